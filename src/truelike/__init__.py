@@ -1,0 +1,91 @@
+"""truelike: top-N recommendation that tells a dislike from a like that never got its chance.
+
+    >>> import truelike as tl
+    >>> log = tl.synthetic.World(n_users=200, n_items=100).log()
+    >>> split = tl.split.by_user(log, validation=0.1, test=0.1, seed=0)
+    >>> model = tl.ItemKNN(neighbors=50).fit(split.train)
+    >>> model.recommend([0, 1], k=2).columns
+    ['user_id', 'item_id', 'score', 'rank']
+
+The public names stand here and nothing else; each is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from truelike._version import __version__
+
+if TYPE_CHECKING:
+    from truelike import errors
+    from truelike.data import sources as datasets
+    from truelike.data import splits as split
+    from truelike.data import synthetic
+    from truelike.data.dataset import Dataset
+    from truelike.data.describe import describe
+    from truelike.data.filters import k_core
+    from truelike.data.interactions import read
+    from truelike.data.splits import Split
+    from truelike.evaluation.evaluate import Evaluation, evaluate
+    from truelike.evaluation.significance import compare_means
+    from truelike.models.item_knn import ItemKNN
+    from truelike.models.popularity import ItemPop
+    from truelike.models.recommender import Recommender
+    from truelike.storage import load
+
+_HOME = {
+    "Dataset": "truelike.data.dataset",
+    "Evaluation": "truelike.evaluation.evaluate",
+    "ItemKNN": "truelike.models.item_knn",
+    "ItemPop": "truelike.models.popularity",
+    "Recommender": "truelike.models.recommender",
+    "Split": "truelike.data.splits",
+    "compare_means": "truelike.evaluation.significance",
+    "describe": "truelike.data.describe",
+    "evaluate": "truelike.evaluation.evaluate",
+    "k_core": "truelike.data.filters",
+    "load": "truelike.storage",
+    "read": "truelike.data.interactions",
+}
+_MODULES = {
+    "datasets": "truelike.data.sources",
+    "errors": "truelike.errors",
+    "split": "truelike.data.splits",
+    "synthetic": "truelike.data.synthetic",
+}
+
+__all__ = [
+    "Dataset",
+    "Evaluation",
+    "ItemKNN",
+    "ItemPop",
+    "Recommender",
+    "Split",
+    "__version__",
+    "compare_means",
+    "datasets",
+    "describe",
+    "errors",
+    "evaluate",
+    "k_core",
+    "load",
+    "read",
+    "split",
+    "synthetic",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        found: Any = importlib.import_module(_MODULES[name])
+    elif name in _HOME:
+        found = getattr(importlib.import_module(_HOME[name]), name)
+    else:
+        raise AttributeError(f"module 'truelike' has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

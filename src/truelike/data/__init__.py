@@ -1,0 +1,1 @@
+"""Rows in, `Split` out. Knows nothing of models."""

@@ -1,0 +1,87 @@
+"""Which column is the user, which the item: guessed from the common names, always settable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from truelike.errors import DataError
+
+COMMON = {
+    "user": """user_id user userid uid customer_id customerid customer reviewerid reviewer_id visitorid
+        visitor_id member_id account_id client_id session_id sessionid person_id profile_id""",
+    "item": """item_id item itemid iid product_id productid product asin parent_asin movie_id movieid movie
+        article_id track_id trackid song_id artist_id artistid book_id isbn sku business_id content_id
+        video_id game_id recipe_id""",
+    "rating": "rating overall score stars rate rating_score",
+    "time": """timestamp time datetime date ts unixreviewtime event_time created_at rated_at purchased_at
+        day""",
+}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The names of the columns that are read; None for one that is not."""
+
+    user: str
+    item: str
+    rating: str | None = None
+    time: str | None = None
+    weight: str | None = None
+    time_guessed: bool = False
+
+    def needed(self) -> list[str]:
+        """Every column that is read, once."""
+        names = (self.user, self.item, self.rating, self.time, self.weight)
+        return list(dict.fromkeys(name for name in names if name is not None))
+
+
+def choose(
+    available: Sequence[str],
+    *,
+    user: str | int | None,
+    item: str | int | None,
+    rating: str | int | None,
+    time: str | int | None,
+    weight: str | int | None,
+    needs_rating: bool,
+) -> Columns:
+    """Settle the columns of a table with these names, by what was asked and then by common names.
+
+    >>> choose(["ReviewerID", "asin"], user=None, item=None, rating=None, time=None, weight=None,
+    ...        needs_rating=False)
+    Columns(user='ReviewerID', item='asin', rating=None, time=None, weight=None, time_guessed=True)
+    """
+
+    def pick(role: str, asked: str | int | None, required: bool) -> str | None:
+        if isinstance(asked, int) and not isinstance(asked, bool) and 0 <= asked < len(available):
+            return available[asked]
+        if asked is not None:
+            if str(asked) in available:
+                return str(asked)
+            raise DataError(f"there is no column {asked!r}; the table has {_listed(available)}.")
+        by_name = {name.strip().lower().replace(" ", "_"): name for name in reversed(available)}
+        found = next((by_name[name] for name in COMMON.get(role, "").split() if name in by_name), None)
+        if found is None and required:
+            raise DataError(
+                f"no column looks like the {role}: the table has {_listed(available)}. "
+                f"Name it with {role}=... (a name or a position); for a file without a header line, "
+                "say header=False."
+            )
+        return found
+
+    chosen = Columns(
+        user=str(pick("user", user, required=True)),
+        item=str(pick("item", item, required=True)),
+        rating=pick("rating", rating, required=True) if needs_rating or rating is not None else None,
+        time=pick("time", time, required=False),
+        weight=pick("weight", weight, required=True) if weight is not None else None,
+        time_guessed=time is None,
+    )
+    if chosen.user == chosen.item:
+        raise DataError(f"user and item are the same column, {chosen.user!r}. Name two.")
+    return chosen
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name in names[:20]) or "no columns"

@@ -1,0 +1,108 @@
+"""Frames of any library in, frames of the same library out. Inside truelike all frames are polars."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from typing import Any, Literal, cast
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+
+from truelike.errors import DataError
+
+Library = Literal["polars", "pandas", "pyarrow"]
+
+
+def library_of(table: Any) -> Library | None:
+    """Which library a frame or a series belongs to; None where it is something else.
+
+    >>> library_of(pl.DataFrame({"a": [1]})), library_of([1, 2])
+    ('polars', None)
+    """
+    if not (nw.dependencies.is_into_dataframe(table) or nw.dependencies.is_into_series(table)):
+        return None
+    name = nw.from_native(table, allow_series=True).implementation.value
+    if name not in ("polars", "pandas", "pyarrow"):
+        raise DataError(
+            f"a table of the library {name!r} was given; pandas, polars and pyarrow are understood. "
+            "Turn it into one of them first."
+        )
+    return cast(Library, name)
+
+
+def to_polars(frame: Any, columns: Iterable[str]) -> pl.DataFrame:
+    """The named columns of any frame, as polars."""
+    native = nw.from_native(frame, eager_only=True)
+    return pl.DataFrame([to_series(native[name].to_native(), name) for name in columns])
+
+
+def to_series(values: Any, name: str = "") -> pl.Series:
+    """Ids, ratings or times of whatever kind, as a polars series.
+
+    >>> to_series(np.array([3, 1])).to_list(), to_series(["b", None]).to_list()
+    ([3, 1], ['b', None])
+    """
+    if isinstance(values, pl.Series):
+        return values.alias(name)
+    if library_of(values) == "pyarrow":
+        return cast(pl.Series, pl.from_arrow(values)).alias(name)
+    array = values
+    if library_of(values) == "pandas":
+        if hasattr(values, "dt"):  # datetimes keep their unit, and lose only their zone
+            values = values.dt.tz_localize(None) if values.dt.tz is not None else values
+            return pl.Series(name, values.to_numpy().astype("datetime64[us]"))
+        kind = values.dtype.kind
+        array = values.to_numpy(dtype=object) if kind not in "biuf" or values.hasnans else values
+    array = np.asarray(array) if not isinstance(array, list) else array
+    if isinstance(array, np.ndarray) and array.dtype.kind in "biufMm":
+        return pl.Series(name, array)
+    return pl.Series(name, [_plain(value) for value in array], strict=False)
+
+
+def _plain(value: Any) -> Any:
+    """A scalar that polars understands: NumPy's own kinds and every kind of "missing" unwrapped."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or value != value or type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    return value
+
+
+def is_uuid(series: pl.Series) -> bool:
+    """Whether a series holds `uuid.UUID` objects (polars has no type of its own for them)."""
+    if series.dtype != pl.Object:
+        return False
+    return all(value is None or isinstance(value, uuid.UUID) for value in series)
+
+
+def to_native(frame: pl.DataFrame, library: Library) -> Any:
+    """A polars frame in the asked library; polars where that one is not installed.
+
+    >>> to_native(pl.DataFrame({"a": [1]}), "pandas")
+       a
+    0  1
+    """
+    if library == "polars":
+        return frame
+    columns = {
+        column.name: column.to_numpy() if column.dtype.is_numeric() else column.to_list() for column in frame
+    }
+    try:
+        if library == "pandas":
+            import pandas as pd
+
+            return pd.DataFrame(columns)
+        import pyarrow as pa
+
+        return pa.table({name: pa.array(_texts(values)) for name, values in columns.items()})
+    except ImportError:
+        return frame
+
+
+def _texts(values: Any) -> Any:
+    """UUID objects as text, which is how pyarrow tables carry them."""
+    if isinstance(values, list) and values and isinstance(values[0], uuid.UUID):
+        return [str(value) for value in values]
+    return values

@@ -1,0 +1,335 @@
+"""`read`: rows of any kind become a Dataset, or an error that says which rows are wrong."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy import sparse
+
+from truelike.data.columns import Columns, choose
+from truelike.data.dataset import Dataset, check_usable
+from truelike.data.files import read_file
+from truelike.data.frames import Library, library_of, to_polars, to_series
+from truelike.data.ids import Codes, Ids, Kind, encode, normalise
+from truelike.errors import DataError, DataWarning, ParameterError, some
+
+POSITIONS = ("user", "item", "rating", "time")
+TIME, WEIGHT = "__time__", "__weight__"
+Column = str | int | None
+
+
+def read(
+    source: Any,
+    *,
+    user: Column = None,
+    item: Column = None,
+    rating: Column = None,
+    time: Column = None,
+    weight: Column = None,
+    min_rating: float | None = None,
+    on_bad_rows: Literal["raise", "drop"] = "raise",
+    format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None,
+    separator: str | None = None,
+    header: bool = True,
+    name: str | None = None,
+) -> Dataset:
+    """Read a log of (user, item) rows.
+
+    Parameters
+    ----------
+    source
+        A path to a CSV, TSV, JSONL or Parquet file (also with .gz); a pandas, polars or pyarrow frame;
+        a SciPy sparse matrix (users x items; its values are weights, or ratings where `min_rating` is
+        given); a NumPy array with two to four columns or a pair of arrays; a list of tuples (user,
+        item[, rating[, time]]) or of dicts.
+    user, item, rating, time
+        The name (or position) of the column; guessed from the common names where None.
+    weight
+        A column whose values add up over repeated rows. Without it, each row counts one.
+    min_rating
+        Only rows rated at least this are votes. None: a row is a vote, whatever its rating.
+    on_bad_rows
+        What to do about a row without an id, or one that cannot be read: "raise" an error that names
+        the rows, or "drop" them and warn how many there were.
+    format, separator, header
+        For files: the kind where the name does not tell; the separator where it is not one of comma,
+        tab, semicolon or bar; False where the first line is not a header (columns are then 0, 1, ...).
+    name
+        What to call the log in tables; the file's name where None.
+
+    Examples
+    --------
+    >>> import truelike as tl
+    >>> tl.read([("ann", "tea", 5), ("bob", "tea", 4), ("bob", "milk", 1)])
+    Dataset(3 interactions, 2 users, 2 items, sparsity 25.0000%)
+    >>> import numpy as np
+    >>> tl.read(np.array([[7, 1], [7, 2], [9, 1]])).users.values.to_list()
+    [7, 9]
+    """
+    if on_bad_rows not in ("raise", "drop"):
+        raise ParameterError(f'on_bad_rows is "raise" or "drop", not {on_bad_rows!r}')
+    asked: dict[str, Any] = {
+        "user": user,
+        "item": item,
+        "rating": rating,
+        "time": time,
+        "weight": weight,
+    }
+    if sparse.issparse(source):
+        return check_usable(_from_matrix(source, min_rating, name or "matrix"))
+
+    if not header:
+        asked.update(user=0 if user is None else user, item=1 if item is None else item)
+
+    def settle(names: list[str]) -> Columns:
+        return choose(names, **asked, needs_rating=min_rating is not None)
+
+    if isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        table = read_file(path, settle, format=format, separator=separator, header=header)
+        rows = _Rows(table.frame, table.columns, "line", table.lines, table.bad)
+        log = _build(rows, min_rating, on_bad_rows, "polars", name or path.name.split(".")[0], table.text)
+    else:
+        frame, library = _as_frame(source)
+        columns = settle(_names(frame))
+        numbers = np.arange(len(frame))
+        rows = _Rows(to_polars(frame, columns.needed()), columns, "row", numbers)
+        log = _build(rows, min_rating, on_bad_rows, library, name or "log", text=False)
+    return check_usable(log)
+
+
+@dataclass
+class _Rows:
+    """A table on its way to a Dataset: which rows are good so far, and what is wrong with the others."""
+
+    frame: pl.DataFrame
+    columns: Columns
+    unit: str
+    numbers: NDArray[np.int64]
+    bad: dict[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.good = np.ones(len(self.frame), dtype=bool)
+
+    def mark(self, wrong: pl.Series, reason: str) -> None:
+        """Remember the wrong rows by their number."""
+        at = wrong.to_numpy() & self.good
+        self.bad.update({int(number): reason for number in self.numbers[at]})
+        self.good &= ~at
+
+    def pop(self, column: str) -> pl.Series:
+        """The good rows of a column, which the table then forgets: a long log is large."""
+        series = self.frame[column]
+        self.frame = self.frame.drop(column)
+        return series if self.good.all() else series.filter(pl.Series(self.good))
+
+
+def _build(
+    rows: _Rows, min_rating: float | None, on_bad_rows: str, library: Library, name: str, text: bool
+) -> Dataset:
+    columns = rows.columns
+    for role, column in (("user", columns.user), ("item", columns.item)):
+        rows.mark(_missing(rows.frame[column]), f"has no {role} (column {column!r})")
+    # the columns of numbers replace what was read, so that all of them are filtered alike
+    if columns.time is not None:
+        rows.frame = rows.frame.with_columns(_times(rows, columns.time).alias(TIME))
+    if columns.weight is not None:
+        rows.frame = rows.frame.with_columns(_numbers(rows, columns.weight, "weight", 0.0).alias(WEIGHT))
+    ratings = None if min_rating is None else _numbers(rows, str(columns.rating), "rating")
+    if rows.bad:
+        _complain(rows, on_bad_rows)
+    if ratings is not None:
+        rows.good &= (ratings >= min_rating).fill_null(False).to_numpy()
+
+    weights = None if columns.weight is None else rows.pop(WEIGHT).to_numpy()
+    times = None if columns.time is None else rows.pop(TIME)
+    user_ids, user_codes = _encode(rows.pop(columns.user), "user", text)
+    item_ids, item_codes = _encode(rows.pop(columns.item), "item", text)
+    return Dataset.from_pairs(
+        user_ids,
+        item_ids,
+        user_codes,
+        item_codes,
+        weights=weights,
+        times=None if times is None or times.null_count() else times.to_numpy(),
+        library=library,
+        name=name,
+    )
+
+
+def _encode(series: pl.Series, role: str, text: bool) -> tuple[Ids, Codes]:
+    """The id map of a column and the code of each row."""
+    series, kind = normalise(series, role)
+    values, codes = encode(series)
+    if text and kind == "str":
+        values, codes, kind = _as_integers(values, codes)
+    return Ids(values, kind, role), codes
+
+
+def _missing(series: pl.Series) -> pl.Series:
+    missing = series.is_null()
+    if series.dtype == pl.String:
+        return missing | (series == "").fill_null(False)
+    if series.dtype.is_float():
+        return missing | series.is_nan().fill_null(False)
+    return missing
+
+
+def _numbers(rows: _Rows, column: str, role: str, lowest: float = -np.inf) -> pl.Series:
+    """A column as numbers; a row where it is none, or too low, is bad."""
+    series = rows.frame[column].cast(pl.Float64, strict=False).fill_nan(None)
+    series = series.set((series < lowest).fill_null(False), None)
+    rows.mark(series.is_null(), f"has no usable {role} (column {column!r})")
+    return series
+
+
+def _times(rows: _Rows, column: str) -> pl.Series:
+    """The time column as whole numbers: its own, or microseconds since 1970."""
+    times = _parse_times(rows.frame[column])
+    wrong = times.filter(pl.Series(rows.good)).null_count()
+    if not wrong:
+        return times
+    if not rows.columns.time_guessed:
+        rows.mark(times.is_null(), f"has no usable time (column {column!r})")
+        return times
+    warnings.warn(
+        f"the column {column!r} looks like a time, but {wrong:,} of its values are none: "
+        "times are not used. Name the right column with time=...",
+        DataWarning,
+        stacklevel=4,
+    )
+    return pl.Series(TIME, [None] * len(times), dtype=pl.Int64)
+
+
+def _parse_times(series: pl.Series) -> pl.Series:
+    if series.dtype.is_temporal():
+        return series.cast(pl.Datetime("us")).cast(pl.Int64)
+    if series.dtype == pl.String:
+        whole = series.cast(pl.Int64, strict=False)
+        if whole.null_count() == 0:
+            return whole
+        numbers = series.cast(pl.Float64, strict=False)
+        if numbers.null_count() == 0:
+            return _microseconds(numbers)
+        try:
+            return series.str.to_datetime(time_unit="us", strict=False, time_zone=None).cast(pl.Int64)
+        except pl.exceptions.PolarsError:
+            return pl.Series(series.name, [None] * len(series), dtype=pl.Int64)
+    if series.dtype.is_float():
+        return _microseconds(series)
+    return series.cast(pl.Int64, strict=False)
+
+
+def _microseconds(seconds: pl.Series) -> pl.Series:
+    """Times with a fraction keep it: whole numbers of a millionth."""
+    return (seconds.fill_nan(None) * 1e6).round().cast(pl.Int64, strict=False)
+
+
+def _complain(rows: _Rows, on_bad_rows: str) -> None:
+    """Name the bad rows and the remedy; as a warning where they are to be dropped."""
+    reasons: dict[str, list[int]] = {}
+    for number, reason in sorted(rows.bad.items()):
+        reasons.setdefault(reason, []).append(number)
+    found = "; ".join(_where(rows.unit, numbers, reason) for reason, numbers in reasons.items())
+    total = len(rows.bad)
+    if on_bad_rows == "drop":
+        warnings.warn(f"dropped {total:,} bad rows: {found}.", DataWarning, stacklevel=4)
+        return
+    raise DataError(
+        f"{total:,} {'row is' if total == 1 else 'rows are'} bad: {found}. "
+        'Mend them, or say on_bad_rows="drop" to go on without them.'
+    )
+
+
+def _where(unit: str, numbers: list[int], reason: str) -> str:
+    counted = "" if unit == "line" else " (counted from 0)"
+    return f"{unit}{'s' * (len(numbers) > 1)} {some(numbers)}{counted} {reason}"
+
+
+def _as_integers(values: pl.Series, codes: Codes) -> tuple[pl.Series, Codes, Kind]:
+    """Text ids that are all whole numbers, written the plain way ("7", never "007"), become numbers."""
+    numbers = values.cast(pl.Int64, strict=False)
+    if numbers.null_count() or not bool((numbers.cast(pl.String) == values).all()):
+        return values, codes, "str"
+    order = numbers.arg_sort().to_numpy()
+    rank = np.empty(len(order), dtype=np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    return numbers.gather(order), rank[codes], "int"
+
+
+def _from_matrix(matrix: Any, min_rating: float | None, name: str) -> Dataset:
+    """A sparse matrix (users x items): ids are its row and column numbers."""
+    coo = sparse.coo_array(matrix)
+    values = np.asarray(coo.data, dtype=np.float64)
+    wrong = ~np.isfinite(values) | ((values < 0) & (min_rating is None))
+    if wrong.any():
+        where = [f"({coo.row[n]}, {coo.col[n]})" for n in np.flatnonzero(wrong)[:6]]
+        raise DataError(
+            f"{int(wrong.sum()):,} values of the matrix are negative or not finite, at {some(where)}. "
+            "The values are weights; say min_rating=... if they are ratings."
+        )
+    keep = values != 0 if min_rating is None else values >= min_rating
+    return Dataset.from_pairs(
+        Ids.range(coo.shape[0], "user"),
+        Ids.range(coo.shape[1], "item"),
+        coo.row[keep].astype(np.int32),
+        coo.col[keep].astype(np.int32),
+        weights=values[keep] if min_rating is None else None,
+        name=name,
+    )
+
+
+def _as_frame(source: Any) -> tuple[Any, Library]:
+    """Frames as they are; arrays and lists as a polars frame with columns by position."""
+    if isinstance(source, pl.LazyFrame):
+        source = source.collect()
+    library = library_of(source)
+    if library is not None and hasattr(source, "columns"):
+        return source, library
+    if isinstance(source, np.ndarray) and source.ndim == 2:
+        source = tuple(source.T)
+    if isinstance(source, tuple) and len(source) in (2, 3, 4) and all(np.ndim(c) == 1 for c in source):
+        columns = list(source)
+    elif isinstance(source, list) and source and isinstance(source[0], Mapping):
+        return _by_name(source), "polars"
+    elif isinstance(source, list) and all(isinstance(row, (tuple, list)) for row in source):
+        columns = _by_position(source)
+    else:
+        raise DataError(
+            f"cannot read rows from {type(source).__name__}: give a path, a pandas, polars or pyarrow "
+            "frame, a SciPy sparse matrix, an array with two columns, or a list of (user, item)."
+        )
+    lengths = {len(column) for column in columns}
+    if len(lengths) > 1:
+        raise DataError(f"users and items are not of one length: {sorted(lengths)}")
+    series = [to_series(column, name) for name, column in zip(POSITIONS, columns, strict=False)]
+    return pl.DataFrame(series), "polars"
+
+
+def _by_position(rows: list[Any]) -> list[list[Any]]:
+    if not rows:
+        raise DataError("the log is empty: there is no row in it")
+    width = len(rows[0])
+    wrong = [n for n, row in enumerate(rows) if len(row) != width]
+    if wrong or not 2 <= width <= len(POSITIONS):
+        at = f"rows {some(wrong)} differ from the first" if wrong else f"they have {width}"
+        raise DataError(f"each row must have the same two to four values ({', '.join(POSITIONS)}): {at}")
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _by_name(rows: list[Mapping[str, Any]]) -> pl.DataFrame:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return pl.DataFrame([to_series([row.get(name) for row in rows], name) for name in names])
+
+
+def _names(frame: Any) -> list[str]:
+    names = frame.column_names if hasattr(frame, "column_names") else frame.columns
+    return [str(name) for name in names]

@@ -1,0 +1,308 @@
+"""Train, validation and test: `random`, `by_user`, `leave_one_out`, `temporal`.
+
+The same seed gives the same split on every machine: rows are drawn by a hash of (seed, row), and rows
+are numbered by sorted ids, so the order of the log does not matter either.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from truelike import randomness
+from truelike.data.dataset import Dataset
+from truelike.data.ids import Ids, Kind
+from truelike.errors import DataError, ParameterError
+from truelike.files import reading, replacing_directory, settled
+
+TRAIN, VALIDATION, TEST = 0, 1, 2
+PARTS = ("train", "validation", "test")
+FORMAT = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Three disjoint parts of one log, with the same users and items in each.
+
+    Users and items with no training row are dropped from all of it (the paper's rule); `info` says
+    how many rows that cost, and how the split was made.
+
+    Examples
+    --------
+    >>> import truelike as tl
+    >>> log = tl.synthetic.World(n_users=50, n_items=40).log()
+    >>> split = tl.split.by_user(log, validation=0.1, test=0.1, seed=0)
+    >>> split.train.items == split.test.items
+    True
+    """
+
+    train: Dataset
+    validation: Dataset
+    test: Dataset
+    info: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        sizes = " / ".join(f"{part.n_interactions:,}" for part in self.parts)
+        return f"Split({sizes} interactions, {self.train.n_users:,} users, {self.train.n_items:,} items)"
+
+    @property
+    def parts(self) -> tuple[Dataset, Dataset, Dataset]:
+        """Train, validation, test."""
+        return self.train, self.validation, self.test
+
+    def save(self, directory: str | Path) -> None:
+        """Write the split as a directory: three Parquet files, two id maps and split.json."""
+        with replacing_directory(Path(directory)) as place:
+            for name, part in zip(PARTS, self.parts, strict=True):
+                columns = {
+                    "user": part.user_of_entry,
+                    "item": part.matrix.indices,
+                    "weight": part.matrix.data,
+                }
+                if part.times is not None:
+                    columns["time"] = part.times
+                pl.DataFrame(columns).write_parquet(place / f"{name}.parquet")
+            write_ids(self.train, place)
+            kinds = {"users": self.train.users.kind, "items": self.train.items.kind}
+            about = {
+                "format": FORMAT,
+                "name": self.train.name,
+                "ids": kinds,
+                "library": self.train.library,
+                "info": self.info,
+            }
+            (place / "split.json").write_text(json.dumps(about, indent=2) + "\n")
+
+    @classmethod
+    def load(cls, directory: str | Path) -> Split:
+        """Read a split that `save` wrote, or one in the format of the paper's authors."""
+        place = settled(Path(directory))
+        if (place / "train_data.json").is_file():
+            return _load_authors(place)
+        if not (place / "split.json").is_file():
+            raise DataError(
+                f"there is no split in {str(place)!r}: neither split.json nor train_data.json is there"
+            )
+        with reading(place, "split"):
+            about = json.loads((place / "split.json").read_text())
+            if about["format"] != FORMAT:
+                raise DataError(f"{str(place)!r} has split format {about['format']}; this reads {FORMAT}")
+            users, items, titles = read_ids(place, about["ids"])
+            shared = {"titles": titles, "library": about["library"], "name": about["name"]}
+            parts = [_load_part(place / f"{name}.parquet", users, items, shared) for name in PARTS]
+            return cls(parts[0], parts[1], parts[2], about["info"])
+
+
+def write_ids(log: Dataset, place: Path) -> None:
+    """Write users.parquet and items.parquet (with titles, where there are any)."""
+    pl.DataFrame({"user_id": log.users.values}).write_parquet(place / "users.parquet")
+    items = pl.DataFrame({"item_id": log.items.values})
+    if log.titles is not None:
+        items = items.with_columns(log.titles.alias("title"))
+    items.write_parquet(place / "items.parquet")
+
+
+def read_ids(place: Path, kinds: dict[str, Kind]) -> tuple[Ids, Ids, pl.Series | None]:
+    """Read what `write_ids` wrote."""
+    users = pl.read_parquet(place / "users.parquet")["user_id"]
+    items = pl.read_parquet(place / "items.parquet")
+    titles = items["title"] if "title" in items.columns else None
+    return Ids(users, kinds["users"], "user"), Ids(items["item_id"], kinds["items"], "item"), titles
+
+
+def _load_part(path: Path, users: Ids, items: Ids, shared: dict[str, Any]) -> Dataset:
+    rows = pl.read_parquet(path)
+    return Dataset.from_pairs(
+        users,
+        items,
+        rows["user"].to_numpy(),
+        rows["item"].to_numpy(),
+        weights=rows["weight"].to_numpy(),
+        times=rows["time"].to_numpy() if "time" in rows.columns else None,
+        **shared,
+    )
+
+
+def _load_authors(place: Path) -> Split:
+    """Three files, `train_data.json` and so on: a list of users, each the list of its items."""
+    with reading(place, "split"):
+        lists: list[list[list[int]]] = [json.loads((place / f"{n}_data.json").read_text()) for n in PARTS]
+    n_users = len(lists[0])
+    users = Ids.range(n_users, "user")
+    items = Ids.range(1 + max(max(row, default=-1) for part in lists for row in part), "item")
+    parts = []
+    for name, part in zip(PARTS, lists, strict=True):
+        if len(part) != n_users:
+            raise DataError(f"{name}_data.json has {len(part):,} users, train_data.json {n_users:,}")
+        user_codes = np.repeat(np.arange(n_users, dtype=np.int32), [len(row) for row in part])
+        item_codes = np.array([item for row in part for item in row], dtype=np.int32)
+        parts.append(Dataset.from_pairs(users, items, user_codes, item_codes, name=place.name))
+    return _without_cold(parts, {"strategy": "authors"})
+
+
+def random(log: Dataset, *, validation: float = 0.1, test: float = 0.1, seed: int = 0) -> Split:
+    """Draw rows at random from the whole log, as the paper's text says (80/10/10).
+
+    Examples
+    --------
+    >>> import truelike as tl
+    >>> tl.split.random(tl.synthetic.World(n_users=100, n_items=80).log(), seed=1).info["strategy"]
+    'random'
+    """
+    n = log.n_interactions
+    n_validation, n_test = _sizes(n, validation, test)
+    drawn = _shuffled(log, seed, "random")
+    label = np.zeros(n, dtype=np.uint8)
+    label[drawn[:n_validation]] = VALIDATION
+    label[drawn[n_validation : n_validation + n_test]] = TEST
+    return _labelled(log, label, strategy="random", validation=validation, test=test, seed=seed)
+
+
+def by_user(
+    log: Dataset, *, validation: float = 0.1, test: float = 0.1, seed: int = 0, item_guard: int = 0
+) -> Split:
+    """Draw a share of each user's rows: round(share x n) to validation and as many to test.
+
+    Parameters
+    ----------
+    log
+        What to split.
+    validation, test
+        The share of each user's rows.
+    seed
+        Decides the draw.
+    item_guard
+        A row is drawn only while its item keeps this many other rows for training. The paper's authors
+        use 9. Items rarer than that are then never tested, so the default is 0.
+
+    Examples
+    --------
+    >>> import truelike as tl
+    >>> log = tl.synthetic.World(n_users=100, n_items=80).log()
+    >>> split = tl.split.by_user(log, seed=0, item_guard=9)
+    >>> tested = split.test.popularity() + split.validation.popularity() > 0
+    >>> bool((split.train.popularity()[tested] >= 9).all())
+    True
+    """
+    from truelike.compiled import draw_by_user
+
+    _sizes(log.n_interactions, validation, test)
+    if item_guard < 0:
+        raise ParameterError(f"item_guard is {item_guard}; it is 0 or more")
+    per_user = log.rows_per_user()
+    quota = np.rint(np.outer((validation, test), per_user)).astype(np.int64)
+    label = np.zeros(log.n_interactions, dtype=np.uint8)
+    order = _shuffled(log, seed, "by_user")
+    draw_by_user(order, log.user_of_entry, log.matrix.indices, quota, log.popularity(), item_guard, label)
+    return _labelled(
+        log,
+        label,
+        strategy="by_user",
+        validation=validation,
+        test=test,
+        seed=seed,
+        item_guard=item_guard,
+    )
+
+
+def leave_one_out(log: Dataset, *, by: Literal["time", "random"] | None = None, seed: int = 0) -> Split:
+    """One row of each user to test and one to validation; a user with fewer than three keeps all.
+
+    Parameters
+    ----------
+    log
+        What to split.
+    by
+        "time": the last row to test, the one before it to validation. "random": drawn. None: by time
+        where the log has times.
+    seed
+        Decides the draw, and the order of rows with the same time.
+    """
+    if by is None:
+        by = "random" if log.times is None else "time"
+    noise = randomness.bits(randomness.key(seed, "leave_one_out"), np.arange(log.n_interactions))
+    if by == "time":
+        order = np.lexsort((noise, _need_times(log, "leave_one_out(by='time')"), log.user_of_entry))
+    elif by == "random":
+        order = np.lexsort((noise, log.user_of_entry))
+    else:
+        raise ParameterError(f'by is {by!r}; it is "time" or "random"')
+    last = log.matrix.indptr[1:] - 1
+    enough = log.rows_per_user() >= 3
+    label = np.zeros(log.n_interactions, dtype=np.uint8)
+    label[order[last[enough]]] = TEST
+    label[order[last[enough] - 1]] = VALIDATION
+    return _labelled(log, label, strategy="leave_one_out", by=by, seed=seed)
+
+
+def temporal(log: Dataset, *, validation: float = 0.1, test: float = 0.1) -> Split:
+    """The latest rows of the whole log to test, those before them to validation.
+
+    Rows with the same time stay together, so the shares are met as nearly as the times allow.
+
+    Examples
+    --------
+    >>> import truelike as tl
+    >>> rows = [(user, item, 1, (user + item) % 10) for user in range(4) for item in range(10)]
+    >>> split = tl.split.temporal(tl.read(rows), validation=0.1, test=0.2)
+    >>> split.train.times.max() < split.validation.times.min() < split.test.times.min()
+    np.True_
+    """
+    times = _need_times(log, "temporal")
+    n_validation, n_test = _sizes(log.n_interactions, validation, test)
+    ordered = np.sort(times)
+    test_from = ordered[-n_test] if n_test else np.iinfo(np.int64).max
+    held_out = n_validation + n_test
+    validation_from = ordered[-held_out] if held_out else test_from
+    label = np.where(times >= test_from, TEST, np.where(times >= validation_from, VALIDATION, TRAIN))
+    return _labelled(log, label.astype(np.uint8), strategy="temporal", validation=validation, test=test)
+
+
+def _need_times(log: Dataset, what: str) -> NDArray[np.int64]:
+    if log.times is None:
+        raise DataError(
+            f"{what} needs times, and this log has none. Name their column with read(..., time=...), "
+            "or take split.by_user."
+        )
+    return log.times
+
+
+def _sizes(n: int, validation: float, test: float) -> tuple[int, int]:
+    for name, share in (("validation", validation), ("test", test)):
+        if not 0 <= share < 1:
+            raise ParameterError(f"{name} is {share}; a share is at least 0 and below 1")
+    if validation + test >= 1:
+        raise ParameterError(f"validation + test is {validation + test}; nothing is left to train on")
+    return round(validation * n), round(test * n)
+
+
+def _shuffled(log: Dataset, seed: int, strategy: str) -> NDArray[np.int64]:
+    noise = randomness.bits(randomness.key(seed, "split", strategy), np.arange(log.n_interactions))
+    return np.argsort(noise, kind="stable")
+
+
+def _labelled(log: Dataset, label: NDArray[np.uint8], **info: Any) -> Split:
+    parts = [log.select(label == part) for part in (TRAIN, VALIDATION, TEST)]
+    return _without_cold(parts, info)
+
+
+def _without_cold(parts: list[Dataset], info: dict[str, Any]) -> Split:
+    """Drop users and items with no training row, and count what that costs."""
+    users, items = parts[0].rows_per_user() > 0, parts[0].popularity() > 0
+    warm = parts if users.all() and items.all() else [part.restrict(users, items) for part in parts]
+    train, validation, test = (replace(part, users=warm[0].users, items=warm[0].items) for part in warm)
+    cold = {
+        "users": int((~users).sum()),
+        "items": int((~items).sum()),
+        "validation_rows": parts[1].n_interactions - validation.n_interactions,
+        "test_rows": parts[2].n_interactions - test.n_interactions,
+    }
+    if train.n_interactions == 0:
+        raise DataError("no row is left to train on: the log is too small for this split")
+    return Split(train, validation, test, {**info, "dropped_cold": cold})

@@ -1,0 +1,268 @@
+"""A world whose truth is known: who likes what, who was shown what, and what was voted.
+
+1. **Tastes.** Users and items belong to clusters (genres) and have low-rank vectors around them. The
+   probability that user u truly likes item i is sigma(bias + strength * t_u . q_i + quality_i).
+2. **Exposure.** User u is shown a_u impressions (her activity), each drawn from the items by how
+   visible they are. So p(shown) = 1 - (1 - v_i)^a_u: it grows with her activity and the item's
+   popularity.
+3. **Votes.** Observed = liked and shown. So the paper's flip probability, p(observed 0 | truly 1), is
+   p(never shown) = (1 - v_i)^a_u.
+
+Everything is a hash of (seed, user, item), so the truth of any pair can be asked at any time and is
+stored nowhere, and a world of 100 million votes is streamed in blocks of users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from truelike import randomness
+from truelike.data.dataset import Dataset
+from truelike.data.ids import Codes, Ids
+from truelike.errors import ParameterError
+
+GENRES = (
+    "Jazz", "Techno", "Folk", "Metal", "Opera", "Reggae", "Blues", "Punk",
+    "Soul", "Ambient", "Flamenco", "Tango", "Gospel", "Grunge", "Klezmer", "Samba",
+)  # fmt: skip
+BLOCK = 2_048  # users drawn at once; fixed, so that no result depends on it
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """A world of users and items with known likes and known exposure.
+
+    Parameters
+    ----------
+    n_users, n_items
+        The size.
+    n_clusters
+        How many genres there are.
+    rank
+        The length of the taste vectors.
+    impressions
+        The mean number of impressions a user is shown.
+    taste
+        How strongly tastes decide what is liked; 0: likes are a matter of quality alone.
+    like_rate
+        The share of all pairs that are truly liked, about.
+    exposure_skew
+        How much more visible popular items are; 0: all alike.
+    seed
+        Decides everything.
+
+    Examples
+    --------
+    >>> world = World(n_users=200, n_items=100, seed=0)
+    >>> log = world.log()
+    >>> log.n_users, log.n_items
+    (200, 100)
+    >>> flips = world.flip_probability(np.array([0, 1]), np.array([5, 7]))
+    >>> bool(((0 <= flips) & (flips <= 1)).all())
+    True
+    """
+
+    n_users: int = 2_000
+    n_items: int = 1_500
+    n_clusters: int = 8
+    rank: int = 8
+    impressions: float = 200.0
+    taste: float = 2.5
+    like_rate: float = 0.08
+    exposure_skew: float = 0.9
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("n_users", 2, 2**31 - 1),
+            ("n_items", 2, 2**31 - 1),
+            ("n_clusters", 1, None),
+            ("rank", 1, None),
+            ("impressions", 1, None),
+            ("taste", 0, None),
+            ("like_rate", 1e-6, 0.5),
+            ("exposure_skew", 0, 5),
+        ):
+            value = getattr(self, name)
+            if value < low or (high is not None and value > high):
+                raise ParameterError(
+                    f"{name} is {value}; it is at least {low}" + (high is not None) * f" and at most {high}"
+                )
+
+    # --- the truth ------------------------------------------------------------------------------
+
+    def like_probability(self, users: Codes, items: Codes) -> NDArray[np.float64]:
+        """p(truly liked) for each pair (users[n], items[n])."""
+        taste = np.einsum("nk,nk->n", self._user_tastes[users], self._item_tastes[items])
+        return np.asarray(expit(self._bias + self.taste * taste + self._quality[items]), dtype=np.float64)
+
+    def likes(self, users: Codes, items: Codes) -> NDArray[np.bool_]:
+        """Whether each pair is truly liked, voted or not."""
+        pair = users.astype(np.int64) * self.n_items + items
+        return randomness.uniform(self._key("likes"), pair) < self.like_probability(users, items)
+
+    def flip_probability(self, users: Codes, items: Codes) -> NDArray[np.float64]:
+        """p(observed 0 | truly 1): the probability that the item was never shown to the user."""
+        return np.asarray((1.0 - self._visibility[items]) ** self._activity[users], dtype=np.float64)
+
+    def true_likes(self) -> Dataset:
+        """Every true like as a Dataset, to score a model against; for worlds of modest size."""
+        if self.n_users * self.n_items > 200_000_000:
+            raise ParameterError("this world is too large to list all its likes: ask likes(users, items)")
+        everything = np.arange(self.n_items, dtype=np.int32)
+        found = []
+        for user in range(self.n_users):
+            liked = everything[self.likes(np.full(self.n_items, user, dtype=np.int32), everything)]
+            found.append(liked)
+        users = np.repeat(np.arange(self.n_users, dtype=np.int32), [len(liked) for liked in found])
+        return self._dataset(users, np.concatenate(found), "true likes")
+
+    # --- what is observed -----------------------------------------------------------------------
+
+    def impressions_in_blocks(self) -> Iterator[tuple[Codes, Codes]]:
+        """(users, items) of what was shown to whom, a block of users at a time, repeats included."""
+        start = np.concatenate(([0], np.cumsum(self._activity)))
+        for first in range(0, self.n_users, BLOCK):
+            last = min(first + BLOCK, self.n_users)
+            counters = np.arange(start[first], start[last])
+            users = np.repeat(np.arange(first, last, dtype=np.int32), self._activity[first:last])
+            yield users, self._drawn_items(counters)
+
+    def votes_in_blocks(self) -> Iterator[tuple[Codes, Codes]]:
+        """(users, items) of the votes, each pair once, sorted, a block of users at a time."""
+        for users, items in self.impressions_in_blocks():
+            pairs = np.unique(users.astype(np.int64) * self.n_items + items)
+            shown_users = (pairs // self.n_items).astype(np.int32)
+            shown_items = (pairs % self.n_items).astype(np.int32)
+            voted = self.likes(shown_users, shown_items)
+            yield shown_users[voted], shown_items[voted]
+
+    def log(self) -> Dataset:
+        """The observed votes."""
+        blocks = list(self.votes_in_blocks())
+        users = np.concatenate([users for users, _ in blocks])
+        items = np.concatenate([items for _, items in blocks])
+        return self._dataset(users, items, "synthetic")
+
+    def shown(self) -> Dataset:
+        """The impressions; the weight of a pair is how often it was shown."""
+        blocks = list(self.impressions_in_blocks())
+        users = np.concatenate([users for users, _ in blocks])
+        items = np.concatenate([items for _, items in blocks])
+        return self._dataset(users, items, "impressions")
+
+    # --- for people to read ---------------------------------------------------------------------
+
+    def genre(self, items: Codes) -> list[str]:
+        """The cluster of each item, by name."""
+        return [_genre(int(cluster)) for cluster in self._item_cluster[items]]
+
+    def tastes(self, user: int, n: int = 2) -> list[str]:
+        """The genres that a user likes most."""
+        order = np.argsort(-self._centres @ self._user_tastes[user], kind="stable")
+        return [_genre(int(cluster)) for cluster in order[:n]]
+
+    # --- how it is made -------------------------------------------------------------------------
+
+    def _key(self, *stream: str | int) -> int:
+        return randomness.key(self.seed, "world", *stream)
+
+    def _normals(self, what: str, *shape: int) -> NDArray[np.float64]:
+        numbers = randomness.normal(self._key(what), np.arange(int(np.prod(shape))))
+        return numbers.reshape(shape)
+
+    def _clusters(self, what: str, n: int) -> NDArray[np.int64]:
+        return (randomness.uniform(self._key(what), np.arange(n)) * self.n_clusters).astype(np.int64)
+
+    @cached_property
+    def _centres(self) -> NDArray[np.float64]:
+        centres = self._normals("centres", self.n_clusters, self.rank)
+        return np.asarray(centres / np.linalg.norm(centres, axis=1, keepdims=True))
+
+    @cached_property
+    def _item_cluster(self) -> NDArray[np.int64]:
+        return self._clusters("item cluster", self.n_items)
+
+    @cached_property
+    def _item_tastes(self) -> NDArray[np.float64]:
+        return self._centres[self._item_cluster] + 0.25 * self._normals("item", self.n_items, self.rank)
+
+    @cached_property
+    def _user_tastes(self) -> NDArray[np.float64]:
+        """A main genre, a second one half as strong, and a personal part."""
+        main, second = (self._clusters(f"user cluster {n}", self.n_users) for n in (1, 2))
+        personal = 0.25 * self._normals("user", self.n_users, self.rank)
+        return self._centres[main] + 0.5 * self._centres[second] + personal
+
+    @cached_property
+    def _quality(self) -> NDArray[np.float64]:
+        return 0.7 * self._normals("quality", self.n_items)
+
+    @cached_property
+    def _bias(self) -> float:
+        """The offset at which the share of true likes is `like_rate`, from a sample of pairs."""
+        n = 20_000
+        users = (randomness.uniform(self._key("sample u"), np.arange(n)) * self.n_users).astype(np.int64)
+        items = (randomness.uniform(self._key("sample i"), np.arange(n)) * self.n_items).astype(np.int64)
+        taste = np.einsum("nk,nk->n", self._user_tastes[users], self._item_tastes[items])
+        logits = self.taste * taste + self._quality[items]
+        low, high = -30.0, 30.0
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if expit(logits + middle).mean() < self.like_rate else (low, middle)
+        return low
+
+    @cached_property
+    def _activity(self) -> NDArray[np.int64]:
+        """Impressions of each user: log-normal around the mean, at least one."""
+        spread = 0.7
+        normal = self._normals("activity", self.n_users)
+        mean = self.impressions * np.exp(spread * normal - spread**2 / 2)
+        return np.maximum(1, np.rint(mean)).astype(np.int64)
+
+    @cached_property
+    def _visibility(self) -> NDArray[np.float64]:
+        """How likely one impression shows each item: by its rank in popularity, in part its quality."""
+        appeal = self._quality / 0.7 + 1.5 * self._normals("visibility", self.n_items)
+        rank = np.empty(self.n_items)
+        rank[np.argsort(-appeal, kind="stable")] = np.arange(1, self.n_items + 1)
+        weight = (rank + 0.02 * self.n_items) ** -self.exposure_skew
+        return np.asarray(weight / weight.sum())
+
+    @cached_property
+    def _cumulative(self) -> NDArray[np.float64]:
+        return np.cumsum(self._visibility)
+
+    def _drawn_items(self, counters: NDArray[np.int64]) -> Codes:
+        drawn = np.searchsorted(self._cumulative, randomness.uniform(self._key("shown"), counters))
+        return np.minimum(drawn, self.n_items - 1).astype(np.int32)
+
+    def _dataset(self, users: Codes, items: Codes, name: str) -> Dataset:
+        titles = None
+        if self.n_items <= 1_000_000:
+            numbered = zip(
+                self.genre(np.arange(self.n_items, dtype=np.int32)),
+                range(self.n_items),
+                strict=True,
+            )
+            titles = pl.Series("title", [f"{genre} no. {number}" for genre, number in numbered])
+        return Dataset.from_pairs(
+            Ids.range(self.n_users, "user"),
+            Ids.range(self.n_items, "item"),
+            users,
+            items,
+            titles=titles,
+            name=name,
+        )
+
+
+def _genre(cluster: int) -> str:
+    name = GENRES[cluster % len(GENRES)]
+    return name if cluster < len(GENRES) else f"{name} {cluster // len(GENRES) + 1}"

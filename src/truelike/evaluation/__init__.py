@@ -1,0 +1,1 @@
+"""Ranking, metrics and significance. Knows only the contract of a recommender."""

@@ -1,0 +1,153 @@
+"""Is one model better than another, or was it luck? Intervals and paired tests over users."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from truelike import randomness
+from truelike.errors import DataError, ParameterError
+
+if TYPE_CHECKING:
+    from truelike.evaluation.evaluate import Evaluation
+
+Floats = NDArray[np.float64]
+
+
+def bootstrap_means(values: Floats, *, resamples: int = 1_000, seed: int = 0) -> Floats:
+    """The column means of `resamples` draws of as many rows with replacement: (resamples, columns)."""
+    n = len(values)
+    key = randomness.key(seed, "bootstrap")
+    means = np.empty((resamples, values.shape[1]))
+    for r in range(resamples):
+        drawn = (randomness.uniform(key, np.arange(r * n, (r + 1) * n)) * n).astype(np.int64)
+        means[r] = np.bincount(drawn, minlength=n) @ values / n
+    return means
+
+
+def bootstrap_interval(
+    values: Floats, *, confidence: float = 0.95, resamples: int = 1_000, seed: int = 0
+) -> tuple[Floats, Floats]:
+    """The percentile interval of each column's mean.
+
+    >>> low, high = bootstrap_interval(np.arange(100.0)[:, None])
+    >>> bool(low[0] < 49.5 < high[0])
+    True
+    """
+    if not 0 < confidence < 1:
+        raise ParameterError(f"confidence is {confidence}; it is between 0 and 1, e.g. 0.95")
+    means = bootstrap_means(values, resamples=resamples, seed=seed)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(means, (tail, 1 - tail), axis=0)
+    return low, high
+
+
+def paired_t(a: Floats, b: Floats) -> float:
+    """The two-sided p-value of the paired t-test.
+
+    >>> paired_t(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0]))
+    1.0
+    """
+    from scipy import stats
+
+    return 1.0 if np.array_equal(a, b) else float(stats.ttest_rel(a, b).pvalue)
+
+
+def wilcoxon(a: Floats, b: Floats) -> float:
+    """The two-sided p-value of Wilcoxon's signed-rank test (zero differences split between the signs).
+
+    >>> wilcoxon(np.zeros(5), np.zeros(5))
+    1.0
+    """
+    from scipy import stats
+
+    return 1.0 if np.array_equal(a, b) else float(stats.wilcoxon(a, b, zero_method="zsplit").pvalue)
+
+
+def paired_bootstrap(a: Floats, b: Floats, *, resamples: int = 10_000, seed: int = 0) -> float:
+    """The two-sided p-value of the paired bootstrap of the mean difference, shifted to no difference.
+
+    >>> paired_bootstrap(np.zeros(5), np.zeros(5))
+    1.0
+    """
+    difference = a - b
+    observed = abs(difference.mean())
+    centred = (difference - difference.mean())[:, None]
+    null = np.abs(bootstrap_means(centred, resamples=resamples, seed=seed))
+    return float((1 + (null >= observed * (1 - 1e-12)).sum()) / (1 + resamples))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down correction for many tests.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    n = len(p_values)
+    corrected = [0.0] * n
+    running = 0.0
+    for step, index in enumerate(sorted(range(n), key=lambda i: p_values[i])):
+        running = max(running, min(1.0, (n - step) * p_values[index]))
+        corrected[index] = running
+    return corrected
+
+
+TESTS = {"t": paired_t, "wilcoxon": wilcoxon, "bootstrap": paired_bootstrap}
+
+
+def compare_means(
+    evaluations: Sequence[Evaluation],
+    measure: str,
+    *,
+    test: Literal["t", "wilcoxon", "bootstrap"] = "t",
+    against: str | None = None,
+) -> pl.DataFrame:
+    """Compare models user by user on one measure, with Holm's correction over all the comparisons.
+
+    Parameters
+    ----------
+    evaluations
+        Results of several models on the same test set.
+    measure
+        Such as "ndcg@20".
+    test
+        The paired t-test, Wilcoxon's signed-rank test or the paired bootstrap.
+    against
+        Compare each model with this one only; None: all pairs.
+
+    Examples
+    --------
+    >>> import truelike as tl
+    >>> split = tl.split.by_user(tl.synthetic.World(n_users=300, n_items=100).log(), seed=0)
+    >>> models = [tl.ItemPop().fit(split.train), tl.ItemKNN().fit(split.train)]
+    >>> results = [tl.evaluate(model, split.test) for model in models]
+    >>> tl.compare_means(results, "ndcg@20").columns
+    ['model', 'other', 'measure', 'difference', 'relative', 'p', 'p_holm']
+    """
+    if test not in TESTS:
+        raise ParameterError(f"test is {test!r}; it is one of {', '.join(TESTS)}")
+    by_name = {result.model: result for result in evaluations}
+    if len(by_name) < max(2, len(evaluations)):
+        raise ParameterError("two or more models with different names are needed")
+    if against is not None and against not in by_name:
+        raise ParameterError(f"against is {against!r}; there are {', '.join(by_name)}")
+    reference = evaluations[0].users
+    if any(len(r.users) != len(reference) or r.users.to_list() != reference.to_list() for r in evaluations):
+        raise DataError("the models were not judged on the same users: evaluate them on one test set")
+    pairs = [(a, b) for a, b in combinations(by_name, 2) if against is None or against in (a, b)]
+    rows = []
+    for first, second in pairs:
+        a, b = (second, first) if against == first else (first, second)
+        left, right = by_name[a].values[measure], by_name[b].values[measure]
+        difference = float((left - right).mean())
+        base = float(right.mean())
+        relative = difference / base if base else float("nan")
+        rows.append((a, b, measure, difference, relative, TESTS[test](left, right)))
+    corrected = holm([row[-1] for row in rows])
+    names = ["model", "other", "measure", "difference", "relative", "p", "p_holm"]
+    return pl.DataFrame([(*r, p) for r, p in zip(rows, corrected, strict=True)], schema=names, orient="row")

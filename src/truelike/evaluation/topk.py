@@ -1,0 +1,169 @@
+"""The best k items of each user, among all items, without ever holding users x items.
+
+Ties go to the item that stands first, and a score is always summed in the same order, so a result does
+not depend on the block size, on the number of threads, or on who else was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from truelike.data.ids import Codes
+from truelike.parallel import for_each, threads
+
+Floats = NDArray[np.float32]
+
+MEMORY = 64 * 2**20  # bytes of scores that are alive at once
+USERS_AT_ONCE = 256
+
+
+class TopK(NamedTuple):
+    """Item codes and scores, best first; where fewer than k are left, -1 and -inf."""
+
+    items: Codes
+    scores: Floats
+
+
+def top_k_by_scores(
+    score_block: Callable[[Codes], Floats],
+    users: Codes,
+    k: int,
+    *,
+    n_items: int,
+    seen: Any = None,
+    allowed: NDArray[np.bool_] | None = None,
+    n_jobs: int | None = None,
+    memory: int = MEMORY,
+) -> TopK:
+    """Rank by any function that scores all items for a block of users.
+
+    Parameters
+    ----------
+    score_block
+        Gives a fresh array (len(block), n_items) of float32.
+    users
+        Whom to rank for.
+    k
+        How many items at most.
+    n_items
+        How many items there are.
+    seen
+        CSR (users x items) whose entries are left out; None: nothing is.
+    allowed
+        A mask of the items that may appear; None: all.
+    n_jobs
+        Threads; None: all cores.
+    memory
+        Bytes of scores that may be alive at once, over all threads.
+
+    Examples
+    --------
+    >>> scores = np.array([[1, 3, 3, 2]], dtype=np.float32)
+    >>> top_k_by_scores(lambda block: scores[block].copy(), np.array([0]), 3, n_items=4).items
+    array([[1, 2, 3]], dtype=int32)
+    """
+    from truelike.evaluation.kernels import mask_seen, select_rows
+
+    result = no_items(len(users), min(k, n_items))
+    rows = max(1, min(USERS_AT_ONCE, memory // (4 * n_items * threads(n_jobs))))
+    banned = None if allowed is None else np.flatnonzero(~allowed)
+
+    def work(start: int) -> None:
+        block = slice(start, start + rows)
+        scores = score_block(users[block])
+        if seen is not None:
+            mask_seen(scores, users[block], seen.indptr, seen.indices)
+        if banned is not None:
+            scores[:, banned] = -np.inf
+        if _sorting_is_better(result.items.shape[1]):
+            _sort_rows(scores, result.items[block], result.scores[block])
+        else:
+            select_rows(scores, result.items[block], result.scores[block])
+
+    for_each(work, range(0, len(users), rows), n_jobs)
+    return result
+
+
+def top_k_by_factors(
+    user_factors: Floats,
+    item_factors: Floats,
+    users: Codes,
+    k: int,
+    *,
+    item_bias: Floats | None = None,
+    seen: Any = None,
+    allowed: NDArray[np.bool_] | None = None,
+    n_jobs: int | None = None,
+) -> TopK:
+    """Rank by r_ui = U_u . V_i (+ b_i), scores and selection fused: no score ever leaves the cache.
+
+    Examples
+    --------
+    >>> U, V = np.eye(2, dtype=np.float32), np.array([[1, 0], [0, 2], [3, 1]], dtype=np.float32)
+    >>> top_k_by_factors(U, V, np.array([0, 1]), 2).items
+    array([[2, 0],
+           [1, 2]], dtype=int32)
+    """
+    from truelike.evaluation.kernels import factor_scores, factor_top_k
+
+    n_items = len(item_factors)
+    kept = min(k, n_items)
+    # whole groups of four factors for the kernel, items side by side
+    width = -(-item_factors.shape[1] // 4) * 4
+    by_factor = np.zeros((width, n_items), dtype=np.float32)
+    by_factor[: item_factors.shape[1]] = item_factors.T
+    wide_users = np.zeros((len(users), width), dtype=np.float32)
+    wide_users[:, : user_factors.shape[1]] = user_factors[users]
+    bias = np.zeros(n_items, dtype=np.float32) if item_bias is None else item_bias.astype(np.float32)
+    if _sorting_is_better(kept):
+
+        def score_block(block: Codes) -> Floats:
+            scores = np.empty((len(block), n_items), dtype=np.float32)
+            factor_scores(wide_users[block], by_factor, bias, scores)
+            return scores
+
+        # the positions of the users among those asked for, so that rows of wide_users can be taken
+        asked = np.arange(len(users), dtype=np.int32)
+        rows_seen = None if seen is None else seen[users]
+        return top_k_by_scores(
+            score_block, asked, k, n_items=n_items, seen=rows_seen, allowed=allowed, n_jobs=n_jobs
+        )
+    if allowed is not None:
+        bias = np.where(allowed, bias, np.float32(-np.inf))
+    indptr = np.zeros(int(users.max(initial=0)) + 2, dtype=np.int32) if seen is None else seen.indptr
+    indices = np.zeros(0, dtype=np.int32) if seen is None else seen.indices
+    result = no_items(len(users), kept)
+
+    def work(start: int) -> None:
+        block = slice(start, start + USERS_AT_ONCE)
+        factor_top_k(
+            wide_users[block], by_factor, bias, users[block], indptr, indices,
+            result.items[block], result.scores[block],
+        )  # fmt: skip
+
+    for_each(work, range(0, len(users), USERS_AT_ONCE), n_jobs)
+    return result
+
+
+def no_items(n_users: int, k: int) -> TopK:
+    """Lists in which nothing is filled in yet."""
+    items = np.full((n_users, k), -1, dtype=np.int32)
+    return TopK(items, np.full((n_users, k), -np.inf, dtype=np.float32))
+
+
+def _sorting_is_better(k: int) -> bool:
+    """Insertion into a list of k is quick for the k that people ask for, and quadratic beyond."""
+    return k > 128
+
+
+def _sort_rows(scores: Floats, items_out: Codes, scores_out: Floats) -> None:
+    k = items_out.shape[1]
+    np.nan_to_num(scores, copy=False, nan=-np.inf, posinf=np.inf, neginf=-np.inf)
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    best = np.take_along_axis(scores, order, axis=1)
+    scores_out[:] = best
+    items_out[:] = np.where(np.isneginf(best), -1, order)

@@ -1,0 +1,78 @@
+"""Writing aside and renaming into place: after a crash the old thing is there, or the new one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from truelike.errors import StorageError, TruelikeError
+
+
+def _previous(directory: Path) -> Path:
+    return directory.with_name(f".{directory.name}.previous")
+
+
+@contextlib.contextmanager
+def replacing_directory(directory: Path) -> Iterator[Path]:
+    """Give a fresh directory to fill; it takes the place of the old one only when all is written."""
+    directory = directory.absolute()
+    if directory.exists() and not directory.is_dir():
+        raise StorageError(f"{str(directory)!r} is a file; a directory is to be written there")
+    fresh: Path | None = None
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
+        yield fresh
+        for path in fresh.iterdir():
+            _flush(path)
+        fresh.chmod(0o755)
+        _swap(fresh, directory)
+    except TruelikeError:
+        raise
+    except Exception as error:
+        if not isinstance(error, OSError) and "No space" not in str(error):
+            raise
+        left = "what was there before is untouched" if directory.exists() else "nothing was written"
+        raise StorageError(f"cannot write {str(directory)!r}: {error}; {left}") from error
+    finally:
+        if fresh is not None:
+            shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _swap(fresh: Path, directory: Path) -> None:
+    previous = _previous(directory)
+    if directory.exists():
+        shutil.rmtree(previous, ignore_errors=True)
+        directory.rename(previous)
+    fresh.rename(directory)
+    shutil.rmtree(previous, ignore_errors=True)
+
+
+def _flush(path: Path) -> None:
+    with path.open("rb") as handle:
+        os.fsync(handle.fileno())
+
+
+def settled(directory: Path) -> Path:
+    """Where to read: the directory, or its predecessor if a crash fell between the two renames."""
+    directory = directory.absolute()
+    previous = _previous(directory)
+    return previous if not directory.exists() and previous.is_dir() else directory
+
+
+@contextlib.contextmanager
+def reading(directory: Path, what: str) -> Iterator[None]:
+    """Turn whatever a damaged file causes into one error that names the place."""
+    try:
+        yield
+    except TruelikeError:
+        raise
+    except Exception as error:
+        raise StorageError(
+            f"the {what} in {str(directory)!r} is damaged or incomplete "
+            f"({type(error).__name__}: {error}). Make it anew."
+        ) from error

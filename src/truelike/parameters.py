@@ -1,0 +1,125 @@
+"""Parameters of a model, declared once: default, allowed range, and the check that follows from them.
+
+A model is a dataclass whose fields are its parameters:
+
+    @dataclass(kw_only=True, eq=False)
+    class ItemKNN(Recommender):
+        neighbors: int = number(100, low=1)
+
+The constructor assigns and checks; `get_params`, `repr`, the saved file and the command line read the
+same fields.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import numbers
+from dataclasses import MISSING, Field, field, fields
+from typing import Any
+
+from truelike.errors import ParameterError
+
+
+def number(default: float, *, low: float | None = None, high: float | None = None) -> Any:
+    """A number within bounds, which are allowed themselves."""
+    return field(default=default, metadata={"low": low, "high": high, "whole": False, "optional": False})
+
+
+def whole_number(
+    default: int | None, *, low: int | None = None, high: int | None = None, optional: bool = False
+) -> Any:
+    """A whole number within bounds; None too where it is the default or `optional` says so."""
+    rule = {"low": low, "high": high, "whole": True, "optional": optional or default is None}
+    return field(default=default, metadata=rule)
+
+
+def choice(default: str, *others: str) -> Any:
+    """One of a few words, the first being the default."""
+    return field(default=default, metadata={"choices": (default, *others)})
+
+
+def flag(default: bool) -> Any:
+    """True or False."""
+    return field(default=default, metadata={"flag": True})
+
+
+def check(model: Any) -> None:
+    """Raise an error that names the parameter, its value and what is allowed."""
+    for parameter in fields(model):
+        value = getattr(model, parameter.name)
+        wrong = _wrong(parameter, value)
+        if wrong:
+            raise ParameterError(f"{type(model).__name__}: {parameter.name} is {value!r}; it must be {wrong}")
+
+
+def _wrong(parameter: Field[Any], value: Any) -> str | None:
+    """What the value must be, if it is not that."""
+    rule = parameter.metadata
+    if "choices" in rule:
+        allowed = " or ".join(repr(word) for word in rule["choices"])
+        return None if value in rule["choices"] else allowed
+    if "flag" in rule:
+        return None if isinstance(value, bool) else "True or False"
+    if "whole" not in rule or (value is None and rule["optional"]):
+        return None
+    kind = "a whole number" if rule["whole"] else "a number"
+    low, high = rule["low"], rule["high"]
+    bounds = [f"at least {low}"] * (low is not None) + [f"at most {high}"] * (high is not None)
+    expected = ", ".join([kind, " and ".join(bounds)] if bounds else [kind])
+    if rule["optional"]:
+        expected += ", or None"
+    if not _is_number(value, whole=rule["whole"]):
+        return expected
+    return expected if (low is not None and value < low) or (high is not None and value > high) else None
+
+
+def _is_number(value: Any, *, whole: bool) -> bool:
+    if isinstance(value, bool):
+        return False
+    if whole:
+        return isinstance(value, numbers.Integral)
+    return isinstance(value, numbers.Real) and math.isfinite(float(value))
+
+
+def parameters_of(model: Any) -> dict[str, Any]:
+    """The parameters of a model, as plain values."""
+    return {f.name: getattr(model, f.name) for f in fields(model)}
+
+
+def changed(model: Any) -> dict[str, Any]:
+    """Only the parameters that differ from their defaults."""
+    return {
+        f.name: getattr(model, f.name)
+        for f in fields(model)
+        if f.default is MISSING or getattr(model, f.name) != f.default
+    }
+
+
+def parse(model_class: type, settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings from a command line or a TOML file, as the model's own types; a wrong name is an error."""
+    known = {f.name: f for f in fields(model_class)}
+    parsed = {}
+    for name, value in settings.items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ParameterError(
+                f"{model_class.__name__} has no parameter {name!r}{hint} It has {', '.join(known) or 'none'}."
+            )
+        parsed[name] = _from_text(known[name], value) if isinstance(value, str) else value
+    return parsed
+
+
+def _from_text(parameter: Field[Any], text: str) -> Any:
+    rule = parameter.metadata
+    if "flag" in rule:
+        return {"true": True, "false": False}.get(text.lower(), text)
+    if "whole" not in rule:
+        return text
+    if rule["optional"] and text.lower() == "none":
+        return None
+    try:
+        return int(text) if rule["whole"] else float(text)
+    except ValueError:
+        return text  # the check names it and says what is allowed
