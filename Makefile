@@ -26,7 +26,7 @@ format: $(VENV)/.installed-dev ## let ruff mend the layout
 	$(BIN)/ruff format .
 
 docs: $(VENV)/.installed-dev ## the documentation, into site/
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
 
 bench: $(VENV)/.installed-dev ## truelike beside its peers, in one run

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from truelike.errors import StorageError, TruelikeError
+from truelike.errors import DataError, StorageError, TruelikeError, some
 
 
 def _previous(directory: Path) -> Path:
@@ -19,7 +19,7 @@ def _previous(directory: Path) -> Path:
 @contextlib.contextmanager
 def replacing_directory(directory: Path) -> Iterator[Path]:
     """Give a fresh directory to fill; it takes the place of the old one only when all is written."""
-    directory = directory.absolute()
+    directory = directory.resolve()  # a link keeps pointing where it points
     if directory.exists() and not directory.is_dir():
         raise StorageError(f"{str(directory)!r} is a file; a directory is to be written there")
     fresh: Path | None = None
@@ -27,6 +27,7 @@ def replacing_directory(directory: Path) -> Iterator[Path]:
         directory.parent.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
         yield fresh
+        _refuse_to_delete_others(directory, fresh)
         for path in fresh.iterdir():
             _flush(path)
         fresh.chmod(0o755)
@@ -34,13 +35,41 @@ def replacing_directory(directory: Path) -> Iterator[Path]:
     except TruelikeError:
         raise
     except Exception as error:
-        if not isinstance(error, OSError) and "No space" not in str(error):
+        # safetensors and polars give the disk's errors as their own, with Rust's words for them
+        if not isinstance(error, OSError) and "os error" not in str(error):
             raise
         left = "what was there before is untouched" if directory.exists() else "nothing was written"
         raise StorageError(f"cannot write {str(directory)!r}: {error}; {left}") from error
     finally:
         if fresh is not None:
             shutil.rmtree(fresh, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def replacing_file(path: Path) -> Iterator[Path]:
+    """Give a fresh file name to write; it takes the place of the old file only when all is written."""
+    path = path.absolute()
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield fresh
+        _flush(fresh)
+        fresh.replace(path)
+    except OSError as error:
+        raise StorageError(f"cannot write {str(path)!r}: {error}") from error
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _refuse_to_delete_others(directory: Path, fresh: Path) -> None:
+    """Only an older version of the same thing may be replaced, never somebody's other files."""
+    there = {path.name for path in directory.iterdir()} if directory.exists() else set()
+    others = sorted(there - {path.name for path in fresh.iterdir()})
+    if others:
+        raise StorageError(
+            f"{str(directory)!r} holds other files, which would be lost: {some(others)}. "
+            "Name a directory of its own."
+        )
 
 
 def _swap(fresh: Path, directory: Path) -> None:
@@ -59,7 +88,7 @@ def _flush(path: Path) -> None:
 
 def settled(directory: Path) -> Path:
     """Where to read: the directory, or its predecessor if a crash fell between the two renames."""
-    directory = directory.absolute()
+    directory = directory.resolve()
     previous = _previous(directory)
     return previous if not directory.exists() and previous.is_dir() else directory
 
@@ -69,7 +98,7 @@ def reading(directory: Path, what: str) -> Iterator[None]:
     """Turn whatever a damaged file causes into one error that names the place."""
     try:
         yield
-    except TruelikeError:
+    except (DataError, StorageError):
         raise
     except Exception as error:
         raise StorageError(

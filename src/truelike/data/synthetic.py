@@ -73,7 +73,7 @@ class World:
     n_items: int = 1_500
     n_clusters: int = 8
     rank: int = 8
-    impressions: float = 200.0
+    impressions: float = 400.0
     taste: float = 2.5
     like_rate: float = 0.08
     exposure_skew: float = 0.9
@@ -91,7 +91,7 @@ class World:
             ("exposure_skew", 0, 5),
         ):
             value = getattr(self, name)
-            if value < low or (high is not None and value > high):
+            if not value >= low or (high is not None and value > high):  # NaN is not >= anything
                 raise ParameterError(
                     f"{name} is {value}; it is at least {low}" + (high is not None) * f" and at most {high}"
                 )

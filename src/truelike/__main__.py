@@ -1,0 +1,5 @@
+"""`python -m truelike` is `truelike`."""
+
+from truelike.cli import main
+
+main()
