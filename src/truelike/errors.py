@@ -19,8 +19,8 @@ class ParameterError(TruelikeError, ValueError):
     """A parameter is outside its allowed range."""
 
 
-class NotFittedError(TruelikeError, RuntimeError):
-    """The model has not been fitted yet."""
+class NotFittedError(TruelikeError, AttributeError):
+    """The model has not been fitted yet: what it would have learned is not there."""
 
 
 class UnknownIdError(TruelikeError, KeyError):

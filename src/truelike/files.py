@@ -55,6 +55,8 @@ def replacing_file(path: Path) -> Iterator[Path]:
         yield fresh
         _flush(fresh)
         fresh.replace(path)
+    except TruelikeError:
+        raise
     except OSError as error:
         raise StorageError(f"cannot write {str(path)!r}: {error}") from error
     finally:

@@ -84,15 +84,22 @@ def _is_number(value: Any, *, whole: bool) -> bool:
 
 def parameters_of(model: Any) -> dict[str, Any]:
     """The parameters of a model, as plain values."""
-    return {f.name: getattr(model, f.name) for f in fields(model)}
+    return {f.name: _plain(getattr(model, f.name)) for f in fields(model)}
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers as Python's own, which a file can hold."""
+    if isinstance(value, numbers.Real) and not isinstance(value, (bool, int, float)):
+        return int(value) if isinstance(value, numbers.Integral) else float(value)
+    return value
 
 
 def changed(model: Any) -> dict[str, Any]:
     """Only the parameters that differ from their defaults."""
     return {
-        f.name: getattr(model, f.name)
+        f.name: value
         for f in fields(model)
-        if f.default is MISSING or getattr(model, f.name) != f.default
+        if (value := _plain(getattr(model, f.name))) != f.default or f.default is MISSING
     }
 
 
@@ -103,7 +110,7 @@ def parse(model_class: type, settings: dict[str, Any]) -> dict[str, Any]:
     for name, value in settings.items():
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = f"; did you mean {near[0]!r}?" if near else "."
             raise ParameterError(
                 f"{model_class.__name__} has no parameter {name!r}{hint} It has {', '.join(known) or 'none'}."
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 
@@ -44,3 +45,10 @@ class Download:
     def close(self) -> None:
         """No more comes."""
         self.bar.stop()
+
+
+def note(text: str) -> None:
+    """A word to the person at the terminal, if there is one."""
+    if sys.stderr.isatty():
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()

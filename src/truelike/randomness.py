@@ -67,5 +67,6 @@ def normal(key: int, counters: NDArray[np.integer]) -> NDArray[np.float64]:
     """
     from scipy.special import ndtri
 
-    centred = uniform(key, counters) + 2.0**-54  # never exactly 0, whose normal would be infinite
+    # never exactly 0 or 1, whose normals would be infinite
+    centred = np.minimum(uniform(key, counters) + 2.0**-54, 1 - 2.0**-53)
     return np.asarray(ndtri(centred), dtype=np.float64)

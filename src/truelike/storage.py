@@ -30,12 +30,17 @@ def save(model: Recommender, directory: Path, *, metrics: dict[str, float] | Non
     """Write a fitted model; an older one in the same place is replaced only when all is written."""
     from safetensors.numpy import save_file
 
+    if type(model).__name__ not in REGISTRY:
+        raise StorageError(
+            f"{type(model).__name__} is not one of truelike's own models ({', '.join(REGISTRY)}): "
+            "it could not be loaded again"
+        )
     train = model.train_
     about = {
         "format": FORMAT,
         "class": type(model).__name__,
         "parameters": model.get_params(),
-        "metrics": metrics or {},
+        "metrics": {name: float(value) for name, value in (metrics or {}).items()},
         "library_version": __version__,
         "data": {
             "name": train.name,
@@ -99,9 +104,20 @@ def load(directory: str | Path) -> Any:
     return model
 
 
+def checked_csr(parts: tuple[Any, Any, Any], shape: tuple[int, int]) -> Any:
+    """A CSR from stored (data, indices, indptr): compiled loops trust what a file may have wrong."""
+    matrix = sparse.csr_array(parts, shape=shape)
+    matrix.check_format(full_check=True)
+    if not matrix.has_canonical_format:
+        raise ValueError("the columns of a sparse matrix are not sorted")
+    return matrix
+
+
 def _load_train(place: Path, about: dict[str, Any], arrays: dict[str, Any]) -> Dataset:
     users, items, titles = read_ids(place, about["ids"])
     parts = (arrays["train.weights"], arrays["train.indices"], arrays["train.indptr"])
-    matrix = sparse.csr_array(parts, shape=(len(users), len(items)))
-    matrix.check_format(full_check=True)
+    matrix = checked_csr(parts, (len(users), len(items)))
+    found = {"users": len(users), "items": len(items), "interactions": int(matrix.nnz)}
+    if any(about[what] != count for what, count in found.items()):
+        raise ValueError(f"model.json tells of other numbers than the {found} that are there")
     return Dataset(users, items, matrix, None, titles, about["library"], about["name"])

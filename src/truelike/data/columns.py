@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -60,7 +61,7 @@ def choose(
             if str(asked) in available:
                 return str(asked)
             raise DataError(f"there is no column {asked!r}; the table has {_listed(available)}.")
-        by_name = {name.strip().lower().replace(" ", "_"): name for name in reversed(available)}
+        by_name = {re.sub("[ -]", "_", name.strip().lower()): name for name in reversed(available)}
         found = next((by_name[name] for name in COMMON.get(role, "").split() if name in by_name), None)
         if found is None and required:
             raise DataError(

@@ -195,7 +195,7 @@ class Dataset:
 
     def with_titles(self, titles: dict[Any, str]) -> Dataset:
         """The same log with names for its items; an item that is not named keeps its id as name."""
-        ids = self.items.values.to_list()
+        ids = self.items.take(np.arange(self.n_items, dtype=np.int32)).to_list()
         return replace(self, titles=pl.Series("title", [titles.get(i, str(i)) for i in ids]))
 
     def __repr__(self) -> str:

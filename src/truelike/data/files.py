@@ -10,6 +10,8 @@ import csv
 import gzip
 import io
 import json
+import zlib
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -21,24 +23,26 @@ import polars as pl
 from numpy.typing import NDArray
 
 from truelike.data.columns import Columns
-from truelike.errors import DataError
+from truelike.errors import DataError, ParameterError
 
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".txt": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl",
            ".json": "jsonl", ".parquet": "parquet", ".pq": "parquet"}  # fmt: skip
 CHUNK = 200_000
+MOST_LINES = 1_000  # of one quoted field: a quote open for longer was meant otherwise
 GUESSED_SEPARATORS = ",\t;|"
 SHORT = "__short__"
 
 
 @dataclass
 class Table:
-    """The needed columns, the line of each row (counted from 1), and what is wrong with other lines."""
+    """The needed columns, the number of each row, and what is wrong with the rows that are not there."""
 
     frame: pl.DataFrame
     columns: Columns
-    lines: NDArray[np.int64]
+    numbers: Callable[[], NDArray[np.int64]]  # asked for only when a row is bad: a long log has many
     bad: dict[int, str] = field(default_factory=dict)
     text: bool = True
+    unit: str = "line"
 
 
 def read_file(
@@ -50,10 +54,7 @@ def read_file(
     header: bool,
 ) -> Table:
     """Read the columns that `choose` picks among those of a CSV, TSV, JSONL or Parquet file."""
-    if not path.is_file():
-        raise DataError(f"there is no file {str(path)!r}")
-    if path.stat().st_size == 0:
-        raise DataError(f"the file {str(path)!r} is empty")
+    _check(path, format, separator)
     suffixes = [suffix.lower() for suffix in path.suffixes]
     zipped = suffixes[-1:] == [".gz"]
     named = suffixes[:-1] if zipped else suffixes
@@ -66,12 +67,27 @@ def read_file(
         if kind in ("csv", "tsv"):
             mark = separator or ("\t" if kind == "tsv" else None)
             return _delimited(path, zipped, choose, mark, header)
-    except (gzip.BadGzipFile, EOFError) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{str(path)!r} is not a whole gzip file ({error}): fetch it again") from error
+    except OSError as error:
+        raise DataError(f"{str(path)!r} cannot be read: {error}") from error
     raise DataError(
         f"the kind of {path.name!r} is not known by its name; it ends in none of "
         f"{', '.join(FORMATS)} (or these with .gz). Say format='csv', 'tsv', 'jsonl' or 'parquet'."
     )
+
+
+def _check(path: Path, format: str | None, separator: str | None) -> None:
+    if format is not None and format not in FORMATS.values():
+        raise ParameterError(f"format is {format!r}; it is 'csv', 'tsv', 'jsonl' or 'parquet'")
+    if separator is not None and (len(separator) != 1 or not separator.isascii()):
+        raise ParameterError(f"separator is {separator!r}; it is one ASCII character")
+    if path.is_dir():
+        raise DataError(f"{str(path)!r} is a directory; a file is read here")
+    if not path.is_file():
+        raise DataError(f"there is no file {str(path)!r}")
+    if path.stat().st_size == 0:
+        raise DataError(f"the file {str(path)!r} is empty")
 
 
 def _parquet(path: Path, zipped: bool, choose: Callable[[list[str]], Columns]) -> Table:
@@ -81,7 +97,7 @@ def _parquet(path: Path, zipped: bool, choose: Callable[[list[str]], Columns]) -
         frame = pl.scan_parquet(source).select(columns.needed()).collect()
     except pl.exceptions.PolarsError as error:
         raise DataError(f"{str(path)!r} cannot be read as Parquet: {error}") from error
-    return Table(frame, columns, np.arange(len(frame)) + 1, text=False)
+    return Table(frame, columns, lambda: np.arange(len(frame)), text=False, unit="row")
 
 
 # --- CSV and TSV ---------------------------------------------------------------------------------
@@ -96,6 +112,10 @@ def _delimited(
 ) -> Table:
     with _open(path, zipped) as lines:
         first = lines.readline().lstrip("\ufeff").rstrip("\r\n")
+    if not first.strip():
+        raise DataError(f"the first line of {str(path)!r} is blank; a header or a row is expected there")
+    if _undecodable(first):
+        raise DataError(f"{str(path)!r} is not UTF-8 text, at line 1. Is it another kind of file?")
     separator = separator or _guess_separator(first)
     names = next(csv.reader([first], delimiter=separator), [])
     if not header:
@@ -106,10 +126,15 @@ def _delimited(
     columns = choose(names)
     try:
         frame = _fast_delimited(path, columns, names, separator, header)
-    except pl.exceptions.PolarsError:
+    except (pl.exceptions.PolarsError, OSError):
         frame = None
+
+    def numbers() -> NDArray[np.int64]:
+        with _open(path, zipped) as lines:
+            return np.array([line for line, _ in _csv_rows(lines, separator, len(names), header)])
+
     if frame is not None and not _doubtful(frame, columns):
-        return Table(frame.drop(SHORT), columns, np.arange(len(frame)) + 1 + header)
+        return Table(frame.drop(SHORT), columns, numbers)
     with _open(path, zipped) as lines:
         rows = _csv_rows(lines, separator, len(names), header)
         return _carefully(rows, columns, [names.index(name) for name in columns.needed()])
@@ -145,30 +170,55 @@ def _csv_rows(
     lines: IO[str], separator: str, width: int, header: bool
 ) -> Iterator[tuple[int, list[str] | str]]:
     """(line number, fields or what is wrong) for each line that is not blank."""
-    reader = csv.reader(lines, delimiter=separator)
-    start = 1
-    while True:
-        try:
-            fields = next(reader, None)
-        except csv.Error as error:
-            yield start, f"cannot be parsed ({error})"
-            start = reader.line_num + 1
-            continue
-        if fields is None:
-            return
-        line, start = start, reader.line_num + 1
+    for line, fields in _csv_records(lines, separator):
         if not fields or (header and line == 1):
             continue
-        if len(fields) != width:
-            yield line, f"has {len(fields)} fields instead of {width}"
+        if isinstance(fields, str):
+            yield line, fields
+        elif len(fields) != width:
+            yield line, f"has {len(fields)} field{'s' * (len(fields) != 1)} instead of {width}"
         elif any(_undecodable(text) for text in fields):
             yield line, "is not UTF-8"
         else:
             yield line, fields
 
 
+def _csv_records(lines: IO[str], separator: str) -> Iterator[tuple[int, list[str] | str]]:
+    """(number of its first line, fields or what is wrong) for each record.
+
+    A quoted field may go on over several lines. Where its end is not found, only the line that opens it
+    is bad: the lines read in search of the end are read again, each for itself.
+    """
+    numbered = enumerate(lines, start=1)
+    waiting: deque[tuple[int, str]] = deque()
+    taken: list[tuple[int, str]] = []
+
+    def supply() -> Iterator[str]:
+        while len(taken) < MOST_LINES:
+            line = waiting.popleft() if waiting else next(numbered, None)
+            if line is None:
+                return
+            taken.append(line)
+            yield line[1]
+
+    while True:
+        taken.clear()
+        try:
+            fields = next(csv.reader(supply(), delimiter=separator, strict=True), None)
+        except csv.Error as error:
+            waiting.extendleft(reversed(taken[1:]))
+            unclosed = len(taken) > 1 or "unexpected end" in str(error)
+            reason = "has a quote that is not closed" if unclosed else f"cannot be parsed ({error})"
+            yield taken[0][0], reason
+            continue
+        if fields is None:
+            return
+        yield taken[0][0], fields
+
+
 def _undecodable(text: str) -> bool:
-    return not text.isascii() and any("\udc80" <= letter <= "\udcff" for letter in text)
+    """Whether a text holds bytes that are not UTF-8, or half of a character."""
+    return not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 # --- JSON lines ----------------------------------------------------------------------------------
@@ -176,42 +226,66 @@ def _undecodable(text: str) -> bool:
 
 def _json_lines(path: Path, zipped: bool, choose: Callable[[list[str]], Columns]) -> Table:
     with _open(path, zipped) as lines:
-        names: dict[str, None] = {}
-        for _, row in islice(_json_rows(lines), 100):
-            names.update(dict.fromkeys(row) if isinstance(row, dict) else {})
+        head = list(islice(_json_rows(lines), 100))
+    names = dict.fromkeys(name for _, row in head if isinstance(row, dict) for name in row)
+    if not names:
+        found = f"line {head[0][0]} {head[0][1]}" if head else "all lines are blank"
+        raise DataError(f"{str(path)!r} has no JSON object in its first lines, one to a line: {found}")
     columns = choose(list(names))
+    needed = columns.needed()
     try:
-        schema = dict.fromkeys(columns.needed(), pl.String)
-        frame = pl.scan_ndjson(path, schema=schema).collect()
-    except pl.exceptions.PolarsError:
+        frame = pl.scan_ndjson(path, schema=dict.fromkeys(needed, pl.String)).collect()
+    except (pl.exceptions.PolarsError, OSError):
         frame = None
-    if frame is not None and not any(_missing(frame[name]).any() for name in columns.needed()):
-        return Table(frame, columns, np.arange(len(frame)) + 1)
+
+    def numbers() -> NDArray[np.int64]:
+        with _open(path, zipped) as lines:
+            return np.array([line for line, _ in _filled(lines)])
+
+    if frame is not None and not any(_json_doubtful(frame[name]) for name in needed):
+        return Table(frame, columns, numbers)
     with _open(path, zipped) as lines:
         rows = (
-            (
-                line,
-                [_text(row.get(name)) for name in columns.needed()] if isinstance(row, dict) else row,
-            )
+            (line, row if isinstance(row, str) else _json_values(row, needed))
             for line, row in _json_rows(lines)
         )
-        return _carefully(rows, columns, list(range(len(columns.needed()))))
+        return _carefully(rows, columns, list(range(len(needed))))
+
+
+def _json_doubtful(series: pl.Series) -> bool:
+    """Whether something is missing, or was half of a character, of which polars makes a NUL."""
+    return bool(_missing(series).any() or series.str.contains("\0", literal=True).any())
+
+
+def _filled(lines: IO[str]) -> Iterator[tuple[int, str]]:
+    return ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
 
 
 def _json_rows(lines: IO[str]) -> Iterator[tuple[int, dict[str, Any] | str]]:
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
+    for number, line in _filled(lines):
+        if _undecodable(line):
+            yield number, "is not UTF-8"
             continue
         try:
-            row = json.loads(line)
-        except ValueError as error:
-            yield number, f"is not JSON ({error})"
+            row = json.loads(line.strip())
+        except (ValueError, RecursionError) as error:
+            yield number, f"is not JSON ({getattr(error, 'msg', error)})"
             continue
         yield number, row if isinstance(row, dict) else "is not a JSON object"
 
 
+def _json_values(row: dict[str, Any], names: list[str]) -> list[str] | str:
+    values = [_text(row.get(name)) for name in names]
+    return "holds half of a character" if any(map(_undecodable, values)) else values
+
+
 def _text(value: Any) -> str:
-    return "" if value is None else value if isinstance(value, str) else json.dumps(value)
+    """A value the way the fast reader writes it; missing and NaN as nothing."""
+    if value is None or value != value:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return f"{value:.0f}"
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 # --- the careful reader --------------------------------------------------------------------------
@@ -239,7 +313,7 @@ def _carefully(rows: Iterator[tuple[int, list[str] | str]], columns: Columns, po
         schema = dict.fromkeys(names, pl.String)
         chunks.append(pl.DataFrame(kept, schema=schema, orient="row"))
     frame = pl.concat(chunks) if chunks else pl.DataFrame(schema=dict.fromkeys(names, pl.String))
-    return Table(frame, columns, np.array(lines, dtype=np.int64), bad)
+    return Table(frame, columns, lambda: np.array(lines, dtype=np.int64), bad)
 
 
 def _open(path: Path, zipped: bool) -> IO[str]:

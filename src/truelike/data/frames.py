@@ -23,7 +23,10 @@ def library_of(table: Any) -> Library | None:
     """
     if not (nw.dependencies.is_into_dataframe(table) or nw.dependencies.is_into_series(table)):
         return None
-    name = nw.from_native(table, allow_series=True).implementation.value
+    try:
+        name = nw.from_native(table, allow_series=True).implementation.value
+    except nw.exceptions.DuplicateError as error:
+        raise DataError(f"two columns of the table have the same name. {error}") from error
     if name not in ("polars", "pandas", "pyarrow"):
         raise DataError(
             f"a table of the library {name!r} was given; pandas, polars and pyarrow are understood. "
@@ -35,7 +38,8 @@ def library_of(table: Any) -> Library | None:
 def to_polars(frame: Any, columns: Iterable[str]) -> pl.DataFrame:
     """The named columns of any frame, as polars."""
     native = nw.from_native(frame, eager_only=True)
-    return pl.DataFrame([to_series(native[name].to_native(), name) for name in columns])
+    own = {str(name): name for name in native.columns}  # pandas may name its columns 0, 1, ...
+    return pl.DataFrame([to_series(native.get_column(own[name]).to_native(), name) for name in columns])
 
 
 def to_series(values: Any, name: str = "") -> pl.Series:
@@ -50,13 +54,16 @@ def to_series(values: Any, name: str = "") -> pl.Series:
         return cast(pl.Series, pl.from_arrow(values)).alias(name)
     array = values
     if library_of(values) == "pandas":
-        if hasattr(values, "dt"):  # datetimes keep their unit, and lose only their zone
-            values = values.dt.tz_localize(None) if values.dt.tz is not None else values
-            return pl.Series(name, values.to_numpy().astype("datetime64[us]"))
         kind = values.dtype.kind
-        array = values.to_numpy(dtype=object) if kind not in "biuf" or values.hasnans else values
+        if kind == "M" and values.dt.tz is not None:  # as polars and pyarrow do: the same instant, in UTC
+            values = values.dt.tz_convert("UTC").dt.tz_localize(None)
+        if kind == "M":
+            values = values.to_numpy()
+        array = values if kind == "M" or (kind in "biuf" and not values.hasnans) else values.to_numpy(object)
     array = np.asarray(array) if not isinstance(array, list) else array
-    if isinstance(array, np.ndarray) and array.dtype.kind in "biufMm":
+    if isinstance(array, np.ndarray) and array.dtype.kind == "M":
+        array = array.astype("datetime64[us]")
+    if isinstance(array, np.ndarray) and array.dtype.kind in "biufM":
         return pl.Series(name, array)
     return pl.Series(name, [_plain(value) for value in array], strict=False)
 
@@ -65,7 +72,7 @@ def _plain(value: Any) -> Any:
     """A scalar that polars understands: NumPy's own kinds and every kind of "missing" unwrapped."""
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None or value != value or type(value).__name__ in ("NAType", "NaTType"):
+    if value is None or type(value).__name__ in ("NAType", "NaTType") or value != value:
         return None
     return value
 

@@ -7,6 +7,7 @@ binary search that needs no hash table beside it.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -30,20 +31,20 @@ def normalise(series: pl.Series, what: str) -> tuple[pl.Series, Kind]:
     """
     if is_uuid(series):
         return pl.Series(series.name, [None if v is None else str(v) for v in series]), "uuid"
-    if series.dtype == pl.Object:
+    if series.dtype in (pl.Object, pl.Binary) or series.dtype.is_nested():
+        kinds = sorted({type(value).__name__ for value in series if value is not None})
         raise DataError(
-            f"the {what} ids are Python objects of type "
-            f"{type(series.drop_nulls().to_list()[0]).__name__}; "
-            "strings, integers and UUIDs are understood. Turn them into strings first."
+            f"the {what} ids are of type {' and '.join(kinds)}; all must be strings, or integers, or UUIDs. "
+            "Turn them into strings first."
         )
     if series.dtype.is_float():
         series = series.fill_nan(None)
         whole = series.cast(pl.Int64, strict=False)
-        if not bool((series.is_null() | (whole.cast(pl.Float64) == series)).all()):
+        wrong = series.filter(whole.cast(pl.Float64).ne_missing(series.cast(pl.Float64)))
+        if len(wrong):
             raise DataError(
-                f"the {what} ids are numbers with a fraction, such as "
-                f"{some(series.filter(whole.cast(pl.Float64) != series).to_list(), 3)}. "
-                "Ids are strings, integers or UUIDs: was another column meant?"
+                f"the {what} ids are numbers with a fraction, or too large, such as "
+                f"{some(wrong.to_list(), 3)}. Ids are strings, integers or UUIDs: was another column meant?"
             )
         return whole, "int"
     if series.dtype.is_integer():
@@ -107,8 +108,10 @@ class Ids:
 
     def codes(self, ids: Any) -> Codes:
         """The row number of each id; -1 for one that is not known."""
-        wanted, _ = normalise(to_series(one_or_many(ids)), self.what)
-        wanted = wanted.cast(self.values.dtype, strict=False)
+        asked, _ = normalise(to_series(one_or_many(ids)), self.what)
+        wanted = asked.cast(self.values.dtype, strict=False)
+        if asked.dtype == pl.String and self.kind == "int":  # "7" is 7, "007" is not
+            wanted = wanted.set((wanted.cast(pl.String) != asked).fill_null(False), None)
         at = self.values.search_sorted(wanted.fill_null(self.values[0])).to_numpy().clip(0, len(self) - 1)
         found = (self.values.gather(at) == wanted).fill_null(False).to_numpy()
         return np.where(found, at, -1).astype(np.int32)
@@ -121,7 +124,7 @@ class Ids:
             raise UnknownIdError(
                 f"the {self.what} {some(map(repr, strangers))} is not among the {len(self):,} "
                 f"{self.what}s of the training data (they look like {self.values[0]!r}). "
-                'Say on_unknown="popular" or "skip" to go on without.'
+                'Where the call takes it, on_unknown="popular" or "skip" goes on without.'
             )
         return codes
 
@@ -139,7 +142,7 @@ class Ids:
 
 def one_or_many(ids: Any) -> Any:
     """A single id as a list of one."""
-    if isinstance(ids, (str, int, np.integer, uuid.UUID)):
+    if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
         return [ids]
     if library_of(ids) is not None or isinstance(ids, (list, np.ndarray)):
         return ids

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -53,7 +53,8 @@ def read(
     user, item, rating, time
         The name (or position) of the column; guessed from the common names where None.
     weight
-        A column whose values add up over repeated rows. Without it, each row counts one.
+        A column whose values add up over repeated rows; a row of weight 0 is no vote. Without it, each
+        row counts one.
     min_rating
         Only rows rated at least this are votes. None: a row is a vote, whatever its rating.
     on_bad_rows
@@ -95,13 +96,19 @@ def read(
     if isinstance(source, (str, os.PathLike)):
         path = Path(source)
         table = read_file(path, settle, format=format, separator=separator, header=header)
-        rows = _Rows(table.frame, table.columns, "line", table.lines, table.bad)
+        rows = _Rows(table.frame, table.columns, table.unit, table.numbers, table.bad)
         log = _build(rows, min_rating, on_bad_rows, "polars", name or path.name.split(".")[0], table.text)
     else:
-        frame, library = _as_frame(source)
+        frame, library, bad = _as_frame(source)
         columns = settle(_names(frame))
-        numbers = np.arange(len(frame))
-        rows = _Rows(to_polars(frame, columns.needed()), columns, "row", numbers)
+        positions = np.setdiff1d(np.arange(len(frame) + len(bad)), list(bad)) if bad else None
+        rows = _Rows(
+            to_polars(frame, columns.needed()),
+            columns,
+            "row",
+            lambda: np.arange(len(frame)) if positions is None else positions,
+            bad,
+        )
         log = _build(rows, min_rating, on_bad_rows, library, name or "log", text=False)
     return check_usable(log)
 
@@ -113,7 +120,7 @@ class _Rows:
     frame: pl.DataFrame
     columns: Columns
     unit: str
-    numbers: NDArray[np.int64]
+    numbers: Callable[[], NDArray[np.int64]]
     bad: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -122,8 +129,9 @@ class _Rows:
     def mark(self, wrong: pl.Series, reason: str) -> None:
         """Remember the wrong rows by their number."""
         at = wrong.to_numpy() & self.good
-        self.bad.update({int(number): reason for number in self.numbers[at]})
-        self.good &= ~at
+        if at.any():
+            self.bad.update({int(number): reason for number in self.numbers()[at]})
+            self.good &= ~at
 
     def pop(self, column: str) -> pl.Series:
         """The good rows of a column, which the table then forgets: a long log is large."""
@@ -142,12 +150,14 @@ def _build(
     if columns.time is not None:
         rows.frame = rows.frame.with_columns(_times(rows, columns.time).alias(TIME))
     if columns.weight is not None:
-        rows.frame = rows.frame.with_columns(_numbers(rows, columns.weight, "weight", 0.0).alias(WEIGHT))
+        rows.frame = rows.frame.with_columns(_numbers(rows, columns.weight, "weight").alias(WEIGHT))
     ratings = None if min_rating is None else _numbers(rows, str(columns.rating), "rating")
     if rows.bad:
         _complain(rows, on_bad_rows)
     if ratings is not None:
         rows.good &= (ratings >= min_rating).fill_null(False).to_numpy()
+    if columns.weight is not None:
+        rows.good &= (rows.frame[WEIGHT] > 0).fill_null(False).to_numpy()
 
     weights = None if columns.weight is None else rows.pop(WEIGHT).to_numpy()
     times = None if columns.time is None else rows.pop(TIME)
@@ -183,12 +193,21 @@ def _missing(series: pl.Series) -> pl.Series:
     return missing
 
 
-def _numbers(rows: _Rows, column: str, role: str, lowest: float = -np.inf) -> pl.Series:
-    """A column as numbers; a row where it is none, or too low, is bad."""
-    series = rows.frame[column].cast(pl.Float64, strict=False).fill_nan(None)
-    series = series.set((series < lowest).fill_null(False), None)
+def _numbers(rows: _Rows, column: str, role: Literal["weight", "rating"]) -> pl.Series:
+    """A column as numbers; a row where it is none, or an impossible one, is bad."""
+    series = _cast(rows.frame[column], pl.Float64()).fill_nan(None)
+    wrong = series.is_infinite() | (series < 0 if role == "weight" else False)
+    series = series.set(wrong.fill_null(False), None)
     rows.mark(series.is_null(), f"has no usable {role} (column {column!r})")
     return series
+
+
+def _cast(series: pl.Series, kind: pl.DataType) -> pl.Series:
+    """A series as another type; null where a value, or the whole series, cannot be."""
+    try:
+        return series.cast(kind, strict=False)
+    except pl.exceptions.PolarsError:
+        return pl.Series(series.name, [None] * len(series), dtype=kind)
 
 
 def _times(rows: _Rows, column: str) -> pl.Series:
@@ -201,7 +220,7 @@ def _times(rows: _Rows, column: str) -> pl.Series:
         rows.mark(times.is_null(), f"has no usable time (column {column!r})")
         return times
     warnings.warn(
-        f"the column {column!r} looks like a time, but {wrong:,} of its values are none: "
+        f"the column {column!r} looks like a time, but {wrong:,} of its values cannot be read as one: "
         "times are not used. Name the right column with time=...",
         DataWarning,
         stacklevel=4,
@@ -211,21 +230,24 @@ def _times(rows: _Rows, column: str) -> pl.Series:
 
 def _parse_times(series: pl.Series) -> pl.Series:
     if series.dtype.is_temporal():
-        return series.cast(pl.Datetime("us")).cast(pl.Int64)
+        return _cast(_cast(series, pl.Datetime("us")), pl.Int64())
     if series.dtype == pl.String:
         whole = series.cast(pl.Int64, strict=False)
         if whole.null_count() == 0:
             return whole
-        numbers = series.cast(pl.Float64, strict=False)
-        if numbers.null_count() == 0:
-            return _microseconds(numbers)
-        try:
-            return series.str.to_datetime(time_unit="us", strict=False, time_zone=None).cast(pl.Int64)
-        except pl.exceptions.PolarsError:
-            return pl.Series(series.name, [None] * len(series), dtype=pl.Int64)
+        seconds = _microseconds(series.cast(pl.Float64, strict=False))
+        # the reading that makes sense of most values; the others are bad rows
+        return min((whole, seconds, _dates(series)), key=pl.Series.null_count)
     if series.dtype.is_float():
         return _microseconds(series)
-    return series.cast(pl.Int64, strict=False)
+    return _cast(series, pl.Int64())
+
+
+def _dates(series: pl.Series) -> pl.Series:
+    try:
+        return series.str.to_datetime(time_unit="us", strict=False, time_zone=None).cast(pl.Int64)
+    except pl.exceptions.PolarsError:
+        return pl.Series(series.name, [None] * len(series), dtype=pl.Int64)
 
 
 def _microseconds(seconds: pl.Series) -> pl.Series:
@@ -241,17 +263,21 @@ def _complain(rows: _Rows, on_bad_rows: str) -> None:
     found = "; ".join(_where(rows.unit, numbers, reason) for reason, numbers in reasons.items())
     total = len(rows.bad)
     if on_bad_rows == "drop":
-        warnings.warn(f"dropped {total:,} bad rows: {found}.", DataWarning, stacklevel=4)
+        warnings.warn(f"dropped {total:,} bad row{'s' * (total > 1)}: {found}.", DataWarning, stacklevel=4)
         return
+    are, them = ("row is", "it") if total == 1 else ("rows are", "them")
     raise DataError(
-        f"{total:,} {'row is' if total == 1 else 'rows are'} bad: {found}. "
-        'Mend them, or say on_bad_rows="drop" to go on without them.'
+        f'{total:,} {are} bad: {found}. Mend {them}, or say on_bad_rows="drop" to go on without {them}.'
     )
 
 
 def _where(unit: str, numbers: list[int], reason: str) -> str:
+    """Such as "line 3 has no user", "lines 3, 5 have no user"."""
     counted = "" if unit == "line" else " (counted from 0)"
-    return f"{unit}{'s' * (len(numbers) > 1)} {some(numbers)}{counted} {reason}"
+    verb, rest = reason.split(" ", 1)
+    if len(numbers) > 1:
+        unit, verb = f"{unit}s", {"has": "have", "is": "are", "holds": "hold"}.get(verb, verb)
+    return f"{unit} {some(numbers)}{counted} {verb} {rest}"
 
 
 def _as_integers(values: pl.Series, codes: Codes) -> tuple[pl.Series, Codes, Kind]:
@@ -267,6 +293,8 @@ def _as_integers(values: pl.Series, codes: Codes) -> tuple[pl.Series, Codes, Kin
 
 def _from_matrix(matrix: Any, min_rating: float | None, name: str) -> Dataset:
     """A sparse matrix (users x items): ids are its row and column numbers."""
+    if matrix.ndim != 2:
+        raise DataError(f"the sparse array has {matrix.ndim} dimension; users x items are two")
     coo = sparse.coo_array(matrix)
     values = np.asarray(coo.data, dtype=np.float64)
     wrong = ~np.isfinite(values) | ((values < 0) & (min_rating is None))
@@ -287,21 +315,27 @@ def _from_matrix(matrix: Any, min_rating: float | None, name: str) -> Dataset:
     )
 
 
-def _as_frame(source: Any) -> tuple[Any, Library]:
-    """Frames as they are; arrays and lists as a polars frame with columns by position."""
+def _as_frame(source: Any) -> tuple[Any, Library, dict[int, str]]:
+    """Frames as they are; arrays and lists as a polars frame by position, and which rows are left out."""
     if isinstance(source, pl.LazyFrame):
         source = source.collect()
     library = library_of(source)
     if library is not None and hasattr(source, "columns"):
-        return source, library
+        return source, library, {}
+    bad: dict[int, str] = {}
     if isinstance(source, np.ndarray) and source.ndim == 2:
+        if source.shape[1] not in (2, 3, 4):
+            raise DataError(
+                f"the array has {source.shape[1]} columns; two to four are read ({', '.join(POSITIONS)})"
+            )
         source = tuple(source.T)
     if isinstance(source, tuple) and len(source) in (2, 3, 4) and all(np.ndim(c) == 1 for c in source):
         columns = list(source)
     elif isinstance(source, list) and source and isinstance(source[0], Mapping):
-        return _by_name(source), "polars"
-    elif isinstance(source, list) and all(isinstance(row, (tuple, list)) for row in source):
-        columns = _by_position(source)
+        frame, bad = _by_name(source)
+        return frame, "polars", bad
+    elif isinstance(source, list) and (not source or isinstance(source[0], (tuple, list))):
+        columns, bad = _by_position(source)
     else:
         raise DataError(
             f"cannot read rows from {type(source).__name__}: give a path, a pandas, polars or pyarrow "
@@ -311,25 +345,35 @@ def _as_frame(source: Any) -> tuple[Any, Library]:
     if len(lengths) > 1:
         raise DataError(f"users and items are not of one length: {sorted(lengths)}")
     series = [to_series(column, name) for name, column in zip(POSITIONS, columns, strict=False)]
-    return pl.DataFrame(series), "polars"
+    return pl.DataFrame(series), "polars", bad
 
 
-def _by_position(rows: list[Any]) -> list[list[Any]]:
+def _by_position(rows: list[Any]) -> tuple[list[list[Any]], dict[int, str]]:
     if not rows:
         raise DataError("the log is empty: there is no row in it")
     width = len(rows[0])
-    wrong = [n for n, row in enumerate(rows) if len(row) != width]
-    if wrong or not 2 <= width <= len(POSITIONS):
-        at = f"rows {some(wrong)} differ from the first" if wrong else f"they have {width}"
-        raise DataError(f"each row must have the same two to four values ({', '.join(POSITIONS)}): {at}")
-    return [list(column) for column in zip(*rows, strict=True)]
+    if not 2 <= width <= len(POSITIONS):
+        raise DataError(f"a row has two to four values ({', '.join(POSITIONS)}); the first has {width}")
+    bad = {}
+    for number, row in enumerate(rows):
+        if not isinstance(row, (tuple, list)):
+            bad[number] = "is not a tuple"
+        elif len(row) != width:
+            bad[number] = f"has {len(row)} value{'s' * (len(row) != 1)} where the first row has {width}"
+    good = rows if not bad else [row for number, row in enumerate(rows) if number not in bad]
+    return [list(column) for column in zip(*good, strict=True)], bad
 
 
-def _by_name(rows: list[Mapping[str, Any]]) -> pl.DataFrame:
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    return pl.DataFrame([to_series([row.get(name) for row in rows], name) for name in names])
+def _by_name(rows: list[Any]) -> tuple[pl.DataFrame, dict[int, str]]:
+    bad = {number: "is not a dict" for number, row in enumerate(rows) if not isinstance(row, Mapping)}
+    good = [row for row in rows if isinstance(row, Mapping)]
+    names = list(dict.fromkeys(name for row in good for name in row))
+    return pl.DataFrame([to_series([row.get(name) for row in good], str(name)) for name in names]), bad
 
 
 def _names(frame: Any) -> list[str]:
-    names = frame.column_names if hasattr(frame, "column_names") else frame.columns
-    return [str(name) for name in names]
+    names = [str(name) for name in (frame.column_names if hasattr(frame, "column_names") else frame.columns)]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise DataError(f"the table has more than one column named {', '.join(repeated)}")
+    return names

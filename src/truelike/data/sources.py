@@ -7,11 +7,11 @@ renamed when it is whole, so a file in the cache is never half of one.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import os
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,7 +25,13 @@ from truelike.data.filters import k_core
 from truelike.data.ids import Ids
 from truelike.data.interactions import read
 from truelike.data.splits import Split
-from truelike.errors import DataError, FetchError, ParameterError
+from truelike.errors import FetchError, ParameterError
+
+# what a damaged file can cause in the readers of archives, tables and JSON (a DataError is a ValueError)
+UNREADABLE = (
+    EOFError, IndexError, KeyError, OSError, TypeError, ValueError, zipfile.BadZipFile, zlib.error,
+    pl.exceptions.PolarsError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -194,7 +200,7 @@ def load(name: str, *, progress: bool = True) -> Any:
     paths = fetch(name, progress=progress)
     try:
         found = source.parse(paths)
-    except (zipfile.BadZipFile, gzip.BadGzipFile, EOFError, KeyError, DataError, ValueError) as error:
+    except UNREADABLE as error:
         raise FetchError(
             f"{str(paths[0])!r} cannot be read as {name}: {error}. Delete it, and it is fetched again."
         ) from error

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from truelike import randomness
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Ids, Kind
-from truelike.errors import DataError, ParameterError
+from truelike.errors import DataError, ParameterError, StorageError
 from truelike.files import reading, replacing_directory, settled
 
 TRAIN, VALIDATION, TEST = 0, 1, 2
@@ -118,6 +118,8 @@ def read_ids(place: Path, kinds: dict[str, Kind]) -> tuple[Ids, Ids, pl.Series |
 
 def _load_part(path: Path, users: Ids, items: Ids, shared: dict[str, Any]) -> Dataset:
     rows = pl.read_parquet(path)
+    for name, ids in (("user", users), ("item", items)):
+        _check_codes(rows[name].to_numpy(), ids, path)
     return Dataset.from_pairs(
         users,
         items,
@@ -129,20 +131,31 @@ def _load_part(path: Path, users: Ids, items: Ids, shared: dict[str, Any]) -> Da
     )
 
 
+def _check_codes(codes: NDArray[np.integer], ids: Ids, path: Path) -> None:
+    """Row numbers from a file must be checked: SciPy does not, and would write outside its arrays."""
+    if codes.dtype.kind not in "iu" or (len(codes) and not 0 <= codes.min() <= codes.max() < len(ids)):
+        raise StorageError(
+            f"{str(path)!r} is damaged: it names {ids.what}s that are not among its {len(ids):,}. "
+            "Make it anew."
+        )
+
+
 def _load_authors(place: Path) -> Split:
     """Three files, `train_data.json` and so on: a list of users, each the list of its items."""
     with reading(place, "split"):
         lists: list[list[list[int]]] = [json.loads((place / f"{n}_data.json").read_text()) for n in PARTS]
-    n_users = len(lists[0])
-    users = Ids.range(n_users, "user")
-    items = Ids.range(1 + max(max(row, default=-1) for part in lists for row in part), "item")
-    parts = []
-    for name, part in zip(PARTS, lists, strict=True):
-        if len(part) != n_users:
-            raise DataError(f"{name}_data.json has {len(part):,} users, train_data.json {n_users:,}")
-        user_codes = np.repeat(np.arange(n_users, dtype=np.int32), [len(row) for row in part])
-        item_codes = np.array([item for row in part for item in row], dtype=np.int32)
-        parts.append(Dataset.from_pairs(users, items, user_codes, item_codes, name=place.name))
+        n_users = len(lists[0])
+        users = Ids.range(n_users, "user")
+        items = Ids.range(1 + max(max(row, default=-1) for part in lists for row in part), "item")
+        parts = []
+        for name, part in zip(PARTS, lists, strict=True):
+            if len(part) != n_users:
+                raise DataError(f"{name}_data.json has {len(part):,} users, train_data.json {n_users:,}")
+            user_codes = np.repeat(np.arange(n_users, dtype=np.int32), [len(row) for row in part])
+            item_codes = np.array([item for row in part for item in row] or np.empty(0, dtype=np.int32))
+            _check_codes(item_codes, items, place / f"{name}_data.json")
+            item_codes = item_codes.astype(np.int32)
+            parts.append(Dataset.from_pairs(users, items, user_codes, item_codes, name=place.name))
     return _without_cold(parts, {"strategy": "authors"})
 
 
@@ -289,6 +302,7 @@ def _shuffled(log: Dataset, seed: int, strategy: str) -> NDArray[np.int64]:
 
 def _labelled(log: Dataset, label: NDArray[np.uint8], **info: Any) -> Split:
     parts = [log.select(label == part) for part in (TRAIN, VALIDATION, TEST)]
+    info = {name: value.item() if isinstance(value, np.generic) else value for name, value in info.items()}
     return _without_cold(parts, info)
 
 
@@ -304,5 +318,8 @@ def _without_cold(parts: list[Dataset], info: dict[str, Any]) -> Split:
         "test_rows": parts[2].n_interactions - test.n_interactions,
     }
     if train.n_interactions == 0:
-        raise DataError("no row is left to train on: the log is too small for this split")
+        raise DataError(
+            "no row is left to train on: the log is too small for this split, or too many of its rows share "
+            "one time"
+        )
     return Split(train, validation, test, {**info, "dropped_cold": cold})

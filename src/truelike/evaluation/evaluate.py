@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -79,15 +80,10 @@ class Evaluation:
 
     def summary(self, *, confidence: float = 0.95, resamples: int = 1_000, seed: int = 0) -> Any:
         """A frame (model, metric, k, value, low, high), with bootstrap confidence intervals over users."""
-        names = list(self.values)
-        low, high = bootstrap_interval(
-            np.column_stack([self.values[name] for name in names]),
-            confidence=confidence,
-            resamples=resamples,
-            seed=seed,
-        )
+        each = np.array(list(self.values.values())).reshape(-1, len(self.users)).T
+        low, high = bootstrap_interval(each, confidence=confidence, resamples=resamples, seed=seed)
         bounds: dict[str, tuple[float | None, float | None]] = {
-            name: (float(low[n]), float(high[n])) for n, name in enumerate(names)
+            name: (float(low[n]), float(high[n])) for n, name in enumerate(self.values)
         }
         rows = []
         for name, value in self.means().items():
@@ -104,8 +100,9 @@ class Evaluation:
         return to_native(pl.DataFrame(rows, schema=schema, orient="row"), self.library)
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name} {value:.4f}" for name, value in list(self.means().items())[:8])
-        return f"Evaluation({self.model}, {len(self.users):,} users: {shown}, ...)"
+        shown = [f"{name} {value:.4f}" for name, value in self.means().items()]
+        more = [*shown[:8], "..."] if len(shown) > 8 else shown
+        return f"Evaluation({self.model}, {len(self.users):,} users: {', '.join(more)})"
 
 
 def evaluate(
@@ -140,12 +137,14 @@ def evaluate(
     >>> import truelike as tl
     >>> split = tl.split.by_user(tl.synthetic.World(n_users=200, n_items=100).log(), seed=0)
     >>> tl.evaluate(tl.ItemKNN().fit(split.train), split.test, ks=(5,), metrics=["f1"])
-    Evaluation(ItemKNN, 88 users: f1@5 0.0..., ...)
+    Evaluation(ItemKNN, ... users: f1@5 0...)
     """
     ks = _checked_ks(ks)
-    unknown = [name for name in metrics if name not in ALL]
-    if unknown:
-        raise ParameterError(f"unknown metrics {unknown}; there are {', '.join(ALL)}")
+    metrics = [metrics] if isinstance(metrics, str) else metrics
+    if not metrics or any(name not in ALL for name in metrics):
+        raise ParameterError(f"metrics is {list(metrics)}; it is one or more of {', '.join(ALL)}")
+    if not isinstance(test, Dataset):
+        raise DataError(f"evaluate takes a Dataset, not {type(test).__name__}: say tl.read(rows)")
     train = model.train_
     known, strangers = test.recode(train.users, train.items)
     if strangers:
@@ -198,15 +197,18 @@ def _without(matrix: Any, seen: Any) -> Any:
     """The pattern of a matrix less that of another, rows sorted."""
     left = sparse.csr_array(matrix, copy=True)
     left.data = np.ones(left.nnz, dtype=np.float32)
-    overlap = left.multiply(seen.astype(bool))
+    # by the pattern: a vote of weight 0 is seen as well
+    ones = np.ones(seen.nnz, dtype=np.float32)
+    overlap = left.multiply(sparse.csr_array((ones, seen.indices, seen.indptr), shape=seen.shape))
     if overlap.nnz:
-        left = sparse.csr_array(left - overlap.astype(bool).astype(np.float32))
+        left = sparse.csr_array(left - overlap)
         left.eliminate_zeros()
     left.sort_indices()
     return left
 
 
 def _checked_ks(ks: Sequence[int]) -> list[int]:
-    if not ks or any(int(k) != k or k < 1 for k in ks):
-        raise ParameterError(f"ks is {list(ks)}; it is a list of whole numbers from 1 up")
-    return sorted({int(k) for k in ks})
+    wanted = list(ks) if isinstance(ks, Iterable) else [ks]
+    if not wanted or not all(isinstance(k, Integral) and k >= 1 and k is not True for k in wanted):
+        raise ParameterError(f"ks is {ks!r}; it is a list of whole numbers from 1 up")
+    return sorted({int(k) for k in wanted})

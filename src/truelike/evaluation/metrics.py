@@ -6,7 +6,7 @@ where it is not. A list that is shorter than k (the catalogue is small) is a lis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,12 +126,3 @@ def novelty(recommended: NDArray[np.int32], shares: Floats, k: int) -> tuple[Flo
     popularity = np.where(there, shares[listed], 0.0)
     surprise = np.where(there, -np.log2(shares[listed]), 0.0)
     return popularity.sum(axis=1) / count, surprise.sum(axis=1) / count
-
-
-def names(metrics: Sequence[str], ks: Sequence[int]) -> list[str]:
-    """`f1@2` and so on, for each metric and k.
-
-    >>> names(["f1"], [2, 5])
-    ['f1@2', 'f1@5']
-    """
-    return [f"{metric}@{k}" for metric in metrics for k in ks]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from truelike import randomness
-from truelike.errors import DataError, ParameterError
+from truelike.data.frames import to_native
+from truelike.errors import DataError, ParameterError, some
 
 if TYPE_CHECKING:
     from truelike.evaluation.evaluate import Evaluation
@@ -21,6 +22,8 @@ Floats = NDArray[np.float64]
 
 def bootstrap_means(values: Floats, *, resamples: int = 1_000, seed: int = 0) -> Floats:
     """The column means of `resamples` draws of as many rows with replacement: (resamples, columns)."""
+    if resamples < 1:
+        raise ParameterError(f"resamples is {resamples}; it is a whole number from 1 up")
     n = len(values)
     key = randomness.key(seed, "bootstrap")
     means = np.empty((resamples, values.shape[1]))
@@ -53,9 +56,13 @@ def paired_t(a: Floats, b: Floats) -> float:
     >>> paired_t(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0]))
     1.0
     """
-    from scipy import stats
+    from scipy.special import stdtr
 
-    return 1.0 if np.array_equal(a, b) else float(stats.ttest_rel(a, b).pvalue)
+    difference = a - b
+    mean, error = difference.mean(), difference.std(ddof=1) / np.sqrt(len(difference))
+    if error == 0:  # all users differ alike: t is infinite, or there is no difference at all
+        return 1.0 if mean == 0 else 0.0
+    return float(2 * stdtr(len(difference) - 1, -abs(mean / error)))
 
 
 def wilcoxon(a: Floats, b: Floats) -> float:
@@ -106,7 +113,7 @@ def compare_means(
     *,
     test: Literal["t", "wilcoxon", "bootstrap"] = "t",
     against: str | None = None,
-) -> pl.DataFrame:
+) -> Any:
     """Compare models user by user on one measure, with Holm's correction over all the comparisons.
 
     Parameters
@@ -139,6 +146,14 @@ def compare_means(
     reference = evaluations[0].users
     if any(len(r.users) != len(reference) or r.users.to_list() != reference.to_list() for r in evaluations):
         raise DataError("the models were not judged on the same users: evaluate them on one test set")
+    if len(reference) < 2:
+        raise DataError("there is one user only: nothing can be said about luck")
+    known = list(evaluations[0].values)
+    lacking = [result.model for result in evaluations if measure not in result.values]
+    if lacking:
+        raise ParameterError(
+            f"{measure!r} was not measured for each user by {some(lacking)}; the first has {', '.join(known)}"
+        )
     pairs = [(a, b) for a, b in combinations(by_name, 2) if against is None or against in (a, b)]
     rows = []
     for first, second in pairs:
@@ -150,4 +165,5 @@ def compare_means(
         rows.append((a, b, measure, difference, relative, TESTS[test](left, right)))
     corrected = holm([row[-1] for row in rows])
     names = ["model", "other", "measure", "difference", "relative", "p", "p_holm"]
-    return pl.DataFrame([(*r, p) for r, p in zip(rows, corrected, strict=True)], schema=names, orient="row")
+    table = [(*row, p) for row, p in zip(rows, corrected, strict=True)]
+    return to_native(pl.DataFrame(table, schema=names, orient="row"), evaluations[0].library)

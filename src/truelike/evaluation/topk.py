@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truelike.data.ids import Codes
+from truelike.errors import ParameterError
 from truelike.parallel import for_each, threads
 
 Floats = NDArray[np.float32]
@@ -68,6 +69,8 @@ def top_k_by_scores(
     """
     from truelike.evaluation.kernels import mask_seen, select_rows
 
+    if seen is not None:
+        check_users(users, seen.shape[0])
     result = no_items(len(users), min(k, n_items))
     rows = max(1, min(USERS_AT_ONCE, memory // (4 * n_items * threads(n_jobs))))
     banned = None if allowed is None else np.flatnonzero(~allowed)
@@ -110,6 +113,7 @@ def top_k_by_factors(
     """
     from truelike.evaluation.kernels import factor_scores, factor_top_k
 
+    check_users(users, len(user_factors))
     n_items = len(item_factors)
     kept = min(k, n_items)
     # whole groups of four factors for the kernel, items side by side
@@ -151,8 +155,17 @@ def top_k_by_factors(
 
 def no_items(n_users: int, k: int) -> TopK:
     """Lists in which nothing is filled in yet."""
+    if k < 1:
+        raise ParameterError(f"k is {k}; it is a whole number from 1 up")
     items = np.full((n_users, k), -1, dtype=np.int32)
     return TopK(items, np.full((n_users, k), -np.inf, dtype=np.float32))
+
+
+def check_users(users: Codes, n_users: int) -> None:
+    """Row numbers that are there: the compiled loops do not look, and -1 would be the last user."""
+    if len(users) and not 0 <= users.min() <= users.max() < n_users:
+        asked = f"{users.min()} to {users.max()}"
+        raise ParameterError(f"users are row numbers from 0 to {n_users - 1}; {asked} were asked for")
 
 
 def _sorting_is_better(k: int) -> bool:

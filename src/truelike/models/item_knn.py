@@ -115,13 +115,15 @@ class ItemKNN(Recommender):
         }
 
     def _restore(self, arrays: dict[str, NDArray[Any]]) -> None:
+        from truelike.storage import checked_csr
+
         parts = (
             arrays["similarity.data"],
             arrays["similarity.indices"],
             arrays["similarity.indptr"],
         )
         n = self.train_.n_items
-        self._set(sparse.csr_array(parts, shape=(n, n)))
+        self._set(checked_csr(parts, (n, n)))
 
 
 def _keep_best(indptr: NDArray[np.integer], data: Floats, k: int) -> None:

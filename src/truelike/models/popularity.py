@@ -47,4 +47,7 @@ class ItemPop(Recommender):
         return {"popularity": self.popularity_}
 
     def _restore(self, arrays: dict[str, NDArray[Any]]) -> None:
-        self.popularity_ = arrays["popularity"]
+        popularity = arrays["popularity"]
+        if popularity.shape != (self.train_.n_items,):
+            raise ValueError(f"popularity has the shape {popularity.shape}, not one number an item")
+        self.popularity_ = popularity

@@ -22,7 +22,7 @@ from truelike.data.dataset import Dataset
 from truelike.data.frames import Library, library_of, to_native, to_series
 from truelike.data.ids import Codes, Ids, normalise, one_or_many
 from truelike.errors import DataError, NotFittedError, ParameterError
-from truelike.evaluation.topk import TopK, no_items, top_k_by_scores
+from truelike.evaluation.topk import TopK, check_users, no_items, top_k_by_scores
 
 Floats = NDArray[np.float32]
 OnUnknown = Literal["raise", "popular", "skip"]
@@ -83,6 +83,8 @@ class Recommender(ABC):
         if train.n_interactions == 0:
             raise DataError("fit was given a log without a row")
         if validation is not None:
+            if not isinstance(validation, Dataset):
+                raise DataError(f"validation is a Dataset or None, not {type(validation).__name__}")
             validation = validation.recode(train.users, train.items)[0]
         self._learn(train, validation)
         self.__dict__["train_"] = train
@@ -257,6 +259,7 @@ class Recommender(ABC):
         n_jobs: int | None = None,
     ) -> TopK:
         """`recommend` for hot paths: row numbers in, arrays of row numbers and scores out."""
+        check_users(users, self.train_.n_users)
         return top_k_by_scores(
             self._score_block,
             users,
@@ -353,4 +356,5 @@ def _echo(asked: Any, known: Ids) -> pl.Series:
         return pl.Series(list(asked), dtype=pl.Object)
     series, _ = normalise(to_series(asked), known.what)
     typed = series.cast(known.values.dtype, strict=False)
-    return series.cast(pl.String) if typed.null_count() else typed
+    same = (typed.cast(pl.String) == series.cast(pl.String)).fill_null(False)
+    return typed if same.all() else series.cast(pl.String)

@@ -1,0 +1,316 @@
+import csv
+import gzip
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import truelike as tl
+from truelike.errors import DataError, DataWarning, ParameterError
+
+TABLE = {"user": ["ann", "bob", "ann", "bob"], "item": ["tea", "milk", "milk", "milk"], "time": [3, 4, 5, 1]}
+ROWS = list(zip(*TABLE.values(), strict=True))
+
+
+def delimited(mark: str) -> bytes:
+    return "".join(mark.join(map(str, row)) + "\n" for row in [tuple(TABLE), *ROWS]).encode()
+
+
+def parquet() -> bytes:
+    buffer = io.BytesIO()
+    pl.DataFrame(TABLE).write_parquet(buffer)
+    return buffer.getvalue()
+
+
+FILES = {
+    "log.csv": delimited(","),
+    "log.tsv": delimited("\t"),
+    "semicolon.csv": delimited(";"),
+    "bar.txt": delimited("|"),
+    "log.jsonl": "".join(json.dumps(dict(zip(TABLE, row, strict=True))) + "\n" for row in ROWS).encode(),
+    "log.parquet": parquet(),
+}
+
+
+def write(place: Path, content: str | bytes, name: str = "log.csv") -> Path:
+    path = place / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def pairs(log: tl.Dataset) -> list[tuple[Any, ...]]:
+    users = log.users.take(log.user_of_entry).to_list()
+    items = log.items.take(log.matrix.indices).to_list()
+    return list(zip(users, items, log.matrix.data.astype(int).tolist(), strict=True))
+
+
+@pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gz"])
+@pytest.mark.parametrize("name", FILES)
+def test_every_kind_of_file_gives_the_same_log(tmp_path: Path, name: str, zipped: bool) -> None:
+    content = gzip.compress(FILES[name]) if zipped else FILES[name]
+    log = tl.read(write(tmp_path, content, name + ".gz" * zipped))
+    assert pairs(log) == [("ann", "milk", 1), ("ann", "tea", 1), ("bob", "milk", 2)]
+    assert log.times is not None
+    assert log.times.tolist() == [5, 3, 1]
+    assert (log.library, log.name) == ("polars", name.split(".")[0])
+
+
+def test_a_path_may_be_text_and_the_kind_may_be_said(tmp_path: Path) -> None:
+    path = write(tmp_path, delimited("~"), "log.dat")
+    assert tl.read(str(path), format="csv", separator="~", name="shop").name == "shop"
+    with pytest.raises(DataError, match=r"kind of 'log\.dat' is not known.*format="):
+        tl.read(path)
+
+
+@pytest.mark.parametrize(
+    "asked", [{"format": "xml"}, {"separator": "::"}, {"separator": "§"}, {"separator": ""}]
+)
+def test_an_impossible_format_or_separator_is_refused(tmp_path: Path, asked: dict[str, Any]) -> None:
+    with pytest.raises(ParameterError, match=next(iter(asked))):
+        tl.read(write(tmp_path, FILES["log.csv"]), **asked)
+
+
+def test_a_file_without_a_header_is_read_by_position(tmp_path: Path) -> None:
+    path = write(tmp_path, "5,ann,tea,9\n1,bob,milk,8\n")
+    assert pairs(tl.read(path, header=False, user=1, item=2)) == [("ann", "tea", 1), ("bob", "milk", 1)]
+    log = tl.read(path, header=False, time=3)
+    assert pairs(log) == [(1, "bob", 1), (5, "ann", 1)]
+    assert log.times is not None
+    assert log.times.tolist() == [8, 9]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "user,item\r\nann,tea\r\nbob,milk\r\n",
+        "\ufeffuser,item\nann,tea\nbob,milk",
+        "user,item\rann,tea\rbob,milk\r",
+        'user,item\n"ann",tea\n\nbob,"milk"\n\n',
+    ],
+)
+def test_line_ends_marks_blank_lines_and_quotes_make_no_difference(tmp_path: Path, content: str) -> None:
+    assert pairs(tl.read(write(tmp_path, content))) == [("ann", "tea", 1), ("bob", "milk", 1)]
+
+
+# --- ids -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        (["10", "9", "-3"], [-3, 9, 10]),
+        (["007", "7", "8"], ["007", "7", "8"]),
+        (["+7", "1", "2"], ["+7", "1", "2"]),
+        (["1.0", "2.0", "3"], ["1.0", "2.0", "3"]),
+        (["99999999999999999999", "1", "2"], ["1", "2", "99999999999999999999"]),
+        (["é", "日本", "a b"], ["a b", "é", "日本"]),
+    ],
+)
+def test_only_plain_integers_in_text_become_numbers(
+    tmp_path: Path, ids: list[str], expected: list[Any]
+) -> None:
+    rows = "".join(f"{each},{item}\n" for each, item in zip(ids, "xyz", strict=True))
+    assert tl.read(write(tmp_path, "user,item\n" + rows)).users.values.to_list() == expected
+
+
+def test_json_numbers_and_text_are_one_id_and_whole_floats_are_integers(tmp_path: Path) -> None:
+    rows = '{"user": 1, "item": 2.0}\n{"user": "1", "item": 4}\n{"user": 3, "item": 1e2}\n'
+    expected = [(1, 2, 1), (1, 4, 1), (3, 100, 1)]
+    assert pairs(tl.read(write(tmp_path, rows, "log.jsonl"))) == expected
+    with pytest.warns(DataWarning, match="dropped 1 bad row: line 4 has no item"):
+        log = tl.read(write(tmp_path, rows + '{"user": 5, "item": NaN}', "log.jsonl"), on_bad_rows="drop")
+    assert pairs(log) == expected
+
+
+# --- bad lines -------------------------------------------------------------------------------------
+
+BAD_LINES = {
+    "too many fields": (b"bob,milk,1,2\n", "line 3 has 4 fields instead of 3"),
+    "too few fields": (b"bob\n", "line 3 has 1 field instead of 3"),
+    "no user": (b",milk,1\n", "line 3 has no user"),
+    "no item": (b"bob,,1\n", "line 3 has no item"),
+    "not UTF-8": (b"b\xffb,milk,1\n", "line 3 is not UTF-8"),
+    "open quote": (b'"bob,milk,1\n', "line 3 has a quote that is not closed"),
+    "open quote at the end": (b'bob,milk,"1\n', "line 3 has a quote that is not closed"),
+    "text after a quote": (b'bob,"milk"y,1\n', "line 3 cannot be parsed"),
+}
+
+
+@pytest.mark.parametrize(("line", "message"), BAD_LINES.values(), ids=BAD_LINES)
+@pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gz"])
+def test_a_bad_line_is_named_and_only_it_is_dropped(
+    tmp_path: Path, line: bytes, message: str, zipped: bool
+) -> None:
+    content = b"user,item,note\nann,tea,1\n" + line + b'cy,"wa\nter",3\ndan,rum,4\n'
+    path = write(tmp_path, gzip.compress(content) if zipped else content, "log.csv" + ".gz" * zipped)
+    with pytest.raises(DataError, match=f'^1 row is bad: {message}.*on_bad_rows="drop"'):
+        tl.read(path)
+    with pytest.warns(DataWarning, match=f"^dropped 1 bad row: {message}"):
+        log = tl.read(path, on_bad_rows="drop")
+    assert pairs(log) == [("ann", "tea", 1), ("cy", "wa\nter", 1), ("dan", "rum", 1)]
+
+
+def test_each_of_two_lines_with_an_open_quote_is_bad(tmp_path: Path) -> None:
+    path = write(tmp_path, 'user,item\nann,tea\nbob,"milk\ncy,"rum\ndan,gin\n')
+    with pytest.raises(DataError, match="2 rows are bad: lines 3, 4 have a quote that is not closed"):
+        tl.read(path)
+
+
+BAD_JSON = {
+    "broken": (b'{"user": "bob", "item"\n', "line 3 is not JSON"),
+    "no object": (b"[1, 2]\n", "line 3 is not a JSON object"),
+    "null": (b'{"user": null, "item": "milk"}\n', "line 3 has no user"),
+    "absent": (b'{"user": "bob"}\n', "line 3 has no item"),
+    "empty": (b'{"user": "bob", "item": ""}\n', "line 3 has no item"),
+    "not UTF-8": (b'{"user": "b\xff", "item": "milk"}\n', "line 3 is not UTF-8"),
+    "half a character": (b'{"user": "\\ud800", "item": "milk"}\n', "line 3 holds half of a character"),
+}
+
+
+@pytest.mark.parametrize(("line", "message"), BAD_JSON.values(), ids=BAD_JSON)
+def test_a_bad_json_line_is_named_and_only_it_is_dropped(tmp_path: Path, line: bytes, message: str) -> None:
+    content = b'{"user": "ann", "item": "tea"}\n\n' + line + b'{"user": "cy", "item": "rum"}\n'
+    path = write(tmp_path, content, "log.jsonl")
+    with pytest.raises(DataError, match=f"^1 row is bad: {message}"):
+        tl.read(path)
+    with pytest.warns(DataWarning, match=f"^dropped 1 bad row: {message}"):
+        log = tl.read(path, on_bad_rows="drop")
+    assert pairs(log) == [("ann", "tea", 1), ("cy", "rum", 1)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "where"),
+    [
+        ("log.csv", 'user,item,rating\nann,"te\na",5\nbob,milk,often\n', "line 4"),
+        ("log.csv", "user,item,rating\nann,tea,5\n\nbob,milk,often\n", "line 4"),
+        ("log.csv", "user,item,rating\nann,tea,5\nbob,milk,often\n", "line 3"),
+        ("log.jsonl", '{"user":1,"item":2,"rating":5}\n\n{"user":2,"item":3,"rating":"often"}\n', "line 3"),
+    ],
+)
+def test_a_rating_that_is_no_number_is_named_by_its_line(
+    tmp_path: Path, name: str, content: str, where: str
+) -> None:
+    with pytest.raises(DataError, match=f"{where} has no usable rating"):
+        tl.read(write(tmp_path, content, name), min_rating=3)
+
+
+def test_a_parquet_row_without_an_id_is_named_by_its_row(tmp_path: Path) -> None:
+    path = tmp_path / "log.parquet"
+    pl.DataFrame({"user": ["ann", None, "cy"], "item": [1, 2, 3]}).write_parquet(path)
+    with pytest.raises(DataError, match=r"row 1 \(counted from 0\) has no user"):
+        tl.read(path)
+
+
+# --- files that are not what they should be ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("log.csv", b"", "is empty"),
+        ("log.csv.gz", gzip.compress(b""), "first line .* is blank"),
+        ("log.csv", b"\nuser,item\n1,2\n", "first line .* is blank"),
+        ("log.csv", b"user,item\n", "log is empty"),
+        ("log.csv", gzip.compress(FILES["log.csv"]), "not UTF-8 text, at line 1"),
+        ("log.csv", b"user,item,user\n1,2,3\n", "more than one column named user"),
+        ("log.csv", b"ann,tea\nbob,milk\n", "no column looks like the user.*header=False"),
+        ("log.csv.gz", FILES["log.csv"], "not a whole gzip file.*fetch it again"),
+        ("log.csv.gz", gzip.compress(FILES["log.csv"] * 99)[:-9], "not a whole gzip file.*fetch it again"),
+        (
+            "log.jsonl.gz",
+            gzip.compress(FILES["log.jsonl"] * 99)[:-9],
+            "not a whole gzip file.*fetch it again",
+        ),
+        ("log.parquet.gz", gzip.compress(FILES["log.parquet"])[:-9], "not a whole gzip file.*fetch it again"),
+        ("log.json", b'[{"user": 1, "item": 2}]', "no JSON object .*line 1 is not a JSON object"),
+        ("log.jsonl", b"\n\n", "all lines are blank"),
+        ("log.parquet", b"no parquet", "cannot be read as Parquet"),
+        ("log.parquet", FILES["log.parquet"][:-20], "cannot be read as Parquet"),
+    ],
+)
+def test_an_unusable_file_is_an_error_that_says_why(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        tl.read(write(tmp_path, content, name))
+
+
+def test_a_gzip_file_damaged_in_the_middle_is_an_error(tmp_path: Path) -> None:
+    rows = "".join(f"u{n * 7919 % 1000},i{n * 31 % 999}\n" for n in range(20_000))
+    damaged = bytearray(gzip.compress(b"user,item\n" + rows.encode()))
+    damaged[500:502] = b"\x55\xaa"
+    with pytest.raises(DataError, match="not a whole gzip file"):
+        tl.read(write(tmp_path, bytes(damaged), "log.csv.gz"))
+
+
+def test_a_path_that_is_no_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="there is no file"):
+        tl.read(tmp_path / "log.csv")
+    with pytest.raises(DataError, match="is a directory"):
+        tl.read(tmp_path)
+
+
+# --- the fast reader and the careful one ------------------------------------------------------------
+
+TEXT = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\r\0"), min_size=1, max_size=4
+).filter(lambda text: text.strip() == text)
+LOGS = st.lists(st.tuples(TEXT, TEXT, st.integers(0, 99)), min_size=2, max_size=12).filter(
+    lambda rows: len({row[0] for row in rows}) > 1 and len({row[1] for row in rows}) > 1
+)
+QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def same(one: tl.Dataset, other: tl.Dataset) -> bool:
+    assert one.times is not None
+    assert other.times is not None
+    return pairs(one) == pairs(other) and one.times.tolist() == other.times.tolist()
+
+
+@QUICK
+@given(rows=LOGS, data=st.data())
+def test_a_blank_line_in_a_csv_changes_nothing(
+    tmp_path: Path, rows: list[tuple[str, str, int]], data: Any
+) -> None:
+    blank = data.draw(st.integers(0, len(rows)))
+    fast, careful = io.StringIO(), io.StringIO()
+    for number, row in enumerate([("user", "item", "time"), *rows]):
+        for text in (fast, careful):
+            csv.writer(text, lineterminator="\n").writerow(row)
+        careful.write("\n" * (number == blank))
+    once = tl.read(write(tmp_path, fast.getvalue()))
+    assert same(once, tl.read(write(tmp_path, careful.getvalue())))
+    frame = {"user": [r[0] for r in rows], "item": [r[1] for r in rows], "time": [r[2] for r in rows]}
+    assert once.n_rows == len(rows)
+    if once.users.kind == once.items.kind == "str":
+        assert same(once, tl.read(pl.DataFrame(frame)))
+
+
+@QUICK
+@given(rows=LOGS)
+def test_a_bad_json_line_leaves_the_others_as_they_are(
+    tmp_path: Path, rows: list[tuple[str, str, int]]
+) -> None:
+    lines = [json.dumps({"user": user, "item": item, "time": time}) for user, item, time in rows]
+    fast = tl.read(write(tmp_path, "\n".join(lines), "log.jsonl"))
+    with pytest.warns(DataWarning, match="dropped 1 bad row: line 2 "):
+        careful = tl.read(
+            write(tmp_path, "\n".join([lines[0], "{", *lines[1:]]), "log.jsonl"), on_bad_rows="drop"
+        )
+    assert same(fast, careful)
+
+
+@QUICK
+@given(rows=LOGS)
+def test_a_log_survives_a_round_trip_through_files(tmp_path: Path, rows: list[tuple[str, str, int]]) -> None:
+    log = tl.read([("x" + user, "x" + item, 1, time) for user, item, time in rows])
+    frame = log.to_frame()
+    frame.write_csv(tmp_path / "again.csv")
+    frame.write_parquet(tmp_path / "again.parquet")
+    for name in ("again.csv", "again.parquet"):
+        assert same(log, tl.read(tmp_path / name, weight="weight"))

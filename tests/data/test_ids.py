@@ -1,0 +1,121 @@
+import uuid
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from truelike.data.frames import to_series
+from truelike.data.ids import Ids, encode, normalise, one_or_many
+from truelike.errors import DataError, UnknownIdError
+
+INTEGERS = st.integers(-(2**63), 2**63 - 1)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=5)
+KINDS = st.one_of(*(st.lists(ids, min_size=1, max_size=30) for ids in (INTEGERS, TEXTS, st.uuids())))
+
+
+def id_map(values: list[Any]) -> Ids:
+    series, kind = normalise(to_series(values), "user")
+    return Ids(encode(series)[0], kind, "user")
+
+
+@given(KINDS)
+def test_looking_up_and_taking_are_inverse(values: list[Any]) -> None:
+    ids = id_map(values)
+    codes = ids.codes(values)
+    assert codes.dtype == np.int32
+    assert ids.take(codes).to_list() == values
+    assert ids.codes(ids.take(np.arange(len(ids), dtype=np.int32))).tolist() == list(range(len(ids)))
+
+
+@given(KINDS, KINDS)
+def test_an_id_is_known_exactly_if_it_was_given(values: list[Any], others: list[Any]) -> None:
+    assume(type(values[0]) is type(others[0]))
+    assert (id_map(values).codes(others) >= 0).tolist() == [other in values for other in others]
+
+
+@given(KINDS)
+def test_encoding_gives_sorted_distinct_values_and_the_place_of_each(values: list[Any]) -> None:
+    series, _ = normalise(to_series(values), "user")
+    distinct, codes = encode(series)
+    assert distinct.to_list() == sorted(
+        set(series.to_list()), key=lambda v: v.encode() if isinstance(v, str) else v
+    )
+    assert distinct.gather(codes).to_list() == series.to_list()
+
+
+@pytest.mark.parametrize(
+    ("known", "asked"),
+    [
+        (["ann", "bob"], "eve"),
+        (["ann", "bob"], 7),
+        ([7, 8], 9),
+        ([7, 8], "x"),
+        ([7, 8], "007"),
+        ([7, 8], None),
+        ([7, 8], uuid.UUID(int=7)),
+        ([uuid.UUID(int=1)], uuid.UUID(int=2)),
+    ],
+)
+def test_an_unknown_id_is_minus_one_or_an_error_that_names_it(known: list[Any], asked: Any) -> None:
+    ids = id_map(known)
+    assert ids.codes(asked).tolist() == [-1]
+    with pytest.raises(UnknownIdError) as caught:
+        ids.known(asked)
+    assert repr(asked) in str(caught.value)
+    assert f"{len(known)} users" in str(caught.value).replace(",", "")
+
+
+def test_ids_of_mixed_types_are_refused_by_naming_the_types() -> None:
+    with pytest.raises(DataError, match="of type UUID and int; all must be"):
+        id_map([7, uuid.UUID(int=7)])
+
+
+def test_only_some_of_many_unknown_ids_are_listed() -> None:
+    with pytest.raises(UnknownIdError, match="10, 11, 12, 13, 14 and 5 more"):
+        id_map([1, 2]).known(range(10, 20))
+
+
+@pytest.mark.parametrize(
+    ("known", "asked"), [([7, 8], "7"), ([7, 8], 7.0), (["7", "8"], 7), ([7, 8], np.int16(7))]
+)
+def test_a_number_and_its_plain_text_are_the_same_id(known: list[Any], asked: Any) -> None:
+    assert id_map(known).known(asked).tolist() == [0]
+
+
+def test_a_uuid_may_be_asked_for_by_its_text() -> None:
+    one, two = uuid.UUID(int=1), uuid.UUID(int=2)
+    assert id_map([two, one]).codes([str(two)]).tolist() == [1]
+
+
+def test_asking_for_nothing_gives_nothing() -> None:
+    assert id_map([1, 2]).codes([]).tolist() == []
+
+
+def test_a_subset_keeps_its_order_and_its_kind() -> None:
+    ids = id_map([uuid.UUID(int=n) for n in range(4)]).subset(np.array([False, True, False, True]))
+    assert ids.take(np.arange(2, dtype=np.int32)).to_list() == [uuid.UUID(int=1), uuid.UUID(int=3)]
+
+
+def test_id_maps_are_equal_by_their_values() -> None:
+    assert id_map([1, 2]) == id_map([2, 1, 1])
+    assert id_map([1, 2]) != id_map([1, 3])
+    assert id_map([1, 2]) != id_map(["1", "2"])
+    assert id_map([1, 2]) != [1, 2]
+
+
+@pytest.mark.parametrize("ids", ["ab", 5, 5.0, None, np.int64(3), uuid.UUID(int=1)])
+def test_a_single_id_is_a_list_of_one(ids: Any) -> None:
+    assert one_or_many(ids) == [ids]
+
+
+@pytest.mark.parametrize("ids", [(1, 2), {1: 0, 2: 0}, range(1, 3), iter([1, 2])])
+def test_any_iterable_is_many_ids(ids: Any) -> None:
+    assert one_or_many(ids) == [1, 2]
+
+
+def test_ids_with_a_fraction_are_refused() -> None:
+    with pytest.raises(DataError, match=r"fraction, or too large, such as 1\.5"):
+        normalise(pl.Series([1.5, 2.0]), "user")

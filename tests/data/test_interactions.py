@@ -1,0 +1,355 @@
+import datetime as dt
+import uuid
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy import sparse
+
+import truelike as tl
+from truelike.errors import DataError, DataWarning, ParameterError
+
+PAIRS = [(7, 1), (9, 2), (7, 3), (7, 1)]
+TABLE = {"user": [7, 9, 7, 7], "item": [1, 2, 3, 1]}
+JANUARY_2020 = 1_577_836_800_000_000
+
+
+def rows_of(log: tl.Dataset) -> list[tuple[Any, ...]]:
+    users = log.users.take(log.user_of_entry).to_list()
+    items = log.items.take(log.matrix.indices).to_list()
+    times = [None] * len(users) if log.times is None else log.times.tolist()
+    return list(zip(users, items, log.matrix.data.tolist(), times, strict=True))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param(pd.DataFrame(TABLE), id="pandas"),
+        pytest.param(pd.DataFrame(TABLE).convert_dtypes(), id="pandas-nullable"),
+        pytest.param(pd.DataFrame(TABLE).convert_dtypes(dtype_backend="pyarrow"), id="pandas-pyarrow"),
+        pytest.param(pl.DataFrame(TABLE), id="polars"),
+        pytest.param(pl.LazyFrame(TABLE), id="polars-lazy"),
+        pytest.param(pa.table(TABLE), id="pyarrow"),
+        pytest.param(np.array(PAIRS), id="array"),
+        pytest.param(np.array(PAIRS, dtype=float), id="array-of-floats"),
+        pytest.param((np.array(TABLE["user"]), np.array(TABLE["item"])), id="pair-of-arrays"),
+        pytest.param((pd.Series(TABLE["user"]), pl.Series(TABLE["item"])), id="pair-of-series"),
+        pytest.param(PAIRS, id="tuples"),
+        pytest.param([list(pair) for pair in PAIRS], id="lists"),
+        pytest.param([{"user": user, "item": item} for user, item in PAIRS], id="dicts"),
+    ],
+)
+def test_every_source_gives_the_same_log(source: Any) -> None:
+    log = tl.read(source)
+    assert rows_of(log) == [(7, 1, 2.0, None), (7, 3, 1.0, None), (9, 2, 1.0, None)]
+    assert log.users.kind == log.items.kind == "int"
+
+
+@pytest.mark.parametrize("make", [sparse.csr_array, sparse.csr_matrix, sparse.coo_array, sparse.csc_matrix])
+def test_a_sparse_matrix_is_read_by_its_row_and_column_numbers(make: Any) -> None:
+    log = tl.read(make(np.array([[0, 2, 1], [0, 0, 0], [1, 0, 0]])))
+    assert rows_of(log) == [(0, 1, 2.0, None), (0, 2, 1.0, None), (2, 0, 1.0, None)]
+    assert (log.n_users, log.n_items) == (3, 3)
+
+
+def test_the_values_of_a_sparse_matrix_are_ratings_where_min_rating_is_given() -> None:
+    log = tl.read(sparse.csr_array(np.array([[-1, 4], [5, 3]])), min_rating=4)
+    assert rows_of(log) == [(0, 1, 1.0, None), (1, 0, 1.0, None)]
+
+
+@pytest.mark.parametrize("wrong", [-1.0, np.nan, np.inf])
+def test_a_sparse_matrix_with_an_impossible_weight_is_refused_by_place(wrong: float) -> None:
+    with pytest.raises(DataError, match=r"at \(1, 0\).*min_rating"):
+        tl.read(sparse.csr_array(np.array([[1.0, 1.0], [wrong, 1.0]])))
+
+
+@pytest.mark.parametrize(
+    ("library", "kind"), [("pandas", pd.DataFrame), ("polars", pl.DataFrame), ("pyarrow", pa.table)]
+)
+def test_frames_come_back_in_the_library_they_came_in(library: str, kind: Any) -> None:
+    log = tl.read(kind(TABLE | {"time": [4, 3, 2, 1]}))
+    frame = log.to_frame()
+    assert isinstance(frame, pa.Table if library == "pyarrow" else kind)
+    columns = pl.DataFrame(frame).to_dict(as_series=False)
+    assert columns == {
+        "user_id": [7, 7, 9],
+        "item_id": [1, 3, 2],
+        "weight": [2.0, 1.0, 1.0],
+        "time": [1, 2, 3],
+    }
+
+
+@given(
+    st.permutations(
+        [("a", "x", 1, 30), ("a", "y", 2, 20), ("b", "x", 3, 10), ("a", "x", 4, 5), ("c", "z", 5, 1)]
+    )
+)
+def test_the_order_of_rows_never_matters(rows: list[tuple[str, str, int, int]]) -> None:
+    expected = [("a", "x", 2.0, 5), ("a", "y", 1.0, 20), ("b", "x", 1.0, 10), ("c", "z", 1.0, 1)]
+    assert rows_of(tl.read(rows)) == expected
+
+
+@given(st.lists(st.tuples(st.integers(-9, 9), st.text(min_size=1, max_size=2)), min_size=2))
+def test_every_pair_is_there_once_and_its_weight_is_how_often_it_came(rows: list[tuple[int, str]]) -> None:
+    assume(len({user for user, _ in rows}) > 1 and len({item for _, item in rows}) > 1)
+    found = {(user, item): weight for user, item, weight, _ in rows_of(tl.read(rows))}
+    assert found == {row: rows.count(row) for row in rows}
+
+
+# --- columns ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("user", "item"),
+    [("userId", "movieId"), ("ReviewerID", "asin"), ("User-ID", "ISBN"), ("User Id", " Item ")],
+)
+def test_common_column_names_are_recognised(user: str, item: str) -> None:
+    log = tl.read(pd.DataFrame({item: [1, 2], "noise": [5, 6], user: [7, 9]}))
+    assert [row[:2] for row in rows_of(log)] == [(7, 1), (9, 2)]
+
+
+@pytest.mark.parametrize(("user", "item"), [("who", "what"), (2, 0), ("who", 0)])
+def test_columns_are_named_or_given_by_position(user: Any, item: Any) -> None:
+    log = tl.read(pd.DataFrame({"what": [1, 2], "user": [5, 6], "who": [7, 9]}), user=user, item=item)
+    assert [row[:2] for row in rows_of(log)] == [(7, 1), (9, 2)]
+
+
+def test_columns_that_pandas_numbers_are_given_by_position() -> None:
+    assert [row[:2] for row in rows_of(tl.read(pd.DataFrame(PAIRS), user=1, item=0))] == [
+        (1, 7),
+        (2, 9),
+        (3, 7),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({}, "no column looks like the user: the table has 'a', 'b'.*user=.*header=False"),
+        ({"user": "a"}, "no column looks like the item"),
+        ({"user": "z", "item": "a"}, "no column 'z'; the table has 'a', 'b'"),
+        ({"user": 5, "item": "a"}, "no column 5"),
+        ({"user": "a", "item": "a"}, "the same column"),
+        ({"user": "a", "item": "b", "min_rating": 3}, "no column looks like the rating.*rating="),
+        ({"user": "a", "item": "b", "weight": "w"}, "no column 'w'"),
+    ],
+)
+def test_a_missing_column_is_named_with_those_there_are(asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        tl.read(pd.DataFrame({"a": [1, 2], "b": [3, 4]}), **asked)
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    with pytest.raises(DataError, match="same name"):
+        tl.read(pd.DataFrame([[1, 2, 3]], columns=["user", "item", "user"]))
+
+
+# --- weights and ratings ---------------------------------------------------------------------------
+
+RATED = pd.DataFrame({"user": [1, 1, 2, 3], "item": [1, 1, 2, 2], "rating": [5.0, 1.0, 4.0, 3.5]})
+
+
+def test_a_row_is_a_vote_whatever_its_rating() -> None:
+    assert [row[:3] for row in rows_of(tl.read(RATED))] == [(1, 1, 2.0), (2, 2, 1.0), (3, 2, 1.0)]
+
+
+def test_only_rows_rated_high_enough_are_votes_where_that_is_asked() -> None:
+    assert [row[:3] for row in rows_of(tl.read(RATED, min_rating=4))] == [(1, 1, 1.0), (2, 2, 1.0)]
+
+
+def test_a_rating_that_is_no_number_makes_the_row_bad_only_where_ratings_are_used() -> None:
+    rows = RATED.assign(rating=["5", "x", "4", None])
+    assert tl.read(rows).n_interactions == 3
+    with pytest.raises(DataError, match=r"2 rows are bad: rows 1, 3 .*no usable rating"):
+        tl.read(rows, min_rating=1)
+
+
+def test_weights_add_up_and_a_weight_of_zero_is_no_vote() -> None:
+    rows = pd.DataFrame({"user": [1, 1, 2, 2], "item": [1, 1, 2, 1], "plays": [2.5, 3, 1, 0]})
+    assert [row[:3] for row in rows_of(tl.read(rows, weight="plays"))] == [(1, 1, 5.5), (2, 2, 1.0)]
+
+
+@pytest.mark.parametrize("wrong", [-1.0, np.inf, np.nan])
+def test_an_impossible_weight_makes_the_row_bad(wrong: float) -> None:
+    rows = pd.DataFrame({"user": [1, 2], "item": [1, 2], "plays": [1.0, wrong]})
+    with pytest.raises(DataError, match=r"row 1 \(counted from 0\) has no usable weight"):
+        tl.read(rows, weight="plays")
+
+
+# --- bad rows --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), "", pd.NA, pd.NaT])
+@pytest.mark.parametrize("library", [pd.DataFrame, list])
+def test_a_missing_id_is_an_error_that_names_the_row_and_the_remedy(missing: Any, library: Any) -> None:
+    rows = [{"user": "a", "item": "x"}, {"user": missing, "item": "y"}, {"user": "b", "item": "z"}]
+    with pytest.raises(DataError, match=r'row 1 \(counted from 0\) has no user.*on_bad_rows="drop"'):
+        tl.read(library(rows))
+    with pytest.warns(DataWarning, match=r"dropped 1 bad row: row 1 "):
+        log = tl.read(library(rows), on_bad_rows="drop")
+    assert [row[:2] for row in rows_of(log)] == [("a", "x"), ("b", "z")]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([("a", "x"), ("b", "y", 3), ("c", "z"), ("d",)], "row 1 .* 3 values.*; row 3 .* 1 value where"),
+        ([("a", "x"), None, ("c", "z"), 5], "rows 1, 3 .*are not a tuple"),
+        ([{"user": "a", "item": "x"}, None, {"user": "c", "item": "z"}, {"item": "x"}], "row 1 .*not a dict"),
+    ],
+)
+def test_rows_of_another_shape_are_bad_rows(rows: list[Any], message: str) -> None:
+    with pytest.raises(DataError, match=f"2 rows are bad: .*{message}"):
+        tl.read(rows)
+    with pytest.warns(DataWarning, match="dropped 2 bad rows"):
+        log = tl.read(rows, on_bad_rows="drop")
+    assert [row[:2] for row in rows_of(log)] == [("a", "x"), ("c", "z")]
+
+
+def test_bad_rows_keep_their_number_when_others_were_left_out_before_them() -> None:
+    with pytest.raises(DataError, match=r"row 0 .*no user.*; row 1 .*3 values.*; row 3 .*no item"):
+        tl.read([(None, "x"), ("b", "y", 3), ("c", "z"), ("d", None)])
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ([], "log is empty"),
+        (pd.DataFrame({"user": [], "item": []}), "log is empty"),
+        (np.empty((0, 2)), "log is empty"),
+        (sparse.csr_array((3, 3)), "log is empty"),
+        ([(1, 2), (1, 3)], "only one user, 1.*user="),
+        ([(1, 2), (3, 2)], "only one item, 2.*item="),
+        (np.zeros((3, 5)), "array has 5 columns"),
+        ([(1,), (2,)], "two to four values"),
+        ((np.arange(2), np.arange(3)), "not of one length"),
+        (sparse.coo_array(np.arange(3)), "1 dimension"),
+        (None, "cannot read rows from NoneType"),
+        (iter([]), "cannot read rows from list_iterator"),
+    ],
+)
+def test_what_nothing_can_be_learned_from_is_an_error(source: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        tl.read(source)
+
+
+def test_a_log_emptied_by_min_rating_says_so() -> None:
+    with pytest.raises(DataError, match="min_rating too high"):
+        tl.read(RATED, min_rating=6)
+
+
+def test_an_unknown_way_to_treat_bad_rows_is_refused() -> None:
+    with pytest.raises(ParameterError, match="on_bad_rows"):
+        tl.read(PAIRS, on_bad_rows="ignore")  # type: ignore[arg-type]
+
+
+# --- ids -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        ["007", "7", "ann"],
+        ["äöü", "日本", "🙂"],
+        [-3, 0, 2**62],
+        [uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=3)],
+    ],
+)
+@pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame])
+def test_ids_come_back_as_they_were_given(ids: list[Any], library: Any) -> None:
+    log = tl.read(library({"user": pl.Series(ids).to_list(), "item": ids}))
+    assert [row[:2] for row in rows_of(log)] == [(each, each) for each in sorted(ids)]
+    assert {type(row[0]) for row in rows_of(log)} == {type(ids[0])}
+
+
+def test_whole_numbers_that_pandas_made_floats_are_integers_again() -> None:
+    rows = pd.DataFrame({"user": [1.0, 2.0, np.nan], "item": [1, 2, 3]})
+    with pytest.warns(DataWarning, match="dropped 1"):
+        log = tl.read(rows, on_bad_rows="drop")
+    assert log.users.values.to_list() == [1, 2]
+    assert log.users.kind == "int"
+
+
+@pytest.mark.parametrize("wrong", [1.5, np.inf, 1e300])
+def test_a_number_that_is_no_integer_is_no_id(wrong: float) -> None:
+    with pytest.raises(DataError, match="user ids are numbers with a fraction, or too large"):
+        tl.read(np.array([[wrong, 1.0], [2.0, 3.0]]))
+
+
+@pytest.mark.parametrize(
+    "ids", [[object(), object()], [b"\xff", b"x"], [(1, 2), (3, 4)], [{"a": 1}, {"a": 2}]]
+)
+def test_ids_of_another_kind_are_refused_with_the_remedy(ids: list[Any]) -> None:
+    with pytest.raises(DataError, match="Turn them into strings first"):
+        tl.read(list(zip(ids, "xy", strict=True)))
+
+
+# --- times -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        ([5, 6], [5, 6]),
+        ([5.25, 6.5], [5_250_000, 6_500_000]),
+        (["5", "6"], [5, 6]),
+        (["5.25", "6"], [5_250_000, 6_000_000]),
+        (["2020-01-01", "2020-01-01 00:00:01"], [JANUARY_2020, JANUARY_2020 + 1_000_000]),
+        (["2020-01-01T00:00:00Z", "2020-01-01T01:00:00.5Z"], [JANUARY_2020, JANUARY_2020 + 3_600_500_000]),
+        ([dt.datetime(2020, 1, 1), dt.datetime(2020, 1, 1, 0, 1)], [JANUARY_2020, JANUARY_2020 + 60_000_000]),
+        ([dt.date(2020, 1, 1), dt.date(2020, 1, 2)], [JANUARY_2020, JANUARY_2020 + 86_400_000_000]),
+    ],
+)
+@pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_times_of_every_kind_become_whole_numbers(times: Any, expected: list[int], library: Any) -> None:
+    log = tl.read(library({"user": [1, 2], "item": [1, 2], "time": times}))
+    assert log.times is not None
+    assert log.times.tolist() == expected
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_numpy_times_of_every_unit_are_the_same(unit: str) -> None:
+    times = np.array(["2020-01-01", "2020-01-01T00:00:01"], dtype=f"M8[{unit}]")
+    log = tl.read((np.array([1, 2]), np.array([1, 2]), np.array([5, 5]), times))
+    assert log.times is not None
+    assert log.times.tolist() == [JANUARY_2020, JANUARY_2020 + 1_000_000]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_times_with_a_zone_are_the_same_instant_in_every_library(library: str) -> None:
+    noon = pd.to_datetime(["2020-01-01 01:00", "2020-01-01 02:00"]).tz_localize("Europe/Berlin")
+    rows = pd.DataFrame({"user": [1, 2], "item": [1, 2], "time": noon})
+    log = tl.read(
+        {"pandas": rows, "polars": pl.from_pandas(rows), "pyarrow": pa.Table.from_pandas(rows)}[library]
+    )
+    assert log.times is not None
+    assert log.times.tolist() == [JANUARY_2020, JANUARY_2020 + 3_600_000_000]
+
+
+@pytest.mark.parametrize(
+    "times",
+    [["5", "soon"], [5.0, np.nan], [dt.timedelta(1), dt.timedelta(2)], [dt.time(1), dt.time(2)], [[1], [2]]],
+)
+def test_a_guessed_time_column_that_cannot_be_used_is_left_out_with_a_warning(times: list[Any]) -> None:
+    with pytest.warns(DataWarning, match=r"'time' looks like a time.*not used.*time="):
+        log = tl.read(pl.DataFrame({"user": [1, 2], "item": [1, 2], "time": times}))
+    assert log.times is None
+    assert log.n_interactions == 2
+
+
+@pytest.mark.parametrize(
+    "times", [["5", "soon", "7"], ["2020-01-01", "soon", "2020-01-02"], [1.5, None, 2.5]]
+)
+def test_only_the_rows_without_a_time_are_bad_where_the_column_was_named(times: list[Any]) -> None:
+    rows = pl.DataFrame({"user": [1, 2, 3], "item": [1, 2, 3], "time": times})
+    with pytest.raises(DataError, match=r"^1 row is bad: row 1 \(counted from 0\) has no usable time"):
+        tl.read(rows, time="time")
+    with pytest.warns(DataWarning, match="dropped 1 bad row"):
+        log = tl.read(rows, time="time", on_bad_rows="drop")
+    assert log.users.values.to_list() == [1, 3]
+    assert log.times is not None

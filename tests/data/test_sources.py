@@ -1,0 +1,324 @@
+import gzip
+import hashlib
+import io
+import json
+import os
+import shutil
+import tempfile
+import threading
+import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import truelike as tl
+from truelike.data import sources
+from truelike.data.sources import File, Source
+from truelike.errors import DataError, FetchError, ParameterError
+
+CSV = b"user,item\n" + b"".join(f"u{n % 7},i{n % 5}\n".encode() for n in range(35))
+
+
+class Server(ThreadingHTTPServer):
+    """Serves bodies by path, counts the requests, and may promise more than it sends."""
+
+    bodies: dict[str, bytes]
+    asked: list[str]
+    promised: int = 0
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        server: Any = self.server
+        server.asked.append(self.path)
+        if self.path not in server.bodies:
+            self.send_error(404)
+            return
+        body = server.bodies[self.path]
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body) + server.promised))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server(("127.0.0.1", 0), Handler) as running:
+        running.bodies, running.asked = {"/log.csv": CSV}, []
+        thread = threading.Thread(target=running.serve_forever, daemon=True)
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TRUELIKE_DATA", str(tmp_path / "cache"))
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "cache"
+
+
+def offer(
+    monkeypatch: pytest.MonkeyPatch,
+    url: str | None,
+    *,
+    sha256: str | None = None,
+    path: str = "fake/log.csv",
+    **rest: Any,
+) -> None:
+    rest.setdefault("parse", lambda paths: tl.read(paths[0]))
+    source = Source("fake", "none", (File(path, url, sha256),), **rest)
+    monkeypatch.setitem(sources.SOURCES, "fake", source)
+
+
+def address(server: Server, path: str = "/log.csv") -> str:
+    return f"http://127.0.0.1:{server.server_address[1]}{path}"
+
+
+def files_in(place: Path) -> list[str]:
+    return sorted(path.name for path in place.rglob("*") if path.is_file()) if place.exists() else []
+
+
+def test_a_download_lands_in_the_cache_and_is_fetched_once(
+    server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(
+        monkeypatch, address(server), sha256=hashlib.sha256(CSV).hexdigest(), counts={"users": 7, "items": 5}
+    )
+    log = tl.datasets.load("fake")
+    assert (log.n_interactions, log.name) == (35, "fake")
+    assert (cache / "fake" / "log.csv").read_bytes() == CSV
+    assert files_in(cache) == ["log.csv"]
+    assert tl.datasets.load("fake").n_interactions == 35
+    assert server.asked == ["/log.csv"]
+
+
+def test_a_file_that_is_there_is_used_without_any_request(
+    server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (cache / "fake").mkdir(parents=True)
+    (cache / "fake" / "log.csv").write_bytes(CSV)
+    offer(monkeypatch, address(server))
+    assert tl.datasets.load("fake").n_interactions == 35
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["checksum", "no-checksum"])
+def test_a_download_that_is_cut_off_leaves_nothing(
+    server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    server.promised = 1_000
+    offer(monkeypatch, address(server), sha256=hashlib.sha256(CSV).hexdigest() if known else None)
+    with pytest.raises(FetchError, match=r"fake could not be fetched.*by other means"):
+        tl.datasets.load("fake")
+    assert files_in(cache) == []
+
+
+def test_a_download_with_the_wrong_checksum_leaves_nothing(
+    server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(monkeypatch, address(server), sha256="0" * 64)
+    with pytest.raises(FetchError, match="could not be fetched"):
+        tl.datasets.load("fake")
+    assert files_in(cache) == []
+
+
+def test_a_page_that_is_gone_leaves_nothing(
+    server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(monkeypatch, address(server, "/gone.csv"))
+    with pytest.raises(FetchError, match="404"):
+        tl.datasets.load("fake")
+    assert files_in(cache) == []
+
+
+def test_a_changed_file_in_the_cache_is_named_and_left_alone(
+    server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (cache / "fake").mkdir(parents=True)
+    (cache / "fake" / "log.csv").write_bytes(b"something else")
+    offer(monkeypatch, address(server), sha256=hashlib.sha256(CSV).hexdigest())
+    with pytest.raises(FetchError, match=r"log\.csv.*SHA-256 differs.*Delete it"):
+        tl.datasets.load("fake")
+    assert (cache / "fake" / "log.csv").read_bytes() == b"something else"
+    assert server.asked == []
+
+
+def test_without_a_network_the_error_says_which_file_to_put_where(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as closed:
+        port = closed.server_address[1]
+    offer(monkeypatch, f"http://127.0.0.1:{port}/log.csv")
+    with pytest.raises(FetchError) as caught:
+        tl.datasets.load("fake")
+    for part in (f"http://127.0.0.1:{port}/log.csv", str(cache / "fake" / "log.csv"), "TRUELIKE_DATA"):
+        assert part in str(caught.value)
+    assert files_in(cache) == []
+
+
+def test_a_data_set_without_an_address_says_which_file_to_put_where(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(monkeypatch, None)
+    with pytest.raises(FetchError) as caught:
+        tl.datasets.load("fake")
+    assert f"Put the file fake/log.csv at {str(cache / 'fake' / 'log.csv')!r}" in str(caught.value)
+
+
+def test_a_cache_that_cannot_be_written_is_an_error(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Path(tempfile.mkdtemp())
+    place.chmod(0o555)
+    monkeypatch.setenv("TRUELIKE_DATA", str(place))
+    offer(monkeypatch, address(server))
+    root = os.geteuid() == 0
+    try:
+        if root:  # permissions do not bind root
+            os.seteuid(65534)
+        with pytest.raises(FetchError, match=r"Permission denied.*TRUELIKE_DATA"):
+            tl.datasets.fetch("fake")
+    finally:
+        if root:
+            os.seteuid(0)
+        left = files_in(place)
+        place.chmod(0o755)
+        shutil.rmtree(place)
+    assert left == []
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ({"interactions": 36}, "35 interactions where 36"),
+        ({"users": 8}, "7 users where 8"),
+        ({"items": 4}, "5 items"),
+    ],
+)
+def test_other_counts_than_the_published_are_an_error(
+    server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch, counts: dict[str, int], message: str
+) -> None:
+    offer(monkeypatch, address(server), counts=counts)
+    with pytest.raises(FetchError, match=f"{message}.*Delete it"):
+        tl.datasets.load("fake")
+
+
+# --- parsers -----------------------------------------------------------------------------------------
+
+
+def movielens(directory: str, ratings: str, movies: str, texts: tuple[str, str]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as bundle:
+        for name, text in zip((ratings, movies), texts, strict=True):
+            bundle.writestr(f"{directory}/{name}", text.encode("latin-1"))
+    return buffer.getvalue()
+
+
+ML_1M = movielens(
+    "ml-1m",
+    "ratings.dat",
+    "movies.dat",
+    ("1::10::5::978300760\n2::20::1::978300761\n", "10::Amélie (2001)::Drama\n"),
+)
+ML_100K = movielens(
+    "ml-100k",
+    "u.data",
+    "u.item",
+    ("1\t10\t5\t881250949\n2\t20\t1\t881250950\n", "10|Amélie (2001)|01-Jan-2001||x\n"),
+)
+
+
+@pytest.mark.parametrize(
+    ("parse", "content"), [(sources._movielens_1m, ML_1M), (sources._movielens_100k, ML_100K)]
+)
+def test_movielens_is_read_with_its_titles(tmp_path: Path, parse: Any, content: bytes) -> None:
+    (tmp_path / "ml.zip").write_bytes(content)
+    log = parse([tmp_path / "ml.zip"])
+    assert log.items.values.to_list() == [10, 20]
+    assert log.titles.to_list() == ["Amélie (2001)", "20"]
+    assert log.times is not None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"no zip",
+        ML_1M[:-40],
+        ML_1M.replace(b"ml-1m/ratings.dat", b"ml-1m/Ratings.dat"),
+        ML_1M[:60] + b"\xff" * 8 + ML_1M[68:],
+        movielens("ml-1m", "ratings.dat", "movies.dat", ("1::2\n", "10::A\n")),
+        movielens("ml-1m", "ratings.dat", "movies.dat", ("1::10::5::9\n2::20::1::9\n", "x\n")),
+    ],
+    ids=["no zip", "cut", "other names", "damaged", "too few columns", "bad titles"],
+)
+def test_a_corrupt_archive_is_an_error_that_says_to_delete_it(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    cache.mkdir()
+    (cache / "ml.zip").write_bytes(content)
+    offer(monkeypatch, None, path="ml.zip", parse=sources._movielens_1m)
+    with pytest.raises(FetchError, match=r"ml\.zip' cannot be read as fake.*Delete it"):
+        tl.datasets.load("fake")
+
+
+def test_amazon_reviews_are_read_from_gzipped_json_lines(tmp_path: Path) -> None:
+    reviews = [
+        {"reviewerID": "A1", "asin": "0001", "unixReviewTime": 5, "overall": 1.0, "reviewText": "so\nso"},
+        {"reviewerID": "A2", "asin": "0002", "unixReviewTime": 7, "overall": 5.0},
+    ]
+    path = tmp_path / "reviews.json.gz"
+    path.write_bytes(gzip.compress("".join(json.dumps(review) + "\n" for review in reviews).encode()))
+    log = sources._amazon_5core([path])
+    assert log.to_frame().rows() == [("A1", "0001", 1.0, 5), ("A2", "0002", 1.0, 7)]
+    with pytest.raises(DataError, match="14/14-core"):
+        sources._amazon_14core([path])
+
+
+def test_a_data_set_that_is_not_known_is_refused_with_those_that_are() -> None:
+    with pytest.raises(ParameterError, match="no data set 'ml-2m'; there are ml-1m"):
+        tl.datasets.load("ml-2m")
+
+
+# --- the real ones, where they are ---------------------------------------------------------------------
+
+
+def real(name: str, command: str) -> Any:
+    missing = [
+        file.path
+        for file in sources.SOURCES[name].files
+        if not (sources.cache_directory() / file.path).is_file()
+    ]
+    if missing:
+        pytest.skip(f"{missing[0]} is not in {sources.cache_directory()}; get it with {command}")
+    return tl.datasets.load(name)
+
+
+def test_movielens_1m_has_its_published_counts_and_titles() -> None:
+    log = real("ml-1m", "truelike data fetch ml-1m")
+    assert (log.n_users, log.n_items, log.n_interactions) == (6_040, 3_706, 1_000_209)
+    assert log.titles[int(log.items.known(1)[0])] == "Toy Story (1995)"
+    assert log.times is not None
+
+
+def test_the_split_of_the_authors_has_its_published_counts() -> None:
+    split = real("amazon-electronics-14core", "../shared/bin/fetch-data")
+    assert (split.train.n_users, split.train.n_items) == (1_435, 1_522)
+    assert [part.n_interactions for part in split.parts] == [31_887, 4_044, 4_044]
+    train, validation, test = (part.matrix.toarray() > 0 for part in split.parts)
+    assert not (train & validation).any()
+    assert not ((train | validation) & test).any()
+
+
+def test_coat_has_ratings_of_at_least_four_as_likes() -> None:
+    split = real("coat", "../shared/bin/fetch-data")
+    assert (split.train.n_users, split.train.n_items) == (290, 300)
+    assert split.validation.n_interactions == 0
+    assert 0 < split.test.n_interactions < 290 * 16
+    assert 0 < split.train.n_interactions < 290 * 24

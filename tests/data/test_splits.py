@@ -1,0 +1,319 @@
+import json
+import random
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import truelike as tl
+from truelike.errors import DataError, ParameterError, StorageError
+
+Pair = tuple[Any, Any]
+ROWS = [(u, i, 1, (7 * u + 3 * i) % 11) for u in range(6) for i in range(8) if (u + i) % 3]
+WORLD = tl.synthetic.World(n_users=120, n_items=60, impressions=60, seed=5).log()
+SEEDED: dict[str, Callable[..., tl.Split]] = {
+    "random": tl.split.random,
+    "by_user": tl.split.by_user,
+    "leave_one_out": tl.split.leave_one_out,
+}
+
+
+def pairs(log: tl.Dataset) -> list[Pair]:
+    users = log.users.take(log.user_of_entry).to_list()
+    return list(zip(users, log.items.take(log.matrix.indices).to_list(), strict=True))
+
+
+def parts(split: tl.Split) -> list[list[Pair]]:
+    return [pairs(part) for part in split.parts]
+
+
+def check_whole(split: tl.Split, log: tl.Dataset) -> None:
+    """Disjoint, complete but for what is cold, and all parts in the same id maps."""
+    train, validation, test = parts(split)
+    everything = train + validation + test
+    assert len(set(everything)) == len(everything)
+    users, items = {u for u, _ in train}, {i for _, i in train}
+    cold = [(u, i) for u, i in pairs(log) if u not in users or i not in items]
+    assert sorted(everything + cold) == sorted(pairs(log))
+    dropped = split.info["dropped_cold"]
+    assert dropped["validation_rows"] + dropped["test_rows"] == len(cold)
+    assert dropped["users"] == log.n_users - len(users)
+    assert dropped["items"] == log.n_items - len(items)
+    for part in split.parts:
+        assert (part.n_users, part.n_items) == (len(users), len(items))
+        assert part.users is split.train.users
+        assert part.items is split.train.items
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.sets(st.tuples(st.integers(0, 7), st.integers(0, 7)), min_size=12, max_size=50),
+    st.floats(0, 0.4),
+    st.floats(0, 0.4),
+    st.integers(0, 2**32),
+)
+def test_every_strategy_gives_disjoint_and_complete_parts(
+    chosen: set[tuple[int, int]], validation: float, test: float, seed: int
+) -> None:
+    log = tl.read([(user, item, 1, user * item) for user, item in chosen])
+    shares = {"validation": validation, "test": test}
+    for make in (
+        lambda: tl.split.random(log, **shares, seed=seed),
+        lambda: tl.split.by_user(log, **shares, seed=seed),
+        lambda: tl.split.by_user(log, **shares, seed=seed, item_guard=2),
+        lambda: tl.split.leave_one_out(log, by="random", seed=seed),
+        lambda: tl.split.leave_one_out(log, seed=seed),
+        lambda: tl.split.temporal(log, **shares),
+    ):
+        try:
+            split = make()
+        except DataError as error:
+            assert "no row is left to train on" in str(error)  # noqa: PT017
+        else:
+            check_whole(split, log)
+
+
+@pytest.mark.parametrize("strategy", SEEDED)
+def test_the_seed_decides_the_split(strategy: str) -> None:
+    make = SEEDED[strategy]
+    assert parts(make(WORLD, seed=1)) == parts(make(WORLD, seed=1))
+    assert parts(make(WORLD, seed=1)) != parts(make(WORLD, seed=2))
+
+
+@pytest.mark.parametrize("strategy", [*SEEDED, "temporal"])
+def test_the_order_of_rows_does_not_matter(strategy: str) -> None:
+    shuffled = ROWS.copy()
+    random.Random(3).shuffle(shuffled)
+    make = getattr(tl.split, strategy)
+    assert parts(make(tl.read(shuffled))) == parts(make(tl.read(ROWS)))
+
+
+GOLDEN = {
+    "random": (
+        {"validation": 0.2, "test": 0.2, "seed": 3},
+        [(1, 4), (2, 2), (2, 5), (3, 4), (4, 1), (5, 5)],
+        [(1, 1), (4, 0), (4, 4), (4, 7), (5, 0), (5, 2)],
+    ),
+    "by_user": (
+        {"validation": 0.2, "test": 0.2, "seed": 3, "item_guard": 1},
+        [(0, 4), (1, 0), (2, 6), (3, 5), (4, 7), (5, 5)],
+        [(0, 1), (1, 1), (2, 0), (3, 2), (4, 3), (5, 3)],
+    ),
+    "leave_one_out": (
+        {"by": "random", "seed": 3},
+        [(0, 2), (1, 4), (2, 5), (3, 7), (4, 7), (5, 6)],
+        [(0, 1), (1, 1), (2, 0), (3, 2), (4, 6), (5, 3)],
+    ),
+    "temporal": (
+        {"validation": 0.2, "test": 0.2},
+        [(1, 0), (1, 4), (2, 5), (4, 4), (5, 2)],
+        [(0, 7), (1, 1), (2, 2), (2, 6), (3, 7), (4, 1), (5, 6)],
+    ),
+}
+
+
+@pytest.mark.parametrize("strategy", GOLDEN)
+def test_a_split_is_the_same_on_every_machine(strategy: str) -> None:
+    arguments, validation, test = GOLDEN[strategy]
+    split = getattr(tl.split, strategy)(tl.read(ROWS), **arguments)
+    assert parts(split)[1:] == [validation, test]
+
+
+def test_a_random_split_has_the_asked_sizes() -> None:
+    split = tl.split.random(WORLD, validation=0.2, test=0.3, seed=4)
+    dropped, n = split.info["dropped_cold"], WORLD.n_interactions
+    assert split.validation.n_interactions + dropped["validation_rows"] == round(0.2 * n)
+    assert split.test.n_interactions + dropped["test_rows"] == round(0.3 * n)
+
+
+def test_each_user_gives_the_rounded_share_where_no_guard_stands() -> None:
+    log = tl.read([(user, item) for user in range(30) for item in range(user + 2)])
+    split = tl.split.by_user(log, validation=0.1, test=0.2, seed=8)
+    assert split.info["dropped_cold"]["users"] == 0
+    held = {part: dict.fromkeys(range(30), 0) for part in (1, 2)}
+    for part in (1, 2):
+        for user, _ in parts(split)[part]:
+            held[part][user] += 1
+    cold = split.info["dropped_cold"]
+    assert sum(held[1].values()) == sum(round(0.1 * (u + 2)) for u in range(30)) - cold["validation_rows"]
+    for user in range(30):
+        assert held[1][user] <= round(0.1 * (user + 2))
+        assert held[2][user] <= round(0.2 * (user + 2))
+
+
+@pytest.mark.parametrize("guard", [1, 5, 9, 1000])
+def test_an_item_that_is_held_out_keeps_as_many_rows_as_the_guard(guard: int) -> None:
+    split = tl.split.by_user(WORLD, validation=0.2, test=0.2, seed=1, item_guard=guard)
+    held_out = split.validation.popularity() + split.test.popularity()
+    assert (split.train.popularity()[held_out > 0] >= guard).all()
+    assert split.info["dropped_cold"]["items"] == int((WORLD.popularity() == 0).sum())
+    assert (held_out.sum() == 0) == (guard == 1000)
+
+
+def test_leaving_one_out_takes_one_row_for_each_part_and_spares_short_users() -> None:
+    log = tl.read([(user, item) for user in range(6) for item in range(user + 1)])
+    split = tl.split.leave_one_out(log, seed=2)
+    cold = split.info["dropped_cold"]
+    assert split.info["by"] == "random"
+    assert split.test.n_interactions + cold["test_rows"] == 4
+    assert split.validation.n_interactions + cold["validation_rows"] == 4
+    assert {user for user, _ in parts(split)[1] + parts(split)[2]} <= {2, 3, 4, 5}
+
+
+def test_leaving_one_out_by_time_tests_the_last_row_and_validates_on_the_one_before() -> None:
+    rows = [(user, item, 1, (item * 5 + user) % 7) for user in range(5) for item in range(7)]
+    split = tl.split.leave_one_out(tl.read(rows))
+    assert split.info["by"] == "time"
+    for part, time in ((split.validation, 5), (split.test, 6)):
+        assert part.times is not None
+        assert part.times.tolist() == [time] * 5
+
+
+def test_a_temporal_split_never_trains_on_the_future() -> None:
+    rows = [(user, item, 1, (user * 31 + item * 17) % 40) for user in range(12) for item in range(15)]
+    split = tl.split.temporal(tl.read(rows), validation=0.15, test=0.1)
+    train, validation, test = (part.times for part in split.parts)
+    assert train is not None
+    assert validation is not None
+    assert test is not None
+    assert train.max() < validation.min() <= validation.max() < test.min()
+
+
+def test_cold_users_and_items_are_dropped_from_every_part_and_counted() -> None:
+    warm = [(user, item, 1, user + item) for user in range(4) for item in range(4)]
+    late = [(9, 0, 1, 100), (9, 1, 1, 100), (0, 9, 1, 100), (1, 9, 1, 100)]
+    split = tl.split.temporal(tl.read(warm + late), validation=0, test=0.2)
+    assert split.info["dropped_cold"] == {"users": 1, "items": 1, "validation_rows": 0, "test_rows": 4}
+    assert split.train.users.values.to_list() == [0, 1, 2, 3]
+    assert split.test.n_interactions == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: tl.split.random(WORLD, validation=-0.1), ParameterError, r"validation is -0\.1"),
+        (lambda: tl.split.by_user(WORLD, test=1.0), ParameterError, r"test is 1\.0"),
+        (
+            lambda: tl.split.random(WORLD, validation=0.5, test=0.5),
+            ParameterError,
+            "nothing is left to train",
+        ),
+        (lambda: tl.split.by_user(WORLD, item_guard=-1), ParameterError, "item_guard is -1"),
+        (lambda: tl.split.leave_one_out(WORLD, by="age"), ParameterError, "by is 'age'"),  # type: ignore[arg-type]
+        (lambda: tl.split.leave_one_out(WORLD, by="time"), DataError, "needs times.*time="),
+        (lambda: tl.split.temporal(WORLD), DataError, "needs times.*by_user"),
+        (
+            lambda: tl.split.temporal(tl.read([(u, i, 1, 5) for u in "ab" for i in "xy"]), test=0.3),
+            DataError,
+            "one time",
+        ),
+    ],
+)
+def test_what_cannot_be_split_is_refused(
+    make: Callable[[], Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        make()
+
+
+# --- on disk ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [f"ü{n}" for n in range(6)],
+        [n - 3 for n in range(6)],
+        [uuid.UUID(int=n) for n in range(6)],
+        ["007", *"12345"],
+    ],
+    ids=["text", "integers", "uuids", "zeros"],
+)
+def test_a_saved_split_comes_back_as_it_was(tmp_path: Path, ids: list[Any]) -> None:
+    rows = [(ids[user], ids[item], 1, user * 5 + item) for user in range(6) for item in range(6)] * 2
+    log = tl.read(rows, name="logé").with_titles({ids[0]: "the “first”"})
+    split = tl.split.by_user(log, validation=0.2, test=0.2, seed=np.int64(3))
+    split.save(tmp_path / "split")
+    again = tl.Split.load(tmp_path / "split")
+    assert parts(again) == parts(split)
+    assert again.info == split.info
+    for one, other in zip(again.parts, split.parts, strict=True):
+        assert one.to_frame().to_dict(as_series=False) == other.to_frame().to_dict(as_series=False)
+        assert one.name == "logé"
+        assert one.titles is not None
+        assert other.titles is not None
+        assert one.titles.to_list() == other.titles.to_list()
+
+
+def saved(place: Path) -> Path:
+    tl.split.by_user(tl.read(ROWS), validation=0.2, test=0.2).save(place / "split")
+    return place / "split"
+
+
+def test_saving_replaces_the_old_split_and_leaves_nothing_else(tmp_path: Path) -> None:
+    saved(tmp_path)
+    other = tl.split.random(WORLD)
+    other.save(tmp_path / "split")
+    assert parts(tl.Split.load(tmp_path / "split")) == parts(other)
+    assert [path.name for path in tmp_path.iterdir()] == ["split"]
+
+
+@pytest.mark.parametrize(
+    "name", ["split.json", "train.parquet", "test.parquet", "users.parquet", "items.parquet"]
+)
+@pytest.mark.parametrize("damage", ["cut", "gone", "garbage"])
+def test_a_damaged_directory_is_an_error_that_names_it(tmp_path: Path, name: str, damage: str) -> None:
+    path = saved(tmp_path) / name
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-30] if damage == "cut" else b"\x00garbage\xff")
+    with pytest.raises((StorageError, DataError), match="split"):
+        tl.Split.load(tmp_path / "split")
+
+
+@pytest.mark.parametrize("wrong", [1_000_000, -1])
+@pytest.mark.parametrize("column", ["user", "item"])
+def test_a_row_number_outside_the_id_maps_is_an_error(tmp_path: Path, column: str, wrong: int) -> None:
+    path = saved(tmp_path) / "test.parquet"
+    pl.read_parquet(path).with_columns(pl.lit(wrong, dtype=pl.Int32).alias(column)).write_parquet(path)
+    with pytest.raises(StorageError, match=f"test.parquet.*{column}s"):
+        tl.Split.load(tmp_path / "split")
+
+
+def test_a_split_of_another_format_is_refused_with_both_numbers(tmp_path: Path) -> None:
+    path = saved(tmp_path) / "split.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
+    with pytest.raises(DataError, match="format 99; this reads 1"):
+        tl.Split.load(tmp_path / "split")
+
+
+def test_a_place_without_a_split_says_what_is_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"neither split\.json nor train_data\.json"):
+        tl.Split.load(tmp_path / "nothing")
+
+
+def authors(place: Path, train: Any, validation: Any, test: Any) -> Path:
+    for name, part in (("train", train), ("validation", validation), ("test", test)):
+        (place / f"{name}_data.json").write_text(json.dumps(part))
+    return place
+
+
+def test_the_format_of_the_authors_is_read_and_what_is_cold_is_dropped(tmp_path: Path) -> None:
+    split = tl.Split.load(authors(tmp_path, [[0, 2], [1], []], [[1], [], [0]], [[], [2, 3], []]))
+    assert parts(split) == [[(0, 0), (0, 2), (1, 1)], [(0, 1)], [(1, 2)]]
+    assert split.info["dropped_cold"] == {"users": 1, "items": 1, "validation_rows": 1, "test_rows": 1}
+
+
+@pytest.mark.parametrize(
+    "train", [[], {}, 5, [1, 2], [[0], ["x"]], [[0], [1.5]], [[0], [-1]], [[0], [1], [2]], [[[0]], [[1]]]]
+)
+def test_a_damaged_file_of_the_authors_is_an_error(tmp_path: Path, train: Any) -> None:
+    with pytest.raises((StorageError, DataError)):
+        tl.Split.load(authors(tmp_path, train, [[1], []], [[], [0]]))

@@ -1,0 +1,148 @@
+import time
+import tracemalloc
+from itertools import islice, pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+import truelike as tl
+from truelike.data import synthetic
+from truelike.errors import ParameterError
+
+SMALL = tl.synthetic.World(n_users=300, n_items=80, impressions=60, seed=4)
+EVERYONE = np.repeat(np.arange(300, dtype=np.int32), 80)
+EVERYTHING = np.tile(np.arange(80, dtype=np.int32), 300)
+
+
+def test_the_default_world_is_made_quickly_and_is_always_the_same() -> None:
+    started = time.perf_counter()
+    log = tl.synthetic.World().log()
+    assert time.perf_counter() - started < 5
+    assert log.to_frame().equals(tl.synthetic.World().log().to_frame())
+    assert (log.n_users, log.n_items) == (2_000, 1_500)
+    assert log.titles is not None
+    assert log.titles.n_unique() == 1_500
+
+
+def test_the_seed_decides_everything() -> None:
+    other = tl.synthetic.World(n_users=300, n_items=80, impressions=60, seed=5)
+    assert not SMALL.log().to_frame().equals(other.log().to_frame())
+    assert not np.array_equal(SMALL.likes(EVERYONE, EVERYTHING), other.likes(EVERYONE, EVERYTHING))
+
+
+def test_what_is_observed_is_exactly_what_is_liked_and_shown() -> None:
+    liked = SMALL.true_likes().matrix.toarray() > 0
+    shown = SMALL.shown().matrix.toarray() > 0
+    assert np.array_equal(SMALL.log().matrix.toarray() > 0, liked & shown)
+    assert np.array_equal(liked.ravel(), SMALL.likes(EVERYONE, EVERYTHING))
+    assert (liked & ~shown).any()
+    assert (shown & ~liked).any()
+
+
+def test_the_flip_probability_is_how_often_an_item_was_never_shown() -> None:
+    never, variance, expected = np.zeros(80), np.zeros(80), np.zeros(80)
+    for seed in range(10):
+        world = tl.synthetic.World(n_users=300, n_items=80, impressions=60, seed=seed)
+        flips = world.flip_probability(EVERYONE, EVERYTHING).reshape(300, 80)
+        order = np.argsort(flips.mean(axis=0))  # items by how visible they are: alike in every world
+        never += (world.shown().matrix.toarray() == 0).sum(axis=0)[order]
+        expected += flips.sum(axis=0)[order]
+        variance += (flips * (1 - flips)).sum(axis=0)[order]
+    # users are independent, so each count is a sum of independent draws: normal, with this variance;
+    # of 80 such scores the largest is below 4.5 but for one seed in two thousand
+    scores = (never - expected) / np.sqrt(variance)
+    assert np.abs(scores).max() < 4.5
+    assert 0.6 < scores.std() < 1.4
+    # an item shown takes the place of another, so the counts of one user go against each other: their sum
+    # spreads less than if they were independent
+    assert abs((never - expected).sum()) < 4 * np.sqrt(variance.sum())
+
+
+def test_flips_fall_with_activity_and_with_visibility() -> None:
+    flips = SMALL.flip_probability(EVERYONE, EVERYTHING).reshape(300, 80)
+    shown = SMALL.shown().matrix
+    assert np.corrcoef(flips.mean(axis=1), shown.sum(axis=1))[0, 1] < -0.5
+    assert np.corrcoef(flips.mean(axis=0), shown.sum(axis=0))[0, 1] < -0.5
+    alike = tl.synthetic.World(n_users=300, n_items=80, exposure_skew=0).flip_probability(
+        EVERYONE, EVERYTHING
+    )
+    assert np.ptp(alike.reshape(300, 80), axis=1).max() < 1e-12
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.08, 0.3])
+def test_about_the_asked_share_of_pairs_is_liked(rate: float) -> None:
+    world = tl.synthetic.World(n_users=1_000, n_items=400, like_rate=rate, seed=2)
+    share = world.true_likes().n_interactions / 400_000
+    # the offset is fitted on 20,000 pairs, whose probabilities spread by at most sqrt(rate)
+    assert share == pytest.approx(rate, abs=5 * np.sqrt(rate / 20_000))
+
+
+def test_likes_follow_their_probability() -> None:
+    probability = SMALL.like_probability(EVERYONE, EVERYTHING)
+    liked = SMALL.likes(EVERYONE, EVERYTHING)
+    edges = np.quantile(probability, [0, 0.5, 0.8, 0.95, 1])
+    for low, high in pairwise(edges):
+        inside = (probability >= low) & (probability <= high)
+        error = np.sqrt((probability * (1 - probability))[inside].sum()) / inside.sum()
+        assert abs(liked[inside].mean() - probability[inside].mean()) < 4.5 * error
+
+
+def test_the_truth_of_a_pair_does_not_depend_on_who_else_is_asked_for() -> None:
+    some = np.random.default_rng(0).permutation(len(EVERYONE))[:500]
+    assert np.array_equal(
+        SMALL.likes(EVERYONE[some], EVERYTHING[some]), SMALL.likes(EVERYONE, EVERYTHING)[some]
+    )
+
+
+def test_blocks_make_up_the_whole_log_whatever_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = SMALL.log().matrix.toarray() > 0
+    monkeypatch.setattr(synthetic, "BLOCK", 37)
+    streamed = np.zeros((300, 80), dtype=bool)
+    last = -1
+    for users, items in SMALL.votes_in_blocks():
+        assert users.min() > last
+        last = int(users.max())
+        assert not streamed[users, items].any()
+        streamed[users, items] = True
+    assert np.array_equal(streamed, whole)
+
+
+def test_a_world_too_large_to_hold_is_streamed_in_parts() -> None:
+    world = tl.synthetic.World(n_users=200_000, n_items=100_000, impressions=20)
+    tracemalloc.start()
+    try:
+        blocks = list(islice(world.votes_in_blocks(), 2))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [len(users) > 0 for users, _ in blocks] == [True, True]
+    assert blocks[1][0].min() >= synthetic.BLOCK
+    assert peak < 400e6  # all pairs would take 20 GB
+    with pytest.raises(ParameterError, match="too large to list"):
+        world.true_likes()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"n_users": 1},
+        {"n_items": 0},
+        {"like_rate": 0},
+        {"like_rate": 0.9},
+        {"taste": -1},
+        {"taste": float("nan")},
+    ],
+)
+def test_an_impossible_world_is_refused_by_its_parameter(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ParameterError, match=f"{next(iter(wrong))} is {next(iter(wrong.values()))}"):
+        tl.synthetic.World(**wrong)
+
+
+def test_genres_can_be_read() -> None:
+    world = tl.synthetic.World(n_users=50, n_items=40, n_clusters=20)
+    items = np.arange(40, dtype=np.int32)
+    titles = world.log().titles
+    assert titles is not None
+    assert [title.rsplit(" no. ", 1)[0] for title in titles] == world.genre(items)
+    assert len(set(world.tastes(0, n=20))) == 20

@@ -1,0 +1,190 @@
+"""The metrics are what their formulas say, and what ranx, an independent implementation, gives."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from scipy import sparse
+
+import truelike as tl
+from truelike.evaluation import metrics as formulas
+from truelike.evaluation.evaluate import hit_matrix
+
+# ranx's "ndcg" is Järvelin's: gain rel / log2(rank + 1), ideal over min(|R|, k); "ndcg_burges" has another
+RANX = {
+    "precision": "precision",
+    "recall": "recall",
+    "f1": "f1",
+    "ndcg": "ndcg",
+    "map": "average_precision",
+    "mrr": "reciprocal_rank",
+    "hit_rate": "hit_rate",
+}
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Told(tl.Recommender):
+    """A recommender that is told its scores."""
+
+    def _learn(self, train: Any, validation: Any) -> None:
+        self.scores_ = np.zeros((train.n_users, train.n_items), dtype=np.float32)
+
+    def _score_block(self, users: Any) -> Any:
+        return self.scores_[users]
+
+    def _score_histories(self, histories: Any) -> Any:
+        raise NotImplementedError
+
+    _similarity_block = _arrays = _restore = _score_histories
+
+
+def told(train: Any, scores: Any) -> Told:
+    model = Told().fit(train)
+    model.scores_ = np.asarray(scores, dtype=np.float32)
+    return model
+
+
+def dataset(dense: Any) -> Any:
+    return tl.read(sparse.csr_array(np.asarray(dense)))
+
+
+def ranx_value(metric: str, listed: list[int], relevant: list[int], k: int) -> float:
+    name = RANX[metric]
+    function = getattr(importlib.import_module(f"ranx.metrics.{name}"), f"_{name}")
+    qrels = np.array([[item, 1.0] for item in relevant])
+    run = np.array([[item, float(-place)] for place, item in enumerate(listed)]).reshape(-1, 2)
+    extra = (True,) if metric == "ndcg" else ()
+    return float(function(qrels, run, k, 1, *extra))
+
+
+@pytest.fixture(scope="module")
+def world() -> tuple[Any, Any, Any]:
+    """Training votes, test votes and scores of 40 users and 25 items, many scores being equal."""
+    rng = np.random.default_rng(5)
+    train = rng.random((40, 25)) < 0.2
+    test = (rng.random((40, 25)) < 0.15) & ~train
+    test[[0, 7]] = False
+    scores = rng.integers(0, 12, size=(40, 25))
+    return train, test, scores
+
+
+@pytest.mark.filterwarnings("ignore::numba.core.errors.NumbaWarning")
+@pytest.mark.parametrize("metric", RANX)
+def test_evaluate_gives_what_ranx_gives_for_each_user(metric: str, world: Any) -> None:
+    train, test, scores = world
+    ks = (1, 2, 5, 10, 40)  # 40 is more than the catalogue: ranx too divides precision by k, not by the list
+    result = tl.evaluate(told(dataset(train), scores), dataset(test), ks=ks, metrics=[metric])
+    users = result.users.to_list()
+    assert users == np.flatnonzero(test.any(axis=1)).tolist()
+    for k in ks:
+        expected = []
+        for user in users:
+            order = np.argsort(-scores[user], kind="stable")
+            listed = [int(item) for item in order if not train[user, item]]
+            expected.append(ranx_value(metric, listed, np.flatnonzero(test[user]).tolist(), k))
+        assert_allclose(result.values[f"{metric}@{k}"], expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::numba.core.errors.NumbaWarning")
+@pytest.mark.parametrize("metric", RANX)
+def test_each_formula_gives_what_ranx_gives_on_random_runs(metric: str) -> None:
+    rng = np.random.default_rng(len(metric))
+    for _ in range(60):
+        n_items = int(rng.integers(2, 30))
+        listed = rng.permutation(n_items)[: rng.integers(1, n_items + 1)].tolist()
+        relevant = rng.permutation(n_items)[: rng.integers(1, n_items + 1)].tolist()
+        k = int(rng.integers(1, 35))
+        hits = np.isin(listed, relevant).astype(float)[None, :]
+        value = formulas.METRICS[metric](hits, np.array([float(len(relevant))]), k)
+        assert_allclose(value, [ranx_value(metric, listed, relevant, k)], rtol=0, atol=1e-12)
+
+
+def test_a_hand_computed_list() -> None:
+    """Hits at ranks 1 and 3 of 4, three relevant items."""
+    hits, relevant = np.array([[1.0, 0.0, 1.0, 0.0]]), np.array([3.0])
+    ideal = 1 + 1 / math.log2(3) + 1 / 2
+    expected = {
+        "precision": 2 / 4,
+        "recall": 2 / 3,
+        "f1": 2 * (2 / 4) * (2 / 3) / (2 / 4 + 2 / 3),
+        "ndcg": (1 + 1 / 2) / ideal,
+        "map": (1 / 1 + 2 / 3) / 3,
+        "mrr": 1.0,
+        "hit_rate": 1.0,
+    }
+    found = {name: float(metric(hits, relevant, 4)[0]) for name, metric in formulas.METRICS.items()}
+    assert found == pytest.approx(expected, abs=1e-15)
+
+
+def test_the_ideal_of_ndcg_is_over_no_more_than_k_items() -> None:
+    assert formulas.ndcg(np.array([[1.0, 1.0]]), np.array([9.0]), 2)[0] == pytest.approx(1.0, abs=1e-15)
+
+
+@pytest.mark.parametrize("metric", RANX)
+def test_no_hit_is_zero(metric: str) -> None:
+    assert formulas.METRICS[metric](np.zeros((1, 3)), np.array([2.0]), 3).tolist() == [0.0]
+
+
+def test_a_list_shorter_than_k_counts_its_missing_places_as_misses() -> None:
+    hits, relevant = np.array([[1.0, 1.0]]), np.array([2.0])
+    assert formulas.precision(hits, relevant, 8)[0] == 2 / 8
+    assert formulas.f1(hits, relevant, 8)[0] == pytest.approx(2 * 0.25 / 1.25)
+    assert formulas.ndcg(hits, relevant, 8)[0] == pytest.approx(1.0)
+    assert formulas.recall(hits, relevant, 8)[0] == 1.0
+
+
+def test_of_equal_scores_the_first_item_counts() -> None:
+    train = [[1, 0, 0, 0], [1, 1, 0, 0]]
+    scores = np.ones((2, 4))
+    first = tl.evaluate(told(dataset(train), scores), dataset([[0, 1, 0, 0], [0, 0, 0, 0]]), ks=(1,))
+    last = tl.evaluate(told(dataset(train), scores), dataset([[0, 0, 0, 1], [0, 0, 0, 0]]), ks=(1,))
+    assert (first["hit_rate@1"], last["hit_rate@1"]) == (1.0, 0.0)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_every_metric_lies_between_0_and_1_and_never_falls_with_a_better_list(data: Any) -> None:
+    flags = data.draw(st.lists(st.booleans(), min_size=1, max_size=12))
+    relevant = np.array([float(data.draw(st.integers(max(1, sum(flags)), 20)))])
+    k = data.draw(st.integers(1, 15))
+    hits, best = np.array([flags], dtype=float), np.array([sorted(flags, reverse=True)], dtype=float)
+    for metric in formulas.METRICS.values():
+        assert 0 <= metric(hits, relevant, k)[0] <= metric(best, relevant, k)[0] <= 1 + 1e-15
+
+
+def test_hits_are_found_by_user_and_item() -> None:
+    relevant = sparse.csr_array(np.array([[0, 1, 0], [1, 0, 0], [0, 0, 1]]))
+    best = np.array([[2, 0, -1], [1, 0, 2]], dtype=np.int32)
+    users = np.array([2, 0], dtype=np.int32)
+    assert hit_matrix(best, users, relevant).tolist() == [[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]
+
+
+def test_coverage_is_the_share_of_the_catalogue_that_anybody_is_shown() -> None:
+    best = np.array([[0, 1, 4], [1, 0, -1]], dtype=np.int32)
+    assert [formulas.coverage(best, 10, k) for k in (1, 2, 3)] == [0.2, 0.2, 0.3]
+
+
+def test_popularity_and_novelty_are_means_over_the_places_that_are_filled() -> None:
+    best = np.array([[0, 2], [1, -1], [-1, -1]], dtype=np.int32)
+    popularity, novelty = formulas.novelty(best, np.array([0.5, 0.25, 0.125]), 2)
+    assert popularity.tolist() == [0.3125, 0.25, 0.0]
+    assert novelty.tolist() == [2.0, 2.0, 0.0]
+
+
+def test_evaluate_takes_popularity_from_training_and_half_a_vote_for_an_item_without_one() -> None:
+    train = dataset([[1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 0, 0], [1, 0, 0, 0]])
+    model = told(train, [[0, 0, 1, 3]] * 4)
+    result = tl.evaluate(model, dataset([[0, 0, 1, 0]] + [[0, 0, 0, 0]] * 3), ks=(1, 2))
+    assert result.values["popularity@1"].tolist() == [0.5 / 4]
+    assert result.values["novelty@1"].tolist() == [3.0]
+    assert result.values["popularity@2"].tolist() == [(0.5 / 4 + 1 / 4) / 2]
+    assert result.values["novelty@2"].tolist() == [(3.0 + 2.0) / 2]
+    assert (result["coverage@1"], result["coverage@2"]) == (0.25, 0.5)

@@ -1,0 +1,204 @@
+"""Paired tests, their correction, and the table of comparisons."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+import truelike as tl
+from truelike.errors import DataError, ParameterError
+from truelike.evaluation.significance import (
+    bootstrap_interval,
+    bootstrap_means,
+    holm,
+    paired_bootstrap,
+    paired_t,
+    wilcoxon,
+)
+
+PROBABILITIES = st.lists(st.floats(0, 1), min_size=1, max_size=12)
+
+
+def pair(seed: int, n: int = 80, shift: float = 0.0) -> tuple[Any, Any]:
+    rng = np.random.default_rng(seed)
+    a = rng.gamma(1.0, size=n)
+    return a, a + rng.normal(0, 0.5, size=n) + shift
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.1, 0.5])
+@pytest.mark.parametrize("n", [2, 3, 80, 2_000])
+def test_the_t_test_is_scipys(n: int, shift: float) -> None:
+    a, b = pair(n, n, shift)
+    assert paired_t(a, b) == pytest.approx(stats.ttest_rel(a, b).pvalue, rel=1e-9)
+
+
+def test_the_t_test_of_a_difference_that_is_the_same_for_all_is_certain() -> None:
+    assert paired_t(np.array([1.0, 0.5, 0.25]), np.array([0.5, 0.0, -0.25])) == 0.0
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.1])
+def test_wilcoxon_is_scipys_with_zero_differences_split(shift: float) -> None:
+    a, b = pair(1, 300, shift)
+    b[:100] = a[:100]
+    assert wilcoxon(a, b) == stats.wilcoxon(a, b, zero_method="zsplit").pvalue
+    assert wilcoxon(a, b) != stats.wilcoxon(a, b).pvalue
+
+
+@pytest.mark.parametrize("test", [paired_t, wilcoxon, paired_bootstrap])
+def test_equal_values_differ_by_nothing(test: Any) -> None:
+    values = np.random.default_rng(0).random(50)
+    assert test(values, values) == 1.0
+
+
+@pytest.mark.parametrize("test", [paired_t, wilcoxon, paired_bootstrap])
+def test_the_order_of_the_two_does_not_matter(test: Any) -> None:
+    a, b = pair(4, shift=0.1)
+    assert test(a, b) == pytest.approx(test(b, a), abs=1e-12)
+
+
+def test_the_bootstrap_rejects_about_as_often_as_it_says_where_there_is_no_difference() -> None:
+    p = np.array([paired_bootstrap(*pair(seed), resamples=200) for seed in range(250)])
+    assert 0.02 < (p < 0.05).mean() < 0.10
+    assert 0.40 < (p < 0.50).mean() < 0.60
+
+
+def test_the_bootstrap_sees_a_real_difference_and_agrees_with_the_t_test() -> None:
+    assert paired_bootstrap(*pair(0, shift=0.5)) == 1 / 10_001
+    a, b = pair(6, 400, 0.04)
+    assert paired_bootstrap(a, b) == pytest.approx(paired_t(a, b), abs=0.02)
+
+
+def test_the_bootstrap_is_decided_by_its_seed() -> None:
+    a, b = pair(8, shift=0.05)
+    assert paired_bootstrap(a, b, seed=3) == paired_bootstrap(a, b, seed=3) != paired_bootstrap(a, b, seed=4)
+
+
+def test_resampled_means_scatter_like_the_mean() -> None:
+    values = np.random.default_rng(2).normal(3.0, 2.0, size=(500, 2))
+    means = bootstrap_means(values, resamples=2_000)
+    assert means.shape == (2_000, 2)
+    assert means.mean(axis=0) == pytest.approx(values.mean(axis=0), abs=0.01)
+    assert means.std(axis=0) == pytest.approx(values.std(axis=0) / np.sqrt(500), rel=0.08)
+
+
+@pytest.mark.parametrize("confidence", [0.0, 1.0, 95, float("nan")])
+def test_a_confidence_outside_0_and_1_is_an_error(confidence: float) -> None:
+    with pytest.raises(ParameterError, match="confidence is"):
+        bootstrap_interval(np.ones((3, 1)), confidence=confidence)
+
+
+def test_no_resample_at_all_is_an_error() -> None:
+    with pytest.raises(ParameterError, match="resamples is 0"):
+        bootstrap_interval(np.ones((3, 1)), resamples=0)
+
+
+def test_holm_by_hand() -> None:
+    """Sorted .005 .01 .03 .04: times 4, 3, 2, 1 is .02 .03 .06 .04, and the last may not fall below .06."""
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.6, 0.5]) == [1.0, 1.0]
+    assert holm([0.2]) == [0.2]
+    assert holm([]) == []
+
+
+@given(PROBABILITIES)
+def test_holm_never_lowers_a_p_value_keeps_their_order_and_stays_a_probability(p: list[float]) -> None:
+    corrected = holm(p)
+    assert all(before <= after <= 1 for before, after in zip(p, corrected, strict=True))
+    order = np.argsort(p, kind="stable")
+    assert (np.diff(np.array(corrected)[order]) >= 0).all()
+
+
+@given(PROBABILITIES)
+def test_holm_lies_between_no_correction_and_bonferronis(p: list[float]) -> None:
+    corrected = holm(p)
+    assert min(corrected) == min(1.0, len(p) * min(p))
+    assert all(after <= min(1.0, len(p) * max(p)) for after in corrected)
+
+
+def evaluation(name: str, values: Any, users: Any = None, library: Any = "polars") -> tl.Evaluation:
+    values = np.asarray(values, dtype=float)
+    users = pl.Series(range(len(values)) if users is None else users)
+    return tl.Evaluation(name, users, {"f1@5": values}, {"coverage@5": 0.5}, library)
+
+
+@pytest.fixture
+def three() -> list[tl.Evaluation]:
+    rng = np.random.default_rng(0)
+    base = rng.random(100)
+    return [
+        evaluation("A", base),
+        evaluation("B", base + rng.normal(0.2, 0.1, 100)),
+        evaluation("C", base + rng.normal(0.0, 0.1, 100)),
+    ]
+
+
+@pytest.mark.parametrize("test", ["t", "wilcoxon", "bootstrap"])
+def test_all_pairs_are_compared_and_corrected_together(three: list[tl.Evaluation], test: Any) -> None:
+    frame = tl.compare_means(three, "f1@5", test=test)
+    assert frame.columns == ["model", "other", "measure", "difference", "relative", "p", "p_holm"]
+    assert list(zip(frame["model"], frame["other"], strict=True)) == [("A", "B"), ("A", "C"), ("B", "C")]
+    assert frame["p_holm"].to_list() == holm(frame["p"].to_list())
+    assert frame["difference"][0] == pytest.approx(three[0]["f1@5"] - three[1]["f1@5"])
+    assert frame["relative"][0] == pytest.approx(frame["difference"][0] / three[1]["f1@5"])
+    assert frame["p_holm"][0] < 0.01 < frame["p_holm"][1]
+
+
+def test_against_one_model_the_others_come_first_and_only_they_are_corrected(
+    three: list[tl.Evaluation],
+) -> None:
+    frame = tl.compare_means(three, "f1@5", against="A")
+    assert list(zip(frame["model"], frame["other"], strict=True)) == [("B", "A"), ("C", "A")]
+    assert frame["difference"][0] > 0
+    assert frame["p_holm"].to_list() == holm(frame["p"].to_list())
+
+
+def test_the_table_comes_in_the_library_of_the_evaluations(three: list[tl.Evaluation]) -> None:
+    frame = tl.compare_means([replace(result, library="pandas") for result in three], "f1@5")
+    assert isinstance(frame, pd.DataFrame)
+
+
+def test_a_mean_of_zero_has_no_relative_difference() -> None:
+    frame = tl.compare_means([evaluation("A", [0.1, 0.2]), evaluation("B", [0.0, 0.0])], "f1@5")
+    assert np.isnan(frame["relative"][0])
+    assert frame["difference"][0] == pytest.approx(0.15)
+
+
+def test_models_judged_on_different_users_cannot_be_compared(three: list[tl.Evaluation]) -> None:
+    for users in (range(1, 101), range(99)):
+        other = evaluation("D", np.ones(len(users)), users=users)
+        with pytest.raises(DataError, match="not judged on the same users"):
+            tl.compare_means([*three, other], "f1@5")
+
+
+def test_one_user_is_too_few() -> None:
+    with pytest.raises(DataError, match="one user only"):
+        tl.compare_means([evaluation("A", [1.0]), evaluation("B", [0.0])], "f1@5")
+
+
+@pytest.mark.parametrize("names", [["A"], ["A", "A"], []])
+def test_two_models_with_different_names_are_needed(names: list[str]) -> None:
+    with pytest.raises(ParameterError, match="different names"):
+        tl.compare_means([evaluation(name, [0.0, 1.0]) for name in names], "f1@5")
+
+
+@pytest.mark.parametrize("measure", ["f1@7", "f1", "coverage@5"])
+def test_a_measure_that_users_do_not_have_is_an_error_that_lists_those_they_do(
+    three: list[tl.Evaluation], measure: str
+) -> None:
+    with pytest.raises(ParameterError, match=f"{measure}.*not measured.*f1@5"):
+        tl.compare_means(three, measure)
+
+
+def test_wrong_names_of_a_test_or_a_model_are_errors(three: list[tl.Evaluation]) -> None:
+    with pytest.raises(ParameterError, match="test is 'z'; it is one of t, wilcoxon, bootstrap"):
+        tl.compare_means(three, "f1@5", test="z")  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="against is 'Z'; there are A, B, C"):
+        tl.compare_means(three, "f1@5", against="Z")

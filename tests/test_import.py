@@ -1,0 +1,57 @@
+"""Importing truelike is quick: what is heavy is imported when it is first used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import truelike as tl
+
+HEAVY = ("numba", "polars", "scipy", "pandas", "pyarrow", "torch", "matplotlib", "numpy")
+
+
+def in_a_fresh_python(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
+    return done.stdout.strip()
+
+
+def test_importing_truelike_imports_nothing_heavy() -> None:
+    code = f"import sys, truelike; print([name for name in {HEAVY} if name in sys.modules])"
+    assert in_a_fresh_python(code) == "[]"
+
+
+def test_the_version_and_the_list_of_names_cost_nothing() -> None:
+    code = (
+        f"import sys, truelike; truelike.__version__, dir(truelike); print(set({HEAVY}) & set(sys.modules))"
+    )
+    assert in_a_fresh_python(code) == "set()"
+
+
+@pytest.mark.parametrize("name", tl.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(tl, name) is not None
+    assert getattr(tl, name) is getattr(tl, name)
+
+
+def test_the_public_names_are_sorted_and_listed() -> None:
+    assert dir(tl) == sorted(tl.__all__) == list(tl.__all__)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    assert not hasattr(tl, "Recomender")
+    with pytest.raises(AttributeError, match="module 'truelike' has no attribute 'Recomender'"):
+        tl.Recomender  # noqa: B018
+
+
+def test_the_public_names_may_be_imported_by_name() -> None:
+    code = "from truelike import ItemKNN, evaluate, datasets, split; print(ItemKNN.__name__, split.__name__)"
+    assert in_a_fresh_python(code) == "ItemKNN truelike.data.splits"
+
+
+def test_a_class_says_where_it_lives() -> None:
+    assert tl.ItemKNN.__module__ == "truelike.models.item_knn"
+    assert tl.errors.TruelikeError.__mro__[1] is Exception

@@ -1,0 +1,318 @@
+"""A saved model is whole or not there; a damaged one is an error that names its place."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import truelike as tl
+from truelike.errors import NotFittedError, StorageError
+
+FILES = {"model.json", "arrays.safetensors", "users.parquet", "items.parquet"}
+ROWS = [("ann", "tea"), ("ann", "milk"), ("bob", "tea"), ("bob", "rum"), ("eve", "gin"), ("eve", "tea")]
+
+
+@pytest.fixture
+def model() -> Any:
+    return tl.ItemKNN(neighbors=7).fit(tl.read(ROWS))
+
+
+@pytest.fixture
+def place(model: Any, tmp_path: Path) -> Path:
+    model.save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def edit(place: Path, **changes: Any) -> None:
+    about = json.loads((place / "model.json").read_text())
+    (place / "model.json").write_text(json.dumps({**about, **changes}))
+
+
+def edit_arrays(place: Path, **changes: Any) -> None:
+    arrays = load_file(place / "arrays.safetensors")
+    arrays.update({name.replace("__", "."): array for name, array in changes.items()})
+    save_file(arrays, place / "arrays.safetensors")
+
+
+def refused(place: Path, *words: str) -> None:
+    with pytest.raises(StorageError) as error:
+        tl.load(place)
+    for word in (str(place), *words):
+        assert word in str(error.value)
+
+
+# --- the way there and back -----------------------------------------------------------------------
+
+
+def test_a_directory_holds_exactly_four_files_and_no_pickle(place: Path) -> None:
+    assert {path.name for path in place.iterdir()} == FILES
+    assert not any(b"pickle" in path.read_bytes() for path in place.iterdir())
+    assert (place / "users.parquet").read_bytes()[:4] == b"PAR1"
+    json.loads((place / "model.json").read_text())
+
+
+def test_what_is_loaded_is_what_was_saved(model: Any, place: Path) -> None:
+    again = tl.load(str(place))
+    assert repr(again) == repr(model) == "ItemKNN(neighbors=7)"
+    assert again.recommend(["ann", "bob", "eve"]).equals(model.recommend(["ann", "bob", "eve"]))
+    assert (again.train_.matrix != model.train_.matrix).nnz == 0
+
+
+def test_the_file_says_what_it_is(model: Any, place: Path) -> None:
+    model.save(place, metrics={"ndcg@20": np.float32(0.25)})
+    about = json.loads((place / "model.json").read_text())
+    assert about["format"] == 1
+    assert about["class"] == "ItemKNN"
+    assert about["parameters"] == {"neighbors": 7, "shrinkage": 10.0, "n_jobs": None}
+    assert about["metrics"] == {"ndcg@20": 0.25}
+    assert about["library_version"] == tl.__version__
+    assert about["data"]["ids"] == {"users": "str", "items": "str"}
+
+
+def test_titles_and_ids_with_unusual_letters_come_back(tmp_path: Path) -> None:
+    log = tl.read([("Zoë", "茶"), ("Zoë", "a/b"), ("Ωmega", "茶")]).with_titles({"茶": "Tea ☕"})
+    tl.ItemPop().fit(log).save(tmp_path / "model")
+    frame = tl.load(tmp_path / "model").recommend("Zoë", exclude_seen=False, titles=True)
+    assert frame.rows() == [("Zoë", "茶", 2.0, 1, "Tea ☕"), ("Zoë", "a/b", 1.0, 2, "a/b")]
+
+
+def test_numbers_of_numpy_are_parameters_like_others(tmp_path: Path) -> None:
+    model = tl.ItemKNN(neighbors=np.int64(3), shrinkage=np.float32(0.5)).fit(tl.read(ROWS))
+    model.save(tmp_path / "model")
+    assert tl.load(tmp_path / "model").get_params() == {"neighbors": 3, "shrinkage": 0.5, "n_jobs": None}
+
+
+def test_parent_directories_are_made_and_an_older_model_is_replaced(model: Any, tmp_path: Path) -> None:
+    target = tmp_path / "a" / "b" / "model"
+    model.save(target)
+    tl.ItemPop().fit(tl.read(ROWS)).save(target)
+    assert repr(tl.load(target)) == "ItemPop()"
+    assert [path.name for path in target.parent.iterdir()] == ["model"]
+
+
+def test_a_link_keeps_pointing_where_it_points(model: Any, place: Path, tmp_path: Path) -> None:
+    link = tmp_path / "latest"
+    link.symlink_to(place)
+    for _ in range(3):
+        tl.ItemPop().fit(tl.read(ROWS)).save(link)
+    assert link.is_symlink()
+    assert repr(tl.load(link)) == repr(tl.load(place)) == "ItemPop()"
+    assert {path.name for path in tmp_path.iterdir()} == {"model", "latest"}
+
+
+# --- what is never written ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_model_with_a_value_that_is_not_finite_is_never_saved(
+    model: Any, place: Path, value: float
+) -> None:
+    model.similarity_.data[0] = value
+    with pytest.raises(StorageError, match=r"similarity\.data holds values that are not finite"):
+        model.save(place)
+    assert np.isfinite(tl.load(place).similarity_.data).all()
+
+
+def test_an_unfitted_model_is_never_saved(place: Path) -> None:
+    with pytest.raises(NotFittedError):
+        tl.ItemPop().save(place)
+    assert repr(tl.load(place)) == "ItemKNN(neighbors=7)"
+
+
+def test_a_model_that_could_not_be_loaded_again_is_never_saved(place: Path) -> None:
+    @dataclass(kw_only=True, eq=False, repr=False)
+    class Mine(tl.ItemPop):
+        pass
+
+    with pytest.raises(StorageError, match="Mine is not one of truelike's own models"):
+        Mine().fit(tl.read(ROWS)).save(place)
+    assert repr(tl.load(place)) == "ItemKNN(neighbors=7)"
+
+
+def test_a_file_is_never_replaced_by_a_directory(model: Any, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("dear diary")
+    with pytest.raises(StorageError, match=r"notes\.txt' is a file"):
+        model.save(tmp_path / "notes.txt")
+    with pytest.raises(StorageError, match="cannot write"):
+        model.save(tmp_path / "notes.txt" / "model")
+    assert (tmp_path / "notes.txt").read_text() == "dear diary"
+
+
+def test_a_directory_with_other_files_is_never_replaced(model: Any, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "thesis.tex").write_text("years of work")
+    with pytest.raises(StorageError, match=r"holds other files.*thesis\.tex"):
+        model.save(home)
+    assert (home / "thesis.tex").read_text() == "years of work"
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+
+
+def test_an_empty_directory_may_be_filled(model: Any, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    model.save(tmp_path / "empty")
+    assert repr(tl.load(tmp_path / "empty")) == repr(model)
+
+
+# --- damage ---------------------------------------------------------------------------------------
+
+
+def test_no_model_at_all(tmp_path: Path) -> None:
+    for place in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(StorageError, match="there is no model in"):
+            tl.load(place)
+
+
+def test_a_model_of_another_format_names_the_version_that_wrote_it(place: Path) -> None:
+    edit(place, format=99, library_version="7.0")
+    refused(place, "format 99", "7.0", "reads format 1")
+
+
+@pytest.mark.parametrize("unknown", ["os.system", "Recommender", "itemknn", 5])
+def test_a_class_outside_the_registry_is_not_loaded(place: Path, unknown: Any) -> None:
+    edit(place, **{"class": unknown})
+    refused(place, "not known here")
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"neighbors": 0}, {"neighbours": 5}, {"shrinkage": "much"}, [1], None]
+)
+def test_parameters_that_the_class_does_not_take_are_damage(place: Path, parameters: Any) -> None:
+    edit(place, parameters=parameters)
+    refused(place, "damaged or incomplete")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "3", "null", "\x00\x01", '{"format": 1}', '{"class": "ItemPop"}']
+)
+def test_garbage_in_model_json_is_damage(place: Path, text: str) -> None:
+    (place / "model.json").write_text(text)
+    refused(place, "damaged or incomplete")
+
+
+@pytest.mark.parametrize("name", sorted(FILES - {"model.json"}))
+@pytest.mark.parametrize("damage", ["cut", "missing", "empty", "garbage"])
+def test_a_file_that_is_cut_off_or_gone_is_damage(place: Path, name: str, damage: str) -> None:
+    path = place / name
+    content = path.read_bytes()
+    path.unlink()
+    if damage != "missing":
+        new = {"cut": content[: len(content) // 2], "empty": b"", "garbage": b"garbage" * 50}
+        path.write_bytes(new[damage])
+    refused(place, "damaged or incomplete")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"train__indices": np.array([99, 0, 1, 2, 0, 3], dtype=np.int32)},
+        {"train__indices": np.array([-1, 0, 1, 2, 0, 3], dtype=np.int32)},
+        {"train__indices": np.array([3, 1, 3, 2, 3, 0], dtype=np.int32)},
+        {"train__indptr": np.array([0, 5, 2, 6], dtype=np.int32)},
+        {"train__indptr": np.array([0, 6], dtype=np.int32)},
+        {"model__similarity__indices": np.full(8, 10**6, dtype=np.int32)},
+        {"model__similarity__indptr": np.array([0, 10**6], dtype=np.int64)},
+    ],
+    ids=["beyond", "negative", "unsorted", "not rising", "short", "neighbour beyond", "neighbours short"],
+)
+def test_numbers_that_would_lead_outside_an_array_are_damage(place: Path, changes: Any) -> None:
+    edit_arrays(place, **changes)
+    refused(place, "damaged or incomplete")
+
+
+def test_a_popularity_that_is_not_one_number_an_item_is_damage(tmp_path: Path) -> None:
+    place = tmp_path / "model"
+    tl.ItemPop().fit(tl.read(ROWS)).save(place)
+    edit_arrays(place, model__popularity=np.ones(2, dtype=np.float32))
+    refused(place, "popularity has the shape (2,)")
+
+
+def test_an_id_map_of_another_model_is_damage(place: Path) -> None:
+    pl.DataFrame({"item_id": list("abcdefgh")}).write_parquet(place / "items.parquet")
+    refused(place, "damaged or incomplete")
+
+
+# --- disks that fail, and crashes -----------------------------------------------------------------
+
+# the arrays take 40 kB and the users, whose names do not compress, 100 kB: either can be what fails
+REPLACE = """
+import hashlib, sys
+import truelike as tl
+from truelike.errors import StorageError
+
+place, limit = sys.argv[1], int(sys.argv[2])
+rows = [(hashlib.sha256(str(n).encode()).hexdigest(), n % 100) for n in range(3000)]
+model = tl.ItemPop().fit(tl.read(rows))
+if limit:
+    import resource, signal
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+try:
+    model.save(place)
+except StorageError as error:
+    print(error)
+    sys.exit(3)
+"""
+
+
+def replace_in_subprocess(place: Path, limit: int) -> str:
+    command = [sys.executable, "-c", REPLACE, str(place), str(limit)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 3, done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit on the size of files")
+@pytest.mark.parametrize("limit", [100, 20_000, 60_000])
+def test_when_the_disk_fails_the_old_model_stays_and_nothing_is_left_behind(place: Path, limit: int) -> None:
+    message = replace_in_subprocess(place, limit)
+    assert str(place) in message
+    assert "what was there before is untouched" in message
+    assert repr(tl.load(place)) == "ItemKNN(neighbors=7)"
+    assert [path.name for path in place.parent.iterdir()] == ["model"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit on the size of files")
+def test_when_the_disk_fails_a_first_model_leaves_nothing_behind(tmp_path: Path) -> None:
+    assert "nothing was written" in replace_in_subprocess(tmp_path / "model", 2_000)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("size", ["40k", "100k"])
+def test_when_the_disk_is_full_the_old_model_stays(model: Any, tmp_path: Path, size: str) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(disk)]
+    if os.name != "posix" or os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("only root, where it may mount, can make a small disk")
+    try:
+        model.save(disk / "model")
+        assert "No space left" in replace_in_subprocess(disk / "model", 0)
+        assert repr(tl.load(disk / "model")) == "ItemKNN(neighbors=7)"
+        assert [path.name for path in disk.iterdir()] == ["model"]
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_after_a_crash_between_the_two_renames_the_old_model_is_found(model: Any, place: Path) -> None:
+    place.rename(place.with_name(".model.previous"))
+    again = tl.load(place)
+    assert repr(again) == repr(model)
+    tl.ItemPop().fit(tl.read(ROWS)).save(place)
+    assert repr(tl.load(place)) == "ItemPop()"
+    assert [path.name for path in place.parent.iterdir()] == ["model"]
+
+
+def test_a_predecessor_that_was_left_behind_does_not_hide_the_new_model(place: Path) -> None:
+    tl.ItemPop().fit(tl.read(ROWS)).save(place.with_name(".model.previous"))
+    assert repr(tl.load(place)) == "ItemKNN(neighbors=7)"
