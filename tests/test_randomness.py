@@ -55,9 +55,7 @@ def test_streams_differ_and_do_not_correlate() -> None:
 
 
 def test_neighbouring_seeds_give_unrelated_numbers() -> None:
-    first = [
-        randomness.bits(randomness.key(seed, "x"), np.zeros(1, dtype=np.int64))[0] for seed in range(4_000)
-    ]
+    first = [randomness.bits(randomness.key(seed, "x"), np.zeros(1, dtype=np.int64))[0] for seed in range(4_000)]
     bits = np.unpackbits(np.array(first, dtype=np.uint64).view(np.uint8)).reshape(4_000, 64)
     assert np.abs(bits.mean(axis=0) - 0.5).max() < 5 * 0.5 / np.sqrt(4_000)
 
@@ -68,8 +66,6 @@ def test_normal_numbers_are_normal() -> None:
 
 
 @pytest.mark.parametrize("extreme", [0.0, 1 - 2.0**-53])
-def test_the_normal_of_the_most_extreme_number_is_finite(
-    monkeypatch: pytest.MonkeyPatch, extreme: float
-) -> None:
+def test_the_normal_of_the_most_extreme_number_is_finite(monkeypatch: pytest.MonkeyPatch, extreme: float) -> None:
     monkeypatch.setattr(randomness, "uniform", lambda key, counters: np.full(len(counters), extreme))
     assert np.isfinite(randomness.normal(0, np.arange(3))).all()

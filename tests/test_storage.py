@@ -16,6 +16,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import truelike as tl
+from truelike import files
 from truelike.errors import NotFittedError, StorageError
 
 FILES = {"model.json", "arrays.safetensors", "users.parquet", "items.parquet"}
@@ -114,9 +115,7 @@ def test_a_link_keeps_pointing_where_it_points(model: Any, place: Path, tmp_path
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_model_with_a_value_that_is_not_finite_is_never_saved(
-    model: Any, place: Path, value: float
-) -> None:
+def test_a_model_with_a_value_that_is_not_finite_is_never_saved(model: Any, place: Path, value: float) -> None:
     model.similarity_.data[0] = value
     with pytest.raises(StorageError, match=r"similarity\.data holds values that are not finite"):
         model.save(place)
@@ -184,17 +183,13 @@ def test_a_class_outside_the_registry_is_not_loaded(place: Path, unknown: Any) -
     refused(place, "not known here")
 
 
-@pytest.mark.parametrize(
-    "parameters", [{"neighbors": 0}, {"neighbours": 5}, {"shrinkage": "much"}, [1], None]
-)
+@pytest.mark.parametrize("parameters", [{"neighbors": 0}, {"neighbours": 5}, {"shrinkage": "much"}, [1], None])
 def test_parameters_that_the_class_does_not_take_are_damage(place: Path, parameters: Any) -> None:
     edit(place, parameters=parameters)
     refused(place, "damaged or incomplete")
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", "3", "null", "\x00\x01", '{"format": 1}', '{"class": "ItemPop"}']
-)
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", "\x00\x01", '{"format": 1}', '{"class": "ItemPop"}'])
 def test_garbage_in_model_json_is_damage(place: Path, text: str) -> None:
     (place / "model.json").write_text(text)
     refused(place, "damaged or incomplete")
@@ -316,3 +311,88 @@ def test_after_a_crash_between_the_two_renames_the_old_model_is_found(model: Any
 def test_a_predecessor_that_was_left_behind_does_not_hide_the_new_model(place: Path) -> None:
     tl.ItemPop().fit(tl.read(ROWS)).save(place.with_name(".model.previous"))
     assert repr(tl.load(place)) == "ItemKNN(neighbors=7)"
+
+
+# --- places, rights and leftovers -----------------------------------------------------------------
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no umask")
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_a_saved_directory_follows_the_umask(model: Any, tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        model.save(tmp_path / "model")
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "model").iterdir()}
+    assert modes == dict.fromkeys(FILES, 0o666 & ~mask)
+    assert (tmp_path / "model").stat().st_mode & 0o777 == 0o777 & ~mask
+
+
+def test_what_a_killed_save_left_is_swept_by_the_next_and_nothing_else_is(model: Any, tmp_path: Path) -> None:
+    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    host = files._host()
+    left = tmp_path / f".model.{host}.{int(gone.stdout)}.0123abcd"
+    kept = [
+        tmp_path / f".model.{host}.{os.getpid()}.0123abcd",  # still being written
+        tmp_path / f".model.another_machine.{int(gone.stdout)}.0123abcd",
+        tmp_path / f".other.{host}.{int(gone.stdout)}.0123abcd",
+        tmp_path / ".model.notes",
+    ]
+    for place in (left, *kept):
+        place.mkdir()
+        (place / "arrays.safetensors").write_text("half")
+    model.save(tmp_path / "model")
+    assert not left.exists()
+    assert all(place.exists() for place in kept)
+    os.utime(kept[1], (0, 0))
+    model.save(tmp_path / "model")
+    assert [place.exists() for place in kept] == [True, False, True, True]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ids": {"users": "int", "items": "str"}},
+        {"ids": {"users": "uuid", "items": "str"}},
+        {"ids": {"users": ["str"], "items": "str"}},
+        {"library": "pickle"},
+    ],
+)
+def test_kinds_and_libraries_that_were_edited_are_damage(place: Path, change: dict[str, Any]) -> None:
+    about = json.loads((place / "model.json").read_text())
+    edit(place, data=about["data"] | change)
+    refused(place, "damaged or incomplete")
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_model_in_a_directory_that_may_not_be_looked_into_is_an_error(place: Path) -> None:
+    place.parent.chmod(0o700)
+    os.seteuid(65534)
+    try:
+        with pytest.raises(StorageError, match="cannot be read: Permission denied"):
+            tl.load(place)
+    finally:
+        os.seteuid(0)
+
+
+def test_a_file_under_a_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(StorageError, match=r"cannot write .*nothing was written"),
+        files.replacing_file(tmp_path / "file" / "table.csv"),
+    ):
+        pass
+
+
+def test_a_place_where_nothing_could_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.tex").write_text("")
+    for place in (tmp_path / "file", tmp_path / "file" / "model"):
+        with pytest.raises(StorageError, match="is a file"):
+            files.check_place(place)
+    with pytest.raises(StorageError, match="holds other files"):
+        files.check_place(tmp_path / "home", FILES)
+    files.check_place(tmp_path / "new" / "model", FILES)
+    assert not (tmp_path / "new").exists()

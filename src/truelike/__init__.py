@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from truelike._version import __version__
 
 if TYPE_CHECKING:
-    from truelike import errors
+    from truelike import errors, negatives, objectives
     from truelike.data import sources as datasets
     from truelike.data import splits as split
     from truelike.data import synthetic
@@ -29,18 +29,26 @@ if TYPE_CHECKING:
     from truelike.data.splits import Split
     from truelike.evaluation.evaluate import Evaluation, evaluate
     from truelike.evaluation.significance import compare_means
+    from truelike.models.factorization import MatrixFactorization
     from truelike.models.item_knn import ItemKNN
     from truelike.models.popularity import ItemPop
+    from truelike.models.presets import BPO, BPR, NBPO, WBPR, ShiftMC
     from truelike.models.recommender import Recommender
     from truelike.storage import load
 
 _HOME = {
+    "BPO": "truelike.models.presets",
+    "BPR": "truelike.models.presets",
     "Dataset": "truelike.data.dataset",
     "Evaluation": "truelike.evaluation.evaluate",
     "ItemKNN": "truelike.models.item_knn",
     "ItemPop": "truelike.models.popularity",
+    "MatrixFactorization": "truelike.models.factorization",
+    "NBPO": "truelike.models.presets",
     "Recommender": "truelike.models.recommender",
+    "ShiftMC": "truelike.models.presets",
     "Split": "truelike.data.splits",
+    "WBPR": "truelike.models.presets",
     "compare_means": "truelike.evaluation.significance",
     "describe": "truelike.data.describe",
     "evaluate": "truelike.evaluation.evaluate",
@@ -49,6 +57,8 @@ _HOME = {
     "read": "truelike.data.interactions",
 }
 _MODULES = {
+    "negatives": "truelike.negatives",
+    "objectives": "truelike.objectives",
     "datasets": "truelike.data.sources",
     "errors": "truelike.errors",
     "split": "truelike.data.splits",
@@ -56,11 +66,17 @@ _MODULES = {
 }
 
 __all__ = [
+    "BPO",
+    "BPR",
+    "NBPO",
+    "WBPR",
     "Dataset",
     "Evaluation",
     "ItemKNN",
     "ItemPop",
+    "MatrixFactorization",
     "Recommender",
+    "ShiftMC",
     "Split",
     "__version__",
     "compare_means",
@@ -70,6 +86,8 @@ __all__ = [
     "evaluate",
     "k_core",
     "load",
+    "negatives",
+    "objectives",
     "read",
     "split",
     "synthetic",

@@ -19,6 +19,12 @@ class ParameterError(TruelikeError, ValueError):
     """A parameter is outside its allowed range."""
 
 
+class UnknownMeasureError(ParameterError, KeyError):
+    """A measure that an evaluation did not take."""
+
+    __str__ = Exception.__str__  # KeyError would show the message in quotes
+
+
 class NotFittedError(TruelikeError, AttributeError):
     """The model has not been fitted yet: what it would have learned is not there."""
 
@@ -51,5 +57,9 @@ def some(values: object, limit: int = 5) -> str:
     '0, 1, 2, 3, 4 and 5 more'
     """
     shown = list(values)  # type: ignore[call-overload]
-    head = ", ".join(str(value) for value in shown[:limit])
+    head = ", ".join(_cut(str(value)) for value in shown[:limit])
     return head if len(shown) <= limit else f"{head} and {len(shown) - limit:,} more"
+
+
+def _cut(text: str, longest: int = 80) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."

@@ -4,69 +4,137 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import secrets
 import shutil
-import tempfile
-from collections.abc import Iterator
+import socket
+import time
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from truelike.errors import DataError, StorageError, TruelikeError, some
+
+DAY = 24 * 60 * 60
 
 
 def _previous(directory: Path) -> Path:
     return directory.with_name(f".{directory.name}.previous")
 
 
+def _aside(path: Path) -> Path:
+    """A name beside `path` to write to, which says whose it is."""
+    return path.with_name(f".{path.name}.{_host()}.{os.getpid()}.{secrets.token_hex(4)}")
+
+
+def _sweep(path: Path) -> None:
+    """Remove what killed writers of `path` left beside it."""
+    ours = re.compile(rf"\.{re.escape(path.name)}\.(\w+)\.(\d+)\.[0-9a-f]{{8}}")
+    for left in path.parent.iterdir():
+        found = ours.fullmatch(left.name)
+        if found and _abandoned(left, host=found[1], process=int(found[2])):
+            _remove(left)
+
+
+def _host() -> str:
+    return re.sub(r"\W", "_", socket.gethostname()) or "here"
+
+
+def _abandoned(left: Path, *, host: str, process: int) -> bool:
+    """Whether its writer is gone; of another machine's, by age, as its processes cannot be seen."""
+    try:
+        if host != _host() or os.name != "posix":  # on Windows os.kill would end the process
+            return time.time() - left.stat().st_mtime > DAY
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def check_place(directory: Path, names: Collection[str] = ()) -> None:
+    """Fail now, not after hours of work, where `names` could not be written as a directory of their own."""
+    directory = directory.resolve()
+    standing = next(place for place in (directory, *directory.parents) if _exists(place))
+    if not standing.is_dir():
+        raise StorageError(f"{str(standing)!r} is a file; a directory is to be written there. Name another place.")
+    parent = standing if standing != directory else directory.parent
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise StorageError(f"{str(directory)!r} cannot be written: {str(parent)!r} does not allow it")
+    if names:
+        _refuse_to_delete_others(directory, names)
+
+
 @contextlib.contextmanager
 def replacing_directory(directory: Path) -> Iterator[Path]:
     """Give a fresh directory to fill; it takes the place of the old one only when all is written."""
     directory = directory.resolve()  # a link keeps pointing where it points
-    if directory.exists() and not directory.is_dir():
+    if _exists(directory) and not directory.is_dir():
         raise StorageError(f"{str(directory)!r} is a file; a directory is to be written there")
-    fresh: Path | None = None
-    try:
+    fresh = _aside(directory)
+    with _explained(directory, fresh):
         directory.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
+        _sweep(directory)
+        fresh.mkdir()
         yield fresh
-        _refuse_to_delete_others(directory, fresh)
+        _refuse_to_delete_others(directory, [path.name for path in fresh.iterdir()])
+        # the umask is what took rights from the new directory; some writers give their files fewer
+        mode = fresh.stat().st_mode & 0o666
         for path in fresh.iterdir():
+            path.chmod(mode)
             _flush(path)
-        fresh.chmod(0o755)
         _swap(fresh, directory)
-    except TruelikeError:
-        raise
-    except Exception as error:
-        # safetensors and polars give the disk's errors as their own, with Rust's words for them
-        if not isinstance(error, OSError) and "os error" not in str(error):
-            raise
-        left = "what was there before is untouched" if directory.exists() else "nothing was written"
-        raise StorageError(f"cannot write {str(directory)!r}: {error}; {left}") from error
-    finally:
-        if fresh is not None:
-            shutil.rmtree(fresh, ignore_errors=True)
 
 
 @contextlib.contextmanager
 def replacing_file(path: Path) -> Iterator[Path]:
     """Give a fresh file name to write; it takes the place of the old file only when all is written."""
     path = path.absolute()
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    fresh = _aside(path)
+    with _explained(path, fresh):
         path.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(path)
         yield fresh
         _flush(fresh)
         fresh.replace(path)
+
+
+@contextlib.contextmanager
+def _explained(path: Path, fresh: Path) -> Iterator[None]:
+    """Turn the disk's errors into one that names the place, and leave nothing half-written behind."""
+    try:
+        yield
     except TruelikeError:
         raise
-    except OSError as error:
-        raise StorageError(f"cannot write {str(path)!r}: {error}") from error
+    except Exception as error:
+        # safetensors and polars give the disk's errors as their own, with Rust's words for them
+        if not isinstance(error, OSError) and "os error" not in str(error):
+            raise
+        left = "what was there before is untouched" if _exists(path) else "nothing was written"
+        raise StorageError(f"cannot write {str(path)!r}: {error}; {left}") from error
     finally:
-        fresh.unlink(missing_ok=True)
+        _remove(fresh)
 
 
-def _refuse_to_delete_others(directory: Path, fresh: Path) -> None:
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name that is too long, a directory that may not be looked into
+        return False
+
+
+def _refuse_to_delete_others(directory: Path, names: Collection[str]) -> None:
     """Only an older version of the same thing may be replaced, never somebody's other files."""
     there = {path.name for path in directory.iterdir()} if directory.exists() else set()
-    others = sorted(there - {path.name for path in fresh.iterdir()})
+    others = sorted(there - set(names))
     if others:
         raise StorageError(
             f"{str(directory)!r} holds other files, which would be lost: {some(others)}. "
@@ -92,7 +160,15 @@ def settled(directory: Path) -> Path:
     """Where to read: the directory, or its predecessor if a crash fell between the two renames."""
     directory = directory.resolve()
     previous = _previous(directory)
-    return previous if not directory.exists() and previous.is_dir() else directory
+    return previous if not _exists(directory) and _exists(previous) else directory
+
+
+def has_file(directory: Path, name: str) -> bool:
+    """Whether a file is there; an error where the directory cannot be looked into."""
+    try:
+        return (directory / name).is_file()
+    except OSError as error:
+        raise StorageError(f"{str(directory)!r} cannot be read: {error.strerror}") from error
 
 
 @contextlib.contextmanager

@@ -15,15 +15,16 @@ from __future__ import annotations
 import difflib
 import math
 import numbers
+from collections.abc import Callable
 from dataclasses import MISSING, Field, field, fields
 from typing import Any
 
 from truelike.errors import ParameterError
 
 
-def number(default: float, *, low: float | None = None, high: float | None = None) -> Any:
-    """A number within bounds, which are allowed themselves."""
-    return field(default=default, metadata={"low": low, "high": high, "whole": False, "optional": False})
+def number(default: float | None, *, low: float | None = None, high: float | None = None) -> Any:
+    """A number within bounds, which are allowed themselves; None too where it is the default."""
+    return field(default=default, metadata={"low": low, "high": high, "whole": False, "optional": default is None})
 
 
 def whole_number(
@@ -34,9 +35,14 @@ def whole_number(
     return field(default=default, metadata=rule)
 
 
-def choice(default: str, *others: str) -> Any:
-    """One of a few words, the first being the default."""
+def choice(default: str | None, *others: str) -> Any:
+    """One of a few words, the first being the default; None, where it is, is allowed but not offered."""
     return field(default=default, metadata={"choices": (default, *others)})
+
+
+def special(default: Any, expected: str, accepts: Callable[[Any], bool]) -> Any:
+    """Anything that a function accepts; `expected` says in words what that is."""
+    return field(default=default, metadata={"accepts": accepts, "expected": expected})
 
 
 def flag(default: bool) -> Any:
@@ -57,8 +63,10 @@ def _wrong(parameter: Field[Any], value: Any) -> str | None:
     """What the value must be, if it is not that."""
     rule = parameter.metadata
     if "choices" in rule:
-        allowed = " or ".join(repr(word) for word in rule["choices"])
+        allowed = " or ".join(repr(word) for word in rule["choices"] if word is not None)
         return None if value in rule["choices"] else allowed
+    if "accepts" in rule:
+        return None if rule["accepts"](value) else str(rule["expected"])
     if "flag" in rule:
         return None if isinstance(value, bool) else "True or False"
     if "whole" not in rule or (value is None and rule["optional"]):

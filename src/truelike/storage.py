@@ -15,15 +15,21 @@ from scipy import sparse
 
 from truelike._version import __version__
 from truelike.data.dataset import Dataset
-from truelike.data.splits import read_ids, write_ids
+from truelike.data.splits import known_library, read_ids, write_ids
 from truelike.errors import StorageError
-from truelike.files import reading, replacing_directory, settled
+from truelike.files import check_place, has_file, reading, replacing_directory, settled
 from truelike.models import REGISTRY, model_class
 
 if TYPE_CHECKING:
     from truelike.models.recommender import Recommender
 
 FORMAT = 1
+FILES = ("model.json", "arrays.safetensors", "users.parquet", "items.parquet")
+
+
+def check_model_place(directory: Path) -> None:
+    """Fail before the training where the model could not be saved after it."""
+    check_place(directory, FILES)
 
 
 def save(model: Recommender, directory: Path, *, metrics: dict[str, float] | None = None) -> None:
@@ -39,7 +45,7 @@ def save(model: Recommender, directory: Path, *, metrics: dict[str, float] | Non
     about = {
         "format": FORMAT,
         "class": type(model).__name__,
-        "parameters": model.get_params(),
+        "parameters": model._saved_parameters(),
         "metrics": {name: float(value) for name, value in (metrics or {}).items()},
         "library_version": __version__,
         "data": {
@@ -83,7 +89,7 @@ def load(directory: str | Path) -> Any:
     from safetensors.numpy import load_file
 
     place = settled(Path(directory))
-    if not (place / "model.json").is_file():
+    if not has_file(place, "model.json"):
         raise StorageError(f"there is no model in {str(directory)!r}: model.json is not there")
     with reading(place, "model"):
         about = json.loads((place / "model.json").read_text())
@@ -93,9 +99,7 @@ def load(directory: str | Path) -> Any:
                 f"{about.get('library_version')}; this is truelike {__version__}, which reads format {FORMAT}"
             )
         if about["class"] not in REGISTRY:
-            raise StorageError(
-                f"the model in {str(place)!r} is a {about['class']!r}, which is not known here"
-            )
+            raise StorageError(f"the model in {str(place)!r} is a {about['class']!r}, which is not known here")
         model = model_class(about["class"])(**about["parameters"])
         arrays = load_file(place / "arrays.safetensors")
         model.__dict__["train_"] = _load_train(place, about["data"], arrays)
@@ -120,4 +124,4 @@ def _load_train(place: Path, about: dict[str, Any], arrays: dict[str, Any]) -> D
     found = {"users": len(users), "items": len(items), "interactions": int(matrix.nnz)}
     if any(about[what] != count for what, count in found.items()):
         raise ValueError(f"model.json tells of other numbers than the {found} that are there")
-    return Dataset(users, items, matrix, None, titles, about["library"], about["name"])
+    return Dataset(users, items, matrix, None, titles, known_library(about["library"]), str(about["name"]))

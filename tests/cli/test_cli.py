@@ -6,63 +6,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import polars as pl
 import pytest
 
 import truelike as tl
-from truelike.cli import main
 
-
-class Result(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Result]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command line as the shell would, in this process."""
-
-    def call(*arguments: object, stdin: str = "") -> Result:
-        monkeypatch.setattr(sys, "argv", ["truelike", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        return Result(code, *capsys.readouterr())
-
-    return call
-
-
-@pytest.fixture
-def log_file(tmp_path: Path) -> Path:
-    frame = tl.synthetic.World(n_users=120, n_items=60, seed=1).log().to_frame()
-    path = tmp_path / "log.csv"
-    frame.select(pl.format("u{}", "user_id").alias("user_id"), "item_id").write_csv(path)
-    return path
-
-
-@pytest.fixture
-def split_directory(run: Run, log_file: Path, tmp_path: Path) -> Path:
-    place = tmp_path / "split"
-    assert run("data", "split", log_file, "-o", place).code == 0
-    return place
-
-
-@pytest.fixture
-def model_directory(run: Run, split_directory: Path, tmp_path: Path) -> Path:
-    place = tmp_path / "model"
-    assert (
-        run("train", split_directory, "--model", "item-knn", "--set", "neighbors=20", "-o", place).code == 0
-    )
-    return place
+Run = Callable[..., Any]
 
 
 def test_from_a_log_to_recommendations_in_four_verbs(
@@ -89,9 +40,7 @@ def test_a_model_trained_on_a_split_remembers_its_validation_metrics(model_direc
     assert 0 < about["metrics"]["validation ndcg@20"] < 1
 
 
-def test_a_config_file_trains_and_the_command_line_overrides_it(
-    run: Run, log_file: Path, tmp_path: Path
-) -> None:
+def test_a_config_file_trains_and_the_command_line_overrides_it(run: Run, log_file: Path, tmp_path: Path) -> None:
     config = tmp_path / "train.toml"
     config.write_text(
         f'data = "{log_file}"\nmodel = "ItemKNN"\n[parameters]\nneighbors = 7\nshrinkage = 2.5\n'
@@ -102,9 +51,7 @@ def test_a_config_file_trains_and_the_command_line_overrides_it(
     assert (model.neighbors, model.shrinkage) == (9, 2.5)
 
 
-def test_users_come_from_stdin_a_file_or_the_whole_log(
-    run: Run, model_directory: Path, tmp_path: Path
-) -> None:
+def test_users_come_from_stdin_a_file_or_the_whole_log(run: Run, model_directory: Path, tmp_path: Path) -> None:
     by_stdin = run("recommend", model_directory, "--users", "-", "-k", 2, stdin="u5\nu6\n").out
     names = tmp_path / "users.txt"
     names.write_text("u5\nu6\n")
@@ -144,7 +91,8 @@ def test_several_models_are_compared_user_by_user(
     values = tmp_path / "values.parquet"
     done = run("evaluate", model_directory, other, split_directory, "--per-user", values)
     assert done.code == 0
-    assert "p_holm" in done.out
+    assert "p_holm" in done.err
+    assert pl.read_csv(io.StringIO(done.out)).columns == ["model", "metric", "k", "value", "low", "high"]
     assert set(pl.read_parquet(values)["model"]) == {"ItemKNN (model)", "ItemPop (popular)"}
 
 
@@ -179,17 +127,14 @@ def test_demo_shows_votes_and_truth_and_writes_a_report(run: Run, tmp_path: Path
     ("arguments", "words"),
     [
         (["train", "nowhere.csv"], "there is no file"),
-        (["train"], "which log"),
-        (["evaluate", "model"], "a split"),
         (["recommend", "nowhere", "--users", "a"], "no model"),
         (["data", "fetch", "no-such-data"], "ml-1m"),
         (["train", "{log}", "--model", "ItemNNK"], "ItemKNN"),
-        (["train", "{log}", "--set", "neighbours=3"], "did you mean 'neighbors'"),
+        (["train", "{log}", "--set", "factor=3"], "did you mean 'factors'"),
         (["train", "{log}", "--set", "neighbors"], "name=value"),
-        (["train", "{log}", "--set", "neighbors=0"], "at least 1"),
-        (["train", "{log}", "--set", "neighbors=few"], "whole number"),
+        (["train", "{log}", "--set", "factors=0"], "at least 1"),
+        (["train", "{log}", "--set", "factors=few"], "whole number"),
         (["train", "{log}", "--user", "customer"], "'customer'"),
-        (["data", "split", "{log}", "-o", "x", "--by", "moon"], "leave-one-out"),
         (["data", "split", "{log}", "-o", "x", "--by", "temporal"], "needs times"),
     ],
 )
@@ -249,3 +194,23 @@ def test_help_loads_nothing_heavy() -> None:
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
+
+
+def test_training_goes_on_from_a_checkpoint_and_ends_the_same(
+    run: Run, split_directory: Path, tmp_path: Path
+) -> None:
+    call = ("train", split_directory, "--model", "NBPO", "--set", "factors=8", "--set", "epochs=6")
+    assert run(*call, "-o", tmp_path / "whole").code == 0
+    stopped = (*call[:-1], "epochs=3", "--checkpoint", tmp_path / "run")
+    assert run(*stopped, "-o", tmp_path / "part").code == 0
+    done = run(*call, "--checkpoint", tmp_path / "run", "--resume", "-o", tmp_path / "resumed")
+    assert done.code == 0
+    whole, resumed = tl.load(tmp_path / "whole"), tl.load(tmp_path / "resumed")
+    assert whole.item_factors_.tobytes() == resumed.item_factors_.tobytes()
+
+
+def test_resuming_without_a_place_or_a_model_that_has_none_is_a_wrong_call(
+    run: Run, log_file: Path, tmp_path: Path
+) -> None:
+    assert run("train", log_file, "--resume").code == 2
+    assert run("train", log_file, "--model", "ItemPop", "--checkpoint", tmp_path / "run").code == 2

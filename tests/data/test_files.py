@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import truelike as tl
+from truelike.data import files
 from truelike.errors import DataError, DataWarning, ParameterError
 
 TABLE = {"user": ["ann", "bob", "ann", "bob"], "item": ["tea", "milk", "milk", "milk"], "time": [3, 4, 5, 1]}
@@ -52,7 +53,7 @@ def pairs(log: tl.Dataset) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gz"])
 @pytest.mark.parametrize("name", FILES)
 def test_every_kind_of_file_gives_the_same_log(tmp_path: Path, name: str, zipped: bool) -> None:
-    content = gzip.compress(FILES[name]) if zipped else FILES[name]
+    content = gzip.compress(FILES[name], mtime=0) if zipped else FILES[name]
     log = tl.read(write(tmp_path, content, name + ".gz" * zipped))
     assert pairs(log) == [("ann", "milk", 1), ("ann", "tea", 1), ("bob", "milk", 2)]
     assert log.times is not None
@@ -67,9 +68,7 @@ def test_a_path_may_be_text_and_the_kind_may_be_said(tmp_path: Path) -> None:
         tl.read(path)
 
 
-@pytest.mark.parametrize(
-    "asked", [{"format": "xml"}, {"separator": "::"}, {"separator": "§"}, {"separator": ""}]
-)
+@pytest.mark.parametrize("asked", [{"format": "xml"}, {"separator": "::"}, {"separator": "§"}, {"separator": ""}])
 def test_an_impossible_format_or_separator_is_refused(tmp_path: Path, asked: dict[str, Any]) -> None:
     with pytest.raises(ParameterError, match=next(iter(asked))):
         tl.read(write(tmp_path, FILES["log.csv"]), **asked)
@@ -111,9 +110,7 @@ def test_line_ends_marks_blank_lines_and_quotes_make_no_difference(tmp_path: Pat
         (["é", "日本", "a b"], ["a b", "é", "日本"]),
     ],
 )
-def test_only_plain_integers_in_text_become_numbers(
-    tmp_path: Path, ids: list[str], expected: list[Any]
-) -> None:
+def test_only_plain_integers_in_text_become_numbers(tmp_path: Path, ids: list[str], expected: list[Any]) -> None:
     rows = "".join(f"{each},{item}\n" for each, item in zip(ids, "xyz", strict=True))
     assert tl.read(write(tmp_path, "user,item\n" + rows)).users.values.to_list() == expected
 
@@ -147,7 +144,7 @@ def test_a_bad_line_is_named_and_only_it_is_dropped(
     tmp_path: Path, line: bytes, message: str, zipped: bool
 ) -> None:
     content = b"user,item,note\nann,tea,1\n" + line + b'cy,"wa\nter",3\ndan,rum,4\n'
-    path = write(tmp_path, gzip.compress(content) if zipped else content, "log.csv" + ".gz" * zipped)
+    path = write(tmp_path, gzip.compress(content, mtime=0) if zipped else content, "log.csv" + ".gz" * zipped)
     with pytest.raises(DataError, match=f'^1 row is bad: {message}.*on_bad_rows="drop"'):
         tl.read(path)
     with pytest.warns(DataWarning, match=f"^dropped 1 bad row: {message}"):
@@ -213,20 +210,28 @@ def test_a_parquet_row_without_an_id_is_named_by_its_row(tmp_path: Path) -> None
     ("name", "content", "message"),
     [
         ("log.csv", b"", "is empty"),
-        ("log.csv.gz", gzip.compress(b""), "first line .* is blank"),
+        ("log.csv.gz", gzip.compress(b"", mtime=0), "first line .* is blank"),
         ("log.csv", b"\nuser,item\n1,2\n", "first line .* is blank"),
         ("log.csv", b"user,item\n", "log is empty"),
-        ("log.csv", gzip.compress(FILES["log.csv"]), "not UTF-8 text, at line 1"),
+        ("log.csv", gzip.compress(FILES["log.csv"], mtime=0), "not UTF-8 text, at line 1"),
         ("log.csv", b"user,item,user\n1,2,3\n", "more than one column named user"),
         ("log.csv", b"ann,tea\nbob,milk\n", "no column looks like the user.*header=False"),
         ("log.csv.gz", FILES["log.csv"], "not a whole gzip file.*fetch it again"),
-        ("log.csv.gz", gzip.compress(FILES["log.csv"] * 99)[:-9], "not a whole gzip file.*fetch it again"),
         (
-            "log.jsonl.gz",
-            gzip.compress(FILES["log.jsonl"] * 99)[:-9],
+            "log.csv.gz",
+            gzip.compress(FILES["log.csv"] * 99, mtime=0)[:-9],
             "not a whole gzip file.*fetch it again",
         ),
-        ("log.parquet.gz", gzip.compress(FILES["log.parquet"])[:-9], "not a whole gzip file.*fetch it again"),
+        (
+            "log.jsonl.gz",
+            gzip.compress(FILES["log.jsonl"] * 99, mtime=0)[:-9],
+            "not a whole gzip file.*fetch it again",
+        ),
+        (
+            "log.parquet.gz",
+            gzip.compress(FILES["log.parquet"], mtime=0)[:-9],
+            "not a whole gzip file.*fetch it again",
+        ),
         ("log.json", b'[{"user": 1, "item": 2}]', "no JSON object .*line 1 is not a JSON object"),
         ("log.jsonl", b"\n\n", "all lines are blank"),
         ("log.parquet", b"no parquet", "cannot be read as Parquet"),
@@ -242,7 +247,7 @@ def test_an_unusable_file_is_an_error_that_says_why(
 
 def test_a_gzip_file_damaged_in_the_middle_is_an_error(tmp_path: Path) -> None:
     rows = "".join(f"u{n * 7919 % 1000},i{n * 31 % 999}\n" for n in range(20_000))
-    damaged = bytearray(gzip.compress(b"user,item\n" + rows.encode()))
+    damaged = bytearray(gzip.compress(b"user,item\n" + rows.encode(), mtime=0))
     damaged[500:502] = b"\x55\xaa"
     with pytest.raises(DataError, match="not a whole gzip file"):
         tl.read(write(tmp_path, bytes(damaged), "log.csv.gz"))
@@ -257,9 +262,9 @@ def test_a_path_that_is_no_file_is_an_error(tmp_path: Path) -> None:
 
 # --- the fast reader and the careful one ------------------------------------------------------------
 
-TEXT = st.text(
-    st.characters(exclude_categories=["Cs"], exclude_characters="\r\0"), min_size=1, max_size=4
-).filter(lambda text: text.strip() == text)
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\0"), min_size=1, max_size=4).filter(
+    lambda text: text.strip() == text
+)
 LOGS = st.lists(st.tuples(TEXT, TEXT, st.integers(0, 99)), min_size=2, max_size=12).filter(
     lambda rows: len({row[0] for row in rows}) > 1 and len({row[1] for row in rows}) > 1
 )
@@ -293,15 +298,11 @@ def test_a_blank_line_in_a_csv_changes_nothing(
 
 @QUICK
 @given(rows=LOGS)
-def test_a_bad_json_line_leaves_the_others_as_they_are(
-    tmp_path: Path, rows: list[tuple[str, str, int]]
-) -> None:
+def test_a_bad_json_line_leaves_the_others_as_they_are(tmp_path: Path, rows: list[tuple[str, str, int]]) -> None:
     lines = [json.dumps({"user": user, "item": item, "time": time}) for user, item, time in rows]
     fast = tl.read(write(tmp_path, "\n".join(lines), "log.jsonl"))
     with pytest.warns(DataWarning, match="dropped 1 bad row: line 2 "):
-        careful = tl.read(
-            write(tmp_path, "\n".join([lines[0], "{", *lines[1:]]), "log.jsonl"), on_bad_rows="drop"
-        )
+        careful = tl.read(write(tmp_path, "\n".join([lines[0], "{", *lines[1:]]), "log.jsonl"), on_bad_rows="drop")
     assert same(fast, careful)
 
 
@@ -314,3 +315,61 @@ def test_a_log_survives_a_round_trip_through_files(tmp_path: Path, rows: list[tu
     frame.write_parquet(tmp_path / "again.parquet")
     for name in ("again.csv", "again.parquet"):
         assert same(log, tl.read(tmp_path / name, weight="weight"))
+
+
+# --- when the careful reader is not needed ----------------------------------------------------------
+
+
+@pytest.fixture
+def no_careful_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise AssertionError("the careful reader was asked")
+
+    monkeypatch.setattr(files, "_carefully", refuse)
+
+
+@pytest.mark.usefixtures("no_careful_reader")
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("name", ["log.csv", "log.csv.gz"])
+def test_an_empty_last_field_is_no_reason_for_doubt(
+    tmp_path: Path, name: str, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "BLOCK", 7)  # lines go on from block to block
+    content = end.join(["user,item,note", "ann,tea,", "bob,milk,x", "cy,rum,"]).encode()
+    log = tl.read(write(tmp_path, gzip.compress(content, mtime=0) if name.endswith("gz") else content, name))
+    assert pairs(log) == [("ann", "tea", 1), ("bob", "milk", 1), ("cy", "rum", 1)]
+
+
+@pytest.mark.usefixtures("no_careful_reader")
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("log.csv", "user,item,time\nann,tea,\nbob,milk,7\ncy,rum,8\n"),
+        ("log.csv", "time,user,item\n,ann,tea\n7,bob,milk\n8,cy,rum\n"),
+        ("log.jsonl", '{"user":1,"item":2}\n{"user":2,"item":3,"time":7}\n{"user":3,"item":3,"time":7}\n'),
+    ],
+)
+def test_a_blank_in_a_guessed_time_column_only_costs_the_times(tmp_path: Path, name: str, content: str) -> None:
+    with pytest.warns(DataWarning, match="looks like a time, but 1 of"):
+        log = tl.read(write(tmp_path, content, name))
+    assert log.times is None
+    assert log.n_rows == 3
+
+
+def test_a_line_that_is_cut_short_among_empty_fields_is_found(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"^1 row is bad: line 3 has 2 fields instead of 3"):
+        tl.read(write(tmp_path, "user,item,note\nann,tea,\nbob,milk\ncy,rum,\n"))
+
+
+@pytest.mark.parametrize("size", [4, 5, 7, 100])
+def test_bad_lines_are_the_same_however_many_are_read_at_once(
+    tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "CHUNK", size)
+    monkeypatch.setattr(files, "MOST_LINES", 4)
+    content = 'user,item\nann,"te\na"\nbob,"milk\ncy,"rum"x\n\ndan,"a\nb\nc"\neve\nfay,gin\n'
+    with pytest.warns(
+        DataWarning, match="^dropped 3 bad rows: line 4 has a quote that is not closed; line 5 cannot"
+    ):
+        log = tl.read(write(tmp_path, content), on_bad_rows="drop")
+    assert pairs(log) == [("ann", "te\na", 1), ("dan", "a\nb\nc", 1), ("fay", "gin", 1)]

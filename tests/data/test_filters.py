@@ -39,9 +39,7 @@ def test_the_core_is_the_largest_part_that_is_dense_enough(pairs: set[Pair], use
     assume(readable(pairs))
     expected = naive_core(pairs, user, item)
     if not expected:
-        with pytest.raises(
-            DataError, match=f"nothing is left of the log in its {user}/{item}-core.*fewer votes"
-        ):
+        with pytest.raises(DataError, match=f"nothing is left of the log in its {user}/{item}-core.*fewer votes"):
             tl.k_core(tl.read(list(pairs)), user=user, item=item)
         return
     core, report = tl.k_core(tl.read(list(pairs)), user=user, item=item)

@@ -85,9 +85,7 @@ def test_frames_come_back_in_the_library_they_came_in(library: str, kind: Any) -
 
 
 @given(
-    st.permutations(
-        [("a", "x", 1, 30), ("a", "y", 2, 20), ("b", "x", 3, 10), ("a", "x", 4, 5), ("c", "z", 5, 1)]
-    )
+    st.permutations([("a", "x", 1, 30), ("a", "y", 2, 20), ("b", "x", 3, 10), ("a", "x", 4, 5), ("c", "z", 5, 1)])
 )
 def test_the_order_of_rows_never_matters(rows: list[tuple[str, str, int, int]]) -> None:
     expected = [("a", "x", 2.0, 5), ("a", "y", 1.0, 20), ("b", "x", 1.0, 10), ("c", "z", 1.0, 1)]
@@ -281,9 +279,7 @@ def test_a_number_that_is_no_integer_is_no_id(wrong: float) -> None:
         tl.read(np.array([[wrong, 1.0], [2.0, 3.0]]))
 
 
-@pytest.mark.parametrize(
-    "ids", [[object(), object()], [b"\xff", b"x"], [(1, 2), (3, 4)], [{"a": 1}, {"a": 2}]]
-)
+@pytest.mark.parametrize("ids", [[object(), object()], [b"\xff", b"x"], [(1, 2), (3, 4)], [{"a": 1}, {"a": 2}]])
 def test_ids_of_another_kind_are_refused_with_the_remedy(ids: list[Any]) -> None:
     with pytest.raises(DataError, match="Turn them into strings first"):
         tl.read(list(zip(ids, "xy", strict=True)))
@@ -324,9 +320,7 @@ def test_numpy_times_of_every_unit_are_the_same(unit: str) -> None:
 def test_times_with_a_zone_are_the_same_instant_in_every_library(library: str) -> None:
     noon = pd.to_datetime(["2020-01-01 01:00", "2020-01-01 02:00"]).tz_localize("Europe/Berlin")
     rows = pd.DataFrame({"user": [1, 2], "item": [1, 2], "time": noon})
-    log = tl.read(
-        {"pandas": rows, "polars": pl.from_pandas(rows), "pyarrow": pa.Table.from_pandas(rows)}[library]
-    )
+    log = tl.read({"pandas": rows, "polars": pl.from_pandas(rows), "pyarrow": pa.Table.from_pandas(rows)}[library])
     assert log.times is not None
     assert log.times.tolist() == [JANUARY_2020, JANUARY_2020 + 3_600_000_000]
 
@@ -342,9 +336,7 @@ def test_a_guessed_time_column_that_cannot_be_used_is_left_out_with_a_warning(ti
     assert log.n_interactions == 2
 
 
-@pytest.mark.parametrize(
-    "times", [["5", "soon", "7"], ["2020-01-01", "soon", "2020-01-02"], [1.5, None, 2.5]]
-)
+@pytest.mark.parametrize("times", [["5", "soon", "7"], ["2020-01-01", "soon", "2020-01-02"], [1.5, None, 2.5]])
 def test_only_the_rows_without_a_time_are_bad_where_the_column_was_named(times: list[Any]) -> None:
     rows = pl.DataFrame({"user": [1, 2, 3], "item": [1, 2, 3], "time": times})
     with pytest.raises(DataError, match=r"^1 row is bad: row 1 \(counted from 0\) has no usable time"):
@@ -353,3 +345,30 @@ def test_only_the_rows_without_a_time_are_bad_where_the_column_was_named(times: 
         log = tl.read(rows, time="time", on_bad_rows="drop")
     assert log.users.values.to_list() == [1, 3]
     assert log.times is not None
+
+
+def test_a_tuple_of_tuples_holds_rows_and_a_tuple_of_lists_columns() -> None:
+    rows = ((1, 2), (2, 3), (5, 6))
+    assert tl.read(rows).users.values.to_list() == tl.read(list(rows)).users.values.to_list() == [1, 2, 5]
+    assert tl.read(rows[:2]).users.values.to_list() == [1, 2]
+    for make in (list, np.array, pd.Series, pl.Series):
+        assert tl.read((make([1, 2, 5]), make([2, 3, 6]))).users.values.to_list() == [1, 2, 5]
+    assert tl.read(({"user": 1, "item": 2}, {"user": 2, "item": 3})).n_users == 2
+
+
+def test_half_a_character_in_an_id_is_an_error() -> None:
+    with pytest.raises(DataError, match="half of a character"):
+        tl.read([("a\ud800", "x"), ("b", "y")])
+
+
+def test_timestamps_of_several_zones_are_instants() -> None:
+    stamps = [pd.Timestamp("2024-01-01", tz="Europe/Paris"), pd.Timestamp("2024-01-01", tz="Asia/Tokyo")]
+    frame = pd.DataFrame({"user": [1, 2], "item": [3, 4], "time": pd.Series(stamps, dtype=object)})
+    times = tl.read(frame).times
+    assert times is not None
+    assert times.tolist() == [stamp.value // 1000 for stamp in stamps]
+
+
+def test_an_address_is_not_a_file() -> None:
+    with pytest.raises(DataError, match="is an address; files are read here"):
+        tl.read("https://example.org/log.csv")

@@ -90,9 +90,7 @@ def files_in(place: Path) -> list[str]:
 def test_a_download_lands_in_the_cache_and_is_fetched_once(
     server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    offer(
-        monkeypatch, address(server), sha256=hashlib.sha256(CSV).hexdigest(), counts={"users": 7, "items": 5}
-    )
+    offer(monkeypatch, address(server), sha256=hashlib.sha256(CSV).hexdigest(), counts={"users": 7, "items": 5})
     log = tl.datasets.load("fake")
     assert (log.n_interactions, log.name) == (35, "fake")
     assert (cache / "fake" / "log.csv").read_bytes() == CSV
@@ -131,9 +129,7 @@ def test_a_download_with_the_wrong_checksum_leaves_nothing(
     assert files_in(cache) == []
 
 
-def test_a_page_that_is_gone_leaves_nothing(
-    server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_that_is_gone_leaves_nothing(server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     offer(monkeypatch, address(server, "/gone.csv"))
     with pytest.raises(FetchError, match="404"):
         tl.datasets.load("fake")
@@ -291,9 +287,7 @@ def test_a_data_set_that_is_not_known_is_refused_with_those_that_are() -> None:
 
 def real(name: str, command: str) -> Any:
     missing = [
-        file.path
-        for file in sources.SOURCES[name].files
-        if not (sources.cache_directory() / file.path).is_file()
+        file.path for file in sources.SOURCES[name].files if not (sources.cache_directory() / file.path).is_file()
     ]
     if missing:
         pytest.skip(f"{missing[0]} is not in {sources.cache_directory()}; get it with {command}")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import truelike as tl
-from truelike.errors import DataError, ParameterError, StorageError
+from truelike.errors import DataError, DataWarning, ParameterError, StorageError
 
 Pair = tuple[Any, Any]
 ROWS = [(u, i, 1, (7 * u + 3 * i) % 11) for u in range(6) for i in range(8) if (u + i) % 3]
@@ -51,6 +51,7 @@ def check_whole(split: tl.Split, log: tl.Dataset) -> None:
         assert part.items is split.train.items
 
 
+@pytest.mark.filterwarnings("ignore:the .* part is empty")
 @settings(deadline=None, max_examples=50)
 @given(
     st.sets(st.tuples(st.integers(0, 7), st.integers(0, 7)), min_size=12, max_size=50),
@@ -147,6 +148,7 @@ def test_each_user_gives_the_rounded_share_where_no_guard_stands() -> None:
         assert held[2][user] <= round(0.2 * (user + 2))
 
 
+@pytest.mark.filterwarnings("ignore:the .* part is empty")
 @pytest.mark.parametrize("guard", [1, 5, 9, 1000])
 def test_an_item_that_is_held_out_keeps_as_many_rows_as_the_guard(guard: int) -> None:
     split = tl.split.by_user(WORLD, validation=0.2, test=0.2, seed=1, item_guard=guard)
@@ -185,6 +187,7 @@ def test_a_temporal_split_never_trains_on_the_future() -> None:
     assert train.max() < validation.min() <= validation.max() < test.min()
 
 
+@pytest.mark.filterwarnings("ignore:the .* part is empty")
 def test_cold_users_and_items_are_dropped_from_every_part_and_counted() -> None:
     warm = [(user, item, 1, user + item) for user in range(4) for item in range(4)]
     late = [(9, 0, 1, 100), (9, 1, 1, 100), (0, 9, 1, 100), (1, 9, 1, 100)]
@@ -215,9 +218,7 @@ def test_cold_users_and_items_are_dropped_from_every_part_and_counted() -> None:
         ),
     ],
 )
-def test_what_cannot_be_split_is_refused(
-    make: Callable[[], Any], error: type[Exception], message: str
-) -> None:
+def test_what_cannot_be_split_is_refused(make: Callable[[], Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         make()
 
@@ -264,9 +265,7 @@ def test_saving_replaces_the_old_split_and_leaves_nothing_else(tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == ["split"]
 
 
-@pytest.mark.parametrize(
-    "name", ["split.json", "train.parquet", "test.parquet", "users.parquet", "items.parquet"]
-)
+@pytest.mark.parametrize("name", ["split.json", "train.parquet", "test.parquet", "users.parquet", "items.parquet"])
 @pytest.mark.parametrize("damage", ["cut", "gone", "garbage"])
 def test_a_damaged_directory_is_an_error_that_names_it(tmp_path: Path, name: str, damage: str) -> None:
     path = saved(tmp_path) / name
@@ -317,3 +316,38 @@ def test_the_format_of_the_authors_is_read_and_what_is_cold_is_dropped(tmp_path:
 def test_a_damaged_file_of_the_authors_is_an_error(tmp_path: Path, train: Any) -> None:
     with pytest.raises((StorageError, DataError)):
         tl.Split.load(authors(tmp_path, train, [[1], []], [[], [0]]))
+
+
+# --- wrong arguments ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", [tl.split.random, tl.split.by_user, tl.split.leave_one_out, tl.split.temporal])
+def test_only_a_log_can_be_split(way: Any) -> None:
+    with pytest.raises(DataError, match=r"takes a Dataset, not list: say tl\.read"):
+        way([(1, 2)])
+
+
+@pytest.mark.parametrize("way", [tl.split.random, tl.split.by_user])
+@pytest.mark.parametrize(
+    "wrong", [{"seed": None}, {"seed": "x"}, {"seed": 1.5}, {"validation": "0.1"}, {"test": None}]
+)
+def test_a_number_of_the_wrong_kind_is_named(way: Any, wrong: dict[str, Any]) -> None:
+    log = tl.synthetic.World(n_users=50, n_items=40).log()
+    with pytest.raises(ParameterError, match=f"{next(iter(wrong))} is .*number"):
+        way(log, **wrong)
+
+
+def test_a_part_that_was_asked_for_and_is_empty_is_warned_of() -> None:
+    log = tl.read([(1, 2), (1, 3), (2, 2), (2, 3)])
+    with pytest.warns(DataWarning, match="the validation part is empty"):
+        tl.split.by_user(log, validation=0.1, test=0.0)
+
+
+@pytest.mark.parametrize("change", [{"ids": {"users": "uuid", "items": "int"}}, {"library": "os"}])
+def test_a_split_whose_kinds_were_edited_is_damaged(tmp_path: Path, change: dict[str, Any]) -> None:
+    place = tmp_path / "split"
+    tl.split.by_user(tl.synthetic.World(n_users=50, n_items=40).log()).save(place)
+    about = json.loads((place / "split.json").read_text())
+    (place / "split.json").write_text(json.dumps(about | change))
+    with pytest.raises(StorageError, match="damaged"):
+        tl.Split.load(place)

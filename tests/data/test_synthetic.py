@@ -64,9 +64,7 @@ def test_flips_fall_with_activity_and_with_visibility() -> None:
     shown = SMALL.shown().matrix
     assert np.corrcoef(flips.mean(axis=1), shown.sum(axis=1))[0, 1] < -0.5
     assert np.corrcoef(flips.mean(axis=0), shown.sum(axis=0))[0, 1] < -0.5
-    alike = tl.synthetic.World(n_users=300, n_items=80, exposure_skew=0).flip_probability(
-        EVERYONE, EVERYTHING
-    )
+    alike = tl.synthetic.World(n_users=300, n_items=80, exposure_skew=0).flip_probability(EVERYONE, EVERYTHING)
     assert np.ptp(alike.reshape(300, 80), axis=1).max() < 1e-12
 
 
@@ -90,9 +88,7 @@ def test_likes_follow_their_probability() -> None:
 
 def test_the_truth_of_a_pair_does_not_depend_on_who_else_is_asked_for() -> None:
     some = np.random.default_rng(0).permutation(len(EVERYONE))[:500]
-    assert np.array_equal(
-        SMALL.likes(EVERYONE[some], EVERYTHING[some]), SMALL.likes(EVERYONE, EVERYTHING)[some]
-    )
+    assert np.array_equal(SMALL.likes(EVERYONE[some], EVERYTHING[some]), SMALL.likes(EVERYONE, EVERYTHING)[some])
 
 
 def test_blocks_make_up_the_whole_log_whatever_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,3 +142,20 @@ def test_genres_can_be_read() -> None:
     assert titles is not None
     assert [title.rsplit(" no. ", 1)[0] for title in titles] == world.genre(items)
     assert len(set(world.tastes(0, n=20))) == 20
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"n_users": "5"}, {"n_items": 5.5}, {"taste": None}, {"seed": None}, {"seed": "x"}]
+)
+def test_a_parameter_of_the_wrong_kind_is_named(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ParameterError, match=f"{next(iter(wrong))} is .*number"):
+        synthetic.World(**wrong)
+
+
+def test_the_truth_may_be_asked_with_lists_and_only_of_ids_that_are_there() -> None:
+    world = synthetic.World(n_users=50, n_items=40)
+    assert world.likes([1, 2], [3, 4]).tolist() == world.likes(np.array([1, 2]), np.array([3, 4])).tolist()
+    assert world.flip_probability(1, 3).shape == world.like_probability([1], [3]).shape == (1,)
+    for users, items in (([50], [0]), ([0], [-1]), ([0.5], [1]), (["a"], [1])):
+        with pytest.raises(ParameterError, match="whole numbers from 0 to"):
+            world.likes(users, items)

@@ -244,3 +244,26 @@ def test_item_popularity_on_the_authors_split_gives_the_known_figures() -> None:
     ndcg = [result[f"ndcg@{k}"] for k in (2, 5, 10, 20)]
     assert_allclose(f1, [0.01667, 0.02114, 0.02433, 0.02071], rtol=0, atol=5e-6)
     assert_allclose(ndcg, [0.02182, 0.02732, 0.03915, 0.04882], rtol=0, atol=5e-6)
+
+
+def test_a_model_may_be_given_a_name(split: Any) -> None:
+    result = tl.evaluate(tl.ItemPop().fit(split.train), split.test, ks=5, name="most voted")
+    assert result.model == "most voted"
+    assert set(result.summary()["model"]) == {"most voted"}
+
+
+def test_a_measure_that_was_not_taken_is_a_parameter_error_too(result: Any) -> None:
+    with pytest.raises(ParameterError, match=r"^'nope' was not measured"):
+        result["nope"]
+
+
+def test_what_is_no_model_or_no_test_set_is_an_error_that_says_what_to_give(split: Any, pop: Any) -> None:
+    wrong: Any = "model"
+    with pytest.raises(ParameterError, match="takes a fitted model, not str"):
+        tl.evaluate(wrong, split.test)
+    with pytest.raises(DataError, match=r"not Split: say split\.test"):
+        tl.evaluate(pop, split)
+    with pytest.raises(DataError, match=r"not Split: say split\.train"):
+        pop.fit(split)
+    with pytest.raises(ParameterError, match="metrics is 5"):
+        tl.evaluate(pop, split.test, metrics=5)  # type: ignore[arg-type]

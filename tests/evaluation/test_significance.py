@@ -183,10 +183,24 @@ def test_one_user_is_too_few() -> None:
         tl.compare_means([evaluation("A", [1.0]), evaluation("B", [0.0])], "f1@5")
 
 
-@pytest.mark.parametrize("names", [["A"], ["A", "A"], []])
-def test_two_models_with_different_names_are_needed(names: list[str]) -> None:
-    with pytest.raises(ParameterError, match="different names"):
+@pytest.mark.parametrize("names", [["A"], []])
+def test_two_evaluations_are_needed(names: list[str]) -> None:
+    with pytest.raises(ParameterError, match="two or more are compared"):
         tl.compare_means([evaluation(name, [0.0, 1.0]) for name in names], "f1@5")
+
+
+def test_evaluations_of_one_name_are_told_apart_by_a_number() -> None:
+    results = [evaluation(name, [0.0, 1.0]) for name in ("A", "A", "B", "A")]
+    table = tl.compare_means(results, "f1@5", against="A (3)")
+    assert table["model"].to_list() == ["A", "A (2)", "B"]
+    assert set(table["other"]) == {"A (3)"}
+
+
+def test_a_bootstrap_mean_does_not_depend_on_the_other_columns() -> None:
+    values = np.random.default_rng(0).random((500, 23))
+    whole = bootstrap_means(values, resamples=50)
+    for columns in ([3], [3, 4], list(range(3, 20))):
+        assert bootstrap_means(values[:, columns], resamples=50)[:, 0].tobytes() == whole[:, 3].tobytes()
 
 
 @pytest.mark.parametrize("measure", ["f1@7", "f1", "coverage@5"])

@@ -119,9 +119,7 @@ def factors() -> tuple[Any, Any, Any, Any]:
 def test_the_number_of_threads_never_shows(factors: Any, k: int) -> None:
     U, V, bias, seen = factors
     users = np.arange(len(U), dtype=np.int32)
-    one, *others = (
-        top_k_by_factors(U, V, users, k, item_bias=bias, seen=seen, n_jobs=n) for n in (1, 2, 3, None)
-    )
+    one, *others = (top_k_by_factors(U, V, users, k, item_bias=bias, seen=seen, n_jobs=n) for n in (1, 2, 3, None))
     for other in others:
         assert_same(other, one)
 

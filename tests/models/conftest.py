@@ -11,9 +11,16 @@ import pytest
 import truelike as tl
 from truelike.models import REGISTRY, model_class
 
+FACTORS: dict[str, Any] = {"factors": 8, "epochs": 60, "batch_size": 50, "regularization": 3.0}
 # parameters that make a model quick on a small log; a model that is not named here takes its defaults
 QUICK: dict[str, dict[str, Any]] = {
     "ItemKNN": {"neighbors": 20},
+    "MatrixFactorization": FACTORS,
+    "BPR": FACTORS,
+    "WBPR": FACTORS,
+    "BPO": FACTORS,
+    "NBPO": FACTORS,
+    "ShiftMC": {**FACTORS, "learning_rate": 0.01},
 }
 
 

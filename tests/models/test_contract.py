@@ -54,9 +54,11 @@ def test_a_list_has_four_columns_goes_from_best_to_worst_and_counts_from_1(world
         assert np.isfinite(mine["score"].to_numpy()).all()
 
 
-def test_equal_scores_stand_in_the_order_of_the_ids(world: Any, make: Any) -> None:
+def test_equal_scores_stand_in_the_order_of_the_ids(name: str, world: Any, make: Any) -> None:
     frame = make().fit(world).recommend(list(range(60)), k=40, exclude_seen=False)
-    ordered = frame.sort("user_id", pl.col("score").neg(), "item_id")
+    votes = world.popularity() if name == "ItemKNN" else np.zeros(40)  # ItemKNN: the more popular one first
+    frame = frame.with_columns(pl.Series("votes", votes[frame["item_id"].to_numpy()]))
+    ordered = frame.sort("user_id", pl.col("score").neg(), pl.col("votes").neg(), "item_id")
     assert frame.sort("user_id", "rank")["item_id"].to_list() == ordered["item_id"].to_list()
 
 
@@ -82,7 +84,9 @@ def test_only_the_items_asked_for_and_never_the_excluded_ones(world: Any, make: 
     assert len(model.recommend(5, k=40, items=[])) == 0
 
 
-def test_fewer_come_back_where_fewer_are_left_and_none_for_who_has_seen_all(make: Any) -> None:
+def test_fewer_come_back_where_fewer_are_left_and_none_for_who_has_seen_all(name: str, make: Any) -> None:
+    if name not in BY_HISTORY:
+        pytest.skip(f"{name} draws negatives, and refuses a user who has none; see test_factorization.py")
     rows = [("all", item) for item in "abcd"] + [("some", "a"), ("some", "b"), ("one", "c")]
     model = make().fit(tl.read(rows))
     frame = model.recommend(["all", "some", "one"], k=1_000)
@@ -120,9 +124,7 @@ def test_users_come_as_a_list_an_array_or_a_series(world: Any, make: Any) -> Non
         assert as_bytes(model.recommend(users, k=3)) == expected
 
 
-def test_frames_come_back_in_the_library_that_was_asked_in_or_trained_from(
-    make: Any, checkerboard: Any
-) -> None:
+def test_frames_come_back_in_the_library_that_was_asked_in_or_trained_from(make: Any, checkerboard: Any) -> None:
     rows = checkerboard
     trained = make().fit(tl.read(pd.DataFrame(rows, columns=["user", "item"])))
     expected = trained.recommend([0, 1], k=2)
@@ -261,11 +263,12 @@ def test_a_history_without_a_known_item_gets_nothing_or_the_most_popular(world: 
     assert model.recommend_from_items([], k=4, on_unknown="popular")["item_id"].to_list() == best.tolist()
 
 
-def test_an_item_is_never_among_those_like_it(world: Any, make: Any) -> None:
+def test_an_item_is_never_among_those_like_it(name: str, world: Any, make: Any) -> None:
     frame = make().fit(world).similar_items(list(range(40)), k=40)
     assert frame.columns == ["item_id", "similar_item_id", "score", "rank"]
     assert (frame["item_id"] != frame["similar_item_id"]).all()
-    assert frame.group_by("item_id").len()["len"].to_list() == [39] * 40
+    if name != "ItemKNN":  # which lists only items that share a user, see test_item_knn.py
+        assert frame.group_by("item_id").len()["len"].to_list() == [39] * 40
     assert frame.select(pl.col("score").diff().over("item_id")).to_series().fill_null(0).max() <= 0
 
 

@@ -84,7 +84,7 @@ def test_a_misspelt_attribute_is_an_ordinary_error(make: Any) -> None:
 def test_rows_that_are_not_a_log_are_an_error_that_says_how(make: Any, world: Any) -> None:
     with pytest.raises(DataError, match=r"DataFrame.*tl\.read"):
         make().fit(pl.DataFrame({"user": [1], "item": [2]}))
-    with pytest.raises(DataError, match="validation is a Dataset or None, not list"):
+    with pytest.raises(DataError, match="validation takes a Dataset, not list"):
         make().fit(world, validation=[(1, 2)])
     with pytest.raises(DataError, match="without a row"):
         make().fit(world.select(np.zeros(world.n_interactions, dtype=bool)))
@@ -161,7 +161,9 @@ def wrong_values(name: str) -> list[tuple[str, Any, str]]:
     for parameter in fields(model_class(name)):
         rule = parameter.metadata
         if "choices" in rule:
-            wrong.append((parameter.name, "no such word", repr(rule["choices"][0])))
+            wrong.append((parameter.name, "no such word", repr(rule["choices"][-1])))
+        elif "accepts" in rule:
+            wrong.append((parameter.name, "no such word", rule["expected"]))
         elif "flag" in rule:
             wrong.append((parameter.name, "yes", "True or False"))
         elif "whole" in rule:

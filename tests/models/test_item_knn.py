@@ -125,3 +125,20 @@ def test_sixty_thousand_items_need_no_matrix_of_items_by_items() -> None:
     assert np.diff(model.similarity_.indptr).max() == 100
     assert peak < 500e6
     assert seconds < 20
+
+
+def test_items_that_share_no_user_are_not_listed_as_similar() -> None:
+    log = tl.read([(0, "a"), (0, "b"), (1, "a"), (1, "b"), (2, "c"), (2, "d")])
+    frame = tl.ItemKNN().fit(log).similar_items("a", k=10)
+    assert frame["similar_item_id"].to_list() == ["b"]
+    assert frame["score"].min() > 0
+
+
+def test_items_that_nothing_speaks_for_come_last_by_popularity_with_score_0() -> None:
+    rows = [(0, "x"), (0, "y"), (1, "x")]
+    rows += [(user, item) for item, users in (("a", 1), ("b", 3), ("c", 2)) for user in range(10, 10 + users)]
+    frame = tl.ItemKNN(shrinkage=0.0).fit(tl.read(rows)).recommend(1, k=5)
+    assert frame["item_id"].to_list() == ["y", "b", "c", "a"]
+    assert frame["score"].to_list()[1:] == [0.0, 0.0, 0.0]
+    stranger = tl.ItemKNN(shrinkage=0.0).fit(tl.read(rows)).recommend_from_items(["x"], k=5)
+    assert stranger["item_id"].to_list() == ["y", "b", "c", "a"]

@@ -10,8 +10,10 @@ import typer
 
 from truelike._version import __version__
 from truelike.cli import data, demo, evaluate, recommend, train
-from truelike.cli.output import say
+from truelike.cli.output import ReaderGone, say
 from truelike.errors import DataWarning, TruelikeError
+
+STOPPED = 130
 
 app = typer.Typer(
     help="Top-N recommendation from purchases, clicks and likes.",
@@ -35,6 +37,20 @@ def _root(version: bool = typer.Option(False, "--version", help="Print the versi
         raise typer.Exit
 
 
+# what messages of the library call something else than the command line does
+OPTIONS = {
+    'on_bad_rows="drop"': "--drop-bad-rows",
+    "header=False": "--no-header",
+    "format='csv', 'tsv', 'jsonl' or 'parquet'": "--format csv, tsv, jsonl or parquet",
+    'on_unknown="popular" or "skip"': "--on-unknown popular or skip",
+    "read(..., time=...)": "--time",
+    "split.by_user": "--by user",
+    "k_core(log, user=5, item=5)": "--k-core 5",
+    "min_rating": "--min-rating",
+    **{f"{name}=...": f"--{name}" for name in ("user", "item", "rating", "time")},
+}
+
+
 def main() -> None:
     """Run the command line: errors that truelike foresees are one line, not a traceback."""
     warnings.simplefilter("always", DataWarning)
@@ -42,17 +58,22 @@ def main() -> None:
     try:
         app()
     except TruelikeError as error:
-        say(f"error: {error}")
+        say(f"error: {_in_options(str(error))}")
         sys.exit(1)
-    except KeyboardInterrupt:
-        say("stopped")
-        sys.exit(130)
-    except BrokenPipeError:
-        # the reader of our output has gone (`| head`): not an error, and nothing more can be written
-        sys.stdout = None
+    except ReaderGone:
         sys.exit(0)
+    except SystemExit as stop:
+        if stop.code == STOPPED:  # typer's answer to Ctrl-C, which it gives without a word
+            say("stopped")
+        raise
+
+
+def _in_options(message: str) -> str:
+    for keyword, option in OPTIONS.items():
+        message = message.replace(keyword, option)
+    return message
 
 
 def _show_warning(message: Any, category: type[Warning], *_: Any) -> None:
     if issubclass(category, DataWarning):
-        say(f"warning: {message}")
+        say(f"warning: {_in_options(str(message))}")

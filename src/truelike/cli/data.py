@@ -7,20 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from truelike.cli.inputs import (
-    DROP_BAD,
-    ITEM,
-    LOG,
-    MIN_RATING,
-    NO_HEADER,
-    TIME,
-    USER,
-    open_data,
-    reading,
-    whole_log,
-)
-from truelike.cli.output import emit, say, show
+from truelike.cli.inputs import LOG, open_data, reads_a_log, whole_log
+from truelike.cli.output import emit, put, say, show
 from truelike.errors import ParameterError
+
+WAYS = ("random", "user", "leave-one-out", "temporal")
 
 app = typer.Typer(help="Fetch, look at and split data.", no_args_is_help=True)
 
@@ -36,7 +27,7 @@ def fetch(
     import truelike as tl
 
     for path in tl.datasets.fetch(name):
-        say(f"{path}")
+        put(f"{path}\n")
     say(f"{name}: {tl.datasets.load(name)}")
 
 
@@ -58,49 +49,47 @@ def list_() -> None:
 
 
 @app.command()
+@reads_a_log
 def describe(
     log: Annotated[str, LOG],
-    user: str | None = USER,
-    item: str | None = ITEM,
-    time: str | None = TIME,
-    min_rating: float | None = MIN_RATING,
-    drop_bad_rows: bool = DROP_BAD,
-    no_header: bool = NO_HEADER,
+    read: dict[str, Any],
     k_core: Annotated[int, typer.Option(help="Look at the k-core of the log.")] = 0,
 ) -> None:
-    """Print the line of the paper's Table 1, then the long tail and the rows per user.
+    """Print the line of the paper's Table 1, then the long tail and the rows per user; of a split, as a whole.
 
     Example: `truelike data describe purchases.csv`
     """
+    import sys
+
     import polars as pl
 
     import truelike as tl
     from truelike.data.describe import table_1
 
-    data = open_data(log, reading(user, item, time, min_rating, drop_bad_rows, no_header))
+    data = open_data(log, read)
     found = _cored(whole_log(data), k_core)
     if isinstance(data, tl.Split):
-        say(f"{data}; the training part:")
-    show(pl.DataFrame([table_1(found)]))
-    show(tl.describe(found))
+        say(f"{data}; its three parts together:")
+    line = table_1(found)
+    if sys.stdout.isatty():
+        show(pl.DataFrame([line]))
+        show(tl.describe(found))
+    else:  # one table, so that a program can read it
+        emit(pl.concat([pl.DataFrame({"property": list(line), "value": list(line.values())}), tl.describe(found)]))
 
 
 @app.command()
+@reads_a_log
 def split(
     log: Annotated[str, LOG],
     output: Annotated[Path, typer.Option("--output", "-o", help="The directory to write.")],
+    read: dict[str, Any],
     by: Annotated[str, typer.Option(help="random, user, leave-one-out or temporal.")] = "user",
     validation: Annotated[float, typer.Option(help="The share for validation.")] = 0.1,
     test: Annotated[float, typer.Option(help="The share for test.")] = 0.1,
     seed: Annotated[int, typer.Option(help="Decides the draw.")] = 0,
     item_guard: Annotated[int, typer.Option(help="By user: rows an item keeps for training.")] = 0,
     k_core: Annotated[int, typer.Option(help="Take the k-core of the log first.")] = 0,
-    user: str | None = USER,
-    item: str | None = ITEM,
-    time: str | None = TIME,
-    min_rating: float | None = MIN_RATING,
-    drop_bad_rows: bool = DROP_BAD,
-    no_header: bool = NO_HEADER,
 ) -> None:
     """Split a log into train, validation and test, and write it as a directory.
 
@@ -108,7 +97,9 @@ def split(
     """
     import truelike as tl
 
-    data = open_data(log, reading(user, item, time, min_rating, drop_bad_rows, no_header))
+    if by not in WAYS:
+        raise typer.BadParameter(f"--by is {by!r}; it is one of {', '.join(WAYS)}")
+    data = open_data(log, read)
     if isinstance(data, tl.Split):
         raise ParameterError(f"{log} is split already: {data}")
     found = _cored(data, k_core)
@@ -119,8 +110,6 @@ def split(
         "leave-one-out": lambda: tl.split.leave_one_out(found, seed=seed),
         "temporal": lambda: tl.split.temporal(found, **shares),
     }
-    if by not in ways:
-        raise ParameterError(f"--by is {by!r}; it is one of {', '.join(ways)}")
     made = ways[by]()
     made.save(output)
     say(f"{made}")

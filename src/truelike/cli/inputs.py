@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,41 +18,77 @@ if TYPE_CHECKING:
     from truelike.data.splits import Split
 
 LOG = typer.Argument(help="A log file, the name of a public data set (see `truelike data list`), or a split.")
-USER = typer.Option(None, help="The column of the user.", rich_help_panel="Reading the log")
-ITEM = typer.Option(None, help="The column of the item.", rich_help_panel="Reading the log")
-TIME = typer.Option(None, help="The column of the time.", rich_help_panel="Reading the log")
-MIN_RATING = typer.Option(None, help="Only rows rated at least this.", rich_help_panel="Reading the log")
-DROP_BAD = typer.Option(
-    False,
-    "--drop-bad-rows",
-    help="Leave bad rows out instead of stopping.",
-    rich_help_panel="Reading the log",
-)
-NO_HEADER = typer.Option(
-    False, "--no-header", help="The first line is data, not names.", rich_help_panel="Reading the log"
-)
 
 
-def reading(
-    user: str | None, item: str | None, time: str | None, min_rating: float | None, drop: bool, bare: bool
-) -> dict[str, Any]:
-    """The options above as keywords of `tl.read`; only what was asked for."""
-    asked: dict[str, Any] = {"user": user, "item": item, "time": time, "min_rating": min_rating}
-    asked = {name: value for name, value in asked.items() if value is not None}
-    if drop:
-        asked["on_bad_rows"] = "drop"
-    if bare:
-        asked["header"] = False
-        for name in ("user", "item", "time"):
-            if name in asked:
-                asked[name] = int(asked[name]) if asked[name].isdigit() else asked[name]
-    return asked
+def _option(kind: Any, flag: str, help: str) -> tuple[Any, Any]:
+    default = False if kind is bool else None
+    return kind, typer.Option(default, flag, help=help, rich_help_panel="Reading the log")
+
+
+# the options of every verb that reads a log, by the keyword of `tl.read` that they are for
+READING = {
+    "user": _option(str | None, "--user", "The column of the user."),
+    "item": _option(str | None, "--item", "The column of the item."),
+    "rating": _option(str | None, "--rating", "The column of the rating."),
+    "time": _option(str | None, "--time", "The column of the time."),
+    "min_rating": _option(float | None, "--min-rating", "Only rows rated at least this."),
+    "format": _option(str | None, "--format", "csv, tsv, jsonl or parquet, where the name does not tell."),
+    "separator": _option(str | None, "--separator", "What stands between fields, where it is not found out."),
+    "on_bad_rows": _option(bool, "--drop-bad-rows", "Leave bad rows out instead of stopping."),
+    "header": _option(bool, "--no-header", "The first line is data, not names; columns are 0, 1, ..."),
+}
+KEYWORDS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("user", "item", "rating", "time", "weight"), (str, int)),
+    **dict.fromkeys(("on_bad_rows", "format", "separator", "name"), (str,)),
+    "min_rating": (int, float),
+    "header": (bool,),
+}
+
+
+def reads_a_log(verb: Callable[..., None]) -> Callable[..., None]:
+    """Give a verb the options above; it gets them as `read`, the keywords of `tl.read`."""
+    own = inspect.signature(verb, eval_str=True)
+    kept = [
+        each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for each in own.parameters.values()
+        if each.name != "read"
+    ]
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in READING.items()
+    ]
+
+    @functools.wraps(verb)
+    def with_options(**given: Any) -> None:
+        asked = {name: given.pop(name) for name in READING}
+        verb(**given, read=_keywords(asked))
+
+    with_options.__signature__ = inspect.Signature([*kept, *options])  # type: ignore[attr-defined]
+    with_options.__annotations__ = {each.name: each.annotation for each in (*kept, *options)}
+    return with_options
+
+
+def _keywords(asked: dict[str, Any]) -> dict[str, Any]:
+    """Only what was asked for, in the words of `tl.read`."""
+    found = {name: value for name, value in asked.items() if value not in (None, False)}
+    if "on_bad_rows" in found:
+        found["on_bad_rows"] = "drop"
+    if "separator" in found:
+        found["separator"] = {"\\t": "\t", "tab": "\t"}.get(found["separator"], found["separator"])
+    if "header" in found:
+        found["header"] = False
+        for name in ("user", "item", "rating", "time"):
+            if name in found:
+                found[name] = int(found[name]) if found[name].isdigit() else found[name]
+    return found
 
 
 def open_data(given: str, keywords: dict[str, Any]) -> Dataset | Split:
     """A Dataset or a Split from whatever was named."""
     import truelike as tl
+    from truelike.data.files import refuse_address
 
+    refuse_address(given)
     path = Path(given)
     if path.is_dir():
         return tl.Split.load(path)
@@ -75,10 +114,10 @@ def open_model(directory: str | Path) -> Any:
 
 
 def whole_log(data: Dataset | Split) -> Dataset:
-    """The log itself; of a split, its training part."""
+    """The log itself; of a split, its three parts together."""
     from truelike.data.splits import Split
 
-    return data.train if isinstance(data, Split) else data
+    return data.train.merge(data.validation).merge(data.test) if isinstance(data, Split) else data
 
 
 def settings(pairs: list[str]) -> dict[str, str]:
@@ -104,11 +143,22 @@ def read_config(path: Path | None) -> dict[str, Any]:
         config = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise DataError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{str(path)!r} is not UTF-8 text: {error.reason} at byte {error.start}") from error
     except tomllib.TOMLDecodeError as error:
         raise DataError(f"{str(path)!r} is not TOML: {error}") from error
-    unknown = sorted(set(config) - {"data", "model", "parameters", "read"})
-    if unknown:
-        raise ParameterError(
-            f"{str(path)!r} has unknown keys: {', '.join(unknown)}. Known are data, model, parameters, read"
-        )
+    top: dict[str, tuple[type, ...]] = {"data": (str,), "model": (str,), "parameters": (dict,), "read": (dict,)}
+    _check_table(config, top, f"{str(path)!r}")
+    _check_table(config.get("read", {}), KEYWORDS, f"[read] in {str(path)!r}")
     return config
+
+
+def _check_table(table: dict[str, Any], allowed: dict[str, tuple[type, ...]], where: str) -> None:
+    words = {str: "text", int: "a whole number", float: "a number", bool: "true or false", dict: "a table"}
+    unknown = sorted(set(table) - set(allowed))
+    if unknown:
+        raise ParameterError(f"{where} has unknown keys: {', '.join(unknown)}. Known are {', '.join(allowed)}")
+    for key, value in table.items():
+        if type(value) not in allowed[key]:
+            expected = " or ".join(words[kind] for kind in allowed[key])
+            raise ParameterError(f"{key} in {where} is {value!r}; it is {expected}")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from truelike.errors import ParameterError
+from truelike.errors import ParameterError, StorageError
 
 if TYPE_CHECKING:
     import polars as pl
+
+
+class ReaderGone(Exception):  # noqa: N818 - nothing went wrong
+    """Nobody reads our output any more (`| head`)."""
 
 
 def say(text: str) -> None:
@@ -26,7 +31,20 @@ def emit(frame: pl.DataFrame, *, output: Path | None = None, title: str = "", di
     elif sys.stdout.isatty():
         show(frame, title=title, digits=digits)
     else:
-        sys.stdout.write(frame.write_csv())
+        put(frame.write_csv())
+
+
+def put(text: str) -> None:
+    """Write to stdout at once, so that what goes wrong with it is known here."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        # what is left in the buffer would be tried once more, and fail, when Python ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            raise ReaderGone from error
+        raise StorageError(f"the output cannot be written: {error.strerror}") from error
 
 
 def plain(frame: pl.DataFrame) -> pl.DataFrame:
@@ -53,23 +71,27 @@ def write(frame: pl.DataFrame, output: Path) -> None:
         writers[output.suffix](fresh)
 
 
-def show(frame: pl.DataFrame, *, title: str = "", digits: int = 4) -> None:
-    """A table for people, on stdout."""
+def show(frame: pl.DataFrame, *, title: str = "", digits: int = 4, aside: bool = False) -> None:
+    """A table for people, on stdout, or `aside` on stderr."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=title or None, title_justify="left", title_style="bold")
+    from truelike.report.cells import cell, digits_of
+
+    table = Table(title=Text(title) if title else None, title_justify="left", title_style="bold")
     for name, dtype in frame.schema.items():
-        table.add_column(name, justify="right" if dtype.is_numeric() else "left")
+        table.add_column(Text(name), justify="right" if dtype.is_numeric() else "left")
+    places = [digits_of(name, digits) for name in frame.columns]
     for row in frame.iter_rows():
-        table.add_row(*(_cell(value, digits) for value in row))
-    console = Console()
+        # as Text, so that an id such as "[/red]" is not taken for markup
+        table.add_row(*(Text(cell(value, n)) for value, n in zip(row, places, strict=True)))
+    console = Console(stderr=aside)
     if not console.is_terminal:
         console.width = 110
-    console.print(table)
-
-
-def _cell(value: Any, digits: int) -> str:
-    if value is None:
-        return ""
-    return f"{value:.{digits}f}" if isinstance(value, float) else str(value)
+    with console.capture() as drawn:
+        console.print(table)
+    if aside:
+        say(drawn.get().rstrip("\n"))
+    else:
+        put(drawn.get())

@@ -10,14 +10,12 @@ import typer
 
 from truelike.cli.inputs import open_model
 from truelike.cli.output import emit, plain
-from truelike.errors import DataError, ParameterError
+from truelike.errors import DataError
 
 
 def recommend(
     model: Annotated[Path, typer.Argument(help="The directory of a saved model.")],
-    users: Annotated[
-        str | None, typer.Option("--users", "-u", help="Ids with commas, or - for stdin.")
-    ] = None,
+    users: Annotated[str | None, typer.Option("--users", "-u", help="Ids with commas, or - for stdin.")] = None,
     users_file: Annotated[Path | None, typer.Option(help="A file with one user id a line.")] = None,
     everyone: Annotated[bool, typer.Option("--all", help="Every user of the training log.")] = False,
     from_items: Annotated[
@@ -38,7 +36,11 @@ def recommend(
     """
     given = [users is not None, users_file is not None, everyone, from_items is not None, like is not None]
     if sum(given) != 1:
-        raise ParameterError("say one of --users, --users-file, --all, --from-items or --like")
+        raise typer.BadParameter("say one of --users, --users-file, --all, --from-items or --like")
+    if k < 1:
+        raise typer.BadParameter(f"-k is {k}; it is a whole number from 1 up")
+    if on_unknown not in ("raise", "popular", "skip"):
+        raise typer.BadParameter(f"--on-unknown is {on_unknown!r}; it is raise, popular or skip")
     ready = open_model(model)
     shared = {
         "k": k,
@@ -70,3 +72,5 @@ def _lines(path: Path) -> list[str]:
         return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except OSError as error:
         raise DataError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{str(path)!r} is not UTF-8 text: {error.reason} at byte {error.start}") from error

@@ -4,75 +4,75 @@ from __future__ import annotations
 
 import time as clock
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from truelike.cli.inputs import (
-    DROP_BAD,
-    ITEM,
-    LOG,
-    MIN_RATING,
-    NO_HEADER,
-    TIME,
-    USER,
-    open_data,
-    read_config,
-    reading,
-    settings,
-)
+from truelike.cli.inputs import LOG, open_data, read_config, reads_a_log, settings
 from truelike.cli.output import say
-from truelike.errors import ParameterError
 
 
+@reads_a_log
 def train(
+    read: dict[str, Any],
     log: Annotated[str | None, LOG] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The directory to write.")] = Path("model"),
-    model: Annotated[str | None, typer.Option("--model", "-m", help="ItemPop, ItemKNN, ...")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="NBPO where not given; or BPR, ItemKNN, ...")
+    ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", "-s", help="A parameter of the model, name=value.")
     ] = None,
     config: Annotated[
         Path | None, typer.Option("--config", "-c", help="A TOML file: data, model, [parameters], [read].")
     ] = None,
-    user: str | None = USER,
-    item: str | None = ITEM,
-    time: str | None = TIME,
-    min_rating: float | None = MIN_RATING,
-    drop_bad_rows: bool = DROP_BAD,
-    no_header: bool = NO_HEADER,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Write the state of the training here, every 10 epochs or 5 minutes.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from --checkpoint, where it stopped.")] = False,
 ) -> None:
     """Train a model on a log, or on the training part of a split, and save it.
 
-    Example: `truelike train purchases.csv --model ItemKNN --set neighbors=100 -o model/`
+    Example: `truelike train purchases.csv --model NBPO --set factors=100 -o model/`
     """
     import truelike as tl
     from truelike.models import model_class
     from truelike.parameters import parse
+    from truelike.storage import check_model_place
 
     file = read_config(config)
     source = log or file.get("data")
     if source is None:
-        raise ParameterError("say which log to train on: truelike train LOG, or data = ... in the config")
-    keywords = {**file.get("read", {}), **reading(user, item, time, min_rating, drop_bad_rows, no_header)}
-    kind = model_class(model or file.get("model", "ItemKNN"))
+        raise typer.BadParameter("say which log to train on: truelike train LOG, or data = ... in the config")
+    keywords = {**file.get("read", {}), **read}
+    kind = model_class(model or file.get("model", "NBPO"))
     chosen = parse(kind, {**file.get("parameters", {}), **settings(set_ or [])})
-    data = open_data(source, keywords)
     made = kind(**chosen)
+    _stops(made, checkpoint, resume)
+    check_model_place(output)
+    data = open_data(source, keywords)
     say(f"training {made} on {data}")
+    log_of, held_out = (data.train, data.validation) if isinstance(data, tl.Split) else (data, None)
     started = clock.perf_counter()
+    made.fit(log_of, validation=held_out, **_stops(made, checkpoint, resume))
+    say(f"trained in {clock.perf_counter() - started:.1f} s")
     metrics = {}
-    if isinstance(data, tl.Split):
-        made.fit(data.train, validation=data.validation)
-        if data.validation.n_interactions:
-            measured = tl.evaluate(made, data.validation)
-            metrics = {f"validation {name}": value for name, value in measured.means().items()}
-            say(f"validation: {_short(measured)}")
-    else:
-        made.fit(data)
+    if held_out is not None and held_out.n_interactions:
+        measured = tl.evaluate(made, held_out)
+        metrics = {f"validation {name}": value for name, value in measured.means().items()}
+        say(f"validation: {', '.join(f'{name} {measured[name]:.4f}' for name in ('f1@2', 'ndcg@20'))}")
     made.save(output, metrics=metrics)
-    say(f"trained in {clock.perf_counter() - started:.1f} s; wrote {output}")
+    say(f"wrote {output}")
 
 
-def _short(measured: object) -> str:
-    return str(measured).partition(": ")[2].removesuffix(", ...)")
+def _stops(model: Any, checkpoint: Path | None, resume: bool) -> dict[str, Any]:
+    """What `fit` is told of checkpoints; models that do not iterate have none."""
+    from truelike.models.factorization import MatrixFactorization
+
+    if resume and checkpoint is None:
+        raise typer.BadParameter("--resume goes on from a checkpoint: name its directory with --checkpoint")
+    if checkpoint is None:
+        return {}
+    if not isinstance(model, MatrixFactorization):
+        raise typer.BadParameter(f"{model.name} is trained in one go: it has no checkpoints")
+    return {"checkpoint": checkpoint, "resume": resume}

@@ -36,6 +36,10 @@ class Columns:
         names = (self.user, self.item, self.rating, self.time, self.weight)
         return list(dict.fromkeys(name for name in names if name is not None))
 
+    def required(self) -> list[str]:
+        """The columns without which a row is bad, whatever it is read for."""
+        return [name for name in (self.user, self.item, self.rating) if name is not None]
+
 
 def choose(
     available: Sequence[str],

@@ -75,10 +75,8 @@ class Dataset:
         new = np.ones(len(order), dtype=bool)
         new[1:] = (rows[1:] != rows[:-1]) | (columns[1:] != columns[:-1])
         first = np.flatnonzero(new)
-        if weights is None:
-            merged = np.diff(first, append=len(order))
-        else:
-            merged = np.add.reduceat(weights[order], first)
+        counts = np.diff(first, append=len(order))
+        merged = counts if weights is None else np.add.reduceat(weights[order], first)
         if times is not None:
             times = np.minimum.reduceat(times[order], first)
         counts = np.bincount(rows[first], minlength=len(users))
@@ -192,6 +190,21 @@ class Dataset:
             name=self.name,
         )
         return recoded, int((~known).sum())
+
+    def merge(self, other: Dataset) -> Dataset:
+        """The rows of both logs, which must have the same id maps; weights add up, the first time is kept."""
+        times = None
+        if self.times is not None and other.times is not None:
+            times = np.concatenate([self.times, other.times])
+        merged = Dataset.from_pairs(
+            self.users,
+            self.items,
+            np.concatenate([self.user_of_entry, other.user_of_entry]),
+            np.concatenate([self.matrix.indices, other.matrix.indices]),
+            weights=np.concatenate([self.matrix.data, other.matrix.data]),
+            times=times,
+        )
+        return replace(self, matrix=merged.matrix, times=merged.times)
 
     def with_titles(self, titles: dict[Any, str]) -> Dataset:
         """The same log with names for its items; an item that is not named keeps its id as name."""

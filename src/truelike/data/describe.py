@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from truelike.data.checks import check_log
 from truelike.data.dataset import Dataset
 
 
@@ -32,6 +33,7 @@ def describe(log: Dataset) -> pl.DataFrame:
     >>> dict(describe(log).rows())["repeated rows"]
     '1'
     """
+    check_log(log, "describe")
     per_user, per_item = log.rows_per_user(), log.popularity()
     facts = {
         "repeated rows": f"{log.n_rows - log.n_interactions:,.0f}",

@@ -1,7 +1,7 @@
 """Log files as tables of text: a fast reader that gives up at the first doubt, and a careful one.
 
-The fast reader is polars'. Where it fails, or meets a row that lacks something, the file is read once
-more by the careful one, line by line, which knows exactly which lines are bad and why.
+The fast reader is polars'. Where it fails, or meets a row that lacks an id, the file is read once more by
+the careful one, line by line, which knows exactly which lines are bad and why.
 """
 
 from __future__ import annotations
@@ -10,27 +10,31 @@ import csv
 import gzip
 import io
 import json
+import re
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeGuard
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from truelike.data.columns import Columns
+from truelike.data.frames import missing
 from truelike.errors import DataError, ParameterError
 
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".txt": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl",
            ".json": "jsonl", ".parquet": "parquet", ".pq": "parquet"}  # fmt: skip
-CHUNK = 200_000
+CHUNK = 100_000  # rows that the careful reader holds at once
+BLOCK = 2**24  # bytes
 MOST_LINES = 1_000  # of one quoted field: a quote open for longer was meant otherwise
 GUESSED_SEPARATORS = ",\t;|"
 SHORT = "__short__"
+UNCLOSED = "unexpected end of data"  # how csv says that a quote is still open
 
 
 @dataclass
@@ -75,6 +79,12 @@ def read_file(
         f"the kind of {path.name!r} is not known by its name; it ends in none of "
         f"{', '.join(FORMATS)} (or these with .gz). Say format='csv', 'tsv', 'jsonl' or 'parquet'."
     )
+
+
+def refuse_address(source: Any) -> None:
+    """Say that files are read here, where the address of one was given."""
+    if isinstance(source, str) and re.match(r"[A-Za-z][\w+.-]*://", source):
+        raise DataError(f"{source!r} is an address; files are read here. Download it first, and name the file.")
 
 
 def _check(path: Path, format: str | None, separator: str | None) -> None:
@@ -133,7 +143,10 @@ def _delimited(
         with _open(path, zipped) as lines:
             return np.array([line for line, _ in _csv_rows(lines, separator, len(names), header)])
 
-    if frame is not None and not _doubtful(frame, columns):
+    # a row without its last field may be cut short, or that field may just be empty
+    if _has_all(frame, columns) and (
+        not frame[SHORT].any() or _lines_are_whole(path, zipped, separator, len(names))
+    ):
         return Table(frame.drop(SHORT), columns, numbers)
     with _open(path, zipped) as lines:
         rows = _csv_rows(lines, separator, len(names), header)
@@ -144,9 +157,7 @@ def _guess_separator(first: str) -> str:
     return max(GUESSED_SEPARATORS, key=first.count)
 
 
-def _fast_delimited(
-    path: Path, columns: Columns, names: list[str], separator: str, header: bool
-) -> pl.DataFrame:
+def _fast_delimited(path: Path, columns: Columns, names: list[str], separator: str, header: bool) -> pl.DataFrame:
     table = pl.scan_csv(path, separator=separator, has_header=header, infer_schema=False, new_columns=names)
     wanted = table.select(*columns.needed(), pl.col(names[-1]).is_null().alias(SHORT))
     # without push-down every field of a line is parsed, so a line with too many is noticed
@@ -154,21 +165,34 @@ def _fast_delimited(
     return wanted.collect(engine="streaming", optimizations=whole_lines)
 
 
-def _doubtful(frame: pl.DataFrame, columns: Columns) -> bool:
-    """Whether some line may lack a field: blank, cut short, or without an id."""
-    if frame[SHORT].any():
-        return True
-    return any(_missing(frame[name]).any() for name in columns.needed())
+def _has_all(frame: pl.DataFrame | None, columns: Columns) -> TypeGuard[pl.DataFrame]:
+    """Whether the fast reader got through, and no row lacks what it must have."""
+    return frame is not None and not any(missing(frame[name]).any() for name in columns.required())
 
 
-def _missing(series: pl.Series) -> pl.Series:
-    empty = series.is_null()
-    return empty | (series == "").fill_null(False) if series.dtype == pl.String else empty
+def _lines_are_whole(path: Path, zipped: bool, separator: str, width: int) -> bool:
+    """Whether every line has all its separators; False too where quotes make that hard to see."""
+    opener: Any = gzip.open if zipped else open
+    rest = b""
+    with opener(path, "rb") as handle:
+        while block := handle.read(BLOCK):
+            lines, end, rest = (rest + block).rpartition(b"\n")
+            if not _separators_fit(lines + end, separator, width - 1):
+                return False
+    return not rest or _separators_fit(rest + b"\n", separator, width - 1)
 
 
-def _csv_rows(
-    lines: IO[str], separator: str, width: int, header: bool
-) -> Iterator[tuple[int, list[str] | str]]:
+def _separators_fit(lines: bytes, separator: str, n: int) -> bool:
+    if b'"' in lines or lines.count(b"\r") != lines.count(b"\r\n"):
+        return False
+    letters = np.frombuffer(lines, dtype=np.uint8)
+    ends = np.flatnonzero(letters == ord("\n"))
+    marks = np.flatnonzero(letters == ord(separator))
+    expected = n * np.arange(1, len(ends) + 1)
+    return len(marks) == n * len(ends) and bool((np.searchsorted(marks, ends) == expected).all())
+
+
+def _csv_rows(lines: IO[str], separator: str, width: int, header: bool) -> Iterator[tuple[int, list[str] | str]]:
     """(line number, fields or what is wrong) for each line that is not blank."""
     for line, fields in _csv_records(lines, separator):
         if not fields or (header and line == 1):
@@ -177,7 +201,7 @@ def _csv_rows(
             yield line, fields
         elif len(fields) != width:
             yield line, f"has {len(fields)} field{'s' * (len(fields) != 1)} instead of {width}"
-        elif any(_undecodable(text) for text in fields):
+        elif _undecodable("".join(fields)):
             yield line, "is not UTF-8"
         else:
             yield line, fields
@@ -189,31 +213,35 @@ def _csv_records(lines: IO[str], separator: str) -> Iterator[tuple[int, list[str
     A quoted field may go on over several lines. Where its end is not found, only the line that opens it
     is bad: the lines read in search of the end are read again, each for itself.
     """
-    numbered = enumerate(lines, start=1)
-    waiting: deque[tuple[int, str]] = deque()
-    taken: list[tuple[int, str]] = []
-
-    def supply() -> Iterator[str]:
-        while len(taken) < MOST_LINES:
-            line = waiting.popleft() if waiting else next(numbered, None)
-            if line is None:
-                return
-            taken.append(line)
-            yield line[1]
-
+    ahead: deque[str] = deque()  # lines that no record has used yet
+    number, size = 1, CHUNK  # of the first of them; how many are parsed at once
     while True:
-        taken.clear()
-        try:
-            fields = next(csv.reader(supply(), delimiter=separator, strict=True), None)
-        except csv.Error as error:
-            waiting.extendleft(reversed(taken[1:]))
-            unclosed = len(taken) > 1 or "unexpected end" in str(error)
-            reason = "has a quote that is not closed" if unclosed else f"cannot be parsed ({error})"
-            yield taken[0][0], reason
-            continue
-        if fields is None:
+        ahead.extend(islice(lines, max(0, size - len(ahead))))
+        if not ahead:
             return
-        yield taken[0][0], fields
+        reader = csv.reader(islice(ahead, size), delimiter=separator, strict=True)
+        used = 0
+        try:
+            for fields in reader:
+                if reader.line_num - used > MOST_LINES:
+                    raise csv.Error(UNCLOSED)  # noqa: TRY301 - handled as the other way to find this out
+                yield number + used, fields
+                used = reader.line_num
+            size = min(2 * size, CHUNK)
+        except csv.Error as error:
+            # the end of a field that begins late in a batch is looked for again, from its record on
+            if used == 0 or UNCLOSED not in str(error):
+                yield number + used, _reason(error, reader.line_num - used)
+                used += 1
+            size = MOST_LINES
+        for _ in range(used):
+            ahead.popleft()
+        number += used
+
+
+def _reason(error: csv.Error, lines: int) -> str:
+    unclosed = lines > 1 or UNCLOSED in str(error)
+    return "has a quote that is not closed" if unclosed else f"cannot be parsed ({error})"
 
 
 def _undecodable(text: str) -> bool:
@@ -242,19 +270,14 @@ def _json_lines(path: Path, zipped: bool, choose: Callable[[list[str]], Columns]
         with _open(path, zipped) as lines:
             return np.array([line for line, _ in _filled(lines)])
 
-    if frame is not None and not any(_json_doubtful(frame[name]) for name in needed):
+    # of half a character polars makes a NUL
+    if _has_all(frame, columns) and not any(frame[name].str.contains("\0", literal=True).any() for name in needed):
         return Table(frame, columns, numbers)
     with _open(path, zipped) as lines:
         rows = (
-            (line, row if isinstance(row, str) else _json_values(row, needed))
-            for line, row in _json_rows(lines)
+            (line, row if isinstance(row, str) else _json_values(row, needed)) for line, row in _json_rows(lines)
         )
         return _carefully(rows, columns, list(range(len(needed))))
-
-
-def _json_doubtful(series: pl.Series) -> bool:
-    """Whether something is missing, or was half of a character, of which polars makes a NUL."""
-    return bool(_missing(series).any() or series.str.contains("\0", literal=True).any())
 
 
 def _filled(lines: IO[str]) -> Iterator[tuple[int, str]]:
@@ -292,28 +315,32 @@ def _text(value: Any) -> str:
 
 
 def _carefully(rows: Iterator[tuple[int, list[str] | str]], columns: Columns, positions: list[int]) -> Table:
-    """Collect the good rows in chunks, and name the bad ones by their line."""
-    names = columns.needed()
+    """Collect the good rows, and name the bad ones by their line."""
+    names, required = columns.needed(), columns.required()
+    needed = dict(zip(names, positions, strict=True))
     bad: dict[int, str] = {}
     lines: list[int] = []
-    chunks: list[pl.DataFrame] = []
-    while chunk := list(islice(rows, CHUNK)):
-        kept: list[list[str]] = []
-        for line, row in chunk:
-            if isinstance(row, str):
-                bad[line] = row
-                continue
-            values = [row[position] for position in positions]
-            lacking = next((n for n, value in zip(names, values, strict=True) if value == ""), None)
-            if lacking is None or lacking not in (columns.user, columns.item, columns.rating):
-                kept.append(values)
-                lines.append(line)
-            else:
+    chunks = [pl.DataFrame(schema=dict.fromkeys(names, pl.String))]
+    cells: dict[str, list[str]] = {name: [] for name in names}
+    taken = [(cells[name].append, position) for name, position in needed.items()]
+    for line, row in rows:
+        if isinstance(row, str):
+            bad[line] = row
+            continue
+        if "" in row:
+            lacking = next((name for name in required if row[needed[name]] == ""), None)
+            if lacking is not None:
                 bad[line] = f"has no {lacking}"
-        schema = dict.fromkeys(names, pl.String)
-        chunks.append(pl.DataFrame(kept, schema=schema, orient="row"))
-    frame = pl.concat(chunks) if chunks else pl.DataFrame(schema=dict.fromkeys(names, pl.String))
-    return Table(frame, columns, lambda: np.array(lines, dtype=np.int64), bad)
+                continue
+        for append, position in taken:
+            append(row[position])
+        lines.append(line)
+        if len(lines) % CHUNK == 0:  # as text of its own each cell takes much more room
+            chunks.append(pl.DataFrame(cells, schema=chunks[0].schema))
+            for column in cells.values():
+                column.clear()
+    chunks.append(pl.DataFrame(cells, schema=chunks[0].schema))
+    return Table(pl.concat(chunks), columns, lambda: np.array(lines, dtype=np.int64), bad)
 
 
 def _open(path: Path, zipped: bool) -> IO[str]:

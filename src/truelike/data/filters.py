@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from truelike.data.checks import check_log, check_number
 from truelike.data.dataset import Dataset
-from truelike.errors import DataError, ParameterError
+from truelike.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,9 @@ def k_core(log: Dataset, *, user: int = 14, item: int = 14) -> KCore:
     >>> print(report)
     2/2-core after 3 rounds: 2 of 3 users, 2 of 3 items, 4 of 6 interactions
     """
+    check_log(log, "k_core")
     for name, least in (("user", user), ("item", item)):
-        if least < 0:
-            raise ParameterError(f"{name} is {least}; the least number of votes is 0 or more")
+        check_number(name, least, low=0, whole=True)
     users = np.ones(log.n_users, dtype=bool)
     items = np.ones(log.n_items, dtype=bool)
     rounds = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any, Literal, cast
 
 import narwhals as nw
@@ -65,7 +66,13 @@ def to_series(values: Any, name: str = "") -> pl.Series:
         array = array.astype("datetime64[us]")
     if isinstance(array, np.ndarray) and array.dtype.kind in "biufM":
         return pl.Series(name, array)
-    return pl.Series(name, [_plain(value) for value in array], strict=False)
+    try:
+        return pl.Series(name, [_plain(value) for value in array], strict=False)
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{error.object!r} holds half of a character (a lone surrogate), which is no text. "
+            "Read its source as UTF-8, or leave it out."
+        ) from error
 
 
 def _plain(value: Any) -> Any:
@@ -74,7 +81,24 @@ def _plain(value: Any) -> Any:
         value = value.item()
     if value is None or type(value).__name__ in ("NAType", "NaTType") or value != value:
         return None
+    if isinstance(value, datetime):  # a Timestamp of pandas too: the same instant, in UTC
+        value = value.to_pydatetime() if hasattr(value, "to_pydatetime") else value
+        return value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
     return value
+
+
+def missing(series: pl.Series) -> pl.Series:
+    """Where a value is missing: null, empty text, NaN.
+
+    >>> missing(pl.Series(["a", "", None])).to_list()
+    [False, True, True]
+    """
+    empty = series.is_null()
+    if series.dtype == pl.String:
+        return empty | (series == "").fill_null(False)
+    if series.dtype.is_float():
+        return empty | series.is_nan().fill_null(False)
+    return empty
 
 
 def is_uuid(series: pl.Series) -> bool:

@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from truelike.data.frames import is_uuid, library_of, to_series
-from truelike.errors import DataError, UnknownIdError, some
+from truelike.errors import DataError, ParameterError, UnknownIdError, some
 
 Codes = NDArray[np.int32]
 Kind = Literal["int", "str", "uuid"]
@@ -52,6 +52,15 @@ def normalise(series: pl.Series, what: str) -> tuple[pl.Series, Kind]:
             return series.cast(pl.String), "str"
         return series.cast(pl.Int64), "int"
     return series.cast(pl.String), "str"
+
+
+def check_kind(values: pl.Series, kind: Any, what: str) -> None:
+    """Ids from a file must be of the kind that it says: what is asked of them later depends on it."""
+    expected = {"int": pl.Int64, "str": pl.String, "uuid": pl.String}
+    if kind not in expected or values.dtype != expected[kind] or values.null_count():
+        raise ValueError(f"the {what} ids are {values.dtype}, which the kind {kind!r} does not fit")
+    if kind == "uuid" and not values.str.contains(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$").all():
+        raise ValueError(f"the {what} ids are not UUIDs, which the kind {kind!r} says")
 
 
 def encode(series: pl.Series) -> tuple[pl.Series, Codes]:
@@ -121,9 +130,10 @@ class Ids:
         codes = self.codes(ids)
         if (codes < 0).any():
             strangers = to_series(one_or_many(ids)).gather(np.flatnonzero(codes < 0)).to_list()
+            subject, verb = (self.what, "is") if len(strangers) == 1 else (f"{self.what}s", "are")
             raise UnknownIdError(
-                f"the {self.what} {some(map(repr, strangers))} is not among the {len(self):,} "
-                f"{self.what}s of the training data (they look like {self.values[0]!r}). "
+                f"the {subject} {some(map(repr, strangers))} {verb} not among the {len(self):,} "
+                f"{self.what}s of the training data (they look like {some([repr(self.values[0])])}). "
                 'Where the call takes it, on_unknown="popular" or "skip" goes on without.'
             )
         return codes
@@ -135,6 +145,20 @@ class Ids:
             return pl.Series([uuid.UUID(text) for text in texts], dtype=pl.Object)
         return texts
 
+    def union(self, other: Ids) -> Ids:
+        """These ids and those of another map, sorted.
+
+        >>> Ids.range(2, "user").union(Ids(pl.Series([7]), "int", "user")).values.to_list()
+        [0, 1, 7]
+        """
+        if self.kind != other.kind:
+            raise DataError(
+                f"the {self.what} ids are of the kind {self.kind!r} here and {other.kind!r} there "
+                f"({self.values[0]!r} and {other.values[0]!r}): read both logs alike"
+            )
+        both = pl.concat([self.values.alias("id"), other.values.alias("id")]).unique().sort()
+        return Ids(both, self.kind, self.what)
+
     def subset(self, keep: NDArray[np.bool_]) -> Ids:
         """Only the ids marked in a mask, still sorted."""
         return Ids(self.values.filter(pl.Series(keep)), self.kind, self.what)
@@ -144,6 +168,11 @@ def one_or_many(ids: Any) -> Any:
     """A single id as a list of one."""
     if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
         return [ids]
+    if library_of(ids) is not None and hasattr(ids, "columns"):
+        raise ParameterError(
+            f"ids were asked for, and a table with the columns {some(ids.columns)} was given: name one of them, "
+            f"e.g. frame[{str(next(iter(ids.columns), 'user'))!r}]"
+        )
     if library_of(ids) is not None or isinstance(ids, (list, np.ndarray)):
         return ids
     return list(ids)

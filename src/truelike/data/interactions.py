@@ -16,8 +16,8 @@ from scipy import sparse
 
 from truelike.data.columns import Columns, choose
 from truelike.data.dataset import Dataset, check_usable
-from truelike.data.files import read_file
-from truelike.data.frames import Library, library_of, to_polars, to_series
+from truelike.data.files import read_file, refuse_address
+from truelike.data.frames import Library, library_of, missing, to_polars, to_series
 from truelike.data.ids import Codes, Ids, Kind, encode, normalise
 from truelike.errors import DataError, DataWarning, ParameterError, some
 
@@ -48,8 +48,8 @@ def read(
     source
         A path to a CSV, TSV, JSONL or Parquet file (also with .gz); a pandas, polars or pyarrow frame;
         a SciPy sparse matrix (users x items; its values are weights, or ratings where `min_rating` is
-        given); a NumPy array with two to four columns or a pair of arrays; a list of tuples (user,
-        item[, rating[, time]]) or of dicts.
+        given); a NumPy array with two to four columns; a tuple of arrays, series or lists, one a column;
+        a list or a tuple of tuples (user, item[, rating[, time]]) or of dicts, one a row.
     user, item, rating, time
         The name (or position) of the column; guessed from the common names where None.
     weight
@@ -93,6 +93,7 @@ def read(
     def settle(names: list[str]) -> Columns:
         return choose(names, **asked, needs_rating=min_rating is not None)
 
+    refuse_address(source)
     if isinstance(source, (str, os.PathLike)):
         path = Path(source)
         table = read_file(path, settle, format=format, separator=separator, header=header)
@@ -145,7 +146,7 @@ def _build(
 ) -> Dataset:
     columns = rows.columns
     for role, column in (("user", columns.user), ("item", columns.item)):
-        rows.mark(_missing(rows.frame[column]), f"has no {role} (column {column!r})")
+        rows.mark(missing(rows.frame[column]), f"has no {role} (column {column!r})")
     # the columns of numbers replace what was read, so that all of them are filtered alike
     if columns.time is not None:
         rows.frame = rows.frame.with_columns(_times(rows, columns.time).alias(TIME))
@@ -182,15 +183,6 @@ def _encode(series: pl.Series, role: str, text: bool) -> tuple[Ids, Codes]:
     if text and kind == "str":
         values, codes, kind = _as_integers(values, codes)
     return Ids(values, kind, role), codes
-
-
-def _missing(series: pl.Series) -> pl.Series:
-    missing = series.is_null()
-    if series.dtype == pl.String:
-        return missing | (series == "").fill_null(False)
-    if series.dtype.is_float():
-        return missing | series.is_nan().fill_null(False)
-    return missing
 
 
 def _numbers(rows: _Rows, column: str, role: Literal["weight", "rating"]) -> pl.Series:
@@ -237,7 +229,10 @@ def _parse_times(series: pl.Series) -> pl.Series:
             return whole
         seconds = _microseconds(series.cast(pl.Float64, strict=False))
         # the reading that makes sense of most values; the others are bad rows
-        return min((whole, seconds, _dates(series)), key=pl.Series.null_count)
+        numbers = min((whole, seconds), key=pl.Series.null_count)
+        if 2 * numbers.null_count() < len(series):  # trying dates is slow where most are none
+            return numbers
+        return min((numbers, _dates(series)), key=pl.Series.null_count)
     if series.dtype.is_float():
         return _microseconds(series)
     return _cast(series, pl.Int64())
@@ -329,7 +324,9 @@ def _as_frame(source: Any) -> tuple[Any, Library, dict[int, str]]:
                 f"the array has {source.shape[1]} columns; two to four are read ({', '.join(POSITIONS)})"
             )
         source = tuple(source.T)
-    if isinstance(source, tuple) and len(source) in (2, 3, 4) and all(np.ndim(c) == 1 for c in source):
+    if isinstance(source, tuple) and not _are_columns(source):
+        source = list(source)  # of rows, then
+    if isinstance(source, tuple):
         columns = list(source)
     elif isinstance(source, list) and source and isinstance(source[0], Mapping):
         frame, bad = _by_name(source)
@@ -346,6 +343,13 @@ def _as_frame(source: Any) -> tuple[Any, Library, dict[int, str]]:
         raise DataError(f"users and items are not of one length: {sorted(lengths)}")
     series = [to_series(column, name) for name, column in zip(POSITIONS, columns, strict=False)]
     return pl.DataFrame(series), "polars", bad
+
+
+def _are_columns(values: tuple[Any, ...]) -> bool:
+    """A tuple of lists, arrays or series holds columns; a tuple of tuples or dicts holds rows."""
+    return 2 <= len(values) <= len(POSITIONS) and all(
+        isinstance(each, (list, np.ndarray)) or library_of(each) is not None for each in values
+    )
 
 
 def _by_position(rows: list[Any]) -> tuple[list[list[Any]], dict[int, str]]:

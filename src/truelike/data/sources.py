@@ -109,7 +109,9 @@ _ELECTRONICS = File(
     "reviews_Electronics_5.json.gz",
     "http://snap.stanford.edu/data/amazon/productGraph/categoryFiles/reviews_Electronics_5.json.gz",
 )
-_AUTHORS = "https://raw.githubusercontent.com/Wenhui-Yu/NBPO/f83a06f34c19089bef811886f27553b8e1d0f81a/dataset/amazon/"
+_AUTHORS = (
+    "https://raw.githubusercontent.com/Wenhui-Yu/NBPO/f83a06f34c19089bef811886f27553b8e1d0f81a/dataset/amazon/"
+)
 
 SOURCES: dict[str, Source] = {
     "ml-1m": Source(
@@ -163,9 +165,7 @@ SOURCES: dict[str, Source] = {
         "Coat: self-selected ratings to train on, randomly exposed ones to test",
         "public mirror; no licence stated",
         (
-            File(
-                "coat/train.ascii", None, "a87bd9e7eaf3b89f976df3f25d4aa5d5d871be8a00b58947df9e6e015559bd37"
-            ),
+            File("coat/train.ascii", None, "a87bd9e7eaf3b89f976df3f25d4aa5d5d871be8a00b58947df9e6e015559bd37"),
             File("coat/test.ascii", None, "de6714ab105a5e0be8166be7fd313901b29f9a09c3bea307901457d1d71847e6"),
         ),
         _coat,

@@ -7,19 +7,22 @@ are numbered by sorted ids, so the order of the log does not matter either.
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from truelike import randomness
+from truelike.data.checks import check_log, check_number
 from truelike.data.dataset import Dataset
-from truelike.data.ids import Ids, Kind
-from truelike.errors import DataError, ParameterError, StorageError
-from truelike.files import reading, replacing_directory, settled
+from truelike.data.frames import Library
+from truelike.data.ids import Ids, Kind, check_kind
+from truelike.errors import DataError, DataWarning, ParameterError, StorageError
+from truelike.files import has_file, reading, replacing_directory, settled
 
 TRAIN, VALIDATION, TEST = 0, 1, 2
 PARTS = ("train", "validation", "test")
@@ -83,9 +86,9 @@ class Split:
     def load(cls, directory: str | Path) -> Split:
         """Read a split that `save` wrote, or one in the format of the paper's authors."""
         place = settled(Path(directory))
-        if (place / "train_data.json").is_file():
+        if has_file(place, "train_data.json"):
             return _load_authors(place)
-        if not (place / "split.json").is_file():
+        if not has_file(place, "split.json"):
             raise DataError(
                 f"there is no split in {str(place)!r}: neither split.json nor train_data.json is there"
             )
@@ -94,7 +97,8 @@ class Split:
             if about["format"] != FORMAT:
                 raise DataError(f"{str(place)!r} has split format {about['format']}; this reads {FORMAT}")
             users, items, titles = read_ids(place, about["ids"])
-            shared = {"titles": titles, "library": about["library"], "name": about["name"]}
+            library = known_library(about["library"])
+            shared = {"titles": titles, "library": library, "name": str(about["name"])}
             parts = [_load_part(place / f"{name}.parquet", users, items, shared) for name in PARTS]
             return cls(parts[0], parts[1], parts[2], about["info"])
 
@@ -113,7 +117,17 @@ def read_ids(place: Path, kinds: dict[str, Kind]) -> tuple[Ids, Ids, pl.Series |
     users = pl.read_parquet(place / "users.parquet")["user_id"]
     items = pl.read_parquet(place / "items.parquet")
     titles = items["title"] if "title" in items.columns else None
+    check_kind(users, kinds["users"], "user")
+    check_kind(items["item_id"], kinds["items"], "item")
     return Ids(users, kinds["users"], "user"), Ids(items["item_id"], kinds["items"], "item"), titles
+
+
+def known_library(name: Any) -> Library:
+    """The frame library that a file names, if it is one that is known."""
+    if name not in get_args(Library):
+        raise ValueError(f"the library is {name!r}; it is one of {', '.join(get_args(Library))}")
+    library: Library = name
+    return library
 
 
 def _load_part(path: Path, users: Ids, items: Ids, shared: dict[str, Any]) -> Dataset:
@@ -135,8 +149,7 @@ def _check_codes(codes: NDArray[np.integer], ids: Ids, path: Path) -> None:
     """Row numbers from a file must be checked: SciPy does not, and would write outside its arrays."""
     if codes.dtype.kind not in "iu" or (len(codes) and not 0 <= codes.min() <= codes.max() < len(ids)):
         raise StorageError(
-            f"{str(path)!r} is damaged: it names {ids.what}s that are not among its {len(ids):,}. "
-            "Make it anew."
+            f"{str(path)!r} is damaged: it names {ids.what}s that are not among its {len(ids):,}. Make it anew."
         )
 
 
@@ -168,6 +181,7 @@ def random(log: Dataset, *, validation: float = 0.1, test: float = 0.1, seed: in
     >>> tl.split.random(tl.synthetic.World(n_users=100, n_items=80).log(), seed=1).info["strategy"]
     'random'
     """
+    check_log(log, "split.random")
     n = log.n_interactions
     n_validation, n_test = _sizes(n, validation, test)
     drawn = _shuffled(log, seed, "random")
@@ -205,9 +219,9 @@ def by_user(
     """
     from truelike.compiled import draw_by_user
 
+    check_log(log, "split.by_user")
     _sizes(log.n_interactions, validation, test)
-    if item_guard < 0:
-        raise ParameterError(f"item_guard is {item_guard}; it is 0 or more")
+    check_number("item_guard", item_guard, low=0, whole=True)
     per_user = log.rows_per_user()
     quota = np.rint(np.outer((validation, test), per_user)).astype(np.int64)
     label = np.zeros(log.n_interactions, dtype=np.uint8)
@@ -237,6 +251,8 @@ def leave_one_out(log: Dataset, *, by: Literal["time", "random"] | None = None, 
     seed
         Decides the draw, and the order of rows with the same time.
     """
+    check_log(log, "split.leave_one_out")
+    check_number("seed", seed, whole=True)
     if by is None:
         by = "random" if log.times is None else "time"
     noise = randomness.bits(randomness.key(seed, "leave_one_out"), np.arange(log.n_interactions))
@@ -267,6 +283,7 @@ def temporal(log: Dataset, *, validation: float = 0.1, test: float = 0.1) -> Spl
     >>> split.train.times.max() < split.validation.times.min() < split.test.times.min()
     np.True_
     """
+    check_log(log, "split.temporal")
     times = _need_times(log, "temporal")
     n_validation, n_test = _sizes(log.n_interactions, validation, test)
     ordered = np.sort(times)
@@ -288,6 +305,7 @@ def _need_times(log: Dataset, what: str) -> NDArray[np.int64]:
 
 def _sizes(n: int, validation: float, test: float) -> tuple[int, int]:
     for name, share in (("validation", validation), ("test", test)):
+        check_number(name, share)
         if not 0 <= share < 1:
             raise ParameterError(f"{name} is {share}; a share is at least 0 and below 1")
     if validation + test >= 1:
@@ -296,6 +314,7 @@ def _sizes(n: int, validation: float, test: float) -> tuple[int, int]:
 
 
 def _shuffled(log: Dataset, seed: int, strategy: str) -> NDArray[np.int64]:
+    check_number("seed", seed, whole=True)
     noise = randomness.bits(randomness.key(seed, "split", strategy), np.arange(log.n_interactions))
     return np.argsort(noise, kind="stable")
 
@@ -303,7 +322,22 @@ def _shuffled(log: Dataset, seed: int, strategy: str) -> NDArray[np.int64]:
 def _labelled(log: Dataset, label: NDArray[np.uint8], **info: Any) -> Split:
     parts = [log.select(label == part) for part in (TRAIN, VALIDATION, TEST)]
     info = {name: value.item() if isinstance(value, np.generic) else value for name, value in info.items()}
-    return _without_cold(parts, info)
+    split = _without_cold(parts, info)
+    _warn_of_empty(split)
+    return split
+
+
+def _warn_of_empty(split: Split) -> None:
+    """A part that was asked for and has no row is found out here rather than after the training."""
+    for name in ("validation", "test"):
+        asked = split.info.get(name, 1)  # leave_one_out is not asked for a share, and always means both
+        if asked and not getattr(split, name).n_interactions:
+            warnings.warn(
+                f"the {name} part is empty: the log is too small for this split, or all the rows drawn for it "
+                "are of users or items without a training row. Ask for a larger share, or split another way.",
+                DataWarning,
+                stacklevel=4,
+            )
 
 
 def _without_cold(parts: list[Dataset], info: dict[str, Any]) -> Split:

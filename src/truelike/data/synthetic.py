@@ -20,10 +20,11 @@ from functools import cached_property
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
 from truelike import randomness
+from truelike.data.checks import check_number
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes, Ids
 from truelike.errors import ParameterError
@@ -80,36 +81,36 @@ class World:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, low, high in (
-            ("n_users", 2, 2**31 - 1),
-            ("n_items", 2, 2**31 - 1),
-            ("n_clusters", 1, None),
-            ("rank", 1, None),
-            ("impressions", 1, None),
-            ("taste", 0, None),
-            ("like_rate", 1e-6, 0.5),
-            ("exposure_skew", 0, 5),
+        for name, low, high, whole in (
+            ("n_users", 2, 2**31 - 1, True),
+            ("n_items", 2, 2**31 - 1, True),
+            ("n_clusters", 1, None, True),
+            ("rank", 1, None, True),
+            ("impressions", 1, None, False),
+            ("taste", 0, None, False),
+            ("like_rate", 1e-6, 0.5, False),
+            ("exposure_skew", 0, 5, False),
+            ("seed", None, None, True),
         ):
-            value = getattr(self, name)
-            if not value >= low or (high is not None and value > high):  # NaN is not >= anything
-                raise ParameterError(
-                    f"{name} is {value}; it is at least {low}" + (high is not None) * f" and at most {high}"
-                )
+            check_number(name, getattr(self, name), low=low, high=high, whole=whole)
 
     # --- the truth ------------------------------------------------------------------------------
 
-    def like_probability(self, users: Codes, items: Codes) -> NDArray[np.float64]:
+    def like_probability(self, users: ArrayLike, items: ArrayLike) -> NDArray[np.float64]:
         """p(truly liked) for each pair (users[n], items[n])."""
+        users, items = self._pairs(users, items)
         taste = np.einsum("nk,nk->n", self._user_tastes[users], self._item_tastes[items])
         return np.asarray(expit(self._bias + self.taste * taste + self._quality[items]), dtype=np.float64)
 
-    def likes(self, users: Codes, items: Codes) -> NDArray[np.bool_]:
+    def likes(self, users: ArrayLike, items: ArrayLike) -> NDArray[np.bool_]:
         """Whether each pair is truly liked, voted or not."""
-        pair = users.astype(np.int64) * self.n_items + items
+        users, items = self._pairs(users, items)
+        pair = users * self.n_items + items
         return randomness.uniform(self._key("likes"), pair) < self.like_probability(users, items)
 
-    def flip_probability(self, users: Codes, items: Codes) -> NDArray[np.float64]:
+    def flip_probability(self, users: ArrayLike, items: ArrayLike) -> NDArray[np.float64]:
         """p(observed 0 | truly 1): the probability that the item was never shown to the user."""
+        users, items = self._pairs(users, items)
         return np.asarray((1.0 - self._visibility[items]) ** self._activity[users], dtype=np.float64)
 
     def true_likes(self) -> Dataset:
@@ -170,6 +171,16 @@ class World:
         return [_genre(int(cluster)) for cluster in order[:n]]
 
     # --- how it is made -------------------------------------------------------------------------
+
+    def _pairs(self, users: ArrayLike, items: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Numbers of users and items that are there, whatever they came in."""
+        checked = []
+        for what, asked, n in (("users", users, self.n_users), ("items", items, self.n_items)):
+            numbers = np.atleast_1d(np.asarray(asked))
+            if len(numbers) and not (numbers.dtype.kind in "iu" and 0 <= numbers.min() <= numbers.max() < n):
+                raise ParameterError(f"{what} are whole numbers from 0 to {n - 1:,}, the ids of this world")
+            checked.append(numbers.astype(np.int64))
+        return checked[0], checked[1]
 
     def _key(self, *stream: str | int) -> int:
         return randomness.key(self.seed, "world", *stream)

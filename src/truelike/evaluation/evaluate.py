@@ -13,10 +13,11 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
 
+from truelike.data.checks import check_log
 from truelike.data.dataset import Dataset
 from truelike.data.frames import Library, to_native
 from truelike.data.ids import Codes
-from truelike.errors import DataError, DataWarning, ParameterError
+from truelike.errors import DataError, DataWarning, ParameterError, UnknownMeasureError
 from truelike.evaluation import metrics as formulas
 from truelike.evaluation.significance import bootstrap_interval
 
@@ -66,7 +67,7 @@ class Evaluation:
             return self.totals[measure]
         if measure not in self.values:
             known = ", ".join([*self.values, *self.totals])
-            raise KeyError(f"{measure!r} was not measured; there are {known}")
+            raise UnknownMeasureError(f"{measure!r} was not measured; there are {known}")
         return float(self.values[measure].mean())
 
     def means(self) -> dict[str, float]:
@@ -112,6 +113,7 @@ def evaluate(
     ks: Sequence[int] = KS,
     metrics: Sequence[str] = ALL,
     n_jobs: int | None = None,
+    name: str | None = None,
 ) -> Evaluation:
     """Rank all items for each user of `test`, but those seen in training, and judge the lists.
 
@@ -131,6 +133,8 @@ def evaluate(
         Any of f1, precision, recall, ndcg, map, mrr, hit_rate, popularity, novelty, coverage.
     n_jobs
         Threads; None: all cores. Never changes the result.
+    name
+        What to call the model in tables; None: its class.
 
     Examples
     --------
@@ -140,11 +144,10 @@ def evaluate(
     Evaluation(ItemKNN, ... users: f1@5 0...)
     """
     ks = _checked_ks(ks)
-    metrics = [metrics] if isinstance(metrics, str) else metrics
-    if not metrics or any(name not in ALL for name in metrics):
-        raise ParameterError(f"metrics is {list(metrics)}; it is one or more of {', '.join(ALL)}")
-    if not isinstance(test, Dataset):
-        raise DataError(f"evaluate takes a Dataset, not {type(test).__name__}: say tl.read(rows)")
+    metrics = _checked_metrics(metrics)
+    if not hasattr(type(model), "top_k"):
+        raise ParameterError(f"evaluate takes a fitted model, not {type(model).__name__}: say tl.load(directory)")
+    check_log(test, "evaluate", part="test")
     train = model.train_
     known, strangers = test.recode(train.users, train.items)
     if strangers:
@@ -170,7 +173,7 @@ def evaluate(
             values.update({f"{m}@{k}": v for m, v in zip(LIST_METRICS, found, strict=False) if m in metrics})
             if "coverage" in metrics:
                 totals[f"coverage@{k}"] = formulas.coverage(best, train.n_items, k)
-    return Evaluation(model.name, train.users.take(users), values, totals, train.library)
+    return Evaluation(name or model.name, train.users.take(users), values, totals, train.library)
 
 
 def _per_user(
@@ -205,6 +208,13 @@ def _without(matrix: Any, seen: Any) -> Any:
         left.eliminate_zeros()
     left.sort_indices()
     return left
+
+
+def _checked_metrics(metrics: Any) -> list[str]:
+    wanted = [metrics] if isinstance(metrics, str) or not isinstance(metrics, Iterable) else list(metrics)
+    if not wanted or any(name not in ALL for name in wanted):
+        raise ParameterError(f"metrics is {metrics!r}; it is one or more of {', '.join(ALL)}")
+    return wanted
 
 
 def _checked_ks(ks: Sequence[int]) -> list[int]:

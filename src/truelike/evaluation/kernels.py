@@ -20,6 +20,14 @@ def mask_seen(scores: Any, users: Any, indptr: Any, indices: Any) -> None:
             scores[row, indices[entry]] = -np.inf
 
 
+@numba.njit(cache=True, nogil=True)
+def add_drawn_rows(values: Any, drawn: Any, out: Any) -> None:
+    """Add up the drawn rows, always in order: a column's sum does not depend on the other columns."""
+    for row in drawn:
+        for column in range(values.shape[1]):
+            out[column] += values[row, column]
+
+
 @numba.njit(cache=True, nogil=True, inline="always")
 def _offer(score: Any, item: Any, items: Any, scores: Any) -> None:
     """Put an item into a list that is sorted by score, behind all that are as good."""

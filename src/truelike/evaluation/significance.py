@@ -22,15 +22,18 @@ Floats = NDArray[np.float64]
 
 def bootstrap_means(values: Floats, *, resamples: int = 1_000, seed: int = 0) -> Floats:
     """The column means of `resamples` draws of as many rows with replacement: (resamples, columns)."""
+    from truelike.evaluation.kernels import add_drawn_rows
+
     if resamples < 1:
         raise ParameterError(f"resamples is {resamples}; it is a whole number from 1 up")
     n = len(values)
     key = randomness.key(seed, "bootstrap")
-    means = np.empty((resamples, values.shape[1]))
+    values = np.ascontiguousarray(values, dtype=np.float64)
+    sums = np.zeros((resamples, values.shape[1]))
     for r in range(resamples):
         drawn = (randomness.uniform(key, np.arange(r * n, (r + 1) * n)) * n).astype(np.int64)
-        means[r] = np.bincount(drawn, minlength=n) @ values / n
-    return means
+        add_drawn_rows(values, drawn, sums[r])
+    return sums / n
 
 
 def bootstrap_interval(
@@ -116,6 +119,9 @@ def compare_means(
 ) -> Any:
     """Compare models user by user on one measure, with Holm's correction over all the comparisons.
 
+    Evaluations of the same name are told apart by a number: "ItemKNN", "ItemKNN (2)". Better names come
+    from `evaluate(..., name=...)`.
+
     Parameters
     ----------
     evaluations
@@ -138,9 +144,9 @@ def compare_means(
     """
     if test not in TESTS:
         raise ParameterError(f"test is {test!r}; it is one of {', '.join(TESTS)}")
-    by_name = {result.model: result for result in evaluations}
-    if len(by_name) < max(2, len(evaluations)):
-        raise ParameterError("two or more models with different names are needed")
+    if len(evaluations) < 2:
+        raise ParameterError(f"{len(evaluations)} evaluation was given; two or more are compared")
+    by_name = _by_name(evaluations)
     if against is not None and against not in by_name:
         raise ParameterError(f"against is {against!r}; there are {', '.join(by_name)}")
     reference = evaluations[0].users
@@ -167,3 +173,15 @@ def compare_means(
     names = ["model", "other", "measure", "difference", "relative", "p", "p_holm"]
     table = [(*row, p) for row, p in zip(rows, corrected, strict=True)]
     return to_native(pl.DataFrame(table, schema=names, orient="row"), evaluations[0].library)
+
+
+def _by_name(evaluations: Sequence[Evaluation]) -> dict[str, Evaluation]:
+    """The evaluations by their names; of those with one name, the later ones get a number."""
+    found: dict[str, Evaluation] = {}
+    for result in evaluations:
+        name, number = result.model, 1
+        while name in found:
+            number += 1
+            name = f"{result.model} ({number})"
+        found[name] = result
+    return found

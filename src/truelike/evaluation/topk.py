@@ -37,6 +37,7 @@ def top_k_by_scores(
     n_items: int,
     seen: Any = None,
     allowed: NDArray[np.bool_] | None = None,
+    ties: Codes | None = None,
     n_jobs: int | None = None,
     memory: int = MEMORY,
 ) -> TopK:
@@ -56,6 +57,8 @@ def top_k_by_scores(
         CSR (users x items) whose entries are left out; None: nothing is.
     allowed
         A mask of the items that may appear; None: all.
+    ties
+        All items, in the order in which equal scores are ranked; None: as they stand.
     n_jobs
         Threads; None: all cores.
     memory
@@ -82,13 +85,15 @@ def top_k_by_scores(
             mask_seen(scores, users[block], seen.indptr, seen.indices)
         if banned is not None:
             scores[:, banned] = -np.inf
+        if ties is not None:
+            scores = np.take(scores, ties, axis=1)
         if _sorting_is_better(result.items.shape[1]):
             _sort_rows(scores, result.items[block], result.scores[block])
         else:
             select_rows(scores, result.items[block], result.scores[block])
 
     for_each(work, range(0, len(users), rows), n_jobs)
-    return result
+    return result if ties is None else TopK(np.where(result.items < 0, -1, ties[result.items]), result.scores)
 
 
 def top_k_by_factors(
@@ -116,12 +121,8 @@ def top_k_by_factors(
     check_users(users, len(user_factors))
     n_items = len(item_factors)
     kept = min(k, n_items)
-    # whole groups of four factors for the kernel, items side by side
-    width = -(-item_factors.shape[1] // 4) * 4
-    by_factor = np.zeros((width, n_items), dtype=np.float32)
-    by_factor[: item_factors.shape[1]] = item_factors.T
-    wide_users = np.zeros((len(users), width), dtype=np.float32)
-    wide_users[:, : user_factors.shape[1]] = user_factors[users]
+    by_factor = _by_factor(item_factors)
+    wide_users = _widened(user_factors[users], len(by_factor))
     bias = np.zeros(n_items, dtype=np.float32) if item_bias is None else item_bias.astype(np.float32)
     if _sorting_is_better(kept):
 
@@ -151,6 +152,31 @@ def top_k_by_factors(
 
     for_each(work, range(0, len(users), USERS_AT_ONCE), n_jobs)
     return result
+
+
+def factor_score_block(vectors: Floats, item_factors: Floats) -> Floats:
+    """All scores of some user vectors, by the same sums as `top_k_by_factors`."""
+    from truelike.evaluation.kernels import factor_scores
+
+    by_factor = _by_factor(item_factors)
+    scores = np.empty((len(vectors), len(item_factors)), dtype=np.float32)
+    bias = np.zeros(len(item_factors), dtype=np.float32)
+    factor_scores(_widened(vectors, len(by_factor)), by_factor, bias, scores)
+    return scores
+
+
+def _by_factor(item_factors: Floats) -> Floats:
+    """Whole groups of four factors for the kernel, items side by side."""
+    width = -(-item_factors.shape[1] // 4) * 4
+    by_factor = np.zeros((width, len(item_factors)), dtype=np.float32)
+    by_factor[: item_factors.shape[1]] = item_factors.T
+    return by_factor
+
+
+def _widened(vectors: Floats, width: int) -> Floats:
+    wide = np.zeros((len(vectors), width), dtype=np.float32)
+    wide[:, : vectors.shape[1]] = vectors
+    return wide
 
 
 def no_items(n_users: int, k: int) -> TopK:

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 REGISTRY = {
     "ItemPop": "truelike.models.popularity",
     "ItemKNN": "truelike.models.item_knn",
+    "MatrixFactorization": "truelike.models.factorization",
+    "BPR": "truelike.models.presets",
+    "WBPR": "truelike.models.presets",
+    "ShiftMC": "truelike.models.presets",
+    "BPO": "truelike.models.presets",
+    "NBPO": "truelike.models.presets",
 }
 
 

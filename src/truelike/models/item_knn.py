@@ -24,7 +24,8 @@ class ItemKNN(Recommender):
 
     s_ij = c_ij / (sqrt(n_i n_j) + shrinkage), where c_ij users voted for both, n_i for item i; each item
     keeps its `neighbors` most alike, and score(u, i) = sum of s_ij over the neighbours j of i that u
-    voted for.
+    voted for. Of equal scores, such as the 0 of items that nothing speaks for, the more popular item
+    comes first; an item that shares no user with another is not listed as similar to it.
 
     Parameters
     ----------
@@ -68,7 +69,7 @@ class ItemKNN(Recommender):
 
         block = max(1, MEMORY // (16 * train.n_items))
         blocks = for_each(rows, range(0, train.n_items, block), self.n_jobs)
-        self._set(sparse.csr_array(sparse.vstack(blocks)))
+        self._set(sparse.csr_array(sparse.vstack(blocks)), train)
 
     def _neighbours(self, voters: Any, votes: Any, length: NDArray[np.float64], block: slice) -> Any:
         """The best of s_ij for a block of items i: always sparse, never items x items."""
@@ -85,8 +86,9 @@ class ItemKNN(Recommender):
             common.eliminate_zeros()
         return common
 
-    def _set(self, similarity: Any) -> None:
+    def _set(self, similarity: Any, train: Dataset) -> None:
         self.similarity_ = similarity
+        self._by_popularity = np.argsort(-train.popularity(), kind="stable").astype(np.int32)
         # row j: the items that have j as a neighbour, so that a history adds up rows
         self._supports = sparse.csr_array(similarity.T)
 
@@ -103,8 +105,13 @@ class ItemKNN(Recommender):
         )  # fmt: skip
         return scores
 
+    def _tie_order(self) -> Codes:
+        return self._by_popularity
+
     def _similarity_block(self, items: Codes) -> Floats:
-        return np.asarray(self.similarity_[items].toarray(), dtype=np.float32)
+        alike = np.asarray(self.similarity_[items].toarray(), dtype=np.float32)
+        alike[alike == 0] = -np.inf  # not alike at all: never listed
+        return alike
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         s = self.similarity_
@@ -123,7 +130,7 @@ class ItemKNN(Recommender):
             arrays["similarity.indptr"],
         )
         n = self.train_.n_items
-        self._set(checked_csr(parts, (n, n)))
+        self._set(checked_csr(parts, (n, n)), self.train_)
 
 
 def _keep_best(indptr: NDArray[np.integer], data: Floats, k: int) -> None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike import parameters
+from truelike.data.checks import check_log
 from truelike.data.dataset import Dataset
 from truelike.data.frames import Library, library_of, to_native, to_series
 from truelike.data.ids import Codes, Ids, normalise, one_or_many
@@ -65,6 +66,10 @@ class Recommender(ABC):
     def _restore(self, arrays: dict[str, NDArray[Any]]) -> None:
         """Take back what `_arrays` gave; `train_` is already there."""
 
+    def _tie_order(self) -> Codes | None:
+        """All items, in the order in which equal scores are ranked; None: as they stand."""
+        return None
+
     # --- fitting --------------------------------------------------------------------------------
 
     def fit(self, train: Dataset, *, validation: Dataset | None = None) -> Self:
@@ -78,13 +83,11 @@ class Recommender(ABC):
             Votes held out to choose the best epoch by; models that do not iterate ignore it.
         """
         parameters.check(self)
-        if not isinstance(train, Dataset):
-            raise DataError(f"fit takes a Dataset, not {type(train).__name__}: say fit(tl.read(rows))")
+        check_log(train, "fit")
         if train.n_interactions == 0:
             raise DataError("fit was given a log without a row")
         if validation is not None:
-            if not isinstance(validation, Dataset):
-                raise DataError(f"validation is a Dataset or None, not {type(validation).__name__}")
+            check_log(validation, "validation", part="validation")
             validation = validation.recode(train.users, train.items)[0]
         self._learn(train, validation)
         self.__dict__["train_"] = train
@@ -98,6 +101,10 @@ class Recommender(ABC):
     def get_params(self) -> dict[str, Any]:
         """The parameters, by name."""
         return parameters.parameters_of(self)
+
+    def _saved_parameters(self) -> dict[str, Any]:
+        """The parameters as they stand in a file: plain values only."""
+        return self.get_params()
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{key}={value!r}" for key, value in parameters.changed(self).items())
@@ -201,6 +208,7 @@ class Recommender(ABC):
                 n_items=self.train_.n_items,
                 seen=histories if exclude_seen else None,
                 allowed=allowed,
+                ties=self._tie_order(),
                 n_jobs=1,
             )
         return self._frame({}, best, titles, library)
@@ -267,6 +275,7 @@ class Recommender(ABC):
             n_items=self.train_.n_items,
             seen=self.train_.matrix if exclude_seen else None,
             allowed=allowed,
+            ties=self._tie_order(),
             n_jobs=n_jobs,
         )
 

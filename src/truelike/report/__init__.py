@@ -11,6 +11,7 @@ import polars as pl
 
 from truelike.errors import MissingExtraError
 from truelike.files import replacing_file
+from truelike.report.cells import cell, digits_of
 
 
 def require_report_extra() -> None:
@@ -49,7 +50,8 @@ class Page:
 
     def table(self, frame: pl.DataFrame, caption: str = "", digits: int = 4) -> Self:
         """A table; numbers with so many digits, the best of a column of scores left to the reader."""
-        rows = [[_cell(value, digits) for value in row] for row in frame.iter_rows()]
+        places = [digits_of(name, digits) for name in frame.columns]
+        rows = [[cell(v, n) for v, n in zip(row, places, strict=True)] for row in frame.iter_rows()]
         numeric = [dtype.is_numeric() for dtype in frame.dtypes]
         return self._add(kind="table", columns=frame.columns, rows=rows, numeric=numeric, caption=caption)
 
@@ -80,15 +82,3 @@ class Page:
     def _add(self, **part: Any) -> Self:
         self.parts.append(part)
         return self
-
-
-def _cell(value: Any, digits: int) -> str:
-    if value is None:
-        return ""
-    return (
-        f"{value:.{digits}f}"
-        if isinstance(value, float)
-        else f"{value:,}"
-        if isinstance(value, int)
-        else str(value)
-    )

@@ -1,0 +1,41 @@
+"""Where the values of the parameters come from that are not given: the authors' recipe, and ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# The authors' recipe (their release), and what works best on validation over the data sets at hand.
+PAPER: dict[str, Any] = {
+    "factors": 50,
+    "flip_factors": 50,
+    "learning_rate": 0.05,
+    "decay": 0.99,
+    "regularization": 1.0,
+    "flip_regularization": 5.0,
+    "prior": "batch",
+    "shrink": "all",
+    "n_negatives": 4,
+    "batch_size": 5_000,
+    "order": "file",
+    "positives": "each",
+    "init": "paper",
+    "epochs": 200,
+}
+DEFAULT: dict[str, Any] = {
+    "objective": "NBPO",
+    "negatives": "uniform",
+    "factors": 64,
+    "flip_factors": 32,
+    "learning_rate": 0.02,
+    "decay": 0.98,
+    "regularization": 15.0,
+    "flip_regularization": 2.0,
+    "prior": "epoch",
+    "shrink": "all",
+    "n_negatives": 8,
+    "batch_size": 1_000,
+    "order": "shuffled",
+    "positives": "each",
+    "init": "normal",
+    "epochs": 100,
+}

@@ -1,0 +1,99 @@
+"""The tables of a factor model: a row is [preference | flip], padded with zeros to whole vector registers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from truelike import randomness
+
+Floats = NDArray[np.float32]
+LANES = 8  # float32 numbers in a register: a padded width needs no remainder loop, and zeros stay zero
+
+
+def padded(width: int) -> int:
+    """The next multiple of the lanes.
+
+    >>> padded(50), padded(0)
+    (56, 0)
+    """
+    return -(-width // LANES) * LANES
+
+
+@dataclass
+class Tables:
+    """U, V (preference, `factors` wide) and P, Q (flips, `flip_factors` wide), users' and items' side by side."""
+
+    users: Floats
+    items: Floats
+    factors: int
+    flip_factors: int
+
+    @property
+    def width(self) -> int:
+        """Where the flips begin in a row."""
+        return padded(self.factors)
+
+    @classmethod
+    def zeros(cls, n_users: int, n_items: int, factors: int, flip_factors: int) -> Tables:
+        """Tables of the right shape with nothing in them."""
+        whole = padded(factors) + padded(flip_factors)
+        users = np.zeros((n_users, whole), dtype=np.float32)
+        return cls(users, np.zeros((n_items, whole), dtype=np.float32), factors, flip_factors)
+
+    @property
+    def user_factors(self) -> Floats:
+        """The paper's U."""
+        return self.users[:, : self.factors]
+
+    @property
+    def item_factors(self) -> Floats:
+        """The paper's V."""
+        return self.items[:, : self.factors]
+
+    @property
+    def user_flips(self) -> Floats:
+        """The paper's P."""
+        return self.users[:, self.width : self.width + self.flip_factors]
+
+    @property
+    def item_flips(self) -> Floats:
+        """The paper's Q."""
+        return self.items[:, self.width : self.width + self.flip_factors]
+
+    def copy(self) -> Tables:
+        """The same numbers in memory of their own."""
+        return Tables(self.users.copy(), self.items.copy(), self.factors, self.flip_factors)
+
+    def initialise(self, init: Literal["paper", "normal"], scale: float, flip_start: float, seed: int) -> None:
+        """Fill with random numbers that depend on the seed, the row and the column alone.
+
+        "paper" is the authors': U, V uniform in [0, 1) / sqrt(K), P 5 times that by L, Q minus 5 times. "normal"
+        has mean zero and the given scale; the first flip factor of each row then carries the start of g.
+        """
+        parts = (
+            ("U", self.user_factors, 1.0),
+            ("V", self.item_factors, 1.0),
+            ("P", self.user_flips, 5.0),
+            ("Q", self.item_flips, -5.0),
+        )
+        for name, part, stretch in parts:
+            if not part.size:
+                continue
+            counters = np.arange(part.size).reshape(part.shape)
+            key = randomness.key(seed, "init", name)
+            if init == "paper":
+                part[:] = stretch * randomness.uniform(key, counters) / np.sqrt(part.shape[1])
+            else:
+                part[:] = scale * randomness.normal(key, counters)
+        if init == "normal" and self.flip_factors:
+            root = np.sqrt(abs(flip_start))
+            self.user_flips[:, 0] = root
+            self.item_flips[:, 0] = np.sign(flip_start) * root
+
+    def largest(self) -> float:
+        """The greatest absolute value; NaN where there is one."""
+        return float(np.maximum(np.abs(self.users).max(), np.abs(self.items).max()))
