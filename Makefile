@@ -32,6 +32,8 @@ docs: $(VENV)/.installed-dev ## the documentation, into site/
 bench: $(VENV)/.installed-dev ## truelike beside its peers, in one run
 	$(BIN)/python benchmarks/evaluate.py
 	$(BIN)/python benchmarks/read.py
+	$(BIN)/python benchmarks/train.py
+	$(BIN)/python benchmarks/anchor.py
 
 clean: ## remove the virtual environment and all that was built
 	rm -rf $(VENV) site dist truelike-demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -34,5 +34,5 @@ def grouped_bars(table: pl.DataFrame, label: str, measures: list[str]) -> Any:
         bars = axes.bar(at + offset, table[measure], width * 0.94, label=measure, color=COLOURS[n])
         axes.bar_label(bars, fmt="%.3f", fontsize=8, padding=2)
     axes.set_xticks(at, table[label].to_list())
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=len(measures))
     return figure
