@@ -30,7 +30,7 @@ def nbpo(world: Any) -> Any:
 
 # --- recipes --------------------------------------------------------------------------------------
 
-RELEASE = {  # FACTS.md, "The authors' training recipe"
+RELEASE = {  # the recipe of the authors' release
     "factors": 50, "flip_factors": 50, "n_negatives": 4, "batch_size": 5_000, "epochs": 200, "decay": 0.99,
     "order": "file", "positives": "each", "prior": "batch", "shrink": "all", "init": "paper",
     "learning_rate": 0.05, "regularization": 1.0, "flip_regularization": 5.0, "negatives": "uniform",
