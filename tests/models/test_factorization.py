@@ -299,6 +299,15 @@ def test_partial_fit_of_ids_of_another_kind_is_an_error_and_changes_nothing(worl
     assert model.recommend([1, 2]).equals(before)
 
 
+def test_a_second_fit_without_flips_leaves_none_of_the_first(world: Any) -> None:
+    model = tl.NBPO(factors=4, flip_factors=2, epochs=1).fit(world, progress=False)
+    assert model.user_flips_.shape[1] == 2
+    model.flip_factors = 0
+    model.fit(world, progress=False)
+    assert not hasattr(model, "user_flips_")
+    assert not hasattr(model, "item_flips_")
+
+
 # --- the paper's own figures ------------------------------------------------------------------------
 
 

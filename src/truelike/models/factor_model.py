@@ -34,6 +34,8 @@ class FactorModel(Recommender):
         """Take tables as what was learned."""
         self.tables_ = tables
         self.user_factors_, self.item_factors_ = tables.user_factors, tables.item_factors
+        for name in ("user_flips_", "item_flips_"):
+            self.__dict__.pop(name, None)  # those of an earlier fit
         if tables.flip_factors:
             self.user_flips_, self.item_flips_ = tables.user_flips, tables.item_flips
 
