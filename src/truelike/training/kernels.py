@@ -11,344 +11,316 @@ last touch (`*_settled`) and is scaled by the product of the missed factors when
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import numba
 import numpy as np
 from numba import types
-from numba.extending import overload, register_jitable
 
-from truelike import objectives
-from truelike.training.drawing import GOLDEN, LOOP, draw_unvoted, mix
-from truelike.training.meeting import meet
+from truelike.training.drawing import BITS, draw_unvoted, stream
+from truelike.training.equations import STEPS, named
+from truelike.training.meeting import add_atomically, meet
+from truelike.training.rows import INLINE, LOOP, add_four, dot, dot_four, mend, prefetch, prefetch_row
 
-_SUMS = {"reassoc", "contract", "nsz"}  # a dot product may be summed in vector lanes; always the same ones
-BLOCK = 96  # negatives that go through the short loops together
-
-
-@overload(objectives.sigmoid, inline="always")
-def _sigmoid(x: Any) -> Any:
-    """1/2 + 1/2 tanh(x/2), with tanh(h) as h times a ratio of polynomials in h^2; the error is below 2e-7.
-
-    exp would take three times as long, and the compiler sees that sigmoid(x) and sigmoid(-x) share the ratio.
-    """
-
-    def rational(x: Any) -> Any:
-        half = np.float32(0.5) * x
-        y = min(half * half, np.float32(62.41))
-        top = np.float32(-2.76076847742355e-16)
-        top = top * y + np.float32(2.00018790482477e-13)
-        top = top * y + np.float32(-8.60467152213735e-11)
-        top = top * y + np.float32(5.12229709037114e-08)
-        top = top * y + np.float32(1.48572235717979e-05)
-        top = top * y + np.float32(6.37261928875436e-04)
-        top = top * y + np.float32(4.89352455891786e-03)
-        bottom = np.float32(1.19825839466702e-06)
-        bottom = bottom * y + np.float32(1.18534705686654e-04)
-        bottom = bottom * y + np.float32(2.26843463243900e-03)
-        bottom = bottom * y + np.float32(4.89352518554385e-03)
-        sigma = np.float32(0.5) + np.float32(0.5) * half * (top / bottom)
-        return min(np.float32(1.0), max(np.float32(0.0), sigma))
-
-    return rational
+BLOCK = 64  # samples that go through the short loops together: their rows fit into the fastest cache
+SHARES = 8  # of the users of a batch, for each thread
+AHEAD = 4  # items whose rows are on their way while one is moved
 
 
-# Tables are passed flat, with unsigned places of rows: a slice would count references and a signed index might
-# be negative, and either would cost more than the arithmetic.
-@numba.njit(**LOOP, fastmath=_SUMS, forceinline=True)
-def _dot(a: Any, at_a: Any, b: Any, at_b: Any, n: Any) -> Any:
-    total = np.float32(0.0)
-    for k in range(n):
-        total += a[at_a + k] * b[at_b + k]
-    return total
-
-
-@numba.njit(**LOOP, fastmath=_SUMS, forceinline=True)
-def _add(out: Any, at: Any, scale: Any, row: Any, at_row: Any, n: Any) -> None:
-    for k in range(n):
-        out[at + k] += scale * row[at_row + k]
-
-
-@numba.njit(**LOOP, fastmath=_SUMS, forceinline=True)
-def _mend(
-    out: Any, at: Any, scale: Any, old: Any, at_old: Any, rate: Any, gradient: Any, at_g: Any, n: Any
-) -> None:
-    """Out = scale x old + rate x gradient."""
-    for k in range(n):
-        out[at + k] = scale * old[at_old + k] + rate * gradient[at_g + k]
-
-
-@numba.njit(**LOOP, forceinline=True)
-def _draw_negatives(
-    key: Any, entries: Any, first: Any, last: Any, n_negatives: Any, candidates: Any, sample_item: Any,
-    entry_item: Any, start: Any, stop: Any, marks: Any, marked: Any, keep: Any, alias: Any, weights: Any,
+@numba.njit(**LOOP)
+def _hardest(
+    j: Any, state: Any, candidates: Any,
+    entry_item: Any, start: Any, stop: Any, votes: Any, n_items: Any, keep: Any, alias: Any, weights: Any,
     old: Any, mine: Any, item_table: Any, whole: Any, width: Any, item_settled: Any, batch: Any, powers: Any,
+) -> Any:  # fmt: skip
+    """Hard negatives: the best-scored of a drawn item and further ones."""
+    r_j = powers[batch - item_settled[j]] * dot(old, mine, item_table, j * whole, width)
+    for _ in range(1, candidates):
+        other, state = draw_unvoted(state, entry_item, start, stop, votes, n_items, keep, alias, weights)
+        score = powers[batch - item_settled[other]] * dot(old, mine, item_table, other * whole, width)
+        if score > r_j:
+            j, r_j = other, score
+    return j, state
+
+
+@numba.njit(**INLINE)
+def _look_up(
+    item: Any, sample: Any, sample_item: Any, s: Any, places: Any, fade: Any, flip_fade: Any,
+    item_table: Any, width: Any, flip_width: Any, item_settled: Any, batch: Any, powers: Any, flip_powers: Any,
 ) -> None:  # fmt: skip
-    """Draw the negatives of the positives first ... last - 1 of the batch; each has a stream of its own."""
-    n_items = np.uint64(len(item_settled))
-    for p in range(first, last):
-        stream = key + GOLDEN * (np.uint64(entries[p]) * np.uint64(64))
-        for negative in range(n_negatives):
-            state = mix(stream + GOLDEN * np.uint64(negative))
-            j = draw_unvoted(state, entry_item, start, stop, marks, marked, n_items, keep, alias, weights)
-            if candidates > 1:  # hard negatives: the best-scored of several draws
-                r_j = powers[batch - item_settled[j]] * _dot(old, mine, item_table, j * whole, width)
-                for candidate in range(1, candidates):
-                    state = mix(state + np.uint64(candidate))
-                    other = draw_unvoted(
-                        state, entry_item, start, stop, marks, marked, n_items, keep, alias, weights
-                    )
-                    score = powers[batch - item_settled[other]] * _dot(old, mine, item_table, other * whole, width)
-                    if score > r_j:
-                        j, r_j = other, score
-            sample_item[np.uint64(p * (n_negatives + 1) + negative + 1)] = j
+    """Note a sample's item, the place of its row and what its row has missed, and ask for the row."""
+    place = item * (width + flip_width)
+    prefetch_row(item_table, place, width + flip_width)
+    missed = np.uint64(batch - item_settled[item])
+    sample_item[sample], places[s], fade[s] = item, place, powers[missed]
+    if flip_width > np.uint64(0):
+        flip_fade[s] = flip_powers[missed]
+
+
+@numba.njit(**INLINE)
+def _ask_ahead(
+    at: Any, n: Any, entries: Any, entry_user: Any, entry_item: Any, indptr: Any, votes: Any,
+    user_table: Any, user_settled: Any, whole: Any,
+) -> None:  # fmt: skip
+    """Ask for what users soon to come will need, in three stages.
+
+    A shuffled batch has a user for nearly each positive, who would wait for memory several times in a row.
+    """
+    if at + 24 < n:
+        entry = np.uint64(entries[at + 24])
+        prefetch(entry_user, entry)
+        prefetch(entry_item, entry)
+        user = np.uint64(entry_user[entries[at + 16]])
+        prefetch(indptr, user)
+        prefetch(user_settled, user)
+        prefetch_row(user_table, user * whole, whole)
+        user = np.uint64(entry_user[entries[at + 8]])
+        prefetch(votes, np.uint64(indptr[user]) * np.uint64(BITS // 8))
 
 
 @numba.njit(**LOOP)
 def _users_half(
-    thread: Any, threads: Any, entries: Any, batch: Any, key: Any,
-    entry_user: Any, entry_item: Any, indptr: Any,
+    share: Any, shares: Any, entries: Any, batch: Any, key: Any,
+    entry_user: Any, entry_item: Any, indptr: Any, votes: Any,
     user_table: Any, item_table: Any, user_settled: Any, item_settled: Any, width: Any, flip_width: Any,
     rate: Any, powers: Any, flip_powers: Any, shrink: Any, flip_shrink: Any,
     n_negatives: Any, candidates: Any, keep: Any, alias: Any, weights: Any,
     pairwise: Any, weight: Any, positive_steps: Any, negative_steps: Any,
-    slot: Any, old: Any, sample_item: Any, sample_step: Any, sample_flip: Any, marks: Any,
-    gradient: Any, r_i: Any, g_i: Any, r_j: Any, g_j: Any,
+    old: Any, sample_item: Any, sample_slot: Any, sample_step: Any, sample_flip: Any,
+    places: Any, gradient: Any, r: Any, g: Any, fade: Any, flip_fade: Any,
 ) -> None:  # fmt: skip
-    """Score the samples of this thread's users, store the steps for the items, and move the users' rows.
+    """Score the samples of a share of the users, store the steps for the items, and move the users' rows.
 
-    A user's samples go through four short loops (draw, score, step, add), a block at a time, so that the
-    processor works at many samples at once and the rows of a block stay in its cache from loop to loop.
+    A user's samples (some positives, then their negatives) go through short loops (draw, score, step, add), a
+    block at a time, so that the processor works at many samples at once and the rows of a block stay in its cache
+    from loop to loop.
     """
-    n, whole, none = len(entries), width + flip_width, np.uint64(0)
-    block = max(1, BLOCK // n_negatives)
-    at, end = thread * n // threads, (thread + 1) * n // threads
+    n, whole, none, one, four = len(entries), width + flip_width, np.uint64(0), np.uint64(1), np.uint64(4)
+    n_items, rho = np.uint64(len(item_settled)), np.uint64(n_negatives)
+    flips = flip_width > none and not pairwise
+    block = max(1, BLOCK // (n_negatives + 1))
+    at, end = share * n // shares, (share + 1) * n // shares
     while 0 < at < n and entry_user[entries[at]] == entry_user[entries[at - 1]]:
-        at += 1  # the run of the user before belongs to the thread before
+        at += 1  # the run of the user before belongs to the share before
     while at < end:
+        _ask_ahead(at, n, entries, entry_user, entry_item, indptr, votes, user_table, user_settled, whole)
         user = np.uint64(entry_user[entries[at]])
         run = at + 1
         while run < n and np.uint64(entry_user[entries[run]]) == user:
             run += 1
-        start, stop = np.uint64(indptr[user]), np.uint64(indptr[user + np.uint64(1)])
-        marked = np.uint64((run - at) * n_negatives * candidates * 4) > stop - start
-        if marked:
-            for place in range(start, stop):
-                marks[np.uint64(entry_item[place])] = True
+        start, stop = np.uint64(indptr[user]), np.uint64(indptr[user + one])
         missed = batch - user_settled[user]
         row, mine = user * whole, np.uint64(at) * whole
         flip_row, flip_mine = row + width, mine + width
-        gradient[:] = np.float32(0.0)
-        _mend(old, mine, powers[missed], user_table, row, np.float32(0.0), gradient, none, width)
-        _mend(
-            old,
-            flip_mine,
-            flip_powers[missed],
-            user_table,
-            flip_row,
-            np.float32(0.0),
-            gradient,
-            none,
-            flip_width,
+        for k in range(whole):
+            gradient[k] = np.float32(0.0)
+        mend(old, mine, powers[missed], user_table, row, np.float32(0.0), gradient, none, width)
+        mend(
+            old, flip_mine, flip_powers[missed], user_table, flip_row, np.float32(0.0), gradient, none, flip_width
         )
         for first in range(at, run, block):
-            last = min(first + block, run)
-            _draw_negatives(
-                key, entries, first, last, n_negatives, candidates, sample_item,
-                entry_item, start, stop, marks, marked, keep, alias, weights,
-                old, mine, item_table, whole, width, item_settled, batch, powers,
-            )  # fmt: skip
+            positives = np.uint64(min(block, run - first))
+            base, samples = np.uint64(first) * (rho + one), positives * (rho + one)
+            # draw
+            for p in range(positives):
+                entry = entries[np.uint64(first) + p]
+                _look_up(
+                    np.uint64(entry_item[entry]), base + p, sample_item, p, places, fade, flip_fade,
+                    item_table, width, flip_width, item_settled, batch, powers, flip_powers,
+                )  # fmt: skip
+                state = stream(key, entry)
+                for k in range(one, rho + one):
+                    j, state = draw_unvoted(state, entry_item, start, stop, votes, n_items, keep, alias, weights)
+                    if candidates > 1:
+                        j, state = _hardest(
+                            j, state, candidates, entry_item, start, stop, votes, n_items, keep, alias, weights,
+                            old, mine, item_table, whole, width, item_settled, batch, powers,
+                        )  # fmt: skip
+                    negative = k * positives + p
+                    _look_up(
+                        j, base + negative, sample_item, negative, places, fade, flip_fade,
+                        item_table, width, flip_width, item_settled, batch, powers, flip_powers,
+                    )  # fmt: skip
+            for s in range(samples, samples + four):  # to whole groups of four
+                places[s], fade[s], flip_fade[s] = places[none], np.float32(0.0), np.float32(0.0)
             # score
-            negative = none
-            for p in range(first, last):
-                sample = np.uint64(p * (n_negatives + 1))
-                sample_item[sample] = entry_item[entries[p]]
-                slot[p] = at
-                item = np.uint64(sample_item[sample])
-                missed = batch - item_settled[item]
-                score = powers[missed] * _dot(old, mine, item_table, item * whole, width)
-                r_i[p - first] = score
-                g_i[p - first] = flip_powers[missed] * _dot(
-                    old, flip_mine, item_table, item * whole + width, flip_width
-                )
-                for _ in range(n_negatives):
-                    sample += np.uint64(1)
-                    item = np.uint64(sample_item[sample])
-                    missed = batch - item_settled[item]
-                    r_j[negative] = powers[missed] * _dot(old, mine, item_table, item * whole, width)
-                    if pairwise:
-                        g_j[negative] = score
-                    else:
-                        g_j[negative] = flip_powers[missed] * _dot(
-                            old, flip_mine, item_table, item * whole + width, flip_width
-                        )
-                    negative += np.uint64(1)
+            for s in range(none, samples, four):
+                dot_four(r, s, old, mine, item_table, places, none, width)
+            for s in range(samples):
+                r[s] *= fade[s]
+            if flips:
+                for s in range(none, samples, four):
+                    dot_four(g, s, old, flip_mine, item_table, places, width, flip_width)
+                for s in range(samples):
+                    g[s] *= flip_fade[s]
+            elif not pairwise:
+                for s in range(samples):
+                    g[s] = np.float32(0.0)
             # step
-            negative_steps(r_j, g_j, negative)
-            if not pairwise:
-                positive_steps(r_i, g_i, np.uint64(last - first))
+            if pairwise:
+                for k in range(positives, samples, positives):
+                    for p in range(positives):
+                        g[k + p] = r[p]
+                negative_steps(r, g, positives, samples)
+                for p in range(positives):
+                    r[p] = g[positives + p]
+                for k in range(positives + positives, samples, positives):
+                    for p in range(positives):
+                        r[p] += g[k + p]
+            else:
+                positive_steps(r, g, none, positives)
+                negative_steps(r, g, positives, samples)
+                for p in range(positives):
+                    r[p] *= weight
+                    g[p] *= weight
+            for s in range(samples):
+                sample_slot[base + s], sample_step[base + s] = at, r[s]
+                r[s] *= fade[s]
+            if flips:
+                for s in range(samples):
+                    sample_flip[base + s] = g[s]
+                    g[s] *= flip_fade[s]
             # add
-            negative = none
-            for p in range(first, last):
-                sample = np.uint64(p * (n_negatives + 1))
-                step, flip = weight * r_i[p - first], weight * g_i[p - first]
-                if pairwise:
-                    step, flip = np.float32(0.0), np.float32(0.0)
-                    for k in range(n_negatives):
-                        step += g_j[negative + np.uint64(k)]
-                        g_j[negative + np.uint64(k)] = np.float32(0.0)
-                for k in range(n_negatives + 1):
-                    if k > 0:
-                        step, flip = r_j[negative], g_j[negative]
-                        negative += np.uint64(1)
-                    sample_step[sample], sample_flip[sample] = step, flip
-                    item = np.uint64(sample_item[sample])
-                    missed = batch - item_settled[item]
-                    _add(gradient, none, step * powers[missed], item_table, item * whole, width)
-                    _add(
-                        gradient,
-                        width,
-                        flip * flip_powers[missed],
-                        item_table,
-                        item * whole + width,
-                        flip_width,
-                    )
-                    sample += np.uint64(1)
-        _mend(user_table, row, shrink, old, mine, rate, gradient, none, width)
-        _mend(user_table, flip_row, flip_shrink, old, flip_mine, rate, gradient, width, flip_width)
+            for s in range(samples, samples + four):
+                r[s], g[s] = np.float32(0.0), np.float32(0.0)
+            for s in range(none, samples, four):
+                add_four(gradient, none, np.float32(1.0), r, s, item_table, places, none, width)
+            if flips:
+                for s in range(none, samples, four):
+                    add_four(gradient, width, np.float32(1.0), g, s, item_table, places, width, flip_width)
+        mend(user_table, row, shrink, old, mine, rate, gradient, none, width)
+        mend(user_table, flip_row, flip_shrink, old, flip_mine, rate, gradient, width, flip_width)
         user_settled[user] = batch + 1
-        if marked:
-            for place in range(start, stop):
-                marks[np.uint64(entry_item[place])] = False
         at = run
 
 
 @numba.njit(**LOOP)
 def _items_half(
-    thread: Any, threads: Any, n_samples: Any, per_positive: Any, batch: Any,
+    thread: Any, threads: Any, n_samples: Any, batch: Any,
     item_table: Any, item_settled: Any, width: Any, flip_width: Any,
     rate: Any, powers: Any, flip_powers: Any, shrink: Any, flip_shrink: Any,
-    slot: Any, old: Any, sample_item: Any, sample_step: Any, sample_flip: Any,
-    head: Any, following: Any, touched: Any, gradient: Any,
+    old: Any, sample_item: Any, sample_slot: Any, sample_step: Any, sample_flip: Any,
+    bounds: Any, cursor: Any, own: Any, touched: Any, slots: Any, steps: Any, flips: Any,
 ) -> None:  # fmt: skip
-    """Move the rows of this thread's items, each by its samples in their order."""
-    whole, none = width + flip_width, np.uint64(0)
-    n_touched = 0
-    # chains from the back to the front, so that following one goes from the front to the back
-    for back in range(n_samples):
-        sample = np.uint64(n_samples - 1 - back)
-        item = np.uint64(sample_item[sample])
-        if threads > 1:
-            spread = (item * np.uint64(2654435761)) & np.uint64(0xFFFFFFFF)
-            if (spread * np.uint64(threads)) >> np.uint64(32) != np.uint64(thread):
-                continue  # another thread's item
-        if head[item] < 0:
-            touched[n_touched] = item
-            n_touched += 1
-        following[sample] = head[item]
-        head[item] = sample
+    """Move the rows of this thread's items, each by its samples in their order.
+
+    The samples are first sorted by item: counted, and then written to stretches of whole groups of four. No loop
+    of it has a branch that depends on the data: it would be guessed wrongly half of the time.
+    """
+    whole, none, four = width + flip_width, np.uint64(0), np.uint64(4)
+    n_own, n_touched = np.uint64(n_samples), none
+    # choose
+    if threads > 1:
+        n_own, low, high = none, bounds[thread], bounds[thread + 1]
+        for s in range(np.uint64(n_samples)):
+            item = sample_item[s]
+            own[n_own] = s
+            n_own += np.uint64((low <= item) & (item < high))
+    # count
+    for k in range(n_own):
+        item = np.uint64(sample_item[np.uint64(own[k])])
+        touched[n_touched] = item
+        n_touched += np.uint64(cursor[item] == 0)
+        cursor[item] += 1
+    # sort
+    end = none
     for t in range(n_touched):
         item = np.uint64(touched[t])
-        gradient[:] = np.float32(0.0)
-        link = head[item]
-        while link >= 0:
-            sample = np.uint64(link)
-            mine = np.uint64(slot[sample // np.uint64(per_positive)]) * whole
-            _add(gradient, none, sample_step[sample], old, mine, width)
-            _add(gradient, width, sample_flip[sample], old, mine + width, flip_width)
-            link = following[sample]
-        head[item] = -1
+        count = np.uint64(cursor[item])
+        cursor[item] = end
+        end += (count + np.uint64(3)) & ~np.uint64(3)
+        for pad in range(end - np.uint64(3), end):
+            slots[pad], steps[pad], flips[pad] = 0, np.float32(0.0), np.float32(0.0)
+    for k in range(n_own):
+        sample = np.uint64(own[k])
+        item = np.uint64(sample_item[sample])
+        place = np.uint64(cursor[item])
+        cursor[item] += 1
+        slots[place] = np.uint64(sample_slot[sample]) * whole
+        steps[place] = rate * sample_step[sample]
+        if flip_width > none:
+            flips[place] = rate * sample_flip[sample]
+    # move
+    begin = none
+    for t in range(n_touched):
+        item = np.uint64(touched[t])
+        if t + np.uint64(AHEAD) < n_touched:
+            prefetch_row(item_table, np.uint64(touched[t + np.uint64(AHEAD)]) * whole, whole)
+        end = np.uint64(cursor[item])
+        cursor[item] = 0
         missed, row = batch - item_settled[item], item * whole
-        flip_row = row + width
-        _mend(item_table, row, shrink * powers[missed], item_table, row, rate, gradient, none, width)
-        _mend(
-            item_table, flip_row, flip_shrink * flip_powers[missed], item_table, flip_row,
-            rate, gradient, width, flip_width,
-        )  # fmt: skip
+        scale, flip_scale = shrink * powers[missed], flip_shrink * flip_powers[missed]
+        for group in range(begin, end, four):
+            add_four(item_table, row, scale, steps, group, old, slots, none, width)
+            add_four(item_table, row + width, flip_scale, flips, group, old, slots, width, flip_width)
+            scale = flip_scale = np.float32(1.0)
+        begin = (end + np.uint64(3)) & ~np.uint64(3)
         item_settled[item] = batch + 1
 
 
 def _run_batches(
-    thread: Any, threads: Any, meeting: Any, first: Any, batch_size: Any, entries: Any, key: Any,
-    entry_user: Any, entry_item: Any, indptr: Any,
+    thread: Any, threads: Any, meeting: Any, claims: Any, first: Any, batch_size: Any, entries: Any, key: Any,
+    entry_user: Any, entry_item: Any, indptr: Any, votes: Any,
     user_table: Any, item_table: Any, user_settled: Any, item_settled: Any, width: Any, flip_width: Any,
     rate: Any, powers: Any, flip_powers: Any, shrink: Any, flip_shrink: Any,
     n_negatives: Any, candidates: Any, keep: Any, alias: Any, weights: Any,
     pairwise: Any, weight: Any, positive_steps: Any, negative_steps: Any,
-    slot: Any, old: Any, sample_item: Any, sample_step: Any, sample_flip: Any,
-    head: Any, following: Any, touched: Any, marks: Any, scratch: Any,
+    old: Any, sample_item: Any, sample_slot: Any, sample_step: Any, sample_flip: Any,
+    bounds: Any, cursor: Any, own: Any, touched: Any, slots: Any, steps: Any, flips: Any,
+    places: Any, gradient: Any, scratch: Any,
 ) -> None:  # fmt: skip
-    """One thread's share of batches first, first + 1, ... over the given entries (sorted within each batch)."""
-    per_positive = n_negatives + 1
+    """One thread's part of batches first, first + 1, ... over the given entries (sorted within each batch).
+
+    Users are claimed a share at a time, so that no thread waits long for another that has long lists or a slow
+    core; each thread's last claim in a batch is in vain.
+    """
+    shares = 1 if threads == 1 else SHARES * threads
     for b in range((len(entries) + batch_size - 1) // batch_size):
         part = entries[b * batch_size : (b + 1) * batch_size]
         batch = first + b
-        _users_half(
-            thread, threads, part, batch, key, entry_user, entry_item, indptr,
-            user_table, item_table, user_settled, item_settled, width, flip_width,
-            rate, powers, flip_powers, shrink, flip_shrink,
-            n_negatives, candidates, keep, alias, weights,
-            pairwise, weight, positive_steps, negative_steps,
-            slot, old, sample_item, sample_step, sample_flip, marks[thread],
-            scratch[thread, 0], scratch[thread, 1], scratch[thread, 2], scratch[thread, 3], scratch[thread, 4],
-        )  # fmt: skip
+        share = add_atomically(claims, 1) - b * (shares + threads)
+        while share < shares:
+            _users_half(
+                share, shares, part, batch, key, entry_user, entry_item, indptr, votes,
+                user_table, item_table, user_settled, item_settled, width, flip_width,
+                rate, powers, flip_powers, shrink, flip_shrink,
+                n_negatives, candidates, keep, alias, weights,
+                pairwise, weight, positive_steps, negative_steps,
+                old, sample_item, sample_slot, sample_step, sample_flip, places[thread], gradient[thread],
+                scratch[thread, 0], scratch[thread, 1], scratch[thread, 2], scratch[thread, 3],
+            )  # fmt: skip
+            share = add_atomically(claims, 1) - b * (shares + threads)
         meet(meeting, threads)
         _items_half(
-            thread, threads, len(part) * per_positive, per_positive, batch,
+            thread, threads, len(part) * (n_negatives + 1), batch,
             item_table, item_settled, width, flip_width, rate, powers, flip_powers, shrink, flip_shrink,
-            slot, old, sample_item, sample_step, sample_flip, head, following, touched[thread],
-            scratch[thread, 0],
+            old, sample_item, sample_slot, sample_step, sample_flip,
+            bounds, cursor, own[thread], touched[thread], slots[thread], steps[thread], flips[thread],
         )  # fmt: skip
         meet(meeting, threads)
 
 
-_f4, _i4, _i8, _u8 = types.float32, types.int32, types.int64, types.uint64
-_STEPS = types.void(_f4[::1], _f4[::1], _u8)
-_FUNCTION = types.FunctionType(_STEPS)
+_f4, _i4, _i8 = types.float32, types.int32, types.int64
+_u1, _u4, _u8 = types.uint8, types.uint32, types.uint64
+_FUNCTION = types.FunctionType(STEPS)
 # Spelled out so that an objective is passed as a pointer: the loops are compiled once for all objectives, and
 # an objective of the user's own needs only its two functions compiled.
 _SIGNATURE = types.void(
-    _i8, _i8, _i8[::1], _i8, _i8, _i4[::1], _u8,
-    _i4[::1], _i4[::1], _i4[::1],
+    _i8, _i8, _i8[::1], _i8[::1], _i8, _i8, _i4[::1], _u8,
+    _i4[::1], _i4[::1], _i4[::1], _u1[::1],
     _f4[::1], _f4[::1], _i4[::1], _i4[::1], _u8, _u8,
     _f4, _f4[::1], _f4[::1], _f4, _f4,
     _i8, _i8, _f4[::1], _i4[::1], types.float64[::1],
     types.boolean, _f4, _FUNCTION, _FUNCTION,
-    _i4[::1], _f4[::1], _i4[::1], _f4[::1], _f4[::1],
-    _i4[::1], _i4[::1], _i4[:, ::1], types.boolean[:, ::1], _f4[:, :, ::1],
+    _f4[::1], _i4[::1], _i4[::1], _f4[::1], _f4[::1],
+    _i4[::1], _i4[::1], _i4[:, ::1], _i4[:, ::1], _u4[:, ::1], _f4[:, ::1], _f4[:, ::1],
+    _u8[:, ::1], _f4[:, ::1], _f4[:, :, ::1],
 )  # fmt: skip
 
 
 def compile_batches() -> Any:
     """The compiled loop over batches; from numba's cache on disk after the first time."""
-    return numba.njit(_SIGNATURE, **LOOP)(_run_batches)
-
-
-def compile_steps(function: Any, *, pairwise: bool = False) -> Any:
-    """A function of an objective as a loop over arrays: r and g (or r_j and r_i) become their steps, in place."""
-    inlined = register_jitable(function)
-    # part of the key in numba's cache, which would otherwise not notice that the equation was changed
-    equation = (function.__code__.co_code, repr(function.__code__.co_consts), function.__code__.co_names)
-
-    def pointwise_steps(r: Any, g: Any, n: Any) -> None:
-        _ = equation
-        for k in range(n):
-            r[k], g[k] = inlined(r[k], g[k])
-
-    def pairwise_steps(r_j: Any, r_i: Any, n: Any) -> None:
-        _ = equation
-        for k in range(n):
-            r_i[k], r_j[k] = inlined(r_i[k], r_j[k])
-
-    loop = pairwise_steps if pairwise else pointwise_steps
-    # The compiled loop is found by name, which must be that of the equation: numba's own numbering of functions
-    # of one name starts anew in each process, and loops cached by two processes could then be taken for another.
-    bound = [cell.cell_contents for cell in function.__closure__ or ()]
-    mark = hashlib.sha256(repr((function.__qualname__, equation, bound)).encode()).hexdigest()[:16]
-    loop.__name__ = loop.__qualname__ = f"{loop.__name__}_{mark}"
-    ours = function.__module__ == objectives.__name__  # what others write may change without a trace
-    return numba.njit(_STEPS, cache=ours, nogil=True, _nrt=False, fastmath=_SUMS)(loop)
+    return numba.njit(_SIGNATURE, nogil=True, _nrt=False, no_cfunc_wrapper=True, cache=True)(named(_run_batches))
 
 
 @numba.njit(cache=True, nogil=True)

@@ -16,12 +16,14 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from truelike.training.rows import LOOP
+
 _give_way = types.ExternalFunction("SwitchToThread" if sys.platform == "win32" else "sched_yield", types.intc())
 _SPINS = 2_000  # looks at the counter before giving way: longer than a batch's imbalance on free cores
 
 
 @intrinsic
-def _add_atomically(typing_context: Any, counter: Any, amount: Any) -> Any:
+def add_atomically(typing_context: Any, counter: Any, amount: Any) -> Any:
     """Add to counter[0], an int64, as one indivisible step; give what was there before."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -34,15 +36,15 @@ def _add_atomically(typing_context: Any, counter: Any, amount: Any) -> Any:
     return types.int64(counter, types.int64), generate
 
 
-@numba.njit(cache=True, nogil=True, _nrt=False)
+@numba.njit(**LOOP)
 def meet(counter: Any, threads: Any) -> None:
     """Wait until all threads have come here once more."""
     if threads == 1:
         return
-    before = _add_atomically(counter, 1)
+    before = add_atomically(counter, 1)
     until = (before // threads + 1) * threads
     spins = 0
-    while _add_atomically(counter, 0) < until:
+    while add_atomically(counter, 0) < until:
         spins += 1
         if spins > _SPINS:
             _give_way()

@@ -17,7 +17,7 @@ from truelike.data.dataset import Dataset
 from truelike.negatives import Negatives, check_drawable
 from truelike.objectives import Objective, Pairwise, Pointwise
 from truelike.parallel import threads as thread_count
-from truelike.training.tables import Tables
+from truelike.training.tables import Tables, aligned_zeros
 
 SAMPLES_AT_ONCE = 2_000_000  # between two looks at the clock and the keyboard
 LOSS_SAMPLE = 2_000  # positives on which the loss is measured
@@ -79,6 +79,8 @@ class SampledEngine:
         seed: int,
         n_jobs: int | None = None,
     ) -> None:
+        from truelike.training.drawing import vote_bits
+
         check_drawable(train)
         self.train, self.tables, self.recipe, self.seed = train, tables, recipe, seed
         self.objective, self.negatives = objective, negatives
@@ -88,6 +90,8 @@ class SampledEngine:
         self.user_settled = np.zeros(train.n_users, dtype=np.int32)
         self.item_settled = np.zeros(train.n_items, dtype=np.int32)
         self._steps = compiled_steps(objective)  # type: ignore[arg-type]
+        self.votes = vote_bits(train.matrix.indptr, train.matrix.indices, train.n_items)
+        self._meeting = np.zeros((2, 8), dtype=np.int64)  # two counters, each in a line of the cache of its own
         self._room = self._allocate()
 
     def epoch(self, number: int, progress: Callable[[int], None] | None = None) -> None:
@@ -118,20 +122,19 @@ class SampledEngine:
         """Let every thread do its share; this thread is the first of them."""
         kernel, room = compiled_batches(), self._room
         matrix, tables, recipe, objective = self.train.matrix, self.tables, self.recipe, self.objective
-        room["meeting"][0] = 0
+        self._meeting[:] = 0
         weight = recipe.n_negatives if recipe.positives == "each" else 1
 
         def share(thread: int) -> None:
             kernel(
-                thread, self.threads, room["meeting"], first, recipe.batch_size, entries, key,
-                self.train.user_of_entry, matrix.indices, matrix.indptr,
+                thread, self.threads, *self._meeting, first, recipe.batch_size, entries, key,
+                self.train.user_of_entry, matrix.indices, matrix.indptr, self.votes,
                 tables.users.reshape(-1), tables.items.reshape(-1), self.user_settled, self.item_settled,
                 np.uint64(tables.width), np.uint64(tables.users.shape[1] - tables.width),
                 np.float32(rate), *decay,
                 recipe.n_negatives, self.negatives.candidates, *self.law,
                 issubclass(objective, Pairwise), np.float32(weight), *self._steps,
-                room["slot"], room["old_rows"], room["item"], room["step"], room["flip"],
-                room["head"], room["following"], room["touched"], room["marks"], room["scratch"],
+                *room.values(),
             )  # fmt: skip
 
         others = [pool.submit(share, thread) for thread in range(1, self.threads)]
@@ -145,20 +148,36 @@ class SampledEngine:
 
         largest = min(self.recipe.batch_size, self.train.n_interactions)
         samples = largest * (1 + self.recipe.n_negatives)
-        n_items = self.train.n_items
+        n_items, threads, whole = self.train.n_items, self.threads, self.tables.users.shape[1]
+        touched = min(samples, n_items)
+        in_fours = samples + 3 * touched
         return {
-            "meeting": np.zeros(1, dtype=np.int64),
-            "slot": np.empty(largest, dtype=np.int32),
-            "old_rows": np.empty(largest * self.tables.users.shape[1], dtype=np.float32),
-            "item": np.empty(samples, dtype=np.int32),
-            "step": np.empty(samples, dtype=np.float32),
-            "flip": np.empty(samples, dtype=np.float32),
-            "head": np.full(n_items, -1, dtype=np.int32),
-            "following": np.empty(samples, dtype=np.int32),
-            "touched": np.empty((self.threads, min(samples, n_items)), dtype=np.int32),
-            "scratch": np.empty((self.threads, 5, max(BLOCK, self.tables.users.shape[1], 64)), dtype=np.float32),
-            "marks": np.zeros((self.threads, n_items), dtype=bool),
+            "old_rows": aligned_zeros(largest, whole).reshape(-1),
+            "sample_item": np.empty(samples, dtype=np.int32),
+            "sample_slot": np.empty(samples, dtype=np.int32),
+            "sample_step": np.empty(samples, dtype=np.float32),
+            "sample_flip": np.zeros(samples, dtype=np.float32),
+            "bounds": self._item_bounds(),
+            "cursor": np.zeros(n_items, dtype=np.int32),
+            "own": np.tile(np.arange(samples + 1, dtype=np.int32), (threads, 1)),
+            "touched": np.empty((threads, touched + 1), dtype=np.int32),
+            "slots": np.empty((threads, in_fours), dtype=np.uint32),
+            "steps": np.empty((threads, in_fours), dtype=np.float32),
+            "flips": np.empty((threads, in_fours), dtype=np.float32),
+            "places": np.empty((threads, BLOCK + 4), dtype=np.uint64),
+            "gradient": np.empty((threads, whole), dtype=np.float32),
+            "scratch": np.empty((threads, 4, BLOCK + 4), dtype=np.float32),
         }
+
+    def _item_bounds(self) -> NDArray[np.int32]:
+        """Items bounds[t] ... bounds[t + 1] - 1 are thread t's: stretches with about as many samples each."""
+        popularity = self.train.popularity()
+        law = self.negatives.weights(popularity)
+        weights = popularity + law * (self.recipe.n_negatives * popularity.sum() / law.sum())
+        share = np.linspace(0, weights.sum(), self.threads + 1)
+        bounds = np.searchsorted(np.cumsum(weights), share)
+        bounds[0], bounds[-1] = 0, len(popularity)
+        return bounds.astype(np.int32)
 
     def _shrinking(self, rate: float) -> tuple[NDArray[np.float32], NDArray[np.float32], np.float32, np.float32]:
         """The factors by which a row shrinks in 0, 1, 2, ... missed batches, and in the one that touches it."""
@@ -242,7 +261,7 @@ def compiled_batches() -> Any:
 @lru_cache(maxsize=64)
 def compiled_steps(objective: type[Objective]) -> tuple[Any, Any]:
     """The compiled steps of an objective: of positives and of negatives (of pairs, for a pairwise one)."""
-    from truelike.training.kernels import compile_steps
+    from truelike.training.equations import compile_steps
 
     if issubclass(objective, Pairwise):
         pairs = compile_steps(objective.pair, pairwise=True)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from truelike import randomness
 
 Floats = NDArray[np.float32]
+LINE = 16  # float32 numbers in a line of the cache
 LANES = 8  # float32 numbers in a register: a padded width needs no remainder loop, and zeros stay zero
 
 
@@ -21,6 +22,13 @@ def padded(width: int) -> int:
     (56, 0)
     """
     return -(-width // LANES) * LANES
+
+
+def aligned_zeros(n: int, width: int) -> Floats:
+    """A table whose rows begin where lines of the cache do (if the width is a whole number of lines)."""
+    room = np.zeros(n * width + LINE, dtype=np.float32)
+    start = -room.ctypes.data // 4 % LINE
+    return room[start : start + n * width].reshape(n, width)
 
 
 @dataclass
@@ -41,8 +49,7 @@ class Tables:
     def zeros(cls, n_users: int, n_items: int, factors: int, flip_factors: int) -> Tables:
         """Tables of the right shape with nothing in them."""
         whole = padded(factors) + padded(flip_factors)
-        users = np.zeros((n_users, whole), dtype=np.float32)
-        return cls(users, np.zeros((n_items, whole), dtype=np.float32), factors, flip_factors)
+        return cls(aligned_zeros(n_users, whole), aligned_zeros(n_items, whole), factors, flip_factors)
 
     @property
     def user_factors(self) -> Floats:
@@ -66,7 +73,9 @@ class Tables:
 
     def copy(self) -> Tables:
         """The same numbers in memory of their own."""
-        return Tables(self.users.copy(), self.items.copy(), self.factors, self.flip_factors)
+        other = Tables.zeros(len(self.users), len(self.items), self.factors, self.flip_factors)
+        other.users[:], other.items[:] = self.users, self.items
+        return other
 
     def initialise(self, init: Literal["paper", "normal"], scale: float, flip_start: float, seed: int) -> None:
         """Fill with random numbers that depend on the seed, the row and the column alone.
