@@ -7,6 +7,7 @@ for each positive, truelike three. Times are of whole epochs, the best of a few.
     python benchmarks/train.py                    # MovieLens 1M
     python benchmarks/train.py --world 20000000   # a synthetic world of about so many votes
     python benchmarks/train.py --spread           # 20 times the users and items, the same interactions
+    python benchmarks/train.py --large            # an epoch of 100 million interactions, and its memory
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import argparse
+import resource
 import time
 from collections.abc import Callable
 from typing import Any
@@ -176,6 +178,37 @@ def spread(log: Any) -> None:
         print(f"{name:28}{data.n_users:>10,} x {data.n_items:<10,}{seconds:8.2f} s an epoch", flush=True)
 
 
+def large(n_users: int = 1_000_000, n_items: int = 200_000, votes: int = 107) -> None:
+    """An epoch of about 100 million interactions in the default, shuffled order; items by Zipf's law."""
+    rng = np.random.default_rng(0)
+    law = np.cumsum(1.0 / np.arange(10, n_items + 10))
+    blocks = []
+    for first in range(0, n_users, 50_000):
+        users = np.repeat(np.arange(first, min(first + 50_000, n_users)), votes)
+        items = np.searchsorted(law, rng.random(len(users)) * law[-1])
+        blocks.append(np.unique(users * n_items + items))
+    pairs = np.concatenate(blocks)
+    codes = (pairs // n_items).astype(np.int32), (pairs % n_items).astype(np.int32)
+    del blocks, pairs
+    log = tl.Dataset.from_pairs(_range(n_users, "user"), _range(n_items, "item"), *codes)
+    print(log, flush=True)
+    del codes
+    for objective, flips in ((BPR, 0), (NBPO, 64)):
+        tables = Tables.zeros(log.n_users, log.n_items, 64, flips)
+        tables.initialise("normal", 0.1, -1.0, 0)
+        settings = recipe(50_000, "shuffled")
+        engine = SampledEngine(log, tables, objective, Uniform(), settings, seed=0, n_jobs=None)
+        started = time.perf_counter()
+        engine.epoch(0)
+        seconds = time.perf_counter() - started
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        print(
+            f"{objective.name} 64{f'+{flips}' * bool(flips)}: {seconds:.0f} s an epoch on {engine.threads} threads, "
+            f"{seconds / log.n_interactions / NEGATIVES * 1e9:.0f} ns/pair, peak memory of the process {peak:.1f} GB",
+            flush=True,
+        )
+
+
 def _range(n: int, what: str) -> Any:
     from truelike.data.ids import Ids
 
@@ -186,10 +219,14 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     arguments.add_argument("--world", type=int, help="votes of a synthetic world, instead of MovieLens 1M")
     arguments.add_argument("--spread", action="store_true", help="20 times the users and items")
+    arguments.add_argument("--large", action="store_true", help="100 million interactions")
     arguments.add_argument("--factors", type=int, nargs="*", default=[64, 200])
     arguments.add_argument("--no-peers", action="store_true")
     chosen = arguments.parse_args()
     print(machine())
+    if chosen.large:
+        large()
+        return
     if chosen.world:
         users = max(1_000, chosen.world // 100)
         world = tl.synthetic.World(n_users=users, n_items=max(500, users // 5), impressions=600.0)

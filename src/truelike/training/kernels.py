@@ -24,7 +24,7 @@ from truelike.training.rows import INLINE, LOOP, add_four, dot, dot_four, mend, 
 
 BLOCK = 64  # samples that go through the short loops together: their rows fit into the fastest cache
 SHARES = 8  # of the users of a batch, for each thread
-AHEAD = 4  # items whose rows are on their way while one is moved
+AHEAD = 16  # items whose rows are on their way while one is moved
 
 
 @numba.njit(**LOOP)
@@ -201,13 +201,14 @@ def _items_half(
     rate: Any, powers: Any, flip_powers: Any, shrink: Any, flip_shrink: Any,
     old: Any, sample_item: Any, sample_slot: Any, sample_step: Any, sample_flip: Any,
     bounds: Any, cursor: Any, own: Any, touched: Any, slots: Any, steps: Any, flips: Any,
+    last_slots: Any, last_steps: Any, last_flips: Any,
 ) -> None:  # fmt: skip
     """Move the rows of this thread's items, each by its samples in their order.
 
-    The samples are first sorted by item: counted, and then written to stretches of whole groups of four. No loop
-    of it has a branch that depends on the data: it would be guessed wrongly half of the time.
+    The samples are first sorted by item, by counting. No loop of that has a branch that depends on the data: it
+    would be guessed wrongly half of the time.
     """
-    whole, none, four = width + flip_width, np.uint64(0), np.uint64(4)
+    whole, none, one, four = width + flip_width, np.uint64(0), np.uint64(1), np.uint64(4)
     n_own, n_touched = np.uint64(n_samples), none
     # choose
     if threads > 1:
@@ -228,9 +229,7 @@ def _items_half(
         item = np.uint64(touched[t])
         count = np.uint64(cursor[item])
         cursor[item] = end
-        end += (count + np.uint64(3)) & ~np.uint64(3)
-        for pad in range(end - np.uint64(3), end):
-            slots[pad], steps[pad], flips[pad] = 0, np.float32(0.0), np.float32(0.0)
+        end += count
     for k in range(n_own):
         sample = np.uint64(own[k])
         item = np.uint64(sample_item[sample])
@@ -250,11 +249,21 @@ def _items_half(
         cursor[item] = 0
         missed, row = batch - item_settled[item], item * whole
         scale, flip_scale = shrink * powers[missed], flip_shrink * flip_powers[missed]
-        for group in range(begin, end, four):
-            add_four(item_table, row, scale, steps, group, old, slots, none, width)
-            add_four(item_table, row + width, flip_scale, flips, group, old, slots, width, flip_width)
+        while begin + four <= end:
+            add_four(item_table, row, scale, steps, begin, old, slots, none, width)
+            add_four(item_table, row + width, flip_scale, flips, begin, old, slots, width, flip_width)
             scale = flip_scale = np.float32(1.0)
-        begin = (end + np.uint64(3)) & ~np.uint64(3)
+            begin += four
+        if begin < end:  # the last few, made four
+            for k in range(four):
+                sample = min(begin + k, end - one)
+                counts = np.float32(begin + k < end)
+                last_slots[k], last_steps[k] = slots[sample], counts * steps[sample]
+                if flip_width > none:
+                    last_flips[k] = counts * flips[sample]
+            add_four(item_table, row, scale, last_steps, none, old, last_slots, none, width)
+            add_four(item_table, row + width, flip_scale, last_flips, none, old, last_slots, width, flip_width)
+            begin = end
         item_settled[item] = batch + 1
 
 
@@ -296,6 +305,7 @@ def _run_batches(
             item_table, item_settled, width, flip_width, rate, powers, flip_powers, shrink, flip_shrink,
             old, sample_item, sample_slot, sample_step, sample_flip,
             bounds, cursor, own[thread], touched[thread], slots[thread], steps[thread], flips[thread],
+            places[thread], scratch[thread, 0], scratch[thread, 1],
         )  # fmt: skip
         meet(meeting, threads)
 

@@ -149,8 +149,6 @@ class SampledEngine:
         largest = min(self.recipe.batch_size, self.train.n_interactions)
         samples = largest * (1 + self.recipe.n_negatives)
         n_items, threads, whole = self.train.n_items, self.threads, self.tables.users.shape[1]
-        touched = min(samples, n_items)
-        in_fours = samples + 3 * touched
         return {
             "old_rows": aligned_zeros(largest, whole).reshape(-1),
             "sample_item": np.empty(samples, dtype=np.int32),
@@ -160,10 +158,10 @@ class SampledEngine:
             "bounds": self._item_bounds(),
             "cursor": np.zeros(n_items, dtype=np.int32),
             "own": np.tile(np.arange(samples + 1, dtype=np.int32), (threads, 1)),
-            "touched": np.empty((threads, touched + 1), dtype=np.int32),
-            "slots": np.empty((threads, in_fours), dtype=np.uint32),
-            "steps": np.empty((threads, in_fours), dtype=np.float32),
-            "flips": np.empty((threads, in_fours), dtype=np.float32),
+            "touched": np.empty((threads, min(samples, n_items) + 1), dtype=np.int32),
+            "slots": np.empty((threads, samples), dtype=np.uint32),
+            "steps": np.empty((threads, samples), dtype=np.float32),
+            "flips": np.empty((threads, samples), dtype=np.float32),
             "places": np.empty((threads, BLOCK + 4), dtype=np.uint64),
             "gradient": np.empty((threads, whole), dtype=np.float32),
             "scratch": np.empty((threads, 4, BLOCK + 4), dtype=np.float32),
