@@ -202,11 +202,9 @@ def large(n_users: int = 1_000_000, n_items: int = 200_000, votes: int = 107) ->
         engine.epoch(0)
         seconds = time.perf_counter() - started
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        print(
-            f"{objective.name} 64{f'+{flips}' * bool(flips)}: {seconds:.0f} s an epoch on {engine.threads} threads, "
-            f"{seconds / log.n_interactions / NEGATIVES * 1e9:.0f} ns/pair, peak memory of the process {peak:.1f} GB",
-            flush=True,
-        )
+        name, pairs = f"{objective.name} 64{f'+{flips}' * bool(flips)}", log.n_interactions * NEGATIVES
+        speed = f"{seconds:.0f} s an epoch on {engine.threads} threads, {seconds / pairs * 1e9:.0f} ns/pair"
+        print(f"{name}: {speed}, peak memory of the process {peak:.1f} GB", flush=True)
 
 
 def _range(n: int, what: str) -> Any:
@@ -229,7 +227,7 @@ def main() -> None:
         return
     if chosen.world:
         users = max(1_000, chosen.world // 100)
-        world = tl.synthetic.World(n_users=users, n_items=max(500, users // 5), impressions=600.0)
+        world = tl.synthetic.World(n_users=users, n_items=max(500, users // 5), impressions=1_020.0)
         log = world.log()
     else:
         log = tl.datasets.load("ml-1m")

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from truelike.models.presets import BPO, BPR, NBPO, WBPR, ShiftMC
     from truelike.models.recommender import Recommender
     from truelike.storage import load
+    from truelike.tuning.search import tune
 
 _HOME = {
     "BPO": "truelike.models.presets",
@@ -55,6 +56,7 @@ _HOME = {
     "k_core": "truelike.data.filters",
     "load": "truelike.storage",
     "read": "truelike.data.interactions",
+    "tune": "truelike.tuning.search",
 }
 _MODULES = {
     "negatives": "truelike.negatives",
@@ -91,6 +93,7 @@ __all__ = [
     "read",
     "split",
     "synthetic",
+    "tune",
 ]
 
 

@@ -24,7 +24,7 @@ from truelike.data.dataset import Dataset
 from truelike.data.filters import k_core
 from truelike.data.ids import Ids
 from truelike.data.interactions import read
-from truelike.data.splits import Split
+from truelike.data.splits import Split, by_user
 from truelike.errors import FetchError, ParameterError
 
 # what a damaged file can cause in the readers of archives, tables and JSON (a DataError is a ValueError)
@@ -59,6 +59,10 @@ class Source:
 
 def _movielens_1m(paths: list[Path]) -> Dataset:
     return _movielens(paths[0], "ml-1m/ratings.dat", b"::", "ml-1m/movies.dat", "::")
+
+
+def _movielens_1m_split(paths: list[Path]) -> Split:
+    return by_user(_movielens_1m(paths), validation=0.1, test=0.1, seed=0)
 
 
 def _movielens_100k(paths: list[Path]) -> Dataset:
@@ -105,6 +109,11 @@ def _coat_part(path: Path) -> Dataset:
 # --- the list ------------------------------------------------------------------------------------
 
 _GROUPLENS = "https://files.grouplens.org/datasets/movielens/"
+_MOVIELENS_1M = File(
+    "ml-1m.zip",
+    _GROUPLENS + "ml-1m.zip",
+    "a6898adb50b9ca05aa231689da44c217cb524e7ebd39d264c56e2832f2c54e20",
+)
 _ELECTRONICS = File(
     "reviews_Electronics_5.json.gz",
     "http://snap.stanford.edu/data/amazon/productGraph/categoryFiles/reviews_Electronics_5.json.gz",
@@ -117,15 +126,16 @@ SOURCES: dict[str, Source] = {
     "ml-1m": Source(
         "MovieLens 1M: ratings of films, with titles",
         "GroupLens: research use, no redistribution",
-        (
-            File(
-                "ml-1m.zip",
-                _GROUPLENS + "ml-1m.zip",
-                "a6898adb50b9ca05aa231689da44c217cb524e7ebd39d264c56e2832f2c54e20",
-            ),
-        ),
+        (_MOVIELENS_1M,),
         _movielens_1m,
         {"interactions": 1_000_209, "users": 6_040, "items": 3_706},
+    ),
+    "ml-1m-split": Source(
+        "MovieLens 1M split by user into 80, 10 and 10 %, as the paper's experiments here use it",
+        "GroupLens: research use, no redistribution",
+        (_MOVIELENS_1M,),
+        _movielens_1m_split,
+        {"interactions": 800_309, "users": 6_040, "items": 3_678},
     ),
     "ml-100k": Source(
         "MovieLens 100K: ratings of films, with titles",
@@ -211,7 +221,7 @@ def names() -> list[str]:
     """The public data sets that are known.
 
     >>> names()[:2]
-    ['ml-1m', 'ml-100k']
+    ['ml-1m', 'ml-1m-split']
     """
     return list(SOURCES)
 

@@ -1,0 +1,201 @@
+"""Running the plan: the authors' settings, the grids, the tuned settings, and the curves of K, rho and L.
+
+Everything goes through two Runners for each data set. `tuning/` sees the training and the validation part;
+`final/` is given the test part, too, and runs only settings that are fixed by then. So each number has its line in
+a `trials.jsonl`, nothing finished is run twice, and a stopped run goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from truelike.data.splits import Split
+from truelike.files import replacing_file
+from truelike.paper.protocol import (
+    BY_NAME,
+    COMPARED,
+    CONTENDERS,
+    FACTORS,
+    FLIP_FACTORS,
+    METRIC,
+    NEGATIVES,
+    Contender,
+    Plan,
+    Setting,
+)
+from truelike.training.trainer import DivergedError
+from truelike.tuning.grids import Stage, axis, paper_stages
+from truelike.tuning.runner import Runner
+from truelike.tuning.search import Tuned, staged_search
+from truelike.tuning.trials import Record, Trial
+
+QUICK_VALUES = {"factors": (10, 50, 100), "n_negatives": (1, 3, 5), "flip_factors": (0, 10, 50)}
+VALUES = {"factors": FACTORS, "n_negatives": NEGATIVES, "flip_factors": FLIP_FACTORS}
+
+
+def run(
+    plan: Plan, split: Split, directory: Path, *, jobs: int | None, nice: int, say: Callable[[str], None]
+) -> None:
+    """Run all of a plan on a data set."""
+    place = directory / plan.data
+    done = 0
+
+    def report(record: Record) -> None:
+        nonlocal done
+        done += 1
+        if done % 25 == 0:
+            say(f"  {plan.data}: {done} runs; the last was {record['model']} in {record['seconds']:.1f} s")
+
+    def runner(kind: str, test: Any = None) -> Runner:
+        return Runner(place / kind, split.train, split.validation, test, jobs=jobs, nice=nice, report=report)
+
+    with runner("final", split.test) as final, runner("tuning") as tuning:
+        results = Results(plan, final.records, tuned={})
+        say(f"{plan.data}: the authors' settings, {plan.seeds} seeds")
+        final.run([trial for contender in CONTENDERS for trial in results.finals("authors", contender.name)])
+        for contender in CONTENDERS:
+            if contender.like is None:
+                say(f"{plan.data}: tuning {contender.name}")
+                try:
+                    results.tuned[contender.name] = _told(tune(plan, contender, tuning))
+                except DivergedError as error:
+                    say(f"{plan.data}: {error}")
+                    continue
+            else:
+                results.tuned[contender.name] = results.tuned[contender.like]
+            final.run(list(results.finals("tuned", contender.name)))
+            with replacing_file(place / "tuned.json") as fresh:
+                fresh.write_text(json.dumps(results.tuned, indent=1) + "\n", encoding="utf-8")
+        say(f"{plan.data}: the curves of K, rho and L")
+        for seed in range(plan.curve_seeds):
+            tuning.run([trial for name in VALUES for _, _, trial in results.curve(name, seed)])
+
+
+def tune(plan: Plan, contender: Contender, runner: Runner) -> Tuned:
+    """The paper's grids for one contender, the same for all that learn."""
+    if contender.model == "ItemPop":
+        return staged_search(runner, "ItemPop", [Stage("as it is", lambda best: [{}])], metric=METRIC)
+    if contender.model == "ItemKNN":
+        stages = [axis("neighbors", 5, 10, 20, 50, 100, 200, 500, 2_000)]
+        return staged_search(runner, "ItemKNN", stages, metric=METRIC)
+    fixed = {**plan.base, **contender.fixed}
+    made: Any = Trial(contender.model, fixed).make()
+    stages = paper_stages(flips=made.has_flips, flip_rate=made.objective == "ShiftMC", quick=plan.quick)
+    return staged_search(runner, contender.model, stages, metric=METRIC, fixed=fixed, rungs=plan.rungs)
+
+
+def _told(found: Tuned) -> dict[str, Any]:
+    return {
+        "parameters": {name: value for name, value in found.parameters.items() if name != "seed"},
+        METRIC: found.score,
+        "stages": found.stages,
+    }
+
+
+@dataclass
+class Results:
+    """What the runs of a data set gave, by experiment; also of a run that is not finished yet."""
+
+    plan: Plan
+    records: dict[str, Record]
+    tuned: dict[str, dict[str, Any]]
+    directory: Path | None = None
+
+    @classmethod
+    def read(cls, directory: Path, plan: Plan) -> Results:
+        """From the files of a run."""
+        place = directory / plan.data
+        records = {}
+        for kind in ("tuning", "final"):
+            path = place / kind / "trials.jsonl"
+            if path.exists():
+                lines = path.read_text(encoding="utf-8").splitlines()
+                records.update({record["key"]: record for record in map(json.loads, lines)})
+        tuned = place / "tuned.json"
+        return cls(plan, records, json.loads(tuned.read_text("utf-8")) if tuned.exists() else {}, place)
+
+    def parameters(self, setting: Setting, name: str) -> dict[str, Any] | None:
+        """The parameters of a contender, without a seed; None where there is no such setting (yet)."""
+        contender = BY_NAME[name]
+        if setting == "authors":
+            if not contender.learns:
+                return {}
+            if self.plan.data not in contender.release:
+                return None
+            return {**self.plan.base, **contender.fixed, **contender.release[self.plan.data]}
+        if name not in self.tuned:
+            return None
+        return {**self.tuned[name]["parameters"], **contender.fixed}
+
+    def finals(self, setting: Setting, name: str) -> Iterator[Trial]:
+        """The runs of a contender that are judged on the test part, one for each seed."""
+        parameters = self.parameters(setting, name)
+        if parameters is None:
+            return
+        contender = BY_NAME[name]
+        if not contender.learns:
+            yield Trial(contender.model, parameters, test=True)
+            return
+        for seed in range(self.plan.seeds):
+            yield Trial(contender.model, {**parameters, "seed": seed}, test=True)
+
+    def curve(self, parameter: str, seed: int) -> Iterator[tuple[str, Any, Trial]]:
+        """One parameter varied around the tuned setting: contender, value, run."""
+        values = (QUICK_VALUES if self.plan.quick else VALUES)[parameter]
+        for name in COMPARED if parameter != "flip_factors" else ("NBPO",):
+            base = self.parameters("tuned", name)
+            if base is not None:
+                for value in values:
+                    changed = {**base, parameter: value, "seed": seed}
+                    yield name, value, Trial(BY_NAME[name].model, changed)
+
+    def found(self, trials: Iterator[Trial] | list[Trial]) -> list[Record]:
+        """The records of those runs that are finished and did not diverge."""
+        known = [self.records.get(trial.key) for trial in trials]
+        return [record for record in known if record is not None and "error" not in record]
+
+    def mean(self, setting: Setting, name: str, measure: str) -> float | None:
+        """The mean over seeds of a measure on the test part."""
+        found = self.found(self.finals(setting, name))
+        return float(np.mean([record["test"][measure] for record in found])) if found else None
+
+    def per_user(self, setting: Setting, name: str) -> NDArray[np.float64] | None:
+        """Each user's figures on the test part, seeds averaged: F1 at 2, 5, 10, 20, then NDCG; or None."""
+        assert self.directory is not None
+        keys = [record["key"] for record in self.found(self.finals(setting, name))]
+        paths = [self.directory / "final" / "users" / f"{key}.npy" for key in keys]
+        if not paths or not all(path.exists() for path in paths):
+            return None
+        values = [np.load(path, allow_pickle=False) for path in paths]
+        return np.asarray(np.mean(values, axis=0, dtype=np.float64))
+
+    def missing(self) -> list[str]:
+        """The parts of the plan that are not finished."""
+        parts: dict[str, list[Trial | None]] = {
+            "the authors' settings": [t for c in CONTENDERS for t in self.finals("authors", c.name)],
+            "tuning": [None for c in CONTENDERS if c.name not in self.tuned],
+            "the tuned settings": [t for c in CONTENDERS for t in self.finals("tuned", c.name)],
+            "the curves": [
+                t for n in VALUES for s in range(self.plan.curve_seeds) for _, _, t in self.curve(n, s)
+            ],
+        }
+        return [
+            name
+            for name, trials in parts.items()
+            if any(trial is None or trial.key not in self.records for trial in trials)
+        ]
+
+    def diverged(self, setting: Setting) -> list[str]:
+        """The contenders of whose final runs one or more diverged."""
+        return [
+            contender.name
+            for contender in CONTENDERS
+            if any("error" in self.records.get(trial.key, {}) for trial in self.finals(setting, contender.name))
+        ]

@@ -1,0 +1,202 @@
+"""Figures 2 to 9 of the paper, from the runs: the same axes, with error bars over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from truelike.files import replacing_file
+from truelike.paper.experiments import Results
+from truelike.paper.protocol import COMPARED, KS, METRIC, TITLES, Setting
+from truelike.report.figures import COLOURS
+from truelike.tuning.trials import score
+
+# told apart in black and white, too
+STYLES = {
+    "ItemPop": (COLOURS[5], "x", ":"),
+    "ItemKNN": ("#8a5a2b", "v", "-."),
+    "BPR": (COLOURS[1], "s", "--"),
+    "WBPR": (COLOURS[2], "^", "--"),
+    "ShiftMC": (COLOURS[3], "D", "-."),
+    "BPO": (COLOURS[4], "P", "--"),
+    "NBPO": (COLOURS[0], "o", "-"),
+    "NBPO, L = 0": ("#7aa5ec", "o", ":"),
+    "NBPO-o": (COLOURS[2], "^", "--"),
+    "NBPO-s": (COLOURS[1], "s", "-."),
+}
+CAPTIONS = {
+    2: "Figure 2: F1 and NDCG of the tuned models on the test set (RQ1); mean and standard deviation over seeds.",
+    3: "Figure 3: F1@2 of NBPO on validation over learning rate and regularisation (one for both tables).",
+    4: "Figure 4: F1@2 on validation by the number of factors K, around each model's tuned setting.",
+    5: "Figure 5: F1@2 on validation by the number of negatives rho, around each model's tuned setting.",
+    6: "Figure 6: BPO against NBPO, F1 on the test set (RQ2).",
+    7: "Figure 7: F1@2 of NBPO on validation over the regularisations of the two tables.",
+    8: "Figure 8: F1@2 of NBPO on validation by the number of flip factors L; dashed: BPR tuned alike.",
+    9: "Figure 9: NBPO-o, NBPO-s and NBPO-ss, F1 on the test set (RQ3).",
+}
+
+
+def _canvas(panels: int, width: float = 3.6, height: float = 3.0) -> tuple[Any, list[Any]]:
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width * panels, height), layout="constrained")
+    FigureCanvasSVG(figure)
+    axes = list(figure.subplots(1, panels, squeeze=False)[0])
+    for one in axes:
+        one.spines[["top", "right"]].set_visible(False)
+        one.grid(color="#dde2ea", linewidth=0.8)
+        one.set_axisbelow(True)
+    return figure, axes
+
+
+def _line(axes: Any, name: str, at: Sequence[Any], values: Sequence[Sequence[float]], label: str = "") -> None:
+    """A line through means over seeds, with their standard deviations."""
+    colour, marker, dash = STYLES[name]
+    middle = [float(np.mean(each)) for each in values]
+    spread = [float(np.std(each, ddof=1)) if len(each) > 1 else 0.0 for each in values]
+    axes.errorbar(
+        at, middle, spread, label=label or name, color=colour, marker=marker, linestyle=dash,
+        markersize=4.5, linewidth=1.4, capsize=2.5, elinewidth=0.9,
+    )  # fmt: skip
+
+
+def _test_panel(axes: Any, results: Results, metric: str, names: Sequence[str], setting: Setting) -> None:
+    for name in names:
+        found = results.found(results.finals(setting, name))
+        if found:
+            values = [[record["test"][f"{metric}@{k}"] for record in found] for k in KS]
+            _line(
+                axes,
+                name,
+                range(len(KS)),
+                values,
+                {"NBPO": "NBPO-ss"}.get(name, name) if "NBPO-s" in names else "",
+            )
+    axes.set_xticks(range(len(KS)), [str(k) for k in KS])
+    axes.set_xlabel("k")
+    axes.set_ylabel({"f1": "F1@k", "ndcg": "NDCG@k"}[metric])
+
+
+def _legend(figure: Any, axes: Sequence[Any]) -> None:
+    """One legend for all panels, above them, as wide as they are."""
+    handles, labels = axes[0].get_legend_handles_labels()
+    columns = min(len(labels), 3 * len(axes))
+    figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False, fontsize=8)
+
+
+def on_test(all_results: Sequence[Results], metrics: Sequence[str], names: Sequence[str]) -> Any:
+    """F1@k (and NDCG@k) on the test part."""
+    figure, axes = _canvas(len(all_results) * len(metrics))
+    place = iter(axes)
+    for results in all_results:
+        for metric in metrics:
+            one = next(place)
+            _test_panel(one, results, metric, names, "tuned")
+            one.set_title(TITLES[results.plan.data], fontsize=9)
+    _legend(figure, axes)
+    return figure
+
+
+def by_parameter(
+    all_results: Sequence[Results], parameter: str, label: str, *, reference: str | None = None
+) -> Any:
+    """F1@2 on validation as one parameter varies."""
+    figure, axes = _canvas(len(all_results))
+    for one, results in zip(axes, all_results, strict=True):
+        points = curve_points(results, parameter)
+        values: list[Any] = sorted({value for _, value in points})
+        for name in COMPARED:
+            at = [n for n, value in enumerate(values) if (name, value) in points]
+            if at:
+                _line(one, name, at, [points[name, values[n]] for n in at])
+        if reference is not None:
+            found = results.found(results.finals("tuned", reference))
+            if found:
+                level = float(np.mean([score(record, METRIC) for record in found]))
+                one.axhline(level, color=STYLES[reference][0], linestyle="--", linewidth=1.2, label=reference)
+        one.set_xticks(range(len(values)), [str(value) for value in values])
+        one.set_xlabel(label)
+        one.set_ylabel("F1@2 (validation)")
+        one.set_title(TITLES[results.plan.data], fontsize=9)
+    _legend(figure, axes)
+    return figure
+
+
+def curve_points(results: Results, parameter: str) -> dict[tuple[str, Any], list[float]]:
+    """F1@2 on validation by contender and value, a number for each seed that is there."""
+    points: dict[tuple[str, Any], list[float]] = {}
+    for seed in range(results.plan.curve_seeds):
+        for name, value, trial in results.curve(parameter, seed):
+            for record in results.found([trial]):
+                points.setdefault((name, value), []).append(score(record, METRIC))
+    return points
+
+
+def grid_points(results: Results, name: str, stage: str, across: str, down: str) -> dict[tuple[float, float], Any]:
+    """The records of a grid of the search, by the values of its two parameters."""
+    found = [told for told in results.tuned.get(name, {}).get("stages", []) if told["stage"] == stage]
+    records = [results.records[key] for told in found for key in told["candidates"] if key in results.records]
+    return {(r["parameters"][across], r["parameters"][down]): r for r in records}
+
+
+def heat(all_results: Sequence[Results], stage: str, across: str, down: str, labels: tuple[str, str]) -> Any:
+    """F1@2 over two parameters; a cell in italics was stopped early by the halving."""
+    figure, axes = _canvas(len(all_results), width=4.0, height=3.3)
+    for one, results in zip(axes, all_results, strict=True):
+        one.set_title(TITLES[results.plan.data], fontsize=9)
+        one.grid(False)
+        points = grid_points(results, "NBPO", stage, across, down)
+        if not points:
+            one.text(0.5, 0.5, "not run yet", ha="center", transform=one.transAxes)
+            continue
+        columns, rows = sorted({x for x, _ in points}), sorted({y for _, y in points})
+        values = np.full((len(rows), len(columns)), np.nan)
+        longest = max(record["parameters"].get("epochs", 0) for record in points.values())
+        for (x, y), record in points.items():
+            values[rows.index(y), columns.index(x)] = max(score(record, METRIC), 0.0)
+        one.imshow(values, cmap="Blues", origin="lower", aspect="auto")
+        middle = np.nanmean([np.nanmin(values), np.nanmax(values)])
+        for (x, y), record in points.items():
+            value = values[rows.index(y), columns.index(x)]
+            early = record["parameters"].get("epochs", 0) < longest
+            one.text(
+                columns.index(x), rows.index(y), f"{value:.4f}", ha="center", va="center", fontsize=7,
+                color="white" if value > middle else "#1d2733", style="italic" if early else "normal",
+            )  # fmt: skip
+        one.set_xticks(range(len(columns)), [f"{x:g}" for x in columns])
+        one.set_yticks(range(len(rows)), [f"{y:g}" for y in rows])
+        one.set_xlabel(labels[0])
+        one.set_ylabel(labels[1])
+    return figure
+
+
+FIGURES: dict[int, Callable[[Sequence[Results]], Any]] = {
+    2: lambda r: on_test(r, ("f1", "ndcg"), ("ItemPop", "ItemKNN", "BPR", "WBPR", "ShiftMC", "NBPO")),
+    3: lambda r: heat(r, "fine", "learning_rate", "regularization", ("η", "λΘ = λΦ")),
+    4: lambda r: by_parameter(r, "factors", "K"),
+    5: lambda r: by_parameter(r, "n_negatives", "ρ"),
+    6: lambda r: on_test(r, ("f1",), ("BPO", "NBPO")),
+    7: lambda r: heat(r, "priors", "flip_regularization", "regularization", ("λΦ", "λΘ")),
+    8: lambda r: by_parameter(r, "flip_factors", "L", reference="BPR"),
+    9: lambda r: on_test(r, ("f1",), ("NBPO-o", "NBPO-s", "NBPO")),
+}
+
+
+def write(all_results: Sequence[Results], directory: Path) -> list[Path]:
+    """One SVG and one PNG for each figure."""
+    from truelike.report import require_report_extra
+
+    require_report_extra()
+    written = []
+    for number, draw in FIGURES.items():
+        figure = draw(all_results)
+        for kind in ("svg", "png"):
+            path = directory / f"figure-{number}.{kind}"
+            with replacing_file(path) as fresh:
+                figure.savefig(fresh, format=kind, dpi=200, metadata={"Date": None} if kind == "svg" else None)
+            written.append(path)
+    return written

@@ -1,0 +1,130 @@
+"""The runs as tables and as TOML files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from truelike.files import replacing_file
+from truelike.paper.experiments import VALUES, Results
+from truelike.paper.figures import curve_points
+from truelike.paper.protocol import BY_NAME, CONTENDERS, KS, METRIC, SOURCES, TITLES, Setting
+from truelike.tuning.trials import METRICS, Record, toml
+
+SETTINGS: tuple[tuple[Setting, str], ...] = (("authors", "the authors'"), ("tuned", "tuned alike"))
+MEASURES = [f"{metric}@{k}" for metric in METRICS for k in KS]
+
+
+def on_test(all_results: Sequence[Results]) -> pl.DataFrame:
+    """A row for each data set, setting and model: seeds, and mean and deviation of each measure on test."""
+    rows = []
+    for results in all_results:
+        for setting, label in SETTINGS:
+            for contender in CONTENDERS:
+                found = results.found(results.finals(setting, contender.name))
+                if found:
+                    rows.append((TITLES[results.plan.data], label, contender.name, len(found), *_figures(found)))
+    names = [name for measure in MEASURES for name in (measure, f"{measure} std")]
+    kinds = {"data": pl.String, "settings": pl.String, "model": pl.String, "seeds": pl.Int64}
+    return pl.DataFrame(rows, schema={**kinds, **dict.fromkeys(names, pl.Float64)}, orient="row")
+
+
+def _figures(found: list[Record]) -> Iterator[float | None]:
+    for measure in MEASURES:
+        values = [record["test"][measure] for record in found]
+        yield float(np.mean(values))
+        yield float(np.std(values, ddof=1)) if len(values) > 1 else None
+
+
+def curves(all_results: Sequence[Results]) -> pl.DataFrame:
+    """A row for each point of Figures 4, 5 and 8."""
+    rows = []
+    for results in all_results:
+        for parameter in VALUES:
+            for (name, value), seeds in curve_points(results, parameter).items():
+                spread = float(np.std(seeds, ddof=1)) if len(seeds) > 1 else None
+                rows.append(
+                    (TITLES[results.plan.data], parameter, name, value, len(seeds), float(np.mean(seeds)), spread)
+                )
+    names = ["data", "parameter", "model", "value", "seeds", f"{METRIC} (validation)", "std"]
+    kinds = [pl.String, pl.String, pl.String, pl.Int64, pl.Int64, pl.Float64, pl.Float64]
+    return pl.DataFrame(rows, schema=dict(zip(names, kinds, strict=True)), orient="row")
+
+
+def tuned(all_results: Sequence[Results]) -> pl.DataFrame:
+    """The tuned parameters of every model."""
+    shown = ("learning_rate", "regularization", "flip_regularization", "batch_size", "n_negatives", "factors")
+    more = ("flip_factors", "flip_rate", "neighbors")
+    rows = []
+    for results in all_results:
+        for name, found in results.tuned.items():
+            contender = BY_NAME[name]
+            if contender.like is None and contender.model != "ItemPop":
+                given = found["parameters"]
+                values = [None if given.get(each) is None else f"{given[each]:g}" for each in (*shown, *more)]
+                rows.append((TITLES[results.plan.data], name, found[METRIC], *values))
+    names = ["data", "model", f"{METRIC} (validation)", *shown, *more]
+    kinds = {name: pl.Float64 if name.startswith(METRIC) else pl.String for name in names}
+    return pl.DataFrame(rows, schema=kinds, orient="row")
+
+
+def timings(all_results: Sequence[Results]) -> pl.DataFrame:
+    """Runs and hours of computing, by data set and model."""
+    rows = [
+        (TITLES[results.plan.data], record["model"], record["seconds"])
+        for results in all_results
+        for record in results.records.values()
+    ]
+    frame = pl.DataFrame(rows, schema={"data": pl.String, "model": pl.String, "s": pl.Float64}, orient="row")
+    return (
+        frame.group_by("data", "model", maintain_order=True)
+        .agg(
+            pl.len().alias("runs"),
+            (pl.col("s").sum() / 3600).alias("hours"),
+            pl.col("s").median().alias("median (s)"),
+        )
+        .sort("data", "model")
+    )
+
+
+def markdown(frame: pl.DataFrame, digits: int = 4) -> str:
+    """A frame as a Markdown table."""
+    from truelike.report.cells import cell, digits_of
+
+    places = [digits_of(name, digits) for name in frame.columns]
+    lines = ["| " + " | ".join(frame.columns) + " |", "|" + "---|" * frame.width]
+    for row in frame.iter_rows():
+        cells = [cell(value, n).replace("|", "\\|") for value, n in zip(row, places, strict=True)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def write_settings(all_results: Sequence[Results], directory: Path) -> list[Path]:
+    """A TOML file for each tuned model, which `truelike train --config` runs."""
+    written = []
+    for results in all_results:
+        for contender in CONTENDERS:
+            parameters = results.parameters("tuned", contender.name)
+            if parameters is None or results.plan.data not in SOURCES:
+                continue
+            name = contender.name.lower().replace(", ", "-").replace(" ", "")
+            path = directory / f"{results.plan.data}-{name}.toml"
+            with replacing_file(path) as fresh:
+                fresh.write_text(_settings(results, contender.name, contender.model, parameters), "utf-8")
+            written.append(path)
+    return written
+
+
+def _settings(results: Results, name: str, model: str, parameters: dict[str, Any]) -> str:
+    found = results.found(results.finals("tuned", name))
+    seed = {"seed": 0} if BY_NAME[name].learns else {}
+    about = [
+        f"{name}, tuned on the validation part of {TITLES[results.plan.data]} by the paper's grids.",
+        f"truelike train --config FILE [--set seed=1]; {METRIC} on validation, as it was recorded:",
+        *(f"  seed {r['parameters'].get('seed', 0)}: {r['validation'][METRIC]!r}" for r in found),
+    ]
+    return toml(SOURCES[results.plan.data], model, {**parameters, **seed}, about)

@@ -1,0 +1,1 @@
+"""Choosing parameters on validation: the paper's grids, successive halving, Optuna."""

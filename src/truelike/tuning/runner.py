@@ -1,0 +1,195 @@
+"""Trials in parallel processes, each result on disk as it comes; what is finished is never run again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Self
+
+import numpy as np
+
+from truelike.data.dataset import Dataset
+from truelike.data.splits import Split
+from truelike.errors import StorageError, TruelikeError
+from truelike.parallel import threads
+from truelike.training.checkpoint import fingerprint
+from truelike.tuning.trials import Record, Trial
+
+THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
+
+
+class WorkerError(TruelikeError):
+    """A process that ran trials has ended before its time."""
+
+
+class Runner:
+    """Runs trials on one data set, some at a time, and remembers them in a directory.
+
+    The directory holds `split/` (what the trials may see), `trials.jsonl` (a line for each finished one) and
+    `users/` (the figures of each user, of trials that were judged on the test part). A search passes no test part.
+
+    Examples
+    --------
+    >>> import tempfile, truelike as tl
+    >>> split = tl.split.by_user(tl.synthetic.World(n_users=60, n_items=40).log(), seed=0)
+    >>> with Runner(tempfile.mkdtemp(), split.train, split.validation, jobs=1) as runner:
+    ...     [record] = runner.run([Trial("ItemPop")])
+    >>> sorted(record["validation"])[:2]
+    ['f1@10', 'f1@2']
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        train: Dataset,
+        validation: Dataset,
+        test: Dataset | None = None,
+        *,
+        jobs: int | None = None,
+        nice: int = 0,
+        report: Callable[[Record], None] | None = None,
+    ) -> None:
+        self.directory, self.jobs, self.nice, self.report = Path(directory), threads(jobs), nice, report
+        nothing = validation.select(np.zeros(validation.n_interactions, dtype=bool))
+        self._split = Split(train, validation, nothing if test is None else test)
+        self._prepare()
+        self.records: dict[str, Record] = {record["key"]: record for record in self._read()}
+        self._workers: list[_Worker] = []
+
+    def run(self, trials: Sequence[Trial]) -> list[Record]:
+        """The records of some trials, in their order; only those not known yet are run."""
+        missing = list({trial.key: trial for trial in trials if trial.key not in self.records}.values())
+        for record in self._work(missing):
+            self._add(record)
+        return [self.records[trial.key] for trial in trials]
+
+    def per_user(self, trial: Trial) -> np.ndarray[Any, Any]:
+        """The test figures of each user: F1 at 2, 5, 10, 20, then NDCG at the same."""
+        values: np.ndarray[Any, Any] = np.load(self.directory / "users" / f"{trial.key}.npy", allow_pickle=False)
+        return values
+
+    def close(self) -> None:
+        """End the processes; nothing that is finished is lost."""
+        for worker in self._workers:
+            worker.end()
+        self._workers.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _work(self, trials: list[Trial]) -> Iterator[Record]:
+        if not trials:
+            return
+        while len(self._workers) < min(self.jobs, len(trials)):
+            self._workers.append(_Worker(self.directory, self.nice))
+        waiting, done = list(reversed(trials)), SimpleQueue[tuple[_Worker, Record | None]]()
+        busy = 0
+        for worker in self._workers:
+            if waiting:
+                worker.start(waiting.pop(), done)
+                busy += 1
+        while busy:
+            try:
+                worker, record = done.get(timeout=1.0)  # short waits, so that Ctrl-C is heard
+            except Empty:
+                continue
+            busy -= 1
+            if record is None:
+                raise WorkerError(
+                    f"a process that ran trials ended before its time (exit code {worker.process.wait()}); what "
+                    f"was finished is kept in {str(self.directory)!r}, and the same call goes on from there"
+                )
+            yield record
+            if waiting:
+                worker.start(waiting.pop(), done)
+                busy += 1
+
+    # --- the directory --------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        mark = "-".join(fingerprint(part, {}) for part in self._split.parts)
+        known = self.directory / "data.txt"
+        if known.exists():
+            if known.read_text(encoding="utf-8").strip() != mark:
+                raise StorageError(
+                    f"the trials in {str(self.directory)!r} are of other data; name another directory"
+                )
+            return
+        self.directory.mkdir(parents=True, exist_ok=True)
+        parts = [replace(part, titles=None) for part in self._split.parts]
+        Split(parts[0], parts[1], parts[2], self._split.info).save(self.directory / "split")
+        known.write_text(mark + "\n", encoding="utf-8")
+
+    def _read(self) -> Iterator[Record]:
+        path = self.directory / "trials.jsonl"
+        if not path.exists():
+            return
+        text = path.read_bytes()
+        whole = text[: text.rfind(b"\n") + 1]
+        if whole != text:  # a line that a kill cut short; its trial is run again
+            path.write_bytes(whole)
+        for line in whole.splitlines():
+            yield json.loads(line)
+
+    def _add(self, record: Record) -> None:
+        self.records[record["key"]] = record
+        with (self.directory / "trials.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        if self.report is not None:
+            self.report(record)
+
+
+class _Worker:
+    """A process that runs one trial after another."""
+
+    def __init__(self, directory: Path, nice: int) -> None:
+        environment = {**os.environ, **dict.fromkeys(THREADS, "1")}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "truelike.tuning.worker", str(directory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            env=environment,
+            start_new_session=True,  # Ctrl-C is for the one who started the search
+        )
+        if nice and hasattr(os, "setpriority"):
+            os.setpriority(os.PRIO_PROCESS, self.process.pid, nice)
+
+    def start(self, trial: Trial, done: SimpleQueue[tuple[_Worker, Record | None]]) -> None:
+        """Run a trial, and put the record into the queue when it is there; None if the process has ended."""
+
+        def wait() -> None:
+            record = None
+            with contextlib.suppress(OSError, ValueError):
+                asked = {"model": trial.model, "parameters": trial.parameters, "test": trial.test}
+                assert self.process.stdin is not None
+                assert self.process.stdout is not None
+                self.process.stdin.write(json.dumps(asked) + "\n")
+                self.process.stdin.flush()
+                record = json.loads(self.process.stdout.readline())
+            done.put((self, record))
+
+        threading.Thread(target=wait, daemon=True).start()
+
+    def end(self) -> None:
+        """Stop at once: an unfinished trial is run again another time."""
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            with contextlib.suppress(OSError):
+                if stream is not None:
+                    stream.close()

@@ -1,0 +1,326 @@
+"""`tl.tune`: the best parameters of a model on validation, by the paper's grids, by halving or by Optuna.
+
+A search sees the training and the validation part and nothing else: the test part is never handed to it. All
+searches are the same to the last bit when they are run again, which is how a stopped one goes on: trials that are
+on disk are not run again, and the next ones follow from them.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+
+from truelike import randomness
+from truelike.data.checks import check_log
+from truelike.data.dataset import Dataset
+from truelike.errors import MissingExtraError, ParameterError
+from truelike.models.factorization import is_measure
+from truelike.training.trainer import DivergedError
+from truelike.tuning.grids import Parameters, Stage, paper_stages
+from truelike.tuning.runner import Runner
+from truelike.tuning.trials import Record, Trial, score
+
+RUNGS = (1 / 9, 1 / 3, 1.0)  # of the epochs; after each the best third goes on
+
+# what "halving" and "optuna" search where no space is given: (low, high) is a range, a list a choice
+SPACE: dict[str, Any] = {
+    "factors": [32, 64, 128],
+    "flip_factors": [0, 16, 32, 64],
+    "learning_rate": (0.005, 0.2),
+    "regularization": (0.5, 100.0),
+    "flip_regularization": (0.1, 20.0),
+    "n_negatives": (1, 16),
+    "flip_rate": (0.0, 0.9),
+    "neighbors": (5, 500),
+}
+
+
+@dataclass
+class Tuned:
+    """What a search found: the best parameters, their figures, and all trials."""
+
+    model: str
+    metric: str
+    parameters: Parameters
+    best: Record
+    records: list[Record] = field(repr=False)
+    stages: list[dict[str, Any]] = field(default_factory=list, repr=False)
+
+    @property
+    def score(self) -> float:
+        """The metric of the best trial on validation."""
+        return score(self.best, self.metric)
+
+    @property
+    def trials(self) -> pl.DataFrame:
+        """A frame with a row for each trial, the best first."""
+        names = list(dict.fromkeys(name for record in self.records for name in record["parameters"]))
+        rows = sorted(self.records, key=lambda record: -score(record, self.metric))
+        return pl.DataFrame(
+            {
+                self.metric: [score(record, self.metric) for record in rows],
+                "seconds": [record["seconds"] for record in rows],
+                **{name: [record["parameters"].get(name) for record in rows] for name in names},
+            },
+            strict=False,
+        )
+
+    def make(self, **more: Any) -> Any:
+        """The model with the best parameters, not fitted."""
+        return Trial(self.model, {**self.parameters, **more}).make()
+
+
+def tune(
+    model: str | type,
+    train: Dataset,
+    validation: Dataset,
+    *,
+    search: Literal["halving", "optuna", "paper"] = "halving",
+    metric: str = "ndcg@20",
+    n_trials: int = 54,
+    space: Mapping[str, Any] | None = None,
+    directory: str | Path | None = None,
+    jobs: int | None = None,
+    seed: int = 0,
+    report: Callable[[Record], None] | None = None,
+    **fixed: Any,
+) -> Tuned:
+    """Search for the parameters of a model that are best on validation.
+
+    Parameters
+    ----------
+    model
+        A class or its name, such as "NBPO".
+    train, validation
+        Two parts of a split. There is no place for the third.
+    search
+        "halving": many candidates for a few epochs, the best third of them for longer, and so on. "optuna": each
+        candidate follows from the results before (TPE). "paper": the grids of the paper, one after another.
+    metric
+        What is best, such as "ndcg@20" or "f1@2".
+    n_trials
+        Candidates of "halving" and "optuna"; the paper's grids are as long as they are.
+    space
+        What "halving" and "optuna" search: name to (low, high), or to a list of values.
+    directory
+        Where trials are kept; called again with the same directory, a search that was stopped goes on.
+    jobs
+        Processes; None: one for each core. Never changes the result.
+    seed
+        Of the search, and of the models.
+    report
+        Called with the record of each trial that was run.
+    **fixed
+        Parameters that are not searched.
+
+    Examples
+    --------
+    >>> import truelike as tl
+    >>> split = tl.split.by_user(tl.synthetic.World(n_users=80, n_items=40).log(), seed=0)
+    >>> found = tl.tune("ItemKNN", split.train, split.validation, n_trials=2, space={"neighbors": [5, 20]}, jobs=1)
+    >>> found.parameters["neighbors"] in (5, 20)
+    True
+    """
+    if not is_measure(metric):
+        raise ParameterError(f"metric is {metric!r}; it is a metric at a length, e.g. 'ndcg@20'")
+    if search not in ("halving", "optuna", "paper"):
+        raise ParameterError(f"search is {search!r}; it is 'halving', 'optuna' or 'paper'")
+    if n_trials < 1:
+        raise ParameterError(f"n_trials is {n_trials}; it is a whole number from 1 up")
+    check_log(train, "tune", part="train")
+    check_log(validation, "tune", part="validation")
+    name = model if isinstance(model, str) else model.__name__
+    with (
+        tempfile.TemporaryDirectory() as spare,
+        Runner(directory or spare, train, validation, jobs=jobs, report=report) as runner,
+    ):
+        if search == "paper":
+            return paper_search(runner, name, metric=metric, seed=seed, fixed=fixed)
+        chosen = dict(space) if space is not None else default_space(name, fixed)
+        if search == "optuna":
+            return optuna_search(runner, name, chosen, metric=metric, n=n_trials, seed=seed, fixed=fixed)
+        drawn = [draw(chosen, seed, n) for n in range(n_trials)]
+        stages = [Stage("drawn", lambda best: drawn)]
+        return staged_search(runner, name, stages, metric=metric, seed=seed, fixed=fixed, rungs=RUNGS)
+
+
+def paper_search(
+    runner: Runner,
+    model: str,
+    *,
+    metric: str = "f1@2",
+    seed: int = 0,
+    fixed: Parameters | None = None,
+    rungs: Sequence[float] = (1.0,),
+) -> Tuned:
+    """The paper's grids by its authors' recipe; with several `rungs`, each grid is halved on the way."""
+    fixed = {"recipe": "paper", "patience": None, **(fixed or {})}
+    made: Any = Trial(model).make()
+    if not hasattr(made, "learning_rate"):
+        raise ParameterError(f"the paper's grids are of learning rates and the like; {model} has none")
+    made = Trial(model, fixed).make()
+    stages = paper_stages(flips=made.has_flips, flip_rate=made.objective == "ShiftMC")
+    return staged_search(runner, model, stages, metric=metric, seed=seed, fixed=fixed, rungs=rungs)
+
+
+def staged_search(
+    runner: Runner,
+    model: str,
+    stages: Sequence[Stage],
+    *,
+    metric: str,
+    seed: int = 0,
+    fixed: Parameters | None = None,
+    rungs: Sequence[float] = (1.0,),
+) -> Tuned:
+    """One grid after another, each around the best of those before."""
+    best = {**(fixed or {}), **_of_training(model, metric, seed)}
+    seen: dict[str, Record] = {}
+    told: list[dict[str, Any]] = []
+    winner: Record | None = None
+    for stage in stages:
+        candidates = [{**best, **change} for change in stage.candidates(Trial(model, best).make().get_params())]
+        results = climb(runner, model, candidates, metric, rungs)
+        seen.update({record["key"]: record for record in results.records})
+        challenger = max(results.finalists, key=lambda record: score(record, metric))
+        if winner is None or score(challenger, metric) > score(winner, metric):
+            winner = challenger
+            best = dict(challenger["parameters"])
+        told.append({"stage": stage.name, "candidates": [record["key"] for record in results.latest]})
+    assert winner is not None
+    if score(winner, metric) == float("-inf"):
+        raise DivergedError(f"every trial of {model} diverged; the last said: {winner['error']}")
+    return Tuned(model, metric, best, winner, list(seen.values()), told)
+
+
+@dataclass
+class Climbed:
+    """What became of some candidates: the last record of each, those who went all the way, and all records."""
+
+    latest: list[Record]
+    finalists: list[Record]
+    records: list[Record]
+
+
+def climb(
+    runner: Runner, model: str, candidates: Sequence[Parameters], metric: str, rungs: Sequence[float]
+) -> Climbed:
+    """Run all candidates for a part of their epochs, the best third of them for a longer part, and so on."""
+    epochs = getattr(Trial(model, dict(candidates[0])).make(), "epochs", None)
+    if epochs is None:
+        rungs = (1.0,)
+    going = list(range(len(candidates)))
+    latest: list[Record] = [{} for _ in candidates]
+    records: list[Record] = []
+    for number, rung in enumerate(rungs):
+        part = {} if epochs is None or rung == 1.0 else {"epochs": max(1, round(epochs * rung))}
+        found = runner.run([Trial(model, {**candidates[n], **part}) for n in going])
+        records += found
+        for place, record in zip(going, found, strict=True):
+            latest[place] = record
+        if number + 1 < len(rungs):
+            going.sort(key=lambda n: (-score(latest[n], metric), n))
+            going = sorted(going[: max(1, -(-len(going) // 3))])
+    return Climbed(latest, [latest[n] for n in going], records)
+
+
+def _of_training(model: str, metric: str, seed: int) -> Parameters:
+    """The seed, and the metric whose best epoch counts, for models that have such."""
+    known = {f.name for f in fields(type(Trial(model).make()))}
+    return {name: value for name, value in (("monitor", metric), ("seed", seed)) if name in known}
+
+
+# --- spaces ---------------------------------------------------------------------------------------
+
+
+def default_space(model: str, fixed: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of SPACE that the model has and that make a difference to it."""
+    made: Any = Trial(model).make()
+    known = {f.name for f in fields(type(made))} - set(fixed)
+    if not getattr(made, "has_flips", False):
+        known -= {"flip_factors", "flip_regularization"}
+    if getattr(made, "objective", None) != "ShiftMC":
+        known -= {"flip_rate"}
+    found = {name: axis for name, axis in SPACE.items() if name in known}
+    if not found:
+        raise ParameterError(f"{model} has nothing to search for; say what: space={{'name': [1, 2]}}")
+    return found
+
+
+def draw(space: Mapping[str, Any], seed: int, number: int) -> Parameters:
+    """A candidate: each parameter drawn from its range, by logarithm where it spans a power of ten.
+
+    >>> draw({"n_negatives": (1, 4), "factors": [8]}, seed=0, number=0)["factors"]
+    8
+    """
+    found: Parameters = {}
+    for place, (name, axis) in enumerate(sorted(space.items())):
+        share = float(randomness.uniform(randomness.key(seed, "search", number), np.array([place]))[0])
+        if isinstance(axis, list):
+            found[name] = axis[int(share * len(axis))]
+            continue
+        low, high = _range(name, axis)
+        if _whole(axis):
+            found[name] = int(low + share * (high - low + 1))
+        elif _by_logarithm(axis):
+            found[name] = float(f"{low * (high / low) ** share:.4g}")
+        else:
+            found[name] = float(f"{low + share * (high - low):.4g}")
+    return found
+
+
+def _range(name: str, axis: Any) -> tuple[Any, Any]:
+    if not isinstance(axis, tuple) or len(axis) != 2 or not axis[0] <= axis[1]:
+        raise ParameterError(f"the space of {name} is {axis!r}; it is (low, high), or a list of values")
+    return axis
+
+
+def _whole(axis: Any) -> bool:
+    return isinstance(axis[0], int) and isinstance(axis[1], int)
+
+
+def _by_logarithm(axis: Any) -> bool:
+    return bool(axis[0] > 0 and axis[1] / axis[0] >= 10)
+
+
+def optuna_search(
+    runner: Runner, model: str, space: Mapping[str, Any], *, metric: str, n: int, seed: int, fixed: Parameters
+) -> Tuned:
+    """TPE in rounds of a few: asked and told in a fixed order, so that the same rounds come again."""
+    try:
+        import optuna
+    except ImportError as error:
+        raise MissingExtraError('this search needs optuna: pip install "truelike[tune]"') from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
+    base = {**fixed, **_of_training(model, metric, seed)}
+    records: dict[str, Record] = {}
+    at_once = 4  # whatever the number of processes: a search must not depend on it
+    for first in range(0, n, at_once):
+        asked = [study.ask() for _ in range(min(at_once, n - first))]
+        trials = [Trial(model, {**base, **_suggest(trial, space)}) for trial in asked]
+        for trial, record in zip(asked, runner.run(trials), strict=True):
+            records[record["key"]] = record
+            study.tell(trial, max(score(record, metric), 0.0))
+    winner = max(records.values(), key=lambda record: score(record, metric))
+    if score(winner, metric) == float("-inf"):
+        raise DivergedError(f"every trial of {model} diverged; the last said: {winner['error']}")
+    return Tuned(model, metric, dict(winner["parameters"]), winner, list(records.values()))
+
+
+def _suggest(trial: Any, space: Mapping[str, Any]) -> Parameters:
+    found: Parameters = {}
+    for name, axis in sorted(space.items()):
+        if isinstance(axis, list):
+            found[name] = trial.suggest_categorical(name, axis)
+        elif _whole(_range(name, axis)):
+            found[name] = trial.suggest_int(name, *axis)
+        else:
+            found[name] = float(f"{trial.suggest_float(name, *axis, log=_by_logarithm(axis)):.4g}")
+    return found

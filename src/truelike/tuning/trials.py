@@ -1,0 +1,121 @@
+"""A trial: a model and its parameters, fitted once and judged on validation (or, for a final run, on test)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from truelike._version import __version__
+from truelike.training.trainer import DivergedError
+
+if TYPE_CHECKING:
+    from truelike.data.splits import Split
+    from truelike.evaluation.evaluate import Evaluation
+    from truelike.models.recommender import Recommender
+
+KS = (2, 5, 10, 20)
+METRICS = ("f1", "ndcg")
+Record = dict[str, Any]  # what is known of a finished trial; one line of trials.jsonl
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A model of the registry with some parameters; `test` asks for its figures on the test part, too.
+
+    Examples
+    --------
+    >>> Trial("BPR", {"factors": 8}).key == Trial("BPR", {"factors": 8, "n_negatives": 3}).key
+    True
+    """
+
+    model: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+    test: bool = False
+
+    def make(self, **more: Any) -> Recommender:
+        """The model, not fitted."""
+        from truelike.models import model_class
+
+        kind = model_class(self.model)
+        known = {f.name for f in fields(kind)}
+        return kind(**self.parameters, **{name: value for name, value in more.items() if name in known})
+
+    @property
+    def key(self) -> str:
+        """The same for trials that must give the same result, however their parameters were spelled."""
+        complete = {name: value for name, value in self.make().get_params().items() if name != "n_jobs"}
+        text = json.dumps([self.model, complete, self.test], sort_keys=True, default=repr)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def run(trial: Trial, split: Split, *, n_jobs: int | None = 1) -> tuple[Record, Evaluation | None]:
+    """Fit and judge. The best epoch is chosen on validation; the test part is looked at only if asked for."""
+    from truelike.evaluation.evaluate import evaluate
+    from truelike.models.factorization import MatrixFactorization
+
+    model = trial.make(n_jobs=n_jobs)
+    record: Record = {
+        "key": trial.key,
+        "model": trial.model,
+        "parameters": trial.parameters,
+        "version": __version__,
+    }
+    started = time.perf_counter()
+    judged = None
+    metrics: tuple[str, ...] = METRICS
+    try:
+        if isinstance(model, MatrixFactorization):
+            model.fit(split.train, validation=split.validation, progress=False)
+            curve = model.history_[model.monitor].to_list() if model.monitor in model.history_.columns else []
+            record["epochs"] = len(model.history_)
+            record["best_epoch"] = 1 + max(range(len(curve)), key=curve.__getitem__) if curve else None
+            record["peaks"] = {
+                name: float(model.history_[name].max()) for name in model.history_.columns if "@" in name
+            }
+            metrics = tuple(dict.fromkeys((*METRICS, model.monitor.partition("@")[0])))
+        else:
+            model.fit(split.train)
+        record["validation"] = evaluate(model, split.validation, ks=KS, metrics=metrics, n_jobs=n_jobs).means()
+        if trial.test:
+            judged = evaluate(model, split.test, ks=KS, metrics=METRICS, n_jobs=n_jobs)
+            record["test"] = judged.means()
+    except DivergedError as error:
+        record["error"] = str(error)
+    record["seconds"] = round(time.perf_counter() - started, 3)
+    return record, judged
+
+
+def score(record: Record, metric: str) -> float:
+    """The metric on validation; below all others for a run that diverged."""
+    value = record.get("peaks", {}).get(metric, record.get("validation", {}).get(metric))
+    return -math.inf if value is None else float(value)
+
+
+def toml(data: str, model: str, parameters: dict[str, Any], about: Sequence[str] = ()) -> str:
+    """A file that `truelike train --config` runs.
+
+    >>> print(toml("log.csv", "BPR", {"factors": 8, "patience": None}, ["tuned"]), end="")
+    # tuned
+    data = "log.csv"
+    model = "BPR"
+    <BLANKLINE>
+    [parameters]
+    factors = 8
+    patience = "none"
+    """
+    # TOML has no None; "none" is what the command line takes for it. JSON's strings are TOML's.
+    given = {name: "none" if value is None else value for name, value in parameters.items()}
+    lines = [
+        *(f"# {line}" for line in about),
+        f"data = {json.dumps(data)}",
+        f"model = {json.dumps(model)}",
+        "",
+        "[parameters]",
+        *(f"{name} = {json.dumps(value)}" for name, value in given.items()),
+    ]
+    return "\n".join(lines) + "\n"

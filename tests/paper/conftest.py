@@ -1,0 +1,44 @@
+"""The whole of the paper's experiments, very small, run once for all tests of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import truelike as tl
+from truelike.paper import experiments, protocol
+from truelike.paper.protocol import Plan
+
+TINY = Plan("world", seeds=2, curve_seeds=2, epochs=3, rungs=(1 / 3, 1.0), quick=True)
+
+
+@pytest.fixture(scope="session")
+def split() -> Any:
+    return tl.split.by_user(tl.synthetic.World(n_users=150, n_items=80, seed=5).log(), seed=0)
+
+
+@pytest.fixture(scope="session")
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture(scope="session")
+def runs(split: Any, said: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("paper")
+    experiments.run(TINY, split, directory, jobs=2, nice=0, say=said.append)
+    (directory / "quick").touch()
+    return directory
+
+
+@pytest.fixture(scope="session")
+def results(runs: Path) -> experiments.Results:
+    return experiments.Results.read(runs, TINY)
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """The command line finds the tiny plan where it looks for the quick one."""
+    monkeypatch.setitem(protocol.QUICK, "world", TINY)
+    return TINY

@@ -1,0 +1,103 @@
+"""Verdicts on results that are made up, so that each is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from truelike.paper import verdicts
+from truelike.paper.experiments import Results
+from truelike.paper.protocol import Plan
+from truelike.paper.verdicts import HOLDS, MISSING, NOT, PART
+from truelike.tuning.trials import METRICS
+
+MEASURES = [f"{metric}@{k}" for metric in METRICS for k in (2, 5, 10, 20)]
+BASE = {"recipe": "paper", "epochs": 200, "patience": None, "monitor": "f1@2"}
+
+
+def made_up(tmp_path: Path, levels: dict[str, float], *, data: str = "amazon", noise: float = 0.0) -> Results:
+    """Contenders whose users have these levels on every measure, tuned, with five seeds."""
+    plan = Plan(data, seeds=5, curve_seeds=5)
+    results = Results(plan, {}, {}, tmp_path / data)
+    (tmp_path / data / "final" / "users").mkdir(parents=True)
+    rng = np.random.default_rng(1)
+    users = rng.uniform(0, 0.2, size=(400, len(MEASURES)))
+    for name, level in levels.items():
+        results.tuned[name] = {"parameters": {**BASE, "factors": 10 + len(results.tuned)}}
+        for trial in results.finals("tuned", name):
+            values = np.clip(users * level + noise * rng.normal(size=users.shape), 0, None).astype(np.float32)
+            np.save(tmp_path / data / "final" / "users" / f"{trial.key}.npy", values)
+            means = dict(zip(MEASURES, map(float, values.mean(axis=0)), strict=True))
+            results.records[trial.key] = {"key": trial.key, "parameters": trial.parameters, "test": means}
+    return results
+
+
+@pytest.mark.parametrize(
+    ("level", "paper", "expected"),
+    [(1.10, 0.08, HOLDS), (1.02, 0.08, PART), (1.02, None, HOLDS), (0.95, 0.08, NOT), (1.0, None, NOT)],
+)
+def test_a_gain_holds_if_it_is_there_and_as_large(
+    level: float, paper: float | None, expected: str, tmp_path: Path
+) -> None:
+    results = made_up(tmp_path, {"NBPO": level, "BPO": 1.0}, noise=1e-4)
+    found = verdicts.better("NBPO", "BPO", paper)([results], "tuned")
+    assert found.verdict == expected, found
+    if level > 1:
+        [gain, *_] = verdicts.gains(results, "tuned", "NBPO", "BPO")
+        assert gain.low < gain.gain < gain.high
+        assert gain.gain == pytest.approx(level - 1, abs=0.01)
+
+
+def test_a_gain_that_may_be_luck_does_not_hold(tmp_path: Path) -> None:
+    results = made_up(tmp_path, {"NBPO": 1.002, "BPO": 1.0}, noise=0.2)
+    assert verdicts.better("NBPO", "BPO")([results], "tuned").verdict in (NOT, PART)
+    gains = verdicts.gains(results, "tuned", "NBPO", "BPO")
+    assert max(g.p for g in gains) > 0.05
+
+
+def test_what_was_not_run_is_said(tmp_path: Path) -> None:
+    results = made_up(tmp_path, {"NBPO": 1.0})
+    assert verdicts.better("NBPO", "BPO")([results], "tuned").verdict == MISSING
+    assert verdicts.in_order("NBPO-o", "BPO")([results], "tuned").verdict == MISSING
+
+
+def test_what_diverged_is_said(tmp_path: Path) -> None:
+    results = made_up(tmp_path, {"NBPO": 1.0, "ShiftMC": 1.0})
+    for trial in results.finals("tuned", "ShiftMC"):
+        results.records[trial.key] = {"key": trial.key, "error": "diverged"}
+    found = verdicts.better("NBPO", "ShiftMC")([results], "tuned")
+    assert (found.verdict, found.measured) == (MISSING, "ShiftMC diverges at these settings")
+
+
+def test_orders(tmp_path: Path) -> None:
+    results = made_up(tmp_path, {"NBPO": 1.2, "NBPO-o": 1.1, "NBPO-s": 1.0}, noise=1e-4)
+    assert verdicts.in_order("NBPO", "NBPO-o", "NBPO-s")([results], "tuned").verdict == HOLDS
+    assert verdicts.in_order("NBPO-s", "NBPO-o", "NBPO")([results], "tuned").verdict == NOT
+    assert verdicts.all_above(("NBPO", "NBPO-o"), "NBPO-s")([results], "tuned").verdict == HOLDS
+    assert verdicts.all_above(("NBPO-s", "NBPO-o"), "NBPO")([results], "tuned").verdict == NOT
+
+
+def test_the_best_value_holds_or_is_within_the_spread_of_the_seeds() -> None:
+    rng = np.random.default_rng(1)
+    level: Any = {10: 1.0, 50: 1.2, 100: 1.199}
+    points = {value: level[value] + 0.01 * rng.normal(size=10) for value in level}
+    best = max(points, key=lambda value: points[value].mean())
+    near = ({50, 100} - {best}).pop()
+    assert verdicts._best_of(points, best).verdict == HOLDS
+    assert verdicts._best_of(points, near).verdict == PART
+    assert verdicts._best_of(points, 10).verdict == NOT
+    assert verdicts._best_of(points, 7).verdict == NOT
+    assert verdicts._best_of({10: np.array([1.0]), 20: np.array([2.0])}, 10).verdict == NOT
+
+
+def test_the_interval_covers_the_true_ratio_about_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(2)
+    covered = 0
+    for _ in range(400):
+        left, right = rng.normal(1.1, 0.05, 10), rng.normal(1.0, 0.05, 10)
+        gain, width = left.mean() / right.mean(), verdicts._half_width(left, right)
+        covered += abs(gain - 1.1) < width
+    assert 0.9 < covered / 400 < 0.99

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import truelike as tl
+from truelike.errors import StorageError
+from truelike.tuning import runner as module
+from truelike.tuning.runner import Runner, WorkerError
+from truelike.tuning.trials import Trial, run
+
+QUICK = {"factors": 4, "epochs": 2, "batch_size": 200, "monitor": "f1@2"}
+TRIALS = [Trial("BPR", {**QUICK, "seed": seed}) for seed in range(3)]
+
+
+@pytest.fixture(scope="module")
+def split() -> Any:
+    return tl.split.by_user(tl.synthetic.World(n_users=80, n_items=50, seed=3).log(), seed=0)
+
+
+def lines(directory: Path) -> list[Any]:
+    return [json.loads(line) for line in (directory / "trials.jsonl").read_text().splitlines()]
+
+
+def without_time(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name != "seconds"}
+
+
+def test_processes_give_the_records_that_this_process_would(split: Any, tmp_path: Path) -> None:
+    with Runner(tmp_path, split.train, split.validation, jobs=2) as runner:
+        found = runner.run(TRIALS)
+    expected = [run(trial, split)[0] for trial in TRIALS]
+    assert [without_time(record) for record in found] == [without_time(record) for record in expected]
+    assert sorted(record["key"] for record in lines(tmp_path)) == sorted(trial.key for trial in TRIALS)
+
+
+def test_what_is_finished_is_not_run_again(split: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = []
+    with Runner(tmp_path, split.train, split.validation, jobs=1, report=ran.append) as runner:
+        runner.run([TRIALS[0], TRIALS[0]])
+        runner.run(TRIALS[:2])
+    assert [record["key"] for record in ran] == [trial.key for trial in TRIALS[:2]]
+
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(module, "_Worker", refuse)
+    with Runner(tmp_path, split.train, split.validation) as again:
+        assert again.run(TRIALS[:2]) == ran
+
+
+def test_a_line_cut_short_by_a_kill_is_dropped_and_its_trial_run_again(split: Any, tmp_path: Path) -> None:
+    with Runner(tmp_path, split.train, split.validation, jobs=1) as runner:
+        runner.run(TRIALS[:2])
+    path = tmp_path / "trials.jsonl"
+    path.write_bytes(path.read_bytes()[:-20])
+    with Runner(tmp_path, split.train, split.validation, jobs=1) as again:
+        assert list(again.records) == [TRIALS[0].key]
+        again.run(TRIALS[:2])
+    assert [record["key"] for record in lines(tmp_path)] == [trial.key for trial in TRIALS[:2]]
+
+
+def test_the_processes_are_never_given_the_test_part(split: Any, tmp_path: Path) -> None:
+    with Runner(tmp_path, split.train, split.validation, jobs=1):
+        pass
+    assert tl.Split.load(tmp_path / "split").test.n_interactions == 0
+
+
+def test_with_a_test_part_each_user_s_figures_are_kept(split: Any, tmp_path: Path) -> None:
+    trial = Trial("ItemPop", test=True)
+    with Runner(tmp_path, split.train, split.validation, split.test, jobs=1) as runner:
+        [record] = runner.run([trial])
+        values = runner.per_user(trial)
+    assert values.mean(axis=0) == pytest.approx(list(record["test"].values()), abs=1e-6)
+
+
+def test_trials_of_other_data_are_refused(split: Any, tmp_path: Path) -> None:
+    with Runner(tmp_path, split.train, split.validation, jobs=1):
+        pass
+    with pytest.raises(StorageError, match="other data"):
+        Runner(tmp_path, split.train, split.test)
+
+
+def test_a_process_that_dies_is_an_error_that_says_what_is_kept(split: Any, tmp_path: Path) -> None:
+    with Runner(tmp_path, split.train, split.validation, jobs=1) as runner:
+        runner.run(TRIALS[:1])
+        runner._workers[0].process.kill()
+        with pytest.raises(WorkerError, match="goes on from there"):
+            runner.run(TRIALS)
+    with Runner(tmp_path, split.train, split.validation, jobs=1) as again:
+        assert len(again.run(TRIALS)) == 3
+
+
+def test_processes_end_with_the_runner(split: Any, tmp_path: Path) -> None:
+    with Runner(tmp_path, split.train, split.validation, jobs=1) as runner:
+        runner.run(TRIALS[:1])
+        [worker] = runner._workers
+    assert worker.process.poll() is not None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork, to have a parent that can be killed")
+def test_a_process_whose_parent_is_killed_ends_by_itself(split: Any, tmp_path: Path) -> None:
+    import signal
+    import subprocess
+    import sys
+
+    with Runner(tmp_path, split.train, split.validation):
+        pass
+    code = (
+        "import time\nfrom pathlib import Path\nfrom truelike.tuning.runner import _Worker\n"
+        f"worker = _Worker(Path({str(tmp_path)!r}), 0)\nprint(worker.process.pid, flush=True)\ntime.sleep(60)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    parent.stdout.close()
+    for _ in range(300):
+        try:
+            os.kill(child, 0)
+        except ProcessLookupError:
+            break
+        time.sleep(0.1)
+    else:
+        pytest.fail("the process is still there 30 s after its parent was killed")
