@@ -115,3 +115,29 @@ def test_curves_vary_one_parameter_only(results: Results) -> None:
     for name, value, trial in results.curve("factors", 1):
         if name == "BPR":
             assert trial == Trial("BPR", {**base, "factors": value, "seed": 1})
+
+
+def test_p_values_outlive_the_users_figures(results: Results, runs: Path, tmp_path: Path) -> None:
+    import shutil
+
+    found = results.p_value("tuned", "NBPO", "ItemPop", "f1@5")
+    assert 0 <= found <= 1
+    copy = tmp_path / "copy"
+    shutil.copytree(runs, copy, ignore=shutil.ignore_patterns("users", "split"))
+    kept = Results.read(copy, results.plan)
+    assert kept.per_user("tuned", "NBPO") is None
+    assert kept.p_value("tuned", "NBPO", "ItemPop", "f1@5") == found
+    kept.tests.clear()
+    assert np.isnan(kept.p_value("tuned", "NBPO", "ItemPop", "f1@5"))
+
+
+def test_a_copy_without_the_data_goes_on(runs: Path, split: Any, tmp_path: Path) -> None:
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(runs, copy, ignore=shutil.ignore_patterns("users", "split"))
+    before = keys(copy, "tuning")
+    plan = Plan("world", seeds=3, curve_seeds=2, epochs=3, rungs=(1 / 3, 1.0), quick=True)
+    experiments.run(plan, split, copy, jobs=2, nice=0, say=lambda _: None)
+    assert keys(copy, "tuning") == before
+    assert len(keys(copy, "final")) > len(keys(runs, "final"))

@@ -7,9 +7,12 @@ a `trials.jsonl`, nothing finished is run twice, and a stopped run goes on where
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truelike.data.splits import Split
+from truelike.evaluation.significance import paired_t
 from truelike.files import replacing_file
 from truelike.paper.protocol import (
     BY_NAME,
@@ -34,8 +38,10 @@ from truelike.training.trainer import DivergedError
 from truelike.tuning.grids import Stage, axis, paper_stages
 from truelike.tuning.runner import Runner
 from truelike.tuning.search import Tuned, staged_search
-from truelike.tuning.trials import Record, Trial
+from truelike.tuning.trials import KS, METRICS, Record, Trial
 
+MEASURES = [f"{metric}@{k}" for metric in METRICS for k in KS]
+SETTINGS: tuple[Setting, ...] = ("authors", "tuned")
 QUICK_VALUES = {"factors": (10, 50, 100), "n_negatives": (1, 3, 5), "flip_factors": (0, 10, 50)}
 VALUES = {"factors": FACTORS, "n_negatives": NEGATIVES, "flip_factors": FLIP_FACTORS}
 
@@ -76,6 +82,7 @@ def run(
         say(f"{plan.data}: the curves of K, rho and L")
         for seed in range(plan.curve_seeds):
             tuning.run([trial for name in VALUES for _, _, trial in results.curve(name, seed)])
+    Results.read(directory, plan).keep_tests()
 
 
 def tune(plan: Plan, contender: Contender, runner: Runner) -> Tuned:
@@ -99,7 +106,7 @@ def _told(found: Tuned) -> dict[str, Any]:
     }
 
 
-@dataclass
+@dataclass(eq=False)
 class Results:
     """What the runs of a data set gave, by experiment; also of a run that is not finished yet."""
 
@@ -107,6 +114,7 @@ class Results:
     records: dict[str, Record]
     tuned: dict[str, dict[str, Any]]
     directory: Path | None = None
+    tests: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def read(cls, directory: Path, plan: Plan) -> Results:
@@ -118,8 +126,11 @@ class Results:
             if path.exists():
                 lines = path.read_text(encoding="utf-8").splitlines()
                 records.update({record["key"]: record for record in map(json.loads, lines)})
-        tuned = place / "tuned.json"
-        return cls(plan, records, json.loads(tuned.read_text("utf-8")) if tuned.exists() else {}, place)
+        tuned, tests = (
+            json.loads(path.read_text("utf-8")) if path.exists() else {}
+            for path in (place / "tuned.json", place / "tests.json")
+        )
+        return cls(plan, records, tuned, place, tests)
 
     def parameters(self, setting: Setting, name: str) -> dict[str, Any] | None:
         """The parameters of a contender, without a seed; None where there is no such setting (yet)."""
@@ -166,8 +177,38 @@ class Results:
         found = self.found(self.finals(setting, name))
         return float(np.mean([record["test"][measure] for record in found])) if found else None
 
+    def p_value(self, setting: Setting, a: str, b: str, measure: str) -> float:
+        """Of the paired t-test over users, their figures averaged over seeds; NaN where those are not kept."""
+        kept = self.tests.get(self._tested(setting, a, b, measure))
+        if kept is not None:
+            return kept
+        users = [self.per_user(setting, name) for name in (a, b)]
+        if users[0] is None or users[1] is None:
+            return float("nan")
+        row = MEASURES.index(measure)
+        return paired_t(users[0][:, row], users[1][:, row])
+
+    def keep_tests(self) -> None:
+        """Write the p-values of all pairs: they need each user's figures, which are too many to be passed on."""
+        assert self.directory is not None
+        for setting in SETTINGS:
+            for a, b in permutations((contender.name for contender in CONTENDERS), 2):
+                for measure in MEASURES:
+                    p = self.p_value(setting, a, b, measure)
+                    if not np.isnan(p):
+                        self.tests[self._tested(setting, a, b, measure)] = p
+        with replacing_file(self.directory / "tests.json") as fresh:
+            fresh.write_text(json.dumps(self.tests, indent=0) + "\n", encoding="utf-8")
+
+    def _tested(self, setting: Setting, a: str, b: str, measure: str) -> str:
+        """What a kept p-value is of: the very runs, so that no older one is taken for it."""
+        keys = [record["key"] for name in (a, b) for record in self.found(self.finals(setting, name))]
+        mark = hashlib.sha256(" ".join(keys).encode()).hexdigest()[:12]
+        return f"{setting}: {a} - {b}, {measure} ({mark})"
+
+    @lru_cache(maxsize=64)  # noqa: B019 - results live as long as the program
     def per_user(self, setting: Setting, name: str) -> NDArray[np.float64] | None:
-        """Each user's figures on the test part, seeds averaged: F1 at 2, 5, 10, 20, then NDCG; or None."""
+        """Each user's figures on the test part, seeds averaged, a column for each of MEASURES; or None."""
         assert self.directory is not None
         keys = [record["key"] for record in self.found(self.finals(setting, name))]
         paths = [self.directory / "final" / "users" / f"{key}.npy" for key in keys]

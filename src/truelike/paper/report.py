@@ -13,7 +13,7 @@ from truelike._version import __version__
 from truelike.files import replacing_file
 from truelike.paper import figures, tables
 from truelike.paper.claims import judge
-from truelike.paper.experiments import Results
+from truelike.paper.experiments import MEASURES, Results
 from truelike.paper.protocol import FULL, QUICK, TITLES
 from truelike.report import Page
 
@@ -92,6 +92,8 @@ def page(all_results: Sequence[Results]) -> Page:
 def write(directory: Path, output: Path) -> list[Path]:
     """Write the report, the tables, the figures and the settings of the runs in a directory."""
     all_results = plans(directory)
+    for results in all_results:
+        results.keep_tests()
     written = [page(all_results).write(output / "report.html"), *figures.write(all_results, output / "figures")]
     verdicts = judge(all_results)
     frames = {
@@ -113,7 +115,7 @@ def write(directory: Path, output: Path) -> list[Path]:
 
 
 def _markdown(all_results: Sequence[Results], frames: dict[str, pl.DataFrame]) -> str:
-    short = frames["test"].select("data", "settings", "model", "seeds", *tables.MEASURES)
+    short = frames["test"].select("data", "settings", "model", "seeds", *MEASURES)
     shown = frames["claims"].with_columns(pl.format("**{}**", "verdict").alias("verdict")).drop("p")
     parts = [
         "# The paper, reproduced",

@@ -10,13 +10,12 @@ import numpy as np
 import polars as pl
 
 from truelike.files import replacing_file
-from truelike.paper.experiments import VALUES, Results
+from truelike.paper.experiments import MEASURES, VALUES, Results
 from truelike.paper.figures import curve_points
-from truelike.paper.protocol import BY_NAME, CONTENDERS, KS, METRIC, SOURCES, TITLES, Setting
-from truelike.tuning.trials import METRICS, Record, toml
+from truelike.paper.protocol import BY_NAME, CONTENDERS, METRIC, SOURCES, TITLES, Setting
+from truelike.tuning.trials import Record, toml
 
 SETTINGS: tuple[tuple[Setting, str], ...] = (("authors", "the authors'"), ("tuned", "tuned alike"))
-MEASURES = [f"{metric}@{k}" for metric in METRICS for k in KS]
 
 
 def on_test(all_results: Sequence[Results]) -> pl.DataFrame:

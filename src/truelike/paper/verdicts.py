@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from truelike.evaluation.significance import holm, paired_t
-from truelike.paper.experiments import Results
+from truelike.evaluation.significance import holm
+from truelike.paper.experiments import MEASURES, Results
 from truelike.paper.figures import curve_points, grid_points
 from truelike.paper.protocol import COMPARED, KS, METRIC, TITLES, Setting
 from truelike.tuning.trials import METRICS, score
@@ -65,16 +65,12 @@ def gains(results: Results, setting: Setting, a: str, b: str, metrics: Sequence[
     ours, theirs = (results.found(results.finals(setting, name)) for name in (a, b))
     if not ours or not theirs:
         return []
-    users = [results.per_user(setting, name) for name in (a, b)]
     found = []
-    for row, measure in enumerate(f"{metric}@{k}" for metric in METRICS for k in KS):
-        if measure.partition("@")[0] not in metrics:
-            continue
-        left = np.array([record["test"][measure] for record in ours])
-        right = np.array([record["test"][measure] for record in theirs])
+    for measure in (measure for measure in MEASURES if measure.partition("@")[0] in metrics):
+        left, right = (np.array([record["test"][measure] for record in each]) for each in (ours, theirs))
         gain = left.mean() / right.mean() - 1
         width = _half_width(left, right)
-        p = float("nan") if users[0] is None or users[1] is None else paired_t(users[0][:, row], users[1][:, row])
+        p = results.p_value(setting, a, b, measure)
         found.append(Gain(results.plan.data, measure, float(gain), gain - width, gain + width, p))
     return found
 
@@ -112,6 +108,8 @@ def better(
         found = [g for r in all_results if data in ("", r.plan.data) for g in gains(r, setting, a, b, metrics)]
         if not found:
             return _missing(all_results, setting, (a, b))
+        if any(np.isnan(g.p) for g in found):
+            return Verdict(MISSING, "the users' figures are not here any more: run it again")
         found = [replace(g, p=p) for g, p in zip(found, holm([g.p for g in found]), strict=True)]
         best = max(found, key=lambda g: g.gain)
         above = sum(g.gain > 0 and g.p < LEVEL for g in found)

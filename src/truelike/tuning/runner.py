@@ -125,7 +125,8 @@ class Runner:
                 raise StorageError(
                     f"the trials in {str(self.directory)!r} are of other data; name another directory"
                 )
-            return
+            if (self.directory / "split").is_dir():
+                return
         self.directory.mkdir(parents=True, exist_ok=True)
         parts = [replace(part, titles=None) for part in self._split.parts]
         Split(parts[0], parts[1], parts[2], self._split.info).save(self.directory / "split")
