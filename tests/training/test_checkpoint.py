@@ -158,6 +158,8 @@ def test_a_checkpoint_of_other_data_or_another_model_is_refused(split: Any, tmp_
     model_of(epochs=2).fit(split.train, checkpoint=tmp_path / "state")
     with pytest.raises(StorageError, match="other data"):
         model_of().fit(split.test, checkpoint=tmp_path / "state", resume=True)
+    with pytest.raises(StorageError, match="other data"):  # its best epoch was chosen on nothing
+        model_of().fit(split.train, validation=split.validation, checkpoint=tmp_path / "state", resume=True)
     other = tl.MatrixFactorization(**model_of().get_params())
     with pytest.raises(StorageError, match="other data"):
         other.fit(split.train, checkpoint=tmp_path / "state", resume=True)

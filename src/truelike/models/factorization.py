@@ -261,7 +261,8 @@ class MatrixFactorization(FactorModel):
         callbacks: list[Callback] = [*([best] if best else []), bar, *run["callbacks"]]
         state = None
         if run["checkpoint"] is not None:
-            mark = fingerprint(log, {**self.get_params(), "class": type(self).__name__})
+            held_out = None if validation is None else fingerprint(validation, {})
+            mark = fingerprint(log, {**self.get_params(), "class": type(self).__name__, "validation": held_out})
             every, minutes = run["every"]
             saver = Checkpoint(Path(run["checkpoint"]), tables, best, mark, epochs=every, minutes=minutes)
             state = saver.read() if run["resume"] else None
