@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from truelike.paper import verdicts
+from truelike.paper import gains, verdicts
 from truelike.paper.experiments import Results
 from truelike.paper.protocol import Plan
 from truelike.paper.verdicts import HOLDS, MISSING, NOT, PART
@@ -46,7 +46,7 @@ def test_a_gain_holds_if_it_is_there_and_as_large(
     found = verdicts.better("NBPO", "BPO", paper)([results], "tuned")
     assert found.verdict == expected, found
     if level > 1:
-        [gain, *_] = verdicts.gains(results, "tuned", "NBPO", "BPO")
+        [gain, *_] = gains.gains(results, "tuned", "NBPO", "BPO")
         assert gain.low < gain.gain < gain.high
         assert gain.gain == pytest.approx(level - 1, abs=0.01)
 
@@ -54,8 +54,7 @@ def test_a_gain_holds_if_it_is_there_and_as_large(
 def test_a_gain_that_may_be_luck_does_not_hold(tmp_path: Path) -> None:
     results = made_up(tmp_path, {"NBPO": 1.002, "BPO": 1.0}, noise=0.2)
     assert verdicts.better("NBPO", "BPO")([results], "tuned").verdict in (NOT, PART)
-    gains = verdicts.gains(results, "tuned", "NBPO", "BPO")
-    assert max(g.p for g in gains) > 0.05
+    assert max(g.p for g in gains.gains(results, "tuned", "NBPO", "BPO")) > 0.05
 
 
 def test_what_was_not_run_is_said(tmp_path: Path) -> None:
@@ -91,6 +90,39 @@ def test_the_best_value_holds_or_is_within_the_spread_of_the_seeds() -> None:
     assert verdicts._best_of(points, 10).verdict == NOT
     assert verdicts._best_of(points, 7).verdict == NOT
     assert verdicts._best_of({10: np.array([1.0]), 20: np.array([2.0])}, 10).verdict == NOT
+    assert verdicts._best_of({10: np.array([1.99]), 20: np.array([2.0])}, 10).verdict == PART
+
+
+def test_without_the_figures_of_users_nothing_is_decided(tmp_path: Path) -> None:
+    results = made_up(tmp_path, {"NBPO": 1.2, "NBPO-o": 1.1, "NBPO-s": 1.0})
+    for path in (tmp_path / "amazon" / "final" / "users").iterdir():
+        path.unlink()
+    for decide in (
+        verdicts.better("NBPO", "NBPO-o"),
+        verdicts.in_order("NBPO", "NBPO-o"),
+        verdicts.all_above(["NBPO"], "NBPO-s"),
+    ):
+        assert decide([results], "tuned").verdict == MISSING
+
+
+def test_half_a_curve_decides_nothing(tmp_path: Path) -> None:
+    results = made_up(tmp_path, {"NBPO": 1.0})
+    planned = [trial for seed in range(5) for _, _, trial in results.curve("factors", seed)]
+    for trial in planned[:-1]:
+        level = 0.03 if trial.parameters["factors"] == 50 else 0.02
+        results.records[trial.key] = {"key": trial.key, "peaks": {"f1@2": level}}
+    decide = verdicts.best_value("factors", "NBPO", "amazon", 50)
+    assert decide([results], "tuned").verdict == MISSING
+    results.records[planned[-1].key] = {"key": planned[-1].key, "peaks": {"f1@2": 0.02}}
+    assert decide([results], "tuned").verdict == HOLDS
+
+
+def test_tuned_values_are_the_paper_s_or_near_them(tmp_path: Path) -> None:
+    results = made_up(tmp_path, {"BPR": 1.0})
+    results.tuned["BPR"]["parameters"] |= {"learning_rate": 0.02, "regularization": 2.0}
+    for paper, expected in (((0.02, 2.0), HOLDS), ((0.02, 1.0), PART), ((0.05, 2.0), NOT)):
+        decide = verdicts.tuned_to("BPR", "amazon", learning_rate=paper[0], regularization=paper[1])
+        assert decide([results], "tuned").verdict == expected
 
 
 def test_the_interval_covers_the_true_ratio_about_as_often_as_it_says() -> None:
@@ -98,6 +130,6 @@ def test_the_interval_covers_the_true_ratio_about_as_often_as_it_says() -> None:
     covered = 0
     for _ in range(400):
         left, right = rng.normal(1.1, 0.05, 10), rng.normal(1.0, 0.05, 10)
-        gain, width = left.mean() / right.mean(), verdicts._half_width(left, right)
+        gain, width = left.mean() / right.mean(), gains._half_width(left, right)
         covered += abs(gain - 1.1) < width
     assert 0.9 < covered / 400 < 0.99

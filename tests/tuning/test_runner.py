@@ -90,7 +90,7 @@ def test_a_process_that_dies_is_an_error_that_says_what_is_kept(split: Any, tmp_
     with Runner(tmp_path, split.train, split.validation, jobs=1) as runner:
         runner.run(TRIALS[:1])
         runner._workers[0].process.kill()
-        with pytest.raises(WorkerError, match="goes on from there"):
+        with pytest.raises(WorkerError, match="were finished are in"):
             runner.run(TRIALS)
     with Runner(tmp_path, split.train, split.validation, jobs=1) as again:
         assert len(again.run(TRIALS)) == 3
@@ -129,3 +129,26 @@ def test_a_process_whose_parent_is_killed_ends_by_itself(split: Any, tmp_path: P
         time.sleep(0.1)
     else:
         pytest.fail("the process is still there 30 s after its parent was killed")
+
+
+@pytest.mark.parametrize("garbage", ["not json", "[1]", "{}"])
+def test_a_line_that_is_no_record_is_an_error_that_names_it(garbage: str, split: Any, tmp_path: Path) -> None:
+    with Runner(tmp_path, split.train, split.validation, jobs=1) as runner:
+        runner.run(TRIALS[:1])
+    path = tmp_path / "trials.jsonl"
+    path.write_text(garbage + "\n" + path.read_text())
+    with pytest.raises(StorageError, match="line 1 of"):
+        Runner(tmp_path, split.train, split.validation)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs flock")
+def test_two_searches_do_not_share_a_directory(split: Any, tmp_path: Path) -> None:
+    with Runner(tmp_path, split.train, split.validation), pytest.raises(StorageError, match="another search"):
+        Runner(tmp_path, split.train, split.validation)
+    Runner(tmp_path, split.train, split.validation).close()
+
+
+def test_a_file_is_no_directory(split: Any, tmp_path: Path) -> None:
+    (tmp_path / "log.csv").touch()
+    with pytest.raises(StorageError, match="is a file"):
+        Runner(tmp_path / "log.csv", split.train, split.validation)

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import truelike as tl
@@ -154,3 +155,44 @@ def test_draws_stay_in_their_ranges_and_do_not_depend_on_each_other() -> None:
 def test_tune_has_no_place_for_a_test_part(split: Any) -> None:
     with pytest.raises((ParameterError, TypeError), match="test"):
         tl.tune("BPR", split.train, split.validation, test=split.test)
+
+
+def test_if_the_best_of_a_rung_diverges_later_the_next_one_goes_on(split: Any) -> None:
+    class Wild(Here):
+        def run(self, trials: list[Trial]) -> list[Any]:
+            found = super().run(trials)
+            late = [t.make().epochs == 9 and t.parameters["seed"] == self.worst for t in trials]  # type: ignore[attr-defined]
+            return [
+                {"key": r["key"], "parameters": r["parameters"], "error": "diverged"} if bad else r
+                for r, bad in zip(found, late, strict=True)
+            ]
+
+    candidates = [{**QUICK, "monitor": "f1@2", "seed": seed} for seed in range(3)]
+    tame: Any = Here(split)
+    first = climb(tame, "BPR", candidates, "f1@2", (1 / 9, 1.0))
+    runner: Any = Wild(split)
+    runner.worst = first.finalists[0]["parameters"]["seed"]
+    [found] = climb(runner, "BPR", candidates, "f1@2", (1 / 9, 1.0)).finalists
+    assert found["parameters"]["seed"] != runner.worst
+    assert score(found, "f1@2") > 0
+
+
+def test_a_fixed_parameter_is_not_searched_even_by_a_grid_of_it(split: Any) -> None:
+    runner: Any = Here(split)
+    found = staged_search(runner, "BPR", [axis("factors", 8, 16)], metric="f1@2", fixed=QUICK)
+    assert found.parameters["factors"] == 4
+    assert len(runner.ran) == 1
+
+
+def test_numbers_of_numpy_are_numbers(split: Any) -> None:
+    space = {"neighbors": [np.int64(5), np.int64(6)]}
+    found = tl.tune("itemknn", split.train, split.validation, n_trials=2, space=space, jobs=1, metric="recall@7")
+    assert found.parameters["neighbors"] in (5, 6)
+    assert 0 < found.score < 1
+
+
+@pytest.mark.parametrize("taken", ["monitor", "n_jobs"])
+def test_what_tune_decides_itself_cannot_be_fixed(taken: str, split: Any) -> None:
+    fixed: Any = {taken: 3}
+    with pytest.raises(ParameterError, match=taken):
+        tl.tune("BPR", split.train, split.validation, **fixed)

@@ -24,6 +24,7 @@ def test_the_same_parameters_have_the_same_key_however_they_are_spelled() -> Non
     assert spelled.key != Trial("NBPO", {"recipe": "paper", "factors": 51}).key
     assert spelled.key != Trial("NBPO", {"recipe": "paper"}, test=True).key
     assert spelled.key != Trial("BPO", {"recipe": "paper"}).key
+    assert Trial("bpr", {"regularization": 1}).key == Trial("BPR", {"regularization": 1.0}).key
 
 
 def test_a_trial_that_is_not_asked_for_test_figures_never_looks_at_the_test_part(split: Any) -> None:
@@ -52,8 +53,10 @@ def test_a_record_is_what_fitting_and_evaluating_by_hand_gives(split: Any) -> No
 
 
 def test_models_that_do_not_iterate_are_trials_too(split: Any) -> None:
-    record, _ = run(Trial("ItemKNN", {"neighbors": 5}), split)
+    record, _ = run(Trial("ItemKNN", {"neighbors": 5}, metric="recall@7"), split)
     assert 0 < score(record, "ndcg@20") < 1
+    assert 0 < score(record, "recall@7") < 1
+    assert record["settings"]["neighbors"] == 5
 
 
 def test_a_run_that_diverges_is_a_record_below_all_others(split: Any) -> None:

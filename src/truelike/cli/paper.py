@@ -11,7 +11,7 @@ from truelike.cli.output import emit, say
 from truelike.errors import DataError, ParameterError, TruelikeError
 
 app = typer.Typer(no_args_is_help=True, help="The paper's experiments: run them, draw them, judge its claims.")
-OUTPUT = typer.Option("--output", "-o", help="Where to write.")
+OUTPUT = typer.Option("--output", "-o", help="Where to write; beside the runs if not given.")
 DIRECTORY = typer.Option("--directory", "-d", help="Where the runs are kept.")
 
 
@@ -21,14 +21,19 @@ def run(
     quick: Annotated[
         bool, typer.Option("--quick", help="Minutes instead of hours: fewer seeds and grids.")
     ] = False,
-    data: Annotated[str | None, typer.Option(help="amazon, movielens or world; all that are there.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="amazon or movielens (both if not given); with --quick also world.")
+    ] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes; one for each core.")] = None,
-    nice: Annotated[int, typer.Option(help="How much the runs give way to other work, 0 to 19.")] = 0,
+    nice: Annotated[
+        int, typer.Option(min=0, max=19, help="How much the runs give way to other work, 0 to 19.")
+    ] = 0,
 ) -> None:
     """Run the experiments; called again, it goes on where it was.
 
     Example: `truelike paper run --quick`
     """
+    from truelike.files import check_place
     from truelike.paper import experiments
     from truelike.paper.protocol import FULL, QUICK, TITLES, load
 
@@ -36,6 +41,7 @@ def run(
     if data is not None and data not in plans:
         raise ParameterError(f"--data is {data!r}; it is one of {', '.join(plans)}")
     ran = False
+    check_place(directory)
     mark = directory / "quick"
     if directory.is_dir() and any(directory.iterdir()) and mark.exists() != quick:
         other = "quick" if mark.exists() else "full"
@@ -63,24 +69,25 @@ def run(
 @app.command()
 def figures(
     directory: Annotated[Path, DIRECTORY] = Path("paper"),
-    output: Annotated[Path, OUTPUT] = Path("paper/figures"),
+    output: Annotated[Path | None, OUTPUT] = None,
 ) -> None:
     """Draw Figures 2 to 9 of the paper from the runs, each as SVG and PNG."""
     from truelike.paper import figures as drawing
 
-    for path in drawing.write(_results(directory), output):
+    for path in drawing.write(_results(directory), output or directory / "figures"):
         say(f"wrote {path}")
 
 
 @app.command()
 def report(
     directory: Annotated[Path, DIRECTORY] = Path("paper"),
-    output: Annotated[Path, OUTPUT] = Path("paper"),
+    output: Annotated[Path | None, OUTPUT] = None,
 ) -> None:
     """Write the report: one HTML page, and its tables, figures and tuned settings as files."""
     from truelike.paper import report as writing
 
     _results(directory)
+    output = output or directory
     written = writing.write(directory, output)
     say(f"wrote {len(written)} files; open {output / 'report.html'}")
 

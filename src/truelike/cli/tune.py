@@ -44,10 +44,12 @@ def tune(
     from truelike.models import model_class
     from truelike.parameters import parse
     from truelike.tuning.trials import score, toml
+    from truelike.tuning.trials import settings as settings_of
 
     kind = model_class(model)
     fixed = parse(kind, settings(set_ or []))
     data = open_data(log, read)
+    whole = not isinstance(data, tl.Split)
     if not isinstance(data, tl.Split):
         data = tl.split.by_user(data, validation=0.1, test=0.1, seed=seed)
         say(f"split by user: {data.train.n_interactions:,} rows to train on, a tenth each to tune and to test")
@@ -63,7 +65,11 @@ def tune(
         directory=directory, jobs=jobs, seed=seed, report=report, **fixed,
     )  # fmt: skip
     say(f"best: {metric} {found.score:.4f} with {found.make()}")
-    text = toml(log, kind.__name__, found.parameters, [f"{metric} on validation: {found.score!r}"])
+    about, best = [f"{metric} on validation: {found.score!r}"], settings_of(found.make())
+    if whole and found.best.get("best_epoch"):
+        about.append("of the best epoch of a split of this log; the whole log is trained for as many")
+        best["epochs"] = found.best["best_epoch"]
+    text = toml(log, kind.__name__, best, about, read)
     if config is not None:
         from truelike.files import replacing_file
 

@@ -23,9 +23,11 @@ from truelike.paper.verdicts import (
     gaps_shrink,
     grows,
     in_order,
+    is_flat,
     more_sensitive,
     peaks_at,
     sparser_is_lower,
+    tuned_to,
 )
 
 LEARNED = ("BPR", "WBPR", "ShiftMC", "NBPO")
@@ -73,19 +75,35 @@ def _best_negatives() -> list[Claim]:
     ]
 
 
+def _best_rates() -> list[Claim]:
+    best = {"amazon": dict.fromkeys(LEARNED[:3], (0.05, 1.0)), "movielens": {}}
+    best["movielens"] = {"BPR": (0.005, 0.2), "WBPR": (0.005, 0.5), "ShiftMC": (0.005, 0.5)}
+    return [
+        Claim(
+            "5.2",
+            f"{name} on {title} is best at η = {rate:g}, λ = {strength:g}",
+            f"η {rate:g}, λ {strength:g}",
+            tuned_to(name, data, learning_rate=rate, regularization=strength),
+            TUNED,
+        )
+        for data, title in (("amazon", "Amazon"), ("movielens", "MovieLens"))
+        for name, (rate, strength) in best[data].items()
+    ]
+
+
 CLAIMS: tuple[Claim, ...] = (
     Claim("5.2, Figure 2", "the sparser data set shows the lower figures", "", sparser_is_lower()),
     Claim(
         "5.2, Figure 2",
         "all personalised models are far above ItemPop",
         "",
-        all_above(("ItemKNN", *LEARNED), "ItemPop"),
+        all_above(("ItemKNN", *LEARNED), "ItemPop", by=0.2),
     ),
     Claim(
         "5.2, Figure 2",
         "learned models are above ItemKNN in most cases",
         "",
-        all_above(LEARNED, "ItemKNN"),
+        all_above(LEARNED, "ItemKNN", most=True),
     ),
     Claim(
         "5.2, Figure 2",
@@ -125,6 +143,7 @@ CLAIMS: tuple[Claim, ...] = (
         "6.79 %",
         better("NBPO", "ShiftMC", 0.0679, metrics=["ndcg"]),
     ),
+    Claim("5.2", "ShiftMC is the best of the baselines: above WBPR", "", better("ShiftMC", "WBPR")),
     Claim("5.2", "NBPO is above BPR (it follows from the claims above)", "", better("NBPO", "BPR")),
     Claim(
         "5.2, Figure 3",
@@ -140,18 +159,19 @@ CLAIMS: tuple[Claim, ...] = (
         best_pair("fine", "learning_rate", "regularization", "movielens", (0.005, 0.5)),
         TUNED,
     ),
+    *_best_rates(),
     Claim(
         "5.2, Figure 4",
         "F1 grows clearly with K on MovieLens",
         "",
-        grows("factors", "movielens", expected=True),
+        grows("factors", "movielens"),
         TUNED,
     ),
     Claim(
         "5.2, Figure 4",
         "F1 hardly depends on K on Amazon",
         "",
-        grows("factors", "amazon", expected=False),
+        is_flat("factors", "amazon"),
         TUNED,
     ),
     *_best_factors(),

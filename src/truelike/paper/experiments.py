@@ -36,7 +36,7 @@ from truelike.paper.protocol import (
 )
 from truelike.training.trainer import DivergedError
 from truelike.tuning.grids import Stage, axis, paper_stages
-from truelike.tuning.runner import Runner
+from truelike.tuning.runner import Runner, read_records
 from truelike.tuning.search import Tuned, staged_search
 from truelike.tuning.trials import KS, METRICS, Record, Trial
 
@@ -122,10 +122,7 @@ class Results:
         place = directory / plan.data
         records = {}
         for kind in ("tuning", "final"):
-            path = place / kind / "trials.jsonl"
-            if path.exists():
-                lines = path.read_text(encoding="utf-8").splitlines()
-                records.update({record["key"]: record for record in map(json.loads, lines)})
+            records.update(read_records(place / kind / "trials.jsonl"))
         tuned, tests = (
             json.loads(path.read_text("utf-8")) if path.exists() else {}
             for path in (place / "tuned.json", place / "tests.json")
@@ -201,9 +198,9 @@ class Results:
             fresh.write_text(json.dumps(self.tests, indent=0) + "\n", encoding="utf-8")
 
     def _tested(self, setting: Setting, a: str, b: str, measure: str) -> str:
-        """What a kept p-value is of: the very runs, so that no older one is taken for it."""
-        keys = [record["key"] for name in (a, b) for record in self.found(self.finals(setting, name))]
-        mark = hashlib.sha256(" ".join(keys).encode()).hexdigest()[:12]
+        """What a kept p-value is of: the very figures, so that no older one is taken for it."""
+        found = [record["test"] for name in (a, b) for record in self.found(self.finals(setting, name))]
+        mark = hashlib.sha256(json.dumps(found).encode()).hexdigest()[:12]
         return f"{setting}: {a} - {b}, {measure} ({mark})"
 
     @lru_cache(maxsize=64)  # noqa: B019 - results live as long as the program

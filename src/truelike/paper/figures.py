@@ -29,12 +29,15 @@ STYLES = {
 }
 CAPTIONS = {
     2: "Figure 2: F1 and NDCG of the tuned models on the test set (RQ1); mean and standard deviation over seeds.",
-    3: "Figure 3: F1@2 of NBPO on validation over learning rate and regularisation (one for both tables).",
-    4: "Figure 4: F1@2 on validation by the number of factors K, around each model's tuned setting.",
-    5: "Figure 5: F1@2 on validation by the number of negatives rho, around each model's tuned setting.",
+    3: "Figure 3: F1@2 of NBPO on validation over learning rate and regularisation (one for both tables). In "
+    "italics: stopped early by the halving.",
+    4: "Figure 4: F1@2 on validation by the number of factors K, all else as each model was tuned.",
+    5: "Figure 5: F1@2 on validation by the number of negatives ρ, all else as each model was tuned (a λ "
+    "that suits one ρ need not suit another).",
     6: "Figure 6: BPO against NBPO, F1 on the test set (RQ2).",
-    7: "Figure 7: F1@2 of NBPO on validation over the regularisations of the two tables.",
-    8: "Figure 8: F1@2 of NBPO on validation by the number of flip factors L; dashed: BPR tuned alike.",
+    7: "Figure 7: F1@2 of NBPO on validation over the regularisations of the two tables. In italics: stopped "
+    "early by the halving.",
+    8: "Figure 8: F1@2 of NBPO on validation by the number of flip factors L; dashed: BPR, the same seeds.",
     9: "Figure 9: NBPO-o, NBPO-s and NBPO-ss, F1 on the test set (RQ3).",
 }
 
@@ -114,11 +117,12 @@ def by_parameter(
             if at:
                 _line(one, name, at, [points[name, values[n]] for n in at])
         if reference is not None:
-            found = results.found(results.finals("tuned", reference))
-            if found:
-                level = float(np.mean([score(record, METRIC) for record in found]))
+            base = results.parameters("tuned", reference) or {}
+            same = curve_points(results, "factors").get((reference, base.get("factors", 50)), [])
+            if same:  # the same seeds as those of the curve
+                level = float(np.mean(same))
                 one.axhline(level, color=STYLES[reference][0], linestyle="--", linewidth=1.2, label=reference)
-        one.set_xticks(range(len(values)), [str(value) for value in values])
+        one.set_xticks(range(len(values)), [str(value) for value in values], fontsize=9 if len(values) < 8 else 7)
         one.set_xlabel(label)
         one.set_ylabel("F1@2 (validation)")
         one.set_title(TITLES[results.plan.data], fontsize=9)
@@ -136,11 +140,17 @@ def curve_points(results: Results, parameter: str) -> dict[tuple[str, Any], list
     return points
 
 
-def grid_points(results: Results, name: str, stage: str, across: str, down: str) -> dict[tuple[float, float], Any]:
-    """The records of a grid of the search, by the values of its two parameters."""
+def grid_points(
+    results: Results, name: str, stage: str, across: str, down: str, *, even: bool = False
+) -> dict[tuple[float, float], Any]:
+    """The records of a grid of the search, by the values of its two parameters.
+
+    Of each point the longest run; or, `even`, those runs that are equally long for all points.
+    """
     found = [told for told in results.tuned.get(name, {}).get("stages", []) if told["stage"] == stage]
-    records = [results.records[key] for told in found for key in told["candidates"] if key in results.records]
-    return {(r["parameters"][across], r["parameters"][down]): r for r in records}
+    which = "even" if even else "candidates"
+    records = [results.records[key] for told in found for key in told[which] if key in results.records]
+    return {(r["settings"][across], r["settings"][down]): r for r in records}
 
 
 def heat(all_results: Sequence[Results], stage: str, across: str, down: str, labels: tuple[str, str]) -> Any:
@@ -155,14 +165,14 @@ def heat(all_results: Sequence[Results], stage: str, across: str, down: str, lab
             continue
         columns, rows = sorted({x for x, _ in points}), sorted({y for _, y in points})
         values = np.full((len(rows), len(columns)), np.nan)
-        longest = max(record["parameters"].get("epochs", 0) for record in points.values())
+        longest = max(record["settings"]["epochs"] for record in points.values())
         for (x, y), record in points.items():
             values[rows.index(y), columns.index(x)] = max(score(record, METRIC), 0.0)
         one.imshow(values, cmap="Blues", origin="lower", aspect="auto")
         middle = np.nanmean([np.nanmin(values), np.nanmax(values)])
         for (x, y), record in points.items():
             value = values[rows.index(y), columns.index(x)]
-            early = record["parameters"].get("epochs", 0) < longest
+            early = record["settings"]["epochs"] < longest
             one.text(
                 columns.index(x), rows.index(y), f"{value:.4f}", ha="center", va="center", fontsize=7,
                 color="white" if value > middle else "#1d2733", style="italic" if early else "normal",

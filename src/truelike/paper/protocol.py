@@ -91,6 +91,7 @@ class Plan:
     patience: int | None = None
     rungs: tuple[float, ...] = (1.0,)
     quick: bool = False
+    why: str = ""
 
     @property
     def base(self) -> dict[str, Any]:
@@ -99,8 +100,16 @@ class Plan:
 
 
 FULL = {
-    "amazon": Plan("amazon", curve_seeds=5),
-    "movielens": Plan("movielens", curve_seeds=3, patience=20, rungs=(1 / 9, 1 / 3, 1.0)),
+    "amazon": Plan(
+        "amazon", curve_seeds=5, why="the curves have fewer seeds so that all of it takes about an hour"
+    ),
+    "movielens": Plan(
+        "movielens",
+        curve_seeds=3,
+        patience=20,
+        rungs=(1 / 9, 1 / 3, 1.0),
+        why="an epoch takes half a second: whole grids of 200 epochs would take more than a day",
+    ),
 }
 QUICK = {
     "amazon": Plan("amazon", seeds=3, curve_seeds=1, epochs=60, patience=15, rungs=(1 / 3, 1.0), quick=True),

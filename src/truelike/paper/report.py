@@ -14,7 +14,7 @@ from truelike.files import replacing_file
 from truelike.paper import figures, tables
 from truelike.paper.claims import judge
 from truelike.paper.experiments import MEASURES, Results
-from truelike.paper.protocol import FULL, QUICK, TITLES
+from truelike.paper.protocol import BY_NAME, FULL, QUICK, TITLES
 from truelike.report import Page
 
 INTRODUCTION = (
@@ -45,17 +45,29 @@ def what_was_cut(results: Results) -> str:
     else:
         words.append(f"all grids whole, {plan.epochs} epochs")
     words.append(f"{plan.seeds} seeds on test, {plan.curve_seeds} for the curves of K, ρ and L, one for the grids")
+    if plan.why:
+        words.append(plan.why)
     missing = results.missing()
     if missing:
         words.append(f"not finished yet: {', '.join(missing)}")
-    failed = sorted({name for setting in ("authors", "tuned") for name in results.diverged(setting)})
-    if failed:
-        words.append(f"diverged at the authors' settings: {', '.join(failed)}")
+    for setting, label in tables.SETTINGS:
+        failed = results.diverged(setting)
+        if failed:
+            words.append(
+                f"with {label} settings these diverged, with all or some of the seeds: {', '.join(failed)}"
+            )
+    tuned = results.parameters("tuned", "NBPO")
+    if tuned is not None and tuned.get("flip_factors") == 0:
+        words.append("tuned NBPO has L = 0: no number of flip factors was better on validation")
+    sizes = {name: sum(len(t["candidates"]) for t in found["stages"]) for name, found in results.tuned.items()}
+    if sizes:
+        told = ", ".join(f"{name} {n}" for name, n in sizes.items() if n > 1 and BY_NAME[name].like is None)
+        words.append(f"candidates of the grids: {told} (NBPO has more, as it has more parameters)")
     return "; ".join(words) + "."
 
 
 def machine() -> str:
-    """The machine in a line."""
+    """The machine that the report is written on, in a line."""
     model = platform.processor() or platform.machine()
     return f"truelike {__version__}, Python {platform.python_version()}, {os.cpu_count()} cores ({model})"
 

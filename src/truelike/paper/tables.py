@@ -13,7 +13,7 @@ from truelike.files import replacing_file
 from truelike.paper.experiments import MEASURES, VALUES, Results
 from truelike.paper.figures import curve_points
 from truelike.paper.protocol import BY_NAME, CONTENDERS, METRIC, SOURCES, TITLES, Setting
-from truelike.tuning.trials import Record, toml
+from truelike.tuning.trials import Record, Trial, settings, toml
 
 SETTINGS: tuple[tuple[Setting, str], ...] = (("authors", "the authors'"), ("tuned", "tuned alike"))
 
@@ -74,7 +74,7 @@ def tuned(all_results: Sequence[Results]) -> pl.DataFrame:
 def timings(all_results: Sequence[Results]) -> pl.DataFrame:
     """Runs and hours of computing, by data set and model."""
     rows = [
-        (TITLES[results.plan.data], record["model"], record["seconds"])
+        (TITLES[results.plan.data], _name(record), record["seconds"])
         for results in all_results
         for record in results.records.values()
     ]
@@ -88,6 +88,12 @@ def timings(all_results: Sequence[Results]) -> pl.DataFrame:
         )
         .sort("data", "model")
     )
+
+
+def _name(record: Record) -> str:
+    """The preset, or the objective of a model that has none."""
+    name = record["model"]
+    return str(record["parameters"].get("objective", name) if name == "MatrixFactorization" else name)
 
 
 def markdown(frame: pl.DataFrame, digits: int = 4) -> str:
@@ -125,5 +131,7 @@ def _settings(results: Results, name: str, model: str, parameters: dict[str, Any
         f"{name}, tuned on the validation part of {TITLES[results.plan.data]} by the paper's grids.",
         f"truelike train --config FILE [--set seed=1]; {METRIC} on validation, as it was recorded:",
         *(f"  seed {r['parameters'].get('seed', 0)}: {r['validation'][METRIC]!r}" for r in found),
+        "all other figures of these runs, on validation and on test, stand in runs/.",
     ]
-    return toml(SOURCES[results.plan.data], model, {**parameters, **seed}, about)
+    complete = settings(Trial(model, {**parameters, **seed}).make())
+    return toml(SOURCES[results.plan.data], model, complete, about)

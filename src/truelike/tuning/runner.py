@@ -9,16 +9,17 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import numpy as np
 
 from truelike.data.dataset import Dataset
 from truelike.data.splits import Split
 from truelike.errors import StorageError, TruelikeError
+from truelike.files import check_place, replacing_file
 from truelike.parallel import threads
 from truelike.training.checkpoint import fingerprint
 from truelike.tuning.trials import Record, Trial
@@ -60,9 +61,14 @@ class Runner:
         self.directory, self.jobs, self.nice, self.report = Path(directory), threads(jobs), nice, report
         nothing = validation.select(np.zeros(validation.n_interactions, dtype=bool))
         self._split = Split(train, validation, nothing if test is None else test)
-        self._prepare()
-        self.records: dict[str, Record] = {record["key"]: record for record in self._read()}
         self._workers: list[_Worker] = []
+        self._lock: IO[str] | None = None
+        try:
+            self._prepare()
+            self.records = read_records(self.directory / "trials.jsonl", mend=True)
+        except BaseException:
+            self.close()
+            raise
 
     def run(self, trials: Sequence[Trial]) -> list[Record]:
         """The records of some trials, in their order; only those not known yet are run."""
@@ -81,6 +87,8 @@ class Runner:
         for worker in self._workers:
             worker.end()
         self._workers.clear()
+        if self._lock is not None:
+            self._lock.close()
 
     def __enter__(self) -> Self:
         return self
@@ -107,8 +115,8 @@ class Runner:
             busy -= 1
             if record is None:
                 raise WorkerError(
-                    f"a process that ran trials ended before its time (exit code {worker.process.wait()}); what "
-                    f"was finished is kept in {str(self.directory)!r}, and the same call goes on from there"
+                    f"a process that ran trials ended before its time (exit code {worker.process.wait()}; what it "
+                    f"said stands above); the trials that were finished are in {str(self.directory)!r}"
                 )
             yield record
             if waiting:
@@ -120,28 +128,16 @@ class Runner:
     def _prepare(self) -> None:
         mark = "-".join(fingerprint(part, {}) for part in self._split.parts)
         known = self.directory / "data.txt"
-        if known.exists():
-            if known.read_text(encoding="utf-8").strip() != mark:
-                raise StorageError(
-                    f"the trials in {str(self.directory)!r} are of other data; name another directory"
-                )
-            if (self.directory / "split").is_dir():
-                return
+        check_place(self.directory)
         self.directory.mkdir(parents=True, exist_ok=True)
-        parts = [replace(part, titles=None) for part in self._split.parts]
-        Split(parts[0], parts[1], parts[2], self._split.info).save(self.directory / "split")
-        known.write_text(mark + "\n", encoding="utf-8")
-
-    def _read(self) -> Iterator[Record]:
-        path = self.directory / "trials.jsonl"
-        if not path.exists():
-            return
-        text = path.read_bytes()
-        whole = text[: text.rfind(b"\n") + 1]
-        if whole != text:  # a line that a kill cut short; its trial is run again
-            path.write_bytes(whole)
-        for line in whole.splitlines():
-            yield json.loads(line)
+        self._lock = _lock(self.directory)
+        if known.exists() and known.read_text(encoding="utf-8").strip() != mark:
+            raise StorageError(f"the trials in {str(self.directory)!r} are of other data; name another directory")
+        if not (self.directory / "split").is_dir():
+            parts = [replace(part, titles=None) for part in self._split.parts]
+            Split(parts[0], parts[1], parts[2], self._split.info).save(self.directory / "split")
+        with replacing_file(known) as fresh:
+            fresh.write_text(mark + "\n", encoding="utf-8")
 
     def _add(self, record: Record) -> None:
         self.records[record["key"]] = record
@@ -151,6 +147,41 @@ class Runner:
             os.fsync(file.fileno())
         if self.report is not None:
             self.report(record)
+
+
+def read_records(path: Path, *, mend: bool = False) -> dict[str, Record]:
+    """The finished trials by their keys. A last line that a kill cut short is left out; `mend` removes it."""
+    if not path.exists():
+        return {}
+    text = path.read_bytes()
+    end = text.rfind(b"\n") + 1
+    if mend and end != len(text):
+        os.truncate(path, end)
+    records = {}
+    for number, line in enumerate(text[:end].splitlines(), 1):
+        try:
+            record = json.loads(line)
+            records[record["key"]] = record
+        except (ValueError, TypeError, KeyError) as error:
+            raise StorageError(
+                f"line {number} of {str(path)!r} is not the record of a trial; without it the trial is run again"
+            ) from error
+    return records
+
+
+def _lock(directory: Path) -> IO[str] | None:
+    """Held while trials are run, so that no two searches write to one directory."""
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        return None
+    file = (directory / "lock").open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise StorageError(f"another search is running in {str(directory)!r}") from error
+    return file
 
 
 class _Worker:
@@ -172,17 +203,20 @@ class _Worker:
 
     def start(self, trial: Trial, done: SimpleQueue[tuple[_Worker, Record | None]]) -> None:
         """Run a trial, and put the record into the queue when it is there; None if the process has ended."""
+        asked = json.dumps(asdict(trial))
 
         def wait() -> None:
             record = None
-            with contextlib.suppress(OSError, ValueError):
-                asked = {"model": trial.model, "parameters": trial.parameters, "test": trial.test}
+            try:
                 assert self.process.stdin is not None
                 assert self.process.stdout is not None
-                self.process.stdin.write(json.dumps(asked) + "\n")
+                self.process.stdin.write(asked + "\n")
                 self.process.stdin.flush()
                 record = json.loads(self.process.stdout.readline())
-            done.put((self, record))
+            except (OSError, ValueError):
+                pass  # it has ended; the one who waits says so
+            finally:
+                done.put((self, record))
 
         threading.Thread(target=wait, daemon=True).start()
 

@@ -7,6 +7,7 @@ on disk are not run again, and the next ones follow from them.
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -131,8 +132,13 @@ def tune(
         raise ParameterError(f"metric is {metric!r}; it is a metric at a length, e.g. 'ndcg@20'")
     if search not in ("halving", "optuna", "paper"):
         raise ParameterError(f"search is {search!r}; it is 'halving', 'optuna' or 'paper'")
-    if n_trials < 1:
-        raise ParameterError(f"n_trials is {n_trials}; it is a whole number from 1 up")
+    for what, value in (("n_trials", n_trials), ("jobs", 1 if jobs is None else jobs)):
+        if value < 1:
+            raise ParameterError(f"{what} is {value}; it is a whole number from 1 up")
+    taken = {"seed": "seed", "monitor": "metric", "n_jobs": "jobs"}
+    for parameter in fixed:
+        if parameter in taken:
+            raise ParameterError(f"{parameter} is not for tune to fix: say {taken[parameter]}=... instead")
     check_log(train, "tune", part="train")
     check_log(validation, "tune", part="validation")
     name = model if isinstance(model, str) else model.__name__
@@ -142,7 +148,7 @@ def tune(
     ):
         if search == "paper":
             return paper_search(runner, name, metric=metric, seed=seed, fixed=fixed)
-        chosen = dict(space) if space is not None else default_space(name, fixed)
+        chosen = _plain(space) if space is not None else default_space(name, fixed)
         if search == "optuna":
             return optuna_search(runner, name, chosen, metric=metric, n=n_trials, seed=seed, fixed=fixed)
         drawn = [draw(chosen, seed, n) for n in range(n_trials)]
@@ -180,23 +186,35 @@ def staged_search(
     rungs: Sequence[float] = (1.0,),
 ) -> Tuned:
     """One grid after another, each around the best of those before."""
-    best = {**(fixed or {}), **_of_training(model, metric, seed)}
+    given = fixed or {}  # not searched, even if a grid would
+    best = {**given, **_of_training(model, metric, seed)}
     seen: dict[str, Record] = {}
     told: list[dict[str, Any]] = []
     winner: Record | None = None
     for stage in stages:
-        candidates = [{**best, **change} for change in stage.candidates(Trial(model, best).make().get_params())]
+        changes = stage.candidates(Trial(model, best).make().get_params())
+        candidates = [{**best, **{k: v for k, v in change.items() if k not in given}} for change in changes]
         results = climb(runner, model, candidates, metric, rungs)
         seen.update({record["key"]: record for record in results.records})
         challenger = max(results.finalists, key=lambda record: score(record, metric))
-        if winner is None or score(challenger, metric) > score(winner, metric):
+        if score(challenger, metric) > (float("-inf") if winner is None else score(winner, metric)):
             winner = challenger
             best = dict(challenger["parameters"])
-        told.append({"stage": stage.name, "candidates": [record["key"] for record in results.latest]})
-    assert winner is not None
-    if score(winner, metric) == float("-inf"):
-        raise DivergedError(f"every trial of {model} diverged; the last said: {winner['error']}")
+        told.append(
+            {
+                "stage": stage.name,
+                "candidates": [record["key"] for record in results.latest],
+                "even": [record["key"] for record in results.records[: len(candidates)]],
+            }
+        )
+    if winner is None:
+        raise _all_diverged(model, list(seen.values()))
     return Tuned(model, metric, best, winner, list(seen.values()), told)
+
+
+def _all_diverged(model: str, records: Sequence[Record]) -> DivergedError:
+    last = next((record["error"] for record in reversed(records) if "error" in record), "nothing")
+    return DivergedError(f"every trial of {model} diverged; the last said: {last}")
 
 
 @dataclass
@@ -213,20 +231,27 @@ def climb(
 ) -> Climbed:
     """Run all candidates for a part of their epochs, the best third of them for a longer part, and so on."""
     epochs = getattr(Trial(model, dict(candidates[0])).make(), "epochs", None)
-    if epochs is None:
-        rungs = (1.0,)
-    going = list(range(len(candidates)))
     latest: list[Record] = [{} for _ in candidates]
     records: list[Record] = []
-    for number, rung in enumerate(rungs):
+
+    def run(going: list[int], rung: float) -> None:
         part = {} if epochs is None or rung == 1.0 else {"epochs": max(1, round(epochs * rung))}
-        found = runner.run([Trial(model, {**candidates[n], **part}) for n in going])
-        records += found
+        found = runner.run([Trial(model, {**candidates[n], **part}, metric=metric) for n in going])
+        records.extend(found)
         for place, record in zip(going, found, strict=True):
             latest[place] = record
-        if number + 1 < len(rungs):
-            going.sort(key=lambda n: (-score(latest[n], metric), n))
-            going = sorted(going[: max(1, -(-len(going) // 3))])
+
+    going = list(range(len(candidates)))
+    waiting: list[int] = []
+    for rung in rungs[:-1] if epochs is not None else ():
+        run(going, rung)
+        going.sort(key=lambda n: (-score(latest[n], metric), n))
+        best = max(1, -(-len(going) // 3))
+        waiting, going = [*going[best:], *waiting], sorted(going[:best])
+    run(going, 1.0)
+    while waiting and all(score(latest[n], metric) == -math.inf for n in going):
+        going = [waiting.pop(0)]  # what was best so far diverged later: the next one
+        run(going, 1.0)
     return Climbed(latest, [latest[n] for n in going], records)
 
 
@@ -267,12 +292,25 @@ def draw(space: Mapping[str, Any], seed: int, number: int) -> Parameters:
             continue
         low, high = _range(name, axis)
         if _whole(axis):
-            found[name] = int(low + share * (high - low + 1))
+            even = low + share * (high - low + 1)
+            found[name] = int(low * ((high + 1) / low) ** share if _by_logarithm(axis) else even)
         elif _by_logarithm(axis):
             found[name] = float(f"{low * (high / low) ** share:.4g}")
         else:
             found[name] = float(f"{low + share * (high - low):.4g}")
     return found
+
+
+def _plain(space: Mapping[str, Any]) -> dict[str, Any]:
+    """With Python's own numbers, whatever they were given as: they are written as JSON."""
+
+    def plain(value: Any) -> Any:
+        return value.item() if isinstance(value, np.generic) else value
+
+    return {
+        name: type(axis)(plain(value) for value in axis) if isinstance(axis, list | tuple) else axis
+        for name, axis in space.items()
+    }
 
 
 def _range(name: str, axis: Any) -> tuple[Any, Any]:
@@ -304,13 +342,13 @@ def optuna_search(
     at_once = 4  # whatever the number of processes: a search must not depend on it
     for first in range(0, n, at_once):
         asked = [study.ask() for _ in range(min(at_once, n - first))]
-        trials = [Trial(model, {**base, **_suggest(trial, space)}) for trial in asked]
+        trials = [Trial(model, {**base, **_suggest(trial, space)}, metric=metric) for trial in asked]
         for trial, record in zip(asked, runner.run(trials), strict=True):
             records[record["key"]] = record
             study.tell(trial, max(score(record, metric), 0.0))
     winner = max(records.values(), key=lambda record: score(record, metric))
     if score(winner, metric) == float("-inf"):
-        raise DivergedError(f"every trial of {model} diverged; the last said: {winner['error']}")
+        raise _all_diverged(model, list(records.values()))
     return Tuned(model, metric, dict(winner["parameters"]), winner, list(records.values()))
 
 
@@ -320,7 +358,7 @@ def _suggest(trial: Any, space: Mapping[str, Any]) -> Parameters:
         if isinstance(axis, list):
             found[name] = trial.suggest_categorical(name, axis)
         elif _whole(_range(name, axis)):
-            found[name] = trial.suggest_int(name, *axis)
+            found[name] = trial.suggest_int(name, *axis, log=_by_logarithm(axis))
         else:
             found[name] = float(f"{trial.suggest_float(name, *axis, log=_by_logarithm(axis)):.4g}")
     return found

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ class Trial:
     model: str
     parameters: dict[str, Any] = field(default_factory=dict)
     test: bool = False
+    metric: str | None = None  # measured beside the usual ones, of a model that does not watch one while it learns
 
     def make(self, **more: Any) -> Recommender:
         """The model, not fitted."""
@@ -48,9 +49,20 @@ class Trial:
     @property
     def key(self) -> str:
         """The same for trials that must give the same result, however their parameters were spelled."""
-        complete = {name: value for name, value in self.make().get_params().items() if name != "n_jobs"}
-        text = json.dumps([self.model, complete, self.test], sort_keys=True, default=repr)
+        made = self.make()
+        asked = [] if self.metric is None or hasattr(made, "monitor") else [self.metric]
+        text = json.dumps([type(made).__name__, settings(made), self.test, *asked], sort_keys=True, default=repr)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def settings(model: Recommender) -> dict[str, Any]:
+    """All parameters that decide the result, each as its own kind of number."""
+    found = {name: value for name, value in model.get_params().items() if name != "n_jobs"}
+    for parameter in fields(model):
+        value = found.get(parameter.name)
+        if isinstance(value, int) and not isinstance(value, bool) and parameter.metadata.get("whole") is False:
+            found[parameter.name] = float(value)
+    return found
 
 
 def run(trial: Trial, split: Split, *, n_jobs: int | None = 1) -> tuple[Record, Evaluation | None]:
@@ -63,11 +75,11 @@ def run(trial: Trial, split: Split, *, n_jobs: int | None = 1) -> tuple[Record, 
         "key": trial.key,
         "model": trial.model,
         "parameters": trial.parameters,
+        "settings": settings(model),
         "version": __version__,
     }
     started = time.perf_counter()
     judged = None
-    metrics: tuple[str, ...] = METRICS
     try:
         if isinstance(model, MatrixFactorization):
             model.fit(split.train, validation=split.validation, progress=False)
@@ -77,10 +89,11 @@ def run(trial: Trial, split: Split, *, n_jobs: int | None = 1) -> tuple[Record, 
             record["peaks"] = {
                 name: float(model.history_[name].max()) for name in model.history_.columns if "@" in name
             }
-            metrics = tuple(dict.fromkeys((*METRICS, model.monitor.partition("@")[0])))
         else:
             model.fit(split.train)
-        record["validation"] = evaluate(model, split.validation, ks=KS, metrics=metrics, n_jobs=n_jobs).means()
+        metric, _, k = str(trial.metric or getattr(model, "monitor", "f1@2")).partition("@")
+        metrics, ks = tuple(dict.fromkeys((*METRICS, metric))), sorted({*KS, int(k)})
+        record["validation"] = evaluate(model, split.validation, ks=ks, metrics=metrics, n_jobs=n_jobs).means()
         if trial.test:
             judged = evaluate(model, split.test, ks=KS, metrics=METRICS, n_jobs=n_jobs)
             record["test"] = judged.means()
@@ -96,7 +109,13 @@ def score(record: Record, metric: str) -> float:
     return -math.inf if value is None else float(value)
 
 
-def toml(data: str, model: str, parameters: dict[str, Any], about: Sequence[str] = ()) -> str:
+def toml(
+    data: str,
+    model: str,
+    parameters: dict[str, Any],
+    about: Sequence[str] = (),
+    read: Mapping[str, Any] | None = None,
+) -> str:
     """A file that `truelike train --config` runs.
 
     >>> print(toml("log.csv", "BPR", {"factors": 8, "patience": None}, ["tuned"]), end="")
@@ -117,5 +136,7 @@ def toml(data: str, model: str, parameters: dict[str, Any], about: Sequence[str]
         "",
         "[parameters]",
         *(f"{name} = {json.dumps(value)}" for name, value in given.items()),
+        *(["", "[read]"] if read else []),
+        *(f"{name} = {json.dumps(value)}" for name, value in (read or {}).items()),
     ]
     return "\n".join(lines) + "\n"

@@ -36,8 +36,11 @@ def main() -> None:
             values = np.stack(list(judged.values.values()), axis=1).astype(np.float32)
             (directory / "users").mkdir(exist_ok=True)
             np.save(directory / "users" / f"{trial.key}.npy", values, allow_pickle=False)
-        answers.write(json.dumps(record) + "\n")
-        answers.flush()
+        try:
+            answers.write(json.dumps(record) + "\n")
+            answers.flush()
+        except BrokenPipeError:  # nobody waits for it any more
+            os._exit(1)
 
 
 def _end_with_parent(parent: int) -> None:

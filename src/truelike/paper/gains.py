@@ -1,0 +1,67 @@
+"""How far one contender is above another on the test part: interval over seeds, test over users."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from truelike.paper.experiments import MEASURES, Results
+from truelike.paper.protocol import TITLES, Setting
+from truelike.tuning.trials import METRICS
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How far one contender is above another on one measure, relative to the other."""
+
+    data: str
+    measure: str
+    gain: float
+    low: float
+    high: float
+    p: float
+    seeds: int = 1
+
+    def __str__(self) -> str:
+        bounds = f" [{self.low:+.1%}, {self.high:+.1%}]" if not np.isnan(self.low) else ""
+        return f"{TITLES[self.data]} {_upper(self.measure)} {self.gain:+.2%}{bounds}, p {_p(self.p)}"
+
+
+def _upper(measure: str) -> str:
+    return measure.replace("f1", "F1").replace("ndcg", "NDCG")
+
+
+def _p(p: float) -> str:
+    return "< .001" if p < 0.001 else f"{p:.3f}".replace("0.", ".")
+
+
+def gains(results: Results, setting: Setting, a: str, b: str, metrics: Sequence[str] = METRICS) -> list[Gain]:
+    """The gain at each k: interval over seeds (Student's), p over users (paired t, seeds averaged)."""
+    ours, theirs = (results.found(results.finals(setting, name)) for name in (a, b))
+    if not ours or not theirs:
+        return []
+    found = []
+    for measure in (measure for measure in MEASURES if measure.partition("@")[0] in metrics):
+        left, right = (np.array([record["test"][measure] for record in each]) for each in (ours, theirs))
+        gain = left.mean() / right.mean() - 1
+        width = _half_width(left, right)
+        p = results.p_value(setting, a, b, measure)
+        seeds = min(len(left), len(right))
+        found.append(Gain(results.plan.data, measure, float(gain), gain - width, gain + width, p, seeds))
+    return found
+
+
+def _half_width(left: Floats, right: Floats) -> float:
+    """Half of the 95 % interval of the ratio of two means over seeds, by the delta method."""
+    from scipy.special import stdtrit
+
+    if len(left) < 2 and len(right) < 2:
+        return float("nan")
+    variance = sum(float(np.var(x, ddof=1)) / len(x) / x.mean() ** 2 for x in (left, right) if len(x) > 1)
+    freedom = max(len(left), len(right)) - 1
+    return float(stdtrit(freedom, 0.975) * np.sqrt(variance) * left.mean() / right.mean())
