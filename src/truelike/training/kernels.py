@@ -11,6 +11,7 @@ last touch (`*_settled`) and is scaled by the product of the missed factors when
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numba
@@ -78,7 +79,6 @@ def _ask_ahead(
         prefetch(votes, np.uint64(indptr[user]) * np.uint64(BITS // 8))
 
 
-@numba.njit(**LOOP)
 def _users_half(
     share: Any, shares: Any, entries: Any, batch: Any, key: Any,
     entry_user: Any, entry_item: Any, indptr: Any, votes: Any,
@@ -194,7 +194,6 @@ def _users_half(
         at = run
 
 
-@numba.njit(**LOOP)
 def _items_half(
     thread: Any, threads: Any, n_samples: Any, batch: Any,
     item_table: Any, item_settled: Any, width: Any, flip_width: Any,
@@ -268,6 +267,7 @@ def _items_half(
 
 
 def _run_batches(
+    users_half: Any, items_half: Any,
     thread: Any, threads: Any, meeting: Any, claims: Any, first: Any, batch_size: Any, entries: Any, key: Any,
     entry_user: Any, entry_item: Any, indptr: Any, votes: Any,
     user_table: Any, item_table: Any, user_settled: Any, item_settled: Any, width: Any, flip_width: Any,
@@ -289,7 +289,7 @@ def _run_batches(
         batch = first + b
         share = add_atomically(claims, 1) - b * (shares + threads)
         while share < shares:
-            _users_half(
+            users_half(
                 share, shares, part, batch, key, entry_user, entry_item, indptr, votes,
                 user_table, item_table, user_settled, item_settled, width, flip_width,
                 rate, powers, flip_powers, shrink, flip_shrink,
@@ -300,7 +300,7 @@ def _run_batches(
             )  # fmt: skip
             share = add_atomically(claims, 1) - b * (shares + threads)
         meet(meeting, threads)
-        _items_half(
+        items_half(
             thread, threads, len(part) * (n_negatives + 1), batch,
             item_table, item_settled, width, flip_width, rate, powers, flip_powers, shrink, flip_shrink,
             old, sample_item, sample_slot, sample_step, sample_flip,
@@ -312,25 +312,42 @@ def _run_batches(
 
 _f4, _i4, _i8 = types.float32, types.int32, types.int64
 _u1, _u4, _u8 = types.uint8, types.uint32, types.uint64
-_FUNCTION = types.FunctionType(STEPS)
-# Spelled out so that an objective is passed as a pointer: the loops are compiled once for all objectives, and
-# an objective of the user's own needs only its two functions compiled.
-_SIGNATURE = types.void(
-    _i8, _i8, _i8[::1], _i8[::1], _i8, _i8, _i4[::1], _u8,
-    _i4[::1], _i4[::1], _i4[::1], _u1[::1],
-    _f4[::1], _f4[::1], _i4[::1], _i4[::1], _u8, _u8,
-    _f4, _f4[::1], _f4[::1], _f4, _f4,
-    _i8, _i8, _f4[::1], _i4[::1], types.float64[::1],
-    types.boolean, _f4, _FUNCTION, _FUNCTION,
-    _f4[::1], _i4[::1], _i4[::1], _f4[::1], _f4[::1],
-    _i4[::1], _i4[::1], _i4[:, ::1], _i4[:, ::1], _u4[:, ::1], _f4[:, ::1], _f4[:, ::1],
+_STEPS = types.FunctionType(STEPS)
+_LOG = (_i4[::1], _i4[::1], _i4[::1], _u1[::1])
+_TABLES = (_f4[::1], _f4[::1], _i4[::1], _i4[::1], _u8, _u8)
+_SHRINKING = (_f4, _f4[::1], _f4[::1], _f4, _f4)
+_LAW = (_i8, _i8, _f4[::1], _i4[::1], types.float64[::1])
+_OBJECTIVE = (types.boolean, _f4, _STEPS, _STEPS)
+_SAMPLES = (_f4[::1], _i4[::1], _i4[::1], _f4[::1], _f4[::1])
+_USERS_HALF = types.void(
+    _i8, _i8, _i4[::1], _i8, _u8, *_LOG, *_TABLES, *_SHRINKING, *_LAW, *_OBJECTIVE, *_SAMPLES,
+    _u8[::1], _f4[::1], _f4[::1], _f4[::1], _f4[::1], _f4[::1],
+)  # fmt: skip
+_ITEMS_HALF = types.void(
+    _i8, _i8, _i8, _i8, _f4[::1], _i4[::1], _u8, _u8, *_SHRINKING, *_SAMPLES,
+    _i4[::1], _i4[::1], _i4[::1], _i4[::1], _u4[::1], _f4[::1], _f4[::1], _u8[::1], _f4[::1], _f4[::1],
+)  # fmt: skip
+_BATCHES = types.void(
+    types.FunctionType(_USERS_HALF), types.FunctionType(_ITEMS_HALF),
+    _i8, _i8, _i8[::1], _i8[::1], _i8, _i8, _i4[::1], _u8, *_LOG, *_TABLES, *_SHRINKING, *_LAW, *_OBJECTIVE,
+    *_SAMPLES, _i4[::1], _i4[::1], _i4[:, ::1], _i4[:, ::1], _u4[:, ::1], _f4[:, ::1], _f4[:, ::1],
     _u8[:, ::1], _f4[:, ::1], _f4[:, :, ::1],
 )  # fmt: skip
 
 
 def compile_batches() -> Any:
-    """The compiled loop over batches; from numba's cache on disk after the first time."""
-    return numba.njit(_SIGNATURE, nogil=True, _nrt=False, no_cfunc_wrapper=True, cache=True)(named(_run_batches))
+    """The compiled loop over batches; from numba's cache on disk after the first time.
+
+    The signatures are spelled out so that an objective is passed as a pointer: the loops are compiled once for all
+    objectives. The two halves are pointers as well: within the loop they would be compiled a second time.
+    """
+    options = {"nogil": True, "_nrt": False, "cache": True}
+    users_half, items_half = (
+        numba.njit(signature, **options, no_cpython_wrapper=True)(named(function))
+        for signature, function in ((_USERS_HALF, _users_half), (_ITEMS_HALF, _items_half))
+    )
+    batches = numba.njit(_BATCHES, **options, no_cfunc_wrapper=True)(named(_run_batches))
+    return partial(batches, users_half, items_half)
 
 
 @numba.njit(cache=True, nogil=True)
