@@ -57,6 +57,13 @@ def test_a_gain_that_may_be_luck_does_not_hold(tmp_path: Path) -> None:
     assert max(g.p for g in gains.gains(results, "tuned", "NBPO", "BPO")) > 0.05
 
 
+def test_what_seeds_show_and_users_do_not_holds_in_part(tmp_path: Path) -> None:
+    results = made_up(tmp_path, {"NBPO": 1.03, "BPO": 1.0}, noise=1e-4)
+    assert verdicts.better("NBPO", "BPO")([results], "tuned").verdict == HOLDS
+    results.p_value = lambda *_: 0.3  # type: ignore[method-assign]
+    assert verdicts.better("NBPO", "BPO")([results], "tuned").verdict == PART
+
+
 def test_what_was_not_run_is_said(tmp_path: Path) -> None:
     results = made_up(tmp_path, {"NBPO": 1.0})
     assert verdicts.better("NBPO", "BPO")([results], "tuned").verdict == MISSING
