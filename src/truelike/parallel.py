@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from truelike.errors import ParameterError
@@ -41,3 +42,15 @@ def for_each(work: Callable[[T], Any], pieces: Iterable[T], n_jobs: int | None) 
         return [work(piece) for piece in pieces]
     with ThreadPoolExecutor(n) as pool:
         return list(pool.map(work, pieces))
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Within it a matrix product runs on the thread that asks for it.
+
+    A product that BLAS spreads over threads is cut, and so rounded, by their number. Work whose result must not
+    depend on it is cut into fixed pieces by us, and the pieces are spread.
+    """
+    from threadpoolctl import threadpool_limits
+
+    limits: AbstractContextManager[Any] = threadpool_limits(limits=1, user_api="blas")
+    return limits

@@ -67,12 +67,12 @@ def train(
 
 def _stops(model: Any, checkpoint: Path | None, resume: bool) -> dict[str, Any]:
     """What `fit` is told of checkpoints; models that do not iterate have none."""
-    from truelike.models.factorization import MatrixFactorization
+    from truelike.models.iterative import IterativeModel
 
     if resume and checkpoint is None:
         raise typer.BadParameter("--resume goes on from a checkpoint: name its directory with --checkpoint")
     if checkpoint is None:
         return {}
-    if not isinstance(model, MatrixFactorization):
+    if not isinstance(model, IterativeModel):
         raise typer.BadParameter(f"{model.name} is trained in one go: it has no checkpoints")
     return {"checkpoint": checkpoint, "resume": resume}

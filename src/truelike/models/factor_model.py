@@ -146,7 +146,7 @@ class FactorModel(Recommender):
             raise ParameterError(f"{what} needs flip tables: use NBPO with flip_factors of at least 1")
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        return {"users": self.tables_.users, "items": self.tables_.items}
+        return dict(self.tables_.arrays())
 
 
 def _unit_rows(table: Floats) -> Floats:

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from truelike import negatives as laws
 from truelike import objectives
 from truelike.data.dataset import Dataset
-from truelike.data.frames import to_native
 from truelike.data.ids import Codes
-from truelike.errors import DataError, ParameterError
-from truelike.models.factor_model import FactorModel
+from truelike.errors import ParameterError
 from truelike.models.folding import fold_in
+from truelike.models.iterative import IterativeModel, is_measure
 from truelike.models.recommender import Floats
 from truelike.parameters import choice, number, special, whole_number
-from truelike.training.callbacks import KeepBest, Progress
-from truelike.training.checkpoint import Checkpoint, fingerprint
 from truelike.training.recipes import DEFAULT, PAPER
 from truelike.training.sampled import Recipe, SampledEngine
-from truelike.training.tables import Tables, padded
-from truelike.training.trainer import Callback, DivergedError, State, train
+from truelike.training.tables import Tables
 
 OBJECTIVES: dict[str, Any] = {
     "BPO": objectives.BPO,
@@ -35,9 +28,7 @@ OBJECTIVES: dict[str, Any] = {
     "NBPO-o": objectives.NBPOo,
 }
 KNOWN = (*OBJECTIVES, "ShiftMC")
-MEASURES = ("f1", "precision", "recall", "ndcg", "map", "mrr", "hit_rate")
 OWN = "own: "  # what is saved in place of a class of the user's own
-HUGE = 1e4  # no useful factor comes near it; the release stops at a sum of 1e10
 
 
 def is_objective(value: Any) -> bool:
@@ -47,14 +38,8 @@ def is_objective(value: Any) -> bool:
     return value is None or value in KNOWN or str(value).startswith(OWN)
 
 
-def is_measure(value: Any) -> bool:
-    """Whether a value is a metric at a length."""
-    metric, _, k = str(value).partition("@")
-    return metric in MEASURES and k.isdigit() and int(k) > 0
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
-class MatrixFactorization(FactorModel):
+class MatrixFactorization(IterativeModel):
     """Factors of users and items, trained by mini-batch descent: r_ui = U_u . V_i.
 
     A parameter that is None is what the `recipe` says: "default" is what worked best on validation over the
@@ -201,79 +186,14 @@ class MatrixFactorization(FactorModel):
 
     # --- learning -------------------------------------------------------------------------------
 
-    def fit(
-        self,
-        train: Dataset,
-        *,
-        validation: Dataset | None = None,
-        callbacks: Sequence[Callback] = (),
-        checkpoint: str | Path | None = None,
-        checkpoint_epochs: int = 10,
-        checkpoint_minutes: float = 5.0,
-        resume: bool = False,
-        progress: bool = True,
-    ) -> Self:
-        """Learn from a log, from the start, and return self.
-
-        Parameters
-        ----------
-        train
-            What `tl.read` or a split gave.
-        validation
-            Votes held out: the best epoch by `monitor` is kept, and training stops after `patience` worse ones.
-        callbacks
-            Functions of the trainer's State, called after each epoch; one may set `state.stop`.
-        checkpoint
-            A directory to write the state of the training to, every `checkpoint_epochs` epochs or
-            `checkpoint_minutes` minutes.
-        resume
-            Go on from that directory, if there is a checkpoint in it; the result is the same to the bit.
-        progress
-            Show a bar (only on a terminal).
-        """
-        self.__dict__["_run"] = {
-            "callbacks": callbacks,
-            "checkpoint": checkpoint,
-            "every": (checkpoint_epochs, checkpoint_minutes),
-            "resume": resume,
-            "progress": progress,
-        }
-        try:
-            return super().fit(train, validation=validation)
-        finally:
-            del self.__dict__["_run"]
-
-    def _learn(self, train: Dataset, validation: Dataset | None) -> None:
+    def _start(self, log: Dataset) -> Tables:
         width = self.flip_factors if self.has_flips else 0
-        tables = Tables.zeros(train.n_users, train.n_items, self.factors or 0, width or 0)
-        tables.initialise(cast(Any, self.init), self.init_scale, self.flip_start, self.seed)
-        self._train(train, validation, tables, int(self.epochs or 0))
+        return self._fresh(log, int(self.factors or 0), int(width or 0))
 
-    def _train(self, log: Dataset, validation: Dataset | None, tables: Tables, epochs: int) -> None:
-        run = self._run
-        engine = _Checked(self._engine(log, tables), self)
-        best = None
-        measure = None
-        if validation is not None and validation.n_interactions:
-            measure = self._measurer(log, validation, tables)
-            best = KeepBest(self.monitor, tables.copy, self.patience)
-        bar = Progress(epochs, log.n_interactions, self.monitor, show=run["progress"])
-        callbacks: list[Callback] = [*([best] if best else []), bar, *run["callbacks"]]
-        state = None
-        if run["checkpoint"] is not None:
-            held_out = None if validation is None else fingerprint(validation, {})
-            mark = fingerprint(log, {**self.get_params(), "class": type(self).__name__, "validation": held_out})
-            every, minutes = run["every"]
-            saver = Checkpoint(Path(run["checkpoint"]), tables, best, mark, epochs=every, minutes=minutes)
-            state = saver.read() if run["resume"] else None
-            callbacks.append(saver)
-        try:
-            if state is None or not state.stop:
-                state = train_epochs(engine, epochs, callbacks, measure, bar, state)
-        finally:
-            bar.close()
-        self._keep(best.best if best is not None and best.best is not None else tables)
-        self.history_ = to_native(state.history(), log.library)
+    def _fresh(self, log: Dataset, factors: int, flip_factors: int) -> Tables:
+        tables = Tables.zeros(log.n_users, log.n_items, factors, flip_factors)
+        tables.initialise(cast(Any, self.init), self.init_scale, self.flip_start, self.seed)
+        return tables
 
     def _engine(self, log: Dataset, tables: Tables) -> SampledEngine:
         names = [f.name for f in fields(Recipe)]
@@ -281,17 +201,12 @@ class MatrixFactorization(FactorModel):
         law = laws.parse(self.negatives)
         return SampledEngine(log, tables, self._objective(), law, recipe, seed=self.seed, n_jobs=self.n_jobs)
 
-    def _measurer(self, log: Dataset, validation: Dataset, tables: Tables) -> Any:
-        """A function that evaluates the tables as they are now, at the k of the monitor and the usual ones."""
-        from truelike.evaluation.evaluate import KS, evaluate
-
-        metric, _, k = self.monitor.partition("@")
-        probe = MatrixFactorization(objective=self.objective, n_jobs=self.n_jobs)
-        probe.__dict__["train_"] = log
-        probe._keep(tables)
-        wanted = tuple(dict.fromkeys(("f1", "ndcg", metric)))
-        lengths = tuple(sorted({*KS, int(k)}))
-        return lambda: evaluate(probe, validation, ks=lengths, metrics=wanted, n_jobs=self.n_jobs).means()
+    def _remedy(self) -> str:
+        rate = float(self.learning_rate or 0)
+        return (
+            f"at learning_rate={rate:g} and batch_size={self.batch_size}. Try learning_rate={rate / 5:g}, or a "
+            "smaller batch_size."
+        )
 
     def partial_fit(self, more: Dataset, *, epochs: int = 5, progress: bool = True) -> Self:
         """Go on from what was learned, with more rows; new users and items get rows of their own.
@@ -308,20 +223,10 @@ class MatrixFactorization(FactorModel):
         if titles:
             log = log.with_titles(titles)
         old = self.tables_
-        tables = Tables.zeros(log.n_users, log.n_items, old.factors, old.flip_factors)
-        tables.initialise(cast(Any, self.init), self.init_scale, self.flip_start, self.seed)
+        tables = self._fresh(log, old.factors, old.flip_factors)
         tables.users[users.codes(known.users.values)] = old.users
         tables.items[items.codes(known.items.values)] = old.items
-        engine = _Checked(self._engine(log, tables), self)
-        done = int(self.epochs or 0)
-        bar = Progress(epochs, log.n_interactions, None, show=progress)
-        try:
-            state = train_epochs(engine, done + epochs, [], None, bar, State(done - 1, 0))
-        finally:
-            bar.close()
-        self.__dict__["train_"] = log
-        self._keep(tables)
-        self.history_ = to_native(state.history(), log.library)
+        self._go_on(log, tables, epochs, progress=progress)
         return self
 
     # --- strangers, and what is saved --------------------------------------------------------------
@@ -352,37 +257,3 @@ class MatrixFactorization(FactorModel):
         """The flip logits of the average user: all that is known of a stranger's."""
         tables = self.tables_
         return tables.item_flips @ tables.user_flips.mean(axis=0) if tables.flip_factors else None
-
-    def _restore(self, arrays: dict[str, NDArray[Any]]) -> None:
-        flips = arrays["users"].shape[1] > padded(self.factors or 0)
-        width = (self.flip_factors or 0) if flips else 0
-        tables = Tables.zeros(self.train_.n_users, self.train_.n_items, self.factors or 0, width)
-        for name in ("users", "items"):
-            if arrays[name].shape != getattr(tables, name).shape or arrays[name].dtype != np.float32:
-                raise DataError(f"the table {name} has the shape {arrays[name].shape}, or is not float32")
-            setattr(tables, name, arrays[name])
-        self._keep(tables)
-
-
-class _Checked:
-    """An engine whose numbers are looked at after each epoch, with the remedy in the model's own words."""
-
-    def __init__(self, engine: SampledEngine, model: MatrixFactorization) -> None:
-        self.engine, self.model = engine, model
-        self.epoch, self.loss = engine.epoch, engine.loss
-
-    def check(self) -> None:
-        largest = self.engine.tables.largest()
-        if not largest < HUGE:
-            rate = float(self.model.learning_rate or 0)
-            raise DivergedError(
-                f"{self.model.name} diverged: a factor reached {largest:.3g} at learning_rate={rate:g} and "
-                f"batch_size={self.model.batch_size}. Try learning_rate={rate / 5:g}, or a smaller batch_size."
-            )
-
-
-def train_epochs(
-    engine: Any, epochs: int, callbacks: list[Callback], measure: Any, bar: Progress, state: State | None
-) -> State:
-    """The trainer, with the bar told within an epoch too."""
-    return train(engine, epochs, callbacks=callbacks, measure=measure, within_epoch=bar.within, state=state)

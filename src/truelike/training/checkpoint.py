@@ -19,7 +19,7 @@ from truelike.errors import StorageError
 from truelike.files import reading, replacing_directory, settled
 from truelike.training.callbacks import KeepBest
 from truelike.training.tables import Tables
-from truelike.training.trainer import State
+from truelike.training.trainer import Engine, State
 
 FORMAT = 1
 
@@ -37,9 +37,9 @@ class Checkpoint:
     """A callback that writes the state every so many epochs, or minutes, whichever comes first."""
 
     def __init__(
-        self, place: Path, tables: Tables, best: KeepBest | None, mark: str, *, epochs: int, minutes: float
+        self, place: Path, engine: Engine, best: KeepBest | None, mark: str, *, epochs: int, minutes: float
     ) -> None:
-        self.place, self.tables, self.best, self.mark = Path(place), tables, best, mark
+        self.place, self.engine, self.best, self.mark = Path(place), engine, best, mark
         self.epochs, self.seconds = epochs, 60 * minutes
         self.written = time.monotonic()
 
@@ -53,7 +53,7 @@ class Checkpoint:
         """Write the state now."""
         from safetensors.numpy import save_file
 
-        arrays = {"users": self.tables.users, "items": self.tables.items}
+        arrays = self.engine.state()
         about: dict[str, Any] = {
             "format": FORMAT,
             "fingerprint": self.mark,
@@ -62,15 +62,15 @@ class Checkpoint:
             "rows": state.rows,
         }
         if self.best is not None and self.best.best is not None:
-            arrays |= {"best_users": self.best.best.users, "best_items": self.best.best.items}
+            arrays = {**arrays, **{f"best_{name}": array for name, array in self.best.best.arrays().items()}}
             about["best"] = {"value": self.best.best_value, "epoch": self.best.best_epoch}
         with replacing_directory(self.place) as fresh:
             save_file(arrays, fresh / "arrays.safetensors")
             (fresh / "checkpoint.json").write_text(json.dumps(about) + "\n")
         self.written = time.monotonic()
 
-    def read(self) -> State | None:
-        """Put back the tables and the best ones, and give the state; None where there is no checkpoint."""
+    def read(self, tables: Tables) -> State | None:
+        """Put back what the engine trains and the best tables, and give the state; None: nothing is there."""
         from safetensors.numpy import load_file
 
         place = settled(self.place)
@@ -86,9 +86,10 @@ class Checkpoint:
                     f"the checkpoint in {str(place)!r} is of other data or other parameters. Delete it, or train "
                     "with those that it was made with."
                 )
-            self.tables.users[:], self.tables.items[:] = arrays["users"], arrays["items"]
+            for name, room in self.engine.state().items():
+                room[:] = arrays[name]
             if self.best is not None and "best" in about:
                 self.best.best_value, self.best.best_epoch = about["best"]["value"], about["best"]["epoch"]
-                self.best.best = self.tables.copy()
-                self.best.best.users[:], self.best.best.items[:] = arrays["best_users"], arrays["best_items"]
+                self.best.best = tables.copy()
+                self.best.best.take(arrays, prefix="best_")
         return State(about["epoch"], 0, about["rows"], about["stop"])

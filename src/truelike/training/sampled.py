@@ -223,6 +223,10 @@ class SampledEngine:
         )
         return -float((voted.sum() + unvoted.sum()) / (r_i.size + r_j.size))
 
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The arrays that training goes on from."""
+        return dict(self.tables.arrays())
+
     @cached_property
     def _loss_sample(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
         """Users, items and drawn negatives of up to LOSS_SAMPLE positives, spread over the log."""

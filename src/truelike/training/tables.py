@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from truelike import randomness
+from truelike.errors import DataError
 
 Floats = NDArray[np.float32]
 LINE = 16  # float32 numbers in a line of the cache
@@ -71,11 +73,33 @@ class Tables:
         """The paper's Q."""
         return self.items[:, self.width : self.width + self.flip_factors]
 
+    def arrays(self) -> dict[str, Floats]:
+        """All that is trained and saved, by name."""
+        return {"users": self.users, "items": self.items}
+
+    def take(self, arrays: Mapping[str, NDArray[Any]], prefix: str = "") -> None:
+        """Put numbers in the place of those that are there."""
+        for name, room in self.arrays().items():
+            given = arrays[prefix + name]
+            if given.shape != room.shape or given.dtype != room.dtype:
+                raise DataError(f"the table {name} has the shape {given.shape}, or is not {room.dtype}")
+            room[:] = given
+
     def copy(self) -> Tables:
         """The same numbers in memory of their own."""
         other = Tables.zeros(len(self.users), len(self.items), self.factors, self.flip_factors)
-        other.users[:], other.items[:] = self.users, self.items
+        other.take(self.arrays())
         return other
+
+    @classmethod
+    def restored(
+        cls, arrays: Mapping[str, NDArray[Any]], n_users: int, n_items: int, factors: int, flip_factors: int
+    ) -> Tables:
+        """Tables from saved arrays, which tell by their width whether there are flips."""
+        flips = arrays["users"].shape[1:] > (padded(factors),)
+        tables = cls.zeros(n_users, n_items, factors, flip_factors if flips else 0)
+        tables.take(arrays)
+        return tables
 
     def initialise(self, init: Literal["paper", "normal"], scale: float, flip_start: float, seed: int) -> None:
         """Fill with random numbers that depend on the seed, the row and the column alone.

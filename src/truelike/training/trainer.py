@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import polars as pl
+from numpy.typing import NDArray
 
 from truelike.errors import TruelikeError
 
@@ -19,13 +20,20 @@ class DivergedError(TruelikeError, ArithmeticError):
 
 
 class Engine(Protocol):
-    """Anything that can do an epoch and tell how large its numbers are."""
+    """Anything that can do an epoch."""
 
     def epoch(self, number: int, progress: Callable[[int], None] | None = None) -> None:
         """Do epoch `number`; call progress with the samples done."""
 
     def loss(self) -> float:
         """What is minimised, now."""
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The arrays that training goes on from; what is written into them counts."""
+
+
+class Watched(Engine, Protocol):
+    """An engine that is looked at after each epoch."""
 
     def check(self) -> None:
         """Raise DivergedError where a number is not finite or absurdly large."""
@@ -63,7 +71,7 @@ class State:
 
 
 def train(
-    engine: Engine,
+    engine: Watched,
     epochs: int,
     *,
     callbacks: Sequence[Callback] = (),

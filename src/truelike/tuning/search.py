@@ -21,7 +21,7 @@ from truelike import randomness
 from truelike.data.checks import check_log
 from truelike.data.dataset import Dataset
 from truelike.errors import MissingExtraError, ParameterError
-from truelike.models.factorization import is_measure
+from truelike.models.iterative import is_measure
 from truelike.training.trainer import DivergedError
 from truelike.tuning.grids import Parameters, Stage, paper_stages
 from truelike.tuning.runner import Runner

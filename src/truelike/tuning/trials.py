@@ -68,7 +68,7 @@ def settings(model: Recommender) -> dict[str, Any]:
 def run(trial: Trial, split: Split, *, n_jobs: int | None = 1) -> tuple[Record, Evaluation | None]:
     """Fit and judge. The best epoch is chosen on validation; the test part is looked at only if asked for."""
     from truelike.evaluation.evaluate import evaluate
-    from truelike.models.factorization import MatrixFactorization
+    from truelike.models.iterative import IterativeModel
 
     model = trial.make(n_jobs=n_jobs)
     record: Record = {
@@ -81,7 +81,7 @@ def run(trial: Trial, split: Split, *, n_jobs: int | None = 1) -> tuple[Record, 
     started = time.perf_counter()
     judged = None
     try:
-        if isinstance(model, MatrixFactorization):
+        if isinstance(model, IterativeModel):
             model.fit(split.train, validation=split.validation, progress=False)
             curve = model.history_[model.monitor].to_list() if model.monitor in model.history_.columns else []
             record["epochs"] = len(model.history_)
