@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from truelike.models.factorization import MatrixFactorization
     from truelike.models.item_knn import ItemKNN
     from truelike.models.popularity import ItemPop
-    from truelike.models.presets import BPO, BPR, NBPO, WBPR, ShiftMC
+    from truelike.models.presets import BPO, BPR, NBPO, WBPR, ExactBPO, ExactNBPO, ShiftMC, SoftmaxMF
     from truelike.models.recommender import Recommender
     from truelike.storage import load
     from truelike.tuning.search import tune
@@ -42,12 +42,15 @@ _HOME = {
     "BPR": "truelike.models.presets",
     "Dataset": "truelike.data.dataset",
     "Evaluation": "truelike.evaluation.evaluate",
+    "ExactBPO": "truelike.models.presets",
+    "ExactNBPO": "truelike.models.presets",
     "ItemKNN": "truelike.models.item_knn",
     "ItemPop": "truelike.models.popularity",
     "MatrixFactorization": "truelike.models.factorization",
     "NBPO": "truelike.models.presets",
     "Recommender": "truelike.models.recommender",
     "ShiftMC": "truelike.models.presets",
+    "SoftmaxMF": "truelike.models.presets",
     "Split": "truelike.data.splits",
     "WBPR": "truelike.models.presets",
     "compare_means": "truelike.evaluation.significance",
@@ -74,11 +77,14 @@ __all__ = [
     "WBPR",
     "Dataset",
     "Evaluation",
+    "ExactBPO",
+    "ExactNBPO",
     "ItemKNN",
     "ItemPop",
     "MatrixFactorization",
     "Recommender",
     "ShiftMC",
+    "SoftmaxMF",
     "Split",
     "__version__",
     "compare_means",

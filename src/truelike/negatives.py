@@ -93,13 +93,14 @@ def Hard(candidates: int = 5) -> Negatives:  # noqa: N802
     return Negatives(candidates=candidates)
 
 
-NAMES = '"uniform", "popularity", "popularity^ALPHA", "hard" or "hard:N"'
+NAMES = '"uniform", "popularity", "popularity^ALPHA", "hard", "hard:N" or "all"'
+ALL = "all"  # no drawing: every unvoted item counts
 
 
 def is_law(value: Any) -> bool:
     """Whether a value is a law, or names one (None leaves it to the recipe)."""
     try:
-        parse("uniform" if value is None else value)
+        parse("uniform" if value is None or value == ALL else value)
     except ParameterError:
         return False
     return True

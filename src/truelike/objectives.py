@@ -2,8 +2,9 @@
 
 An objective knows only numbers. A *pointwise* one has two functions, the step that a positive takes and the
 step that an unvoted item takes, each of (r, g) and each giving the pair (step of r, step of g). A *pairwise*
-one has a single function of the scores (r_i, r_j) of a positive and an unvoted item. A step is the gradient
-of what is **maximised** (or, for the surrogate of Equation 9, what stands in for it).
+one has a single function of the scores (r_i, r_j) of a positive and an unvoted item, a *listwise* one takes a
+user's whole row. A step is the gradient of what is **maximised** (or, for the surrogate of Equation 9, what
+stands in for it).
 
 The same lines serve every back end: numba compiles them into the sampled kernels, NumPy and PyTorch evaluate
 them on whole arrays. So they use `+ - * /` and the functions `sigmoid` and `log` of this file, and nothing
@@ -18,7 +19,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import expit
+from scipy import special
 
 from truelike.errors import ParameterError
 
@@ -31,12 +32,21 @@ def sigmoid(x: Any) -> Any:
     >>> float(sigmoid(0.0))
     0.5
     """
-    return x.sigmoid() if hasattr(x, "sigmoid") else expit(x)  # a PyTorch tensor, or anything else
+    return x.sigmoid() if hasattr(x, "sigmoid") else special.expit(x)  # a PyTorch tensor, or anything else
 
 
 def log(x: Any) -> Any:
     """The natural logarithm, of a number, an array or a tensor; of 0 (a rounded sigmoid), that of `tiny`."""
     return x.log() if hasattr(x, "log") else np.log(np.maximum(x, np.finfo(np.result_type(x)).tiny))
+
+
+def softmax(r: Any) -> Any:
+    """exp(r) / sum of exp(r) along the last axis, of an array or a tensor.
+
+    >>> softmax(np.array([0.0, 0.0]))
+    array([0.5, 0.5])
+    """
+    return r.softmax(-1) if hasattr(r, "softmax") else special.softmax(r, axis=-1)
 
 
 class Objective:
@@ -84,6 +94,20 @@ class Pairwise(Objective):
     @staticmethod
     def likelihood_pair(r_i: Any, r_j: Any) -> Any:
         """What is maximised, for a pair."""
+        raise NotImplementedError
+
+
+class Listwise(Objective):
+    """An objective of all items of a user at once: of a row of scores, and a row that says which are voted."""
+
+    @staticmethod
+    def steps(r: Any, voted: Any) -> Any:
+        """The step of each score of a row."""
+        raise NotImplementedError
+
+    @staticmethod
+    def likelihood(r: Any, voted: Any) -> Any:
+        """What is maximised, for a row."""
         raise NotImplementedError
 
 
@@ -200,6 +224,24 @@ class BPR(Pairwise):
     @staticmethod
     def likelihood_pair(r_i: Any, r_j: Any) -> Any:
         return log(sigmoid(r_i - r_j))
+
+
+class Softmax(Listwise):
+    """The user's votes as draws from p(i | u) = exp(r_ui) / sum_j exp(r_uj): ln p, summed over them.
+
+    Its step is 1 - n_u p_ui for a voted item and -n_u p_ui for another, where n_u is how many votes there are. So
+    an unvoted item is pushed down by as much as it competes with the votes, and by nothing where it does not.
+    """
+
+    name = "softmax"
+
+    @staticmethod
+    def steps(r: Any, voted: Any) -> Any:
+        return voted - voted.sum(-1)[..., None] * softmax(r)
+
+    @staticmethod
+    def likelihood(r: Any, voted: Any) -> Any:
+        return (voted * log(softmax(r))).sum(-1)
 
 
 def shift_mc(flip_rate: float) -> type[Pointwise]:

@@ -45,9 +45,9 @@ def special(default: Any, expected: str, accepts: Callable[[Any], bool]) -> Any:
     return field(default=default, metadata={"accepts": accepts, "expected": expected})
 
 
-def flag(default: bool) -> Any:
-    """True or False."""
-    return field(default=default, metadata={"flag": True})
+def flag(default: bool | None) -> Any:
+    """True or False; None too where it is the default."""
+    return field(default=default, metadata={"flag": True, "optional": default is None})
 
 
 def check(model: Any) -> None:
@@ -68,7 +68,7 @@ def _wrong(parameter: Field[Any], value: Any) -> str | None:
     if "accepts" in rule:
         return None if rule["accepts"](value) else str(rule["expected"])
     if "flag" in rule:
-        return None if isinstance(value, bool) else "True or False"
+        return None if isinstance(value, bool) or (value is None and rule["optional"]) else "True or False"
     if "whole" not in rule or (value is None and rule["optional"]):
         return None
     kind = "a whole number" if rule["whole"] else "a number"
@@ -129,7 +129,8 @@ def parse(model_class: type, settings: dict[str, Any]) -> dict[str, Any]:
 def _from_text(parameter: Field[Any], text: str) -> Any:
     rule = parameter.metadata
     if "flag" in rule:
-        return {"true": True, "false": False}.get(text.lower(), text)
+        words = {"true": True, "false": False, **({"none": None} if rule["optional"] else {})}
+        return words.get(text.lower(), text)
     if "whole" not in rule:
         return text
     if rule["optional"] and text.lower() == "none":

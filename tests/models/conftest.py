@@ -12,6 +12,7 @@ import truelike as tl
 from truelike.models import REGISTRY, model_class
 
 FACTORS: dict[str, Any] = {"factors": 8, "epochs": 60, "batch_size": 50, "regularization": 3.0}
+ALL: dict[str, Any] = {"factors": 8, "epochs": 30, "batch_size": 16, "regularization": 3.0, "learning_rate": 0.05}
 # parameters that make a model quick on a small log; a model that is not named here takes its defaults
 QUICK: dict[str, dict[str, Any]] = {
     "ItemKNN": {"neighbors": 20},
@@ -21,6 +22,9 @@ QUICK: dict[str, dict[str, Any]] = {
     "BPO": FACTORS,
     "NBPO": FACTORS,
     "ShiftMC": {**FACTORS, "learning_rate": 0.01},
+    "SoftmaxMF": ALL,
+    "ExactBPO": ALL,
+    "ExactNBPO": {**ALL, "flip_factors": 4},
 }
 
 

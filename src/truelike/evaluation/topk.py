@@ -154,13 +154,13 @@ def top_k_by_factors(
     return result
 
 
-def factor_score_block(vectors: Floats, item_factors: Floats) -> Floats:
+def factor_score_block(vectors: Floats, item_factors: Floats, item_bias: Floats | None = None) -> Floats:
     """All scores of some user vectors, by the same sums as `top_k_by_factors`."""
     from truelike.evaluation.kernels import factor_scores
 
     by_factor = _by_factor(item_factors)
     scores = np.empty((len(vectors), len(item_factors)), dtype=np.float32)
-    bias = np.zeros(len(item_factors), dtype=np.float32)
+    bias = np.zeros(len(item_factors), dtype=np.float32) if item_bias is None else item_bias
     factor_scores(_widened(vectors, len(by_factor)), by_factor, bias, scores)
     return scores
 

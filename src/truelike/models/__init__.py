@@ -19,6 +19,9 @@ REGISTRY = {
     "ShiftMC": "truelike.models.presets",
     "BPO": "truelike.models.presets",
     "NBPO": "truelike.models.presets",
+    "SoftmaxMF": "truelike.models.presets",
+    "ExactBPO": "truelike.models.presets",
+    "ExactNBPO": "truelike.models.presets",
 }
 
 

@@ -34,8 +34,10 @@ class FactorModel(Recommender):
         """Take tables as what was learned."""
         self.tables_ = tables
         self.user_factors_, self.item_factors_ = tables.user_factors, tables.item_factors
-        for name in ("user_flips_", "item_flips_"):
+        for name in ("user_flips_", "item_flips_", "item_bias_"):
             self.__dict__.pop(name, None)  # those of an earlier fit
+        if tables.item_bias is not None:
+            self.item_bias_ = tables.item_bias
         if tables.flip_factors:
             self.user_flips_, self.item_flips_ = tables.user_flips, tables.item_flips
 
@@ -55,6 +57,7 @@ class FactorModel(Recommender):
             tables.item_factors,
             users,
             k,
+            item_bias=tables.item_bias,
             seen=self.train_.matrix if exclude_seen else None,
             allowed=allowed,
             n_jobs=n_jobs,
@@ -64,7 +67,7 @@ class FactorModel(Recommender):
         return self._score_vectors(self.tables_.user_factors[users])
 
     def _score_vectors(self, vectors: Floats) -> Floats:
-        return factor_score_block(vectors, self.tables_.item_factors)
+        return factor_score_block(vectors, self.tables_.item_factors, self.tables_.item_bias)
 
     def _similarity_block(self, items: Codes) -> Floats:
         unit = _unit_rows(self.tables_.item_factors)
@@ -102,7 +105,8 @@ class FactorModel(Recommender):
         """sigma(g) for each pair: what the model takes for p(observed 0 | truly 1).
 
         From votes alone only the product of like and exposure can be learned, so this is a quantity of the
-        model that helps it to rank; it is not a measured probability.
+        model that helps it to rank, not a measured probability. After `fit(..., impressions=...)` it is what the
+        impressions say.
         """
         self._need_flips("flip_probability")
         user_codes, item_codes = self.train_.users.known(users), self.train_.items.known(items)
@@ -111,39 +115,57 @@ class FactorModel(Recommender):
                 f"flip_probability takes pairs: {len(user_codes)} users and {len(item_codes)} items were given"
             )
         user_codes, item_codes = np.broadcast_arrays(user_codes, item_codes)
-        tables = self.tables_
-        g = np.einsum("nl,nl->n", tables.user_flips[user_codes], tables.item_flips[item_codes])
-        return np.asarray(objectives.sigmoid(g), dtype=np.float32)
+        rows, at = np.unique(user_codes, return_inverse=True)
+        found = np.empty(len(at), dtype=np.float32)
+        for start in range(0, len(rows), 256):
+            block = self._flip_logits(rows[start : start + 256])
+            mine = (at >= start) & (at < start + 256)
+            found[mine] = block[at[mine] - start, item_codes[mine]]
+        return np.asarray(objectives.sigmoid(found), dtype=np.float32)
+
+    def _flip_logits(self, users: Codes) -> Floats:
+        """G of all items for some users: known from impressions, or as it was learned."""
+        known, tables = getattr(self, "known_flips_", None), self.tables_
+        if known is not None:
+            return np.asarray(known.of(users), dtype=np.float32)
+        return factor_score_block(tables.user_flips[users], tables.item_flips, tables.flip_bias)
+
+    def hidden_like_block(self, users: Codes) -> Floats:
+        """p(truly liked | not voted) of all items for some users, as the model has it."""
+        self._need_flips("the posterior of a hidden like")
+        r, g = self._score_block(users), self._flip_logits(users)
+        return np.asarray(objectives.hidden_like_posterior(r, g), dtype=np.float32)
 
     def hidden_likes(self, users: Any, k: int = 10, *, titles: bool = False) -> Any:
-        """Unvoted items that the model takes for liked: user_id, item_id, posterior, flip_probability, rank.
+        """Unvoted items that the model takes for liked, with the posterior of each and what it rests on.
 
-        The posterior is sigma(g) sigma(r) / (sigma(-r) + sigma(g) sigma(r)), Bayes on Equation 5. It means what
-        `flip_probability` means: a quantity of the model, not a measured probability.
+        A frame user_id, item_id, posterior, flip_probability, rank, flips_from. The posterior is
+        sigma(g) sigma(r) / (sigma(-r) + sigma(g) sigma(r)), Bayes on Equation 5. Where `flips_from` says
+        "impressions", it is an estimate of p(truly liked | not voted); where it says "votes alone", it is a
+        quantity of the model that helps it to rank, and no probability of anything: see the page on hidden likes.
         """
         self._need_flips("hidden_likes")
         self._check_list(k, "raise")
         codes = self.train_.users.known(one_or_many(users))
-        tables = self.tables_
-
-        def logits(block: Codes) -> tuple[Floats, Floats]:
-            r = self._score_block(block)
-            return r, np.asarray(tables.user_flips[block] @ tables.item_flips.T, dtype=np.float32)
-
-        def posterior(block: Codes) -> Floats:
-            return np.asarray(objectives.hidden_like_posterior(*logits(block)), dtype=np.float32)
-
         n_items = self.train_.n_items
-        best = top_k_by_scores(posterior, codes, k, n_items=n_items, seen=self.train_.matrix)
+        best = top_k_by_scores(self.hidden_like_block, codes, k, n_items=n_items, seen=self.train_.matrix)
         frame = self._frame({"user_id": self.train_.users.take(codes)}, best, titles, "polars")
         flips = self.flip_probability(frame["user_id"], frame["item_id"])
         frame = frame.rename({"score": "posterior"}).insert_column(3, pl.Series("flip_probability", flips))
+        frame = frame.with_columns(pl.lit(self.flips_from).alias("flips_from"))
         return to_native(frame, self.train_.library)
 
     def _need_flips(self, what: str) -> None:
         _ = self.train_
-        if not self.tables_.flip_factors:
-            raise ParameterError(f"{what} needs flip tables: use NBPO with flip_factors of at least 1")
+        if not self.tables_.flip_factors and getattr(self, "known_flips_", None) is None:
+            raise ParameterError(
+                f"{what} needs flips: use NBPO with flip_factors of at least 1, or ExactNBPO with impressions"
+            )
+
+    @property
+    def flips_from(self) -> str:
+        """What the flips rest on: "impressions", or "votes alone", from which they are not identified."""
+        return "votes alone" if getattr(self, "known_flips_", None) is None else "impressions"
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         return dict(self.tables_.arrays())

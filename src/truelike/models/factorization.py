@@ -6,59 +6,54 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from truelike import negatives as laws
 from truelike import objectives
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.errors import ParameterError
-from truelike.models.folding import fold_in
+from truelike.models import naming
+from truelike.models.folding import fold_in, fold_in_all
 from truelike.models.iterative import IterativeModel, is_measure
 from truelike.models.recommender import Floats
-from truelike.parameters import choice, number, special, whole_number
-from truelike.training.recipes import DEFAULT, PAPER
+from truelike.parameters import choice, flag, number, special, whole_number
+from truelike.training.impressions import KnownFlips, known_flips
+from truelike.training.recipes import DEFAULT, EXACT, OF_EXACT, OF_SAMPLED, PAPER
 from truelike.training.sampled import Recipe, SampledEngine
 from truelike.training.tables import Tables
+from truelike.training.trainer import Engine
 
-OBJECTIVES: dict[str, Any] = {
-    "BPO": objectives.BPO,
-    "BPR": objectives.BPR,
-    "NBPO": objectives.NBPO,
-    "NBPO-s": objectives.NBPOs,
-    "NBPO-o": objectives.NBPOo,
-}
-KNOWN = (*OBJECTIVES, "ShiftMC")
-OWN = "own: "  # what is saved in place of a class of the user's own
-
-
-def is_objective(value: Any) -> bool:
-    """Whether a value names an objective, or is one."""
-    if isinstance(value, type):
-        return issubclass(value, (objectives.Pointwise, objectives.Pairwise))
-    return value is None or value in KNOWN or str(value).startswith(OWN)
+BY_VOTES = 2.2  # best on validation for logs of 20 and of 130 votes a user, with the cube root between them
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class MatrixFactorization(IterativeModel):
-    """Factors of users and items, trained by mini-batch descent: r_ui = U_u . V_i.
+    """Factors of users and items, r_ui = U_u . V_i (+ b_i), trained by any objective on any negatives.
 
-    A parameter that is None is what the `recipe` says: "default" is what worked best on validation over the
-    data sets at hand, "paper" is exactly the recipe of the paper's authors.
+    Unvoted items are drawn, a few for each vote, as in the paper; or, with negatives="all", every one of them
+    counts, as in the paper's likelihood. A parameter that is None is what the `recipe` says: "default" is what
+    worked best on validation over the data sets at hand, "paper" is exactly the recipe of the paper's authors.
 
     Parameters
     ----------
     objective
-        "BPO", "BPR", "NBPO", "NBPO-s", "NBPO-o", "ShiftMC", or a class of your own with the same functions.
+        "BPO", "BPR", "NBPO", "NBPO-s", "NBPO-o", "ShiftMC", or a class of your own with the same functions; with
+        negatives="all" the "softmax", too, but none of pairs.
     negatives
-        Who counts as unvoted: "uniform", "popularity", "popularity^0.5", "hard", "hard:10".
+        Who counts as unvoted: drawn by "uniform", "popularity", "popularity^0.5", "hard", "hard:10"; or "all".
     recipe
         Where the values of the parameters come from that are not given.
     factors, flip_factors
         The paper's K and L. With flip_factors=0 NBPO has no flip tables (Equation 11).
     learning_rate, decay
-        Epoch e (from 0) runs at learning_rate x decay^(e + 1).
+        Epoch e (from 0) runs at learning_rate x decay^(e + 1); with negatives="all" at learning_rate x decay^e.
     regularization, flip_regularization
-        The paper's lambda of Theta and of Phi.
+        The paper's lambda of Theta and of Phi. With negatives="all", None stands for a value that grows with the
+        log: 2.2 times the cube root of sqrt(mean votes of a user x mean votes of an item).
+    optimizer, item_bias, frequency_power, unvoted_weight
+        With negatives="all" only. "adam" or "sgd"; whether items have a bias b_i; the power of its number of votes
+        by which the regularization of a row grows; how much an unvoted item counts (not for the softmax).
     prior
         "epoch": the prior counts once for each pass over the data, as in Equation 4. "batch": at every batch
         anew, as in the authors' release.
@@ -67,17 +62,20 @@ class MatrixFactorization(IterativeModel):
     n_negatives
         The paper's rho, 1 to 50.
     batch_size
-        Positives in a batch.
+        Positives in a batch; with negatives="all", users.
     order
         Positives "shuffled" at each epoch, or in "file" order.
     positives
         A positive's step counts "once", or once for "each" of its negatives, as in the authors' release.
     init
-        "normal" with mean zero and standard deviation `init_scale`, or the authors' positive start ("paper").
+        "normal" with mean zero and standard deviation `init_scale`; "spectral": the log's singular vectors are
+        added to that; or the authors' positive start ("paper").
     init_scale, flip_start
-        For init="normal": the deviation, and the flip logit g that training starts from.
+        The deviation, and the flip logit g that training starts from (not for init="paper").
     flip_rate
         ShiftMC's f.
+    overlooked
+        With impressions: how likely a user who likes an item overlooks it when it is shown once.
     epochs
         How many at most.
     monitor, patience
@@ -92,6 +90,8 @@ class MatrixFactorization(IterativeModel):
     ----------
     user_factors_, item_factors_, user_flips_, item_flips_
         The paper's U, V, P, Q.
+    item_bias_
+        The items' biases, where there are any.
     history_
         A frame with a row an epoch: epoch, seconds, loss, and each metric.
 
@@ -106,7 +106,7 @@ class MatrixFactorization(IterativeModel):
 
     preset: ClassVar[dict[str, Any]] = {}
 
-    objective: Any = special(None, f"one of {', '.join(KNOWN)}, or a Pointwise or Pairwise class", is_objective)
+    objective: Any = special(None, naming.EXPECTED, naming.is_objective)
     negatives: Any = special(None, laws.NAMES, laws.is_law)
     recipe: str = choice("default", "paper")
     factors: int | None = whole_number(None, low=1)
@@ -115,16 +115,21 @@ class MatrixFactorization(IterativeModel):
     decay: float | None = number(None, low=1e-6, high=1.0)
     regularization: float | None = number(None, low=0.0)
     flip_regularization: float | None = number(None, low=0.0)
+    optimizer: str | None = choice(None, "adam", "sgd")
+    item_bias: bool | None = flag(None)
+    frequency_power: float | None = number(None, low=0.0, high=2.0)
+    unvoted_weight: float | None = number(None, low=0.0)
     prior: str | None = choice(None, "epoch", "batch")
     shrink: str | None = choice(None, "all", "touched")
     n_negatives: int | None = whole_number(None, low=1, high=50)
     batch_size: int | None = whole_number(None, low=1)
     order: str | None = choice(None, "shuffled", "file")
     positives: str | None = choice(None, "once", "each")
-    init: str | None = choice(None, "normal", "paper")
-    init_scale: float = number(0.1, low=0.0)
+    init: str | None = choice(None, "normal", "spectral", "paper")
+    init_scale: float | None = number(None, low=0.0)
     flip_start: float = number(0.0, low=-20.0, high=20.0)
     flip_rate: float = number(0.1, low=0.0, high=0.99)
+    overlooked: float | None = number(None, low=0.0, high=1.0)
     epochs: int | None = whole_number(None, low=0)
     monitor: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_measure)
     patience: int | None = whole_number(10, low=1, optional=True)
@@ -139,19 +144,60 @@ class MatrixFactorization(IterativeModel):
                 f"{type(self).__name__}: objective is {self.objective!r}; it must be {fixed!r}, which is what the "
                 "name stands for. MatrixFactorization takes any."
             )
+        self._check_engine()
         for name, value in self._recipe_values().items():
             if getattr(self, name) is None:
                 setattr(self, name, value)
 
+    @property
+    def exact(self) -> bool:
+        """Whether all unvoted items count, instead of a few that are drawn."""
+        return bool((self.negatives or self.preset.get("negatives")) == laws.ALL)
+
+    def _check_engine(self) -> None:
+        """Each of the two engines has parameters and objectives of its own."""
+        here, elsewhere = ('"all"', OF_SAMPLED) if self.exact else ("drawn", OF_EXACT)
+        given = [name for name in elsewhere if getattr(self, name) is not None]
+        if given:
+            raise ParameterError(
+                f"{self.name}: {given[0]} has no meaning where negatives are {here}; leave it out"
+            )
+        if self.exact and self.recipe == "paper":
+            raise ParameterError(
+                f'{self.name}: the paper\'s recipe draws its negatives; negatives="all" is not of it'
+            )
+        kind = naming.kind_of(self.objective or self.preset.get("objective"))
+        if issubclass(kind, objectives.Pairwise if self.exact else objectives.Listwise):
+            need = "a law to draw the second of a pair by" if self.exact else 'negatives="all"'
+            raise ParameterError(f"{self.name}: the objective {kind.name} needs {need}")
+        if self.unvoted_weight is not None and issubclass(kind, objectives.Listwise):
+            raise ParameterError(
+                f"{self.name}: the softmax weighs unvoted items by itself; leave unvoted_weight out"
+            )
+
     def _recipe_values(self) -> dict[str, Any]:
         """What the parameters are that were not given."""
+        if self.exact:
+            listwise = (self.objective or self.preset.get("objective") or EXACT["objective"]) == "softmax"
+            weight = {} if listwise else {"unvoted_weight": 1.0}
+            return {**EXACT, **weight, "negatives": laws.ALL, **self.preset}
         if self.recipe == "paper":
             return {
                 **DEFAULT,
                 **PAPER,
                 **{name: self.preset[name] for name in ("objective", "negatives") if self.preset},
             }
-        return {**DEFAULT, **self.preset}
+        # an exact preset with negatives of its own is another model: nothing else of the preset is for it
+        preset = {} if self.preset.get("negatives") == laws.ALL else self.preset
+        return {**DEFAULT, **preset}
+
+    def deciding_params(self) -> dict[str, Any]:
+        """The parameters that mean something here, without those of the other engine."""
+        elsewhere = OF_SAMPLED if self.exact else OF_EXACT
+        found = {name: value for name, value in super().deciding_params().items() if name not in elsewhere}
+        if found.get("unvoted_weight", 0) is None:
+            del found["unvoted_weight"]
+        return found
 
     def __repr__(self) -> str:
         ready = {f.name: f.default for f in fields(self)} | self._recipe_values()
@@ -159,47 +205,101 @@ class MatrixFactorization(IterativeModel):
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     def _objective(self) -> type[objectives.Objective]:
-        if isinstance(self.objective, type) and issubclass(self.objective, objectives.Objective):
-            return self.objective
-        if str(self.objective).startswith(OWN):
-            raise ParameterError(
-                f"the objective {self.objective.removeprefix(OWN)!r} is a class of your own: no file carries it. "
-                "The model can recommend as it is; to go on training, set model.objective to the class."
-            )
-        if self.objective == "ShiftMC":
-            return objectives.shift_mc(self.flip_rate)
-        return cast(type[objectives.Objective], OBJECTIVES[self.objective])
+        return naming.objective(self.objective, self.flip_rate)
 
     @property
     def has_flips(self) -> bool:
         """Whether there are flip tables at all."""
         return self._objective().uses_flips and bool(self.flip_factors)
 
+    @property
+    def is_biased(self) -> bool:
+        """Whether items have a bias."""
+        return bool(self.item_bias)
+
     def _saved_parameters(self) -> dict[str, Any]:
         law, saved = self.negatives, self.get_params()
         if isinstance(law, laws.Negatives):
             saved["negatives"] = law.name
-        if isinstance(self.objective, type):
-            known = {kind: name for name, kind in OBJECTIVES.items()}
-            saved["objective"] = known.get(self.objective, f"{OWN}{self.objective.__name__}")
+        saved["objective"] = naming.saved_name(self.objective)
         return saved
 
     # --- learning -------------------------------------------------------------------------------
 
+    known_flips_: ClassVar[KnownFlips | None] = None  # a model that was fitted with impressions has its own
+
+    def fit(
+        self, train: Dataset, *, validation: Dataset | None = None, impressions: Any = None, **how: Any
+    ) -> Self:
+        """Learn from a log, from the start, and return self.
+
+        Parameters
+        ----------
+        train, validation, **how
+            As for every model that is trained epoch by epoch: callbacks, checkpoint, resume, progress.
+        impressions
+            What was shown to whom, so that an unvoted item that was shown is told from one that never was. A log
+            as `tl.read` gives it, whose weights are how often a pair was shown, or anything that `tl.read` takes;
+            a frame with a column `propensity` says how likely each pair was shown. Needs negatives="all" and an
+            objective with flips, such as `tl.ExactNBPO`.
+        """
+        known = None
+        if impressions is not None:
+            if not (self.exact and self._objective().uses_flips):
+                raise ParameterError(
+                    f"{self.name}: impressions say which flips are possible, so they need an objective with flips "
+                    "on all items: use tl.ExactNBPO"
+                )
+            known = known_flips(impressions, train, float(self.overlooked or 0))
+        before = self.__dict__.get("known_flips_")
+        self.__dict__["known_flips_"] = known
+        try:
+            return super().fit(train, validation=validation, **how)
+        except BaseException:
+            self.__dict__["known_flips_"] = before  # a fit that fails leaves what was learned before
+            raise
+
     def _start(self, log: Dataset) -> Tables:
-        width = self.flip_factors if self.has_flips else 0
+        width = self.flip_factors if self.has_flips and self.known_flips_ is None else 0
         return self._fresh(log, int(self.factors or 0), int(width or 0))
 
     def _fresh(self, log: Dataset, factors: int, flip_factors: int) -> Tables:
-        tables = Tables.zeros(log.n_users, log.n_items, factors, flip_factors)
-        tables.initialise(cast(Any, self.init), self.init_scale, self.flip_start, self.seed)
+        tables = Tables.zeros(log.n_users, log.n_items, factors, flip_factors, biased=self.is_biased)
+        tables.initialise(cast(Any, self.init), float(self.init_scale or 0), self.flip_start, self.seed)
+        if self.init == "spectral":
+            from truelike.training.spectral import add_spectrum
+
+            add_spectrum(tables, log, self.seed, self.n_jobs)
+        if tables.item_bias is not None:
+            shown = log.n_users if self.known_flips_ is None else self.known_flips_.audience()
+            tables.item_bias[:] = np.log((log.popularity() + 1) / (shown + 1))
         return tables
 
-    def _engine(self, log: Dataset, tables: Tables) -> SampledEngine:
+    def _engine(self, log: Dataset, tables: Tables) -> Engine:
+        if self.exact:
+            from truelike.training.exact import ExactEngine, ExactRecipe
+
+            how = ExactRecipe(
+                **{
+                    **{f.name: getattr(self, f.name) for f in fields(ExactRecipe)},
+                    "regularization": self._strength(log, self.regularization),
+                    "flip_regularization": self._strength(log, self.flip_regularization),
+                    "unvoted_weight": float(self.unvoted_weight or 0),
+                }
+            )
+            flips = self.known_flips_
+            return ExactEngine(
+                log, tables, self._objective(), how, seed=self.seed, n_jobs=self.n_jobs, flips=flips
+            )
         names = [f.name for f in fields(Recipe)]
         recipe = Recipe(**{name: getattr(self, name) for name in names})
         law = laws.parse(self.negatives)
         return SampledEngine(log, tables, self._objective(), law, recipe, seed=self.seed, n_jobs=self.n_jobs)
+
+    def _strength(self, log: Dataset, given: float | None) -> float:
+        """The regularization that was given; else one that grows with how much the log says of a row."""
+        votes = float(np.sqrt(log.rows_per_user().mean() * log.popularity().mean()))
+        return float(BY_VOTES * votes ** (1 / 3)) if given is None else float(given)
 
     def _remedy(self) -> str:
         rate = float(self.learning_rate or 0)
@@ -225,9 +325,20 @@ class MatrixFactorization(IterativeModel):
         old = self.tables_
         tables = self._fresh(log, old.factors, old.flip_factors)
         tables.users[users.codes(known.users.values)] = old.users
-        tables.items[items.codes(known.items.values)] = old.items
+        here = items.codes(known.items.values)
+        for name, table in old.arrays().items():
+            if name != "users":
+                tables.arrays()[name][here] = table
         self._go_on(log, tables, epochs, progress=progress)
         return self
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        known = {} if self.known_flips_ is None else self.known_flips_.arrays()
+        return {**super()._arrays(), **known}
+
+    def _restore(self, arrays: dict[str, NDArray[Any]]) -> None:
+        super()._restore(arrays)
+        self.__dict__["known_flips_"] = KnownFlips.restored(arrays, self.train_.matrix.shape)
 
     # --- strangers, and what is saved --------------------------------------------------------------
 
@@ -238,6 +349,19 @@ class MatrixFactorization(IterativeModel):
     def _fold_in(self, history: Codes) -> Floats:
         """The row that a user with this history would have, the item tables as they are."""
         log = self.train_
+        if self.exact:
+            nu = float(self.frequency_power or 0)
+            often = len(history) / float(log.rows_per_user().mean())
+            bias = self.tables_.item_bias
+            return fold_in_all(
+                self.tables_.item_factors,
+                np.zeros(log.n_items, dtype=np.float32) if bias is None else bias,
+                history,
+                self._objective(),
+                self._typical_flips(),
+                unvoted_weight=float(self.unvoted_weight or 0),
+                regularization=self._strength(log, self.regularization) * often**nu,
+            )
         batches = max(1, -(-log.n_interactions // int(self.batch_size or 1)))
         passes = (
             1 if self.prior == "epoch" else min(batches, len(history)) if self.shrink == "touched" else batches
@@ -255,5 +379,10 @@ class MatrixFactorization(IterativeModel):
 
     def _typical_flips(self) -> Floats | None:
         """The flip logits of the average user: all that is known of a stranger's."""
+        if self.known_flips_ is not None:
+            return self.known_flips_.typical().astype(np.float32)
         tables = self.tables_
-        return tables.item_flips @ tables.user_flips.mean(axis=0) if tables.flip_factors else None
+        if not tables.flip_factors:
+            return None
+        g = tables.item_flips @ tables.user_flips.mean(axis=0)
+        return np.asarray(g if tables.flip_bias is None else g + tables.flip_bias, dtype=np.float32)

@@ -58,3 +58,31 @@ class NBPO(MatrixFactorization):
     """Noisy-label robust BPO, the paper's method (Equations 8 and 9): likes and flips are learned together."""
 
     preset: ClassVar[dict[str, Any]] = {"objective": "NBPO", "negatives": "uniform"}
+
+
+class SoftmaxMF(MatrixFactorization):
+    """The softmax over all items: p(i | u) = exp(r_ui) / sum_j exp(r_uj), no unvoted item left out.
+
+    Examples
+    --------
+    >>> SoftmaxMF(factors=64)
+    SoftmaxMF(factors=64)
+    """
+
+    preset: ClassVar[dict[str, Any]] = {"objective": "softmax", "negatives": "all"}
+
+
+class ExactBPO(MatrixFactorization):
+    """Equation 4 as it is written: the log likelihood of the observed labels, over all unvoted items."""
+
+    preset: ClassVar[dict[str, Any]] = {"objective": "BPO", "negatives": "all", "unvoted_weight": 0.5}
+
+
+class ExactNBPO(MatrixFactorization):
+    """Equation 6 as it is written: the log likelihood under label noise, over all unvoted items, by its gradient.
+
+    With impressions (`fit(train, impressions=...)`) the flips are known, and `hidden_likes` are estimates of the
+    truth. Without, they are free, and mean nothing by themselves.
+    """
+
+    preset: ClassVar[dict[str, Any]] = {"objective": "NBPO-o", "negatives": "all"}

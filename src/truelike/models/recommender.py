@@ -102,6 +102,10 @@ class Recommender(ABC):
         """The parameters, by name."""
         return parameters.parameters_of(self)
 
+    def deciding_params(self) -> dict[str, Any]:
+        """The parameters that decide the result, by name."""
+        return {name: value for name, value in self.get_params().items() if name != "n_jobs"}
+
     def _saved_parameters(self) -> dict[str, Any]:
         """The parameters as they stand in a file: plain values only."""
         return self.get_params()

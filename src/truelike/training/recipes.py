@@ -19,6 +19,7 @@ PAPER: dict[str, Any] = {
     "order": "file",
     "positives": "each",
     "init": "paper",
+    "init_scale": 0.1,
     "epochs": 200,
 }
 DEFAULT: dict[str, Any] = {
@@ -37,5 +38,25 @@ DEFAULT: dict[str, Any] = {
     "order": "shuffled",
     "positives": "each",
     "init": "normal",
+    "init_scale": 0.1,
     "epochs": 100,
 }
+# With all unvoted items instead of a sample.
+EXACT: dict[str, Any] = {
+    "objective": "softmax",
+    "factors": 256,
+    "flip_factors": 32,
+    "learning_rate": 0.02,
+    "decay": 0.95,
+    "optimizer": "adam",
+    "item_bias": True,
+    "frequency_power": 0.75,
+    "batch_size": 128,
+    "init": "spectral",
+    "init_scale": 0.025,
+    "overlooked": 0.0,
+    "epochs": 60,
+}
+# Parameters that mean something to one of the two engines only.
+OF_SAMPLED = ("n_negatives", "order", "positives", "prior", "shrink")
+OF_EXACT = ("optimizer", "item_bias", "frequency_power", "unvoted_weight", "overlooked")

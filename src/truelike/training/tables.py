@@ -41,6 +41,8 @@ class Tables:
     items: Floats
     factors: int
     flip_factors: int
+    item_bias: Floats | None = None
+    flip_bias: Floats | None = None
 
     @property
     def width(self) -> int:
@@ -48,10 +50,18 @@ class Tables:
         return padded(self.factors)
 
     @classmethod
-    def zeros(cls, n_users: int, n_items: int, factors: int, flip_factors: int) -> Tables:
-        """Tables of the right shape with nothing in them."""
+    def zeros(cls, n_users: int, n_items: int, factors: int, flip_factors: int, *, biased: bool = False) -> Tables:
+        """Tables of the right shape with nothing in them; `biased`: with a bias of each item."""
         whole = padded(factors) + padded(flip_factors)
-        return cls(aligned_zeros(n_users, whole), aligned_zeros(n_items, whole), factors, flip_factors)
+        biases = np.zeros((2, n_items), dtype=np.float32)
+        return cls(
+            aligned_zeros(n_users, whole),
+            aligned_zeros(n_items, whole),
+            factors,
+            flip_factors,
+            biases[0] if biased else None,
+            biases[1] if biased and flip_factors else None,
+        )
 
     @property
     def user_factors(self) -> Floats:
@@ -75,7 +85,9 @@ class Tables:
 
     def arrays(self) -> dict[str, Floats]:
         """All that is trained and saved, by name."""
-        return {"users": self.users, "items": self.items}
+        biases = {"item_bias": self.item_bias, "flip_bias": self.flip_bias}
+        present = {name: bias for name, bias in biases.items() if bias is not None}
+        return {"users": self.users, "items": self.items, **present}
 
     def take(self, arrays: Mapping[str, NDArray[Any]], prefix: str = "") -> None:
         """Put numbers in the place of those that are there."""
@@ -87,7 +99,8 @@ class Tables:
 
     def copy(self) -> Tables:
         """The same numbers in memory of their own."""
-        other = Tables.zeros(len(self.users), len(self.items), self.factors, self.flip_factors)
+        size = (len(self.users), len(self.items), self.factors, self.flip_factors)
+        other = Tables.zeros(*size, biased=self.item_bias is not None)
         other.take(self.arrays())
         return other
 
@@ -95,17 +108,20 @@ class Tables:
     def restored(
         cls, arrays: Mapping[str, NDArray[Any]], n_users: int, n_items: int, factors: int, flip_factors: int
     ) -> Tables:
-        """Tables from saved arrays, which tell by their width whether there are flips."""
+        """Tables from saved arrays, which tell whether there are flips and biases."""
         flips = arrays["users"].shape[1:] > (padded(factors),)
-        tables = cls.zeros(n_users, n_items, factors, flip_factors if flips else 0)
+        tables = cls.zeros(n_users, n_items, factors, flip_factors if flips else 0, biased="item_bias" in arrays)
         tables.take(arrays)
         return tables
 
-    def initialise(self, init: Literal["paper", "normal"], scale: float, flip_start: float, seed: int) -> None:
+    def initialise(
+        self, init: Literal["paper", "normal", "spectral"], scale: float, flip_start: float, seed: int
+    ) -> None:
         """Fill with random numbers that depend on the seed, the row and the column alone.
 
         "paper" is the authors': U, V uniform in [0, 1) / sqrt(K), P 5 times that by L, Q minus 5 times. "normal"
         has mean zero and the given scale; the first flip factor of each row then carries the start of g.
+        "spectral" is that, and what `spectral.add_spectrum` adds to it.
         """
         parts = (
             ("U", self.user_factors, 1.0),
@@ -122,7 +138,7 @@ class Tables:
                 part[:] = stretch * randomness.uniform(key, counters) / np.sqrt(part.shape[1])
             else:
                 part[:] = scale * randomness.normal(key, counters)
-        if init == "normal" and self.flip_factors:
+        if init != "paper" and self.flip_factors:
             root = np.sqrt(abs(flip_start))
             self.user_flips[:, 0] = root
             self.item_flips[:, 0] = np.sign(flip_start) * root

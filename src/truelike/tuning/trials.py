@@ -57,7 +57,7 @@ class Trial:
 
 def settings(model: Recommender) -> dict[str, Any]:
     """All parameters that decide the result, each as its own kind of number."""
-    found = {name: value for name, value in model.get_params().items() if name != "n_jobs"}
+    found = model.deciding_params()
     for parameter in fields(model):
         value = found.get(parameter.name)
         if isinstance(value, int) and not isinstance(value, bool) and parameter.metadata.get("whole") is False:

@@ -1,0 +1,193 @@
+"""Models that are trained on all unvoted items: their parameters, strangers, and what impressions change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from numpy.testing import assert_allclose
+from scipy.stats import rankdata
+
+import truelike as tl
+from truelike import objectives
+from truelike.errors import DataError, ParameterError
+from truelike.models.folding import fold_in_all
+from truelike.objectives import BPO, NBPO, Listwise, NBPOo, Softmax, shift_mc
+
+QUICK: dict[str, Any] = {"factors": 8, "epochs": 30, "batch_size": 64, "learning_rate": 0.05}
+
+
+# --- parameters -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["n_negatives", "order", "positives", "prior", "shrink"])
+def test_what_is_for_drawn_negatives_is_refused(name: str) -> None:
+    value = {"n_negatives": 3, "order": "file", "positives": "each", "prior": "batch", "shrink": "all"}[name]
+    with pytest.raises(ParameterError, match=f'{name} has no meaning where negatives are "all"'):
+        tl.SoftmaxMF(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("optimizer", "adam"), ("item_bias", True), ("frequency_power", 1.0), ("unvoted_weight", 1.0)],
+)
+def test_what_is_for_all_items_is_refused_where_negatives_are_drawn(name: str, value: Any) -> None:
+    with pytest.raises(ParameterError, match=f"{name} has no meaning where negatives are drawn"):
+        tl.NBPO(**{name: value})
+
+
+def test_an_objective_goes_with_its_engine() -> None:
+    with pytest.raises(ParameterError, match='softmax needs negatives="all"'):
+        tl.MatrixFactorization(objective="softmax")
+    for objective in ("BPR", objectives.BPR):
+        with pytest.raises(ParameterError, match="BPR needs a law to draw the second of a pair by"):
+            tl.MatrixFactorization(objective=objective, negatives="all")
+    with pytest.raises(ParameterError, match="weighs unvoted items by itself"):
+        tl.SoftmaxMF(unvoted_weight=0.5)
+    with pytest.raises(ParameterError, match="draws its negatives"):
+        tl.NBPO(negatives="all", recipe="paper")
+
+
+def test_any_preset_can_have_all_negatives_and_all_have_values() -> None:
+    model = tl.NBPO(negatives="all")
+    assert (model.objective, model.negatives, model.optimizer, model.n_negatives) == ("NBPO", "all", "adam", None)
+    assert tl.MatrixFactorization(negatives="all").objective == "softmax"
+    assert "n_negatives" not in model.deciding_params()
+    assert "optimizer" not in tl.NBPO().deciding_params()
+    assert tl.ExactBPO().unvoted_weight == 0.5
+    assert tl.MatrixFactorization(objective="BPO", negatives="all").unvoted_weight == 1.0
+
+
+# --- strangers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("objective", [BPO, NBPO, NBPOo, shift_mc(0.3), Softmax], ids=lambda o: o.name)
+@pytest.mark.parametrize("prior", [0.3, 3.0])
+def test_at_the_folded_row_the_step_of_training_is_zero(objective: Any, prior: float) -> None:
+    rng = np.random.default_rng(0)
+    V, b = rng.normal(size=(60, 6)).astype(np.float32), rng.normal(size=60).astype(np.float32)
+    history, g = np.array([3, 7, 20], dtype=np.int32), rng.normal(size=60)
+    row = fold_in_all(V, b, history, objective, g, unvoted_weight=0.4, regularization=prior)
+    voted = np.isin(np.arange(60), history)
+    r = V.astype(float) @ row + b
+    if issubclass(objective, Listwise):
+        step = objective.steps(r, voted.astype(float))
+    else:
+        step = np.where(voted, objective.positive(r, g)[0], 0.4 * objective.unvoted(r, g)[0])
+    assert_allclose(V.T @ step - prior * row, 0, atol=2e-3)
+
+
+@pytest.fixture(scope="module")
+def world() -> Any:
+    return tl.synthetic.World(n_users=400, n_items=200, impressions=150, seed=1)
+
+
+@pytest.mark.parametrize("name", ["SoftmaxMF", "ExactBPO"])
+def test_the_folded_row_of_a_training_user_ranks_as_the_trained_one(name: str, world: Any) -> None:
+    log = world.log()
+    model = getattr(tl, name)(**QUICK | {"epochs": 60}).fit(log)
+    shared = []
+    for user in range(20):
+        known = model.recommend(user, k=20)["item_id"].to_list()
+        folded = model.recommend_from_items(log.seen(user), k=20)["item_id"].to_list()
+        shared.append(len(set(known) & set(folded)) / 20)
+    assert np.mean(shared) > 0.7
+
+
+# --- impressions ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def informed(world: Any) -> Any:
+    return tl.ExactNBPO(**QUICK, regularization=2.0).fit(world.log(), impressions=world.shown())
+
+
+def auc(scores: Any, truth: Any) -> float:
+    ranks, n = rankdata(scores), truth.sum()
+    return float((ranks[truth].sum() - n * (n + 1) / 2) / (n * (~truth).sum()))
+
+
+def test_with_impressions_the_posterior_finds_hidden_likes_and_is_a_probability(informed: Any, world: Any) -> None:
+    log = world.log()
+    users = np.arange(world.n_users, dtype=np.int32)
+    unvoted = log.matrix.toarray() == 0
+    truth = (world.true_likes().matrix.toarray() > 0)[unvoted]
+    known = informed.hidden_like_block(users)[unvoted]
+    free = tl.ExactNBPO(**QUICK, regularization=2.0).fit(log)
+    assert auc(known, truth) > auc(free.hidden_like_block(users)[unvoted], truth) + 0.05
+    assert abs(known.mean() - truth.mean()) < 0.02
+    shown = world.shown().matrix.toarray()[unvoted] > 0
+    assert known[shown].max() < 1e-6, "shown, looked at and not voted: a dislike"
+
+
+def test_hidden_likes_say_what_they_rest_on(informed: Any, world: Any, tmp_path: Path) -> None:
+    frame = informed.hidden_likes([0, 1], k=5)
+    assert set(frame["flips_from"]) == {"impressions"}
+    assert (frame["flip_probability"] > 0.99).all(), "what was never shown"
+    informed.save(tmp_path / "model")
+    again = tl.load(tmp_path / "model")
+    assert again.hidden_likes([0, 1], k=5).equals(frame)
+    assert again.recommend_from_items([1, 2]).equals(informed.recommend_from_items([1, 2]))
+
+
+def test_the_more_often_shown_the_less_likely_hidden(world: Any) -> None:
+    model = tl.ExactNBPO(**QUICK | {"epochs": 1}, overlooked=0.5).fit(world.log(), impressions=world.shown())
+    shown = world.shown().matrix.tocoo()
+    flips = model.flip_probability(shown.row[:200], shown.col[:200])
+    assert_allclose(flips, 0.5 ** shown.data[:200], rtol=1e-4, atol=1e-7)
+
+
+def test_impressions_come_as_a_frame_as_counts_and_as_propensities(world: Any) -> None:
+    log, shown = world.log(), world.shown().matrix.tocoo()
+    pairs = {"user_id": shown.row, "item_id": shown.col}
+    quick = {**QUICK, "epochs": 1}
+    rows = pl.DataFrame(pairs).select(pl.all().repeat_by(pl.Series(shown.data.astype(int)))).explode(pl.all())
+    likely = pl.DataFrame({**pairs, "propensity": np.full(shown.nnz, 0.25)})
+    for table, expected in ((rows, 0.0), (likely, 0.75), (likely.to_pandas(), 0.75)):
+        model = tl.ExactNBPO(**quick).fit(log, impressions=table)
+        assert_allclose(model.flip_probability(shown.row[0], shown.col[0]), expected, atol=1e-6)
+    counted = tl.ExactNBPO(**quick, overlooked=0.5).fit(log, impressions=rows)
+    twice = np.flatnonzero(shown.data == 2)[0]
+    assert_allclose(counted.flip_probability(shown.row[twice], shown.col[twice]), 0.25, rtol=1e-4)
+
+
+def test_a_fit_without_impressions_forgets_those_of_the_one_before(world: Any) -> None:
+    quick = {**QUICK, "epochs": 1}
+    model = tl.ExactNBPO(**quick).fit(world.log(), impressions=world.shown())
+    assert model.fit(world.log()).flips_from == "votes alone"
+    same = tl.ExactNBPO(**quick).fit(world.log())
+    assert same.user_flips_.tobytes() == model.user_flips_.tobytes()
+
+
+def test_impressions_that_cannot_be_used_are_an_error(world: Any) -> None:
+    log = world.log()
+    for model in (tl.SoftmaxMF(), tl.NBPO(), tl.ExactBPO()):
+        with pytest.raises(ParameterError, match=r"impressions .* use tl.ExactNBPO"):
+            model.fit(log, impressions=world.shown())
+    with pytest.raises(DataError, match="none of the 2 impressions"):
+        tl.ExactNBPO().fit(log, impressions=pl.DataFrame({"user_id": [10**6, 10**6 + 1], "item_id": [1, 2]}))
+    with pytest.raises(DataError, match="propensity is outside 0 to 1"):
+        tl.ExactNBPO().fit(
+            log, impressions=pl.DataFrame({"user_id": [1, 2], "item_id": [1, 2], "propensity": [1.5, 1]})
+        )
+
+
+def test_a_stopped_run_goes_on_to_the_same_bits(world: Any, tmp_path: Path) -> None:
+    log = world.log()
+    whole = tl.SoftmaxMF(**{**QUICK, "epochs": 8}).fit(log)
+    tl.SoftmaxMF(**{**QUICK, "epochs": 5}).fit(log, checkpoint=tmp_path / "c", checkpoint_epochs=2)
+    resumed = tl.SoftmaxMF(**{**QUICK, "epochs": 8}).fit(log, checkpoint=tmp_path / "c", resume=True)
+    for name, table in whole.tables_.arrays().items():
+        assert resumed.tables_.arrays()[name].tobytes() == table.tobytes(), name
+
+
+def test_partial_fit_keeps_the_biases_of_known_items(world: Any) -> None:
+    model = tl.SoftmaxMF(**QUICK).fit(world.log())
+    before = model.item_bias_.copy()
+    model.partial_fit(tl.read([(0, 500), (1000, 3)]), epochs=1)
+    assert model.item_bias_.shape == (world.n_items + 1,)
+    assert_allclose(model.item_bias_[: world.n_items], before, atol=0.3)
+    assert len(model.recommend(1000, k=3)) == 3
