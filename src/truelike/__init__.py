@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from truelike.data.splits import Split
     from truelike.evaluation.evaluate import Evaluation, evaluate
     from truelike.evaluation.significance import compare_means
+    from truelike.models.ease import EASE, EDLAE
     from truelike.models.factorization import MatrixFactorization
     from truelike.models.item_knn import ItemKNN
     from truelike.models.popularity import ItemPop
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 _HOME = {
     "BPO": "truelike.models.presets",
     "BPR": "truelike.models.presets",
+    "EASE": "truelike.models.ease",
+    "EDLAE": "truelike.models.ease",
     "Dataset": "truelike.data.dataset",
     "Evaluation": "truelike.evaluation.evaluate",
     "ItemKNN": "truelike.models.item_knn",
@@ -70,6 +73,8 @@ _MODULES = {
 __all__ = [
     "BPO",
     "BPR",
+    "EASE",
+    "EDLAE",
     "NBPO",
     "WBPR",
     "Dataset",

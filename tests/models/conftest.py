@@ -15,6 +15,8 @@ FACTORS: dict[str, Any] = {"factors": 8, "epochs": 60, "batch_size": 50, "regula
 # parameters that make a model quick on a small log; a model that is not named here takes its defaults
 QUICK: dict[str, dict[str, Any]] = {
     "ItemKNN": {"neighbors": 20},
+    "EASE": {"regularization": 10.0},
+    "EDLAE": {"regularization": 10.0},
     "MatrixFactorization": FACTORS,
     "BPR": FACTORS,
     "WBPR": FACTORS,

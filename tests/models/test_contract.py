@@ -17,7 +17,7 @@ import truelike as tl
 from truelike.errors import ParameterError, UnknownIdError
 
 NOT_PERSONAL = {"ItemPop"}  # the same list for everybody, by definition
-BY_HISTORY = {"ItemPop", "ItemKNN"}  # no table of users: a history says all about its owner
+BY_HISTORY = {"ItemPop", "ItemKNN", "EASE", "EDLAE"}  # no table of users: a history says all about its owner
 
 
 def as_bytes(frame: pl.DataFrame) -> tuple[Any, ...]:

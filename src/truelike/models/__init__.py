@@ -19,6 +19,8 @@ REGISTRY = {
     "ShiftMC": "truelike.models.presets",
     "BPO": "truelike.models.presets",
     "NBPO": "truelike.models.presets",
+    "EASE": "truelike.models.ease",
+    "EDLAE": "truelike.models.ease",
 }
 
 
