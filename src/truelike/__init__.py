@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from truelike.evaluation.significance import compare_means
     from truelike.models.ease import EASE, EDLAE
     from truelike.models.factorization import MatrixFactorization
+    from truelike.models.ials import IALS
     from truelike.models.item_knn import ItemKNN
     from truelike.models.popularity import ItemPop
     from truelike.models.presets import BPO, BPR, NBPO, WBPR, ShiftMC
@@ -45,6 +46,7 @@ _HOME = {
     "EDLAE": "truelike.models.ease",
     "Dataset": "truelike.data.dataset",
     "Evaluation": "truelike.evaluation.evaluate",
+    "IALS": "truelike.models.ials",
     "ItemKNN": "truelike.models.item_knn",
     "ItemPop": "truelike.models.popularity",
     "MatrixFactorization": "truelike.models.factorization",
@@ -75,6 +77,7 @@ __all__ = [
     "BPR",
     "EASE",
     "EDLAE",
+    "IALS",
     "NBPO",
     "WBPR",
     "Dataset",

@@ -17,6 +17,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "ItemKNN": {"neighbors": 20},
     "EASE": {"regularization": 10.0},
     "EDLAE": {"regularization": 10.0},
+    "IALS": {"factors": 8, "regularization": 0.02, "unobserved_weight": 0.2},
     "MatrixFactorization": FACTORS,
     "BPR": FACTORS,
     "WBPR": FACTORS,

@@ -21,6 +21,7 @@ REGISTRY = {
     "NBPO": "truelike.models.presets",
     "EASE": "truelike.models.ease",
     "EDLAE": "truelike.models.ease",
+    "IALS": "truelike.models.ials",
 }
 
 

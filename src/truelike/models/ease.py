@@ -58,7 +58,7 @@ class EASE(Recommender):
 
     space: ClassVar[dict[str, Any]] = {"regularization": (1.0, 5000.0)}
 
-    regularization: float = number(300.0, low=1e-3)
+    regularization: float = number(400.0, low=1e-3)
     precision: str = choice("float64", "float32")
     n_jobs: int | None = whole_number(None, low=1)
 
@@ -72,8 +72,8 @@ class EASE(Recommender):
             invert(P, self.n_jobs)
         except np.linalg.LinAlgError:
             raise ParameterError(
-                f"{self.name}: at regularization={self.regularization:g}, in {self.precision}, the matrix cannot be "
-                'inverted. Use more regularization, or precision="float64".'
+                f"{self.name}: at regularization={self.regularization:g}, in {self.precision}, there is no "
+                'inverse. Use more regularization, or precision="float64".'
             ) from None
         self.weights_ = self._weights(P)
 
@@ -153,8 +153,8 @@ class EDLAE(EASE):
 
     space: ClassVar[dict[str, Any]] = {"dropout": (0.1, 0.9), "regularization": (1.0, 2000.0)}
 
-    dropout: float = number(0.3, low=0.0, high=0.99)
-    regularization: float = number(100.0, low=1e-3)
+    dropout: float = number(0.67, low=0.0, high=0.99)
+    regularization: float = number(200.0, low=1e-3)
 
     def _ridge(self, popularity: NDArray[np.int64]) -> Any:
         return self.dropout / (1.0 - self.dropout) * popularity + self.regularization
