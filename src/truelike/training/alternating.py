@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -119,8 +120,7 @@ class AlternatingEngine:
         return float(sum(for_each(work, range(0, len(side.rows), ROWS), self.n_jobs)))
 
     def _conjugate_gradients(self, side: _Side, gram: NDArray[np.float64]) -> Callable[[int], float]:
-        from truelike.training.solving import solve_rows
-
+        solve_rows = compiled_solver()
         width = side.rows.shape[1]
         single, rows, table = gram.astype(np.float32).reshape(-1), side.rows.reshape(-1), side.table.reshape(-1)
         indptr, voted = side.votes.indptr, side.votes.indices
@@ -150,6 +150,19 @@ class AlternatingEngine:
             return terms
 
         return work
+
+
+@lru_cache(maxsize=1)
+def compiled_solver() -> Any:
+    """The compiled loop, called once for no rows, so that no block of work waits for the compiler."""
+    from truelike.progress import compiling
+
+    with compiling("the loops of iALS"):
+        from truelike.training.solving import solve_rows
+
+        numbers, places = np.zeros(2, dtype=np.float32), np.zeros(2, dtype=np.int32)
+        solve_rows(0, 0, numbers, 0, numbers, numbers, places, places, numbers, 0, *[numbers] * 4)
+        return solve_rows
 
 
 def weighted_gram(table: Floats, weight: float, n_jobs: int | None = None) -> NDArray[np.float64]:
