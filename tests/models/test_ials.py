@@ -12,6 +12,7 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 import truelike as tl
+from truelike.models.ials import usual_ridge
 from truelike.training import alternating
 from truelike.training.alternating import AlternatingEngine, Weights
 from truelike.training.tables import Tables
@@ -201,6 +202,25 @@ def test_the_seed_decides_the_start_and_its_scale(world: Any) -> None:
     assert_array_equal(starts[0].user_factors_, starts[1].user_factors_)
     assert (starts[0].user_factors_ != starts[2].user_factors_).all()
     assert starts[0].user_factors_.std() == pytest.approx(starts[0].init_scale / 4, rel=0.1)
+
+
+def test_without_a_regularization_the_average_users_ridge_is_the_usual_one(world: Any) -> None:
+    for power in (0.0, 0.5, 1.0):
+        model = tl.IALS(factors=4, frequency_power=power, epochs=1).fit(world)
+        ridge = model._engine(world, model.tables_).sides[0].ridge
+        assert ridge.mean() == pytest.approx(usual_ridge(world), rel=1e-5)
+        told = tl.IALS(
+            factors=4, frequency_power=power, epochs=1, regularization=model._weights(world).regularization
+        )
+        assert_array_equal(told.fit(world).user_factors_, model.user_factors_)
+
+
+def test_a_usual_ridge_leaves_something_of_a_sparse_log() -> None:
+    """Everybody has two votes, which a ridge of 8 would shrink to nothing."""
+    log = tl.read([(user, (user * step + step) % 20) for user in range(40) for step in (1, 3)])
+    kept, lost = (tl.IALS(factors=8, epochs=30, regularization=r).fit(log) for r in (None, 8.0))
+    assert np.abs(kept.user_factors_).max() > 0.1
+    assert np.abs(lost.user_factors_).max() < 1e-3
 
 
 def test_frequency_power_spares_rows_with_few_votes() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -30,7 +30,8 @@ class IALS(IterativeModel):
     factors
         The width K of the rows.
     regularization
-        Their lambda.
+        Their lambda. None: chosen by the log, such that the users' mean ridge is `usual_ridge`. The best lambda of
+        one log may be twice that of another, while the best mean ridge was nearly the same.
     unobserved_weight
         Their alpha_0: how much a pair without a vote pulls r_ui to zero, beside a vote that pulls it to one.
     frequency_power
@@ -70,13 +71,13 @@ class IALS(IterativeModel):
 
     space: ClassVar[dict[str, Any]] = {
         "factors": [32, 64, 128, 256],
-        "regularization": (0.001, 0.5),
-        "unobserved_weight": (0.01, 1.0),
+        "regularization": (0.001, 0.1),
+        "unobserved_weight": (0.02, 1.0),
     }
 
-    factors: int = whole_number(64, low=1)
-    regularization: float = number(0.05, low=1e-6)
-    unobserved_weight: float = number(0.1, low=0.0)
+    factors: int = whole_number(128, low=1)
+    regularization: float | None = number(None, low=1e-6)
+    unobserved_weight: float = number(0.25, low=0.0)
     frequency_power: float = number(1.0, low=0.0, high=2.0)
     solver: str = choice("cg", "cholesky")
     cg_steps: int = whole_number(3, low=1)
@@ -92,21 +93,25 @@ class IALS(IterativeModel):
         tables.initialise("normal", self.init_scale / np.sqrt(self.factors), 0.0, self.seed)
         return tables
 
-    def _weights(self) -> Weights:
-        return Weights(self.unobserved_weight, self.regularization, self.frequency_power)
+    def _weights(self, log: Dataset) -> Weights:
+        weights = Weights(self.unobserved_weight, self.regularization or 1.0, self.frequency_power)
+        if self.regularization is None:
+            mean = float(np.mean(weights.ridge(log.rows_per_user(), log.n_items)))
+            weights = replace(weights, regularization=usual_ridge(log) / mean)
+        return weights
 
     def _engine(self, log: Dataset, tables: Tables) -> AlternatingEngine:
         solver = cast(Any, self.solver)
         return AlternatingEngine(
-            log, tables, self._weights(), solver=solver, cg_steps=self.cg_steps, n_jobs=self.n_jobs
+            log, tables, self._weights(log), solver=solver, cg_steps=self.cg_steps, n_jobs=self.n_jobs
         )
 
     def _remedy(self) -> str:
-        return f"at regularization={self.regularization:g}. Try regularization={10 * self.regularization:g}."
+        return f"at regularization={self.regularization}. Try more."
 
     def _score_histories(self, histories: Any) -> Floats:
         """A stranger's row is one exact solve, the items' rows as they are."""
-        table, weights = self.tables_.item_factors, self._weights()
+        table, weights = self.tables_.item_factors, self._weights(self.train_)
         rows = [histories.indices[a:b] for a, b in zip(histories.indptr[:-1], histories.indptr[1:], strict=True)]
         with one_blas_thread():
             gram = weighted_gram(table, weights.unobserved)
@@ -114,3 +119,17 @@ class IALS(IterativeModel):
                 exact_row(table[row].astype(np.float64), gram, weights.ridge(len(row), len(table))) for row in rows
             ]
         return self._score_vectors(np.stack(vectors).astype(np.float32))
+
+
+def usual_ridge(log: Dataset) -> float:
+    """A good mean ridge of the users: 8, and less for a log so sparse that 8 would leave nothing of it.
+
+    Where the ridges exceed all singular values of the votes, all rows become zero. A third of sqrt(votes of the
+    mean user x votes of the mean item) is well below the first of them.
+
+    >>> import truelike as tl
+    >>> log = tl.read([("ann", "tea"), ("ann", "milk"), ("bob", "tea"), ("bob", "milk"), ("eve", "tea")])
+    >>> round(usual_ridge(log), 2)
+    0.68
+    """
+    return min(8.0, float(log.n_interactions / np.sqrt(log.n_users * log.n_items)) / 3.0)
