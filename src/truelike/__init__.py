@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from truelike.data.splits import Split
     from truelike.evaluation.evaluate import Evaluation, evaluate
     from truelike.evaluation.significance import compare_means
+    from truelike.models.ease import EASE, EDLAE
     from truelike.models.factorization import MatrixFactorization
+    from truelike.models.ials import IALS
     from truelike.models.item_knn import ItemKNN
     from truelike.models.popularity import ItemPop
     from truelike.models.presets import BPO, BPR, NBPO, WBPR, ExactBPO, ExactNBPO, ShiftMC, SoftmaxMF
@@ -40,10 +42,13 @@ if TYPE_CHECKING:
 _HOME = {
     "BPO": "truelike.models.presets",
     "BPR": "truelike.models.presets",
+    "EASE": "truelike.models.ease",
+    "EDLAE": "truelike.models.ease",
     "Dataset": "truelike.data.dataset",
     "Evaluation": "truelike.evaluation.evaluate",
     "ExactBPO": "truelike.models.presets",
     "ExactNBPO": "truelike.models.presets",
+    "IALS": "truelike.models.ials",
     "ItemKNN": "truelike.models.item_knn",
     "ItemPop": "truelike.models.popularity",
     "MatrixFactorization": "truelike.models.factorization",
@@ -73,6 +78,9 @@ _MODULES = {
 __all__ = [
     "BPO",
     "BPR",
+    "EASE",
+    "EDLAE",
+    "IALS",
     "NBPO",
     "WBPR",
     "Dataset",

@@ -19,6 +19,10 @@ class ParameterError(TruelikeError, ValueError):
     """A parameter is outside its allowed range."""
 
 
+class TooLargeError(TruelikeError, MemoryError):
+    """A model would need more memory than there is; nothing has been allocated yet."""
+
+
 class UnknownMeasureError(ParameterError, KeyError):
     """A measure that an evaluation did not take."""
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from truelike.errors import ParameterError
@@ -50,7 +51,14 @@ def one_blas_thread() -> AbstractContextManager[Any]:
     A product that BLAS spreads over threads is cut, and so rounded, by their number. Work whose result must not
     depend on it is cut into fixed pieces by us, and the pieces are spread.
     """
-    from threadpoolctl import threadpool_limits
-
-    limits: AbstractContextManager[Any] = threadpool_limits(limits=1, user_api="blas")
+    limits: AbstractContextManager[Any] = _libraries().limit(limits=1, user_api="blas")
     return limits
+
+
+@lru_cache(maxsize=1)
+def _libraries() -> Any:
+    """The BLAS of NumPy and that of SciPy. Looking for them takes milliseconds, so it is done once."""
+    import scipy.linalg  # noqa: F401  so that its library is among those found
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -45,6 +48,18 @@ class Download:
     def close(self) -> None:
         """No more comes."""
         self.bar.stop()
+
+
+@contextmanager
+def compiling(what: str) -> Iterator[None]:
+    """Say that loops are being compiled, where that takes a while: once for each installation."""
+    notice = threading.Timer(1.0, note, [f"compiling {what} for this machine (once, some seconds) ..."])
+    notice.daemon = True
+    notice.start()
+    try:
+        yield
+    finally:
+        notice.cancel()
 
 
 def note(text: str) -> None:

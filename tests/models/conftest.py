@@ -16,6 +16,9 @@ ALL: dict[str, Any] = {"factors": 8, "epochs": 30, "batch_size": 16, "regulariza
 # parameters that make a model quick on a small log; a model that is not named here takes its defaults
 QUICK: dict[str, dict[str, Any]] = {
     "ItemKNN": {"neighbors": 20},
+    "EASE": {"regularization": 10.0},
+    "EDLAE": {"regularization": 10.0},
+    "IALS": {"factors": 8, "regularization": 0.02, "unobserved_weight": 0.2},
     "MatrixFactorization": FACTORS,
     "BPR": FACTORS,
     "WBPR": FACTORS,

@@ -22,6 +22,9 @@ REGISTRY = {
     "SoftmaxMF": "truelike.models.presets",
     "ExactBPO": "truelike.models.presets",
     "ExactNBPO": "truelike.models.presets",
+    "EASE": "truelike.models.ease",
+    "EDLAE": "truelike.models.ease",
+    "IALS": "truelike.models.ials",
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -247,17 +246,12 @@ class SampledEngine:
 @lru_cache(maxsize=1)
 def compiled_batches() -> Any:
     """The compiled loops; says so where that takes a while, which is once for each installation."""
-    from truelike.progress import note
+    from truelike.progress import compiling
 
-    notice = threading.Timer(1.0, note, ["compiling the training loops for this machine (once, some seconds) ..."])
-    notice.daemon = True
-    notice.start()
-    try:
+    with compiling("the training loops"):
         from truelike.training.kernels import compile_batches
 
         return compile_batches()
-    finally:
-        notice.cancel()
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,195 @@
+"""EASE and EDLAE are their papers' minima, at any size, however the work is cut."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from threadpoolctl import threadpool_limits
+
+import truelike as tl
+from truelike import memory
+from truelike.errors import ParameterError, StorageError, TooLargeError
+from truelike.models import inversion
+from truelike.models.ease import gram
+
+
+def some_votes(seed: int, n_users: int, n_items: int, share: float = 0.3) -> Any:
+    votes = np.random.default_rng(seed).random((n_users, n_items)) < share
+    votes[0, 0] = True
+    return votes
+
+
+def log_of(votes: Any) -> Any:
+    return tl.read(sparse.csr_array(votes.astype(np.float32)))
+
+
+def textbook_ease(votes: Any, regularization: float) -> Any:
+    """Steck's own few lines, dense and in float64."""
+    X = votes.astype(np.float64)
+    G = X.T @ X + regularization * np.eye(X.shape[1])
+    P = np.linalg.inv(G)
+    B = P / -np.diag(P)
+    B[np.diag_indices_from(B)] = 0
+    return B
+
+
+def constrained_ridge(votes: Any, ridge: Any) -> Any:
+    """min |x_j - X b|^2 + sum of ridge_i b_i^2 with b_j = 0, one item j at a time, by least squares.
+
+    The ridge becomes rows of the problem, and the constraint takes the own item out of it.
+    """
+    X = votes.astype(np.float64)
+    n = X.shape[1]
+    B = np.zeros((n, n))
+    for j in range(n):
+        others = np.arange(n) != j
+        left = np.vstack([X[:, others], np.diag(np.sqrt(ridge[others]))])
+        right = np.concatenate([X[:, j], np.zeros(n - 1)])
+        B[others, j] = np.linalg.lstsq(left, right, rcond=None)[0]
+    return B
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 30), st.integers(2, 14), st.sampled_from([0.01, 1.0, 300.0]))
+@settings(max_examples=40, deadline=None)
+def test_ease_is_the_textbooks_solution(seed: int, n_users: int, n_items: int, regularization: float) -> None:
+    votes = some_votes(seed, n_users, n_items)
+    model = tl.EASE(regularization=regularization).fit(log_of(votes))
+    expected = textbook_ease(votes, regularization)
+    assert_allclose(model.weights_, expected, rtol=2e-6, atol=1e-7)
+    users, items = np.meshgrid(np.arange(n_users), np.arange(n_items), indexing="ij")
+    found = model.score(users.ravel(), items.ravel()).reshape(votes.shape)
+    assert_allclose(found, votes @ expected, rtol=1e-5, atol=1e-6)
+
+
+@given(
+    st.integers(0, 2**32 - 1), st.integers(2, 30), st.integers(2, 12),
+    st.sampled_from([0.0, 0.2, 0.5, 0.9]), st.sampled_from([0.1, 5.0]),
+)  # fmt: skip
+@settings(max_examples=40, deadline=None)
+def test_edlae_is_the_constrained_ridge(
+    seed: int, n_users: int, n_items: int, dropout: float, regularization: float
+) -> None:
+    votes = some_votes(seed, n_users, n_items)
+    model = tl.EDLAE(dropout=dropout, regularization=regularization).fit(log_of(votes))
+    ridge = dropout / (1 - dropout) * votes.sum(axis=0) + regularization
+    assert_allclose(model.weights_, constrained_ridge(votes, ridge), rtol=1e-5, atol=1e-6)
+
+
+def test_edlae_is_what_dropout_leads_to_on_average() -> None:
+    """The mean loss over every way to hide votes is the closed form's, where the ridge is dropout's alone."""
+    votes, dropout = some_votes(3, 40, 5, 0.5), 0.4
+    rng = np.random.default_rng(0)
+    X = np.tile(votes.astype(np.float64), (4_000, 1))
+    kept = X * (rng.random(X.shape) >= dropout) / (1 - dropout)
+    B = np.zeros((5, 5))
+    for j in range(5):
+        others = np.arange(5) != j
+        B[others, j] = np.linalg.lstsq(kept[:, others], X[:, j], rcond=None)[0]
+    model = tl.EDLAE(dropout=dropout, regularization=1e-3).fit(log_of(votes))
+    assert_allclose(model.weights_, B, atol=0.01)
+
+
+def test_edlae_without_dropout_is_ease(world: Any) -> None:
+    plain = tl.EASE(regularization=20.0).fit(world)
+    assert_array_equal(tl.EDLAE(dropout=0.0, regularization=20.0).fit(world).weights_, plain.weights_)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_the_gram_matrix_counts_the_users_that_items_share(dtype: str) -> None:
+    votes = some_votes(1, 50, 150)
+    found = gram(log_of(votes).matrix, np.dtype(dtype), 2)
+    assert found.dtype == dtype
+    assert_array_equal(found, np.tril(votes.T.astype(int) @ votes.astype(int)))
+
+
+@pytest.mark.parametrize("n", [1, 31, 255, 256, 257, 700])
+def test_the_inverse_is_the_inverse_at_any_size(n: int) -> None:
+    rng = np.random.default_rng(n)
+    half = rng.normal(size=(n, 2 * n))
+    matrix = half @ half.T / n + 0.1 * np.eye(n)
+    found = np.tril(matrix)
+    inversion.invert(found, 2)
+    assert_array_equal(found, found.T)
+    assert_allclose(found, np.linalg.inv(matrix), atol=1e-12 * np.abs(found).max())
+
+
+def test_a_matrix_that_is_not_positive_definite_is_refused() -> None:
+    with pytest.raises(np.linalg.LinAlgError):
+        inversion.invert(np.array([[1.0, 0.0], [2.0, 1.0]]))
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_neither_our_threads_nor_those_of_blas_show(monkeypatch: pytest.MonkeyPatch, precision: str) -> None:
+    log = log_of(some_votes(5, 300, 200, 0.1))
+    monkeypatch.setattr(inversion, "BLOCK", 48)
+    fits = []
+    for n_jobs, blas in ((1, 1), (1, 2), (2, 2), (3, 1)):
+        with threadpool_limits(limits=blas, user_api="blas"):
+            fits.append(tl.EASE(precision=precision, n_jobs=n_jobs).fit(log).weights_.tobytes())
+    assert len(set(fits)) == 1
+
+
+def test_single_precision_is_close_to_double() -> None:
+    log = log_of(some_votes(7, 300, 100, 0.2))
+    single, double = (tl.EASE(regularization=20.0, precision=p).fit(log).weights_ for p in ("float32", "float64"))
+    assert_allclose(single, double, atol=2e-5)
+
+
+def test_similar_items_are_those_whose_votes_speak_most_for_it(world: Any) -> None:
+    model = tl.EASE(regularization=20.0).fit(world)
+    frame = model.similar_items(7, k=5)
+    column = model.weights_[:, 7].copy()
+    column[7] = -np.inf
+    assert frame["similar_item_id"].to_list() == np.argsort(-column, kind="stable")[:5].tolist()
+
+
+def test_a_catalogue_too_large_for_memory_is_refused_before_anything_is_allocated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    n_items = 200_000
+    log = tl.read(sparse.coo_array((np.ones(3), ([0, 1, 2], [0, 5, n_items - 1])), shape=(3, n_items)))
+    monkeypatch.setattr(memory, "available_memory", lambda: 16 * 10**9)
+    with pytest.raises(TooLargeError) as error:
+        tl.EDLAE().fit(log)
+    for words in ("EDLAE", "200,000 items", "480.0 GB", "16.0 GB are available", "IALS", "SoftmaxMF", "tl.k_core"):
+        assert words in str(error.value)
+    assert 'precision="float32" it would be 160.0 GB' in str(error.value)
+    with pytest.raises(TooLargeError, match=r"160\.0 GB") as error:
+        tl.EASE(precision="float32").fit(log)
+    assert "precision" not in str(error.value)
+
+
+def test_the_memory_at_hand_is_no_more_than_a_container_allows(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "limit").write_text("1000000\n")
+    (tmp_path / "used").write_text("400000\n")
+    monkeypatch.setattr(memory, "_LIMIT", tmp_path / "limit")
+    monkeypatch.setattr(memory, "_USED", tmp_path / "used")
+    assert memory.available_memory() == 600_000
+    (tmp_path / "limit").write_text("max\n")
+    assert memory.available_memory() > 10**6
+
+
+def test_a_matrix_that_single_precision_cannot_invert_is_an_error_with_a_remedy() -> None:
+    votes = np.ones((100_000, 2), dtype=bool)
+    with pytest.raises(ParameterError, match=r'float32.*Use more regularization, or precision="float64"'):
+        tl.EASE(regularization=1e-3, precision="float32").fit(log_of(votes))
+
+
+def test_weights_of_another_shape_are_not_taken_from_a_file(world: Any, tmp_path: Path) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    tl.EASE().fit(world).save(tmp_path / "model")
+    arrays = load_file(tmp_path / "model" / "arrays.safetensors")
+    arrays["model.weights"] = arrays["model.weights"][:-1]
+    save_file(arrays, tmp_path / "model" / "arrays.safetensors")
+    with pytest.raises(StorageError, match="weights have the shape"):
+        tl.load(tmp_path / "model")
