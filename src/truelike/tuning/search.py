@@ -29,18 +29,6 @@ from truelike.tuning.trials import Record, Trial, score
 
 RUNGS = (1 / 9, 1 / 3, 1.0)  # of the epochs; after each the best third goes on
 
-# what "halving" and "optuna" search where no space is given: (low, high) is a range, a list a choice
-SPACE: dict[str, Any] = {
-    "factors": [32, 64, 128],
-    "flip_factors": [0, 16, 32, 64],
-    "learning_rate": (0.005, 0.2),
-    "regularization": (0.5, 100.0),
-    "flip_regularization": (0.1, 20.0),
-    "n_negatives": (1, 16),
-    "flip_rate": (0.0, 0.9),
-    "neighbors": (5, 500),
-}
-
 
 @dataclass
 class Tuned:
@@ -128,8 +116,7 @@ def tune(
     >>> found.parameters["neighbors"] in (5, 20)
     True
     """
-    if not is_measure(metric):
-        raise ParameterError(f"metric is {metric!r}; it is a metric at a length, e.g. 'ndcg@20'")
+    check_metric(metric)
     if search not in ("halving", "optuna", "paper"):
         raise ParameterError(f"search is {search!r}; it is 'halving', 'optuna' or 'paper'")
     for what, value in (("n_trials", n_trials), ("jobs", 1 if jobs is None else jobs)):
@@ -149,11 +136,19 @@ def tune(
         if search == "paper":
             return paper_search(runner, name, metric=metric, seed=seed, fixed=fixed)
         chosen = _plain(space) if space is not None else default_space(name, fixed)
+        if not chosen:
+            raise ParameterError(f"{name} has nothing to search for; say what: space={{'name': [1, 2]}}")
         if search == "optuna":
             return optuna_search(runner, name, chosen, metric=metric, n=n_trials, seed=seed, fixed=fixed)
         drawn = [draw(chosen, seed, n) for n in range(n_trials)]
         stages = [Stage("drawn", lambda best: drawn)]
         return staged_search(runner, name, stages, metric=metric, seed=seed, fixed=fixed, rungs=RUNGS)
+
+
+def check_metric(metric: str) -> None:
+    """Raise an error where it is not a metric at a length."""
+    if not is_measure(metric):
+        raise ParameterError(f"metric is {metric!r}; it is a metric at a length, e.g. 'ndcg@20'")
 
 
 def paper_search(
@@ -265,17 +260,20 @@ def _of_training(model: str, metric: str, seed: int) -> Parameters:
 
 
 def default_space(model: str, fixed: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of SPACE that the model has and that make a difference to it."""
+    """What the model's class says is worth a search, but what is fixed and what makes no difference to it.
+
+    >>> default_space("ItemKNN", {})
+    {'neighbors': (5, 500)}
+    >>> default_space("ItemPop", {})
+    {}
+    """
     made: Any = Trial(model).make()
-    known = {f.name for f in fields(type(made))} - set(fixed)
+    left_out = set(fixed)
     if not getattr(made, "has_flips", False):
-        known -= {"flip_factors", "flip_regularization"}
+        left_out |= {"flip_factors", "flip_regularization"}
     if getattr(made, "objective", None) != "ShiftMC":
-        known -= {"flip_rate"}
-    found = {name: axis for name, axis in SPACE.items() if name in known}
-    if not found:
-        raise ParameterError(f"{model} has nothing to search for; say what: space={{'name': [1, 2]}}")
-    return found
+        left_out |= {"flip_rate"}
+    return {name: axis for name, axis in made.space.items() if name not in left_out}
 
 
 def draw(space: Mapping[str, Any], seed: int, number: int) -> Parameters:
