@@ -19,6 +19,8 @@ from truelike._version import __version__
 
 if TYPE_CHECKING:
     from truelike import errors, negatives, objectives
+    from truelike.comparison.compare import compare
+    from truelike.comparison.result import Comparison
     from truelike.data import sources as datasets
     from truelike.data import splits as split
     from truelike.data import synthetic
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 _HOME = {
     "BPO": "truelike.models.presets",
     "BPR": "truelike.models.presets",
+    "Comparison": "truelike.comparison.result",
     "Dataset": "truelike.data.dataset",
     "Evaluation": "truelike.evaluation.evaluate",
     "ItemKNN": "truelike.models.item_knn",
@@ -50,6 +53,7 @@ _HOME = {
     "ShiftMC": "truelike.models.presets",
     "Split": "truelike.data.splits",
     "WBPR": "truelike.models.presets",
+    "compare": "truelike.comparison.compare",
     "compare_means": "truelike.evaluation.significance",
     "describe": "truelike.data.describe",
     "evaluate": "truelike.evaluation.evaluate",
@@ -72,6 +76,7 @@ __all__ = [
     "BPR",
     "NBPO",
     "WBPR",
+    "Comparison",
     "Dataset",
     "Evaluation",
     "ItemKNN",
@@ -81,6 +86,7 @@ __all__ = [
     "ShiftMC",
     "Split",
     "__version__",
+    "compare",
     "compare_means",
     "datasets",
     "describe",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +20,7 @@ import polars as pl
 from truelike import randomness
 from truelike.data.checks import check_log
 from truelike.data.dataset import Dataset
-from truelike.errors import MissingExtraError, ParameterError
+from truelike.errors import MissingExtraError, ParameterError, TruelikeError
 from truelike.models.iterative import is_measure
 from truelike.training.trainer import DivergedError
 from truelike.tuning.grids import Parameters, Stage, paper_stages
@@ -182,7 +182,7 @@ def staged_search(
 ) -> Tuned:
     """One grid after another, each around the best of those before."""
     given = fixed or {}  # not searched, even if a grid would
-    best = {**given, **_of_training(model, metric, seed)}
+    best = {**given, **of_training(model, metric, seed)}
     seen: dict[str, Record] = {}
     told: list[dict[str, Any]] = []
     winner: Record | None = None
@@ -207,50 +207,80 @@ def staged_search(
     return Tuned(model, metric, best, winner, list(seen.values()), told)
 
 
-def _all_diverged(model: str, records: Sequence[Record]) -> DivergedError:
-    last = next((record["error"] for record in reversed(records) if "error" in record), "nothing")
-    return DivergedError(f"every trial of {model} diverged; the last said: {last}")
+def _all_diverged(model: str, records: Sequence[Record]) -> TruelikeError:
+    return (ParameterError if any("refused" in record for record in records) else DivergedError)(
+        why_none(model, records)
+    )
+
+
+def why_none(model: str, records: Sequence[Record]) -> str:
+    """In words, why no trial of a model has a result."""
+    failed = [record for record in records if "error" in record]
+    refused = [record["error"] for record in failed if "refused" in record]
+    if refused:
+        return f"{model} cannot be trained on this: {refused[-1]}"
+    return f"every trial of {model} diverged; the last said: {failed[-1]['error'] if failed else 'nothing'}"
 
 
 @dataclass
 class Climbed:
-    """What became of some candidates: the last record of each, those who went all the way, and all records."""
+    """What became of some candidates: the last record of each, who went all the way, and all records."""
 
     latest: list[Record]
-    finalists: list[Record]
+    places: list[int]
     records: list[Record]
+
+    @property
+    def finalists(self) -> list[Record]:
+        """The records of those who went all the way."""
+        return [self.latest[n] for n in self.places]
+
+
+Climbing = Generator[list[Trial], list[Record], Climbed]
 
 
 def climb(
     runner: Runner, model: str, candidates: Sequence[Parameters], metric: str, rungs: Sequence[float]
 ) -> Climbed:
     """Run all candidates for a part of their epochs, the best third of them for a longer part, and so on."""
+    climbing = climb_by_steps(model, candidates, metric, rungs)
+    asked = next(climbing)
+    while True:
+        try:
+            asked = climbing.send(runner.run(asked))
+        except StopIteration as end:
+            found: Climbed = end.value
+            return found
+
+
+def climb_by_steps(model: str, candidates: Sequence[Parameters], metric: str, rungs: Sequence[float]) -> Climbing:
+    """The same for a caller who runs the trials: it gives those of a step, is sent records, empty if not run."""
     epochs = getattr(Trial(model, dict(candidates[0])).make(), "epochs", None)
     latest: list[Record] = [{} for _ in candidates]
     records: list[Record] = []
 
-    def run(going: list[int], rung: float) -> None:
+    def run(going: list[int], rung: float) -> Generator[list[Trial], list[Record], None]:
         part = {} if epochs is None or rung == 1.0 else {"epochs": max(1, round(epochs * rung))}
-        found = runner.run([Trial(model, {**candidates[n], **part}, metric=metric) for n in going])
-        records.extend(found)
+        found = yield [Trial(model, {**candidates[n], **part}, metric=metric) for n in going]
+        records.extend(record for record in found if record)
         for place, record in zip(going, found, strict=True):
-            latest[place] = record
+            latest[place] = record or latest[place]
 
     going = list(range(len(candidates)))
     waiting: list[int] = []
     for rung in rungs[:-1] if epochs is not None else ():
-        run(going, rung)
+        yield from run(going, rung)
         going.sort(key=lambda n: (-score(latest[n], metric), n))
         best = max(1, -(-len(going) // 3))
         waiting, going = [*going[best:], *waiting], sorted(going[:best])
-    run(going, 1.0)
+    yield from run(going, 1.0)
     while waiting and all(score(latest[n], metric) == -math.inf for n in going):
         going = [waiting.pop(0)]  # what was best so far diverged later: the next one
-        run(going, 1.0)
-    return Climbed(latest, [latest[n] for n in going], records)
+        yield from run(going, 1.0)
+    return Climbed(latest, going, records)
 
 
-def _of_training(model: str, metric: str, seed: int) -> Parameters:
+def of_training(model: str, metric: str, seed: int) -> Parameters:
     """The seed, and the metric whose best epoch counts, for models that have such."""
     known = {f.name for f in fields(type(Trial(model).make()))}
     return {name: value for name, value in (("monitor", metric), ("seed", seed)) if name in known}
@@ -335,7 +365,7 @@ def optuna_search(
         raise MissingExtraError('this search needs optuna: pip install "truelike[tune]"') from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
-    base = {**fixed, **_of_training(model, metric, seed)}
+    base = {**fixed, **of_training(model, metric, seed)}
     records: dict[str, Record] = {}
     at_once = 4  # whatever the number of processes: a search must not depend on it
     for first in range(0, n, at_once):
