@@ -152,3 +152,30 @@ def test_a_file_is_no_directory(split: Any, tmp_path: Path) -> None:
     (tmp_path / "log.csv").touch()
     with pytest.raises(StorageError, match="is a file"):
         Runner(tmp_path / "log.csv", split.train, split.validation)
+
+
+def test_a_trial_that_is_skipped_has_no_record_and_may_be_run_later(split: Any, tmp_path: Path) -> None:
+    with Runner(tmp_path, split.train, split.validation, jobs=1) as runner:
+        found = runner.run_some(TRIALS, lambda trial: trial.parameters["seed"] == 1)
+        assert [record.get("key") for record in found] == [TRIALS[0].key, None, TRIALS[2].key]
+        assert all(runner.run(TRIALS))
+
+
+def test_a_trial_that_is_refused_is_told_and_asked_again_another_time(split: Any, tmp_path: Path) -> None:
+    trial = Trial("MatrixFactorization", {"objective": "own: Gone"})
+    for _ in range(2):
+        with Runner(tmp_path, split.train, split.validation, jobs=1) as runner:
+            assert trial.key not in runner.records
+            [record] = runner.run([trial])
+        assert record["refused"]
+        assert "a class of your own" in record["error"]
+
+
+def test_after_a_process_died_the_next_call_has_fresh_ones(split: Any, tmp_path: Path) -> None:
+    with Runner(tmp_path, split.train, split.validation, jobs=2) as runner:
+        runner.run(TRIALS[:2])
+        runner._workers[0].process.kill()
+        found = runner.run_some([Trial("ItemPop"), *TRIALS], lambda trial: False)
+        assert sum("crashed" in record for record in found) == 1
+        assert sum("validation" in record for record in found) == 3
+        assert len(runner.run([Trial("ItemKNN")])) == 1

@@ -23,7 +23,7 @@ SPOTS = [
 ]  # fmt: skip
 
 
-def _canvas(panels: int = 1, width: float = 8.0, height: float = 4.2) -> tuple[Any, list[Any]]:
+def _canvas(panels: int = 1, width: float = 9.8, height: float = 4.4) -> tuple[Any, list[Any]]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -69,12 +69,18 @@ def quality_against_time(comparison: Comparison) -> Any:
         weight = "bold" if each.model == comparison.best else "normal"
         texts.append(axes.annotate(each.model, (x, y), (0, 0), textcoords="offset points", weight=weight))
         points.append((x, y, low, high))
-    axes.set_xscale("log")
+    _logarithmic(axes)
     axes.margins(x=0.15, y=0.12)
     axes.set_xlabel("seconds of training, one thread")
     axes.set_ylabel(f"{comparison.metric} on the test part")
     _place_labels(figure, axes, texts, points)
     return figure
+
+
+def _logarithmic(axes: Any) -> None:
+    """Seconds by their logarithm, in plain numbers."""
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
 
 
 def _place_labels(figure: Any, axes: Any, texts: Sequence[Any], points: Sequence[tuple[float, ...]]) -> None:
@@ -118,7 +124,7 @@ def by_length(comparison: Comparison) -> Any:
     """The metric by the length of the list."""
     name = comparison.metric.partition("@")[0]
     ks = sorted(int(m.partition("@")[2]) for m in comparison.ranked[0].measures if m.startswith(f"{name}@"))
-    figure, [axes] = _canvas(height=3.6)
+    figure, [axes] = _canvas(height=3.8)
     values: dict[str, list[float | None]] = {
         each.model: [float(each.of(f"{name}@{k}").mean()) for k in ks] for each in comparison.ranked
     }
@@ -133,7 +139,7 @@ def by_length(comparison: Comparison) -> Any:
 def by_activity(comparison: Comparison) -> Any:
     """The metric for quiet and for active users."""
     names, quarter = activity_quarters(comparison.activity)
-    figure, [axes] = _canvas(height=3.6)
+    figure, [axes] = _canvas(height=3.8)
     values: dict[str, list[float | None]] = {
         each.model: [float(each.of(comparison.metric)[quarter == n].mean()) for n in range(len(names))]
         for each in comparison.ranked
@@ -150,7 +156,7 @@ def by_activity(comparison: Comparison) -> Any:
 
 def by_popularity(comparison: Comparison) -> Any:
     """The share of test votes for popular and for rare items that are found."""
-    figure, [axes] = _canvas(height=3.6)
+    figure, [axes] = _canvas(height=3.8)
     about = comparison.ranked[0].records[0]["popularity"]
     values: dict[str, list[float | None]] = {}
     for each in comparison.ranked:
@@ -172,7 +178,7 @@ def learning_curves(comparison: Comparison) -> Any | None:
     learning = [(each, style) for each, style in _styled(comparison) if "curve" in each.records[0]]
     if not learning:
         return None
-    figure, (left, right) = _canvas(2, width=9.5, height=3.6)
+    figure, (left, right) = _canvas(2, height=3.8)
     for each, style in learning:
         curve = each.records[0]["curve"]
         epochs = range(1, len(curve["values"]) + 1)
@@ -182,7 +188,7 @@ def learning_curves(comparison: Comparison) -> Any | None:
         right.plot(np.maximum(curve["seconds"], 1e-3), curve["values"], **look)
     left.set_xlabel("epoch")
     right.set_xlabel("seconds of its epochs, one thread")
-    right.set_xscale("log")
+    _logarithmic(right)
     left.set_ylabel(f"{comparison.metric} on validation")
     _legend(figure, left)
     return figure

@@ -19,7 +19,7 @@ def page(comparison: Comparison) -> Page:
     made.text(in_words(comparison))
     made.heading("On the test part")
     made.table(shown(comparison), caption=caption(comparison))
-    made.table(further(comparison))
+    made.heading("Further measures").table(further(comparison))
     made.heading("Quality against time")
     made.figure(
         figures.quality_against_time(comparison),
@@ -42,7 +42,9 @@ def page(comparison: Comparison) -> Page:
             "that is kept. The seconds are of the epochs alone, without the looks at validation.",
         )
     made.heading("Tuned settings").table(tuned(comparison))
-    made.heading("Which model to use").text(f"{comparison.verdict}; train it with:").code(comparison.command)
+    made.heading("Which model to use").text(f"{comparison.verdict}; train {comparison.best} with:").code(
+        comparison.command
+    )
     return made
 
 
@@ -69,9 +71,9 @@ def _seeds(comparison: Comparison) -> str:
 def caption(comparison: Comparison) -> str:
     """How to read the table."""
     return (
-        "Means over users and seeds; in brackets 95 % bootstrap intervals over users. Training: seconds of one fit "
-        "on one thread, looks at validation included, the middle one of the seeds. Memory: the peak of the process "
-        "that did it, with Python, libraries and the log in it. p: paired t-test over users against the best, by "
+        "Means over users and seeds; in brackets 95 % bootstrap intervals over users. Training: seconds of one "
+        "fit on one thread, looks at validation included, the middle one of the seeds. Memory: the peak of its "
+        "process, with Python, libraries and the log in it. p: paired t-test over users against the best, by "
         f"{comparison.metric}, after Holm's correction; = marks the best and all that are not worse beyond chance "
         f"(p ≥ {LEVEL:g}). Coverage: the share of all items that anybody is recommended."
     )

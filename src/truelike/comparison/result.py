@@ -199,7 +199,7 @@ class Comparison:
     @property
     def sentence(self) -> str:
         """Which model to use on this log, why, and how to train it."""
-        return f"{self.verdict}; train it with: {self.command}"
+        return f"{self.verdict}; train {self.best} with: {self.command}"
 
     @property
     def verdict(self) -> str:
