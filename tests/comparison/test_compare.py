@@ -192,6 +192,15 @@ def test_a_split_is_used_as_it_is(ran: Any) -> None:
     assert not found.whole
 
 
+@pytest.mark.parametrize("library", ["pandas", "pyarrow"])
+def test_the_table_is_a_frame_of_the_library_that_the_log_came_in(library: str, ran: Any) -> None:
+    pytest.importorskip(library, reason=f"{library} is not installed")
+    train = replace(ran.found.split.train, library=library)
+    found = replace(ran.found, split=replace(ran.found.split, train=train))
+    assert type(found.table).__module__.split(".")[0] == library
+    assert found.frame["model"][0] == found.best
+
+
 def test_all_models_are_those_of_the_registry() -> None:
     assert chosen_models(None) == [name for name in REGISTRY if name != "MatrixFactorization"]
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,13 @@ def test_the_processes_are_never_given_the_test_part(split: Any, tmp_path: Path)
     with Runner(tmp_path, split.train, split.validation, jobs=1):
         pass
     assert tl.Split.load(tmp_path / "split").test.n_interactions == 0
+
+
+def test_trials_do_not_depend_on_the_frame_library_of_the_log(split: Any, tmp_path: Path) -> None:
+    of_arrow = replace(split.train, library="pyarrow")
+    with Runner(tmp_path, of_arrow, split.validation, jobs=1) as runner:
+        [record] = runner.run(TRIALS[:1])
+    assert without_time(record) == without_time(run(TRIALS[0], split)[0])
 
 
 def test_with_a_test_part_each_user_s_figures_are_kept(split: Any, tmp_path: Path) -> None:

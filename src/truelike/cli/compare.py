@@ -73,9 +73,9 @@ def compare(
     if sys.stdout.isatty():
         show(shown(found), title="On the test part; =: not worse than the best beyond chance")
     else:
-        emit(found.table)
+        emit(found.frame)
     if table is not None:
-        write(found.table, table)
+        write(found.frame, table)
         say(f"wrote {table}")
     _write_page(found, output or directory / "report.html")
     say(found.sentence)

@@ -137,7 +137,7 @@ class Comparison:
         """What the table shows: the metric first."""
         return list(dict.fromkeys((self.metric, *MORE)))
 
-    @cached_property
+    @property
     def table(self) -> Any:
         """A frame with a row for each model, the best first.
 
@@ -145,6 +145,11 @@ class Comparison:
         `mb` are of the training of one final run; `p_holm` is of a paired t-test over users against the best,
         corrected for the number of models; `not_worse` says whether it may be chance that the model is below it.
         """
+        return to_native(self.frame, self.split.train.library)
+
+    @cached_property
+    def frame(self) -> pl.DataFrame:
+        """The table as a polars frame, whatever library the log came in."""
         k = self.metric.partition("@")[2]
         rows = []
         for each in self.contenders:
@@ -164,7 +169,7 @@ class Comparison:
             rows.append(row)
         kinds = {"model": pl.String, "not_worse": pl.Boolean, "not_run": pl.String}
         schema = {name: kinds.get(name, pl.Float64) for name in rows[0]}
-        return to_native(pl.DataFrame(rows, schema=schema, orient="row"), self.split.train.library)
+        return pl.DataFrame(rows, schema=schema, orient="row")
 
     @cached_property
     def intervals(self) -> dict[str, tuple[list[float], list[float]]]:

@@ -177,7 +177,8 @@ class Runner:
         if known.exists() and known.read_text(encoding="utf-8").strip() != mark:
             raise StorageError(f"the trials in {str(self.directory)!r} are of other data; name another directory")
         if not (self.directory / "split").is_dir():
-            parts = [replace(part, titles=None) for part in self._split.parts]
+            # nobody reads titles in a trial, nor a frame of the caller's library
+            parts = [replace(part, titles=None, library="polars") for part in self._split.parts]
             Split(parts[0], parts[1], parts[2], self._split.info).save(self.directory / "split")
         with replacing_file(known) as fresh:
             fresh.write_text(mark + "\n", encoding="utf-8")
