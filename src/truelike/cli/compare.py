@@ -71,7 +71,8 @@ def compare(
     found.source, found.read = log, read
     found.write_config()
     if sys.stdout.isatty():
-        show(shown(found), title="On the test part; =: not worse than the best beyond chance")
+        narrow = [name for name in shown(found).columns if not name.startswith("coverage")]
+        show(shown(found).select(narrow), title="On the test part; =: not worse than the best beyond chance")
     else:
         emit(found.frame)
     if table is not None:

@@ -19,7 +19,7 @@ from truelike.evaluation.evaluate import relevant_items
 from truelike.models import REGISTRY, model_class
 from truelike.tuning.runner import Runner
 from truelike.tuning.search import check_metric, why_none
-from truelike.tuning.trials import Record, Trial
+from truelike.tuning.trials import Record, Trial, score
 
 CANDIDATES = 18  # of each model, where no budget is given
 
@@ -96,7 +96,7 @@ def compare(
         tuning.close()  # its processes are of no use any more
         runs = {name: _finals(each, metric, seed, seeds) for name, each in found.items()}
         _run_all(final, [trial for trials in runs.values() for trial in trials])
-        contenders = [_judged(found[name], runs[name], final) for name in names]
+        contenders = [_judged(found[name], runs[name], final, metric) for name in names]
     result = Comparison(
         contenders,
         metric=metric,
@@ -204,14 +204,14 @@ def _run_all(runner: Runner, trials: Sequence[Trial]) -> None:
     runner.run_some(trials, skip)
 
 
-def _judged(found: Found, trials: Sequence[Trial], runner: Runner) -> Contender:
+def _judged(found: Found, trials: Sequence[Trial], runner: Runner, metric: str) -> Contender:
     records = [runner.records[trial.key] for trial in trials if trial.key in runner.records]
     worked = [trial for trial in trials if "test" in runner.records.get(trial.key, {})]
     reason = found.reason or ("" if worked else why_none(found.model, records))
     return Contender(
         found.model,
         found.parameters,
-        found.score,
+        score(runner.records[worked[0].key], metric) if worked else found.score,
         found.candidates,
         found.seconds,
         [runner.records[trial.key] for trial in worked],

@@ -67,7 +67,8 @@ def quality_against_time(comparison: Comparison) -> Any:
         x, y = max(each.seconds, 1e-3), each.of(comparison.metric).mean()
         axes.errorbar(x, y, [[y - low], [high - y]], capsize=3, elinewidth=1, markersize=7, **style)
         weight = "bold" if each.model == comparison.best else "normal"
-        texts.append(axes.annotate(each.model, (x, y), (0, 0), textcoords="offset points", weight=weight))
+        look = {"weight": weight, "color": style["color"]}
+        texts.append(axes.annotate(each.model, (x, y), (0, 0), textcoords="offset points", **look))
         points.append((x, y, low, high))
     _logarithmic(axes)
     axes.margins(x=0.15, y=0.12)
@@ -89,12 +90,14 @@ def _place_labels(figure: Any, axes: Any, texts: Sequence[Any], points: Sequence
 
     figure.draw_without_rendering()
     frame, pixel = axes.get_window_extent(), figure.dpi / 72
-    taken = []
+    taken, ends = [], []
     for x, y, low, high in points:
         middle, bottom, top = (axes.transData.transform((x, height)) for height in (y, low, high))
         taken += [Bbox.from_extents(*(middle - 4 * pixel), *(middle + 4 * pixel))]
         taken += [Bbox.from_extents(bottom[0] - 2 * pixel, bottom[1], top[0] + 2 * pixel, top[1])]
-    for text in texts:
+        above, below = ((end[1] - middle[1]) / pixel for end in (top, bottom))
+        ends.append([(0, above + 3, "center", "bottom"), (0, below - 3, "center", "top")])
+    for text, at_ends in zip(texts, ends, strict=True):
 
         def cost(spot: tuple[float, float, str, str], text: Any = text) -> float:
             _move(text, spot)
@@ -103,7 +106,7 @@ def _place_labels(figure: Any, axes: Any, texts: Sequence[Any], points: Sequence
             outside = box.width * box.height - _area(box, frame)
             return float(covered + 2 * outside + 0.01 * (abs(spot[0]) + abs(spot[1])))
 
-        _move(text, min(SPOTS, key=cost))
+        _move(text, min([*SPOTS, *at_ends], key=cost))
         taken.append(text.get_window_extent())
 
 

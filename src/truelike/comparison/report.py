@@ -18,7 +18,7 @@ def page(comparison: Comparison) -> Page:
     made = Page(f"Which model for {split.train.name}", machine())
     made.text(in_words(comparison))
     made.heading("On the test part")
-    made.table(shown(comparison), caption=caption(comparison))
+    made.table(shown(comparison), caption=caption())
     made.heading("Further measures").table(further(comparison))
     made.heading("Quality against time")
     made.figure(
@@ -68,14 +68,14 @@ def _seeds(comparison: Comparison) -> str:
     return "one each" if most == 1 else f"{most} seeds each, one for models that have none"
 
 
-def caption(comparison: Comparison) -> str:
+def caption() -> str:
     """How to read the table."""
     return (
-        "Means over users and seeds; in brackets 95 % bootstrap intervals over users. Training: seconds of one "
-        "fit on one thread, looks at validation included, the middle one of the seeds. Memory: the peak of its "
-        "process, with Python, libraries and the log in it. p: paired t-test over users against the best, by "
-        f"{comparison.metric}, after Holm's correction; = marks the best and all that are not worse beyond chance "
-        f"(p ≥ {LEVEL:g}). Coverage: the share of all items that anybody is recommended."
+        "Means over users and seeds; in brackets 95 % bootstrap intervals over users. = marks the best, and all "
+        f"that are not worse beyond chance (p ≥ {LEVEL:g}); p: paired t-test over users against the best, after "
+        "Holm's correction. Seconds: of one fit on one thread, looks at validation included, the middle one of "
+        "the seeds. MB: the peak memory of its process, with Python, libraries and the log in it. Coverage: the "
+        "share of all items that anybody is recommended."
     )
 
 
@@ -88,9 +88,9 @@ def shown(comparison: Comparison) -> pl.DataFrame:
         "model": [each.model for each in ran],
         "=": ["=" if each.model in comparison.as_good else "" for each in ran],
         comparison.metric: [_figure(comparison, each, 0) for each in ran],
-        "p (Holm)": [_p(comparison.p_values.get(each.model)) for each in ran],
-        "training (s)": [f"{each.seconds:.2f}" for each in ran],
-        "memory (MB)": ["" if each.megabytes is None else f"{each.megabytes:,.0f}" for each in ran],
+        "p": [_p(comparison.p_values.get(each.model)) for each in ran],
+        "seconds": [f"{each.seconds:.2f}" for each in ran],
+        "MB": ["" if each.megabytes is None else f"{each.megabytes:,.0f}" for each in ran],
         f"coverage@{comparison.metric.partition('@')[2]}": [f"{value:.3f}" for value in coverage],
     }
     if failed:

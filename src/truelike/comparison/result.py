@@ -33,7 +33,7 @@ class Contender:
     Attributes
     ----------
     score
-        The metric on validation that the parameters were chosen for.
+        The metric on validation, by which the parameters were chosen, of the first final run.
     candidates, search_seconds
         What the search took, in seconds of one process.
     records
