@@ -19,6 +19,8 @@ from truelike._version import __version__
 
 if TYPE_CHECKING:
     from truelike import errors, negatives, objectives
+    from truelike.comparison.compare import compare
+    from truelike.comparison.result import Comparison
     from truelike.data import sources as datasets
     from truelike.data import splits as split
     from truelike.data import synthetic
@@ -44,6 +46,7 @@ _HOME = {
     "BPR": "truelike.models.presets",
     "EASE": "truelike.models.ease",
     "EDLAE": "truelike.models.ease",
+    "Comparison": "truelike.comparison.result",
     "Dataset": "truelike.data.dataset",
     "Evaluation": "truelike.evaluation.evaluate",
     "ExactBPO": "truelike.models.presets",
@@ -58,6 +61,7 @@ _HOME = {
     "SoftmaxMF": "truelike.models.presets",
     "Split": "truelike.data.splits",
     "WBPR": "truelike.models.presets",
+    "compare": "truelike.comparison.compare",
     "compare_means": "truelike.evaluation.significance",
     "describe": "truelike.data.describe",
     "evaluate": "truelike.evaluation.evaluate",
@@ -83,6 +87,7 @@ __all__ = [
     "IALS",
     "NBPO",
     "WBPR",
+    "Comparison",
     "Dataset",
     "Evaluation",
     "ExactBPO",
@@ -95,6 +100,7 @@ __all__ = [
     "SoftmaxMF",
     "Split",
     "__version__",
+    "compare",
     "compare_means",
     "datasets",
     "describe",

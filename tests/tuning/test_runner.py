@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,13 @@ def test_the_processes_are_never_given_the_test_part(split: Any, tmp_path: Path)
     with Runner(tmp_path, split.train, split.validation, jobs=1):
         pass
     assert tl.Split.load(tmp_path / "split").test.n_interactions == 0
+
+
+def test_trials_do_not_depend_on_the_frame_library_of_the_log(split: Any, tmp_path: Path) -> None:
+    of_arrow = replace(split.train, library="pyarrow")
+    with Runner(tmp_path, of_arrow, split.validation, jobs=1) as runner:
+        [record] = runner.run(TRIALS[:1])
+    assert without_time(record) == without_time(run(TRIALS[0], split)[0])
 
 
 def test_with_a_test_part_each_user_s_figures_are_kept(split: Any, tmp_path: Path) -> None:
@@ -152,3 +160,30 @@ def test_a_file_is_no_directory(split: Any, tmp_path: Path) -> None:
     (tmp_path / "log.csv").touch()
     with pytest.raises(StorageError, match="is a file"):
         Runner(tmp_path / "log.csv", split.train, split.validation)
+
+
+def test_a_trial_that_is_skipped_has_no_record_and_may_be_run_later(split: Any, tmp_path: Path) -> None:
+    with Runner(tmp_path, split.train, split.validation, jobs=1) as runner:
+        found = runner.run_some(TRIALS, lambda trial: trial.parameters["seed"] == 1)
+        assert [record.get("key") for record in found] == [TRIALS[0].key, None, TRIALS[2].key]
+        assert all(runner.run(TRIALS))
+
+
+def test_a_trial_that_is_refused_is_told_and_asked_again_another_time(split: Any, tmp_path: Path) -> None:
+    trial = Trial("MatrixFactorization", {"objective": "own: Gone"})
+    for _ in range(2):
+        with Runner(tmp_path, split.train, split.validation, jobs=1) as runner:
+            assert trial.key not in runner.records
+            [record] = runner.run([trial])
+        assert record["refused"]
+        assert "a class of your own" in record["error"]
+
+
+def test_after_a_process_died_the_next_call_has_fresh_ones(split: Any, tmp_path: Path) -> None:
+    with Runner(tmp_path, split.train, split.validation, jobs=2) as runner:
+        runner.run(TRIALS[:2])
+        runner._workers[0].process.kill()
+        found = runner.run_some([Trial("ItemPop"), *TRIALS], lambda trial: False)
+        assert sum("crashed" in record for record in found) == 1
+        assert sum("validation" in record for record in found) == 3
+        assert len(runner.run([Trial("ItemKNN")])) == 1

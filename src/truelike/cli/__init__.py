@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from truelike._version import __version__
-from truelike.cli import data, demo, evaluate, paper, recommend, train, tune
+from truelike.cli import compare, data, demo, evaluate, paper, recommend, train, tune
 from truelike.cli.output import ReaderGone, say
 from truelike.errors import DataWarning, TruelikeError
 
@@ -27,6 +27,7 @@ app.command()(demo.demo)
 app.add_typer(data.app, name="data")
 app.command()(train.train)
 app.command()(tune.tune)
+app.command()(compare.compare)
 app.command()(evaluate.evaluate)
 app.command()(recommend.recommend)
 app.add_typer(paper.app, name="paper")

@@ -157,7 +157,7 @@ def evaluate(
             DataWarning,
             stacklevel=2,
         )
-    relevant = _without(known.matrix, train.matrix)
+    relevant = relevant_items(train, known)
     counts = np.diff(relevant.indptr)
     users = np.flatnonzero(counts).astype(np.int32)
     if not len(users):
@@ -194,6 +194,11 @@ def hit_matrix(best: Codes, users: Codes, relevant: Any) -> NDArray[np.float64]:
     asked = users[:, None].astype(np.int64) * n_items + best
     at = np.minimum(np.searchsorted(liked, asked), len(liked) - 1)
     return np.asarray((liked[at] == asked) & (best >= 0), dtype=np.float64)
+
+
+def relevant_items(train: Dataset, test: Dataset) -> Any:
+    """What is relevant to whom: CSR (users x items) of the test votes that are not in training, in its codes."""
+    return _without(test.matrix, train.matrix)
 
 
 def _without(matrix: Any, seen: Any) -> Any:

@@ -105,6 +105,15 @@ class MatrixFactorization(IterativeModel):
     """
 
     preset: ClassVar[dict[str, Any]] = {}
+    space: ClassVar[dict[str, Any]] = {
+        "factors": [32, 64, 128],
+        "flip_factors": [0, 16, 32, 64],
+        "learning_rate": (0.005, 0.2),
+        "regularization": (0.5, 100.0),
+        "flip_regularization": (0.1, 20.0),
+        "n_negatives": (1, 16),
+        "flip_rate": (0.0, 0.9),
+    }
 
     objective: Any = special(None, naming.EXPECTED, naming.is_objective)
     negatives: Any = special(None, laws.NAMES, laws.is_law)

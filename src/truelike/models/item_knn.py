@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,8 @@ class ItemKNN(Recommender):
     >>> tl.ItemKNN().fit(log).recommend("eve", k=1)["item_id"].to_list()
     ['milk']
     """
+
+    space: ClassVar[dict[str, Any]] = {"neighbors": (5, 500)}
 
     neighbors: int | None = whole_number(200, low=1, optional=True)
     shrinkage: float = number(10.0, low=0.0)

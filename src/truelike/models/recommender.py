@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import polars as pl
@@ -36,6 +36,9 @@ class Recommender(ABC):
     Constructors take keyword-only parameters and check them. `fit` returns self and always starts
     afresh. What is learned ends in an underscore. Ids go in and come out as the caller gave them.
     """
+
+    # what a search goes through where it is not told: (low, high) is a range, a list a choice
+    space: ClassVar[dict[str, Any]] = {}
 
     def __post_init__(self) -> None:
         parameters.check(self)

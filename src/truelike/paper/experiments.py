@@ -211,7 +211,7 @@ class Results:
         paths = [self.directory / "final" / "users" / f"{key}.npy" for key in keys]
         if not paths or not all(path.exists() for path in paths):
             return None
-        values = [np.load(path, allow_pickle=False) for path in paths]
+        values = [np.load(path, allow_pickle=False)[:, : len(MEASURES)] for path in paths]
         return np.asarray(np.mean(values, axis=0, dtype=np.float64))
 
     def missing(self) -> list[str]:

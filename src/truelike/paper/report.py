@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
 
-from truelike._version import __version__
 from truelike.files import replacing_file
 from truelike.paper import figures, tables
 from truelike.paper.claims import judge
 from truelike.paper.experiments import MEASURES, Results
 from truelike.paper.protocol import BY_NAME, FULL, QUICK, TITLES
 from truelike.report import Page
+from truelike.report.machine import machine
 
 INTRODUCTION = (
     "The experiments of the paper's Section 5, run anew: every model by the authors' recipe, once at their own "
@@ -64,12 +62,6 @@ def what_was_cut(results: Results) -> str:
         told = ", ".join(f"{name} {n}" for name, n in sizes.items() if n > 1 and BY_NAME[name].like is None)
         words.append(f"candidates of the grids: {told} (NBPO has more, as it has more parameters)")
     return "; ".join(words) + "."
-
-
-def machine() -> str:
-    """The machine that the report is written on, in a line."""
-    model = platform.processor() or platform.machine()
-    return f"truelike {__version__}, Python {platform.python_version()}, {os.cpu_count()} cores ({model})"
 
 
 def counts(verdicts: pl.DataFrame) -> str:

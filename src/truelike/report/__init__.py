@@ -48,6 +48,10 @@ class Page:
         """A paragraph."""
         return self._add(kind="text", text=text)
 
+    def code(self, text: str) -> Self:
+        """A line to be typed, or copied."""
+        return self._add(kind="code", text=text)
+
     def table(self, frame: pl.DataFrame, caption: str = "", digits: int = 4) -> Self:
         """A table; numbers with so many digits, the best of a column of scores left to the reader."""
         places = [digits_of(name, digits) for name in frame.columns]

@@ -8,7 +8,8 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -72,21 +73,44 @@ class Runner:
 
     def run(self, trials: Sequence[Trial]) -> list[Record]:
         """The records of some trials, in their order; only those not known yet are run."""
-        missing = list({trial.key: trial for trial in trials if trial.key not in self.records}.values())
-        for record in self._work(missing):
-            self._add(record)
+        with contextlib.closing(self._work(self._missing(trials))) as work:
+            for trial, record in work:
+                if "ended" in record:
+                    raise WorkerError(
+                        f"a process that ran trials ended before its time (exit code {record['ended']}; what it "
+                        f"said stands above); the trials that were finished are in {str(self.directory)!r}"
+                    )
+                self._add(trial, record)
         return [self.records[trial.key] for trial in trials]
 
+    def run_some(self, trials: Sequence[Trial], skip: Callable[[Trial], bool]) -> list[Record]:
+        """The same, but a trial that is to be skipped when its turn comes is not run: its record is empty.
+
+        A process that ends before its time makes its trial one that was refused; the others go on.
+        """
+        with contextlib.closing(self._work(self._missing(trials), skip)) as work:
+            for trial, record in work:
+                self._add(trial, _crashed(trial, record) if "ended" in record else record)
+        return [self.records.get(trial.key, {}) for trial in trials]
+
     def per_user(self, trial: Trial) -> np.ndarray[Any, Any]:
-        """The test figures of each user: F1 at 2, 5, 10, 20, then NDCG at the same."""
-        values: np.ndarray[Any, Any] = np.load(self.directory / "users" / f"{trial.key}.npy", allow_pickle=False)
+        """The test figures of each user: F1 at 2, 5, 10, 20, then NDCG at the same, and the trial's own metric.
+
+        With a metric at another length there are more; the columns are those of the record's "test".
+        """
+        values: np.ndarray[Any, Any] = np.load(self._users(trial), allow_pickle=False)
         return values
+
+    def has_users(self, trial: Trial) -> bool:
+        """Whether the figures of each user are there."""
+        return self._users(trial).exists()
+
+    def _users(self, trial: Trial) -> Path:
+        return self.directory / "users" / f"{trial.key}.npy"
 
     def close(self) -> None:
         """End the processes; nothing that is finished is lost."""
-        for worker in self._workers:
-            worker.end()
-        self._workers.clear()
+        self._end_workers()
         if self._lock is not None:
             self._lock.close()
 
@@ -96,32 +120,51 @@ class Runner:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _work(self, trials: list[Trial]) -> Iterator[Record]:
-        if not trials:
-            return
-        while len(self._workers) < min(self.jobs, len(trials)):
-            self._workers.append(_Worker(self.directory, self.nice))
-        waiting, done = list(reversed(trials)), SimpleQueue[tuple[_Worker, Record | None]]()
-        busy = 0
+    def _missing(self, trials: Sequence[Trial]) -> list[Trial]:
+        return list({trial.key: trial for trial in trials if trial.key not in self.records}.values())
+
+    def _end_workers(self) -> None:
         for worker in self._workers:
-            if waiting:
-                worker.start(waiting.pop(), done)
-                busy += 1
-        while busy:
-            try:
-                worker, record = done.get(timeout=1.0)  # short waits, so that Ctrl-C is heard
-            except Empty:
-                continue
-            busy -= 1
-            if record is None:
-                raise WorkerError(
-                    f"a process that ran trials ended before its time (exit code {worker.process.wait()}; what it "
-                    f"said stands above); the trials that were finished are in {str(self.directory)!r}"
-                )
-            yield record
-            if waiting:
-                worker.start(waiting.pop(), done)
-                busy += 1
+            worker.end()
+        self._workers.clear()
+
+    def _work(
+        self, trials: list[Trial], skip: Callable[[Trial], bool] = lambda trial: False
+    ) -> Generator[tuple[Trial, Record], None, None]:
+        """Each trial with its record as it comes; with its process's exit code where that has ended."""
+        waiting, done = list(reversed(trials)), SimpleQueue[tuple[_Worker, Record | None]]()
+        busy: dict[_Worker, tuple[Trial, float]] = {}
+
+        def start() -> None:
+            """Give work to whoever is free, as long as there is any."""
+            while waiting and len(busy) < self.jobs:
+                trial = waiting.pop()
+                if skip(trial):
+                    continue
+                worker = next((each for each in self._workers if each not in busy), None)
+                if worker is None:
+                    worker = _Worker(self.directory, self.nice)
+                    self._workers.append(worker)
+                busy[worker] = trial, time.perf_counter()
+                worker.start(trial, done)
+
+        try:
+            start()
+            while busy:
+                try:
+                    worker, record = done.get(timeout=1.0)  # short waits, so that Ctrl-C is heard
+                except Empty:
+                    continue
+                trial, started = busy.pop(worker)
+                if record is None:
+                    self._workers.remove(worker)
+                    record = {"ended": worker.end(patience=5.0)}
+                    record["seconds"] = round(time.perf_counter() - started, 3)
+                yield trial, record
+                start()
+        finally:
+            if busy:  # stopped in the middle: what they are at is of no use to the next call
+                self._end_workers()
 
     # --- the directory --------------------------------------------------------------------------
 
@@ -134,17 +177,19 @@ class Runner:
         if known.exists() and known.read_text(encoding="utf-8").strip() != mark:
             raise StorageError(f"the trials in {str(self.directory)!r} are of other data; name another directory")
         if not (self.directory / "split").is_dir():
-            parts = [replace(part, titles=None) for part in self._split.parts]
+            # nobody reads titles in a trial, nor a frame of the caller's library
+            parts = [replace(part, titles=None, library="polars") for part in self._split.parts]
             Split(parts[0], parts[1], parts[2], self._split.info).save(self.directory / "split")
         with replacing_file(known) as fresh:
             fresh.write_text(mark + "\n", encoding="utf-8")
 
-    def _add(self, record: Record) -> None:
-        self.records[record["key"]] = record
-        with (self.directory / "trials.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+    def _add(self, trial: Trial, record: Record) -> None:
+        self.records[trial.key] = record
+        if not record.get("refused"):  # it costs nothing to ask again, and another machine may answer otherwise
+            with (self.directory / "trials.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
         if self.report is not None:
             self.report(record)
 
@@ -167,6 +212,20 @@ def read_records(path: Path, *, mend: bool = False) -> dict[str, Record]:
                 f"line {number} of {str(path)!r} is not the record of a trial; without it the trial is run again"
             ) from error
     return records
+
+
+def _crashed(trial: Trial, record: Record) -> Record:
+    """The record of a trial whose process has ended."""
+    why = "for want of memory?" if record["ended"] == -9 else "what it said stands above"
+    return {
+        "key": trial.key,
+        "model": trial.model,
+        "parameters": trial.parameters,
+        "error": f"its process ended before its time (exit code {record['ended']}; {why})",
+        "refused": True,
+        "crashed": True,
+        "seconds": record["seconds"],
+    }
 
 
 def _lock(directory: Path) -> IO[str] | None:
@@ -220,11 +279,14 @@ class _Worker:
 
         threading.Thread(target=wait, daemon=True).start()
 
-    def end(self) -> None:
-        """Stop at once: an unfinished trial is run again another time."""
+    def end(self, patience: float = 0.0) -> int:
+        """Stop at once, or after some seconds if it does not end by itself; an unfinished trial is run again."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(patience)
         self.process.kill()
-        self.process.wait()
+        code = self.process.wait()
         for stream in (self.process.stdin, self.process.stdout):
             with contextlib.suppress(OSError):
                 if stream is not None:
                     stream.close()
+        return code

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +20,7 @@ import polars as pl
 from truelike import randomness
 from truelike.data.checks import check_log
 from truelike.data.dataset import Dataset
-from truelike.errors import MissingExtraError, ParameterError
+from truelike.errors import MissingExtraError, ParameterError, TruelikeError
 from truelike.models.iterative import is_measure
 from truelike.training.trainer import DivergedError
 from truelike.tuning.grids import Parameters, Stage, paper_stages
@@ -28,18 +28,6 @@ from truelike.tuning.runner import Runner
 from truelike.tuning.trials import Record, Trial, score
 
 RUNGS = (1 / 9, 1 / 3, 1.0)  # of the epochs; after each the best third goes on
-
-# what "halving" and "optuna" search where no space is given: (low, high) is a range, a list a choice
-SPACE: dict[str, Any] = {
-    "factors": [32, 64, 128],
-    "flip_factors": [0, 16, 32, 64],
-    "learning_rate": (0.005, 0.2),
-    "regularization": (0.5, 100.0),
-    "flip_regularization": (0.1, 20.0),
-    "n_negatives": (1, 16),
-    "flip_rate": (0.0, 0.9),
-    "neighbors": (5, 500),
-}
 
 
 @dataclass
@@ -128,8 +116,7 @@ def tune(
     >>> found.parameters["neighbors"] in (5, 20)
     True
     """
-    if not is_measure(metric):
-        raise ParameterError(f"metric is {metric!r}; it is a metric at a length, e.g. 'ndcg@20'")
+    check_metric(metric)
     if search not in ("halving", "optuna", "paper"):
         raise ParameterError(f"search is {search!r}; it is 'halving', 'optuna' or 'paper'")
     for what, value in (("n_trials", n_trials), ("jobs", 1 if jobs is None else jobs)):
@@ -149,11 +136,19 @@ def tune(
         if search == "paper":
             return paper_search(runner, name, metric=metric, seed=seed, fixed=fixed)
         chosen = _plain(space) if space is not None else default_space(name, fixed)
+        if not chosen:
+            raise ParameterError(f"{name} has nothing to search for; say what: space={{'name': [1, 2]}}")
         if search == "optuna":
             return optuna_search(runner, name, chosen, metric=metric, n=n_trials, seed=seed, fixed=fixed)
         drawn = [draw(chosen, seed, n) for n in range(n_trials)]
         stages = [Stage("drawn", lambda best: drawn)]
         return staged_search(runner, name, stages, metric=metric, seed=seed, fixed=fixed, rungs=RUNGS)
+
+
+def check_metric(metric: str) -> None:
+    """Raise an error where it is not a metric at a length."""
+    if not is_measure(metric):
+        raise ParameterError(f"metric is {metric!r}; it is a metric at a length, e.g. 'ndcg@20'")
 
 
 def paper_search(
@@ -187,7 +182,7 @@ def staged_search(
 ) -> Tuned:
     """One grid after another, each around the best of those before."""
     given = fixed or {}  # not searched, even if a grid would
-    best = {**given, **_of_training(model, metric, seed)}
+    best = {**given, **of_training(model, metric, seed)}
     seen: dict[str, Record] = {}
     told: list[dict[str, Any]] = []
     winner: Record | None = None
@@ -212,50 +207,80 @@ def staged_search(
     return Tuned(model, metric, best, winner, list(seen.values()), told)
 
 
-def _all_diverged(model: str, records: Sequence[Record]) -> DivergedError:
-    last = next((record["error"] for record in reversed(records) if "error" in record), "nothing")
-    return DivergedError(f"every trial of {model} diverged; the last said: {last}")
+def _all_diverged(model: str, records: Sequence[Record]) -> TruelikeError:
+    return (ParameterError if any("refused" in record for record in records) else DivergedError)(
+        why_none(model, records)
+    )
+
+
+def why_none(model: str, records: Sequence[Record]) -> str:
+    """In words, why no trial of a model has a result."""
+    failed = [record for record in records if "error" in record]
+    refused = [record["error"] for record in failed if "refused" in record]
+    if refused:
+        return f"{model} cannot be trained on this: {refused[-1]}"
+    return f"every trial of {model} diverged; the last said: {failed[-1]['error'] if failed else 'nothing'}"
 
 
 @dataclass
 class Climbed:
-    """What became of some candidates: the last record of each, those who went all the way, and all records."""
+    """What became of some candidates: the last record of each, who went all the way, and all records."""
 
     latest: list[Record]
-    finalists: list[Record]
+    places: list[int]
     records: list[Record]
+
+    @property
+    def finalists(self) -> list[Record]:
+        """The records of those who went all the way."""
+        return [self.latest[n] for n in self.places]
+
+
+Climbing = Generator[list[Trial], list[Record], Climbed]
 
 
 def climb(
     runner: Runner, model: str, candidates: Sequence[Parameters], metric: str, rungs: Sequence[float]
 ) -> Climbed:
     """Run all candidates for a part of their epochs, the best third of them for a longer part, and so on."""
+    climbing = climb_by_steps(model, candidates, metric, rungs)
+    asked = next(climbing)
+    while True:
+        try:
+            asked = climbing.send(runner.run(asked))
+        except StopIteration as end:
+            found: Climbed = end.value
+            return found
+
+
+def climb_by_steps(model: str, candidates: Sequence[Parameters], metric: str, rungs: Sequence[float]) -> Climbing:
+    """The same for a caller who runs the trials: it gives those of a step, is sent records, empty if not run."""
     epochs = getattr(Trial(model, dict(candidates[0])).make(), "epochs", None)
     latest: list[Record] = [{} for _ in candidates]
     records: list[Record] = []
 
-    def run(going: list[int], rung: float) -> None:
+    def run(going: list[int], rung: float) -> Generator[list[Trial], list[Record], None]:
         part = {} if epochs is None or rung == 1.0 else {"epochs": max(1, round(epochs * rung))}
-        found = runner.run([Trial(model, {**candidates[n], **part}, metric=metric) for n in going])
-        records.extend(found)
+        found = yield [Trial(model, {**candidates[n], **part}, metric=metric) for n in going]
+        records.extend(record for record in found if record)
         for place, record in zip(going, found, strict=True):
-            latest[place] = record
+            latest[place] = record or latest[place]
 
     going = list(range(len(candidates)))
     waiting: list[int] = []
     for rung in rungs[:-1] if epochs is not None else ():
-        run(going, rung)
+        yield from run(going, rung)
         going.sort(key=lambda n: (-score(latest[n], metric), n))
         best = max(1, -(-len(going) // 3))
         waiting, going = [*going[best:], *waiting], sorted(going[:best])
-    run(going, 1.0)
+    yield from run(going, 1.0)
     while waiting and all(score(latest[n], metric) == -math.inf for n in going):
         going = [waiting.pop(0)]  # what was best so far diverged later: the next one
-        run(going, 1.0)
-    return Climbed(latest, [latest[n] for n in going], records)
+        yield from run(going, 1.0)
+    return Climbed(latest, going, records)
 
 
-def _of_training(model: str, metric: str, seed: int) -> Parameters:
+def of_training(model: str, metric: str, seed: int) -> Parameters:
     """The seed, and the metric whose best epoch counts, for models that have such."""
     known = {f.name for f in fields(type(Trial(model).make()))}
     return {name: value for name, value in (("monitor", metric), ("seed", seed)) if name in known}
@@ -265,17 +290,20 @@ def _of_training(model: str, metric: str, seed: int) -> Parameters:
 
 
 def default_space(model: str, fixed: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of SPACE that the model has and that make a difference to it."""
+    """What the model's class says is worth a search, but what is fixed and what makes no difference to it.
+
+    >>> default_space("ItemKNN", {})
+    {'neighbors': (5, 500)}
+    >>> default_space("ItemPop", {})
+    {}
+    """
     made: Any = Trial(model).make()
-    known = {f.name for f in fields(type(made))} - set(fixed)
+    left_out = set(fixed)
     if not getattr(made, "has_flips", False):
-        known -= {"flip_factors", "flip_regularization"}
+        left_out |= {"flip_factors", "flip_regularization"}
     if getattr(made, "objective", None) != "ShiftMC":
-        known -= {"flip_rate"}
-    found = {name: axis for name, axis in SPACE.items() if name in known}
-    if not found:
-        raise ParameterError(f"{model} has nothing to search for; say what: space={{'name': [1, 2]}}")
-    return found
+        left_out |= {"flip_rate"}
+    return {name: axis for name, axis in made.space.items() if name not in left_out}
 
 
 def draw(space: Mapping[str, Any], seed: int, number: int) -> Parameters:
@@ -337,7 +365,7 @@ def optuna_search(
         raise MissingExtraError('this search needs optuna: pip install "truelike[tune]"') from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
-    base = {**fixed, **_of_training(model, metric, seed)}
+    base = {**fixed, **of_training(model, metric, seed)}
     records: dict[str, Record] = {}
     at_once = 4  # whatever the number of processes: a search must not depend on it
     for first in range(0, n, at_once):

@@ -10,8 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from truelike._version import __version__
+from truelike.errors import TruelikeError
 from truelike.training.trainer import DivergedError
+from truelike.tuning.memory import Peak
 
 if TYPE_CHECKING:
     from truelike.data.splits import Split
@@ -66,7 +70,12 @@ def settings(model: Recommender) -> dict[str, Any]:
 
 
 def run(trial: Trial, split: Split, *, n_jobs: int | None = 1) -> tuple[Record, Evaluation | None]:
-    """Fit and judge. The best epoch is chosen on validation; the test part is looked at only if asked for."""
+    """Fit and judge. The best epoch is chosen on validation; the test part is looked at only if asked for.
+
+    A run that is judged on the test part also tells what its fit took, its learning curve, and how it does on
+    popular and on rare items.
+    """
+    from truelike.evaluation.breakdown import by_popularity
     from truelike.evaluation.evaluate import evaluate
     from truelike.models.iterative import IterativeModel
 
@@ -80,9 +89,11 @@ def run(trial: Trial, split: Split, *, n_jobs: int | None = 1) -> tuple[Record, 
     }
     started = time.perf_counter()
     judged = None
+    peak = Peak()
     try:
         if isinstance(model, IterativeModel):
-            model.fit(split.train, validation=split.validation, progress=False)
+            with peak:
+                model.fit(split.train, validation=split.validation, progress=False)
             curve = model.history_[model.monitor].to_list() if model.monitor in model.history_.columns else []
             record["epochs"] = len(model.history_)
             record["best_epoch"] = 1 + max(range(len(curve)), key=curve.__getitem__) if curve else None
@@ -90,17 +101,34 @@ def run(trial: Trial, split: Split, *, n_jobs: int | None = 1) -> tuple[Record, 
                 name: float(model.history_[name].max()) for name in model.history_.columns if "@" in name
             }
         else:
-            model.fit(split.train)
+            with peak:
+                model.fit(split.train)
+        fitted = time.perf_counter()
         metric, _, k = str(trial.metric or getattr(model, "monitor", "f1@2")).partition("@")
         metrics, ks = tuple(dict.fromkeys((*METRICS, metric))), sorted({*KS, int(k)})
         record["validation"] = evaluate(model, split.validation, ks=ks, metrics=metrics, n_jobs=n_jobs).means()
         if trial.test:
-            judged = evaluate(model, split.test, ks=KS, metrics=METRICS, n_jobs=n_jobs)
+            judged = evaluate(model, split.test, ks=ks, metrics=metrics, n_jobs=n_jobs)
             record["test"] = judged.means()
+            record["fit"] = {"seconds": round(fitted - started, 3), "mb": peak.mb and round(peak.mb, 1)}
+            record["popularity"] = by_popularity(model, split.test, int(k), n_jobs=n_jobs)
+            record.update(_curve(model))
     except DivergedError as error:
         record["error"] = str(error)
+    except (TruelikeError, MemoryError) as error:  # not for this log, or not on this machine
+        record.update(error=str(error) or type(error).__name__, refused=True)
     record["seconds"] = round(time.perf_counter() - started, 3)
     return record, judged
+
+
+def _curve(model: Any) -> dict[str, Any]:
+    """The monitored metric after each epoch, and the seconds of training until then; of a model that iterates."""
+    history, monitor = model.__dict__.get("history_"), getattr(model, "monitor", None)
+    if history is None or monitor not in history.columns:
+        return {}
+    seconds = np.cumsum(np.asarray(history["seconds"], dtype=float))
+    values = [round(float(value), 6) for value in history[monitor]]
+    return {"curve": {"metric": monitor, "values": values, "seconds": seconds.round(3).tolist()}}
 
 
 def score(record: Record, metric: str) -> float:

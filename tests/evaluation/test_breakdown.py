@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import truelike as tl
+from truelike.evaluation.breakdown import activity_quarters, by_popularity, popularity_thirds
+
+
+@pytest.fixture(scope="module")
+def split() -> Any:
+    return tl.split.by_user(tl.synthetic.World(n_users=200, n_items=100, seed=2).log(), seed=0)
+
+
+def test_each_third_has_a_third_of_the_votes(split: Any) -> None:
+    popularity = split.train.popularity()
+    thirds = popularity_thirds(popularity)
+    shares = np.bincount(thirds, weights=popularity) / popularity.sum()
+    assert shares == pytest.approx([1 / 3] * 3, abs=popularity.max() / popularity.sum())
+    assert popularity[thirds == 0].min() >= popularity[thirds == 1].max() >= popularity[thirds == 1].min()
+    assert popularity[thirds == 1].min() >= popularity[thirds == 2].max()
+
+
+def test_recall_by_popularity_is_that_of_lists_looked_at_one_by_one(split: Any) -> None:
+    model = tl.ItemKNN().fit(split.train)
+    found = by_popularity(model, split.test, 10)
+    thirds = popularity_thirds(split.train.popularity())
+    hits, votes = [0, 0, 0], [0, 0, 0]
+    listed = set()
+    for user in range(split.test.n_users):
+        relevant = set(split.test.matrix[[user]].indices.tolist())
+        if not relevant:
+            continue
+        best = model.top_k(np.array([user], dtype=np.int32), 10).items[0].tolist()
+        listed |= set(best)
+        for item in relevant:
+            votes[thirds[item]] += 1
+            hits[thirds[item]] += item in best
+    assert found["votes"] == votes
+    assert found["recall"] == pytest.approx([hit / of for hit, of in zip(hits, votes, strict=True)])
+    assert found["coverage"] == pytest.approx(len(listed) / split.train.n_items)
+
+
+def test_a_third_without_a_test_vote_has_no_recall() -> None:
+    log = tl.read([("a", "x"), ("a", "y"), ("b", "x"), ("b", "y"), ("c", "x"), ("c", "z"), ("d", "x")])
+    test = tl.read([("d", "y"), ("a", "x")])  # the second is in training: not relevant
+    assert by_popularity(tl.ItemPop().fit(log), test, 1)["recall"].count(None) == 2
+
+
+@pytest.mark.parametrize("votes", [[3], [2, 2, 2, 2, 2], [1, 1, 1, 1, 9], list(range(1, 41))])
+def test_quarters_are_in_order_and_part_nobody_with_as_many_votes(votes: list[int]) -> None:
+    counts = np.array(votes)
+    names, quarter = activity_quarters(counts)
+    assert quarter.max() + 1 == len(names) <= 4
+    assert all(len(set(quarter[counts == n])) == 1 for n in counts)
+    assert (np.diff(quarter[np.argsort(counts)]) >= 0).all()
+    if len(votes) == 40:
+        assert np.bincount(quarter).tolist() == [10, 10, 10, 10]

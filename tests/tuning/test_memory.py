@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from truelike.tuning.memory import Peak
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak is reset on Linux only")
+def test_the_peak_is_that_of_the_block_alone() -> None:
+    np.ones(200_000_000, dtype=np.uint8)  # before the block: not counted
+    with Peak() as small:
+        pass
+    with Peak() as large:
+        np.ones(100_000_000, dtype=np.uint8)
+    assert small.mb is not None
+    assert large.mb is not None
+    assert 90 < large.mb - small.mb < 150
