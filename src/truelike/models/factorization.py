@@ -219,7 +219,7 @@ class MatrixFactorization(IterativeModel):
     @property
     def has_flips(self) -> bool:
         """Whether there are flip tables at all."""
-        return self._objective().uses_flips and bool(self.flip_factors)
+        return naming.kind_of(self.objective).uses_flips and bool(self.flip_factors)
 
     @property
     def is_biased(self) -> bool:

@@ -6,6 +6,14 @@ from typing import Any, ClassVar
 
 from truelike.models.factorization import MatrixFactorization
 
+# what is worth a search where all unvoted items count
+ALL_ITEMS: dict[str, Any] = {
+    "factors": [64, 128, 256],
+    "learning_rate": (0.01, 0.04),
+    "regularization": (2.0, 40.0),
+    "frequency_power": (0.4, 1.0),
+}
+
 
 class BPR(MatrixFactorization):
     """Bayesian Personalized Ranking (Rendle et al., UAI 2009): pairs, with uniform negatives.
@@ -70,12 +78,14 @@ class SoftmaxMF(MatrixFactorization):
     """
 
     preset: ClassVar[dict[str, Any]] = {"objective": "softmax", "negatives": "all"}
+    space: ClassVar[dict[str, Any]] = ALL_ITEMS
 
 
 class ExactBPO(MatrixFactorization):
     """Equation 4 as it is written: the log likelihood of the observed labels, over all unvoted items."""
 
     preset: ClassVar[dict[str, Any]] = {"objective": "BPO", "negatives": "all", "unvoted_weight": 0.5}
+    space: ClassVar[dict[str, Any]] = {**ALL_ITEMS, "unvoted_weight": (0.05, 1.0)}
 
 
 class ExactNBPO(MatrixFactorization):
@@ -86,3 +96,9 @@ class ExactNBPO(MatrixFactorization):
     """
 
     preset: ClassVar[dict[str, Any]] = {"objective": "NBPO-o", "negatives": "all"}
+    space: ClassVar[dict[str, Any]] = {
+        **ALL_ITEMS,
+        "unvoted_weight": (0.05, 1.0),
+        "flip_factors": [0, 8, 32],
+        "flip_regularization": (2.0, 60.0),
+    }

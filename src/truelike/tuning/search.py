@@ -297,8 +297,8 @@ def default_space(model: str, fixed: Mapping[str, Any]) -> dict[str, Any]:
     >>> default_space("ItemPop", {})
     {}
     """
-    made: Any = Trial(model).make()
-    left_out = set(fixed)
+    made: Any = Trial(model, dict(fixed)).make()
+    left_out = set(fixed) | (set(made.space) - set(made.deciding_params()))
     if not getattr(made, "has_flips", False):
         left_out |= {"flip_factors", "flip_regularization"}
     if getattr(made, "objective", None) != "ShiftMC":
