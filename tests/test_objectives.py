@@ -16,7 +16,7 @@ from scipy.special import expit
 import truelike as tl
 from truelike import objectives
 from truelike.errors import ParameterError
-from truelike.objectives import BPO, BPR, NBPO, NBPOo, NBPOs, hidden_like_posterior, shift_mc, sigmoid
+from truelike.objectives import BPO, BPR, NBPO, NBPOo, NBPOs, hidden_like_posterior, noisy_bpr, shift_mc, sigmoid
 from truelike.training.sampled import compiled_steps
 
 SHIFTS = [shift_mc(rate) for rate in (0.0, 0.3, 0.9)]
@@ -85,10 +85,26 @@ def test_shift_mc_is_unbiased_the_loss_under_flips_averages_to_the_loss_of_the_t
     assert mean == pytest.approx(-((r - 1) ** 2), rel=1e-9, abs=1e-9)
 
 
+@pytest.mark.parametrize("factory", [shift_mc, noisy_bpr])
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5])
-def test_a_flip_rate_outside_its_range_is_an_error(rate: float) -> None:
+def test_a_flip_rate_outside_its_range_is_an_error(rate: float, factory: Any) -> None:
     with pytest.raises(ParameterError, match=f"flip_rate is {rate}"):
-        shift_mc(rate)
+        factory(rate)
+
+
+@given(rate=st.floats(0.01, 0.95), r_i=logits, r_j=logits)
+def test_noisy_bpr_is_bpr_times_the_posterior_of_a_true_dislike(rate: float, r_i: float, r_j: float) -> None:
+    objective = noisy_bpr(rate)
+    up, down = objective.pair(r_i, r_j)
+    told = (1 - rate) * expit(r_i - r_j)
+    assert up == pytest.approx(told / (told + rate / 2) * BPR.pair(r_i, r_j)[0], rel=1e-3, abs=1e-9)
+    assert up == pytest.approx(slope(lambda x: objective.likelihood_pair(x, r_j), r_i), abs=1e-6)
+    assert down == pytest.approx(slope(lambda x: objective.likelihood_pair(r_i, x), r_j), abs=1e-6)
+
+
+def test_without_noise_noisy_bpr_is_bpr() -> None:
+    r_i, r_j = grid(-3.0, -0.5, 0.0, 2.0)
+    assert_allclose(noisy_bpr(0.0).pair(r_i, r_j), BPR.pair(r_i, r_j), atol=1e-9)
 
 
 # --- the surrogate gradient -----------------------------------------------------------------------

@@ -31,12 +31,13 @@ if TYPE_CHECKING:
     from truelike.data.splits import Split
     from truelike.evaluation.evaluate import Evaluation, evaluate
     from truelike.evaluation.significance import compare_means
+    from truelike.models.default import recommender
     from truelike.models.ease import EASE, EDLAE
     from truelike.models.factorization import MatrixFactorization
     from truelike.models.ials import IALS
     from truelike.models.item_knn import ItemKNN
     from truelike.models.popularity import ItemPop
-    from truelike.models.presets import BPO, BPR, NBPO, WBPR, ExactBPO, ExactNBPO, ShiftMC, SoftmaxMF
+    from truelike.models.presets import BPO, BPR, NBPO, NBPR, WBPR, ExactBPO, ExactNBPO, ShiftMC, SoftmaxMF
     from truelike.models.recommender import Recommender
     from truelike.storage import load
     from truelike.tuning.search import tune
@@ -56,6 +57,7 @@ _HOME = {
     "ItemPop": "truelike.models.popularity",
     "MatrixFactorization": "truelike.models.factorization",
     "NBPO": "truelike.models.presets",
+    "NBPR": "truelike.models.presets",
     "Recommender": "truelike.models.recommender",
     "ShiftMC": "truelike.models.presets",
     "SoftmaxMF": "truelike.models.presets",
@@ -68,6 +70,7 @@ _HOME = {
     "k_core": "truelike.data.filters",
     "load": "truelike.storage",
     "read": "truelike.data.interactions",
+    "recommender": "truelike.models.default",
     "tune": "truelike.tuning.search",
 }
 _MODULES = {
@@ -86,6 +89,7 @@ __all__ = [
     "EDLAE",
     "IALS",
     "NBPO",
+    "NBPR",
     "WBPR",
     "Comparison",
     "Dataset",
@@ -111,6 +115,7 @@ __all__ = [
     "negatives",
     "objectives",
     "read",
+    "recommender",
     "split",
     "synthetic",
     "tune",

@@ -282,6 +282,40 @@ def shift_mc(flip_rate: float) -> type[Pointwise]:
     return ShiftMC
 
 
+def noisy_bpr(flip_rate: float) -> type[Pairwise]:
+    """BPR where the unvoted item of a pair may be a hidden like, which it is at one flip rate f for all.
+
+    Then the order of the pair says nothing: p(i before j) = (1 - f) sigma(r_i - r_j) + f / 2. The step is BPR's
+    times the posterior that j is truly disliked, so a pair that stands the wrong way round by far, which a hidden
+    like explains better, is not chased. With f = 0 it is BPR.
+
+    >>> [float(step) for step in noisy_bpr(0.0).pair(0.0, 0.0)]
+    [0.5, -0.5]
+    """
+    if not 0 <= flip_rate < 1:
+        raise ParameterError(f"flip_rate is {flip_rate}; it is at least 0 and below 1")
+    disliked, coin = 1 - flip_rate, flip_rate / 2
+
+    class NBPR(Pairwise):
+        """Noise-robust BPR at one flip rate."""
+
+        name = "NBPR"
+        curvature = 0.5
+
+        @staticmethod
+        def pair(r_i: Any, r_j: Any) -> Steps:
+            # the tiny number decides where both terms are zero in float32: then it is disliked, as in BPR
+            told = disliked * sigmoid(r_i - r_j) + 1e-12
+            step = told / (told + coin) * sigmoid(r_j - r_i)
+            return step, -step
+
+        @staticmethod
+        def likelihood_pair(r_i: Any, r_j: Any) -> Any:
+            return log(disliked * sigmoid(r_i - r_j) + coin)
+
+    return NBPR
+
+
 def hidden_like_posterior(r: Any, g: Any) -> Any:
     """p(truly 1 | observed 0) = sigma(g) sigma(r) / (sigma(-r) + sigma(g) sigma(r)), by Bayes from Equation 5.
 

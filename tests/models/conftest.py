@@ -22,6 +22,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "MatrixFactorization": FACTORS,
     "BPR": FACTORS,
     "WBPR": FACTORS,
+    "NBPR": FACTORS,
     "BPO": FACTORS,
     "NBPO": FACTORS,
     "ShiftMC": {**FACTORS, "learning_rate": 0.01},

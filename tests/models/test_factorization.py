@@ -92,7 +92,9 @@ def test_a_preset_is_matrix_factorization_with_the_same_values(world: Any) -> No
 
 @pytest.mark.parametrize("wrong", ["nbpo", "BPR2", 3, int, objectives.Objective])
 def test_an_objective_that_there_is_not_is_an_error_that_lists_them(wrong: Any) -> None:
-    with pytest.raises(ParameterError, match=r"objective is .*BPO, BPR, NBPO, NBPO-s, NBPO-o, softmax, ShiftMC"):
+    with pytest.raises(
+        ParameterError, match=r"objective is .*BPO, BPR, NBPO, NBPO-s, NBPO-o, softmax, ShiftMC, NBPR"
+    ):
         tl.MatrixFactorization(objective=wrong)
 
 

@@ -18,7 +18,7 @@ def train(
     log: Annotated[str | None, LOG] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The directory to write.")] = Path("model"),
     model: Annotated[
-        str | None, typer.Option("--model", "-m", help="NBPO where not given; or BPR, ItemKNN, ...")
+        str | None, typer.Option("--model", "-m", help="Such as NBPO or EASE; chosen by the log where not given.")
     ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", "-s", help="A parameter of the model, name=value.")
@@ -33,11 +33,11 @@ def train(
 ) -> None:
     """Train a model on a log, or on the training part of a split, and save it.
 
-    Example: `truelike train purchases.csv --model NBPO --set factors=100 -o model/`
+    Without --model the one is taken that ranked best on logs of this size and shape. Example:
+    `truelike train purchases.csv -o model/`, or `truelike train purchases.csv --model NBPO --set factors=100`
     """
     import truelike as tl
-    from truelike.models import model_class
-    from truelike.parameters import parse
+    from truelike.models.default import choose
     from truelike.storage import check_model_place
 
     file = read_config(config)
@@ -45,12 +45,17 @@ def train(
     if source is None:
         raise typer.BadParameter("say which log to train on: truelike train LOG, or data = ... in the config")
     keywords = {**file.get("read", {}), **read}
-    kind = model_class(model or file.get("model", "NBPO"))
-    chosen = parse(kind, {**file.get("parameters", {}), **settings(set_ or [])})
-    made = kind(**chosen)
-    _stops(made, checkpoint, resume)
+    named = model or file.get("model")
+    given = {**file.get("parameters", {}), **settings(set_ or [])}
+    made = (
+        None if named is None else _made(named, given, checkpoint, resume)
+    )  # a mistake is told before the reading
     check_model_place(output)
     data = open_data(source, keywords)
+    if made is None:
+        chosen, reason = choose(data.train if isinstance(data, tl.Split) else data)
+        say(f"{chosen}: {reason}")
+        made = _made(chosen, given, checkpoint, resume)
     say(f"training {made} on {data}")
     log_of, held_out = (data.train, data.validation) if isinstance(data, tl.Split) else (data, None)
     started = clock.perf_counter()
@@ -63,6 +68,17 @@ def train(
         say(f"validation: {', '.join(f'{name} {measured[name]:.4f}' for name in ('f1@2', 'ndcg@20'))}")
     made.save(output, metrics=metrics)
     say(f"wrote {output}")
+
+
+def _made(name: str, given: dict[str, Any], checkpoint: Path | None, resume: bool) -> Any:
+    """The model by its name and parameters, all of them checked."""
+    from truelike.models import model_class
+    from truelike.parameters import parse
+
+    kind = model_class(name)
+    made = kind(**parse(kind, given))
+    _stops(made, checkpoint, resume)
+    return made
 
 
 def _stops(model: Any, checkpoint: Path | None, resume: bool) -> dict[str, Any]:

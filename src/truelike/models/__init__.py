@@ -17,6 +17,7 @@ REGISTRY = {
     "BPR": "truelike.models.presets",
     "WBPR": "truelike.models.presets",
     "ShiftMC": "truelike.models.presets",
+    "NBPR": "truelike.models.presets",
     "BPO": "truelike.models.presets",
     "NBPO": "truelike.models.presets",
     "SoftmaxMF": "truelike.models.presets",

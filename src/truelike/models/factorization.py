@@ -38,8 +38,8 @@ class MatrixFactorization(IterativeModel):
     Parameters
     ----------
     objective
-        "BPO", "BPR", "NBPO", "NBPO-s", "NBPO-o", "ShiftMC", or a class of your own with the same functions; with
-        negatives="all" the "softmax", too, but none of pairs.
+        "BPO", "BPR", "NBPO", "NBPO-s", "NBPO-o", "ShiftMC", "NBPR", or a class of your own with the same
+        functions; with negatives="all" the "softmax", too, but none of pairs.
     negatives
         Who counts as unvoted: drawn by "uniform", "popularity", "popularity^0.5", "hard", "hard:10"; or "all".
     recipe
@@ -73,7 +73,7 @@ class MatrixFactorization(IterativeModel):
     init_scale, flip_start
         The deviation, and the flip logit g that training starts from (not for init="paper").
     flip_rate
-        ShiftMC's f.
+        The f of ShiftMC and NBPR.
     overlooked
         With impressions: how likely a user who likes an item overlooks it when it is shown once.
     epochs

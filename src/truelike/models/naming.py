@@ -15,7 +15,8 @@ OBJECTIVES: dict[str, Any] = {
     "NBPO-o": objectives.NBPOo,
     "softmax": objectives.Softmax,
 }
-KNOWN = (*OBJECTIVES, "ShiftMC")
+BY_FLIP_RATE: dict[str, Any] = {"ShiftMC": objectives.shift_mc, "NBPR": objectives.noisy_bpr}
+KNOWN = (*OBJECTIVES, *BY_FLIP_RATE)
 EXPECTED = f"one of {', '.join(KNOWN)}, or a Pointwise, Pairwise or Listwise class"
 OWN = "own: "  # what is saved in place of a class of the user's own
 
@@ -31,7 +32,8 @@ def kind_of(value: Any) -> type[objectives.Objective]:
     """The class that a name stands for, as far as the name alone tells."""
     if isinstance(value, type) and issubclass(value, objectives.Objective):
         return value
-    return cast(type[objectives.Objective], OBJECTIVES.get(value, objectives.Objective))
+    kind = BY_FLIP_RATE[value](0.0) if value in BY_FLIP_RATE else OBJECTIVES.get(value, objectives.Objective)
+    return cast(type[objectives.Objective], kind)
 
 
 def objective(value: Any, flip_rate: float) -> type[objectives.Objective]:
@@ -41,7 +43,8 @@ def objective(value: Any, flip_rate: float) -> type[objectives.Objective]:
             f"the objective {value.removeprefix(OWN)!r} is a class of your own: no file carries it. "
             "The model can recommend as it is; to go on training, set model.objective to the class."
         )
-    return objectives.shift_mc(flip_rate) if value == "ShiftMC" else kind_of(value)
+    made: type[objectives.Objective] = BY_FLIP_RATE[value](flip_rate) if value in BY_FLIP_RATE else kind_of(value)
+    return made
 
 
 def saved_name(value: Any) -> Any:

@@ -38,6 +38,12 @@ class WBPR(MatrixFactorization):
     preset: ClassVar[dict[str, Any]] = {"objective": "BPR", "negatives": "popularity", "regularization": 25.0}
 
 
+class NBPR(MatrixFactorization):
+    """BPR whose pairs count by the posterior that the unvoted item is truly disliked, at one flip rate for all."""
+
+    preset: ClassVar[dict[str, Any]] = {**BPR.preset, "objective": "NBPR"}
+
+
 class ShiftMC(MatrixFactorization):
     """Shifted matrix completion (Hsieh, Natarajan and Dhillon, ICML 2015): squared loss, one flip rate for all."""
 

@@ -22,6 +22,7 @@ from truelike.data.checks import check_log
 from truelike.data.dataset import Dataset
 from truelike.errors import MissingExtraError, ParameterError, TruelikeError
 from truelike.models.iterative import is_measure
+from truelike.models.naming import BY_FLIP_RATE
 from truelike.training.trainer import DivergedError
 from truelike.tuning.grids import Parameters, Stage, paper_stages
 from truelike.tuning.runner import Runner
@@ -301,7 +302,7 @@ def default_space(model: str, fixed: Mapping[str, Any]) -> dict[str, Any]:
     left_out = set(fixed) | (set(made.space) - set(made.deciding_params()))
     if not getattr(made, "has_flips", False):
         left_out |= {"flip_factors", "flip_regularization"}
-    if getattr(made, "objective", None) != "ShiftMC":
+    if getattr(made, "objective", None) not in BY_FLIP_RATE:
         left_out |= {"flip_rate"}
     return {name: axis for name, axis in made.space.items() if name not in left_out}
 

@@ -1,0 +1,85 @@
+"""The model for a log that nobody has chosen one for: what was best, by the evidence, on logs like it.
+
+docs/comparison.md has the evidence. Where there are about as many users as items or more, the softmax over all
+items ranked best on the logs at hand. With far fewer users there is too little to learn a row for each item from,
+and EDLAE, a closed form, is better. Where users x items is so large that going through all pairs would take hours,
+IALS comes near and needs time by the votes alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from truelike.data.dataset import Dataset
+from truelike.data.splits import Split
+from truelike.models import model_class
+from truelike.models.recommender import Recommender
+from truelike.parallel import cores
+from truelike.parameters import parse
+from truelike.progress import note
+
+FEW_USERS = 0.8  # for each item
+LARGE_CATALOGUE = 20_000  # items whose likenesses are no longer a matter of seconds and of a gigabyte
+HOUR = 3600 * 20e9  # multiplications and additions that one core does in an hour, about
+WORK = 6 * 256 * 60  # of an exact softmax for each pair of user and item: three products, 256 factors, 60 epochs
+
+
+def recommender(log: Dataset | Split | None = None, **parameters: Any) -> Any:
+    """A model for a log, not fitted yet, by the log's size and shape; says which, and why.
+
+    Parameters
+    ----------
+    log
+        What the model will be trained on. None: the choice is made when `fit` is called.
+    **parameters
+        Given to the model that is chosen; it must have them.
+
+    Examples
+    --------
+    >>> import truelike as tl
+    >>> split = tl.split.by_user(tl.synthetic.World(n_users=300, n_items=100).log(), seed=0)
+    >>> tl.recommender(split.train)
+    SoftmaxMF()
+    >>> model = tl.recommender().fit(split.train, validation=split.validation)
+    >>> model.name
+    'SoftmaxMF'
+    """
+    if log is None:
+        return Undecided(parameters)
+    chosen, reason = choose(log.train if isinstance(log, Split) else log)
+    kind = model_class(chosen)
+    made = kind(**parse(kind, parameters))
+    note(f"{chosen}: {reason}")
+    return made
+
+
+def choose(log: Dataset) -> tuple[str, str]:
+    """The name of the model for a log, and the reason in a sentence.
+
+    >>> import truelike as tl
+    >>> choose(tl.synthetic.World(n_users=100, n_items=300).log())[0]
+    'EDLAE'
+    """
+    users, items = log.n_users, log.n_items
+    size = f"{users:,} users and {items:,} items"
+    if users < FEW_USERS * items and items <= LARGE_CATALOGUE:
+        return (
+            "EDLAE",
+            f"with {size} there are too few users for factors of every item; a closed form ranks better",
+        )
+    if WORK * users * items <= HOUR * cores():
+        return "SoftmaxMF", f"of all models it ranked best on logs such as this one, of {size}"
+    return "IALS", f"with {size} it comes near the best, and needs hours less than going through every pair"
+
+
+@dataclass(frozen=True)
+class Undecided:
+    """A model that is chosen when it is known what it is fitted to."""
+
+    parameters: dict[str, Any]
+
+    def fit(self, train: Dataset, **how: Any) -> Recommender:
+        """Choose, and fit; the result is a model of the kind that was chosen."""
+        fitted: Recommender = recommender(train, **self.parameters).fit(train, **how)
+        return fitted
