@@ -11,7 +11,8 @@ from truelike.errors import ParameterError
 from truelike.training.trainer import DivergedError
 from truelike.tuning import search as module
 from truelike.tuning.grids import Stage, axis
-from truelike.tuning.search import climb, draw, staged_search
+from truelike.tuning.search import climb, staged_search
+from truelike.tuning.spaces import draw
 from truelike.tuning.trials import Trial, run, score
 
 QUICK: dict[str, Any] = {"factors": 4, "epochs": 9, "batch_size": 200, "patience": None}
@@ -57,9 +58,9 @@ def test_each_grid_is_searched_around_the_best_of_those_before(split: Any) -> No
 
 def test_halving_lets_the_best_third_go_on(split: Any) -> None:
     runner: Any = Here(split)
-    candidates = [{**QUICK, "monitor": "f1@2", "seed": seed} for seed in range(7)]
+    candidates = [{**QUICK, "epochs": 45, "monitor": "f1@2", "seed": seed} for seed in range(7)]
     found = climb(runner, "BPR", candidates, "f1@2", (1 / 9, 1 / 3, 1.0))
-    assert [trial.make().epochs for trial in runner.ran] == [1] * 7 + [3] * 3 + [9]  # type: ignore[attr-defined]
+    assert [trial.make().epochs for trial in runner.ran] == [5] * 7 + [15] * 3 + [45]  # type: ignore[attr-defined]
     by_first = sorted(found.records[:7], key=lambda record: -score(record, "f1@2"))[:3]
     assert {r["parameters"]["seed"] for r in by_first} == {r["parameters"]["seed"] for r in found.records[7:10]}
     assert len(found.latest) == 7
@@ -157,17 +158,24 @@ def test_tune_has_no_place_for_a_test_part(split: Any) -> None:
         tl.tune("BPR", split.train, split.validation, test=split.test)
 
 
+def test_a_rung_of_a_few_epochs_tells_nothing_and_is_left_out(split: Any) -> None:
+    runner: Any = Here(split)
+    candidates = [{**QUICK, "epochs": 16, "monitor": "f1@2", "seed": seed} for seed in range(4)]
+    climb(runner, "BPR", candidates, "f1@2", (1 / 9, 1 / 3, 1.0))
+    assert [trial.make().epochs for trial in runner.ran] == [5] * 4 + [16] * 2
+
+
 def test_if_the_best_of_a_rung_diverges_later_the_next_one_goes_on(split: Any) -> None:
     class Wild(Here):
         def run(self, trials: list[Trial]) -> list[Any]:
             found = super().run(trials)
-            late = [t.make().epochs == 9 and t.parameters["seed"] == self.worst for t in trials]  # type: ignore[attr-defined]
+            late = [t.make().epochs == 45 and t.parameters["seed"] == self.worst for t in trials]  # type: ignore[attr-defined]
             return [
                 {"key": r["key"], "parameters": r["parameters"], "error": "diverged"} if bad else r
                 for r, bad in zip(found, late, strict=True)
             ]
 
-    candidates = [{**QUICK, "monitor": "f1@2", "seed": seed} for seed in range(3)]
+    candidates = [{**QUICK, "epochs": 45, "monitor": "f1@2", "seed": seed} for seed in range(3)]
     tame: Any = Here(split)
     first = climb(tame, "BPR", candidates, "f1@2", (1 / 9, 1.0))
     runner: Any = Wild(split)

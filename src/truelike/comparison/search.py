@@ -13,7 +13,8 @@ from truelike.models import model_class
 from truelike.models.iterative import IterativeModel
 from truelike.tuning.grids import Parameters
 from truelike.tuning.runner import Runner
-from truelike.tuning.search import RUNGS, climb_by_steps, default_space, draw, of_training, why_none
+from truelike.tuning.search import RUNGS, climb_by_steps, of_training, why_none
+from truelike.tuning.spaces import default_space, draw
 from truelike.tuning.trials import Record, Trial, score
 
 ROUND = 9  # candidates at once where time is the budget: 9 for a ninth of the epochs, 3 for a third, 1 to the end
@@ -98,7 +99,8 @@ def _search(
         known = len(records)
         drawn = [draw(space, seed, n) if n else {} for n in range(first, first + at_once)]
         trying = [{**base, **parameters} for parameters in drawn]
-        climbed = yield from climb_by_steps(model, trying, metric, RUNGS)
+        # the model as it is goes all the way, so that no search ends below it
+        climbed = yield from climb_by_steps(model, trying, metric, RUNGS, keep_first=first == 0)
         candidates += sum(bool(record) for record in climbed.latest)
         records.update({record["key"]: record for record in climbed.records})
         for place in climbed.places:

@@ -14,21 +14,20 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import polars as pl
 
-from truelike import randomness
 from truelike.data.checks import check_log
 from truelike.data.dataset import Dataset
 from truelike.errors import MissingExtraError, ParameterError, TruelikeError
 from truelike.models.iterative import is_measure
-from truelike.models.naming import BY_FLIP_RATE
 from truelike.training.trainer import DivergedError
 from truelike.tuning.grids import Parameters, Stage, paper_stages
 from truelike.tuning.runner import Runner
+from truelike.tuning.spaces import default_space, draw, plain, suggest
 from truelike.tuning.trials import Record, Trial, score
 
 RUNGS = (1 / 9, 1 / 3, 1.0)  # of the epochs; after each the best third goes on
+FEWEST = 5  # epochs that tell anything: a shorter rung is left out
 
 
 @dataclass
@@ -136,7 +135,7 @@ def tune(
     ):
         if search == "paper":
             return paper_search(runner, name, metric=metric, seed=seed, fixed=fixed)
-        chosen = _plain(space) if space is not None else default_space(name, fixed)
+        chosen = plain(space) if space is not None else default_space(name, fixed)
         if not chosen:
             raise ParameterError(f"{name} has nothing to search for; say what: space={{'name': [1, 2]}}")
         if search == "optuna":
@@ -254,8 +253,18 @@ def climb(
             return found
 
 
-def climb_by_steps(model: str, candidates: Sequence[Parameters], metric: str, rungs: Sequence[float]) -> Climbing:
-    """The same for a caller who runs the trials: it gives those of a step, is sent records, empty if not run."""
+def climb_by_steps(
+    model: str,
+    candidates: Sequence[Parameters],
+    metric: str,
+    rungs: Sequence[float],
+    *,
+    keep_first: bool = False,
+) -> Climbing:
+    """The same for a caller who runs the trials: it gives those of a step, is sent records, empty if not run.
+
+    `keep_first` takes the first candidate all the way, however it starts.
+    """
     epochs = getattr(Trial(model, dict(candidates[0])).make(), "epochs", None)
     latest: list[Record] = [{} for _ in candidates]
     records: list[Record] = []
@@ -270,10 +279,13 @@ def climb_by_steps(model: str, candidates: Sequence[Parameters], metric: str, ru
     going = list(range(len(candidates)))
     waiting: list[int] = []
     for rung in rungs[:-1] if epochs is not None else ():
+        if round((epochs or 0) * rung) < FEWEST:
+            continue
         yield from run(going, rung)
         going.sort(key=lambda n: (-score(latest[n], metric), n))
         best = max(1, -(-len(going) // 3))
-        waiting, going = [*going[best:], *waiting], sorted(going[:best])
+        kept = sorted({*going[:best], *([0] if keep_first else [])})
+        waiting, going = [*(n for n in going if n not in kept), *waiting], kept
     yield from run(going, 1.0)
     while waiting and all(score(latest[n], metric) == -math.inf for n in going):
         going = [waiting.pop(0)]  # what was best so far diverged later: the next one
@@ -285,75 +297,6 @@ def of_training(model: str, metric: str, seed: int) -> Parameters:
     """The seed, and the metric whose best epoch counts, for models that have such."""
     known = {f.name for f in fields(type(Trial(model).make()))}
     return {name: value for name, value in (("monitor", metric), ("seed", seed)) if name in known}
-
-
-# --- spaces ---------------------------------------------------------------------------------------
-
-
-def default_space(model: str, fixed: Mapping[str, Any]) -> dict[str, Any]:
-    """What the model's class says is worth a search, but what is fixed and what makes no difference to it.
-
-    >>> default_space("ItemKNN", {})
-    {'neighbors': (5, 500)}
-    >>> default_space("ItemPop", {})
-    {}
-    """
-    made: Any = Trial(model, dict(fixed)).make()
-    left_out = set(fixed) | (set(made.space) - set(made.deciding_params()))
-    if not getattr(made, "has_flips", False):
-        left_out |= {"flip_factors", "flip_regularization"}
-    if getattr(made, "objective", None) not in BY_FLIP_RATE:
-        left_out |= {"flip_rate"}
-    return {name: axis for name, axis in made.space.items() if name not in left_out}
-
-
-def draw(space: Mapping[str, Any], seed: int, number: int) -> Parameters:
-    """A candidate: each parameter drawn from its range, by logarithm where it spans a power of ten.
-
-    >>> draw({"n_negatives": (1, 4), "factors": [8]}, seed=0, number=0)["factors"]
-    8
-    """
-    found: Parameters = {}
-    for place, (name, axis) in enumerate(sorted(space.items())):
-        share = float(randomness.uniform(randomness.key(seed, "search", number), np.array([place]))[0])
-        if isinstance(axis, list):
-            found[name] = axis[int(share * len(axis))]
-            continue
-        low, high = _range(name, axis)
-        if _whole(axis):
-            even = low + share * (high - low + 1)
-            found[name] = int(low * ((high + 1) / low) ** share if _by_logarithm(axis) else even)
-        elif _by_logarithm(axis):
-            found[name] = float(f"{low * (high / low) ** share:.4g}")
-        else:
-            found[name] = float(f"{low + share * (high - low):.4g}")
-    return found
-
-
-def _plain(space: Mapping[str, Any]) -> dict[str, Any]:
-    """With Python's own numbers, whatever they were given as: they are written as JSON."""
-
-    def plain(value: Any) -> Any:
-        return value.item() if isinstance(value, np.generic) else value
-
-    return {
-        name: type(axis)(plain(value) for value in axis) if isinstance(axis, list | tuple) else axis
-        for name, axis in space.items()
-    }
-
-
-def _range(name: str, axis: Any) -> tuple[Any, Any]:
-    if not isinstance(axis, tuple) or len(axis) != 2 or not axis[0] <= axis[1]:
-        raise ParameterError(f"the space of {name} is {axis!r}; it is (low, high), or a list of values")
-    return axis
-
-
-def _whole(axis: Any) -> bool:
-    return isinstance(axis[0], int) and isinstance(axis[1], int)
-
-
-def _by_logarithm(axis: Any) -> bool:
-    return bool(axis[0] > 0 and axis[1] / axis[0] >= 10)
 
 
 def optuna_search(
@@ -371,7 +314,7 @@ def optuna_search(
     at_once = 4  # whatever the number of processes: a search must not depend on it
     for first in range(0, n, at_once):
         asked = [study.ask() for _ in range(min(at_once, n - first))]
-        trials = [Trial(model, {**base, **_suggest(trial, space)}, metric=metric) for trial in asked]
+        trials = [Trial(model, {**base, **suggest(trial, space)}, metric=metric) for trial in asked]
         for trial, record in zip(asked, runner.run(trials), strict=True):
             records[record["key"]] = record
             study.tell(trial, max(score(record, metric), 0.0))
@@ -379,15 +322,3 @@ def optuna_search(
     if score(winner, metric) == float("-inf"):
         raise _all_diverged(model, list(records.values()))
     return Tuned(model, metric, dict(winner["parameters"]), winner, list(records.values()))
-
-
-def _suggest(trial: Any, space: Mapping[str, Any]) -> Parameters:
-    found: Parameters = {}
-    for name, axis in sorted(space.items()):
-        if isinstance(axis, list):
-            found[name] = trial.suggest_categorical(name, axis)
-        elif _whole(_range(name, axis)):
-            found[name] = trial.suggest_int(name, *axis, log=_by_logarithm(axis))
-        else:
-            found[name] = float(f"{trial.suggest_float(name, *axis, log=_by_logarithm(axis)):.4g}")
-    return found

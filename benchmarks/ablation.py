@@ -1,0 +1,106 @@
+"""What each part of the exact models brings: one part taken away at a time, tuned anew, on test over seeds.
+
+    python benchmarks/ablation.py amazon|movielens [--directory docs/comparison/ablation] [--seeds 3]
+
+Each variant differs from `SoftmaxMF()` in what its name says. Its regularization (and, where the optimizer or the
+objective is another one, its learning rate) is chosen anew on validation; then it is run on test, some seeds. All
+runs are kept in the directory, so that a stopped study goes on, and the table is written there.
+"""
+
+from __future__ import annotations
+
+import argparse
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+import truelike as tl
+from truelike.tuning.runner import Runner
+from truelike.tuning.trials import Trial, score
+
+DATA = {"amazon": ("amazon-electronics-14core", 6.0, 60), "movielens": ("ml-1m-split", 12.0, 40)}
+METRIC = "ndcg@20"
+MF = "MatrixFactorization"
+SURROGATE = {"objective": "NBPO", "negatives": "all"}
+SQUARED = {"objective": "ShiftMC", "flip_rate": 0.0, "negatives": "all"}
+# name -> (model, what is other, factors of the regularization, learning rates; None: the default's)
+VARIANTS: dict[str, tuple[str, dict[str, Any], tuple[float, ...], tuple[float, ...] | None]] = {
+    "SoftmaxMF as it is": ("SoftmaxMF", {}, (0.5, 1, 2), None),
+    "without item biases": ("SoftmaxMF", {"item_bias": False}, (0.5, 1, 2), None),
+    "plain L2 (frequency power 0)": ("SoftmaxMF", {"frequency_power": 0.0}, (0.5, 1, 2), None),
+    "L2 by frequency (power 1)": ("SoftmaxMF", {"frequency_power": 1.0}, (0.5, 1, 2), None),
+    "normal start instead of spectral": ("SoftmaxMF", {"init": "normal"}, (0.5, 1, 2), None),
+    "SGD instead of Adam": ("SoftmaxMF", {"optimizer": "sgd"}, (0.5, 1, 2), (0.003, 0.01, 0.03)),
+    "64 factors instead of 256": ("SoftmaxMF", {"factors": 64}, (0.5, 1, 2), None),
+    "logistic (exact BPO) instead of softmax": ("ExactBPO", {}, (0.5, 1, 2), (0.02, 0.05)),
+    "logistic, unvoted weight 1": ("ExactBPO", {"unvoted_weight": 1.0}, (0.5, 1, 2), (0.02, 0.05)),
+    "logistic, unvoted weight .1": ("ExactBPO", {"unvoted_weight": 0.1}, (0.25, 0.5, 1), (0.02, 0.05)),
+    "likelihood with free flips (exact NBPO-o)": ("ExactNBPO", {}, (0.5, 1, 2), (0.02, 0.05)),
+    "surrogate with free flips (exact NBPO)": (MF, SURROGATE, (0.25, 0.5, 1), (0.02, 0.05)),
+    "surrogate, unvoted weight .1": (MF, {**SURROGATE, "unvoted_weight": 0.1}, (0.1, 0.25, 0.5), (0.02, 0.05)),
+    "squared loss, unvoted weight .1": (MF, {**SQUARED, "unvoted_weight": 0.1}, (0.25, 0.5, 1), (0.02,)),
+}
+
+
+def candidates(variant: str, base: float, epochs: int) -> list[Trial]:
+    model, other, factors, rates = VARIANTS[variant]
+    grid = product(factors, (None,) if rates is None else rates)
+    return [
+        Trial(
+            model,
+            {
+                **other, "regularization": base * factor, "epochs": epochs, "patience": 8, "monitor": METRIC,
+                **({} if rate is None else {"learning_rate": rate}),
+            },
+        )
+        for factor, rate in grid
+    ]  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", choices=DATA)
+    parser.add_argument("--directory", type=Path, default=Path("docs/comparison/ablation"))
+    parser.add_argument("--seeds", type=int, default=3)
+    given = parser.parse_args()
+    name, base, epochs = DATA[given.data]
+    split = tl.datasets.load(name)
+    place = given.directory / given.data
+    rows = []
+    with (
+        Runner(place / "tuning", split.train, split.validation, nice=5) as tuning,
+        Runner(place / "final", split.train, split.validation, split.test, nice=5) as final,
+    ):
+        for variant in VARIANTS:
+            tried = candidates(variant, base, epochs)
+            records = tuning.run(tried)
+            best = tried[max(range(len(tried)), key=lambda n: score(records[n], METRIC))]
+            finals = [
+                Trial(best.model, {**best.parameters, "seed": seed}, test=True) for seed in range(given.seeds)
+            ]
+            found = [r["test"][METRIC] for r in final.run(finals) if "test" in r]
+            mean, spread = (
+                (float(np.mean(found)), float(np.std(found, ddof=1))) if len(found) > 1 else (None, None)
+            )
+            first = rows[0]["test ndcg@20"] if rows else mean
+            change = None if mean is None or first is None else 100 * (mean / first - 1)
+            rows.append(
+                {
+                    "variant": variant,
+                    "test ndcg@20": mean,
+                    "std over seeds": spread,
+                    "change %": change,
+                    "regularization": best.parameters["regularization"],
+                    "learning rate": best.make().get_params()["learning_rate"],
+                    "seconds": float(np.mean([r["seconds"] for r in final.run(finals)])),
+                }
+            )
+            print(rows[-1], flush=True)
+            pl.DataFrame(rows).write_csv(place / "table.csv")
+
+
+if __name__ == "__main__":
+    main()
