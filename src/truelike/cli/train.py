@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from truelike.cli.inputs import LOG, open_data, read_config, reads_a_log, settings
+from truelike.cli.inputs import LOG, open_data, open_impressions, read_config, reads_a_log, settings
 from truelike.cli.output import say
 
 
@@ -25,6 +25,10 @@ def train(
     ] = None,
     config: Annotated[
         Path | None, typer.Option("--config", "-c", help="A TOML file: data, model, [parameters], [read].")
+    ] = None,
+    impressions: Annotated[
+        str | None,
+        typer.Option(help="What was shown to whom: a log file, with a column `propensity` or without."),
     ] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="Write the state of the training here, every 10 epochs or 5 minutes.")
@@ -48,13 +52,17 @@ def train(
     kind = model_class(model or file.get("model", "NBPO"))
     chosen = parse(kind, {**file.get("parameters", {}), **settings(set_ or [])})
     made = kind(**chosen)
-    _stops(made, checkpoint, resume)
+    how = _stops(made, checkpoint, resume)
+    if impressions is not None and not made.takes_impressions:
+        raise typer.BadParameter(f"{made.name} cannot use --impressions: say --model ExactNBPO")
     check_model_place(output)
     data = open_data(source, keywords)
+    if impressions is not None:
+        how["impressions"] = open_impressions(impressions, keywords, data)
     say(f"training {made} on {data}")
     log_of, held_out = (data.train, data.validation) if isinstance(data, tl.Split) else (data, None)
     started = clock.perf_counter()
-    made.fit(log_of, validation=held_out, **_stops(made, checkpoint, resume))
+    made.fit(log_of, validation=held_out, **how)
     say(f"trained in {clock.perf_counter() - started:.1f} s")
     metrics = {}
     if held_out is not None and held_out.n_interactions:

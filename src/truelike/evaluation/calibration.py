@@ -1,8 +1,8 @@
 """How well a probability tells likes from dislikes, and whether it is one: AUC, reliability, calibration error.
 
-Probabilities of many pairs are counted in cells, not kept: a cell is all float32 numbers that agree in their first
-13 binary digits. So memory does not grow with the number of pairs, counts are whole numbers that come out the same in
-any order, and what is taken for a tie differs by less than one in 8,000.
+Probabilities of many pairs are counted in cells, not kept: a cell is all float32 numbers that agree in their
+first 13 binary digits. So memory does not grow with the number of pairs, counts are whole numbers that come out the
+same in any order, and what is taken for a tie differs by less than one in 8,000.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class Pooled:
     def reliability(self, bins: int = BINS) -> list[Bin]:
         """Bins of about as many pairs each, from the least likely up; equal probabilities are never parted.
 
-        Bins of equal mass, since hidden likes are rare: of ten bins of equal width, the first would hold nearly all
-        pairs, and errors within it would cancel.
+        Bins of equal mass, since hidden likes are rare: of ten bins of equal width, the first would hold nearly
+        all pairs, and errors within it would cancel.
         """
         p, count, liked = self.cells()
         before = np.cumsum(count) - count
@@ -108,7 +108,7 @@ class Pooled:
         return found
 
     def calibration_error(self, bins: int = BINS) -> float:
-        """The expected calibration error: |mean probability - share liked| of the bins, by their numbers of pairs."""
+        """The expected calibration error: the mean of |mean probability - share liked| of the bins, by pairs."""
         table = self.reliability(bins)
         return sum(abs(b.predicted - b.liked) * b.count for b in table) / sum(b.count for b in table)
 

@@ -1,4 +1,4 @@
-"""Scoring against the truth: unvoted pairs whose label is known, by the ranking and by the hidden-like posterior."""
+"""Scoring against the truth: unvoted pairs whose label is known, by the ranking and by the posterior."""
 
 from __future__ import annotations
 

@@ -222,6 +222,11 @@ class MatrixFactorization(IterativeModel):
         return naming.kind_of(self.objective).uses_flips and bool(self.flip_factors)
 
     @property
+    def takes_impressions(self) -> bool:
+        """Whether `fit` can use what was shown to whom: for an objective with flips, on all items."""
+        return self.exact and self._objective().uses_flips
+
+    @property
     def is_biased(self) -> bool:
         """Whether items have a bias."""
         return bool(self.item_bias)
@@ -254,7 +259,7 @@ class MatrixFactorization(IterativeModel):
         """
         known = None
         if impressions is not None:
-            if not (self.exact and self._objective().uses_flips):
+            if not self.takes_impressions:
                 raise ParameterError(
                     f"{self.name}: impressions say which flips are possible, so they need an objective with flips "
                     "on all items: use tl.ExactNBPO"
