@@ -160,3 +160,46 @@ def test_blocks_and_threads_never_show(
     again = tl.evaluate(nbpo, truth=world.truth(), n_jobs=n_jobs)
     assert again.means() == whole.means()
     assert again.truth.reliability().equals(whole.truth.reliability())
+
+
+# --- what impressions are for ---------------------------------------------------------------------
+
+
+def test_under_strong_exposure_impressions_tell_hidden_likes_and_votes_alone_do_not() -> None:
+    strong = tl.synthetic.World(n_users=1_200, n_items=600, impressions=200, exposure_skew=1.8, seed=0)
+    setting: dict[str, Any] = {"factors": 16, "regularization": 2.0, "learning_rate": 0.05, "decay": 0.9}
+    votes, truth = strong.log(), strong.truth()
+    informed = tl.ExactNBPO(**setting, epochs=30).fit(votes, impressions=strong.shown())
+    free = tl.ExactNBPO(**setting, epochs=30).fit(votes)
+    known, guessed = (tl.evaluate(model, truth=truth) for model in (informed, free))
+    assert known["hidden_pooled_auc"] > 0.75
+    assert known["hidden_ece"] < 0.05
+    assert guessed["hidden_pooled_auc"] < known["hidden_pooled_auc"] - 0.1
+    assert guessed["hidden_log_loss"] > known["hidden_log_loss"]
+
+
+def test_held_out_impressions_stand_in_for_the_truth(world: Any) -> None:
+    votes, shown = world.log(), world.shown()
+    pairs = [part.user_of_entry.astype(np.int64) * part.n_items + part.matrix.indices for part in (votes, shown)]
+    away = [pair % 5 == 0 for pair in pairs]
+    unseen = tl.Truth(votes.select(away[0]), shown.select(away[1]))
+    model = tl.ExactNBPO(factors=8, epochs=5).fit(votes.select(~away[0]), impressions=shown.select(~away[1]))
+    found = tl.evaluate(model, truth=unseen)
+    assert found.truth.reliability()["count"].sum() == away[1].sum()
+    assert_allclose(found["hidden_share"], away[0].sum() / away[1].sum())
+
+
+def test_coat_has_a_truth_and_impressions() -> None:
+    if not (tl.datasets.cache_directory() / "coat" / "test.ascii").is_file():
+        pytest.skip("coat is not in the cache")
+    train, truth, shown = (
+        tl.datasets.load("coat").train,
+        tl.datasets.coat_truth(),
+        tl.datasets.load("coat-impressions"),
+    )
+    assert (shown.rows_per_user() == 24).all()
+    assert (truth.judged.rows_per_user() == 16).all()
+    assert truth.likes.n_interactions == 860
+    assert len(train.matrix.multiply(shown.matrix).data) == train.n_interactions, "who rated it was shown it"
+    found = tl.evaluate(tl.ItemPop().fit(train), truth=truth)
+    assert 0.5 < found["truth_auc"] < 0.7

@@ -194,9 +194,9 @@ def _write(
         f"A synthetic world of {world.n_users:,} users and {world.n_items:,} items, seed {world.seed}",
     )
     page.text(
-        "The models learned from votes alone, all but the last. A vote is a true like that the user was also shown, "
-        "so most likes are not in the log. The left bars rank the held-out votes; the right bars rank the true likes "
-        "that were never voted, which no real log can tell."
+        "The models learned from votes alone, all but the last. A vote is a true like that the user was also "
+        "shown, so most likes are not in the log. The left bars rank the held-out votes; the right bars rank the "
+        "true likes that were never voted, which no real log can tell."
     )
     bars = grouped_bars(table, "model", ["votes NDCG@20", "truth NDCG@20"])
     page.figure(bars, "NDCG@20 of each model, by held-out votes and by the truth.")

@@ -1,8 +1,8 @@
 """How well a probability tells likes from dislikes, and whether it is one: AUC, reliability, calibration error.
 
 Probabilities of many pairs are counted in cells, not kept: a cell is all float32 numbers that agree in their
-first 13 binary digits. So memory does not grow with the number of pairs, counts are whole numbers that come out the
-same in any order, and what is taken for a tie differs by less than one in 8,000.
+first 13 binary digits. So memory does not grow with the number of pairs, counts are whole numbers that come out
+the same in any order, and what is taken for a tie differs by less than one in 8,000.
 """
 
 from __future__ import annotations

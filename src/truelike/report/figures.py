@@ -54,7 +54,7 @@ def reliability_curves(panels: dict[str, dict[str, pl.DataFrame]], notes: dict[s
     figure = Figure(figsize=(4.4 * len(panels), 4.2), layout="constrained")
     FigureCanvasSVG(figure)
     tables = [table for group in panels.values() for table in group.values()]
-    top = 1.05 * max(0.1, *(float(max(table["predicted"].max(), table["liked"].max())) for table in tables))
+    top = 1.05 * max(0.1, *(float(table.select("predicted", "liked").to_numpy().max()) for table in tables))
     number = 0
     for axes, (title, group) in zip(
         figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
