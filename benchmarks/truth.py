@@ -151,7 +151,9 @@ def main() -> None:
         for row in study.rows
         if row["data"] == strong and row["hidden_ece"] is not None
     }
-    reliability_curves(panels, notes).savefig(given.output / "reliability.svg", bbox_inches="tight")
+    reliability_curves(panels, notes).savefig(
+        given.output / "reliability.svg", bbox_inches="tight", metadata={"Date": None}
+    )
     print((given.output / "scores.md").read_text())
 
 

@@ -26,14 +26,16 @@ def new_figure(width: float = 7.5, height: float = 3.6) -> tuple[Any, Any]:
 
 def grouped_bars(table: pl.DataFrame, label: str, measures: list[str]) -> Any:
     """Bars of several measures side by side for each row of a table."""
-    figure, axes = new_figure()
+    many = len(table) > 6
+    figure, axes = new_figure(width=10.5, height=4.4) if many else new_figure()
     at = np.arange(len(table))
     width = 0.8 / len(measures)
     for n, measure in enumerate(measures):
         offset = (n - (len(measures) - 1) / 2) * width
         bars = axes.bar(at + offset, table[measure], width * 0.94, label=measure, color=COLOURS[n])
-        axes.bar_label(bars, fmt="%.3f", fontsize=8, padding=2)
-    axes.set_xticks(at, table[label].to_list())
+        axes.bar_label(bars, fmt="%.3f", fontsize=6.5 if many else 8, padding=2)
+    slant = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if many else {}
+    axes.set_xticks(at, table[label].to_list(), **slant)
     axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=len(measures))
     return figure
 
