@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from truelike.data.filters import k_core
     from truelike.data.interactions import read
     from truelike.data.splits import Split
+    from truelike.data.truth import Truth
     from truelike.evaluation.evaluate import Evaluation, evaluate
     from truelike.evaluation.significance import compare_means
     from truelike.models.default import recommender
@@ -62,6 +63,7 @@ _HOME = {
     "ShiftMC": "truelike.models.presets",
     "SoftmaxMF": "truelike.models.presets",
     "Split": "truelike.data.splits",
+    "Truth": "truelike.data.truth",
     "WBPR": "truelike.models.presets",
     "compare": "truelike.comparison.compare",
     "compare_means": "truelike.evaluation.significance",
@@ -103,6 +105,7 @@ __all__ = [
     "ShiftMC",
     "SoftmaxMF",
     "Split",
+    "Truth",
     "__version__",
     "compare",
     "compare_means",

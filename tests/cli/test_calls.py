@@ -201,3 +201,59 @@ def test_an_interrupt_says_stopped_and_is_130(model_directory: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, words = process.communicate(timeout=60)
     assert (process.returncode, words) == (130, "stopped\n")
+
+
+# --- impressions ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shown(tmp_path: Path) -> Path:
+    """What was shown in the world of `log_file`."""
+    frame = tl.synthetic.World(n_users=120, n_items=60, seed=1).shown().to_frame()
+    path = tmp_path / "shown.csv"
+    frame.select(pl.format("u{}", "user_id").alias("user_id"), "item_id").write_csv(path)
+    return path
+
+
+QUICK = ("--set", "factors=4", "--set", "epochs=2")
+
+
+def test_impressions_set_the_flips(run: Run, log_file: Path, shown: Path, tmp_path: Path) -> None:
+    to = ("--model", "exact-nbpo", *QUICK, "-o", tmp_path / "model")
+    assert run("train", log_file, "--impressions", shown, *to).code == 0
+    model = tl.load(tmp_path / "model")
+    seen = pl.read_csv(shown).filter(pl.col("item_id").is_in(model.train_.items.values.to_list()))
+    assert model.flips_from == "impressions"
+    assert model.flip_probability(seen["user_id"][:9], seen["item_id"][:9]).max() < 1e-6
+
+    likely = seen.unique().with_columns(pl.lit(0.25).alias("propensity"))
+    likely.write_csv(tmp_path / "likely.csv")
+    assert run("train", log_file, "--impressions", tmp_path / "likely.csv", *to).code == 0
+    flips = tl.load(tmp_path / "model").flip_probability(likely["user_id"][:9], likely["item_id"][:9])
+    assert flips == pytest.approx(0.75, rel=1e-3)
+
+
+def test_a_held_out_vote_is_not_taken_for_a_dislike(
+    run: Run, split_directory: Path, shown: Path, tmp_path: Path
+) -> None:
+    to = ("--model", "exact-nbpo", *QUICK, "-o", tmp_path / "model")
+    assert run("train", split_directory, "--impressions", shown, *to).code == 0
+    split, model = tl.Split.load(split_directory), tl.load(tmp_path / "model")
+    held_out = split.test.to_frame()
+    flips = model.flip_probability(held_out["user_id"], held_out["item_id"])
+    votes = sum(part.rows_per_user() for part in split.parts)
+    away = (1 - split.train.rows_per_user() / votes)[split.test.user_of_entry]
+    assert flips == pytest.approx(away, rel=1e-3)
+    assert (flips > 0.05).all()
+
+
+def test_impressions_that_cannot_be_used_are_explained(
+    run: Run, log_file: Path, split_directory: Path, shown: Path, tmp_path: Path
+) -> None:
+    for name in ("nbpo", "item-knn"):
+        done = run("train", log_file, "--impressions", shown, "--model", name, "-o", tmp_path / "model")
+        assert (done.code, "--model ExactNBPO" in done.err) == (2, True)
+    to = ("--model", "exact-nbpo", *QUICK, "-o", tmp_path / "model")
+    done = run("train", log_file, "--impressions", split_directory, *to)
+    assert (done.code, "a split" in done.err) == (1, True)
+    assert not (tmp_path / "model").exists()

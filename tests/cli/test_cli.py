@@ -118,6 +118,11 @@ def test_demo_shows_votes_and_truth_and_writes_a_report(run: Run, tmp_path: Path
     page = (tmp_path / "demo" / "report.html").read_text()
     assert "<svg" in page
     assert "ItemKNN" in page
+    table = pl.read_csv(tmp_path / "demo" / "models.csv")
+    assert table["model"][-1] == "ExactNBPO + impressions"
+    with_flips = table.filter(pl.col("hidden ECE").is_not_null())["model"].to_list()
+    assert with_flips == ["NBPO", "ExactNBPO", "ExactNBPO + impressions"]
+    assert "share truly liked" in page
     assert "http" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
         "http://creativecommons.org", ""
     ).replace("https://matplotlib.org", "")

@@ -351,3 +351,20 @@ def test_a_split_whose_kinds_were_edited_is_damaged(tmp_path: Path, change: dict
     (place / "split.json").write_text(json.dumps(about | change))
     with pytest.raises(StorageError, match="damaged"):
         tl.Split.load(place)
+
+
+# --- impressions ----------------------------------------------------------------------------------
+
+
+def test_a_shown_pair_is_as_likely_a_vote_as_votes_of_its_user_are_left_in_training() -> None:
+    world = tl.synthetic.World(n_users=60, n_items=50, seed=4)
+    split = tl.split.by_user(world.log(), validation=0.1, test=0.3, seed=0)
+    table = split.impressions(world.shown())
+    known = world.shown().recode(split.train.users, split.train.items)[0]
+    assert len(table) == known.n_interactions, "each pair once, however often it was shown"
+    votes = sum(part.rows_per_user() for part in split.parts)
+    left = dict(zip(split.train.users.values.to_list(), split.train.rows_per_user() / votes, strict=True))
+    assert all(chance == left[user] for user, chance in table.select("user_id", "propensity").iter_rows())
+    half = tl.read(table.with_columns(propensity=0.5), weight="propensity")
+    again = split.impressions(half, weight="propensity")
+    assert again["propensity"].to_numpy() == pytest.approx(table["propensity"].to_numpy() / 2)

@@ -102,6 +102,25 @@ def open_data(given: str, keywords: dict[str, Any]) -> Dataset | Split:
     return tl.read(path, **keywords)
 
 
+def open_impressions(given: str, keywords: dict[str, Any], data: Dataset | Split) -> Any:
+    """Impressions from a file or a public data set, for a fit on a log or on the training part of a split."""
+    import truelike as tl
+    from truelike.data.files import column_names
+
+    path, of_files = Path(given), ("format", "separator", "header")
+    # ratings and times are those of votes
+    reading = {name: keywords[name] for name in ("user", "item", "on_bad_rows", *of_files) if name in keywords}
+    likely = path.is_file() and "propensity" in column_names(
+        path, **{name: reading[name] for name in of_files if name in reading}
+    )
+    shown = open_data(given, {**reading, "weight": "propensity"} if likely else reading)
+    if isinstance(shown, tl.Split):
+        raise ParameterError(f"--impressions is {given!r}, a split; it is a log of what was shown to whom")
+    if isinstance(data, tl.Split):
+        return data.impressions(shown, weight="propensity" if likely else "count")
+    return shown.to_frame().rename({"weight": "propensity"}) if likely else shown
+
+
 def open_model(directory: str | Path) -> Any:
     """A saved model that answers in polars frames, whatever library it was trained from."""
     from dataclasses import replace

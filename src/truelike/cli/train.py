@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from truelike.cli.inputs import LOG, open_data, read_config, reads_a_log, settings
+from truelike.cli.inputs import LOG, open_data, open_impressions, read_config, reads_a_log, settings
 from truelike.cli.output import say
 
 
@@ -25,6 +25,10 @@ def train(
     ] = None,
     config: Annotated[
         Path | None, typer.Option("--config", "-c", help="A TOML file: data, model, [parameters], [read].")
+    ] = None,
+    impressions: Annotated[
+        str | None,
+        typer.Option(help="What was shown to whom: a log file, with a column `propensity` or without."),
     ] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="Write the state of the training here, every 10 epochs or 5 minutes.")
@@ -45,21 +49,24 @@ def train(
     if source is None:
         raise typer.BadParameter("say which log to train on: truelike train LOG, or data = ... in the config")
     keywords = {**file.get("read", {}), **read}
-    named = model or file.get("model")
+    named = model or file.get("model") or (None if impressions is None else "ExactNBPO")
     given = {**file.get("parameters", {}), **settings(set_ or [])}
-    made = (
-        None if named is None else _made(named, given, checkpoint, resume)
-    )  # a mistake is told before the reading
+    made = None if named is None else _made(named, given)
+    if made is not None:  # a mistake is told before the log is read
+        _check(made, checkpoint, resume, impressions)
     check_model_place(output)
     data = open_data(source, keywords)
     if made is None:
         chosen, reason = choose(data.train if isinstance(data, tl.Split) else data)
         say(f"{chosen}: {reason}")
-        made = _made(chosen, given, checkpoint, resume)
+        made = _made(chosen, given)
+    how = _check(made, checkpoint, resume, impressions)
+    if impressions is not None:
+        how["impressions"] = open_impressions(impressions, keywords, data)
     say(f"training {made} on {data}")
     log_of, held_out = (data.train, data.validation) if isinstance(data, tl.Split) else (data, None)
     started = clock.perf_counter()
-    made.fit(log_of, validation=held_out, **_stops(made, checkpoint, resume))
+    made.fit(log_of, validation=held_out, **how)
     say(f"trained in {clock.perf_counter() - started:.1f} s")
     metrics = {}
     if held_out is not None and held_out.n_interactions:
@@ -70,15 +77,20 @@ def train(
     say(f"wrote {output}")
 
 
-def _made(name: str, given: dict[str, Any], checkpoint: Path | None, resume: bool) -> Any:
+def _made(name: str, given: dict[str, Any]) -> Any:
     """The model by its name and parameters, all of them checked."""
     from truelike.models import model_class
     from truelike.parameters import parse
 
     kind = model_class(name)
-    made = kind(**parse(kind, given))
-    _stops(made, checkpoint, resume)
-    return made
+    return kind(**parse(kind, given))
+
+
+def _check(model: Any, checkpoint: Path | None, resume: bool, impressions: str | None) -> dict[str, Any]:
+    """What `fit` is told beside the log, if the model can use it."""
+    if impressions is not None and not model.takes_impressions:
+        raise typer.BadParameter(f"{model.name} cannot use --impressions: say --model ExactNBPO")
+    return _stops(model, checkpoint, resume)
 
 
 def _stops(model: Any, checkpoint: Path | None, resume: bool) -> dict[str, Any]:

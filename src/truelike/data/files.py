@@ -6,6 +6,7 @@ the careful one, line by line, which knows exactly which lines are bad and why.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import io
@@ -79,6 +80,25 @@ def read_file(
         f"the kind of {path.name!r} is not known by its name; it ends in none of "
         f"{', '.join(FORMATS)} (or these with .gz). Say format='csv', 'tsv', 'jsonl' or 'parquet'."
     )
+
+
+class _Enough(Exception):  # noqa: N818 - nothing went wrong
+    """All that was to be known is known."""
+
+
+def column_names(
+    path: Path, *, format: str | None = None, separator: str | None = None, header: bool = True
+) -> list[str]:
+    """The names of a file's columns, without reading its rows."""
+    found: list[str] = []
+
+    def choose(names: list[str]) -> Columns:
+        found.extend(names)
+        raise _Enough
+
+    with contextlib.suppress(_Enough):
+        read_file(path, choose, format=format, separator=separator, header=header)
+    return found
 
 
 def refuse_address(source: Any) -> None:

@@ -25,6 +25,7 @@ from truelike.data.filters import k_core
 from truelike.data.ids import Ids
 from truelike.data.interactions import read
 from truelike.data.splits import Split, by_user
+from truelike.data.truth import Truth
 from truelike.errors import FetchError, ParameterError
 
 # what a damaged file can cause in the readers of archives, tables and JSON (a DataError is a ValueError)
@@ -99,9 +100,14 @@ def _coat(paths: list[Path]) -> Split:
     return Split(train, empty, test, {"strategy": "coat", "min_rating": 4})
 
 
-def _coat_part(path: Path) -> Dataset:
+def _coat_impressions(paths: list[Path]) -> Dataset:
+    """Who rated a coat was shown it, whatever the rating."""
+    return _coat_part(paths[0], min_rating=1)
+
+
+def _coat_part(path: Path, min_rating: int = 4) -> Dataset:
     ratings = np.loadtxt(path, dtype=np.int32)
-    users, items = np.nonzero(ratings >= 4)
+    users, items = np.nonzero(ratings >= min_rating)
     ids = Ids.range(ratings.shape[0], "user"), Ids.range(ratings.shape[1], "item")
     return Dataset.from_pairs(*ids, users.astype(np.int32), items.astype(np.int32), name="coat")
 
@@ -120,6 +126,10 @@ _ELECTRONICS = File(
 )
 _AUTHORS = (
     "https://raw.githubusercontent.com/Wenhui-Yu/NBPO/f83a06f34c19089bef811886f27553b8e1d0f81a/dataset/amazon/"
+)
+_COAT = (
+    File("coat/train.ascii", None, "a87bd9e7eaf3b89f976df3f25d4aa5d5d871be8a00b58947df9e6e015559bd37"),
+    File("coat/test.ascii", None, "de6714ab105a5e0be8166be7fd313901b29f9a09c3bea307901457d1d71847e6"),
 )
 
 SOURCES: dict[str, Source] = {
@@ -174,11 +184,16 @@ SOURCES: dict[str, Source] = {
     "coat": Source(
         "Coat: self-selected ratings to train on, randomly exposed ones to test",
         "public mirror; no licence stated",
-        (
-            File("coat/train.ascii", None, "a87bd9e7eaf3b89f976df3f25d4aa5d5d871be8a00b58947df9e6e015559bd37"),
-            File("coat/test.ascii", None, "de6714ab105a5e0be8166be7fd313901b29f9a09c3bea307901457d1d71847e6"),
-        ),
+        _COAT,
         _coat,
+        {"interactions": 1_905, "users": 290, "items": 300},
+    ),
+    "coat-impressions": Source(
+        "all that users of Coat rated by their own choice, liked or not: what they were shown",
+        "public mirror; no licence stated",
+        _COAT,
+        _coat_impressions,
+        {"interactions": 6_960, "users": 290, "items": 300},
     ),
 }
 
@@ -215,6 +230,17 @@ def load(name: str, *, progress: bool = True) -> Any:
             f"{str(paths[0])!r} cannot be read as {name}: {error}. Delete it, and it is fetched again."
         ) from error
     return _named(_checked(found, name, source, paths), name)
+
+
+def coat_truth(*, progress: bool = True) -> Truth:
+    """What users of Coat said of 16 coats each that were drawn at random: liked from a rating of 4 on, or not.
+
+    Its training part, self-selected, is `load("coat").train`; what users were shown there, liked or not, is
+    `load("coat-impressions")`.
+    """
+    drawn = fetch("coat", progress=progress)[1]
+    likes, judged = (replace(_coat_part(drawn, min_rating=least), name="coat") for least in (4, 1))
+    return Truth(likes, judged)
 
 
 def names() -> list[str]:

@@ -59,6 +59,41 @@ class Split:
         """Train, validation, test."""
         return self.train, self.validation, self.test
 
+    def impressions(self, shown: Dataset, *, weight: Literal["count", "propensity"] = "count") -> pl.DataFrame:
+        """What was shown to whom, as a fit on the training part must take it: with propensities.
+
+        A held-out vote is in the impressions but not in the training part, as if the user had seen the item and
+        not liked it. So a like that was shown is a vote in training only as likely as a vote of its user was left
+        there: that is its propensity.
+
+        Parameters
+        ----------
+        shown
+            The impressions.
+        weight
+            What the weights of `shown` are: how often a pair was shown (at least once is all that counts here), or
+            how likely it was shown.
+
+        Examples
+        --------
+        >>> import truelike as tl
+        >>> world = tl.synthetic.World(n_users=50, n_items=40)
+        >>> split = tl.split.by_user(world.log(), validation=0.1, test=0.1, seed=0)
+        >>> bool((split.impressions(world.shown())["propensity"] < 1).any())
+        True
+        """
+        here = shown.recode(self.train.users, self.train.items)[0]
+        votes = np.sum([part.rows_per_user() for part in self.parts], axis=0)
+        left = self.train.rows_per_user() / np.maximum(votes, 1)
+        likely = here.matrix.data if weight == "propensity" else here.matrix.data > 0
+        return pl.DataFrame(
+            [
+                here.users.take(here.user_of_entry).alias("user_id"),
+                here.items.take(here.matrix.indices).alias("item_id"),
+                pl.Series("propensity", left[here.user_of_entry] * likely),
+            ]
+        )
+
     def save(self, directory: str | Path) -> None:
         """Write the split as a directory: three Parquet files, two id maps and split.json."""
         with replacing_directory(Path(directory)) as place:

@@ -27,6 +27,7 @@ from truelike import randomness
 from truelike.data.checks import check_number
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes, Ids
+from truelike.data.truth import Truth
 from truelike.errors import ParameterError
 
 GENRES = (
@@ -124,6 +125,10 @@ class World:
             found.append(liked)
         users = np.repeat(np.arange(self.n_users, dtype=np.int32), [len(liked) for liked in found])
         return self._dataset(users, np.concatenate(found), "true likes")
+
+    def truth(self) -> Truth:
+        """The label of every pair, for `tl.evaluate(model, truth=world.truth())`."""
+        return Truth(self.true_likes())
 
     # --- what is observed -----------------------------------------------------------------------
 

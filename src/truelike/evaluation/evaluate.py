@@ -17,11 +17,13 @@ from truelike.data.checks import check_log
 from truelike.data.dataset import Dataset
 from truelike.data.frames import Library, to_native
 from truelike.data.ids import Codes
+from truelike.data.truth import Truth
 from truelike.errors import DataError, DataWarning, ParameterError, UnknownMeasureError
 from truelike.evaluation import metrics as formulas
 from truelike.evaluation.significance import bootstrap_interval
 
 if TYPE_CHECKING:
+    from truelike.evaluation.truth import TruthScores
     from truelike.models.recommender import Recommender
 
 KS = (2, 5, 10, 20)
@@ -43,6 +45,8 @@ class Evaluation:
         For each measure, such as "ndcg@20", one value a user.
     totals
         Measures of all lists together: "coverage@20".
+    truth
+        What was measured against the truth, where it was given, with the reliability table.
 
     Examples
     --------
@@ -60,36 +64,45 @@ class Evaluation:
     values: dict[str, NDArray[np.float64]]
     totals: dict[str, float] = field(default_factory=dict)
     library: Library = "polars"
+    truth: TruthScores | None = None
 
     def __getitem__(self, measure: str) -> float:
         """The mean over users of one measure, e.g. `result["ndcg@20"]`."""
-        if measure in self.totals:
-            return self.totals[measure]
-        if measure not in self.values:
-            known = ", ".join([*self.values, *self.totals])
-            raise UnknownMeasureError(f"{measure!r} was not measured; there are {known}")
-        return float(self.values[measure].mean())
+        values = self._all_values()
+        totals = self.totals if self.truth is None else {**self.totals, **self.truth.totals}
+        if measure in totals:
+            return totals[measure]
+        if measure not in values:
+            raise UnknownMeasureError(f"{measure!r} was not measured; there are {', '.join([*values, *totals])}")
+        return float(values[measure].mean())
 
     def means(self) -> dict[str, float]:
         """Every measure, averaged over users."""
-        return {name: self[name] for name in (*self.values, *self.totals)}
+        totals = {} if self.truth is None else self.truth.totals
+        return {name: self[name] for name in dict.fromkeys((*self._all_values(), *self.totals, *totals))}
+
+    def _all_values(self) -> dict[str, NDArray[np.float64]]:
+        """Those of the test and those of the truth; the latter may be of other users."""
+        return self.values if self.truth is None else {**self.values, **self.truth.values}
 
     def per_user(self) -> Any:
-        """A frame with one row a user and one column a measure."""
+        """A frame with one row a user and one column a measure; given a test and a truth, those of the test."""
         columns = [pl.Series(name, values) for name, values in self.values.items()]
         return to_native(pl.DataFrame([self.users.alias("user_id"), *columns]), self.library)
 
     def summary(self, *, confidence: float = 0.95, resamples: int = 1_000, seed: int = 0) -> Any:
         """A frame (model, metric, k, value, low, high), with bootstrap confidence intervals over users."""
-        each = np.array(list(self.values.values())).reshape(-1, len(self.users)).T
-        low, high = bootstrap_interval(each, confidence=confidence, resamples=resamples, seed=seed)
-        bounds: dict[str, tuple[float | None, float | None]] = {
-            name: (float(low[n]), float(high[n])) for n, name in enumerate(self.values)
-        }
+        bounds: dict[str, tuple[float | None, float | None]] = {}
+        for values in (self.values, {} if self.truth is None else self.truth.values):
+            if not values:
+                continue
+            each = np.array(list(values.values())).T
+            low, high = bootstrap_interval(each, confidence=confidence, resamples=resamples, seed=seed)
+            bounds |= {name: (float(low[n]), float(high[n])) for n, name in enumerate(values)}
         rows = []
         for name, value in self.means().items():
-            metric, k = name.split("@")
-            rows.append((self.model, metric, int(k), value, *bounds.get(name, (None, None))))
+            metric, _, k = name.partition("@")
+            rows.append((self.model, metric, int(k) if k else None, value, *bounds.get(name, (None, None))))
         schema = {
             "model": pl.String,
             "metric": pl.String,
@@ -108,8 +121,9 @@ class Evaluation:
 
 def evaluate(
     model: Recommender,
-    test: Dataset,
+    test: Dataset | None = None,
     *,
+    truth: Truth | Dataset | None = None,
     ks: Sequence[int] = KS,
     metrics: Sequence[str] = ALL,
     n_jobs: int | None = None,
@@ -118,7 +132,8 @@ def evaluate(
     """Rank all items for each user of `test`, but those seen in training, and judge the lists.
 
     Users without a test item are left out. An item of `test` that the user has in training cannot be
-    recommended and does not count as relevant.
+    recommended and does not count as relevant. With `truth`, the model is scored against true labels of unvoted
+    pairs, too, or only.
 
     Parameters
     ----------
@@ -126,7 +141,11 @@ def evaluate(
         Any fitted recommender.
     test
         What the users voted for (or truly like). Ids that the model does not know are left out, with a
-        warning.
+        warning. None: only the truth counts.
+    truth
+        The true labels of pairs, or the true likes, all else being disliked. Adds "truth_auc" and "truth_ndcg@k"
+        of the ranking over unvoted pairs, and of models with flips "hidden_auc", "hidden_pooled_auc",
+        "hidden_ece" and "hidden_log_loss" of the posterior, and `result.truth.reliability()`.
     ks
         The lengths of the lists.
     metrics
@@ -142,12 +161,24 @@ def evaluate(
     >>> split = tl.split.by_user(tl.synthetic.World(n_users=200, n_items=100).log(), seed=0)
     >>> tl.evaluate(tl.ItemKNN().fit(split.train), split.test, ks=(5,), metrics=["f1"])
     Evaluation(ItemKNN, ... users: f1@5 0...)
+
+    In a world, the likes that were never voted are known:
+
+    >>> world = tl.synthetic.World(n_users=200, n_items=100)
+    >>> result = tl.evaluate(tl.ItemPop().fit(world.log()), truth=world.truth(), ks=(5,))
+    >>> result
+    Evaluation(ItemPop, ... users: truth_auc 0..., truth_ndcg@5 0..., hidden_share 0...)
     """
     ks = _checked_ks(ks)
     metrics = _checked_metrics(metrics)
     if not hasattr(type(model), "top_k"):
         raise ParameterError(f"evaluate takes a fitted model, not {type(model).__name__}: say tl.load(directory)")
+    scores = None if truth is None else _by_truth(model, truth, ks, n_jobs)
+    if test is None and scores is not None:
+        own = scores.users, scores.values, scores.totals
+        return Evaluation(name or model.name, *own, scores.library, scores)
     check_log(test, "evaluate", part="test")
+    assert test is not None
     train = model.train_
     known, strangers = test.recode(train.users, train.items)
     if strangers:
@@ -173,7 +204,14 @@ def evaluate(
             values.update({f"{m}@{k}": v for m, v in zip(LIST_METRICS, found, strict=False) if m in metrics})
             if "coverage" in metrics:
                 totals[f"coverage@{k}"] = formulas.coverage(best, train.n_items, k)
-    return Evaluation(name or model.name, train.users.take(users), values, totals, train.library)
+    return Evaluation(name or model.name, train.users.take(users), values, totals, train.library, scores)
+
+
+def _by_truth(model: Recommender, truth: Any, ks: Sequence[int], n_jobs: int | None) -> TruthScores:
+    from truelike.evaluation.truth import score_truth
+
+    labels = truth if isinstance(truth, Truth) else Truth(truth)
+    return score_truth(model, labels, ks=ks, n_jobs=n_jobs)
 
 
 def _per_user(

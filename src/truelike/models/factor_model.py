@@ -155,9 +155,14 @@ class FactorModel(Recommender):
         frame = frame.with_columns(pl.lit(self.flips_from).alias("flips_from"))
         return to_native(frame, self.train_.library)
 
-    def _need_flips(self, what: str) -> None:
+    @property
+    def has_posterior(self) -> bool:
+        """Whether it says how likely an unvoted item is truly liked: where there are flips, learned or known."""
         _ = self.train_
-        if not self.tables_.flip_factors and getattr(self, "known_flips_", None) is None:
+        return bool(self.tables_.flip_factors) or getattr(self, "known_flips_", None) is not None
+
+    def _need_flips(self, what: str) -> None:
+        if not self.has_posterior:
             raise ParameterError(
                 f"{what} needs flips: use NBPO with flip_factors of at least 1, or ExactNBPO with impressions"
             )

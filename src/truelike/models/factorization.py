@@ -222,6 +222,11 @@ class MatrixFactorization(IterativeModel):
         return naming.kind_of(self.objective).uses_flips and bool(self.flip_factors)
 
     @property
+    def takes_impressions(self) -> bool:
+        """Whether `fit` can use what was shown to whom: for an objective with flips, on all items."""
+        return self.exact and self._objective().uses_flips
+
+    @property
     def is_biased(self) -> bool:
         """Whether items have a bias."""
         return bool(self.item_bias)
@@ -254,7 +259,7 @@ class MatrixFactorization(IterativeModel):
         """
         known = None
         if impressions is not None:
-            if not (self.exact and self._objective().uses_flips):
+            if not self.takes_impressions:
                 raise ParameterError(
                     f"{self.name}: impressions say which flips are possible, so they need an objective with flips "
                     "on all items: use tl.ExactNBPO"
@@ -296,10 +301,8 @@ class MatrixFactorization(IterativeModel):
                     "unvoted_weight": float(self.unvoted_weight or 0),
                 }
             )
-            flips = self.known_flips_
-            return ExactEngine(
-                log, tables, self._objective(), how, seed=self.seed, n_jobs=self.n_jobs, flips=flips
-            )
+            known, objective = self.known_flips_, self._objective()
+            return ExactEngine(log, tables, objective, how, seed=self.seed, n_jobs=self.n_jobs, flips=known)
         names = [f.name for f in fields(Recipe)]
         recipe = Recipe(**{name: getattr(self, name) for name in names})
         law = laws.parse(self.negatives)
@@ -312,10 +315,8 @@ class MatrixFactorization(IterativeModel):
 
     def _remedy(self) -> str:
         rate = float(self.learning_rate or 0)
-        return (
-            f"at learning_rate={rate:g} and batch_size={self.batch_size}. Try learning_rate={rate / 5:g}, or a "
-            "smaller batch_size."
-        )
+        less = f"Try learning_rate={rate / 5:g}, or a smaller batch_size."
+        return f"at learning_rate={rate:g} and batch_size={self.batch_size}. {less}"
 
     def partial_fit(self, more: Dataset, *, epochs: int = 5, progress: bool = True) -> Self:
         """Go on from what was learned, with more rows; new users and items get rows of their own.

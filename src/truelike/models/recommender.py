@@ -101,6 +101,16 @@ class Recommender(ABC):
         """What to call the model in tables."""
         return type(self).__name__
 
+    @property
+    def has_posterior(self) -> bool:
+        """Whether it says how likely an unvoted item is truly liked, by `hidden_like_block`."""
+        return False
+
+    @property
+    def takes_impressions(self) -> bool:
+        """Whether `fit` can use what was shown to whom."""
+        return False
+
     def get_params(self) -> dict[str, Any]:
         """The parameters, by name."""
         return parameters.parameters_of(self)

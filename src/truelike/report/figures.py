@@ -26,13 +26,49 @@ def new_figure(width: float = 7.5, height: float = 3.6) -> tuple[Any, Any]:
 
 def grouped_bars(table: pl.DataFrame, label: str, measures: list[str]) -> Any:
     """Bars of several measures side by side for each row of a table."""
-    figure, axes = new_figure()
+    many = len(table) > 6
+    figure, axes = new_figure(width=10.5, height=4.4) if many else new_figure()
     at = np.arange(len(table))
     width = 0.8 / len(measures)
     for n, measure in enumerate(measures):
         offset = (n - (len(measures) - 1) / 2) * width
         bars = axes.bar(at + offset, table[measure], width * 0.94, label=measure, color=COLOURS[n])
-        axes.bar_label(bars, fmt="%.3f", fontsize=8, padding=2)
-    axes.set_xticks(at, table[label].to_list())
+        axes.bar_label(bars, fmt="%.3f", fontsize=6.5 if many else 8, padding=2)
+    slant = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if many else {}
+    axes.set_xticks(at, table[label].to_list(), **slant)
     axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=len(measures))
+    return figure
+
+
+def reliability_curves(panels: dict[str, dict[str, pl.DataFrame]], notes: dict[str, str] | None = None) -> Any:
+    """The share that is truly liked against the probability that a model gave it, a panel for each group.
+
+    Parameters
+    ----------
+    panels
+        By the title of a panel, the reliability tables (predicted, liked) by the names of models.
+    notes
+        What to add to the names of models in the legend.
+    """
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.4 * len(panels), 4.2), layout="constrained")
+    FigureCanvasSVG(figure)
+    tables = [table for group in panels.values() for table in group.values()]
+    top = 1.05 * max(0.1, *(float(table.select("predicted", "liked").to_numpy().max()) for table in tables))
+    number = 0
+    for axes, (title, group) in zip(
+        figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
+    ):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.plot([0, top], [0, top], color="#94a3b8", linewidth=1, linestyle="--", label="a true probability")
+        for name, table in group.items():
+            note = "" if not notes or name not in notes else f"\n{notes[name]}"
+            look = {"color": COLOURS[number % len(COLOURS)], "marker": "osD^vP"[number % 6]}
+            axes.plot(table["predicted"], table["liked"], markersize=5, linewidth=1.5, label=name + note, **look)
+            number += 1
+        axes.set(title=title, xlim=(0, top), ylim=(0, top), xlabel="the model's posterior of a hidden like")
+        axes.set_ylabel("share truly liked")
+        axes.legend(frameon=False, loc="upper left", fontsize=8.5)
     return figure

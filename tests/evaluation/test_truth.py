@@ -1,0 +1,205 @@
+"""Scoring against the truth: which pairs count, and worlds in which the answer is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import truelike as tl
+from truelike.errors import DataError, UnknownMeasureError
+from truelike.evaluation import truth as scoring
+from truelike.evaluation.truth import score_blocks
+
+WORLD: dict[str, Any] = {"n_users": 300, "n_items": 150, "impressions": 100, "seed": 3}
+
+
+@pytest.fixture(scope="module")
+def world() -> Any:
+    return tl.synthetic.World(**WORLD)
+
+
+@pytest.fixture(scope="module")
+def knn(world: Any) -> Any:
+    return tl.ItemKNN().fit(world.log())
+
+
+@pytest.fixture(scope="module")
+def nbpo(world: Any) -> Any:
+    return tl.NBPO(factors=8, flip_factors=4, epochs=3).fit(world.log())
+
+
+def likely(world: Any) -> Any:
+    """p(truly liked) of all items for some users."""
+    items = np.arange(world.n_items)
+
+    def block(users: Any) -> Any:
+        return np.stack([world.like_probability(np.full(world.n_items, user), items) for user in users])
+
+    return block
+
+
+def posterior(world: Any) -> Any:
+    """p(truly liked | not voted) for somebody who knows the world: what was shown and not voted is disliked."""
+    shown = world.shown().matrix.toarray() > 0
+    return lambda users: np.where(shown[users], 0.0, likely(world)(users))
+
+
+# --- worlds in which the answer is known ----------------------------------------------------------
+
+
+def test_who_knows_the_world_is_calibrated_and_nobody_is_better(world: Any, nbpo: Any) -> None:
+    best = score_blocks(world.log(), world.truth(), likely(world), posterior(world))
+    assert best.totals["hidden_ece"] < 0.01
+    assert best.totals["hidden_pooled_auc"] > 0.85
+    learned = tl.evaluate(nbpo, truth=world.truth())
+    assert learned["truth_auc"] < best.values["truth_auc"].mean()
+    assert learned["hidden_pooled_auc"] < best.totals["hidden_pooled_auc"]
+    assert learned["hidden_log_loss"] > best.totals["hidden_log_loss"]
+    table = best.reliability()
+    assert_allclose(table["predicted"], table["liked"], atol=0.05)
+    assert table["count"].sum() == world.n_users * world.n_items - world.log().n_interactions
+
+
+def test_a_constant_is_no_better_than_chance(world: Any) -> None:
+    def flat(users: Any) -> Any:
+        return np.full((len(users), world.n_items), 0.08, dtype=np.float32)
+
+    found = score_blocks(world.log(), world.truth(), flat, flat)
+    assert (found.values["truth_auc"] == 0.5).all()
+    assert (found.values["hidden_auc"] == 0.5).all()
+    assert found.totals["hidden_pooled_auc"] == 0.5
+    assert_allclose(found.totals["hidden_ece"], abs(0.08 - found.totals["hidden_share"]), atol=1e-4)
+
+
+# --- which pairs count ----------------------------------------------------------------------------
+
+
+def test_only_unvoted_pairs_count(knn: Any, world: Any) -> None:
+    found = tl.evaluate(knn, truth=world.truth(), ks=(5, 20))
+    voted, liked = world.log().matrix.toarray() > 0, world.true_likes().matrix.toarray() > 0
+    scores = np.where(voted, -np.inf, knn._score_block(np.arange(world.n_users, dtype=np.int32)))
+    for n, user in enumerate(found.users):
+        a, b = (scores[user][~voted[user] & (liked[user] == side)] for side in (True, False))
+        wins = (a[:, None] > b).sum() + 0.5 * (a[:, None] == b).sum()
+        assert_allclose(found.values["truth_auc"][n], wins / (len(a) * len(b)))
+    assert_allclose(found["hidden_share"], (liked & ~voted).sum() / (~voted).sum())
+    assert not any(name.startswith("hidden_auc") for name in found.means())
+    assert len(found.truth.reliability()) == 0
+
+
+def test_where_all_is_judged_ndcg_is_that_of_the_hidden_likes(knn: Any, world: Any) -> None:
+    by_truth = tl.evaluate(knn, truth=world.truth(), ks=(5, 20))
+    as_test = tl.evaluate(knn, world.true_likes(), ks=(5, 20))
+    assert by_truth.users.to_list() == as_test.users.to_list()
+    for k in (5, 20):
+        assert_array_equal(by_truth.values[f"truth_ndcg@{k}"], as_test.values[f"ndcg@{k}"])
+
+
+def test_only_judged_pairs_count_in_any_ids() -> None:
+    model = tl.ItemPop().fit(tl.read([("ann", "tea"), ("bob", "tea"), ("bob", "rum"), ("eve", "gin")]))
+    asked = [("ann", "rum", 5), ("ann", "gin", 1), ("ann", "tea", 1), ("bob", "gin", 5), ("joe", "tea", 5)]
+    truth = tl.Truth.of_ratings(asked, min_rating=4, user=0, item=1, rating=2)
+    found = tl.evaluate(model, truth=truth, ks=(1,))
+    assert found.users.to_list() == ["ann"], "bob has no dislike that is judged, joe is not known"
+    assert found["truth_auc"] == 0.5, "rum and gin have a vote each"
+    assert found["truth_ndcg@1"] == 0.0, "of equals the first is listed: gin"
+    assert_allclose(found["hidden_share"], 2 / 3, err_msg="ann voted for tea: it does not count")
+
+
+def test_users_and_items_that_the_truth_is_not_about_have_no_label() -> None:
+    model = tl.ItemPop().fit(
+        tl.read([("ann", "tea"), ("joe", "tea"), ("eve", "gin"), ("bob", "tea"), ("eve", "rum")])
+    )
+    found = tl.evaluate(model, truth=tl.read([("ann", "gin"), ("bob", "rum")]), ks=(2,))
+    assert found.users.to_list() == ["ann", "bob"]
+    assert found["hidden_share"] == 0.5, "of ann and bob with gin and rum; nothing is known of joe and of tea"
+
+
+def test_without_two_labels_there_is_nothing_to_score(knn: Any, world: Any) -> None:
+    with pytest.raises(DataError, match="both a like and a dislike"):
+        tl.evaluate(knn, truth=tl.Truth(world.log(), world.log()))
+    with pytest.raises(DataError, match="both a like and a dislike"):
+        tl.evaluate(knn, truth=tl.read([("ann", "tea"), ("bob", "rum")]))
+    with pytest.raises(DataError, match="evaluate takes a Dataset"):
+        tl.evaluate(knn)
+    with pytest.raises(DataError, match="Truth takes a Dataset"):
+        tl.evaluate(knn, truth=[("ann", "tea")])
+
+
+# --- how it is shown ------------------------------------------------------------------------------
+
+
+def test_with_a_test_both_are_there(world: Any) -> None:
+    split = tl.split.by_user(world.log(), seed=0)
+    model = tl.NBPO(factors=8, flip_factors=4, epochs=2).fit(split.train)
+    both = tl.evaluate(model, split.test, truth=world.truth(), ks=(5,))
+    alone, plain = tl.evaluate(model, truth=world.true_likes(), ks=(5,)), tl.evaluate(model, split.test, ks=(5,))
+    assert both.means() == {**plain.means(), **alone.means()}
+    assert both.per_user().equals(plain.per_user())
+    names = ["metric", "k", "value", "low", "high"]
+    rows = {(row[0], row[1]): row[2:] for row in both.summary().select(names).iter_rows()}
+    value, low, high = rows["truth_auc", None]
+    assert low < value < high
+    assert rows["hidden_ece", None][1:] == (None, None)
+    assert both.truth.reliability().columns == ["bin", "predicted", "liked", "count"]
+    assert plain.truth is None
+    with pytest.raises(UnknownMeasureError, match="hidden_ece"):
+        both["hidden_mce"]
+    assert len(tl.compare_means([alone, alone], "truth_auc")) == 1
+
+
+@pytest.mark.parametrize("n_jobs", [1, 3])
+def test_blocks_and_threads_never_show(
+    nbpo: Any, world: Any, n_jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = tl.evaluate(nbpo, truth=world.truth())
+    monkeypatch.setattr(scoring, "CELLS_AT_ONCE", 7 * world.n_items)
+    again = tl.evaluate(nbpo, truth=world.truth(), n_jobs=n_jobs)
+    assert again.means() == whole.means()
+    assert again.truth.reliability().equals(whole.truth.reliability())
+
+
+# --- what impressions are for ---------------------------------------------------------------------
+
+
+def test_under_strong_exposure_impressions_tell_hidden_likes_and_votes_alone_do_not() -> None:
+    strong = tl.synthetic.World(n_users=1_200, n_items=600, impressions=200, exposure_skew=1.8, seed=0)
+    setting: dict[str, Any] = {"factors": 16, "regularization": 2.0, "learning_rate": 0.05, "decay": 0.9}
+    votes, truth = strong.log(), strong.truth()
+    informed = tl.ExactNBPO(**setting, epochs=30).fit(votes, impressions=strong.shown())
+    free = tl.ExactNBPO(**setting, epochs=30).fit(votes)
+    known, guessed = (tl.evaluate(model, truth=truth) for model in (informed, free))
+    assert known["hidden_pooled_auc"] > 0.75
+    assert known["hidden_ece"] < 0.05
+    assert guessed["hidden_pooled_auc"] < known["hidden_pooled_auc"] - 0.1
+    assert guessed["hidden_log_loss"] > known["hidden_log_loss"]
+
+
+def test_held_out_impressions_stand_in_for_the_truth(world: Any) -> None:
+    votes, shown = world.log(), world.shown()
+    pairs = [part.user_of_entry.astype(np.int64) * part.n_items + part.matrix.indices for part in (votes, shown)]
+    away = [pair % 5 == 0 for pair in pairs]
+    unseen = tl.Truth(votes.select(away[0]), shown.select(away[1]))
+    model = tl.ExactNBPO(factors=8, epochs=5).fit(votes.select(~away[0]), impressions=shown.select(~away[1]))
+    found = tl.evaluate(model, truth=unseen)
+    assert found.truth.reliability()["count"].sum() == away[1].sum()
+    assert_allclose(found["hidden_share"], away[0].sum() / away[1].sum())
+
+
+def test_coat_has_a_truth_and_impressions() -> None:
+    if not (tl.datasets.cache_directory() / "coat" / "test.ascii").is_file():
+        pytest.skip("coat is not in the cache")
+    train, truth, shown = (
+        tl.datasets.load("coat").train,
+        tl.datasets.coat_truth(),
+        tl.datasets.load("coat-impressions"),
+    )
+    assert (shown.rows_per_user() == 24).all()
+    assert (truth.judged.rows_per_user() == 16).all()
+    assert truth.likes.n_interactions == 860
+    assert len(train.matrix.multiply(shown.matrix).data) == train.n_interactions, "who rated it was shown it"
+    found = tl.evaluate(tl.ItemPop().fit(train), truth=truth)
+    assert 0.5 < found["truth_auc"] < 0.7
