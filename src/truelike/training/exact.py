@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from truelike import randomness
 from truelike.data.dataset import Dataset
-from truelike.negatives import check_drawable
 from truelike.objectives import Listwise, Objective, Pointwise
 from truelike.parallel import one_blas_thread
 from truelike.parallel import threads as thread_count
@@ -85,7 +84,6 @@ class ExactEngine:
         n_jobs: int | None = None,
         flips: KnownFlips | None = None,
     ) -> None:
-        check_drawable(train)
         self.train, self.tables, self.objective, self.recipe = train, tables, objective, recipe
         self.seed, self.threads, self.flips = seed, thread_count(n_jobs), flips
         size = max(TILE, -(-train.n_items // TILES))
