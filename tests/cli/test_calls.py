@@ -222,11 +222,12 @@ def test_impressions_set_the_flips(run: Run, log_file: Path, shown: Path, tmp_pa
     to = ("--model", "exact-nbpo", *QUICK, "-o", tmp_path / "model")
     assert run("train", log_file, "--impressions", shown, *to).code == 0
     model = tl.load(tmp_path / "model")
-    seen = pl.read_csv(shown).filter(pl.col("item_id").is_in(model.train_.items.values.to_list()))
+    known = {"user_id": model.train_.users, "item_id": model.train_.items}
+    seen = pl.read_csv(shown).filter(pl.col(name).is_in(ids.values.to_list()) for name, ids in known.items())
     assert model.flips_from == "impressions"
     assert model.flip_probability(seen["user_id"][:9], seen["item_id"][:9]).max() < 1e-6
 
-    likely = seen.unique().with_columns(pl.lit(0.25).alias("propensity"))
+    likely = seen.unique(maintain_order=True).with_columns(pl.lit(0.25).alias("propensity"))
     likely.write_csv(tmp_path / "likely.csv")
     assert run("train", log_file, "--impressions", tmp_path / "likely.csv", *to).code == 0
     flips = tl.load(tmp_path / "model").flip_probability(likely["user_id"][:9], likely["item_id"][:9])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import truelike as tl
-from truelike.errors import ParameterError
+from truelike.errors import DataError, ParameterError
 from truelike.models import default
 from truelike.models.default import choose
 
@@ -51,6 +51,11 @@ def test_a_split_stands_for_its_training_part_and_without_a_log_the_choice_waits
     model = tl.recommender().fit(split.train, validation=split.validation)
     assert isinstance(model, tl.EDLAE)
     assert len(model.recommend(0, k=3)) == 3
+
+
+def test_what_is_no_log_is_an_error_that_says_so() -> None:
+    with pytest.raises(DataError):
+        tl.recommender("purchases.csv")
 
 
 def test_parameters_go_to_the_model_that_is_chosen() -> None:

@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 
 import truelike as tl
 from truelike import objectives
-from truelike.errors import DataError, ParameterError
+from truelike.errors import DataError, NotFittedError, ParameterError, StorageError
 from truelike.models.folding import fold_in_all
 from truelike.objectives import BPO, NBPO, Listwise, NBPOo, Softmax, shift_mc
 
@@ -191,3 +191,93 @@ def test_partial_fit_keeps_the_biases_of_known_items(world: Any) -> None:
     assert model.item_bias_.shape == (world.n_items + 1,)
     assert_allclose(model.item_bias_[: world.n_items], before, atol=0.3)
     assert len(model.recommend(1000, k=3)) == 3
+
+
+# --- what a stranger found ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("negatives", ["uniform", "all"])
+@pytest.mark.parametrize(
+    "name", ["NBPO", "BPO", "ShiftMC", "SoftmaxMF", "ExactBPO", "ExactNBPO", "MatrixFactorization"]
+)
+def test_a_preset_keeps_its_objective_with_any_negatives_and_can_be_made_again(name: str, negatives: str) -> None:
+    kind = getattr(tl, name)
+    if (name, negatives) == ("SoftmaxMF", "uniform"):
+        with pytest.raises(ParameterError, match="needs negatives"):
+            kind(negatives=negatives)
+        return
+    model = kind(negatives=negatives)
+    assert model.objective == kind.preset.get("objective", model.objective)
+    assert kind(**model.get_params()).get_params() == model.get_params()
+
+
+def test_the_softmax_as_a_class_is_the_softmax_by_its_name(world: Any, tmp_path: Path) -> None:
+    model = tl.MatrixFactorization(objective=Softmax, negatives="all", **{**QUICK, "epochs": 1}).fit(world.log())
+    model.save(tmp_path / "model")
+    assert tl.load(tmp_path / "model").objective == "softmax"
+
+
+def test_impressions_go_along_when_new_users_and_items_come(world: Any) -> None:
+    model = tl.ExactNBPO(**{**QUICK, "epochs": 2}).fit(world.log(), impressions=world.shown())
+    pairs = world.shown().matrix.tocoo()
+    before = model.flip_probability(pairs.row[:50], pairs.col[:50])
+    model.partial_fit(tl.read([(-5, 3), (-4, 1_000), (0, 1_000), (-4, 2)]), epochs=1)
+    assert model.known_flips_.logits.shape == model.train_.matrix.shape
+    assert_allclose(model.flip_probability(pairs.row[:50], pairs.col[:50]), before)
+    assert model.flip_probability(-5, 7) > 0.999
+
+
+def test_a_new_user_of_partial_fit_ranks_by_their_votes(world: Any) -> None:
+    log = world.log()
+    old = log.select(log.user_of_entry >= 40)
+    newcomers = log.select(log.user_of_entry < 40)
+    model = tl.SoftmaxMF(**QUICK).fit(tl.read(old.to_frame()))
+    model.partial_fit(tl.read(newcomers.to_frame()), epochs=1)
+    shared = []
+    for user in np.unique(newcomers.user_of_entry):
+        listed = model.recommend(user, k=10)["item_id"].to_list()
+        folded = model.recommend_from_items(log.seen(user), k=10)["item_id"].to_list()
+        shared.append(len(set(listed) & set(folded)) / 10)
+    assert np.mean(shared) > 0.8
+
+
+def test_a_checkpoint_of_other_impressions_is_refused(world: Any, tmp_path: Path) -> None:
+    quick, log, shown = {**QUICK, "epochs": 2}, world.log(), world.shown()
+    tl.ExactNBPO(**quick).fit(log, impressions=shown, checkpoint=tmp_path / "c")
+    fewer = shown.select(np.arange(shown.n_interactions) % 2 == 0)
+    for other in (fewer, None):
+        with pytest.raises(StorageError, match="other data"):
+            tl.ExactNBPO(**quick).fit(log, impressions=other, checkpoint=tmp_path / "c", resume=True)
+
+
+def test_a_file_with_propensities_is_read_as_a_frame_is(world: Any, tmp_path: Path) -> None:
+    shown = world.shown().matrix.tocoo()
+    likely = pl.DataFrame({"user_id": shown.row, "item_id": shown.col, "propensity": np.full(shown.nnz, 0.25)})
+    likely.write_csv(tmp_path / "shown.csv")
+    model = tl.ExactNBPO(**{**QUICK, "epochs": 1}).fit(world.log(), impressions=tmp_path / "shown.csv")
+    assert_allclose(model.flip_probability(shown.row[0], shown.col[0]), 0.75, atol=1e-6)
+    with pytest.raises(DataError, match="listed more than once"):
+        tl.ExactNBPO().fit(world.log(), impressions=pl.concat([likely, likely]))
+
+
+@pytest.mark.parametrize("negatives", ["uniform", "all"])
+def test_an_objective_of_two_functions_is_enough(negatives: str, world: Any) -> None:
+    class Mine(objectives.Pointwise):
+        name = "Mine"
+
+        @staticmethod
+        def positive(r: Any, g: Any) -> Any:
+            return objectives.sigmoid(-r), 0 * g
+
+        @staticmethod
+        def unvoted(r: Any, g: Any) -> Any:
+            return -0.5 * objectives.sigmoid(r), 0 * g
+
+    model = tl.MatrixFactorization(objective=Mine, negatives=negatives, factors=4, epochs=2).fit(world.log())
+    assert model.history_["loss"].is_nan().all()
+    assert len(model.recommend(0, k=3)) == 3
+
+
+def test_a_model_that_is_not_fitted_says_so_when_asked_for_hidden_likes() -> None:
+    with pytest.raises(NotFittedError):
+        tl.NBPO().hidden_likes("a")

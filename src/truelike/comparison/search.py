@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from truelike.errors import TruelikeError
@@ -67,7 +67,8 @@ def search_all(
 
 def own(model: str, fixed: Mapping[str, Any]) -> Parameters:
     """Those of some parameters that a model has."""
-    known = {f.name for f in fields(model_class(model))}
+    made = model_class(model)()
+    known = {*made.deciding_params(), *(["n_jobs"] if hasattr(made, "n_jobs") else [])}
     return {name: value for name, value in fixed.items() if name in known}
 
 

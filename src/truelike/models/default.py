@@ -11,9 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from truelike.data.checks import check_log
 from truelike.data.dataset import Dataset
 from truelike.data.splits import Split
 from truelike.models import model_class
+from truelike.models.iterative import IterativeModel
 from truelike.models.recommender import Recommender
 from truelike.parallel import cores
 from truelike.parameters import parse
@@ -47,7 +49,9 @@ def recommender(log: Dataset | Split | None = None, **parameters: Any) -> Any:
     """
     if log is None:
         return Undecided(parameters)
-    chosen, reason = choose(log.train if isinstance(log, Split) else log)
+    log = log.train if isinstance(log, Split) else log
+    check_log(log, "recommender")
+    chosen, reason = choose(log)
     kind = model_class(chosen)
     made = kind(**parse(kind, parameters))
     note(f"{chosen}: {reason}")
@@ -69,7 +73,10 @@ def choose(log: Dataset) -> tuple[str, str]:
             f"with {size} there are too few users for factors of every item; a closed form ranks better",
         )
     if WORK * users * items <= HOUR * cores():
-        return "SoftmaxMF", f"of all models it ranked best on logs such as this one, of {size}"
+        return (
+            "SoftmaxMF",
+            f"for {size} the softmax over all items, which ranked best on the public logs that were compared",
+        )
     return "IALS", f"with {size} it comes near the best, and needs hours less than going through every pair"
 
 
@@ -81,5 +88,8 @@ class Undecided:
 
     def fit(self, train: Dataset, **how: Any) -> Recommender:
         """Choose, and fit; the result is a model of the kind that was chosen."""
-        fitted: Recommender = recommender(train, **self.parameters).fit(train, **how)
+        model = recommender(train, **self.parameters)
+        if not isinstance(model, IterativeModel):
+            how = {name: value for name, value in how.items() if name != "progress"}  # it is done in one go
+        fitted: Recommender = model.fit(train, **how)
         return fitted

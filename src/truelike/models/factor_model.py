@@ -162,6 +162,7 @@ class FactorModel(Recommender):
         return bool(self.tables_.flip_factors) or getattr(self, "known_flips_", None) is not None
 
     def _need_flips(self, what: str) -> None:
+        _ = self.train_  # asked here: what a property raises looks like a missing attribute
         if not self.has_posterior:
             raise ParameterError(
                 f"{what} needs flips: use NBPO with flip_factors of at least 1, or ExactNBPO with impressions"

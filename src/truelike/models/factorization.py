@@ -13,13 +13,13 @@ from truelike import objectives
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.errors import ParameterError
-from truelike.models import naming
+from truelike.models import engines, naming
 from truelike.models.folding import fold_in, fold_in_all
 from truelike.models.iterative import IterativeModel, is_measure
 from truelike.models.recommender import Floats
 from truelike.parameters import choice, flag, number, special, whole_number
 from truelike.training.impressions import KnownFlips, known_flips
-from truelike.training.recipes import DEFAULT, EXACT, OF_EXACT, OF_SAMPLED, PAPER
+from truelike.training.recipes import OF_EXACT, OF_SAMPLED
 from truelike.training.sampled import Recipe, SampledEngine
 from truelike.training.tables import Tables
 from truelike.training.trainer import Engine
@@ -153,7 +153,7 @@ class MatrixFactorization(IterativeModel):
                 f"{type(self).__name__}: objective is {self.objective!r}; it must be {fixed!r}, which is what the "
                 "name stands for. MatrixFactorization takes any."
             )
-        self._check_engine()
+        engines.check(self)
         for name, value in self._recipe_values().items():
             if getattr(self, name) is None:
                 setattr(self, name, value)
@@ -163,42 +163,9 @@ class MatrixFactorization(IterativeModel):
         """Whether all unvoted items count, instead of a few that are drawn."""
         return bool((self.negatives or self.preset.get("negatives")) == laws.ALL)
 
-    def _check_engine(self) -> None:
-        """Each of the two engines has parameters and objectives of its own."""
-        here, elsewhere = ('"all"', OF_SAMPLED) if self.exact else ("drawn", OF_EXACT)
-        given = [name for name in elsewhere if getattr(self, name) is not None]
-        if given:
-            raise ParameterError(
-                f"{self.name}: {given[0]} has no meaning where negatives are {here}; leave it out"
-            )
-        if self.exact and self.recipe == "paper":
-            raise ParameterError(
-                f'{self.name}: the paper\'s recipe draws its negatives; negatives="all" is not of it'
-            )
-        kind = naming.kind_of(self.objective or self.preset.get("objective"))
-        if issubclass(kind, objectives.Pairwise if self.exact else objectives.Listwise):
-            need = "a law to draw the second of a pair by" if self.exact else 'negatives="all"'
-            raise ParameterError(f"{self.name}: the objective {kind.name} needs {need}")
-        if self.unvoted_weight is not None and issubclass(kind, objectives.Listwise):
-            raise ParameterError(
-                f"{self.name}: the softmax weighs unvoted items by itself; leave unvoted_weight out"
-            )
-
     def _recipe_values(self) -> dict[str, Any]:
         """What the parameters are that were not given."""
-        if self.exact:
-            listwise = (self.objective or self.preset.get("objective") or EXACT["objective"]) == "softmax"
-            weight = {} if listwise else {"unvoted_weight": 1.0}
-            return {**EXACT, **weight, "negatives": laws.ALL, **self.preset}
-        if self.recipe == "paper":
-            return {
-                **DEFAULT,
-                **PAPER,
-                **{name: self.preset[name] for name in ("objective", "negatives") if self.preset},
-            }
-        # an exact preset with negatives of its own is another model: nothing else of the preset is for it
-        preset = {} if self.preset.get("negatives") == laws.ALL else self.preset
-        return {**DEFAULT, **preset}
+        return engines.recipe_values(self)
 
     def deciding_params(self) -> dict[str, Any]:
         """The parameters that mean something here, without those of the other engine."""
@@ -277,10 +244,19 @@ class MatrixFactorization(IterativeModel):
         width = self.flip_factors if self.has_flips and self.known_flips_ is None else 0
         return self._fresh(log, int(self.factors or 0), int(width or 0))
 
-    def _fresh(self, log: Dataset, factors: int, flip_factors: int) -> Tables:
+    def _fold_in_new(self, log: Dataset, tables: Tables, known: Codes) -> None:
+        """New users start where their votes put them: there they move once an epoch, by little."""
+        self.__dict__["train_"] = log
+        self._keep(tables)
+        for user in np.setdiff1d(np.arange(log.n_users), known):
+            tables.user_factors[user] = self._fold_in(
+                log.matrix.indices[slice(*log.matrix.indptr[user : user + 2])]
+            )
+
+    def _fresh(self, log: Dataset, factors: int, flip_factors: int, *, spectral: bool = True) -> Tables:
         tables = Tables.zeros(log.n_users, log.n_items, factors, flip_factors, biased=self.is_biased)
         tables.initialise(cast(Any, self.init), float(self.init_scale or 0), self.flip_start, self.seed)
-        if self.init == "spectral":
+        if self.init == "spectral" and spectral:
             from truelike.training.spectral import add_spectrum
 
             add_spectrum(tables, log, self.seed, self.n_jobs)
@@ -333,14 +309,21 @@ class MatrixFactorization(IterativeModel):
         if titles:
             log = log.with_titles(titles)
         old = self.tables_
-        tables = self._fresh(log, old.factors, old.flip_factors)
-        tables.users[users.codes(known.users.values)] = old.users
-        here = items.codes(known.items.values)
+        who, here = users.codes(known.users.values), items.codes(known.items.values)
+        if self.known_flips_ is not None:  # what is new was shown to nobody, as far as is known
+            self.__dict__["known_flips_"] = self.known_flips_.moved(who, here, log.matrix.shape)
+        tables = self._fresh(log, old.factors, old.flip_factors, spectral=False)
+        tables.users[who] = old.users
         for name, table in old.arrays().items():
             if name != "users":
                 tables.arrays()[name][here] = table
+        if self.exact:
+            self._fold_in_new(log, tables, who)
         self._go_on(log, tables, epochs, progress=progress)
         return self
+
+    def _also_deciding(self) -> dict[str, Any]:
+        return {} if self.known_flips_ is None else {"impressions": self.known_flips_.digest()}
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         known = {} if self.known_flips_ is None else self.known_flips_.arrays()

@@ -56,6 +56,10 @@ class IterativeModel(FactorModel):
     def _remedy(self) -> str:
         """What to try where the numbers grow beyond all bounds, as the end of a sentence."""
 
+    def _also_deciding(self) -> dict[str, Any]:
+        """What decides the result beside the log, the parameters and the validation part."""
+        return {}
+
     # --- fitting --------------------------------------------------------------------------------
 
     def fit(
@@ -112,7 +116,8 @@ class IterativeModel(FactorModel):
         state = None
         if run["checkpoint"] is not None:
             held_out = None if validation is None else fingerprint(validation, {})
-            mark = fingerprint(train, {**self.get_params(), "class": type(self).__name__, "validation": held_out})
+            deciding = {**self.get_params(), **self._also_deciding(), "validation": held_out}
+            mark = fingerprint(train, {**deciding, "class": type(self).__name__})
             every, minutes = run["every"]
             saver = Checkpoint(Path(run["checkpoint"]), engine, best, mark, epochs=every, minutes=minutes)
             state = saver.read(tables) if run["resume"] else None

@@ -84,6 +84,7 @@ class ExactEngine:
         n_jobs: int | None = None,
         flips: KnownFlips | None = None,
     ) -> None:
+        assert flips is None or flips.logits.shape == train.matrix.shape
         self.train, self.tables, self.objective, self.recipe = train, tables, objective, recipe
         self.seed, self.threads, self.flips = seed, thread_count(n_jobs), flips
         size = max(TILE, -(-train.n_items // TILES))
@@ -237,7 +238,16 @@ class ExactEngine:
         return {**self.tables.arrays(), **trained}
 
     def loss(self) -> float:
-        """Minus the mean likelihood of some users' votes and unvoted items, always the same users."""
+        """Minus the mean likelihood of some users' votes and unvoted items, always the same users.
+
+        Not a number for an objective of the user's own that does not say what it maximises.
+        """
+        try:
+            return self._loss()
+        except NotImplementedError:
+            return float("nan")
+
+    def _loss(self) -> float:
         log, tables = self.train, self.tables
         users = np.unique(np.linspace(0, log.n_users - 1, LOSS_USERS).astype(np.int32))
         users = users[log.rows_per_user()[users] > 0]

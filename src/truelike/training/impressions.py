@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,8 @@ from scipy import sparse
 
 from truelike import objectives
 from truelike.data.dataset import Dataset
+from truelike.data.files import column_names
+from truelike.data.ids import Codes
 from truelike.data.interactions import read
 from truelike.errors import DataError
 
@@ -60,6 +64,24 @@ class KnownFlips:
             "flips.indptr": self.logits.indptr,
         }
 
+    def digest(self) -> str:
+        """A name for these very flips."""
+        arrays = self.arrays().values()
+        return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
+
+    def moved(self, users: Codes, items: Codes, shape: tuple[int, int]) -> KnownFlips:
+        """The same flips where user n is now users[n] and item n is items[n] of a larger log."""
+        listed = self.logits.tocoo()
+        data = listed.data + np.float32(2 * CERTAIN)  # none of them 0, which a sparse matrix may drop
+        wider = sparse.csr_array((data, (users[listed.row], items[listed.col])), shape=shape)
+        wider.sort_indices()
+        parts = (
+            wider.data - np.float32(2 * CERTAIN),
+            wider.indices.astype(np.int32),
+            wider.indptr.astype(np.int32),
+        )
+        return KnownFlips(sparse.csr_array(parts, shape=shape))
+
     def audience(self) -> NDArray[np.float64]:
         """To how many users each item was shown, about."""
         seen = 1 - objectives.sigmoid(self.logits.data.astype(np.float64))
@@ -104,11 +126,20 @@ def known_flips(impressions: Any, train: Dataset, overlooked: float) -> KnownFli
 
 
 def _propensities(table: Any) -> Dataset | None:
-    """The pairs of a frame with a column `propensity`, as their weight; None: there is no such column."""
+    """The pairs of a frame or a file with a column `propensity`, as their weight; None: there is none."""
     import narwhals as nw
 
-    try:
-        columns = nw.from_native(table).columns
-    except TypeError:
-        return None  # a path, a list of pairs, a matrix
-    return read(table, weight="propensity") if "propensity" in columns else None
+    if isinstance(table, str | Path):
+        columns, rows = column_names(Path(table)), None
+    else:
+        try:
+            frame = nw.from_native(table, eager_only=True)
+        except TypeError:
+            return None  # a list of pairs, a matrix
+        columns, rows = frame.columns, len(frame)
+    if "propensity" not in columns:
+        return None
+    likely = read(table, weight="propensity")
+    if rows is not None and likely.n_interactions < rows:
+        raise DataError("a pair is listed more than once; a propensity is one number for a pair of user and item")
+    return likely

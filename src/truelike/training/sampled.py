@@ -202,7 +202,16 @@ class SampledEngine:
         return entries
 
     def loss(self) -> float:
-        """Minus the mean likelihood of some positives and of some negatives of theirs, always the same ones."""
+        """Minus the mean likelihood of some positives and of some negatives of theirs, always the same ones.
+
+        Not a number for an objective of the user's own that does not say what it maximises.
+        """
+        try:
+            return self._loss()
+        except NotImplementedError:
+            return float("nan")
+
+    def _loss(self) -> float:
         users, items, drawn = self._loss_sample
         tables = self.tables
 
