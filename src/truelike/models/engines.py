@@ -29,9 +29,7 @@ def check(model: MatrixFactorization) -> None:
         need = "a law to draw the second of a pair by" if model.exact else 'negatives="all"'
         raise ParameterError(f"{model.name}: the objective {kind.name} needs {need}")
     if model.unvoted_weight is not None and issubclass(kind, objectives.Listwise):
-        raise ParameterError(
-            f"{model.name}: the softmax weighs unvoted items by itself; leave unvoted_weight out"
-        )
+        raise ParameterError(f"{model.name}: the softmax weighs unvoted items by itself; leave unvoted_weight out")
 
 
 def recipe_values(model: MatrixFactorization) -> dict[str, Any]:
