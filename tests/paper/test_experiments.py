@@ -11,6 +11,8 @@ import truelike as tl
 from truelike.paper import experiments
 from truelike.paper.experiments import VALUES, Results
 from truelike.paper.protocol import BY_NAME, CONTENDERS, FULL, METRIC, Plan
+from truelike.paper.report import what_was_cut
+from truelike.tuning.grids import SLOWER, Stage, axis
 from truelike.tuning.trials import Trial, run, score
 
 
@@ -107,6 +109,22 @@ def test_a_contender_that_diverges_everywhere_is_told_and_left_out(
     )
     assert any("every trial of ShiftMC diverged" in line for line in said)
     assert "ShiftMC" not in json.loads((tmp_path / "world" / "tuned.json").read_text())
+
+
+def test_a_contender_that_diverges_at_every_rate_of_the_paper_is_searched_at_slower_ones(
+    split: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stages(slower: float, **_: Any) -> list[Stage]:
+        wild = axis("learning_rate", 1e4) if slower == 1 else axis("learning_rate", 1e-4)
+        return [Stage("coarse" if slower == 1 else SLOWER, wild.candidates)]
+
+    monkeypatch.setattr(experiments, "CONTENDERS", tuple(c for c in CONTENDERS if c.name == "ShiftMC"))
+    monkeypatch.setattr(experiments, "paper_stages", stages)
+    plan = Plan("world", seeds=1, curve_seeds=1, epochs=2)
+    experiments.run(plan, split, tmp_path, jobs=1, nice=0, say=lambda _: None)
+    results = Results.read(tmp_path, plan)
+    assert results.tuned["ShiftMC"]["parameters"]["learning_rate"] == 1e-4
+    assert "every learning rate of the paper's grid diverged for ShiftMC" in what_was_cut(results)
 
 
 def test_curves_vary_one_parameter_only(results: Results) -> None:

@@ -94,8 +94,17 @@ def tune(plan: Plan, contender: Contender, runner: Runner) -> Tuned:
         return staged_search(runner, "ItemKNN", stages, metric=METRIC)
     fixed = {**plan.base, **contender.fixed}
     made: Any = Trial(contender.model, fixed).make()
-    stages = paper_stages(flips=made.has_flips, flip_rate=made.objective == "ShiftMC", quick=plan.quick)
-    return staged_search(runner, contender.model, stages, metric=METRIC, fixed=fixed, rungs=plan.rungs)
+
+    def search(slower: float) -> Tuned:
+        stages = paper_stages(
+            flips=made.has_flips, flip_rate=made.objective == "ShiftMC", quick=plan.quick, slower=slower
+        )
+        return staged_search(runner, contender.model, stages, metric=METRIC, fixed=fixed, rungs=plan.rungs)
+
+    try:
+        return search(slower=1.0)
+    except DivergedError:  # at all of the paper's rates; that a model has no figure at all helps nobody
+        return search(slower=0.1)
 
 
 def _told(found: Tuned) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from truelike.paper.experiments import MEASURES, Results
 from truelike.paper.protocol import BY_NAME, FULL, QUICK, TITLES
 from truelike.report import Page
 from truelike.report.machine import machine
+from truelike.tuning.grids import SLOWER
 
 INTRODUCTION = (
     "The experiments of the paper's Section 5, run anew: every model by the authors' recipe, once at their own "
@@ -54,6 +55,11 @@ def what_was_cut(results: Results) -> str:
             words.append(
                 f"with {label} settings these diverged, with all or some of the seeds: {', '.join(failed)}"
             )
+    slower = [name for name, found in results.tuned.items() if found["stages"][0]["stage"] == SLOWER]
+    if slower:
+        words.append(
+            f"every learning rate of the paper's grid diverged for {', '.join(slower)}: a tenth of each there"
+        )
     tuned = results.parameters("tuned", "NBPO")
     if tuned is not None and tuned.get("flip_factors") == 0:
         words.append("tuned NBPO has L = 0: no number of flip factors was better on validation")

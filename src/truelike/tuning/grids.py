@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 FINE = (0.2, 0.5, 1.0, 2.0, 5.0)
+SLOWER = "coarse, slower"
 Parameters = dict[str, Any]
 
 
@@ -39,8 +40,12 @@ def axis(name: str, *values: Any) -> Stage:
     return Stage(name, lambda best: [{name: value} for value in values])
 
 
-def paper_stages(*, flips: bool = False, flip_rate: bool = False, quick: bool = False) -> list[Stage]:
+def paper_stages(
+    *, flips: bool = False, flip_rate: bool = False, quick: bool = False, slower: float = 1.0
+) -> list[Stage]:
     """The stages for a model; `flips`: it has flip tables, `flip_rate`: it has ShiftMC's f; `quick`: less of all.
+
+    `slower` lowers every learning rate, for a model that diverges at all of the paper's.
 
     >>> [stage.name for stage in paper_stages()]
     ['coarse', 'fine', 'batch_size', 'n_negatives', 'factors']
@@ -51,7 +56,7 @@ def paper_stages(*, flips: bool = False, flip_rate: bool = False, quick: bool = 
     factors = FINE[1:4] if quick else FINE
 
     def coarse(best: Parameters) -> list[Parameters]:
-        return _rates(rates, strengths, flips)
+        return _rates(around(slower, rates), strengths, flips)
 
     def fine(best: Parameters) -> list[Parameters]:
         return _rates(around(best["learning_rate"], factors), around(best["regularization"], factors), flips)
@@ -60,7 +65,8 @@ def paper_stages(*, flips: bool = False, flip_rate: bool = False, quick: bool = 
         pairs = product(around(best["regularization"], factors), around(best["flip_regularization"], factors))
         return [{"regularization": theta, "flip_regularization": phi} for theta, phi in pairs]
 
-    grids = [Stage("coarse", coarse), Stage("fine", fine), *([Stage("priors", priors)] if flips else [])]
+    first = Stage("coarse" if slower == 1 else SLOWER, coarse)
+    grids = [first, Stage("fine", fine), *([Stage("priors", priors)] if flips else [])]
     if quick:
         return [*grids, axis("n_negatives", 2, 4), *([axis("flip_factors", 0, 50)] if flips else [])]
     return [
