@@ -30,7 +30,8 @@ from scipy.sparse import csr_matrix
 import truelike as tl
 from truelike.negatives import Uniform
 from truelike.objectives import BPR, NBPO
-from truelike.training.sampled import Recipe, SampledEngine
+from truelike.training.sampled import SampledEngine
+from truelike.training.samples import Recipe
 from truelike.training.tables import Tables
 
 NEGATIVES = 3

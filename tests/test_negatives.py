@@ -16,8 +16,9 @@ import truelike as tl
 from truelike import objectives, randomness
 from truelike.errors import DataError, ParameterError
 from truelike.negatives import Hard, Negatives, Popularity, Uniform, is_law, parse
-from truelike.training.drawing import draw_many
-from truelike.training.sampled import Recipe, SampledEngine
+from truelike.training.drawing import draw_for, vote_bits
+from truelike.training.sampled import SampledEngine
+from truelike.training.samples import Recipe
 from truelike.training.tables import Tables
 
 LAWS = {"uniform": Uniform(), "popularity^0.5": Popularity(0.5), "popularity": Popularity()}
@@ -25,7 +26,10 @@ LAWS = {"uniform": Uniform(), "popularity^0.5": Popularity(0.5), "popularity": P
 
 def drawn(law: Negatives, popularity: Any, voted: Any, n: int, seed: int = 0) -> Any:
     key = np.uint64(randomness.key(seed, "test"))
-    return draw_many(key, 3, n, np.asarray(voted, dtype=np.int32), len(popularity), *law.tables(popularity))
+    entry, n_items = np.array([3], dtype=np.int32), len(popularity)
+    mine, indptr = np.asarray(voted, dtype=np.int32), np.array([0, len(voted)], dtype=np.int32)
+    log = (np.zeros(4, dtype=np.int32), mine, indptr, vote_bits(indptr, mine, n_items), n_items)
+    return draw_for(key, entry, n, *log, *law.tables(popularity))[0]
 
 
 def p_value(items: Any, law: Any) -> float:
@@ -116,7 +120,7 @@ def one_reader(n_items: int, n_voted: int) -> Any:
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize(("n_negatives", "batch_size"), [(50, 5_000), (3, 7), (1, 1)])
 @pytest.mark.parametrize(("n_items", "n_voted"), [(900, 400), (900, 880), (900, 20)])
-def test_training_draws_what_draw_many_tells(
+def test_the_training_loops_draw_what_the_samples_tell(
     name: str, n_negatives: int, batch_size: int, n_items: int, n_voted: int
 ) -> None:
     """A list with a bit for each item and a list with fewer bits are looked up in two ways."""
@@ -124,15 +128,10 @@ def test_training_draws_what_draw_many_tells(
     engine = engine_of(train, LAWS[name], Tables.zeros(2, n_items, 3, 0), n_negatives, batch_size)
     engine.epoch(2)
     last = (train.n_interactions - 1) // batch_size * batch_size
-    entries = np.arange(last, train.n_interactions)
+    entries = np.arange(last, train.n_interactions, dtype=np.int32)
     found = engine._room["sample_item"][: len(entries) * (n_negatives + 1)]
-    key = np.uint64(randomness.key(4, "negatives", 2))
-    expected = [train.matrix.indices[entries]]
-    for entry in entries:
-        user = train.user_of_entry[entry]
-        voted = train.matrix.indices[train.matrix.indptr[user] : train.matrix.indptr[user + 1]]
-        expected.append(draw_many(key, entry, n_negatives, voted, n_items, *engine.law))
-    assert_array_equal(np.sort(found), np.sort(np.concatenate(expected)))
+    drawn = engine.samples.drawn(np.uint64(randomness.key(4, "negatives", 2)), entries)
+    assert_array_equal(np.sort(found), np.sort([*train.matrix.indices[entries], *drawn.ravel()]))
 
 
 @pytest.mark.parametrize("candidates", [2, 5, 10])

@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from truelike.data.truth import Truth
     from truelike.evaluation.evaluate import Evaluation, evaluate
     from truelike.evaluation.significance import compare_means
+    from truelike.models.deep.acf import ACF
+    from truelike.models.deep.custom import DeepRecommender
+    from truelike.models.deep.fm import FM
+    from truelike.models.deep.lightgcn import LightGCN
+    from truelike.models.deep.neumf import NeuMF
     from truelike.models.default import recommender
     from truelike.models.ease import EASE, EDLAE
     from truelike.models.factorization import MatrixFactorization
@@ -44,21 +49,26 @@ if TYPE_CHECKING:
     from truelike.tuning.search import tune
 
 _HOME = {
+    "ACF": "truelike.models.deep.acf",
     "BPO": "truelike.models.presets",
     "BPR": "truelike.models.presets",
     "EASE": "truelike.models.ease",
     "EDLAE": "truelike.models.ease",
     "Comparison": "truelike.comparison.result",
     "Dataset": "truelike.data.dataset",
+    "DeepRecommender": "truelike.models.deep.custom",
     "Evaluation": "truelike.evaluation.evaluate",
     "ExactBPO": "truelike.models.presets",
     "ExactNBPO": "truelike.models.presets",
+    "FM": "truelike.models.deep.fm",
     "IALS": "truelike.models.ials",
     "ItemKNN": "truelike.models.item_knn",
     "ItemPop": "truelike.models.popularity",
+    "LightGCN": "truelike.models.deep.lightgcn",
     "MatrixFactorization": "truelike.models.factorization",
     "NBPO": "truelike.models.presets",
     "NBPR": "truelike.models.presets",
+    "NeuMF": "truelike.models.deep.neumf",
     "Recommender": "truelike.models.recommender",
     "ShiftMC": "truelike.models.presets",
     "SoftmaxMF": "truelike.models.presets",
@@ -85,22 +95,27 @@ _MODULES = {
 }
 
 __all__ = [
+    "ACF",
     "BPO",
     "BPR",
     "EASE",
     "EDLAE",
+    "FM",
     "IALS",
     "NBPO",
     "NBPR",
     "WBPR",
     "Comparison",
     "Dataset",
+    "DeepRecommender",
     "Evaluation",
     "ExactBPO",
     "ExactNBPO",
     "ItemKNN",
     "ItemPop",
+    "LightGCN",
     "MatrixFactorization",
+    "NeuMF",
     "Recommender",
     "ShiftMC",
     "SoftmaxMF",

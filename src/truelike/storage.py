@@ -73,8 +73,16 @@ def save(model: Recommender, directory: Path, *, metrics: dict[str, float] | Non
         (place / "model.json").write_text(json.dumps(about, indent=2) + "\n")
 
 
-def load(directory: str | Path) -> Any:
+def load(directory: str | Path, **own: Any) -> Any:
     """Read a model that `save` wrote.
+
+    Parameters
+    ----------
+    directory
+        Where it is.
+    **own
+        Parameters that no file carries, since they are code of your own: `objective=`, or, of a model of networks,
+        `preference=` and `flips=`.
 
     Examples
     --------
@@ -100,7 +108,7 @@ def load(directory: str | Path) -> Any:
             )
         if about["class"] not in REGISTRY:
             raise StorageError(f"the model in {str(place)!r} is a {about['class']!r}, which is not known here")
-        model = model_class(about["class"])(**about["parameters"])
+        model = model_class(about["class"])(**{**about["parameters"], **own})
         arrays = load_file(place / "arrays.safetensors")
         model.__dict__["train_"] = _load_train(place, about["data"], arrays)
         prefix = "model."

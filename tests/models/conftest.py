@@ -13,6 +13,7 @@ from truelike.models import REGISTRY, model_class
 
 FACTORS: dict[str, Any] = {"factors": 8, "epochs": 60, "batch_size": 50, "regularization": 3.0}
 ALL: dict[str, Any] = {"factors": 8, "epochs": 30, "batch_size": 16, "regularization": 3.0, "learning_rate": 0.05}
+DEEP: dict[str, Any] = {**ALL, "epochs": 40, "batch_size": 1_000, "learning_rate": 0.1}
 # parameters that make a model quick on a small log; a model that is not named here takes its defaults
 QUICK: dict[str, dict[str, Any]] = {
     "ItemKNN": {"neighbors": 20},
@@ -29,6 +30,11 @@ QUICK: dict[str, dict[str, Any]] = {
     "SoftmaxMF": ALL,
     "ExactBPO": ALL,
     "ExactNBPO": {**ALL, "flip_factors": 4},
+    "FM": DEEP,
+    "NeuMF": DEEP,
+    "ACF": DEEP,
+    "LightGCN": DEEP,
+    "DeepRecommender": {**DEEP, "flip_factors": 4},
 }
 
 

@@ -18,8 +18,9 @@ from truelike import randomness
 from truelike.negatives import parse
 from truelike.objectives import BPO, BPR, NBPO, NBPOo, NBPOs, Pairwise, shift_mc
 from truelike.training import sampled
-from truelike.training.drawing import draw_many, permutation
-from truelike.training.sampled import Recipe, SampledEngine
+from truelike.training.drawing import permutation
+from truelike.training.sampled import SampledEngine
+from truelike.training.samples import Recipe, Samples
 from truelike.training.tables import Tables
 
 OBJECTIVES: list[Any] = [BPO, NBPO, NBPOs, NBPOo, BPR, shift_mc(0.3)]
@@ -67,7 +68,8 @@ def reference(
     tables = fresh(train, *shape)
     U, V = tables.user_factors.astype(float), tables.item_factors.astype(float)
     P, Q = tables.user_flips.astype(float), tables.item_flips.astype(float)
-    indptr, indices, n = train.matrix.indptr, train.matrix.indices, train.n_interactions
+    indices, n = train.matrix.indices, train.n_interactions
+    samples = Samples(train, parse(law), recipe, seed)
     weight = recipe.n_negatives if recipe.positives == "each" else 1
     share = min(1.0, recipe.batch_size / n) if recipe.prior == "epoch" else 1.0
     for epoch in range(epochs):
@@ -81,9 +83,7 @@ def reference(
             users, items = np.zeros(len(U), bool), np.zeros(len(V), bool)
             for entry in order[start : start + recipe.batch_size]:
                 u, i = train.user_of_entry[entry], indices[entry]
-                voted = indices[indptr[u] : indptr[u + 1]]
-                tables_of_law = parse(law).tables(train.popularity())
-                drawn = draw_many(key, entry, recipe.n_negatives, voted, len(V), *tables_of_law)
+                drawn = samples.drawn(key, np.array([entry], dtype=np.int32))[0]
                 steps: list[Any] = []
                 if issubclass(objective, Pairwise):
                     for j in drawn:
@@ -281,9 +281,8 @@ def test_a_permutation_leaves_no_trace_of_the_order() -> None:
 def test_an_epoch_goes_through_every_positive_once_a_batch_sorted(batch_size: int) -> None:
     train = log_of()
     recipe = replace(PLAIN, order="shuffled", batch_size=batch_size)
-    engine = SampledEngine(train, fresh(train, 5, 3), BPO, parse("uniform"), recipe, seed=0)
     n = train.n_interactions
-    entries = engine._entries(np.uint64(5), 0, n)
+    entries = Samples(train, parse("uniform"), recipe, seed=0).entries(5, 0, n)
     assert_array_equal(np.sort(entries), np.arange(n))
     for start in range(0, n, batch_size):
         assert (np.diff(entries[start : start + batch_size]) > 0).all()

@@ -26,6 +26,11 @@ REGISTRY = {
     "EASE": "truelike.models.ease",
     "EDLAE": "truelike.models.ease",
     "IALS": "truelike.models.ials",
+    "FM": "truelike.models.deep.fm",
+    "NeuMF": "truelike.models.deep.neumf",
+    "ACF": "truelike.models.deep.acf",
+    "LightGCN": "truelike.models.deep.lightgcn",
+    "DeepRecommender": "truelike.models.deep.custom",
 }
 
 

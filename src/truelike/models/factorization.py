@@ -14,13 +14,15 @@ from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.errors import ParameterError
 from truelike.models import engines, naming
+from truelike.models.factor_model import FactorModel
 from truelike.models.folding import fold_in, fold_in_all
 from truelike.models.iterative import IterativeModel, is_measure
 from truelike.models.recommender import Floats
 from truelike.parameters import choice, flag, number, special, whole_number
 from truelike.training.impressions import KnownFlips, known_flips
 from truelike.training.recipes import OF_EXACT, OF_SAMPLED
-from truelike.training.sampled import Recipe, SampledEngine
+from truelike.training.sampled import SampledEngine
+from truelike.training.samples import Recipe
 from truelike.training.tables import Tables
 from truelike.training.trainer import Engine
 
@@ -28,7 +30,7 @@ BY_VOTES = 2.2  # best on validation for logs of 20 and of 130 votes a user, wit
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class MatrixFactorization(IterativeModel):
+class MatrixFactorization(FactorModel, IterativeModel[Tables]):
     """Factors of users and items, r_ui = U_u . V_i (+ b_i), trained by any objective on any negatives.
 
     Unvoted items are drawn, a few for each vote, as in the paper; or, with negatives="all", every one of them

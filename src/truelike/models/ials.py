@@ -8,6 +8,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from truelike.data.dataset import Dataset
+from truelike.models.factor_model import FactorModel
 from truelike.models.iterative import IterativeModel, is_measure
 from truelike.models.recommender import Floats
 from truelike.parallel import one_blas_thread
@@ -17,7 +18,7 @@ from truelike.training.tables import Tables
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class IALS(IterativeModel):
+class IALS(FactorModel, IterativeModel[Tables]):
     """Implicit alternating least squares (Hu, Koren and Volinsky, ICDM 2008): r_ui = U_u . V_i.
 
     It minimises the sum over votes of (1 - r_ui)^2, plus unobserved_weight times the sum over *all* pairs of

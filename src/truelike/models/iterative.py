@@ -5,19 +5,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from truelike.data.dataset import Dataset
 from truelike.data.frames import to_native
-from truelike.models.factor_model import FactorModel
+from truelike.models.recommender import Recommender
 from truelike.training.callbacks import KeepBest, Progress
 from truelike.training.checkpoint import Checkpoint, fingerprint
-from truelike.training.tables import Tables
-from truelike.training.trainer import Callback, DivergedError, Engine, State, train
+from truelike.training.trainer import Callback, DivergedError, Engine, State, Trained, train
 
 MEASURES = ("f1", "precision", "recall", "ndcg", "map", "mrr", "hit_rate")
+T = TypeVar("T", bound=Trained)
 HUGE = 1e4  # no useful factor comes near it; the release stops at a sum of 1e10
 
 
@@ -27,15 +25,15 @@ def is_measure(value: Any) -> bool:
     return metric in MEASURES and k.isdigit() and int(k) > 0
 
 
-class IterativeModel(FactorModel):
-    """A factor model that an engine trains, an epoch at a time.
+class IterativeModel(Recommender, Generic[T]):
+    """A model that an engine trains, an epoch at a time.
 
-    A model of this kind has the parameters `factors`, `epochs`, `monitor`, `patience`, `seed` and `n_jobs`, says
-    with which tables training starts (`_start`) and what does an epoch (`_engine`), and gets `history_`.
+    A model of this kind has the parameters `epochs`, `monitor`, `patience`, `seed` and `n_jobs`, says
+    what training starts from (`_start`), what does an epoch (`_engine`) and how the model is to answer by what was
+    trained (`_keep`), and gets `history_`.
     """
 
     if TYPE_CHECKING:
-        factors: int | None
         epochs: int | None
         monitor: str
         patience: int | None
@@ -45,12 +43,16 @@ class IterativeModel(FactorModel):
     # --- what a model must say ------------------------------------------------------------------
 
     @abstractmethod
-    def _start(self, log: Dataset) -> Tables:
-        """The tables that training starts from."""
+    def _start(self, log: Dataset) -> T:
+        """What is trained, as training starts from it."""
 
     @abstractmethod
-    def _engine(self, log: Dataset, tables: Tables) -> Engine:
-        """What trains the tables."""
+    def _engine(self, log: Dataset, trained: T, /) -> Engine:
+        """What trains it."""
+
+    @abstractmethod
+    def _keep(self, trained: T, /) -> None:
+        """Take what was trained as what the model answers by."""
 
     @abstractmethod
     def _remedy(self) -> str:
@@ -105,12 +107,12 @@ class IterativeModel(FactorModel):
             del self.__dict__["_run"]
 
     def _learn(self, train: Dataset, validation: Dataset | None) -> None:
-        run, epochs, tables = self._run, int(self.epochs or 0), self._start(train)
-        engine = _Watched(self._engine(train, tables), tables, self)
+        run, epochs, trained = self._run, int(self.epochs or 0), self._start(train)
+        engine = _Watched(self._engine(train, trained), trained, self)
         best = measure = None
         if validation is not None and validation.n_interactions:
-            measure = self._measurer(train, validation, tables)
-            best = KeepBest(self.monitor, tables.copy, self.patience)
+            measure = self._measurer(train, validation, trained)
+            best = KeepBest(self.monitor, trained.copy, self.patience)
         bar = Progress(epochs, train.n_interactions, self.monitor, show=run["progress"])
         callbacks: list[Callback] = [*([best] if best else []), bar, *run["callbacks"]]
         state = None
@@ -120,31 +122,31 @@ class IterativeModel(FactorModel):
             mark = fingerprint(train, {**deciding, "class": type(self).__name__})
             every, minutes = run["every"]
             saver = Checkpoint(Path(run["checkpoint"]), engine, best, mark, epochs=every, minutes=minutes)
-            state = saver.read(tables) if run["resume"] else None
+            state = saver.read(trained) if run["resume"] else None
             callbacks.append(saver)
         try:
             if state is None or not state.stop:
                 state = train_epochs(engine, epochs, callbacks, measure, bar, state)
         finally:
             bar.close()
-        self._keep(best.best if best is not None and best.best is not None else tables)
+        self._keep(best.best if best is not None and best.best is not None else trained)
         self.history_ = to_native(state.history(), train.library)
 
-    def _measurer(self, log: Dataset, validation: Dataset, tables: Tables) -> Any:
-        """A function that evaluates the tables as they are now, at the k of the monitor and the usual ones."""
+    def _measurer(self, log: Dataset, validation: Dataset, trained: T) -> Any:
+        """A function that evaluates what is trained as it is now, at the k of the monitor and the usual ones."""
         from truelike.evaluation.evaluate import KS, evaluate
 
         metric, _, k = self.monitor.partition("@")
         probe = object.__new__(type(self))
         probe.__dict__.update(self.__dict__, train_=log)
-        probe._keep(tables)
+        probe._keep(trained)
         wanted = tuple(dict.fromkeys(("f1", "ndcg", metric)))
         lengths = tuple(sorted({*KS, int(k)}))
         return lambda: evaluate(probe, validation, ks=lengths, metrics=wanted, n_jobs=self.n_jobs).means()
 
-    def _go_on(self, log: Dataset, tables: Tables, epochs: int, *, progress: bool) -> None:
-        """Train tables further, from the epoch after the last, and keep them."""
-        engine = _Watched(self._engine(log, tables), tables, self)
+    def _go_on(self, log: Dataset, trained: T, epochs: int, *, progress: bool) -> None:
+        """Train further, from the epoch after the last, and keep it."""
+        engine = _Watched(self._engine(log, trained), trained, self)
         done = int(self.epochs or 0)
         bar = Progress(epochs, log.n_interactions, None, show=progress)
         try:
@@ -152,25 +154,21 @@ class IterativeModel(FactorModel):
         finally:
             bar.close()
         self.__dict__["train_"] = log
-        self._keep(tables)
+        self._keep(trained)
         self.history_ = to_native(state.history(), log.library)
-
-    def _restore(self, arrays: dict[str, NDArray[Any]]) -> None:
-        log = self.train_
-        shape = (log.n_users, log.n_items, int(self.factors or 0), int(getattr(self, "flip_factors", 0) or 0))
-        self._keep(Tables.restored(arrays, *shape))
 
 
 class _Watched:
     """An engine whose numbers are looked at after each epoch, with the remedy in the model's own words."""
 
-    def __init__(self, engine: Engine, tables: Tables, model: IterativeModel) -> None:
-        self.tables, self.model = tables, model
-        self.epoch, self.loss, self.state = engine.epoch, engine.loss, engine.state
+    def __init__(self, engine: Engine, trained: Trained, model: IterativeModel[Any]) -> None:
+        self.trained, self.model = trained, model
+        self.epoch, self.loss = engine.epoch, engine.loss
+        self.state, self.restore = engine.state, engine.restore
 
     def check(self) -> None:
         """Raise DivergedError where a number is not finite or absurdly large."""
-        largest = self.tables.largest()
+        largest = self.trained.largest()
         if not largest < HUGE:
             raise DivergedError(
                 f"{self.model.name} diverged: a factor reached {largest:.3g} {self.model._remedy()}"

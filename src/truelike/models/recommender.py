@@ -8,6 +8,7 @@ arrays make it up (`_arrays`, `_restore`). All else, ids, lists, unknown users, 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -264,15 +265,7 @@ class Recommender(ABC):
 
     def score(self, users: Any, items: Any) -> Floats:
         """The score of each pair (users[n], items[n]); one user or one item goes with all of the other."""
-        user_codes = self.train_.users.known(users)
-        item_codes = self.train_.items.known(items)
-        try:
-            user_codes, item_codes = np.broadcast_arrays(user_codes, item_codes)
-        except ValueError:
-            raise ParameterError(
-                f"score takes pairs: {len(user_codes)} users and {len(item_codes)} items were given"
-            ) from None
-        return self._score_pairs(user_codes, item_codes)
+        return self._score_pairs(*self._pair_codes(users, items, "score"))
 
     def top_k(
         self,
@@ -306,15 +299,19 @@ class Recommender(ABC):
 
     # --- helpers --------------------------------------------------------------------------------
 
+    def _pair_codes(self, users: Any, items: Any, asking: str) -> tuple[Codes, Codes]:
+        """The row numbers of pairs; one user or one item goes with all of the other."""
+        user_codes, item_codes = self.train_.users.known(users), self.train_.items.known(items)
+        try:
+            user_codes, item_codes = np.broadcast_arrays(user_codes, item_codes)
+        except ValueError:
+            raise ParameterError(
+                f"{asking} takes pairs: {len(user_codes)} users and {len(item_codes)} items were given"
+            ) from None
+        return user_codes, item_codes
+
     def _score_pairs(self, users: Codes, items: Codes) -> Floats:
-        """By blocks of users that are asked for, each scored once."""
-        wanted, at = np.unique(users, return_inverse=True)
-        scores = np.empty(len(users), dtype=np.float32)
-        for start in range(0, len(wanted), 256):
-            block = self._score_block(wanted[start : start + 256])
-            mine = (at >= start) & (at < start + 256)
-            scores[mine] = block[at[mine] - start, items[mine]]
-        return scores
+        return of_pairs(self._score_block, users, items)
 
     def _popular(self, k: int, allowed: NDArray[np.bool_] | None) -> tuple[Codes, Floats]:
         share = (self.train_.popularity() / self.train_.n_users).astype(np.float32)
@@ -371,6 +368,17 @@ class Recommender(ABC):
         if titles and self.train_.titles is not None:
             columns.append(self.train_.titles.gather(codes).alias("title"))
         return to_native(pl.DataFrame(columns), library)
+
+
+def of_pairs(block: Callable[[Codes], Floats], users: Codes, items: Codes) -> Floats:
+    """The values of pairs, from a function of all items of some users, who are asked for once each."""
+    wanted, at = np.unique(users, return_inverse=True)
+    found = np.empty(len(users), dtype=np.float32)
+    for start in range(0, len(wanted), 256):
+        values = block(wanted[start : start + 256])
+        mine = (at >= start) & (at < start + 256)
+        found[mine] = values[at[mine] - start, items[mine]]
+    return found
 
 
 def _echo(asked: Any, known: Ids) -> pl.Series:

@@ -18,6 +18,7 @@ from scipy import linalg, sparse
 from truelike.data.dataset import Dataset
 from truelike.parallel import for_each, one_blas_thread
 from truelike.training.tables import Tables
+from truelike.training.trainer import ArrayEngine
 
 Floats = NDArray[np.float32]
 ROWS = 64  # that are one piece of work; even, since the compiled loop takes them by twos
@@ -47,7 +48,7 @@ class _Side:
     ridge: NDArray[np.float32]
 
 
-class AlternatingEngine:
+class AlternatingEngine(ArrayEngine):
     """Alternating least squares on tables.
 
     Parameters

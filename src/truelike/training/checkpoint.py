@@ -18,8 +18,7 @@ from truelike.data.dataset import Dataset
 from truelike.errors import StorageError
 from truelike.files import reading, replacing_directory, settled
 from truelike.training.callbacks import KeepBest
-from truelike.training.tables import Tables
-from truelike.training.trainer import Engine, State
+from truelike.training.trainer import Engine, State, Trained
 
 FORMAT = 1
 
@@ -69,8 +68,8 @@ class Checkpoint:
             (fresh / "checkpoint.json").write_text(json.dumps(about) + "\n")
         self.written = time.monotonic()
 
-    def read(self, tables: Tables) -> State | None:
-        """Put back what the engine trains and the best tables, and give the state; None: nothing is there."""
+    def read(self, trained: Trained) -> State | None:
+        """Put back what the engine trains and the best of it, and give the state; None: nothing is there."""
         from safetensors.numpy import load_file
 
         place = settled(self.place)
@@ -86,10 +85,9 @@ class Checkpoint:
                     f"the checkpoint in {str(place)!r} is of other data or other parameters. Delete it, or train "
                     "with those that it was made with."
                 )
-            for name, room in self.engine.state().items():
-                room[:] = arrays[name]
+            self.engine.restore(arrays)
             if self.best is not None and "best" in about:
                 self.best.best_value, self.best.best_epoch = about["best"]["value"], about["best"]["epoch"]
-                self.best.best = tables.copy()
+                self.best.best = trained.copy()
                 self.best.best.take(arrays, prefix="best_")
         return State(about["epoch"], 0, about["rows"], about["stop"])

@@ -126,13 +126,20 @@ def _count_unvoted(bits: Any, items: Any, start: Any, stop: Any, n_items: Any, w
 
 
 @numba.njit(cache=True, nogil=True)
-def draw_many(key: Any, entry: Any, n: Any, voted: Any, n_items: Any, keep: Any, alias: Any, weights: Any) -> Any:
-    """Negatives 0 ... n - 1 of one positive, as training draws them; for the loss, and for tests of the law."""
-    drawn = np.empty(n, dtype=np.int64)
-    votes = vote_bits(np.array([0, len(voted)], dtype=np.int32), voted, n_items)
-    state, start, stop = stream(key, entry), np.uint64(0), np.uint64(len(voted))
-    for k in range(n):
-        drawn[k], state = draw_unvoted(state, voted, start, stop, votes, np.uint64(n_items), keep, alias, weights)
+def draw_for(
+    key: Any, entries: Any, n: Any,
+    entry_user: Any, entry_item: Any, indptr: Any, votes: Any, n_items: Any, keep: Any, alias: Any, weights: Any,
+) -> Any:  # fmt: skip
+    """Negatives 0 ... n - 1 of each of some positives, as the training loops draw them."""
+    drawn = np.empty((len(entries), n), dtype=np.int32)
+    for row in range(len(entries)):
+        user = np.uint64(entry_user[entries[row]])
+        start, stop = np.uint64(indptr[user]), np.uint64(indptr[user + np.uint64(1)])
+        state = stream(key, entries[row])
+        for k in range(n):
+            drawn[row, k], state = draw_unvoted(
+                state, entry_item, start, stop, votes, np.uint64(n_items), keep, alias, weights
+            )
     return drawn
 
 

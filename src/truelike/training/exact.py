@@ -29,6 +29,7 @@ from truelike.training.impressions import KnownFlips
 from truelike.training.moving import Floats, Moving, Part, Rows
 from truelike.training.sampled import compiled_steps
 from truelike.training.tables import Tables
+from truelike.training.trainer import ArrayEngine
 
 TILE = 512  # items, at least; at most TILES of them
 TILES = 64
@@ -70,7 +71,7 @@ class ExactRecipe:
         return self.learning_rate * self.decay**epoch
 
 
-class ExactEngine:
+class ExactEngine(ArrayEngine):
     """Trains tables, an epoch at a time, on all items of every user."""
 
     def __init__(

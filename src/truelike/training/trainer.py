@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import polars as pl
 from numpy.typing import NDArray
@@ -19,6 +19,22 @@ class DivergedError(TruelikeError, ArithmeticError):
     """The numbers grew beyond all bounds."""
 
 
+class Trained(Protocol):
+    """What an engine trains: arrays by name, that can be set aside and brought back."""
+
+    def arrays(self) -> Mapping[str, NDArray[Any]]:
+        """All that is trained and saved, by name."""
+
+    def take(self, arrays: Mapping[str, NDArray[Any]], prefix: str = "") -> None:
+        """Put numbers in the place of those that are there."""
+
+    def copy(self) -> Self:
+        """The same numbers in memory of their own."""
+
+    def largest(self) -> float:
+        """The greatest absolute value; NaN where there is one."""
+
+
 class Engine(Protocol):
     """Anything that can do an epoch."""
 
@@ -29,7 +45,23 @@ class Engine(Protocol):
         """What is minimised, now."""
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """The arrays that training goes on from; what is written into them counts."""
+        """The arrays that training goes on from."""
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `state` gave."""
+
+
+class ArrayEngine:
+    """An engine whose state is its very arrays: what is written into them counts."""
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The arrays that training goes on from."""
+        raise NotImplementedError
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `state` gave."""
+        for name, room in self.state().items():
+            room[:] = arrays[name]
 
 
 class Watched(Engine, Protocol):

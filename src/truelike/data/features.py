@@ -1,0 +1,246 @@
+"""What is known of users or of items beside their votes: columns of words, of lists of words, and of numbers.
+
+Each word becomes a feature of its own, each column of numbers one feature. They are kept as a sparse matrix, a row
+for each id, and with it what is needed to read further rows in the same way later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy import sparse
+
+from truelike.data.columns import COMMON
+from truelike.data.frames import library_of, missing, to_polars
+from truelike.data.ids import Ids, encode, normalise
+from truelike.errors import DataError, some
+
+OnUnknownValue = Literal["raise", "skip"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of features: of `words`, one feature each, or, where that is None, of numbers.
+
+    Numbers are centred and scaled by the mean and the deviation of the rows that were read first.
+    """
+
+    name: str
+    words: tuple[str, ...] | None
+    mean: float = 0.0
+    scale: float = 1.0
+
+    @property
+    def names(self) -> list[str]:
+        """The features of the column."""
+        return [self.name] if self.words is None else [f"{self.name}={word}" for word in self.words]
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """Features of users or items.
+
+    Attributes
+    ----------
+    ids
+        Whose, sorted.
+    matrix
+        CSR (ids x features). The words of a row and column share the weight 1; a missing value is no entry.
+    columns
+        How each column was read.
+
+    Examples
+    --------
+    >>> table = pl.DataFrame({"item": ["tea", "milk"], "kind": [["hot", "drink"], ["drink"]], "price": [3.0, 1.0]})
+    >>> known = Features.read(table, "item")
+    >>> known.ids.values.to_list(), known.names
+    (['milk', 'tea'], ['kind=drink', 'kind=hot', 'price'])
+    >>> known.matrix.toarray()
+    array([[ 1. ,  0. , -1. ],
+           [ 0.5,  0.5,  1. ]], dtype=float32)
+    """
+
+    ids: Ids
+    matrix: Any
+    columns: tuple[Column, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """The name of each feature."""
+        return [name for column in self.columns for name in column.names]
+
+    @classmethod
+    def read(
+        cls,
+        table: Any,
+        what: str,
+        *,
+        like: tuple[Column, ...] | None = None,
+        on_unknown: OnUnknownValue = "raise",
+    ) -> Self:
+        """Read a frame, or a CSV or Parquet file, with a row for each user or item.
+
+        Parameters
+        ----------
+        table
+            The column of ids is the one that is named like a user's or an item's, or `id`, or else the first.
+        what
+            "user" or "item".
+        like
+            The columns of features that were read before, which the table must have.
+        on_unknown
+            For a word that was not there then: "raise" an error, or "skip" it.
+        """
+        frame = _frame(table, what)
+        ids, rows = _ids(frame, what)
+        parts: list[Any] = []
+        columns: list[Column] = []
+        for name in (column.name for column in like) if like is not None else frame.columns[1:]:
+            if name not in frame.columns:
+                raise DataError(f"the {what} features have no column {name!r}, which was there in training")
+            known = None if like is None else next(column for column in like if column.name == name)
+            column, part = _column(frame[name], known, what, ids, rows, on_unknown)
+            columns.append(column)
+            parts.append(part)
+        if not parts:
+            raise DataError(f"the {what} features have a column of ids, {frame.columns[0]!r}, and no other")
+        return cls(ids, sparse.hstack(parts, format="csr", dtype=np.float32), tuple(columns))
+
+    def of(self, ids: Ids) -> Self:
+        """The rows of these ids, in their order; one that is not there is an error that names it."""
+        codes = self.ids.codes(ids.values)
+        if (codes < 0).any():
+            lacking = ids.values.filter(pl.Series(codes < 0)).to_list()
+            raise DataError(
+                f"the {self.ids.what} {some(map(repr, lacking))} of the log has no row among the "
+                f"{self.ids.what} features. Add one; its values may be missing."
+            )
+        return type(self)(ids, self.matrix[codes], self.columns)
+
+    def and_also(self, more: Features) -> Features:
+        """The rows of both, which were read alike; where an id is in both, the later row counts."""
+        ids = self.ids.union(more.ids)
+        here, there = self.ids.codes(ids.values), more.ids.codes(ids.values)
+        both = sparse.vstack([self.matrix, more.matrix], format="csr")
+        rows = np.where(there >= 0, there + len(self.ids), here)
+        return Features(ids, both[rows], self.columns)
+
+    def digest(self) -> str:
+        """A mark of all that is known."""
+        found = hashlib.sha256(self._columns_as_bytes())
+        for array in (self.matrix.indptr, self.matrix.indices, self.matrix.data):
+            found.update(np.ascontiguousarray(array).tobytes())
+        return found.hexdigest()
+
+    def _columns_as_bytes(self) -> bytes:
+        return json.dumps([asdict(column) for column in self.columns]).encode()
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All of it as arrays of numbers, but for the ids."""
+        parts = {"data": self.matrix.data, "indices": self.matrix.indices, "indptr": self.matrix.indptr}
+        return {**parts, "columns": np.frombuffer(self._columns_as_bytes(), dtype=np.uint8)}
+
+    @classmethod
+    def restored(cls, arrays: dict[str, NDArray[Any]], ids: Ids) -> Self:
+        """Take back what `arrays` gave, of these ids."""
+        from truelike.storage import checked_csr
+
+        told = json.loads(arrays["columns"].tobytes())
+        columns = tuple(
+            Column(**{**column, "words": None if column["words"] is None else tuple(column["words"])})
+            for column in told
+        )
+        width = sum(len(column.names) for column in columns)
+        parts = (arrays["data"], arrays["indices"], arrays["indptr"])
+        return cls(ids, checked_csr(parts, (len(ids), width)), columns)
+
+
+def _frame(table: Any, what: str) -> pl.DataFrame:
+    """The table as polars, the ids first."""
+    if isinstance(table, (str, Path)):
+        path = Path(table)
+        try:
+            table = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)
+        except (OSError, pl.exceptions.PolarsError) as error:
+            raise DataError(f"the {what} features cannot be read from {str(table)!r}: {error}") from error
+    if library_of(table) is None or not hasattr(table, "columns"):
+        raise DataError(
+            f"{what} features are a table with a column of ids and one or more others, of pandas, polars or "
+            f"pyarrow, or the path of a CSV or Parquet file; not {type(table).__name__}"
+        )
+    names = getattr(table, "column_names", None) or list(table.columns)
+    frame = to_polars(table, [str(name) for name in names])
+    wanted = [*COMMON[what].split(), "id"]
+    lower = {name.lower(): name for name in reversed(frame.columns)}
+    first = next((lower[name] for name in wanted if name in lower), frame.columns[0])
+    return frame.select(first, *(name for name in frame.columns if name != first))
+
+
+def _ids(frame: pl.DataFrame, what: str) -> tuple[Ids, NDArray[np.int32]]:
+    """The ids, sorted, and for each row of the table its place among them."""
+    series, kind = normalise(frame.to_series(0), what)
+    if missing(series).any():
+        raise DataError(f"row {int(missing(series).arg_true()[0]) + 1} of the {what} features has no id")
+    values, rows = encode(series)
+    if len(values) < len(series):
+        twice = series.filter(series.is_duplicated()).unique(maintain_order=True)
+        raise DataError(f"the {what} {some(map(repr, twice.to_list()))} has more than one row of features")
+    return Ids(values, kind, what), rows
+
+
+def _column(
+    series: pl.Series,
+    known: Column | None,
+    what: str,
+    ids: Ids,
+    rows: NDArray[np.int32],
+    on_unknown: OnUnknownValue,
+) -> tuple[Column, Any]:
+    """How a column is read, and its part of the matrix."""
+    if series.dtype.is_numeric() and (known is None or known.words is None):
+        return _numbers(series, known, rows, len(ids), what)
+    if known is not None and known.words is None:
+        raise DataError(f"the column {series.name!r} of the {what} features has words; in training it had numbers")
+    lists = series.dtype if isinstance(series.dtype, pl.List) else None
+    words = pl.DataFrame({"row": rows, "word": series})
+    if lists is not None:
+        words = words.explode("word")
+    words = words.with_columns(pl.col("word").cast(pl.String)).drop_nulls("word").filter(pl.col("word") != "")
+    words = words.unique(maintain_order=True)
+    found = tuple(sorted(words["word"].unique().to_list())) if known is None else known.words or ()
+    place = {word: n for n, word in enumerate(found)}
+    codes = np.array([place.get(word, -1) for word in words["word"]], dtype=np.int32)
+    if (codes < 0).any() and on_unknown == "raise":
+        row = words.filter(pl.Series(codes < 0)).row(0)
+        raise DataError(
+            f"the {what} {ids.values[row[0]]!r} has {series.name}={row[1]!r}, which was not among the "
+            f"{len(found):,} values of training ({some(map(repr, found), 3)}). Correct it, leave it empty, or "
+            'say on_unknown="skip".'
+        )
+    at, of = codes[codes >= 0], words["row"].to_numpy()[codes >= 0]
+    shared = 1 / np.maximum(np.bincount(of, minlength=len(ids)), 1)
+    shape = (len(ids), len(found))
+    part = sparse.csr_array((shared[of].astype(np.float32), (of, at)), shape=shape)
+    return known or Column(series.name, found), part
+
+
+def _numbers(
+    series: pl.Series, known: Column | None, rows: NDArray[np.int32], n: int, what: str
+) -> tuple[Column, Any]:
+    values = series.cast(pl.Float64).fill_nan(None)
+    if values.is_infinite().any():
+        raise DataError(f"the column {series.name!r} of the {what} features holds a number that is not finite")
+    if known is None:
+        mean, scale = float(values.mean() or 0.0), float(values.std(ddof=0) or 0.0)  # type: ignore[arg-type]
+        known = Column(series.name, None, mean, scale or 1.0)
+    there = values.is_not_null().to_numpy()
+    scaled = ((values.fill_null(0.0).to_numpy() - known.mean) / known.scale)[there]
+    place = (rows[there], np.zeros(int(there.sum()), dtype=np.int32))
+    return known, sparse.csr_array((scaled.astype(np.float32), place), shape=(n, 1))

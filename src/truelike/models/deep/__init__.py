@@ -1,0 +1,1 @@
+"""Networks by the same objectives: any for the preference, any for the flips. Needs PyTorch (`truelike[deep]`)."""

@@ -1,0 +1,98 @@
+"""Models that are told of users and items more than the votes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from numpy.typing import NDArray
+
+from truelike.data.checks import check_log
+from truelike.data.dataset import Dataset
+from truelike.data.features import Features
+from truelike.errors import ParameterError
+from truelike.models.deep.networks import Inputs
+from truelike.models.deep.recommender import NetworkModel
+
+SIDES = ("user", "item")
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class FeatureModel(NetworkModel):
+    """A model of networks whose `fit` takes features.
+
+    Attributes
+    ----------
+    features_
+        Of users and of items, where they were given: a dict with "user" and "item".
+    """
+
+    takes: ClassVar[tuple[str, ...]] = SIDES
+
+    def fit(
+        self,
+        train: Dataset,
+        *,
+        validation: Dataset | None = None,
+        user_features: Any = None,
+        item_features: Any = None,
+        **how: Any,
+    ) -> Self:
+        """Learn from a log, from the start, and return self.
+
+        Parameters
+        ----------
+        train, validation, **how
+            As for every model that is trained epoch by epoch: callbacks, checkpoint, resume, progress.
+        user_features, item_features
+            A table (pandas, polars, pyarrow, or the path of a CSV or Parquet file) with a column of ids, and
+            others of words, lists of words, or numbers. Every user (item) of the log must have a row.
+        """
+        check_log(train, "fit")
+        given = {"user": user_features, "item": item_features}
+        for side in SIDES:
+            if given[side] is not None and side not in self.takes:
+                raise ParameterError(f"{self.name} takes no {side}_features")
+        read = {side: Features.read(table, side) for side, table in given.items() if table is not None}
+        before = self.__dict__.get("features_")
+        self.features_ = read
+        try:
+            return self._fit_with(train, validation, how)
+        except BaseException:
+            self.__dict__.pop("features_")
+            if before is not None:  # a fit that fails leaves what was learned before
+                self.features_ = before
+            raise
+
+    def _fit_with(self, train: Dataset, validation: Dataset | None, how: dict[str, Any]) -> Self:
+        self.features_ = self._of_log(train)
+        return super().fit(train, validation=validation, **how)
+
+    def _of_log(self, log: Dataset) -> dict[str, Features]:
+        ids = {"user": log.users, "item": log.items}
+        return {side: known.of(ids[side]) for side, known in self.features_.items()}
+
+    def _inputs(self, log: Dataset, factors: int) -> Inputs:
+        known = self._of_log(log)
+        return Inputs(log, factors, known.get("user"), known.get("item"))
+
+    def _also_deciding(self) -> dict[str, Any]:
+        return {f"{side}_features": known.digest() for side, known in self.features_.items()}
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        known = {
+            f"{side}_features.{name}": array
+            for side, features in self.features_.items()
+            for name, array in features.arrays().items()
+        }
+        return {**super()._arrays(), **known}
+
+    def _restore(self, arrays: dict[str, NDArray[Any]]) -> None:
+        ids = {"user": self.train_.users, "item": self.train_.items}
+        self.features_ = {}
+        for side in SIDES:
+            prefix = f"{side}_features."
+            parts = {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
+            if parts:
+                self.features_[side] = Features.restored(parts, ids[side])
+        super()._restore(arrays)

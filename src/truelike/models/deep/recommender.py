@@ -1,0 +1,248 @@
+"""Networks under the contract of every other model: ids, lists, early stopping, checkpoints, files."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from truelike import negatives as laws
+from truelike import objectives, randomness
+from truelike.data.dataset import Dataset
+from truelike.data.ids import Codes
+from truelike.evaluation.topk import TopK, factor_score_block, top_k_by_factors
+from truelike.models import naming
+from truelike.models.deep import backend, networks, scoring
+from truelike.models.deep.engine import NetworkEngine
+from truelike.models.deep.networks import Inputs, Maker, Networks
+from truelike.models.flips import FlipModel
+from truelike.models.iterative import IterativeModel, is_measure
+from truelike.models.recommender import Floats
+from truelike.parameters import choice, number, special, whole_number
+from truelike.training.samples import Recipe
+
+SMALL = 1 << 18  # numbers in a batch; with fewer, threads would wait for each other more than they work
+
+
+def _is_drawn_law(value: Any) -> bool:
+    return value is not None and value != laws.ALL and laws.is_law(value)
+
+
+def _is_sampled_objective(value: Any) -> bool:
+    return (
+        value is not None
+        and naming.is_objective(value)
+        and not issubclass(naming.kind_of(value), objectives.Listwise)
+    )
+
+
+def objective_field(default: str) -> Any:
+    """The parameter `objective`, with a default of a model's own."""
+    return special(default, naming.EXPECTED, _is_sampled_objective)
+
+
+def flips_field(default: str) -> Any:
+    """The parameter `flips`, with a default of a model's own."""
+    return special(default, networks.EXPECTED, lambda value: value is None or networks.is_network(value))
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class NetworkModel(FlipModel, IterativeModel[Networks]):
+    """A recommender whose r_ui is a network's, and whose flips, if the objective has any, are another's.
+
+    Parameters
+    ----------
+    objective
+        "BPO", "BPR", "NBPO", "NBPO-s", "NBPO-o", "ShiftMC", "NBPR", or a class of your own: as for matrix
+        factorization, and the very same functions.
+    flips
+        The network of the flip logits g, for an objective with flips: "MF", "FM", "NeuMF", "ACF", "LightGCN", or a
+        function that makes one from `Inputs`; None: g = 0 (the paper's Equation 11).
+    negatives
+        The law by which unvoted items are drawn: "uniform", "popularity", "popularity^0.5", "hard", "hard:10".
+    factors, flip_factors
+        How wide the two networks are.
+    learning_rate, decay
+        Epoch e (from 0) runs at learning_rate x decay^(e + 1).
+    regularization, flip_regularization
+        The L2 of the two networks' parameters, which counts once for each pass over the data.
+    optimizer
+        "adam", or "sgd" without momentum.
+    n_negatives, batch_size
+        Unvoted items for each positive, 1 to 50, and positives in a batch.
+    order
+        Positives "shuffled" at each epoch, in "file" order, or "users": shuffled users, each with all of theirs.
+    positives
+        A positive's step counts "once", or once for "each" of its negatives.
+    flip_rate
+        The f of ShiftMC and NBPR.
+    epochs
+        How many at most.
+    monitor, patience
+        With a validation set: the metric whose best epoch is kept, and after how many epochs without a better
+        one training stops.
+    device
+        "auto": a GPU where PyTorch finds one; or "cpu", "cuda", "cuda:1", "mps".
+    seed
+        Decides the result, alone (on a GPU, as far as PyTorch allows).
+    n_jobs
+        Threads; None: all cores.
+
+    Attributes
+    ----------
+    networks_
+        `networks_.preference` and `networks_.flips`, the trained modules.
+    history_
+        A frame with a row an epoch: epoch, seconds, loss, and each metric.
+    """
+
+    _how_to_have_flips: ClassVar[str] = 'use objective="NBPO" with flips="MF", or another network for them'
+    exact: ClassVar[bool] = False  # unvoted items are drawn
+    space: ClassVar[dict[str, Any]] = {
+        "factors": [32, 64, 128],
+        "learning_rate": (0.0005, 0.02),
+        "regularization": (0.5, 100.0),
+        "n_negatives": (1, 8),
+    }
+
+    objective: Any = objective_field("NBPO")
+    flips: Any = flips_field("MF")
+    negatives: Any = special("uniform", laws.NAMES.replace(' or "all"', ""), _is_drawn_law)
+    factors: int = whole_number(64, low=1)
+    flip_factors: int = whole_number(32, low=1)
+    learning_rate: float = number(0.005, low=1e-9)
+    decay: float = number(0.95, low=1e-6, high=1.0)
+    regularization: float = number(15.0, low=0.0)
+    flip_regularization: float = number(15.0, low=0.0)
+    optimizer: str = choice("adam", "sgd")
+    n_negatives: int = whole_number(4, low=1, high=50)
+    batch_size: int = whole_number(2_000, low=1)
+    order: str = choice("shuffled", "file", "users")
+    positives: str = choice("each", "once")
+    flip_rate: float = number(0.1, low=0.0, high=0.99)
+    epochs: int = whole_number(40, low=0)
+    monitor: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_measure)
+    patience: int | None = whole_number(5, low=1, optional=True)
+    device: str = special("auto", '"auto", "cpu", "cuda", "cuda:N", "mps" or "xpu"', backend.is_device)
+    seed: int = whole_number(0, low=0)
+    n_jobs: int | None = whole_number(None, low=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        backend.need(type(self).__name__)
+
+    @abstractmethod
+    def _preference(self) -> Maker:
+        """What makes the network of the preference."""
+
+    @property
+    def has_flips(self) -> bool:
+        """Whether there is a network of flips."""
+        return naming.kind_of(self.objective).uses_flips and self.flips is not None
+
+    def _saved_parameters(self) -> dict[str, Any]:
+        saved = self.get_params()
+        if isinstance(self.negatives, laws.Negatives):
+            saved["negatives"] = self.negatives.name
+        saved["objective"] = naming.saved_name(self.objective)
+        saved["flips"] = networks.saved_name(self.flips)
+        return saved
+
+    # --- learning -------------------------------------------------------------------------------
+
+    def _inputs(self, log: Dataset, factors: int) -> Inputs:
+        return Inputs(log, factors)
+
+    def _start(self, log: Dataset) -> Networks:
+        return self._networks(log).to(backend.device(self.device))
+
+    def _networks(self, log: Dataset) -> Networks:
+        with backend.seeded(randomness.key(self.seed, "preference")):
+            preference = networks.make("preference", self._preference(), self._inputs(log, self.factors))
+        flips = None
+        if self.has_flips:
+            with backend.seeded(randomness.key(self.seed, "flips")):
+                flips = networks.make("flips", networks.maker(self.flips), self._inputs(log, self.flip_factors))
+        return Networks(preference, flips)
+
+    def _engine(self, log: Dataset, trained: Networks, /) -> NetworkEngine:
+        samples = min(self.batch_size, log.n_interactions) * (1 + self.n_negatives)
+        own = {f.name: getattr(self, f.name) for f in fields(Recipe) if hasattr(self, f.name)}
+        return NetworkEngine(
+            log,
+            trained,
+            naming.objective(self.objective, self.flip_rate),
+            laws.parse(self.negatives),
+            Recipe(**own, prior="epoch", shrink="all"),
+            optimizer=cast(Any, self.optimizer),
+            seed=self.seed,
+            device=backend.device(self.device),
+            n_jobs=self.n_jobs if samples * self.factors > SMALL else 1,
+        )
+
+    def _remedy(self) -> str:
+        return f"at learning_rate={self.learning_rate:g}. Try learning_rate={self.learning_rate / 5:g}."
+
+    def _keep(self, trained: Networks, /) -> None:
+        trained.training(False)
+        self.networks_ = trained
+        self._worked_out = scoring.Kept(trained)
+
+    # --- answering ------------------------------------------------------------------------------
+
+    def top_k(
+        self,
+        users: Codes,
+        k: int,
+        *,
+        exclude_seen: bool = True,
+        allowed: NDArray[np.bool_] | None = None,
+        n_jobs: int | None = None,
+    ) -> TopK:
+        """`recommend` for hot paths: row numbers in, arrays of row numbers and scores out."""
+        log = self.train_
+        found = self._worked_out.vectors("preference")
+        if found is None:
+            with backend.using_threads(1):  # users are shared out among threads already
+                return super().top_k(users, k, exclude_seen=exclude_seen, allowed=allowed, n_jobs=n_jobs)
+        user_vectors, item_vectors, bias = found
+        seen = log.matrix if exclude_seen else None
+        return top_k_by_factors(
+            user_vectors, item_vectors, users, k, item_bias=bias, seen=seen, allowed=allowed, n_jobs=n_jobs
+        )
+
+    def _score_block(self, users: Codes) -> Floats:
+        return self._worked_out.block("preference", users, self.train_.n_items)
+
+    def _flip_logits(self, users: Codes) -> Floats:
+        return self._worked_out.block("flips", users, self.train_.n_items)
+
+    @property
+    def has_posterior(self) -> bool:
+        """Whether it says how likely an unvoted item is truly liked: where there is a network of flips."""
+        _ = self.train_
+        return self.networks_.flips is not None
+
+    def _score_histories(self, histories: Any) -> Floats:
+        strangers = getattr(self.networks_.preference, "strangers", None)
+        if strangers is None:
+            return scoring.as_the_most_alike(self._score_block, self.train_.matrix, histories)
+        _, item_vectors, bias = self._worked_out.vectors("preference")
+        return factor_score_block(scoring.stranger_vectors(strangers, histories), item_vectors, bias)
+
+    def _similarity_block(self, items: Codes) -> Floats:
+        unit = self._worked_out.unit_items(self.train_)
+        return np.asarray(unit[items] @ unit.T, dtype=np.float32)
+
+    # --- files ----------------------------------------------------------------------------------
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        return self.networks_.arrays()
+
+    def _restore(self, arrays: dict[str, NDArray[Any]]) -> None:
+        restored = self._networks(self.train_)
+        restored.take(arrays)
+        self._keep(restored.to(backend.device(self.device)))

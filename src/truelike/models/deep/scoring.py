@@ -1,0 +1,123 @@
+"""Answers from trained networks: by vectors where the score is a dot product, else user by user."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from truelike.data.dataset import Dataset
+from truelike.data.ids import Codes
+from truelike.evaluation.topk import factor_score_block
+from truelike.models.deep.backend import torch
+from truelike.models.deep.networks import Networks
+from truelike.models.factor_model import unit_rows
+
+Floats = NDArray[np.float32]
+Vectors = tuple[Floats, Floats, Floats | None]
+ITEMS_AT_ONCE = 16_384  # of one user, so that the memory of a network's layers is bounded
+ALIKE = 50  # users who speak for a stranger
+PROFILE_MEMORY = 64 * 2**20
+
+
+class Kept:
+    """What is worked out from networks as they are now, until they change."""
+
+    def __init__(self, networks: Networks) -> None:
+        self.networks, self.version = networks, -1
+        self.found: dict[str, Any] = {}
+
+    def _once(self, name: str, work: Callable[[], Any]) -> Any:
+        if self.version != self.networks.version:
+            self.found, self.version = {}, self.networks.version
+        if name not in self.found:
+            self.found[name] = work()
+        return self.found[name]
+
+    def vectors(self, part: str) -> Any:
+        """U, V and b of a network whose score is a dot product; None for another."""
+        network = self.networks.parts()[part]
+        return self._once(part, lambda: vectors_of(network)) if hasattr(network, "vectors") else None
+
+    def block(self, part: str, users: Codes, n_items: int) -> Floats:
+        """The scores of all items for some users."""
+        found = self.vectors(part)
+        if found is None:
+            return grid(self.networks.parts()[part], users, n_items)
+        user_vectors, item_vectors, bias = found
+        return factor_score_block(user_vectors[users], item_vectors, bias)
+
+    def unit_items(self, log: Dataset) -> Floats:
+        """A row of length 1 for each item, alike for items that are alike."""
+        return np.asarray(self._once("items", lambda: unit_rows(self._items(log))))
+
+    def _items(self, log: Dataset) -> Floats:
+        network = self.networks.preference
+        if hasattr(network, "item_vectors"):
+            with torch.no_grad():
+                return to_array(network.item_vectors())
+        if hasattr(network, "vectors"):
+            return np.asarray(self.vectors("preference")[1])
+        # nothing is known of the network: two items are alike if they are scored alike by the same users
+        n = max(2, min(log.n_users, 1_000, PROFILE_MEMORY // (4 * log.n_items)))
+        users = np.unique(np.linspace(0, log.n_users - 1, n).astype(np.int32))
+        scores = grid(network, users, log.n_items)
+        return np.ascontiguousarray((scores - scores.mean(axis=1, keepdims=True)).T)
+
+
+def vectors_of(network: Any) -> Vectors:
+    """U, V and b as arrays."""
+    with torch.no_grad():
+        user_vectors, item_vectors, bias = network.vectors()
+    return to_array(user_vectors), to_array(item_vectors), None if bias is None else to_array(bias)
+
+
+def to_array(tensor: Any) -> Floats:
+    """A tensor as a NumPy array of its own, wherever it lay."""
+    return np.array(tensor.detach().cpu().numpy(), dtype=np.float32, order="C")
+
+
+def grid(network: Any, users: Codes, n_items: int) -> Floats:
+    """The scores of all items for some users.
+
+    One user at a time: then a score does not depend on who else is asked for, which in a product of larger
+    matrices it would, in its last bits.
+    """
+    where = next(network.parameters()).device
+    scores = np.empty((len(users), n_items), dtype=np.float32)
+    with torch.no_grad():
+        for start in range(0, n_items, ITEMS_AT_ONCE):
+            items = torch.arange(start, min(n_items, start + ITEMS_AT_ONCE), device=where)
+            block = scores[:, start : start + ITEMS_AT_ONCE]
+            if hasattr(network, "grid"):
+                block[:] = network.grid(torch.from_numpy(users.astype(np.int64)).to(where), items).cpu().numpy()
+                continue
+            for row, user in enumerate(users):
+                block[row] = network(torch.full_like(items, int(user)), items).cpu().numpy()
+    return scores
+
+
+def stranger_vectors(strangers: Callable[[Any], Any], histories: Any) -> Floats:
+    """Rows of U for histories, by the network's own way."""
+    with torch.no_grad():
+        return to_array(strangers(histories))
+
+
+def as_the_most_alike(score_block: Callable[[Codes], Floats], log: Any, histories: Any) -> Floats:
+    """A stranger's scores are those of the users with the most alike histories, weighted by the likeness.
+
+    This asks nothing of a network. The likeness is the cosine of the two lists of votes.
+    """
+    voted = sparse.csr_array((np.ones(log.nnz, np.float32), log.indices, log.indptr), shape=log.shape)
+    common = (histories != 0).astype(np.float32) @ voted.T
+    likeness = common.toarray() / np.sqrt(np.maximum(np.diff(log.indptr), 1))
+    scores = np.empty((histories.shape[0], log.shape[1]), dtype=np.float32)
+    for row, near in enumerate(likeness):
+        users = np.argsort(-near, kind="stable")[:ALIKE].astype(np.int32)
+        weights = near[users] if near.any() else np.ones(len(users))
+        users, weights = users[weights > 0], weights[weights > 0]
+        scores[row] = (weights / weights.sum()) @ score_block(users)
+    return scores
