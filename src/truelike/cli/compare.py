@@ -18,7 +18,10 @@ def compare(
     read: dict[str, Any],
     log: Annotated[str, LOG],
     models: Annotated[
-        str | None, typer.Option("--models", "-m", help="Such as BPR,ItemKNN; all where not given.")
+        str | None,
+        typer.Option(
+            "--models", "-m", help="Such as BPR,ItemKNN,NeuMF:objective=NBPO; all but networks where not given."
+        ),
     ] = None,
     metric: Annotated[
         str, typer.Option(help="What models are tuned by on validation and ranked by on test.")
@@ -103,11 +106,11 @@ class _Progress:
 
 def _parsed(names: list[str], pairs: dict[str, str]) -> dict[str, Any]:
     """Settings as the types of the models that have them; what none has is left for `tl.compare` to refuse."""
-    from truelike.models import model_class
+    from truelike.models import variant
     from truelike.parameters import parse
 
     found: dict[str, Any] = dict(pairs)
-    for kind in map(model_class, names):
+    for kind, _ in map(variant, names):
         known = {f.name for f in fields(kind)}
         found.update(parse(kind, {name: value for name, value in pairs.items() if name in known}))
     return found

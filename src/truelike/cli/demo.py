@@ -74,10 +74,9 @@ def demo(
 def _trained(split: Split, world: World) -> dict[str, Recommender]:
     """Every model by its name, from votes alone; and one that also knows what was shown."""
     import truelike as tl
-    from truelike.models import REGISTRY, model_class
+    from truelike.models import model_class, usual_models
 
-    names = [name for name in REGISTRY if name != "MatrixFactorization"]  # the presets are what it can be
-    found = {name: model_class(name)().fit(split.train, validation=split.validation) for name in names}
+    found = {name: model_class(name)().fit(split.train, validation=split.validation) for name in usual_models()}
     informed = tl.ExactNBPO(**INFORMED_BY).fit(split.train, impressions=split.impressions(world.shown()))
     return {**found, INFORMED: informed}
 

@@ -16,7 +16,7 @@ from truelike.data.dataset import Dataset
 from truelike.data.splits import Split, by_user
 from truelike.errors import DataError, ParameterError
 from truelike.evaluation.evaluate import relevant_items
-from truelike.models import REGISTRY, model_class
+from truelike.models import REGISTRY, usual_models, variant_name
 from truelike.tuning.runner import Runner
 from truelike.tuning.search import check_metric, why_none
 from truelike.tuning.trials import Record, Trial, score
@@ -45,7 +45,7 @@ def compare(
     data
         A log, which is split by user into 80, 10 and 10 %, or a split, which is used as it is.
     models
-        Names or classes; None: all of them.
+        Names or classes; a name may bring parameters of its own: "NeuMF:objective=NBPO". None: all but networks.
     metric
         What parameters and epochs are chosen by on validation, and models are ranked by on the test part.
     n_trials
@@ -115,18 +115,18 @@ def compare(
 
 
 def chosen_models(models: str | type | Sequence[str | type] | None) -> list[str]:
-    """The names of the models asked for, each once; of all but the one that the presets are made of.
+    """The names of the models asked for, each once.
 
-    >>> chosen_models(["item-knn", "bpr", "BPR"])
-    ['ItemKNN', 'BPR']
+    >>> chosen_models(["item-knn", "bpr", "BPR", "neumf:objective=NBPO"])
+    ['ItemKNN', 'BPR', 'NeuMF:objective=NBPO']
     """
     if models is None:
-        return [name for name in REGISTRY if name != "MatrixFactorization"]
+        return usual_models()
     asked = [models] if isinstance(models, str | type) else list(models)
     if not asked:
         raise ParameterError(f"models is {models!r}; it is one or more of {', '.join(REGISTRY)}, or None for all")
     names = [model if isinstance(model, str) else model.__name__ for model in asked]
-    return list(dict.fromkeys(model_class(name).__name__ for name in names))
+    return list(dict.fromkeys(map(variant_name, names)))
 
 
 def _budget(n_trials: int | None, minutes: float | None) -> int | None:
@@ -144,7 +144,7 @@ def _check_fixed(names: Sequence[str], fixed: Mapping[str, Any]) -> None:
     for parameter in fixed:
         if parameter in taken:
             raise ParameterError(f"{parameter} is not for compare to fix: say {taken[parameter]}=... instead")
-        if not any(own(name, {parameter: None}) for name in names):
+        if not any(parameter in own(name, {parameter: None}) for name in names):
             raise ParameterError(f"none of {', '.join(names)} has a parameter {parameter!r}")
     for name in names:
         Trial(name, own(name, fixed)).make()  # says what is wrong with a value

@@ -17,6 +17,7 @@ from truelike.data.splits import Split
 from truelike.errors import ParameterError
 from truelike.evaluation.significance import bootstrap_interval, holm, paired_t
 from truelike.files import replacing_file
+from truelike.models import variant
 from truelike.report import Page
 from truelike.tuning.trials import Record, Trial, settings, toml
 
@@ -245,7 +246,7 @@ class Comparison:
         if self.whole and chosen.epochs:
             about.append("epochs: the best one of a split of this log; the whole log is trained for as many")
             parameters["epochs"] = chosen.epochs
-        return toml(self.source, chosen.model, parameters, about, self.read)
+        return toml(self.source, variant(chosen.model)[0].__name__, parameters, about, self.read)
 
     def write_config(self) -> Path:
         """Write `best.toml` to its place."""

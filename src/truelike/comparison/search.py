@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from truelike.errors import TruelikeError
-from truelike.models import model_class
+from truelike.models import variant
 from truelike.models.iterative import IterativeModel
 from truelike.tuning.grids import Parameters
 from truelike.tuning.runner import Runner
@@ -66,10 +66,11 @@ def search_all(
 
 
 def own(model: str, fixed: Mapping[str, Any]) -> Parameters:
-    """Those of some parameters that a model has."""
-    made = model_class(model)()
+    """Those of some parameters that a model has, and those that are in its name."""
+    kind, given = variant(model)
+    made = kind(**given)
     known = {*made.deciding_params(), *(["n_jobs"] if hasattr(made, "n_jobs") else [])}
-    return {name: value for name, value in fixed.items() if name in known}
+    return {**{name: value for name, value in fixed.items() if name in known}, **given}
 
 
 def _compile(models: Sequence[str], fixed: Mapping[str, Any]) -> None:

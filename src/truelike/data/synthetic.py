@@ -177,6 +177,24 @@ class World:
 
     # --- how it is made -------------------------------------------------------------------------
 
+    def item_features(self) -> pl.DataFrame:
+        """What a catalogue would tell of the items: item_id, genre, moods (a list) and loudness (a number)."""
+        tastes = self._item_tastes
+        strongest = np.argsort(-np.abs(tastes), axis=1, kind="stable")[:, :2]
+        moods = [
+            [f"{'more' if row[axis] > 0 else 'less'} of {axis}" for axis in axes]
+            for row, axes in zip(tastes, strongest, strict=True)
+        ]
+        items = np.arange(self.n_items, dtype=np.int32)
+        columns = {"item_id": items, "genre": self.genre(items), "moods": moods, "loudness": tastes[:, 0]}
+        return pl.DataFrame(columns)
+
+    def user_features(self) -> pl.DataFrame:
+        """What an account would tell of the users: user_id, favourite (a genre) and activity (a number)."""
+        favourite = [self.tastes(user, 1)[0] for user in range(self.n_users)]
+        users = np.arange(self.n_users, dtype=np.int32)
+        return pl.DataFrame({"user_id": users, "favourite": favourite, "activity": self._activity})
+
     def _pairs(self, users: ArrayLike, items: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Numbers of users and items that are there, whatever they came in."""
         checked = []

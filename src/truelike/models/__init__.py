@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from truelike.errors import ParameterError
+from truelike.parameters import parse
 
 if TYPE_CHECKING:
     from truelike.models.recommender import Recommender
@@ -49,3 +50,38 @@ def model_class(name: str) -> type[Recommender]:
             found: type[Recommender] = getattr(importlib.import_module(home), known)
             return found
     raise ParameterError(f"there is no model {name!r}; there are {', '.join(REGISTRY)}")
+
+
+def variant(name: str) -> tuple[type[Recommender], dict[str, Any]]:
+    """A model's class, and the parameters that stand in its name after colons.
+
+    >>> kind, own = variant("bpr:factors=64:negatives=hard")
+    >>> kind.__name__, own
+    ('BPR', {'factors': 64, 'negatives': 'hard'})
+    """
+    model, *given = name.split(":")
+    kind = model_class(model.strip())
+    settings = {}
+    for each in given:
+        parameter, equals, value = each.partition("=")
+        if not equals:
+            raise ParameterError(
+                f"{name!r} is no model: after a colon comes name=value, as in 'NeuMF:objective=NBPO'"
+            )
+        settings[parameter.strip()] = value.strip()
+    return kind, parse(kind, settings)
+
+
+def variant_name(name: str) -> str:
+    """The name of a model or of a variant of it, as it is spelled here.
+
+    >>> variant_name("item-knn:neighbors=20")
+    'ItemKNN:neighbors=20'
+    """
+    kind, own = variant(name)
+    return ":".join([kind.__name__, *(f"{parameter}={value}" for parameter, value in own.items())])
+
+
+def usual_models() -> list[str]:
+    """Those that are run where none is named: not networks, which take long, nor what the presets are made of."""
+    return [name for name, home in REGISTRY.items() if name != "MatrixFactorization" and ".deep." not in home]

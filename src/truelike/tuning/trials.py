@@ -29,7 +29,7 @@ Record = dict[str, Any]  # what is known of a finished trial; one line of trials
 
 @dataclass(frozen=True)
 class Trial:
-    """A model of the registry with some parameters; `test` asks for its figures on the test part, too.
+    """A model of the registry, or a variant of it, with some parameters; `test` asks for figures on the test part.
 
     Examples
     --------
@@ -44,11 +44,12 @@ class Trial:
 
     def make(self, **more: Any) -> Recommender:
         """The model, not fitted."""
-        from truelike.models import model_class
+        from truelike.models import variant
 
-        kind = model_class(self.model)
+        kind, own = variant(self.model)
         known = {f.name for f in fields(kind)}
-        return kind(**self.parameters, **{name: value for name, value in more.items() if name in known})
+        more = {name: value for name, value in more.items() if name in known}
+        return kind(**{**own, **self.parameters, **more})
 
     @property
     def key(self) -> str:

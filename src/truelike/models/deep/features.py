@@ -28,6 +28,7 @@ class FeatureModel(NetworkModel):
     """
 
     takes: ClassVar[tuple[str, ...]] = SIDES
+    features_: ClassVar[dict[str, Features]] = {}  # a model that was fitted with some has its own
 
     def fit(
         self,
@@ -54,18 +55,19 @@ class FeatureModel(NetworkModel):
             if given[side] is not None and side not in self.takes:
                 raise ParameterError(f"{self.name} takes no {side}_features")
         read = {side: Features.read(table, side) for side, table in given.items() if table is not None}
-        before = self.__dict__.get("features_")
-        self.features_ = read
+        before = self.features_
+        self._know(read)
         try:
             return self._fit_with(train, validation, how)
         except BaseException:
-            self.__dict__.pop("features_")
-            if before is not None:  # a fit that fails leaves what was learned before
-                self.features_ = before
+            self._know(before)  # a fit that fails leaves what was learned before
             raise
 
+    def _know(self, features: dict[str, Features]) -> None:
+        self.__dict__["features_"] = features
+
     def _fit_with(self, train: Dataset, validation: Dataset | None, how: dict[str, Any]) -> Self:
-        self.features_ = self._of_log(train)
+        self._know(self._of_log(train))
         return super().fit(train, validation=validation, **how)
 
     def _of_log(self, log: Dataset) -> dict[str, Features]:
@@ -89,10 +91,11 @@ class FeatureModel(NetworkModel):
 
     def _restore(self, arrays: dict[str, NDArray[Any]]) -> None:
         ids = {"user": self.train_.users, "item": self.train_.items}
-        self.features_ = {}
+        found = {}
         for side in SIDES:
             prefix = f"{side}_features."
             parts = {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
             if parts:
-                self.features_[side] = Features.restored(parts, ids[side])
+                found[side] = Features.restored(parts, ids[side])
+        self._know(found)
         super()._restore(arrays)

@@ -142,12 +142,13 @@ class FM(FeatureModel):
 
     def _fit_with(self, train: Dataset, validation: Dataset | None, how: dict[str, Any]) -> Self:
         whole = self._with_ids_of_features(train)
-        given, self.features_ = self.features_, self._of_log(whole)
+        given = self._of_log(whole)
+        self._know(given)
         # what has no votes is left out of training, where it would be drawn as if it had been turned down
         voted = {"user": whole.rows_per_user() > 0, "item": whole.popularity() > 0}
         warm = whole.restrict(*(voted[side] | (side not in given) for side in SIDES))
         super()._fit_with(warm, validation, how)
-        self._describe(whole, {side: known.of(self._ids(whole)[side]) for side, known in given.items()})
+        self._describe(whole, given)
         return self
 
     def extend(
@@ -170,18 +171,18 @@ class FM(FeatureModel):
                 raise ParameterError(f"this FM was fitted without {side}_features, so it has no weights for any")
             more = Features.read(table, side, like=known[side].columns, on_unknown=on_unknown)
             known[side] = known[side].and_also(more)
-        self.features_, before = known, self.features_
+        before = self.features_
+        self._know(known)
         try:
             whole = self._with_ids_of_features(self.train_)
             known = self._of_log(whole)
         finally:
-            self.features_ = before
+            self._know(before)
         self._describe(whole, known)
         return self
 
     def _describe(self, whole: Dataset, known: dict[str, Features]) -> None:
         """Let the trained networks speak of all of a log, also of what has no votes in it."""
-        self.features_ = known
         if whole.matrix.shape != self.train_.matrix.shape:
             for part, network in self.networks_.parts().items():
                 if not isinstance(network, FMNetwork):
@@ -189,6 +190,7 @@ class FM(FeatureModel):
                         f"the {part} network {type(network).__name__} knows nobody without votes; for new users "
                         'or items take flips="FM" or flips=None, or leave them out of the features'
                     )
+        self._know(known)
         for network in self.networks_.parts().values():
             if isinstance(network, FMNetwork):
                 where = network.bias.device
@@ -207,7 +209,3 @@ class FM(FeatureModel):
         if log.titles is not None:
             whole = whole.with_titles(dict(zip(log.items.values, log.titles, strict=True)))
         return whole
-
-    @staticmethod
-    def _ids(log: Dataset) -> dict[str, Any]:
-        return dict(zip(SIDES, (log.users, log.items), strict=True))

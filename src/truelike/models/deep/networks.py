@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from truelike.data.dataset import Dataset
 from truelike.data.features import Features
-from truelike.errors import DataError, ParameterError
+from truelike.errors import DataError, ParameterError, StorageError
 from truelike.models.deep.backend import installed, nn, torch
 from truelike.training.trainer import DivergedError
 
@@ -86,7 +86,7 @@ def maker(value: Any) -> Maker:
         made: Maker = value
         return made
     if value.startswith(OWN):
-        raise ParameterError(
+        raise StorageError(
             f"the network {value.removeprefix(OWN)!r} is of your own making, and no file carries it: "
             "load the model with tl.load(directory, preference=...) or flips=..., whichever it is"
         )

@@ -105,6 +105,7 @@ class NetworkModel(FlipModel, IterativeModel[Networks]):
         "factors": [32, 64, 128],
         "learning_rate": (0.0005, 0.02),
         "regularization": (0.5, 100.0),
+        "flip_regularization": (0.5, 100.0),
         "n_negatives": (1, 8),
     }
 

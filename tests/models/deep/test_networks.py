@@ -1,0 +1,238 @@
+"""Networks of one's own: what they must do, what is said where they do not, and what comes of it."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import truelike as tl
+from truelike.errors import ParameterError, StorageError, TruelikeError
+from truelike.training.trainer import DivergedError
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'truelike[deep]'")
+
+QUICK: dict[str, Any] = {
+    "factors": 6, "flip_factors": 3, "epochs": 30, "batch_size": 100, "learning_rate": 0.05, "regularization": 1.0,
+    "flip_regularization": 1.0,
+}  # fmt: skip
+
+
+class Plain(torch.nn.Module):  # type: ignore[misc]
+    """Knows nothing but `forward`, and is no dot product."""
+
+    def __init__(self, inputs: Any) -> None:
+        super().__init__()
+        self.users = torch.nn.Embedding(inputs.n_users, inputs.factors)
+        self.items = torch.nn.Embedding(inputs.n_items, inputs.factors)
+        for table in (self.users, self.items):
+            torch.nn.init.normal_(table.weight, std=0.3)
+
+    def forward(self, users: Any, items: Any) -> Any:
+        return 1 - (self.users(users) - self.items(items)).square().sum(dim=-1)
+
+
+class Returns(torch.nn.Module):  # type: ignore[misc]
+    """Gives back what a test wants it to."""
+
+    def __init__(self, inputs: Any, given: Any) -> None:
+        super().__init__()
+        self.weight, self.given = torch.nn.Parameter(torch.zeros(1)), given
+
+    def forward(self, users: Any, items: Any) -> Any:
+        return self.given(self.weight + torch.zeros(len(users)))
+
+
+def returning(given: Any) -> Any:
+    return lambda inputs: Returns(inputs, given)
+
+
+def test_a_network_that_only_has_forward_answers_everything(world: Any) -> None:
+    model = tl.DeepRecommender(preference=Plain, objective="NBPO", flips=Plain, **QUICK).fit(world)
+    same = np.arange(60)[:, None] % 4 == np.arange(40)[None, :] % 4
+    scores = model._score_block(np.arange(60, dtype=np.int32))
+    assert scores[same].mean() > scores[~same].mean() + 0.5
+    near = model.similar_items(4, k=9)["similar_item_id"].to_numpy()
+    assert (near % 4 == 0).sum() >= 7
+    liked = model.recommend_from_items([0, 4, 8, 12], k=6)["item_id"].to_numpy()
+    assert (liked % 4 == 0).sum() >= 4
+    assert model.hidden_likes(3, k=5)["posterior"].is_between(0, 1).all()
+    assert model.hidden_likes(3, k=5)["flips_from"].unique().to_list() == ["votes alone"]
+
+
+@pytest.mark.parametrize(
+    ("preference", "flips"),
+    [("NeuMF", "MF"), ("MF", "NeuMF"), ("LightGCN", "ACF"), ("ACF", "LightGCN"), ("FM", "FM"), (Plain, None)],
+    ids=str,
+)
+def test_networks_for_preference_and_flips_mix_at_will(world: Any, preference: Any, flips: Any) -> None:
+    model = tl.DeepRecommender(preference=preference, flips=flips, objective="NBPO", **QUICK).fit(world)
+    users = np.arange(60, dtype=np.int32)
+    same = users[:, None] % 4 == np.arange(40)[None, :] % 4
+    scores = model._score_block(users)
+    assert scores[same].mean() > scores[~same].mean() + 0.3
+    assert model.has_posterior == (flips is not None)
+    if flips is None:
+        with pytest.raises(ParameterError, match=r"hidden_likes needs flips: .*flips=\"MF\""):
+            model.hidden_likes(0)
+    else:
+        assert model.flip_probability([0, 1], [2, 3]).shape == (2,)
+
+
+@pytest.mark.parametrize("objective", ["BPO", "BPR", "NBPO", "NBPO-s", "NBPO-o", "ShiftMC", "NBPR"])
+def test_every_objective_trains_a_network(world: Any, objective: str) -> None:
+    model = tl.NeuMF(objective=objective, **{**QUICK, "epochs": 15}).fit(world)
+    losses = model.history_["loss"].to_numpy()
+    assert losses[-1] < losses[0]
+    assert model.has_posterior == objective.startswith("NBPO")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (
+            lambda r: r[:, None],
+            r"the preference network Returns returned a tensor of shape \(\d+, 1\) for [\d,]+ pairs",
+        ),
+        (lambda r: r.sum(), r"of shape \(\) for"),
+        (lambda r: [r], "returned a list, not a tensor"),
+        (lambda r: r / 0, r"returned nan for the pair \(user \d+, item \d+\)"),
+        (lambda r: r + torch.inf, "returned inf"),
+    ],
+    ids=["a column", "one number", "a list", "NaN", "infinity"],
+)
+def test_what_a_network_returns_wrongly_is_named(world: Any, given: Any, words: str) -> None:
+    with pytest.raises(TruelikeError, match=words):
+        tl.DeepRecommender(preference=returning(given), objective="BPR", **QUICK).fit(world)
+    with pytest.raises(TruelikeError, match=words.replace("preference", "flips")):
+        tl.DeepRecommender(flips=returning(given), objective="NBPO", **QUICK).fit(world)
+
+
+def test_a_network_that_becomes_nan_later_is_a_divergence(world: Any) -> None:
+    with pytest.raises(DivergedError, match=r"learning_rate"):
+        tl.NeuMF(**{**QUICK, "learning_rate": 1e6, "optimizer": "sgd"}).fit(world)
+
+
+def test_what_is_no_network_is_an_error_that_says_what_is(world: Any) -> None:
+    with pytest.raises(ParameterError, match=r"preference made a int, not a torch.nn.Module"):
+        tl.DeepRecommender(preference=lambda inputs: 3).fit(world)
+    with pytest.raises(ParameterError, match=r"has no parameter that could be trained"):
+        tl.DeepRecommender(preference=lambda inputs: torch.nn.ReLU()).fit(world)
+    for wrong in ("GCN", 3, torch.nn.ReLU()):
+        with pytest.raises(ParameterError, match=r"it must be one of MF, FM, NeuMF, ACF, LightGCN, or a function"):
+            tl.DeepRecommender(preference=wrong)
+    for wrong in ("softmax", "no such"):
+        with pytest.raises(ParameterError, match="objective is"):
+            tl.NeuMF(objective=wrong)
+    with pytest.raises(ParameterError, match=r"negatives is 'all'"):
+        tl.NeuMF(negatives="all")
+
+
+def test_a_device_that_is_not_there_is_named(world: Any) -> None:
+    assert tl.NeuMF(device="cpu", **QUICK).fit(world).networks_.preference.gmf.users.weight.device.type == "cpu"
+    with pytest.raises(ParameterError, match=r"device is 'tpu'; it must be"):
+        tl.NeuMF(device="tpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(ParameterError, match=r"device is 'cuda', which is not to be had here"):
+            tl.NeuMF(device="cuda").fit(world)
+
+
+def test_a_network_of_one_s_own_is_saved_as_numbers_and_loaded_with_its_code(world: Any, tmp_path: Path) -> None:
+    model = tl.DeepRecommender(preference=Plain, flips="NeuMF", objective="NBPO", **QUICK).fit(world)
+    model.save(tmp_path / "model")
+    assert not list(tmp_path.rglob("*.pt"))
+    again = tl.load(tmp_path / "model", preference=Plain)
+    assert again.recommend([0, 5], k=5).equals(model.recommend([0, 5], k=5))
+    assert again.hidden_likes(2, k=4).equals(model.hidden_likes(2, k=4))
+    with pytest.raises(StorageError, match=r"'Plain' is of your own making.*tl\.load\(directory, preference="):
+        tl.load(tmp_path / "model")
+
+
+def test_a_file_of_another_width_is_refused(world: Any, tmp_path: Path) -> None:
+    tl.NeuMF(**QUICK).fit(world).save(tmp_path / "model")
+    about = tmp_path / "model" / "model.json"
+    about.write_text(about.read_text().replace('"factors": 6', '"factors": 7'))
+    with pytest.raises(TruelikeError, match=r"has the shape"):
+        tl.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("name", ["NeuMF", "LightGCN", "ACF", "FM", "DeepRecommender"])
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_stopped_and_resumed_it_ends_with_the_same_bits(
+    name: str, optimizer: str, world: Any, other_world: Any, tmp_path: Path
+) -> None:
+    more = {"dropout": 0.3, "pretrain": 1} if name == "NeuMF" else {}
+    rate = {"adam": 0.05, "sgd": 0.002}[optimizer]
+    parameters = {**QUICK, "epochs": 5, "learning_rate": rate, "optimizer": optimizer, "objective": "NBPO", **more}
+
+    class StoppedError(Exception):
+        pass
+
+    def unplug(state: Any) -> None:
+        if state.epoch == 2:
+            raise StoppedError
+
+    def bits(model: Any) -> Any:
+        return {name: array.tobytes() for name, array in model.networks_.arrays().items()}
+
+    def make() -> Any:
+        return getattr(tl, name)(**parameters)
+
+    how = {"validation": other_world, "checkpoint": tmp_path / "place", "checkpoint_epochs": 1}
+    whole = make().fit(world, validation=other_world)
+    with pytest.raises(StoppedError):
+        make().fit(world, callbacks=[unplug], **how)
+    done: list[int] = []
+    again = make().fit(world, resume=True, callbacks=[lambda state: done.append(state.epoch)], **how)
+    assert done == [2, 3, 4]
+    assert bits(again) == bits(whole)
+    assert again.history_.drop("seconds").equals(whole.history_.drop("seconds"))
+
+
+def test_the_best_epoch_by_validation_is_kept(world: Any, other_world: Any) -> None:
+    model = tl.NeuMF(**{**QUICK, "epochs": 25, "patience": 3}).fit(world, validation=other_world)
+    curve = model.history_["ndcg@20"].to_numpy()
+    assert len(curve) < 25
+    assert len(curve) - 1 - curve.argmax() == 3
+    kept = tl.evaluate(model, other_world.recode(world.users, world.items)[0], ks=(20,))["ndcg@20"]
+    assert kept == pytest.approx(curve.max())
+
+
+def test_training_leaves_the_caller_s_random_numbers_and_threads_alone(world: Any) -> None:
+    torch.manual_seed(5)
+    torch.set_num_threads(2)
+    expected = torch.random.get_rng_state()
+    tl.NeuMF(dropout=0.5, n_jobs=1, **{**QUICK, "epochs": 2}).fit(world).recommend(0)
+    assert torch.equal(torch.random.get_rng_state(), expected)
+    assert torch.get_num_threads() == 2
+
+
+def test_dropout_is_at_work_in_training_and_not_in_answers(world: Any) -> None:
+    model = tl.NeuMF(dropout=0.5, **{**QUICK, "epochs": 3}).fit(world)
+    assert not model.networks_.preference.training
+    assert model.recommend(0).equals(model.recommend(0))
+    plain = tl.NeuMF(**{**QUICK, "epochs": 3}).fit(world)
+    assert not np.array_equal(plain.history_["loss"], model.history_["loss"])
+
+
+def test_a_fitted_model_survives_a_copy_and_goes_its_own_way(world: Any, other_world: Any) -> None:
+    model = tl.LightGCN(**{**QUICK, "epochs": 3}).fit(world)
+    before = model.recommend(0)
+    copy.deepcopy(model).fit(other_world)
+    assert model.recommend(0).equals(before)
+
+
+def test_all_items_are_ranked_in_blocks_of_items(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from truelike.models.deep import scoring
+
+    model = tl.DeepRecommender(preference=Plain, objective="BPR", **{**QUICK, "epochs": 3}).fit(world)
+    whole = model.recommend(list(range(60)), k=9)
+    monkeypatch.setattr(scoring, "ITEMS_AT_ONCE", 7)
+    asked: list[int] = []
+    model.networks_.preference.register_forward_hook(lambda _, given, __: asked.append(len(given[0])))
+    blocks = model.recommend(list(range(60)), k=9)
+    assert blocks["item_id"].equals(whole["item_id"])
+    assert max(asked) == 7
