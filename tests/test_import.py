@@ -52,3 +52,34 @@ def test_the_public_names_may_be_imported_by_name() -> None:
 def test_a_class_says_where_it_lives() -> None:
     assert tl.ItemKNN.__module__ == "truelike.models.item_knn"
     assert tl.errors.TruelikeError.__mro__[1] is Exception
+
+
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None  # as if it were not installed
+import truelike as tl
+from truelike import *
+from truelike.models import REGISTRY, model_class
+log = tl.synthetic.World(n_users=60, n_items=40).log()
+tl.BPR(epochs=2).fit(log).recommend(0)
+assert tl.compare(log, ["ItemPop", "ItemKNN"], n_trials=1, jobs=1).best
+for name in ("FM", "NeuMF", "ACF", "LightGCN", "DeepRecommender"):
+    try:
+        getattr(tl, name)()
+    except tl.errors.MissingExtraError as error:
+        print(error)
+"""
+
+
+def test_without_pytorch_all_else_works_and_networks_say_what_to_install() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    names = ("FM", "NeuMF", "ACF", "LightGCN", "DeepRecommender")
+    assert done.stdout.splitlines() == [f"{name} needs PyTorch: pip install 'truelike[deep]'" for name in names]
+
+
+def test_pytorch_is_not_imported_before_a_network_is_asked_for() -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'truelike[deep]'")
+    before = "import sys, truelike as tl; tl.BPR; tl.compare; print('torch' in sys.modules)"
+    assert in_a_fresh_python(before) == "False"
+    assert in_a_fresh_python(f"{before}; tl.NeuMF; print('torch' in sys.modules)").split() == ["False", "True"]

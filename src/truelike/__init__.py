@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from truelike.models.deep.custom import DeepRecommender
     from truelike.models.deep.fm import FM
     from truelike.models.deep.lightgcn import LightGCN
+    from truelike.models.deep.networks import Inputs
     from truelike.models.deep.neumf import NeuMF
     from truelike.models.default import recommender
     from truelike.models.ease import EASE, EDLAE
@@ -62,6 +63,7 @@ _HOME = {
     "ExactNBPO": "truelike.models.presets",
     "FM": "truelike.models.deep.fm",
     "IALS": "truelike.models.ials",
+    "Inputs": "truelike.models.deep.networks",
     "ItemKNN": "truelike.models.item_knn",
     "ItemPop": "truelike.models.popularity",
     "LightGCN": "truelike.models.deep.lightgcn",
@@ -111,6 +113,7 @@ __all__ = [
     "Evaluation",
     "ExactBPO",
     "ExactNBPO",
+    "Inputs",
     "ItemKNN",
     "ItemPop",
     "LightGCN",

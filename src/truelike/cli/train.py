@@ -30,6 +30,10 @@ def train(
         str | None,
         typer.Option(help="What was shown to whom: a log file, with a column `propensity` or without."),
     ] = None,
+    user_features: Annotated[
+        Path | None, typer.Option(help="A table of the users, CSV or Parquet: ids and whatever is known; for FM.")
+    ] = None,
+    item_features: Annotated[Path | None, typer.Option(help="The same of the items; for FM and ACF.")] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="Write the state of the training here, every 10 epochs or 5 minutes.")
     ] = None,
@@ -49,18 +53,20 @@ def train(
     if source is None:
         raise typer.BadParameter("say which log to train on: truelike train LOG, or data = ... in the config")
     keywords = {**file.get("read", {}), **read}
-    named = model or file.get("model") or (None if impressions is None else "ExactNBPO")
+    both = {"user": user_features, "item": item_features}
+    features = {side: path for side, path in both.items() if path is not None}
+    named = model or file.get("model") or ("ExactNBPO" if impressions is not None else "FM" if features else None)
     given = {**file.get("parameters", {}), **settings(set_ or [])}
     made = None if named is None else _made(named, given)
     if made is not None:  # a mistake is told before the log is read
-        _check(made, checkpoint, resume, impressions)
+        _check(made, checkpoint, resume, impressions, features)
     check_model_place(output)
     data = open_data(source, keywords)
     if made is None:
         chosen, reason = choose(data.train if isinstance(data, tl.Split) else data)
         say(f"{chosen}: {reason}")
         made = _made(chosen, given)
-    how = _check(made, checkpoint, resume, impressions)
+    how = _check(made, checkpoint, resume, impressions, features)
     if impressions is not None:
         how["impressions"] = open_impressions(impressions, keywords, data)
     say(f"training {made} on {data}")
@@ -86,11 +92,16 @@ def _made(name: str, given: dict[str, Any]) -> Any:
     return kind(**parse(kind, given))
 
 
-def _check(model: Any, checkpoint: Path | None, resume: bool, impressions: str | None) -> dict[str, Any]:
+def _check(
+    model: Any, checkpoint: Path | None, resume: bool, impressions: str | None, features: dict[str, Path]
+) -> dict[str, Any]:
     """What `fit` is told beside the log, if the model can use it."""
     if impressions is not None and not model.takes_impressions:
         raise typer.BadParameter(f"{model.name} cannot use --impressions: say --model ExactNBPO")
-    return _stops(model, checkpoint, resume)
+    for side in features:
+        if side not in model.takes_features:
+            raise typer.BadParameter(f"{model.name} cannot use --{side}-features: say --model FM")
+    return {**_stops(model, checkpoint, resume), **{f"{side}_features": path for side, path in features.items()}}
 
 
 def _stops(model: Any, checkpoint: Path | None, resume: bool) -> dict[str, Any]:

@@ -40,6 +40,7 @@ class Recommender(ABC):
 
     # what a search goes through where it is not told: (low, high) is a range, a list a choice
     space: ClassVar[dict[str, Any]] = {}
+    takes_features: ClassVar[tuple[str, ...]] = ()  # of whom: "user", "item"
 
     def __post_init__(self) -> None:
         parameters.check(self)

@@ -185,7 +185,7 @@ class ACF(FeatureModel):
     order: str = choice("users", "shuffled", "file")
     init_scale: float = number(0.1, low=0.0)
 
-    takes: ClassVar[tuple[str, ...]] = ("item",)
+    takes_features: ClassVar[tuple[str, ...]] = ("item",)
 
     def _preference(self) -> Maker:
         return partial(ACFNetwork, init_scale=self.init_scale)

@@ -27,7 +27,7 @@ class FeatureModel(NetworkModel):
         Of users and of items, where they were given: a dict with "user" and "item".
     """
 
-    takes: ClassVar[tuple[str, ...]] = SIDES
+    takes_features: ClassVar[tuple[str, ...]] = SIDES
     features_: ClassVar[dict[str, Features]] = {}  # a model that was fitted with some has its own
 
     def fit(
@@ -52,7 +52,7 @@ class FeatureModel(NetworkModel):
         check_log(train, "fit")
         given = {"user": user_features, "item": item_features}
         for side in SIDES:
-            if given[side] is not None and side not in self.takes:
+            if given[side] is not None and side not in self.takes_features:
                 raise ParameterError(f"{self.name} takes no {side}_features")
         read = {side: Features.read(table, side) for side, table in given.items() if table is not None}
         before = self.features_
