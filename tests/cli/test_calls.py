@@ -258,3 +258,25 @@ def test_impressions_that_cannot_be_used_are_explained(
     done = run("train", log_file, "--impressions", split_directory, *to)
     assert (done.code, "a split" in done.err) == (1, True)
     assert not (tmp_path / "model").exists()
+
+
+def test_features_are_trained_with_and_items_without_votes_recommended(
+    run: Run, log_file: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'truelike[deep]'")
+    table = tl.synthetic.World(n_users=120, n_items=60, seed=1).item_features().drop("moods")
+    new = table[:1].with_columns(item_id=pl.lit(999, dtype=pl.Int32))
+    pl.concat([table, new]).write_csv(tmp_path / "items.csv")
+    trained = run(
+        "train", log_file, "--item-features", tmp_path / "items.csv", "-o", tmp_path / "model", "-s", "epochs=2"
+    )
+    assert trained.code == 0, trained.err
+    model = tl.load(tmp_path / "model")
+    assert model.name == "FM"
+    assert 999 in model.recommend("u1", k=100)["item_id"].to_list()
+    for name in ("NBPO", "NeuMF"):
+        wrong = run("train", log_file, "--model", name, "--item-features", tmp_path / "items.csv")
+        assert wrong.code == 2
+        assert f"{name} cannot use --item-features: say --model FM" in wrong.err
+    wrong = run("train", log_file, "--model", "ACF", "--user-features", tmp_path / "items.csv")
+    assert "ACF cannot use --user-features" in wrong.err

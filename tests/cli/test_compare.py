@@ -94,3 +94,22 @@ def test_a_killed_comparison_goes_on_and_ctrl_c_says_that_it_will(log_file: Path
     assert second[: len(whole)] == whole
     keys = [json.loads(line)["key"] for line in second]
     assert len(keys) == len(set(keys)) >= len(first) + 2
+
+
+def test_a_model_may_be_named_with_parameters_of_its_own(
+    run: Run, log_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = "BPR:factors=4,bpr:negatives=hard:factors=6,ItemPop"
+    found = run("compare", "log.csv", "--models", names, *QUICK)
+    assert found.code == 0, found.err
+    table = pl.read_csv(io.StringIO(found.out))
+    assert set(table["model"]) == {"BPR:factors=4", "BPR:negatives=hard:factors=6", "ItemPop"}
+    trials = [json.loads(line) for line in Path("comparison/final/trials.jsonl").read_text().splitlines()]
+    for trial in trials:
+        if "hard" in trial["model"]:
+            assert (trial["settings"]["negatives"], trial["settings"]["factors"]) == ("hard", 6)
+    wrong = run("compare", "log.csv", "--models", "BPR:fuctors=4")
+    assert wrong.code == 1
+    assert "did you mean 'factors'" in wrong.err
+    assert "after the colon comes name=value" in run("compare", "log.csv", "--models", "BPR:4").err

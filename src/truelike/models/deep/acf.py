@@ -37,7 +37,7 @@ class _Histories(NamedTuple):
 class ACFNetwork(nn.Module):
     """(u + sum of alpha(u, l) p_l over the user's votes l) . v_i, alpha a softmax of a small perceptron."""
 
-    def __init__(self, inputs: Inputs, *, init_scale: float = 0.1) -> None:
+    def __init__(self, inputs: Inputs, *, init_scale: float = 0.02) -> None:
         super().__init__()
         width, self.n_items = inputs.factors, inputs.n_items
         self.users = nn.Embedding(inputs.n_users, width)
@@ -181,9 +181,17 @@ class ACF(FeatureModel):
     3
     """
 
+    space: ClassVar[dict[str, Any]] = {
+        **FeatureModel.space,
+        "learning_rate": (0.001, 0.02),
+        "regularization": (0.5, 30.0),
+        "init_scale": (0.01, 0.1),
+    }
+
     objective: Any = objective_field("BPR")
+    regularization: float = number(5.0, low=0.0)
     order: str = choice("users", "shuffled", "file")
-    init_scale: float = number(0.1, low=0.0)
+    init_scale: float = number(0.02, low=0.0)
 
     takes_features: ClassVar[tuple[str, ...]] = ("item",)
 

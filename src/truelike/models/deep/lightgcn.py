@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -132,8 +132,17 @@ class LightGCN(NetworkModel):
     3
     """
 
+    space: ClassVar[dict[str, Any]] = {
+        **NetworkModel.space,
+        "learning_rate": (0.005, 0.05),
+        "regularization": (0.1, 10.0),
+        "layers": (1, 3),
+    }
+
     objective: Any = objective_field("BPR")
-    batch_size: int = whole_number(10_000, low=1)
+    learning_rate: float = number(0.02, low=1e-9)
+    regularization: float = number(1.0, low=0.0)  # what counts is the mean of layers, which is small beside E
+    batch_size: int = whole_number(5_000, low=1)
     layers: int = whole_number(3, low=1)
     init_scale: float = number(0.1, low=0.0)
 

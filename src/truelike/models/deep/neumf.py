@@ -29,7 +29,7 @@ def _embedding(n: int, width: int, init_scale: float) -> Any:
 class GMFNetwork(nn.Module):
     """Generalised matrix factorization: h . (p_u * q_i)."""
 
-    def __init__(self, inputs: Inputs, *, init_scale: float = 0.05) -> None:
+    def __init__(self, inputs: Inputs, *, init_scale: float = 0.1) -> None:
         super().__init__()
         self.users = _embedding(inputs.n_users, inputs.factors, init_scale)
         self.items = _embedding(inputs.n_items, inputs.factors, init_scale)
@@ -49,7 +49,7 @@ class GMFNetwork(nn.Module):
 class MLPNetwork(nn.Module):
     """A perceptron of both embeddings laid side by side."""
 
-    def __init__(self, inputs: Inputs, *, layers: int = 3, dropout: float = 0.0, init_scale: float = 0.05) -> None:
+    def __init__(self, inputs: Inputs, *, layers: int = 3, dropout: float = 0.0, init_scale: float = 0.1) -> None:
         super().__init__()
         widths = [2 * inputs.factors, *(max(1, inputs.factors >> n) for n in range(layers))]
         self.users = _embedding(inputs.n_users, inputs.factors, init_scale)
@@ -80,7 +80,7 @@ class MLPNetwork(nn.Module):
 class NeuMFNetwork(nn.Module):
     """Both towers, added up."""
 
-    def __init__(self, inputs: Inputs, *, layers: int = 3, dropout: float = 0.0, init_scale: float = 0.05) -> None:
+    def __init__(self, inputs: Inputs, *, layers: int = 3, dropout: float = 0.0, init_scale: float = 0.1) -> None:
         super().__init__()
         self.gmf = GMFNetwork(inputs, init_scale=init_scale)
         self.mlp = MLPNetwork(inputs, layers=layers, dropout=dropout, init_scale=init_scale)
@@ -127,7 +127,7 @@ class NeuMF(NetworkModel):
     objective: Any = objective_field("BPO")
     layers: int = whole_number(3, low=1, high=10)
     dropout: float = number(0.0, low=0.0, high=0.95)
-    init_scale: float = number(0.05, low=0.0)
+    init_scale: float = number(0.1, low=0.0)
     pretrain: int = whole_number(0, low=0)
 
     def _preference(self) -> Maker:

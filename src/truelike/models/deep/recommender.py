@@ -103,9 +103,9 @@ class NetworkModel(FlipModel, IterativeModel[Networks]):
     exact: ClassVar[bool] = False  # unvoted items are drawn
     space: ClassVar[dict[str, Any]] = {
         "factors": [32, 64, 128],
-        "learning_rate": (0.0005, 0.02),
-        "regularization": (0.5, 100.0),
-        "flip_regularization": (0.5, 100.0),
+        "learning_rate": (0.001, 0.02),
+        "regularization": (3.0, 60.0),
+        "flip_regularization": (1.0, 60.0),
         "n_negatives": (1, 8),
     }
 

@@ -1,0 +1,84 @@
+"""Networks under BPR, BPO and NBPO beside matrix factorization under the same: the tables of docs/deep.md.
+
+    python benchmarks/networks.py amazon|movielens [--seeds 5] [--jobs 2] [--only LightGCN,NeuMF]
+
+The same number of candidates for each, chosen on validation; goes on from docs/comparison/networks: nothing
+that is finished is run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+import polars as pl
+
+import truelike as tl
+
+PLACE = Path("docs/comparison/networks")
+DATA = {"amazon": ("amazon-electronics-14core", 9), "movielens": ("ml-1m-split", 4)}
+OBJECTIVES = ("BPR", "BPO", "NBPO")
+NETWORKS = ("FM", "NeuMF", "ACF", "LightGCN", "DeepRecommender")
+TITLES = {"DeepRecommender": "MF, by Adam"}
+
+
+def row_of(row: dict[str, object]) -> dict[str, object]:
+    """A row for people: which network, which objective."""
+    name, _, objective = str(row["model"]).partition(":objective=")
+    network = TITLES.get(name, name) if objective else "MF, compiled engine"
+    return {"network": network, "objective": objective or name, **row}
+
+
+def markdown(table: pl.DataFrame) -> str:
+    lines = [
+        "| network | objective | NDCG@20 | 95 % interval | to the best | p (Holm) | F1@5 | training (s) |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in map(row_of, table.iter_rows(named=True)):
+        p = "" if row["p_holm"] is None else "< .001" if row["p_holm"] < 0.001 else f"{row['p_holm']:.3f}"
+        lines.append(
+            f"| {row['network']} | {row['objective']} | {row['ndcg@20']:.4f} | {row['ndcg@20 low']:.4f} to "
+            f"{row['ndcg@20 high']:.4f} | {100 * (row['ndcg@20'] / table['ndcg@20'][0] - 1):+.1f} % | {p} | "
+            f"{row['f1@5']:.4f} | {row['seconds']:.0f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", choices=DATA)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--jobs", type=int)
+    parser.add_argument("--nice", type=int, default=0)
+    parser.add_argument("--only", help="Some of the networks.")
+    given = parser.parse_args()
+    os.nice(given.nice)
+    name, candidates = DATA[given.data]
+    networks = given.only.split(",") if given.only else NETWORKS
+    models = [f"{network}:objective={objective}" for network in networks for objective in OBJECTIVES]
+    found = tl.compare(
+        tl.datasets.load(name),
+        [*models, *OBJECTIVES],
+        n_trials=candidates,
+        seeds=given.seeds,
+        directory=PLACE / "runs" / given.data,
+        jobs=given.jobs,
+    )
+    if given.only:
+        print(markdown(found.table))
+        return
+    found.source = name
+    found.table.write_csv(PLACE / f"{given.data}.csv")
+    (PLACE / f"{given.data}.md").write_text(markdown(found.table), encoding="utf-8")
+    (PLACE / "settings").mkdir(exist_ok=True)
+    for contender in found.ranked:
+        label = contender.model.replace(":objective=", "-")
+        path = PLACE / "settings" / f"{given.data}-{label}.toml"
+        path.write_text(found.config(contender.model), encoding="utf-8")
+    found.write(PLACE / f"{given.data}.html")
+    print(found.sentence)
+
+
+if __name__ == "__main__":
+    main()
