@@ -112,4 +112,4 @@ def test_a_model_may_be_named_with_parameters_of_its_own(
     wrong = run("compare", "log.csv", "--models", "BPR:fuctors=4")
     assert wrong.code == 1
     assert "did you mean 'factors'" in wrong.err
-    assert "after the colon comes name=value" in run("compare", "log.csv", "--models", "BPR:4").err
+    assert "after a colon comes name=value" in run("compare", "log.csv", "--models", "BPR:4").err
