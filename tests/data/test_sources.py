@@ -301,6 +301,18 @@ def test_movielens_1m_has_its_published_counts_and_titles() -> None:
     assert log.times is not None
 
 
+def test_movielens_tells_of_its_users_and_films() -> None:
+    log = real("ml-1m", "truelike data fetch ml-1m")
+    features = tl.datasets.movielens_features()
+    users, items = features["user_features"], features["item_features"]
+    assert users.row(0) == (1, "F", "1", "10")
+    assert items.row(0) == (1, ["Animation", "Children's", "Comedy"], "1990s")
+    assert set(log.items.values) <= set(items["item_id"])
+    assert set(log.users.values) <= set(users["user_id"])
+    assert users["age"].n_unique() == 7
+    assert items["genres"].explode().n_unique() == 18
+
+
 def test_the_split_of_the_authors_has_its_published_counts() -> None:
     split = real("amazon-electronics-14core", "../shared/bin/fetch-data")
     assert (split.train.n_users, split.train.n_items) == (1_435, 1_522)

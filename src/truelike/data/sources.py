@@ -243,6 +243,29 @@ def coat_truth(*, progress: bool = True) -> Truth:
     return Truth(likes, judged)
 
 
+def movielens_features(*, progress: bool = True) -> dict[str, pl.DataFrame]:
+    """What MovieLens 1M tells of its users and films, as `fit` takes it: `tl.FM().fit(log, **movielens_features())`.
+
+    Of users gender, age group and occupation (a code); of films genres and decade.
+    """
+    archive = fetch("ml-1m", progress=progress)[0]
+    with zipfile.ZipFile(archive) as bundle:
+        people, films = (
+            [line.split("::") for line in bundle.read(f"ml-1m/{name}.dat").decode("latin-1").splitlines()]
+            for name in ("users", "movies")
+        )
+    users = {
+        "user_id": [int(row[0]) for row in people],
+        **{name: [row[n] for row in people] for n, name in enumerate(("gender", "age", "occupation"), start=1)},
+    }
+    items = {
+        "item_id": [int(row[0]) for row in films],
+        "genres": [row[2].split("|") for row in films],
+        "decade": [f"{row[1][-5:-2]}0s" for row in films],  # of "Toy Story (1995)"
+    }
+    return {"user_features": pl.DataFrame(users), "item_features": pl.DataFrame(items)}
+
+
 def names() -> list[str]:
     """The public data sets that are known.
 
