@@ -244,7 +244,7 @@ def coat_truth(*, progress: bool = True) -> Truth:
 
 
 def movielens_features(*, progress: bool = True) -> dict[str, pl.DataFrame]:
-    """What MovieLens 1M tells of its users and films, as `fit` takes it: `tl.FM().fit(log, **movielens_features())`.
+    """What MovieLens 1M tells of users and films, as `fit` takes it: `tl.FM().fit(log, **movielens_features())`.
 
     Of users gender, age group and occupation (a code); of films genres and decade.
     """
