@@ -3,7 +3,7 @@
     python benchmarks/cold.py [--epochs 12]
 
 For each user the held-out films are ranked among themselves: the chance that one they voted for stands above one
-they did not (AUC, 0.5 is chance), and NDCG@20. Beside FM: chance, and the popularity that those films came to have,
+they did not (AUC, 0.5 is chance), and NDCG@20. Beside FM: chance, and the popularity that the films came to have,
 which nobody could know beforehand.
 """
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 
 import numpy as np
-import polars as pl
 from common import machine
 
 import truelike as tl
