@@ -192,6 +192,21 @@ def test_stopped_and_resumed_it_ends_with_the_same_bits(
     assert again.history_.drop("seconds").equals(whole.history_.drop("seconds"))
 
 
+def test_a_function_that_makes_a_network_may_be_another_object_when_training_goes_on(
+    world: Any, tmp_path: Path
+) -> None:
+    def maker() -> Any:
+        return lambda inputs: Plain(inputs)
+
+    how = {"checkpoint": tmp_path / "place", "checkpoint_epochs": 1}
+    tl.DeepRecommender(preference=maker(), **{**QUICK, "epochs": 2}).fit(world, **how)
+    done: list[int] = []
+    tl.DeepRecommender(preference=maker(), **{**QUICK, "epochs": 4}).fit(
+        world, resume=True, callbacks=[lambda state: done.append(state.epoch)], **how
+    )
+    assert done == [2, 3]
+
+
 def test_the_best_epoch_by_validation_is_kept(world: Any, other_world: Any) -> None:
     model = tl.NeuMF(**{**QUICK, "epochs": 25, "patience": 3}).fit(world, validation=other_world)
     curve = model.history_["ndcg@20"].to_numpy()

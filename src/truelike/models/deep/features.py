@@ -79,7 +79,8 @@ class FeatureModel(NetworkModel):
         return Inputs(log, factors, known.get("user"), known.get("item"))
 
     def _also_deciding(self) -> dict[str, Any]:
-        return {f"{side}_features": known.digest() for side, known in self.features_.items()}
+        known = {f"{side}_features": features.digest() for side, features in self.features_.items()}
+        return {**super()._also_deciding(), **known}
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         known = {

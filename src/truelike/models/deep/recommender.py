@@ -154,6 +154,9 @@ class NetworkModel(FlipModel, IterativeModel[Networks]):
 
     # --- learning -------------------------------------------------------------------------------
 
+    def _also_deciding(self) -> dict[str, Any]:
+        return self._saved_parameters()  # a function by its name, which is the same in another process
+
     def _inputs(self, log: Dataset, factors: int) -> Inputs:
         return Inputs(log, factors)
 
