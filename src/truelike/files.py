@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from truelike.errors import DataError, StorageError, TruelikeError, some
+from truelike.errors import DataError, MissingExtraError, StorageError, TruelikeError, some
 
 DAY = 24 * 60 * 60
 
@@ -176,7 +176,7 @@ def reading(directory: Path, what: str) -> Iterator[None]:
     """Turn whatever a damaged file causes into one error that names the place."""
     try:
         yield
-    except (DataError, StorageError):
+    except (DataError, MissingExtraError, StorageError):
         raise
     except Exception as error:
         raise StorageError(

@@ -7,6 +7,7 @@ constructor and its checks, and the arrays are numbers.
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,14 +64,18 @@ def save(model: Recommender, directory: Path, *, metrics: dict[str, float] | Non
         "train.weights": train.matrix.data,
         **{f"model.{name}": array for name, array in model._arrays().items()},
     }
-    for name, array in arrays.items():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise StorageError(f"{name} holds values that are not finite: such a model is never saved")
+    _check_finite(arrays)
     with replacing_directory(directory) as place:
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         save_file(contiguous, place / "arrays.safetensors")
         write_ids(train, place)
         (place / "model.json").write_text(json.dumps(about, indent=2) + "\n")
+
+
+def _check_finite(arrays: dict[str, Any]) -> None:
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise StorageError(f"{name} holds values that are not finite: such a model is of no use")
 
 
 def load(directory: str | Path, **own: Any) -> Any:
@@ -82,7 +87,7 @@ def load(directory: str | Path, **own: Any) -> Any:
         Where it is.
     **own
         Parameters that no file carries, since they are code of your own: `objective=`, or, of a model of networks,
-        `preference=` and `flips=`.
+        `preference=` and `flips=`; or another `device=`.
 
     Examples
     --------
@@ -108,8 +113,13 @@ def load(directory: str | Path, **own: Any) -> Any:
             )
         if about["class"] not in REGISTRY:
             raise StorageError(f"the model in {str(place)!r} is a {about['class']!r}, which is not known here")
-        model = model_class(about["class"])(**{**about["parameters"], **own})
+        kind = model_class(about["class"])
+        unknown = set(own) - {parameter.name for parameter in fields(kind)}
+        if unknown:
+            raise StorageError(f"the model in {str(place)!r} is a {kind.__name__}, which has no {min(unknown)!r}")
+        model = kind(**{**about["parameters"], **own})
         arrays = load_file(place / "arrays.safetensors")
+        _check_finite(arrays)
         model.__dict__["train_"] = _load_train(place, about["data"], arrays)
         prefix = "model."
         model._restore({n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)})

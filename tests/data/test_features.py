@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from truelike.data.features import Features
 from truelike.data.ids import Ids
-from truelike.errors import DataError
+from truelike.errors import DataError, DataWarning
 
 ROWS = {
     "movie": [7, 3, 5],
@@ -104,6 +105,49 @@ def test_what_is_wrong_is_named() -> None:
         Features.read(table.with_columns(language=pl.Series(["fr", "es", "en"])), "item", like=first.columns)
     with pytest.raises(DataError, match="the item 8, 9 of the log has no row"):
         first.of(Ids(pl.Series([3, 8, 9]), "int", "item"))
+
+
+def test_what_is_no_feature_is_refused_by_name() -> None:
+    ids = {"item": [1, 2]}
+    for wrong in (
+        {"seen": [date(2020, 1, 1), date(2021, 1, 1)]},
+        {"seen": [[0.1, 0.2], [0.3, 0.4]]},
+        {"seen": [[["a"]], [["b"]]]},
+        {"seen": [{"x": 1}, {"x": 2}]},
+    ):
+        with pytest.raises(DataError, match=r"the column 'seen' of the item features is of type .*Features are"):
+            Features.read(pl.DataFrame({**ids, **wrong}), "item")
+    with pytest.raises(DataError, match="have no columns"):
+        Features.read(pl.DataFrame(), "item")
+    with pytest.raises(DataError, match=r"cannot be understood|too large"):
+        Features.read(pl.DataFrame({**ids, "size": [1.7e308, 1.7e308]}), "item")
+
+
+def test_a_column_of_names_is_warned_of() -> None:
+    table = pl.DataFrame({"item": range(100), "title": [f"film {n}" for n in range(100)]})
+    with pytest.warns(DataWarning, match=r"'title' of the item features has 100 different words in 100 rows"):
+        Features.read(table, "item")
+
+
+def test_a_text_with_bars_is_a_list_and_a_row_of_missing_values_says_nothing() -> None:
+    first = Features.read(pl.DataFrame({"item": [1, 2], "kind": ["a|b", "b"], "size": [1.0, 3.0]}), "item")
+    assert dense(first) == {"kind=a": [0.5, 0.0], "kind=b": [0.5, 1.0], "size": [-1.0, 1.0]}
+    later = pl.DataFrame({"item": [3], "kind": [None], "size": [None]})
+    assert Features.read(later, "item", like=first.columns).matrix.nnz == 0
+
+
+def test_ids_of_a_file_are_those_of_the_log(tmp_path: Path) -> None:
+    (tmp_path / "items.csv").write_text("item,kind\n007,a\n10,b\n9,a\n")
+    known = Features.read(tmp_path / "items.csv", "item")
+    assert known.ids.values.to_list() == ["007", "10", "9"]
+    with pytest.raises(DataError, match=r"ids such as '007', the log has ids such as 9"):
+        known.in_the_kind_of(Ids(pl.Series([9, 10]), "int", "item"))
+    (tmp_path / "items.csv").write_text("item,kind\n10,b\n9,a\n")
+    numbered = Features.read(tmp_path / "items.csv", "item").in_the_kind_of(Ids(pl.Series([9]), "int", "item"))
+    assert numbered.ids.values.to_list() == [9, 10]
+    assert dense(numbered)["kind=a"] == [1.0, 0.0]
+    indexed = pd.DataFrame({"kind": ["a", "b"]}, index=pd.Index([5, 4], name="item"))
+    assert Features.read(indexed, "item").ids.values.to_list() == [4, 5]
 
 
 def test_they_come_back_from_arrays_of_numbers() -> None:

@@ -31,9 +31,12 @@ def train(
         typer.Option(help="What was shown to whom: a log file, with a column `propensity` or without."),
     ] = None,
     user_features: Annotated[
-        Path | None, typer.Option(help="A table of the users, CSV or Parquet: ids and whatever is known; for FM.")
+        Path | None,
+        typer.Option(exists=True, help="A table of the users, CSV or Parquet: ids and whatever is known; for FM."),
     ] = None,
-    item_features: Annotated[Path | None, typer.Option(help="The same of the items; for FM and ACF.")] = None,
+    item_features: Annotated[
+        Path | None, typer.Option(exists=True, help="The same of the items; for FM and ACF.")
+    ] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="Write the state of the training here, every 10 epochs or 5 minutes.")
     ] = None,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -20,9 +21,13 @@ from scipy import sparse
 from truelike.data.columns import COMMON
 from truelike.data.frames import library_of, missing, to_polars
 from truelike.data.ids import Ids, encode, normalise
-from truelike.errors import DataError, some
+from truelike.errors import DataError, DataWarning, ParameterError, some
 
 OnUnknownValue = Literal["raise", "skip"]
+KINDS = (
+    "Features are numbers, words (text, categories, True and False) or lists of words; turn a date into a year, "
+    "a vector into a column for each number."
+)
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,8 @@ class Features:
         on_unknown
             For a word that was not there then: "raise" an error, or "skip" it.
         """
+        if on_unknown not in ("raise", "skip"):
+            raise ParameterError(f'on_unknown is {on_unknown!r}; it is "raise" or "skip"')
         frame = _frame(table, what)
         ids, rows = _ids(frame, what)
         parts: list[Any] = []
@@ -112,6 +119,23 @@ class Features:
         if not parts:
             raise DataError(f"the {what} features have a column of ids, {frame.columns[0]!r}, and no other")
         return cls(ids, sparse.hstack(parts, format="csr", dtype=np.float32), tuple(columns))
+
+    def in_the_kind_of(self, ids: Ids) -> Self:
+        """With ids of the same kind as those of a log: a file does not tell whether 7 is a number or a name."""
+        if self.ids.kind == ids.kind:
+            return self
+        values = self.ids.values.cast(ids.values.dtype, strict=False)
+        same = values.cast(pl.String) == self.ids.values.cast(pl.String)
+        if not same.fill_null(False).all():
+            odd = self.ids.values.filter(~same.fill_null(False))[0]
+            raise DataError(
+                f"the {ids.what} features have ids such as {odd!r}, the log has ids such as {ids.values[0]!r}: "
+                "they must be of one kind"
+            )
+        order = values.arg_sort()
+        return type(self)(
+            Ids(values.gather(order), ids.kind, ids.what), self.matrix[order.to_numpy()], self.columns
+        )
 
     def of(self, ids: Ids) -> Self:
         """The rows of these ids, in their order; one that is not there is an error that names it."""
@@ -165,22 +189,41 @@ class Features:
 def _frame(table: Any, what: str) -> pl.DataFrame:
     """The table as polars, the ids first."""
     if isinstance(table, (str, Path)):
-        path = Path(table)
-        try:
-            table = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)
-        except (OSError, pl.exceptions.PolarsError) as error:
-            raise DataError(f"the {what} features cannot be read from {str(table)!r}: {error}") from error
+        table = _file(Path(table), what)
     if library_of(table) is None or not hasattr(table, "columns"):
         raise DataError(
             f"{what} features are a table with a column of ids and one or more others, of pandas, polars or "
             f"pyarrow, or the path of a CSV or Parquet file; not {type(table).__name__}"
         )
-    names = getattr(table, "column_names", None) or list(table.columns)
-    frame = to_polars(table, [str(name) for name in names])
-    wanted = [*COMMON[what].split(), "id"]
-    lower = {name.lower(): name for name in reversed(frame.columns)}
-    first = next((lower[name] for name in wanted if name in lower), frame.columns[0])
-    return frame.select(first, *(name for name in frame.columns if name != first))
+    if getattr(getattr(table, "index", None), "name", None) is not None:  # pandas, with ids in its index
+        table = table.reset_index()
+    names = [str(name) for name in getattr(table, "column_names", None) or list(table.columns)]
+    try:
+        frame = to_polars(table, names)
+    except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
+        raise DataError(f"the {what} features cannot be understood: {error}. {KINDS}") from error
+    first = _id_column(names, what)
+    return frame.select(first, *(name for name in names if name != first))
+
+
+def _id_column(names: list[str], what: str) -> str:
+    if not names:
+        raise DataError(f"the {what} features have no columns")
+    lower = {name.lower(): name for name in reversed(names)}
+    return next((lower[name] for name in (*COMMON[what].split(), "id") if name in lower), names[0])
+
+
+def _file(path: Path, what: str) -> pl.DataFrame:
+    """A Parquet file, or a CSV, whose ids are left as text: 007 may be a name."""
+    try:
+        if path.suffix == ".parquet":
+            return pl.read_parquet(path)
+        mark = "\t" if ".tsv" in path.suffixes else ","
+        names = pl.read_csv(path, separator=mark, n_rows=0).columns
+        as_text = {_id_column(names, what): pl.String}
+        return pl.read_csv(path, separator=mark, schema_overrides=as_text, infer_schema_length=None)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise DataError(f"the {what} features cannot be read from {str(path)!r}: {error}") from error
 
 
 def _ids(frame: pl.DataFrame, what: str) -> tuple[Ids, NDArray[np.int32]]:
@@ -204,16 +247,22 @@ def _column(
     on_unknown: OnUnknownValue,
 ) -> tuple[Column, Any]:
     """How a column is read, and its part of the matrix."""
-    if series.dtype.is_numeric() and (known is None or known.words is None):
+    numbers = known is not None and known.words is None
+    if series.dtype == pl.Null:  # all are missing
+        series = series.cast(pl.Float64 if numbers else pl.String)
+    if series.dtype.is_numeric() and (known is None or numbers):
         return _numbers(series, known, rows, len(ids), what)
-    if known is not None and known.words is None:
+    if numbers:
         raise DataError(f"the column {series.name!r} of the {what} features has words; in training it had numbers")
-    lists = series.dtype if isinstance(series.dtype, pl.List) else None
-    words = pl.DataFrame({"row": rows, "word": series})
-    if lists is not None:
-        words = words.explode("word")
-    words = words.with_columns(pl.col("word").cast(pl.String)).drop_nulls("word").filter(pl.col("word") != "")
-    words = words.unique(maintain_order=True)
+    words = _words(series, rows, what)
+    different = words["word"].n_unique()
+    if known is None and different > max(50, 0.5 * len(ids)):
+        warnings.warn(
+            f"the column {series.name!r} of the {what} features has {different:,} different words in {len(ids):,} "
+            f"rows, so most say nothing of any other {what}. If it is a name, leave it out.",
+            DataWarning,
+            stacklevel=5,
+        )
     found = tuple(sorted(words["word"].unique().to_list())) if known is None else known.words or ()
     place = {word: n for n, word in enumerate(found)}
     codes = np.array([place.get(word, -1) for word in words["word"]], dtype=np.int32)
@@ -231,6 +280,20 @@ def _column(
     return known or Column(series.name, found), part
 
 
+def _words(series: pl.Series, rows: NDArray[np.int32], what: str) -> pl.DataFrame:
+    """The words of each row: row, word. A text with bars is a list: "Action|Comedy"."""
+    kind = series.dtype
+    inner = kind.inner if isinstance(kind, pl.List) else kind
+    if not (inner in (pl.String, pl.Boolean, pl.Categorical, pl.Enum, pl.Null) or inner.is_integer()):
+        raise DataError(f"the column {series.name!r} of the {what} features is of type {kind}. {KINDS}")
+    words = pl.DataFrame({"row": rows, "word": series})
+    if isinstance(kind, pl.List):
+        words = words.explode("word")
+    words = words.with_columns(pl.col("word").cast(pl.String).str.split("|")).explode("word")
+    words = words.with_columns(pl.col("word").str.strip_chars())
+    return words.drop_nulls("word").filter(pl.col("word") != "").unique(maintain_order=True)
+
+
 def _numbers(
     series: pl.Series, known: Column | None, rows: NDArray[np.int32], n: int, what: str
 ) -> tuple[Column, Any]:
@@ -239,6 +302,8 @@ def _numbers(
         raise DataError(f"the column {series.name!r} of the {what} features holds a number that is not finite")
     if known is None:
         mean, scale = float(values.mean() or 0.0), float(values.std(ddof=0) or 0.0)  # type: ignore[arg-type]
+        if not np.isfinite(mean) or not np.isfinite(scale):
+            raise DataError(f"the numbers of the column {series.name!r} of the {what} features are too large")
         known = Column(series.name, None, mean, scale or 1.0)
     there = values.is_not_null().to_numpy()
     scaled = ((values.fill_null(0.0).to_numpy() - known.mean) / known.scale)[there]

@@ -55,13 +55,19 @@ def model_class(name: str) -> type[Recommender]:
 def variant(name: str) -> tuple[type[Recommender], dict[str, Any]]:
     """A model's class, and the parameters that stand in its name after colons.
 
-    >>> kind, own = variant("bpr:factors=64:negatives=hard")
+    >>> kind, own = variant("bpr:negatives=hard:10:factors=64")
     >>> kind.__name__, own
-    ('BPR', {'factors': 64, 'negatives': 'hard'})
+    ('BPR', {'negatives': 'hard:10', 'factors': 64})
     """
-    model, *given = name.split(":")
+    model, *parts = name.split(":")
     kind = model_class(model.strip())
     settings = {}
+    given: list[str] = []
+    for part in parts:  # a value may have a colon in it: negatives=hard:10
+        if "=" in part or not given:
+            given.append(part)
+        else:
+            given[-1] += f":{part}"
     for each in given:
         parameter, equals, value = each.partition("=")
         if not equals:

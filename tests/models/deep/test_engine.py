@@ -166,7 +166,7 @@ def test_users_order_keeps_a_user_together_and_shuffles_users_at_each_epoch(log:
 
 
 def test_adam_is_pytorch_s(log: Any) -> None:
-    """Three batches by hand: mean and square of the gradient, lambda in it, as the documentation says."""
+    """The first step of Adam is the learning rate, whatever the gradient."""
     _, engine = both(log, objectives.BPO, "uniform", replace(RECIPE, batch_size=log.n_interactions))
     adam = NetworkEngine(
         log, engine.networks, objectives.BPO, parse("uniform"), engine.recipe, seed=3, device="cpu", n_jobs=1
@@ -174,7 +174,6 @@ def test_adam_is_pytorch_s(log: Any) -> None:
     table = adam.networks.preference.users.weight
     before = table.detach().clone()
     adam.epoch(0)
-    # after the first step of Adam, every number has moved by the learning rate, against its gradient
     moved = (table.detach() - before).abs()
     assert float(moved.max()) == pytest.approx(adam.recipe.rate(0), rel=1e-3)
     assert float(moved.median()) == pytest.approx(adam.recipe.rate(0), rel=1e-2)

@@ -184,10 +184,13 @@ def test_what_is_wrong_with_features_is_named(world: Any) -> None:
         model.extend(user_features=pl.DataFrame({"user": [1], "age": [3]}))
     assert model.train_.n_items == 40
     assert model.extend(item_features=new, on_unknown="skip").train_.n_items == 41
-    with pytest.raises(ParameterError, match=r"MFNetwork knows nobody without votes.*flips=\"FM\""):
-        tl.FM(**QUICK, objective="NBPO", flips="MF").fit(
-            world, item_features=pl.concat([table, new.with_columns(kind=pl.lit("a"))])
-        )
+    other = tl.FM(**QUICK, objective="NBPO", flips="MF").fit(world)
+    before = other.recommend([0, 1])
+    with pytest.raises(ParameterError, match=r"flips='MF' knows nobody without votes.*flips=\"FM\""):
+        other.fit(world, item_features=pl.concat([table, new.with_columns(kind=pl.lit("a"))]))
+    assert other.recommend([0, 1]).equals(before)  # a fit that fails leaves what was learned
+    with pytest.raises(ParameterError, match="on_unknown is 'ignore'"):
+        model.extend(item_features=new, on_unknown="ignore")
     with pytest.raises(TypeError, match="item_features"):
         tl.NeuMF(**QUICK).fit(world, item_features=table)
     with pytest.raises(ParameterError, match="ACF takes no user_features"):

@@ -111,6 +111,82 @@ def test_what_a_network_returns_wrongly_is_named(world: Any, given: Any, words: 
         tl.DeepRecommender(flips=returning(given), objective="NBPO", **QUICK).fit(world)
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (lambda r: r.detach(), "do not depend on its parameters"),
+        (lambda r: r.long(), r"scores of type torch.int64"),
+        (lambda r: r.to(torch.complex64), "scores of type torch.complex64"),
+    ],
+    ids=["detached", "whole numbers", "complex"],
+)
+def test_scores_from_which_nothing_can_be_learned_are_refused(world: Any, given: Any, words: str) -> None:
+    for networks in ({"preference": returning(given)}, {"flips": returning(given)}):
+        with pytest.raises(ParameterError, match=words):
+            tl.DeepRecommender(objective="NBPO", **networks, **QUICK).fit(world)
+
+
+class Odd(Plain):
+    """With a number that has no dimension, layers that count, and a constant of its own."""
+
+    def __init__(self, inputs: Any) -> None:
+        super().__init__(inputs)
+        self.scale = torch.nn.Parameter(torch.tensor(1.0))
+        self.normal = torch.nn.BatchNorm1d(1)
+        self.register_buffer("year", torch.full((inputs.n_items,), 20230101.0))
+
+    def forward(self, users: Any, items: Any) -> Any:
+        return self.scale * self.normal(super().forward(users, items)[:, None]).squeeze(-1)
+
+
+def test_numbers_without_a_dimension_and_buffers_are_saved_loaded_and_resumed(world: Any, tmp_path: Path) -> None:
+    quick = {**QUICK, "epochs": 3}
+    model = tl.DeepRecommender(preference=Odd, objective="BPR", **quick).fit(
+        world, checkpoint=tmp_path / "place", checkpoint_epochs=1
+    )
+    model.save(tmp_path / "model")
+    again = tl.load(tmp_path / "model", preference=Odd)
+    assert again.recommend([0, 5], k=5).equals(model.recommend([0, 5], k=5))
+    assert int(again.networks_.preference.normal.num_batches_tracked) > 0
+    more = tl.DeepRecommender(preference=Odd, objective="BPR", **{**quick, "epochs": 5})
+    assert len(more.fit(world, checkpoint=tmp_path / "place", resume=True).history_) == 5
+
+
+def test_loading_says_what_is_missing_here(world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from truelike.models.deep import backend
+
+    place = tmp_path / "model"
+    tl.NeuMF(**{**QUICK, "epochs": 1}).fit(world).save(place)
+    with pytest.raises(StorageError, match="is a NeuMF, which has no 'preference'"):
+        tl.load(place, preference=Plain)
+    about = (place / "model.json").read_text()
+    (place / "model.json").write_text(about.replace('"device": "auto"', '"device": "xpu:7"'))
+    with pytest.raises(StorageError, match=r"'xpu:7', which is not to be had here.*device='cpu'"):
+        tl.load(place)
+    assert tl.load(place, device="cpu").recommend(0).height == 10
+    monkeypatch.setattr(backend, "installed", False)
+    with pytest.raises(tl.errors.MissingExtraError, match="NeuMF needs PyTorch"):
+        tl.load(place)
+
+
+@pytest.mark.parametrize("name", ["FM", "NeuMF", "ACF", "LightGCN", "DeepRecommender"])
+def test_a_batch_that_is_shared_among_threads_gives_the_same_bits(name: str) -> None:
+    """Large enough that several threads are really used."""
+    from truelike.models.deep.recommender import SMALL
+
+    world = tl.synthetic.World(n_users=500, n_items=300, seed=3)
+    features = {"item_features": world.item_features()} if name in ("FM", "ACF") else {}
+    parameters = {"factors": 64, "batch_size": 2_000, "n_negatives": 4, "epochs": 2, "objective": "NBPO"}
+    assert SMALL < 2_000 * 5 * 64
+
+    def fitted(n_jobs: int) -> Any:
+        model = getattr(tl, name)(**parameters, n_jobs=n_jobs).fit(world.log(), **features)
+        return {name: array.tobytes() for name, array in model.networks_.arrays().items()}
+
+    one = fitted(1)
+    assert all(fitted(n_jobs) == one for n_jobs in (2, 2, 3))
+
+
 def test_a_network_that_becomes_nan_later_is_a_divergence(world: Any) -> None:
     with pytest.raises(DivergedError, match=r"learning_rate"):
         tl.NeuMF(**{**QUICK, "learning_rate": 1e6, "optimizer": "sgd"}).fit(world)

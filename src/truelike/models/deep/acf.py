@@ -4,8 +4,9 @@ Two attentions. Of a user's votes some say more about them than others (item lev
 matter more to a user than others (component level): here the features of the items, where they are given, take the
 place of the paper's regions of an image and frames of a film.
 
-What differs from the paper: any objective instead of BPR alone; and a vote that is being predicted is left out of
-the history that it is predicted from, since at the time of recommending it is not there either.
+What differs from the paper: any objective instead of BPR alone; a component also counts by its value (the words of
+a list share the weight 1); and a vote that is predicted is left out of the history that it is predicted from, since
+at the time of recommending it is not there either.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 from truelike.models.deep.backend import nn, torch
 from truelike.models.deep.features import FeatureModel
 from truelike.models.deep.networks import Inputs, Maker
+from truelike.models.deep.ragged import entries, sums, take
 from truelike.models.deep.recommender import objective_field
 from truelike.parameters import choice, number
 
@@ -59,18 +61,15 @@ class ACFNetwork(nn.Module):
         who, owner = torch.unique(users, return_inverse=True)
         own = self.users(who)
         histories = self._histories(who)
-        weight = self._attention(own, histories)
-        drawn = weight[:, None] * self.votes(histories.item)
-        total = torch.zeros(len(who), device=users.device).index_add(0, histories.owner, weight)
-        brought = torch.zeros_like(own).index_add(0, histories.owner, drawn)
+        weight, drawn, total, brought = self._brought(own, histories)
         # where the pair is itself a vote, take it out again
         keys = histories.owner * self.n_items + histories.item
         asked = owner * self.n_items + items
         place = torch.searchsorted(keys, asked).clamp(max=max(0, len(keys) - 1))
         voted = (keys[place] == asked).to(weight.dtype)
-        rest = (total[owner] - voted * weight[place]).clamp(min=LEAST)
-        history = (brought[owner] - voted[:, None] * drawn[place]) / rest[:, None]
-        return ((own[owner] + history) * self.items(items)).sum(dim=-1)
+        rest = (take(total, owner) - voted * take(weight, place)).clamp(min=LEAST)
+        history = (take(brought, owner) - voted[:, None] * take(drawn, place)) / rest[:, None]
+        return ((take(own, owner) + history) * self.items(items)).sum(dim=-1)
 
     def vectors(self) -> tuple[Any, Any, None]:
         """The users with their whole histories, and the items."""
@@ -99,31 +98,34 @@ class ACFNetwork(nn.Module):
 
     def _histories(self, users: Any) -> _Histories:
         """All votes of some users, who are sorted."""
-        start, stop = self.indptr[users], self.indptr[users + 1]
-        lengths = stop - start
-        owner = torch.repeat_interleave(torch.arange(len(users), device=users.device), lengths)
-        first = torch.cumsum(lengths, 0) - lengths
-        place = torch.arange(len(owner), device=users.device) - first[owner] + start[owner]
+        owner, place = entries(self.indptr, users)
         return _Histories(owner, self.indices[place])
 
     def _with_history(self, own: Any, histories: _Histories) -> Any:
-        weight = self._attention(own, histories)
-        total = torch.zeros(len(own), device=own.device).index_add(0, histories.owner, weight)
-        drawn = weight[:, None] * self.votes(histories.item)
-        brought = torch.zeros_like(own).index_add(0, histories.owner, drawn)
+        _, _, total, brought = self._brought(own, histories)
         return own + brought / total.clamp(min=LEAST)[:, None]
+
+    def _brought(self, own: Any, histories: _Histories) -> tuple[Any, Any, Any, Any]:
+        """Each vote's attention and what it brings by it, and the sums of both for each user."""
+        weight = self._attention(own, histories)
+        drawn = weight[:, None] * self.votes(histories.item)
+        return weight, drawn, sums(weight, histories.owner, len(own)), sums(drawn, histories.owner, len(own))
 
     def _attention(self, own: Any, histories: _Histories) -> Any:
         """Exp of the item-level attention of each vote, the largest of a user being 1."""
         owner, item = histories
         of_votes = self.of_item(self.items.weight) + self.of_vote(self.votes.weight)
-        hidden = self.of_user(own)[owner] + of_votes[item]
+        hidden = take(self.of_user(own), owner) + take(of_votes, item)
         if self.components is not None:
             hidden = hidden + self.components(own, owner, item)
         score = self.attention(torch.relu(hidden)).squeeze(-1)
-        largest = torch.full((len(own),), -torch.inf, device=own.device)
-        largest = largest.scatter_reduce(0, owner, score.detach(), "amax")
-        return torch.exp(score - largest[owner])
+        return torch.exp(score - _largest(score, owner, len(own))[owner])
+
+
+def _largest(score: Any, owner: Any, n: int) -> Any:
+    """The largest score of each owner; a constant, as far as gradients go."""
+    room = torch.full((n,), -torch.inf, dtype=score.dtype, device=score.device)
+    return room.scatter_reduce(0, owner, score.detach(), "amax")
 
 
 class _Components(nn.Module):
@@ -146,18 +148,16 @@ class _Components(nn.Module):
     def forward(self, own: Any, owner: Any, item: Any) -> Any:
         """For each vote, its components by the attention that its owner pays them."""
         table = self.embeddings.weight
-        hidden = torch.relu(self.of_user(own)[:, None, :] + self.of_component(table)[None, :, :])
-        looks = torch.exp(torch.clamp(self.attention(hidden).squeeze(-1), -20, 20))  # users x components
-        lengths = self.indptr[item + 1] - self.indptr[item]
-        vote = torch.repeat_interleave(torch.arange(len(item), device=item.device), lengths)
-        first = torch.cumsum(lengths, 0) - lengths
-        place = torch.arange(len(vote), device=item.device) - first[vote] + self.indptr[item][vote]
+        vote, place = entries(self.indptr, item)
         component, value = self.indices[place], self.values[place]
-        weight = looks[owner[vote], component]
-        total = torch.zeros(len(item), device=item.device).index_add(0, vote, weight)
-        drawn = (weight * value)[:, None] * table[component]
-        seen = torch.zeros(len(item), table.shape[1], device=item.device).index_add(0, vote, drawn)
-        return self.out(seen / total.clamp(min=1e-9)[:, None])
+        # a user looks at a component in the same way wherever it is, so each such pair is worked out once
+        pairs, which = torch.unique(owner[vote] * len(table) + component, return_inverse=True)
+        user, part = pairs // len(table), pairs % len(table)
+        hidden = torch.relu(take(self.of_user(own), user) + take(self.of_component(table), part))
+        score = take(self.attention(hidden).squeeze(-1), which)
+        weight = torch.exp(score - _largest(score, vote, len(item))[vote])
+        seen = sums((weight * value)[:, None] * self.embeddings(component), vote, len(item))
+        return self.out(seen / sums(weight, vote, len(item)).clamp(min=1e-9)[:, None])
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -35,10 +35,9 @@ def is_device(value: Any) -> bool:
 
 
 def device(name: str) -> Any:
-    """The device of a name; "auto" is a GPU where there is one."""
+    """The device of a name; "auto" is CUDA's where there is one."""
     if name == "auto":
-        found = torch.accelerator.current_accelerator(check_available=True)
-        return torch.device("cpu") if found is None else found
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:

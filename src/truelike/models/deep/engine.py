@@ -113,10 +113,11 @@ class NetworkEngine:
         """Of each lot of candidates the one that is scored best."""
         if self.candidates == 1:
             return drawn
+        self.networks.training(False)  # as it will rank, without dropout and the like
         with torch.no_grad():
-            r = scores(
-                "preference", self.networks.preference, users.repeat_interleave(drawn.shape[1]), drawn.reshape(-1)
-            )
+            flat = (users.repeat_interleave(drawn.shape[1]), drawn.reshape(-1))
+            r = scores("preference", self.networks.preference, *flat)
+        self.networks.training(True)
         lots = (len(drawn), -1, self.candidates)
         best = r.view(lots).argmax(dim=2, keepdim=True)
         return drawn.view(lots).gather(2, best).squeeze(2)

@@ -54,7 +54,12 @@ class FeatureModel(NetworkModel):
         for side in SIDES:
             if given[side] is not None and side not in self.takes_features:
                 raise ParameterError(f"{self.name} takes no {side}_features")
-        read = {side: Features.read(table, side) for side, table in given.items() if table is not None}
+        ids = {"user": train.users, "item": train.items}
+        read = {
+            side: Features.read(table, side).in_the_kind_of(ids[side])
+            for side, table in given.items()
+            if table is not None
+        }
         before = self.features_
         self._know(read)
         try:

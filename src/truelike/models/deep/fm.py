@@ -20,6 +20,7 @@ from truelike.errors import ParameterError
 from truelike.models.deep.backend import nn, torch
 from truelike.models.deep.features import SIDES, FeatureModel
 from truelike.models.deep.networks import Inputs, Maker
+from truelike.models.deep.ragged import entries, sums, take
 from truelike.models.deep.recommender import flips_field, objective_field
 from truelike.parameters import number
 
@@ -88,23 +89,19 @@ class _Side(nn.Module):
         """The vectors of rows, and what each brings by itself."""
         asked, place = torch.unique(rows, return_inverse=True)
         vectors, alone = self._of(asked)
-        return vectors[place], alone[place]
+        return take(vectors, place), take(alone, place)
 
     def all(self) -> tuple[Any, Any]:
         """The same of all rows."""
         return self._of(torch.arange(len(self.indptr) - 1, device=self.indptr.device))
 
     def _of(self, rows: Any) -> tuple[Any, Any]:
-        start, lengths = self.indptr[rows], self.indptr[rows + 1] - self.indptr[rows]
-        first = torch.cumsum(lengths, 0) - lengths
-        owner = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), lengths)
-        place = torch.arange(len(owner), device=rows.device) - first[owner] + start[owner]
+        owner, place = entries(self.indptr, rows)
         features, x = self.indices[place], self.values[place]
-        scaled = x[:, None] * self.table[features]
-        vectors = torch.zeros(len(rows), self.factors, device=rows.device).index_add(0, owner, scaled)
+        scaled = x[:, None] * take(self.table, features)
+        vectors = sums(scaled, owner, len(rows))
         # the pairs of a row's own features: half of (the square of the sum - the sum of the squares)
-        alone = x * self.weights[features] - scaled.square().sum(dim=1) / 2
-        alone = torch.zeros(len(rows), device=rows.device).index_add(0, owner, alone)
+        alone = sums(x * take(self.weights, features) - scaled.square().sum(dim=1) / 2, owner, len(rows))
         return vectors, alone + vectors.square().sum(dim=1) / 2
 
 
@@ -147,6 +144,11 @@ class FM(FeatureModel):
         # what has no votes is left out of training, where it would be drawn as if it had been turned down
         voted = {"user": whole.rows_per_user() > 0, "item": whole.popularity() > 0}
         warm = whole.restrict(*(voted[side] | (side not in given) for side in SIDES))
+        if warm.matrix.shape != whole.matrix.shape and self.has_flips and self.flips != "FM":
+            raise ParameterError(
+                f"flips={self.flips!r} knows nobody without votes, of whom there are some in the features: take "
+                'flips="FM" or flips=None, or leave them out'
+            )
         super()._fit_with(warm, validation, how)
         self._describe(whole, given)
         return self
@@ -164,13 +166,18 @@ class FM(FeatureModel):
             For a word that was not there in training: "raise" an error, or "skip" it.
         """
         known = dict(self.features_)
+        _ = self.train_
+        if self.has_flips and self.flips != "FM":
+            raise ParameterError(
+                f"flips={self.flips!r} knows nobody without votes: only an FM with flips of an FM can"
+            )
         for side, table in (("user", user_features), ("item", item_features)):
             if table is None:
                 continue
             if side not in known:
                 raise ParameterError(f"this FM was fitted without {side}_features, so it has no weights for any")
             more = Features.read(table, side, like=known[side].columns, on_unknown=on_unknown)
-            known[side] = known[side].and_also(more)
+            known[side] = known[side].and_also(more.in_the_kind_of(known[side].ids))
         before = self.features_
         self._know(known)
         try:
@@ -183,13 +190,6 @@ class FM(FeatureModel):
 
     def _describe(self, whole: Dataset, known: dict[str, Features]) -> None:
         """Let the trained networks speak of all of a log, also of what has no votes in it."""
-        if whole.matrix.shape != self.train_.matrix.shape:
-            for part, network in self.networks_.parts().items():
-                if not isinstance(network, FMNetwork):
-                    raise ParameterError(
-                        f"the {part} network {type(network).__name__} knows nobody without votes; for new users "
-                        'or items take flips="FM" or flips=None, or leave them out of the features'
-                    )
         self._know(known)
         for network in self.networks_.parts().values():
             if isinstance(network, FMNetwork):

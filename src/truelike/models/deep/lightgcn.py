@@ -17,6 +17,7 @@ from scipy import sparse
 
 from truelike.models.deep.backend import nn, torch
 from truelike.models.deep.networks import Inputs, Maker
+from truelike.models.deep.ragged import take
 from truelike.models.deep.recommender import NetworkModel, objective_field
 from truelike.parameters import number, whole_number
 
@@ -41,7 +42,7 @@ class LightGCNNetwork(nn.Module):
     def forward(self, users: Any, items: Any) -> Any:
         """The scores of pairs."""
         smoothed = self._smoothed()
-        return (smoothed[users] * smoothed[items + self.n_users]).sum(dim=-1)
+        return (take(smoothed, users) * take(smoothed, items + self.n_users)).sum(dim=-1)
 
     def vectors(self) -> tuple[Any, Any, None]:
         """The final embeddings."""

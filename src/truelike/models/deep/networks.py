@@ -7,7 +7,11 @@ of as many scores. That is all it must do. What it may have beside, to be quicke
   as for matrix factorization. `b` may be None.
 - `grid(users, items)`: the scores of all pairs of some users and some items, a row for each user.
 - `item_vectors()`: rows that are alike for items that are alike.
-- `strangers(histories)`: the rows of U for people never seen before, from a sparse tensor (CSR) of their votes.
+- `strangers(histories)`: the rows of U for people never seen before, from a CSR of SciPy of their votes; beside
+  `vectors`.
+
+A table is best looked up by `torch.nn.Embedding` or `torch.index_select`: the gradient of `table[index]` is added
+up by threads in whatever order they come, so that two runs differ in their last bits.
 
 How a network is made is a function of `Inputs`: its class, if the class takes them.
 """
@@ -121,6 +125,13 @@ def scores(what: str, network: Any, users: Any, items: Any) -> Any:
             f"{title} returned a tensor of shape {tuple(found.shape)} for {len(users):,} pairs; it must be "
             f"({len(users)},), one score for each pair"
         )
+    if not found.is_floating_point():
+        raise ParameterError(f"{title} returned scores of type {found.dtype}; they must be floating-point numbers")
+    if torch.is_grad_enabled() and not found.requires_grad:
+        raise ParameterError(
+            f"{title} returned scores that do not depend on its parameters, so nothing can be learned. Does it "
+            "detach them, or work under torch.no_grad()?"
+        )
     if not torch.isfinite(found).all():
         wrong = int(torch.nonzero(~torch.isfinite(found))[0, 0])
         raise DivergedError(
@@ -158,10 +169,12 @@ class Networks:
         """Put numbers in the place of those that are there."""
         for name, room in self._tensors().items():
             given = arrays[prefix + name]
+            if not room.ndim and given.size == 1:
+                given = given.reshape(())  # a file knows no array without a dimension
             if given.shape != tuple(room.shape):
                 raise DataError(f"{name} has the shape {given.shape}; the network's has {tuple(room.shape)}")
             with torch.no_grad():
-                room.copy_(torch.from_numpy(np.ascontiguousarray(given)))
+                room.copy_(torch.from_numpy(np.array(given)))
         self.version += 1
 
     def copy(self) -> Self:
@@ -171,9 +184,10 @@ class Networks:
         return other
 
     def largest(self) -> float:
-        """The greatest absolute value; NaN where there is one."""
-        found = [tensor.detach().abs().max() for tensor in self._tensors().values() if tensor.is_floating_point()]
-        return float(torch.stack([value.float().cpu() for value in found]).max())
+        """The greatest absolute value of what is trained; NaN where there is one."""
+        trained = [p for network in self.parts().values() for p in network.parameters() if p.requires_grad]
+        found = [parameter.detach().abs().max().float().cpu() for parameter in trained if parameter.numel()]
+        return float(torch.stack(found).max())
 
     def training(self, mode: bool) -> None:
         """Whether layers such as dropout are at work."""

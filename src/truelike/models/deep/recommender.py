@@ -13,6 +13,7 @@ from truelike import negatives as laws
 from truelike import objectives, randomness
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
+from truelike.errors import ParameterError, StorageError
 from truelike.evaluation.topk import TopK, factor_score_block, top_k_by_factors
 from truelike.models import naming
 from truelike.models.deep import backend, networks, scoring
@@ -24,6 +25,8 @@ from truelike.models.recommender import Floats
 from truelike.parameters import choice, number, special, whole_number
 from truelike.training.samples import Recipe
 
+DRAWN = [name for name in naming.KNOWN if name != "softmax"]
+EXPECTED = f"one of {', '.join(DRAWN)}, or a Pointwise or Pairwise class"
 SMALL = 1 << 18  # numbers in a batch; with fewer, threads would wait for each other more than they work
 
 
@@ -41,7 +44,7 @@ def _is_sampled_objective(value: Any) -> bool:
 
 def objective_field(default: str) -> Any:
     """The parameter `objective`, with a default of a model's own."""
-    return special(default, naming.EXPECTED, _is_sampled_objective)
+    return special(default, EXPECTED, _is_sampled_objective)
 
 
 def flips_field(default: str) -> Any:
@@ -85,7 +88,7 @@ class NetworkModel(FlipModel, IterativeModel[Networks]):
         With a validation set: the metric whose best epoch is kept, and after how many epochs without a better
         one training stops.
     device
-        "auto": a GPU where PyTorch finds one; or "cpu", "cuda", "cuda:1", "mps".
+        "auto": "cuda" where PyTorch finds it, else "cpu"; or "cuda:1", "mps", "xpu".
     seed
         Decides the result, alone (on a GPU, as far as PyTorch allows).
     n_jobs
@@ -231,10 +234,13 @@ class NetworkModel(FlipModel, IterativeModel[Networks]):
         return self.networks_.flips is not None
 
     def _score_histories(self, histories: Any) -> Floats:
-        strangers = getattr(self.networks_.preference, "strangers", None)
-        if strangers is None:
+        strangers, found = (
+            getattr(self.networks_.preference, "strangers", None),
+            self._worked_out.vectors("preference"),
+        )
+        if strangers is None or found is None:
             return scoring.as_the_most_alike(self._score_block, self.train_.matrix, histories)
-        _, item_vectors, bias = self._worked_out.vectors("preference")
+        _, item_vectors, bias = found
         return factor_score_block(scoring.stranger_vectors(strangers, histories), item_vectors, bias)
 
     def _similarity_block(self, items: Codes) -> Floats:
@@ -249,4 +255,8 @@ class NetworkModel(FlipModel, IterativeModel[Networks]):
     def _restore(self, arrays: dict[str, NDArray[Any]]) -> None:
         restored = self._networks(self.train_)
         restored.take(arrays)
-        self._keep(restored.to(backend.device(self.device)))
+        try:
+            where = backend.device(self.device)
+        except ParameterError as error:
+            raise StorageError(f"{error}. Load it with tl.load(directory, device='cpu').") from error
+        self._keep(restored.to(where))

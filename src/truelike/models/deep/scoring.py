@@ -117,6 +117,8 @@ def as_the_most_alike(score_block: Callable[[Codes], Floats], log: Any, historie
     scores = np.empty((histories.shape[0], log.shape[1]), dtype=np.float32)
     for row, near in enumerate(likeness):
         users = np.argsort(-near, kind="stable")[:ALIKE].astype(np.int32)
+        if not near.any():  # nobody: then some of all
+            users = np.unique(np.linspace(0, len(near) - 1, ALIKE).astype(np.int32))
         weights = near[users] if near.any() else np.ones(len(users))
         users, weights = users[weights > 0], weights[weights > 0]
         scores[row] = (weights / weights.sum()) @ score_block(users)
