@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 import truelike as tl
-from truelike.errors import DataError, NotFittedError, ParameterError
+from truelike.errors import DataError, DataWarning, NotFittedError, ParameterError
 from truelike.models import REGISTRY, model_class
 
 
@@ -93,6 +93,11 @@ def test_rows_that_are_not_a_log_are_an_error_that_says_how(make: Any, world: An
 def test_validation_rows_may_have_ids_of_their_own(make: Any, world: Any) -> None:
     held_out = tl.read([(0, 1), (1, 2), (777, 3), (2, 888)])
     assert make().fit(world, validation=held_out).recommend(0, k=3).height == 3
+
+
+def test_validation_rows_of_which_none_is_known_are_warned_of(make: Any, world: Any) -> None:
+    with pytest.warns(DataWarning, match="none of the 2 validation rows"):
+        make().fit(world, validation=tl.read([(777, 3), (778, 888)]))
 
 
 def test_the_number_of_threads_never_shows(make: Any, world: Any) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import warnings
 from numbers import Integral, Real
 from typing import Any
 
 from truelike.data.dataset import Dataset
-from truelike.errors import DataError, ParameterError
+from truelike.errors import DataError, DataWarning, ParameterError
 
 
 def check_log(value: Any, what: str, part: str = "train") -> None:
@@ -23,6 +24,20 @@ def check_log(value: Any, what: str, part: str = "train") -> None:
     is_split = hasattr(value, "train") and hasattr(value, "test")
     remedy = f"say split.{part}" if is_split else "say tl.read(rows)"
     raise DataError(f"{what} takes a Dataset, not {type(value).__name__}: {remedy}")
+
+
+def known_rows(validation: Any, train: Dataset) -> Dataset:
+    """The rows of a validation part that are of users and items of the training log; a warning where none is."""
+    check_log(validation, "validation", part="validation")
+    known: Dataset = validation.recode(train.users, train.items)[0]
+    if validation.n_interactions and not known.n_interactions:
+        warnings.warn(
+            f"none of the {validation.n_interactions:,} validation rows is of a user and an item of the training log, "
+            "so no epoch can be chosen by them",
+            DataWarning,
+            stacklevel=4,
+        )
+    return known
 
 
 def check_number(

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike import parameters
-from truelike.data.checks import check_log
+from truelike.data.checks import check_log, known_rows
 from truelike.data.dataset import Dataset
 from truelike.data.frames import Library, library_of, to_native, to_series
 from truelike.data.ids import Codes, Ids, normalise, one_or_many
@@ -92,8 +92,7 @@ class Recommender(ABC):
         if train.n_interactions == 0:
             raise DataError("fit was given a log without a row")
         if validation is not None:
-            check_log(validation, "validation", part="validation")
-            validation = validation.recode(train.users, train.items)[0]
+            validation = known_rows(validation, train)
         self._learn(train, validation)
         self.__dict__["train_"] = train
         return self

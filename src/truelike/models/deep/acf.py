@@ -5,8 +5,8 @@ matter more to a user than others (component level): here the features of the it
 place of the paper's regions of an image and frames of a film.
 
 What differs from the paper: any objective instead of BPR alone; a component also counts by its value (the words of
-a list share the weight 1); and a vote that is predicted is left out of the history that it is predicted from, since
-at the time of recommending it is not there either.
+a list share the weight 1); and a vote that is predicted is left out of the history that it is predicted from,
+because at the time of recommending it is not there either.
 """
 
 from __future__ import annotations
