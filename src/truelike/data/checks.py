@@ -32,8 +32,8 @@ def known_rows(validation: Any, train: Dataset) -> Dataset:
     known: Dataset = validation.recode(train.users, train.items)[0]
     if validation.n_interactions and not known.n_interactions:
         warnings.warn(
-            f"none of the {validation.n_interactions:,} validation rows is of a user and an item of the training log, "
-            "so no epoch can be chosen by them",
+            f"none of the {validation.n_interactions:,} validation rows is of a user and an item of the training "
+            "log, so no epoch can be chosen by them",
             DataWarning,
             stacklevel=4,
         )
