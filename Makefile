@@ -34,6 +34,7 @@ bench: $(VENV)/.installed-dev ## truelike beside its peers, in one run
 	$(BIN)/python benchmarks/read.py
 	$(BIN)/python benchmarks/train.py
 	$(BIN)/python benchmarks/als.py
+	$(BIN)/python benchmarks/deep.py
 	$(BIN)/python benchmarks/anchor.py
 
 clean: ## remove the virtual environment and all that was built
