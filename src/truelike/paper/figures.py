@@ -167,14 +167,15 @@ def heat(all_results: Sequence[Results], stage: str, across: str, down: str, lab
         values = np.full((len(rows), len(columns)), np.nan)
         longest = max(record["settings"]["epochs"] for record in points.values())
         for (x, y), record in points.items():
-            values[rows.index(y), columns.index(x)] = max(score(record, METRIC), 0.0)
+            values[rows.index(y), columns.index(x)] = score(record, METRIC) if "error" not in record else np.nan
         one.imshow(values, cmap="Blues", origin="lower", aspect="auto")
         middle = np.nanmean([np.nanmin(values), np.nanmax(values)])
         for (x, y), record in points.items():
             value = values[rows.index(y), columns.index(x)]
             early = record["settings"]["epochs"] < longest
+            told = "diverged" if np.isnan(value) else f"{value:.4f}"
             one.text(
-                columns.index(x), rows.index(y), f"{value:.4f}", ha="center", va="center", fontsize=7,
+                columns.index(x), rows.index(y), told, ha="center", va="center", fontsize=7,
                 color="white" if value > middle else "#1d2733", style="italic" if early else "normal",
             )  # fmt: skip
         one.set_xticks(range(len(columns)), [f"{x:g}" for x in columns])
