@@ -1,6 +1,6 @@
 """Networks under BPR, BPO and NBPO beside matrix factorization under the same: the tables of docs/deep.md.
 
-    python benchmarks/networks.py amazon|movielens [--seeds 5] [--jobs 2] [--only LightGCN,NeuMF]
+    python benchmarks/networks.py amazon|movielens [--seeds 3] [--jobs 2] [--only LightGCN,NeuMF]
 
 The same number of candidates for each, chosen on validation; goes on from docs/comparison/networks: nothing
 that is finished is run again.
@@ -17,7 +17,7 @@ import polars as pl
 import truelike as tl
 
 PLACE = Path("docs/comparison/networks")
-DATA = {"amazon": ("amazon-electronics-14core", 9), "movielens": ("ml-1m-split", 4)}
+DATA = {"amazon": ("amazon-electronics-14core", 6), "movielens": ("ml-1m-split", 4)}
 OBJECTIVES = ("BPR", "BPO", "NBPO")
 NETWORKS = ("FM", "NeuMF", "ACF", "LightGCN", "DeepRecommender")
 TITLES = {"DeepRecommender": "MF, by Adam"}
@@ -48,7 +48,7 @@ def markdown(table: pl.DataFrame) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", choices=DATA)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--nice", type=int, default=0)
     parser.add_argument("--only", help="Some of the networks.")
