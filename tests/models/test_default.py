@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import polars as pl
 import pytest
 
 import truelike as tl
@@ -22,8 +23,9 @@ class Size:
 @pytest.mark.parametrize(
     ("users", "items", "expected"),
     [
-        (1_435, 1_522, "SoftmaxMF"),  # the Amazon split
+        (1_435, 1_522, "SoftmaxMF:factors=512"),  # the Amazon split
         (6_040, 3_678, "SoftmaxMF"),  # MovieLens 1M
+        (5_000, 300, "SoftmaxMF"),  # more factors than items are nothing new
         (300, 3_000, "EDLAE"),
         (1_000_000, 200_000, "IALS"),
         (50_000, 400_000, "IALS"),  # few users, but too many items for a closed form
@@ -63,3 +65,20 @@ def test_parameters_go_to_the_model_that_is_chosen() -> None:
     assert tl.recommender(log, factors=16).factors == 16
     with pytest.raises(ParameterError, match="SoftmaxMF has no parameter 'neighbors'"):
         tl.recommender(log, neighbors=3)
+
+
+def test_what_is_known_beside_the_votes_decides_first() -> None:
+    world = tl.synthetic.World(n_users=60, n_items=40)
+    shown = {"user_id": [0, 0, 1], "item_id": [1, 2, 3]}
+    model = tl.recommender(epochs=1).fit(world.log(), impressions=pl.DataFrame(shown), progress=False)
+    assert isinstance(model, tl.ExactNBPO)
+    assert model.flips_from == "impressions"
+    pytest.importorskip("torch", reason="torch is not installed")
+    model = tl.recommender(epochs=1).fit(world.log(), item_features=world.item_features(), progress=False)
+    assert isinstance(model, tl.FM)
+
+
+def test_a_parameter_that_is_given_is_stronger_than_the_size() -> None:
+    log = tl.synthetic.World(n_users=700, n_items=600).log()
+    assert tl.recommender(log).factors == 512
+    assert tl.recommender(log, factors=16).factors == 16

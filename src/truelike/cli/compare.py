@@ -65,8 +65,8 @@ def compare(
     say(f"comparing {', '.join(names)} on {data}")
     try:
         found = tl.compare(
-            data, names, metric=metric, n_trials=trials, minutes=minutes, seeds=seeds, directory=directory,
-            jobs=jobs, seed=seed, report=_Progress(metric), **fixed,
+            data, models and names, metric=metric, n_trials=trials, minutes=minutes, seeds=seeds,
+            directory=directory, jobs=jobs, seed=seed, report=_Progress(metric), **fixed,
         )  # fmt: skip
     except KeyboardInterrupt:
         say(f"what is finished is kept in {directory}: the same command goes on from there")

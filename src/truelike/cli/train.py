@@ -48,7 +48,7 @@ def train(
     `truelike train purchases.csv -o model/`, or `truelike train purchases.csv --model NBPO --set factors=100`
     """
     import truelike as tl
-    from truelike.models.default import choose
+    from truelike.models.default import choose, needed_for
     from truelike.storage import check_model_place
 
     file = read_config(config)
@@ -58,7 +58,8 @@ def train(
     keywords = {**file.get("read", {}), **read}
     both = {"user": user_features, "item": item_features}
     features = {side: path for side, path in both.items() if path is not None}
-    named = model or file.get("model") or ("ExactNBPO" if impressions is not None else "FM" if features else None)
+    beside = {"impressions": impressions, **{f"{side}_features": path for side, path in features.items()}}
+    named = model or file.get("model") or needed_for(beside)
     given = {**file.get("parameters", {}), **settings(set_ or [])}
     made = None if named is None else _made(named, given)
     if made is not None:  # a mistake is told before the log is read
@@ -67,8 +68,8 @@ def train(
     data = open_data(source, keywords)
     if made is None:
         chosen, reason = choose(data.train if isinstance(data, tl.Split) else data)
-        say(f"{chosen}: {reason}")
         made = _made(chosen, given)
+        say(f"{made}: {reason}")
     how = _check(made, checkpoint, resume, impressions, features)
     if impressions is not None:
         how["impressions"] = open_impressions(impressions, keywords, data)
@@ -88,11 +89,11 @@ def train(
 
 def _made(name: str, given: dict[str, Any]) -> Any:
     """The model by its name and parameters, all of them checked."""
-    from truelike.models import model_class
+    from truelike.models import variant
     from truelike.parameters import parse
 
-    kind = model_class(name)
-    return kind(**parse(kind, given))
+    kind, own = variant(name)
+    return kind(**{**own, **parse(kind, given)})
 
 
 def _check(

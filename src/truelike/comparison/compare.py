@@ -17,6 +17,7 @@ from truelike.data.splits import Split, by_user
 from truelike.errors import DataError, ParameterError
 from truelike.evaluation.evaluate import relevant_items
 from truelike.models import REGISTRY, usual_models, variant_name
+from truelike.models.default import choose
 from truelike.tuning.runner import Runner
 from truelike.tuning.search import check_metric, why_none
 from truelike.tuning.trials import Record, Trial, score
@@ -45,7 +46,8 @@ def compare(
     data
         A log, which is split by user into 80, 10 and 10 %, or a split, which is used as it is.
     models
-        Names or classes; a name may bring parameters of its own: "NeuMF:objective=NBPO". None: all but networks.
+        Names or classes; a name may bring parameters of its own: "NeuMF:objective=NBPO". None: all but networks,
+        and the one that `tl.recommender` would take.
     metric
         What parameters and epochs are chosen by on validation, and models are ranked by on the test part.
     n_trials
@@ -84,6 +86,8 @@ def compare(
     check_number("seed", seed, low=0, whole=True)
     _check_fixed(names, fixed)
     split = data if isinstance(data, Split) else _split(data, seed)
+    if models is None:
+        names = list(dict.fromkeys([*names, choose(split.train)[0]]))
     activity = _activity(split)
     with (
         tempfile.TemporaryDirectory() as spare,

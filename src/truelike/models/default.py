@@ -1,20 +1,22 @@
 """The model for a log that nobody has chosen one for: what was best, by the evidence, on logs like it.
 
 docs/comparison.md has the evidence. Where there are about as many users as items or more, the softmax over all
-items ranked best on the logs at hand. With far fewer users there is too little to learn a row for each item from,
-and EDLAE, a closed form, is better. Where users x items is so large that going through all pairs would take hours,
-IALS comes near and needs time by the votes alone.
+items ranked best on the logs at hand, with more factors where the log is so small that they cost nothing. With far
+fewer users there is too little to learn a row for each item from, and EDLAE, a closed form, is better. Where
+users x items is so large that going through all pairs would take hours, IALS comes near and needs time by the
+votes alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from truelike.data.checks import check_log
 from truelike.data.dataset import Dataset
 from truelike.data.splits import Split
-from truelike.models import model_class
+from truelike.models import variant
 from truelike.models.iterative import IterativeModel
 from truelike.models.recommender import Recommender
 from truelike.parallel import cores
@@ -24,6 +26,7 @@ from truelike.progress import note
 FEW_USERS = 0.8  # for each item
 LARGE_CATALOGUE = 20_000  # items whose likenesses are no longer a matter of seconds and of a gigabyte
 HOUR = 3600 * 20e9  # multiplications and additions that one core does in an hour, about
+SMALL_LOG = 10_000_000  # pairs of user and item that twice the factors are a matter of seconds for
 WORK = 6 * 256 * 60  # of an exact softmax for each pair of user and item: three products, 256 factors, 60 epochs
 
 
@@ -52,14 +55,14 @@ def recommender(log: Dataset | Split | None = None, **parameters: Any) -> Any:
     log = log.train if isinstance(log, Split) else log
     check_log(log, "recommender")
     chosen, reason = choose(log)
-    kind = model_class(chosen)
-    made = kind(**parse(kind, parameters))
-    note(f"{chosen}: {reason}")
+    kind, own = variant(chosen)
+    made = kind(**{**own, **parse(kind, parameters)})
+    note(f"{made}: {reason}")
     return made
 
 
 def choose(log: Dataset) -> tuple[str, str]:
-    """The name of the model for a log, and the reason in a sentence.
+    """The name of the model for a log, with parameters as `variant` reads them, and the reason in a sentence.
 
     >>> import truelike as tl
     >>> choose(tl.synthetic.World(n_users=100, n_items=300).log())[0]
@@ -73,11 +76,25 @@ def choose(log: Dataset) -> tuple[str, str]:
             f"with {size} there are too few users for factors of every item; a closed form ranks better",
         )
     if WORK * users * items <= HOUR * cores():
+        # under this prior more factors rank no worse; beyond the number of users or items they are nothing new
+        roomy = users * items <= SMALL_LOG and min(users, items) > 512
         return (
-            "SoftmaxMF",
+            "SoftmaxMF:factors=512" if roomy else "SoftmaxMF",
             f"for {size} the softmax over all items, which ranked best on the public logs that were compared",
         )
     return "IALS", f"with {size} it comes near the best, and needs hours less than going through every pair"
+
+
+def needed_for(given: Mapping[str, Any]) -> str | None:
+    """The model that can use what `fit` is given beside the log; None where any can.
+
+    >>> needed_for({"item_features": "items.csv"}), needed_for({"validation": None})
+    ('FM', None)
+    """
+    told = {name for name, value in given.items() if value is not None}
+    if "impressions" in told:
+        return "ExactNBPO"
+    return "FM" if told & {"user_features", "item_features"} else None
 
 
 @dataclass(frozen=True)
@@ -88,8 +105,15 @@ class Undecided:
 
     def fit(self, train: Dataset, **how: Any) -> Recommender:
         """Choose, and fit; the result is a model of the kind that was chosen."""
-        model = recommender(train, **self.parameters)
+        needed = needed_for(how)
+        model = recommender(train, **self.parameters) if needed is None else self._made(needed)
         if not isinstance(model, IterativeModel):
             how = {name: value for name, value in how.items() if name != "progress"}  # it is done in one go
         fitted: Recommender = model.fit(train, **how)
         return fitted
+
+    def _made(self, name: str) -> Any:
+        kind = variant(name)[0]
+        made = kind(**parse(kind, self.parameters))
+        note(f"{made}: it can use what is known beside the votes")
+        return made
