@@ -15,6 +15,10 @@ class DataWarning(UserWarning):
     """The rows could be used, but not all of them, or not as one might think."""
 
 
+class TrainingWarning(UserWarning):
+    """A model was trained, but it says next to nothing."""
+
+
 class ParameterError(TruelikeError, ValueError):
     """A parameter is outside its allowed range."""
 

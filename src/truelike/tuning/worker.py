@@ -13,11 +13,13 @@ import os
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
 
 from truelike.data.splits import Split
+from truelike.errors import TrainingWarning
 from truelike.tuning.trials import Trial, run
 
 
@@ -27,6 +29,7 @@ def main() -> None:
     directory = Path(sys.argv[1])
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever else is printed does not belong between the answers
+    warnings.simplefilter("ignore", TrainingWarning)  # a search tries bad settings, too, and sees what they bring
     split = Split.load(directory / "split")
     for line in sys.stdin:
         asked = json.loads(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 import truelike as tl
 from truelike.data.features import Features
-from truelike.errors import DataError, ParameterError
+from truelike.errors import DataError, ParameterError, TrainingWarning
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'truelike[deep]'")
 
@@ -356,3 +357,26 @@ def test_a_user_with_a_single_vote_can_be_trained_and_asked() -> None:
     for make in (tl.ACF, tl.LightGCN, tl.FM, tl.NeuMF):
         model = make(**{**QUICK, "epochs": 3}).fit(tl.read(rows))
         assert model.recommend("one", k=3).height == 3
+
+
+def test_a_prior_that_draws_the_network_to_nothing_is_told() -> None:
+    log = tl.synthetic.World(n_users=120, n_items=60).log()
+    strong = tl.DeepRecommender(factors=4, epochs=20, batch_size=50, learning_rate=0.05, regularization=2000.0)
+    with pytest.warns(
+        TrainingWarning, match=r"says next to nothing: regularization=2000 .* Try regularization=500"
+    ):
+        strong.fit(log)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tl.DeepRecommender(factors=4, epochs=20, batch_size=50, learning_rate=0.05, regularization=1.0).fit(log)
+
+
+@pytest.mark.filterwarnings("ignore::truelike.errors.TrainingWarning")
+def test_without_a_regularization_an_objective_with_flips_gets_less() -> None:
+    assert tl.NeuMF(objective="BPR").regularization is None
+    log = tl.synthetic.World(n_users=60, n_items=40).log()
+    few = {"factors": 4, "epochs": 3, "learning_rate": 0.05}
+    for objective, strength in (("BPO", 15.0), ("NBPO", 8.0)):
+        usual = tl.DeepRecommender(objective=objective, **few).fit(log)
+        given = tl.DeepRecommender(objective=objective, regularization=strength, **few).fit(log)
+        assert np.array_equal(usual.recommend(0)["score"], given.recommend(0)["score"])

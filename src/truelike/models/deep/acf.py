@@ -189,7 +189,7 @@ class ACF(FeatureModel):
     }
 
     objective: Any = objective_field("BPR")
-    regularization: float = number(5.0, low=0.0)
+    regularization: float | None = number(5.0, low=0.0)
     order: str = choice("users", "shuffled", "file")
     init_scale: float = number(0.02, low=0.0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, cast
@@ -13,7 +14,7 @@ from truelike import negatives as laws
 from truelike import objectives, randomness
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
-from truelike.errors import ParameterError, StorageError
+from truelike.errors import ParameterError, StorageError, TrainingWarning
 from truelike.evaluation.topk import TopK, factor_score_block, top_k_by_factors
 from truelike.models import naming
 from truelike.models.deep import backend, networks, scoring
@@ -27,6 +28,8 @@ from truelike.training.samples import Recipe
 
 DRAWN = [name for name in naming.KNOWN if name != "softmax"]
 EXPECTED = f"one of {', '.join(DRAWN)}, or a Pointwise or Pairwise class"
+FLAT = 0.003  # logits so near to each other are all the same probability
+FEW_USERS = 20  # to judge that by
 SMALL = 1 << 18  # numbers in a batch; with fewer, threads would wait for each other more than they work
 
 
@@ -71,7 +74,8 @@ class NetworkModel(FlipModel, IterativeModel[Networks]):
     learning_rate, decay
         Epoch e (from 0) runs at learning_rate x decay^(e + 1).
     regularization, flip_regularization
-        The L2 of the two networks' parameters, which counts once for each pass over the data.
+        The L2 of the two networks' parameters, which counts once for each pass over the data. None: 15, or 8 for
+        an objective with flips, which pulls less at unvoted items and would be drawn to nothing by as much.
     optimizer
         "adam", or "sgd" without momentum.
     n_negatives, batch_size
@@ -119,7 +123,7 @@ class NetworkModel(FlipModel, IterativeModel[Networks]):
     flip_factors: int = whole_number(32, low=1)
     learning_rate: float = number(0.005, low=1e-9)
     decay: float = number(0.95, low=1e-6, high=1.0)
-    regularization: float = number(15.0, low=0.0)
+    regularization: float | None = number(None, low=0.0)
     flip_regularization: float = number(15.0, low=0.0)
     optimizer: str = choice("adam", "sgd")
     n_negatives: int = whole_number(4, low=1, high=50)
@@ -178,6 +182,7 @@ class NetworkModel(FlipModel, IterativeModel[Networks]):
     def _engine(self, log: Dataset, trained: Networks, /) -> NetworkEngine:
         samples = min(self.batch_size, log.n_interactions) * (1 + self.n_negatives)
         own = {f.name: getattr(self, f.name) for f in fields(Recipe) if hasattr(self, f.name)}
+        own["regularization"] = self._strength
         return NetworkEngine(
             log,
             trained,
@@ -189,6 +194,25 @@ class NetworkModel(FlipModel, IterativeModel[Networks]):
             device=backend.device(self.device),
             n_jobs=self.n_jobs if samples * self.factors > SMALL else 1,
         )
+
+    @property
+    def _strength(self) -> float:
+        """The regularization that was given; else what the objective bears."""
+        usual = 8.0 if naming.kind_of(self.objective).uses_flips else 15.0
+        return usual if self.regularization is None else self.regularization
+
+    def _learn(self, train: Dataset, validation: Dataset | None) -> None:
+        super()._learn(train, validation)
+        users = np.arange(min(train.n_users, FEW_USERS), dtype=np.int32)
+        spread = float(self._worked_out.block("preference", users, train.n_items).std())
+        # by plain SGD scores may be as small since they have hardly moved yet, which is no fault of the prior
+        if self.epochs and self.optimizer == "adam" and spread < FLAT and self._strength:
+            warnings.warn(
+                f"{self.name}: the scores spread by {spread:.1g} only, so the network says next to nothing: "
+                f"regularization={self._strength:g} draws it to zero. Try regularization={self._strength / 4:g}.",
+                TrainingWarning,
+                stacklevel=4,
+            )
 
     def _remedy(self) -> str:
         return f"at learning_rate={self.learning_rate:g}. Try learning_rate={self.learning_rate / 5:g}."
