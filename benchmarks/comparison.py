@@ -9,6 +9,7 @@ Goes on from the runs in docs/comparison/runs, so that nothing that is finished 
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 import polars as pl
@@ -57,7 +58,8 @@ def main() -> None:
     (PLACE / f"{given.data}.md").write_text(markdown(found.table), encoding="utf-8")
     (PLACE / "settings").mkdir(exist_ok=True)
     for contender in found.ranked:
-        path = PLACE / "settings" / f"{given.data}-{contender.model}.toml"
+        label = re.sub("[:=]", "-", contender.model)  # a name that is one on every system
+        path = PLACE / "settings" / f"{given.data}-{label}.toml"
         path.write_text(found.config(contender.model), encoding="utf-8")
     found.write(PLACE / f"{given.data}.html")
     print(found.sentence)
