@@ -20,7 +20,7 @@ import polars as pl
 
 import truelike as tl
 from truelike.tuning.runner import Runner
-from truelike.tuning.trials import Trial, score
+from truelike.tuning.trials import Record, Trial, score
 
 # name, regularization, epochs of the search and of the final runs
 DATA = {"amazon": ("amazon-electronics-14core", 6.0, 60, 60), "movielens": ("ml-1m-split", 12.0, 15, 40)}
@@ -72,38 +72,42 @@ def main() -> None:
     name, base, search, epochs = DATA[given.data]
     split = tl.datasets.load(name)
     place = given.directory / given.data
-    rows = []
-    with (
-        Runner(place / "tuning", split.train, split.validation, nice=5) as tuning,
-        Runner(place / "final", split.train, split.validation, split.test, nice=5) as final,
-    ):
-        for variant in VARIANTS:
-            tried = candidates(variant, base, search)
-            records = tuning.run(tried)
-            best = tried[max(range(len(tried)), key=lambda n: score(records[n], METRIC))]
-            finals = [
-                Trial(best.model, {**best.parameters, "epochs": epochs, "seed": seed}, test=True)
-                for seed in range(given.seeds)
-            ]
-            found = [r["test"][METRIC] for r in final.run(finals) if "test" in r]
-            mean, spread = (
-                (float(np.mean(found)), float(np.std(found, ddof=1))) if len(found) > 1 else (None, None)
-            )
-            first = rows[0]["test ndcg@20"] if rows else mean
-            change = None if mean is None or first is None else 100 * (mean / first - 1)
-            rows.append(
-                {
-                    "variant": variant,
-                    "test ndcg@20": mean,
-                    "std over seeds": spread,
-                    "change %": change,
-                    "regularization": best.parameters["regularization"],
-                    "learning rate": best.make().get_params()["learning_rate"],
-                    "seconds": float(np.mean([r["seconds"] for r in final.run(finals)])),
-                }
-            )
-            print(rows[-1], flush=True)
-            pl.DataFrame(rows).write_csv(place / "table.csv")
+    tried = {variant: candidates(variant, base, search) for variant in VARIANTS}
+    with Runner(place / "tuning", split.train, split.validation) as tuning:
+        tuning.run([trial for trials in tried.values() for trial in trials])
+        best = {
+            variant: max(trials, key=lambda trial: score(tuning.records[trial.key], METRIC))
+            for variant, trials in tried.items()
+        }
+    finals = {
+        variant: [
+            Trial(trial.model, {**trial.parameters, "epochs": epochs, "seed": seed}, test=True)
+            for seed in range(given.seeds)
+        ]
+        for variant, trial in best.items()
+    }
+    with Runner(place / "final", split.train, split.validation, split.test) as final:
+        final.run([trial for trials in finals.values() for trial in trials])
+        rows = [row_of(best[variant], [final.records[t.key] for t in finals[variant]]) for variant in VARIANTS]
+    change = 100 * (pl.col("test ndcg@20") / pl.col("test ndcg@20").first() - 1)
+    table = (
+        pl.DataFrame({"variant": list(VARIANTS)}).hstack(pl.DataFrame(rows)).with_columns(change.alias("change %"))
+    )
+    table.write_csv(place / "table.csv")
+    for row in table.iter_rows(named=True):
+        print(f"| {row['variant']} | {row['test ndcg@20']:.4f} | {row['std']:.4f} | {row['change %']:+.1f} % |")
+
+
+def row_of(best: Trial, records: list[Record]) -> dict[str, float]:
+    """What the final runs of a variant gave."""
+    found = [record["test"][METRIC] for record in records]
+    return {
+        "test ndcg@20": float(np.mean(found)),
+        "std": float(np.std(found, ddof=1)),
+        "regularization": best.parameters["regularization"],
+        "learning rate": best.make().get_params()["learning_rate"],
+        "seconds": float(np.mean([record["seconds"] for record in records])),
+    }
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python benchmarks/networks.py amazon|movielens [--seeds 3] [--jobs 2] [--only LightGCN,NeuMF]
 
 The same number of candidates for each, chosen on validation; goes on from docs/comparison/networks: nothing
-that is finished is run again.
+that is finished is run again. On MovieLens networks have at most 20 epochs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import polars as pl
 import truelike as tl
 
 PLACE = Path("docs/comparison/networks")
-DATA = {"amazon": ("amazon-electronics-14core", 6), "movielens": ("ml-1m-split", 4)}
+# name, candidates, what is fixed of networks
+DATA = {"amazon": ("amazon-electronics-14core", 6, ""), "movielens": ("ml-1m-split", 4, ":epochs=20")}
 OBJECTIVES = ("BPR", "BPO", "NBPO")
 NETWORKS = ("FM", "NeuMF", "ACF", "LightGCN", "DeepRecommender")
 TITLES = {"DeepRecommender": "MF, by Adam"}
@@ -25,7 +26,8 @@ TITLES = {"DeepRecommender": "MF, by Adam"}
 
 def row_of(row: dict[str, object]) -> dict[str, object]:
     """A row for people: which network, which objective."""
-    name, _, objective = str(row["model"]).partition(":objective=")
+    name, _, how = str(row["model"]).partition(":objective=")
+    objective = how.partition(":")[0]
     network = TITLES.get(name, name) if objective else "MF, compiled engine"
     return {"network": network, "objective": objective or name, **row}
 
@@ -54,9 +56,9 @@ def main() -> None:
     parser.add_argument("--only", help="Some of the networks.")
     given = parser.parse_args()
     os.nice(given.nice)
-    name, candidates = DATA[given.data]
+    name, candidates, fixed = DATA[given.data]
     networks = given.only.split(",") if given.only else NETWORKS
-    models = [f"{network}:objective={objective}" for network in networks for objective in OBJECTIVES]
+    models = [f"{network}:objective={objective}{fixed}" for network in networks for objective in OBJECTIVES]
     found = tl.compare(
         tl.datasets.load(name),
         [*models, *OBJECTIVES],
@@ -73,7 +75,7 @@ def main() -> None:
     (PLACE / f"{given.data}.md").write_text(markdown(found.table), encoding="utf-8")
     (PLACE / "settings").mkdir(exist_ok=True)
     for contender in found.ranked:
-        label = contender.model.replace(":objective=", "-")
+        label = contender.model.removesuffix(fixed).replace(":objective=", "-")
         path = PLACE / "settings" / f"{given.data}-{label}.toml"
         path.write_text(found.config(contender.model), encoding="utf-8")
     found.write(PLACE / f"{given.data}.html")

@@ -219,3 +219,28 @@ def test_resuming_without_a_place_or_a_model_that_has_none_is_a_wrong_call(
 ) -> None:
     assert run("train", log_file, "--resume").code == 2
     assert run("train", log_file, "--model", "ItemPop", "--checkpoint", tmp_path / "run").code == 2
+
+
+def test_on_a_whole_log_the_number_of_epochs_is_found_unless_it_is_said(
+    run: Run, log_file: Path, tmp_path: Path
+) -> None:
+    def trained(*more: str) -> Any:
+        assert (
+            run("train", log_file, "-o", tmp_path / "m", "--model", "SoftmaxMF", "-s", "factors=4", *more).code
+            == 0
+        )
+        return tl.load(tmp_path / "m").recommend("u1")["score"].to_list()
+
+    def fitted(**how: Any) -> Any:
+        epochs = how.pop("epochs", 60)
+        return (
+            tl.SoftmaxMF(factors=4, epochs=epochs).fit(tl.read(log_file), **how).recommend("u1")["score"].to_list()
+        )
+
+    assert trained() == fitted(validation=0.1)
+    assert trained("--validation", "0.3") == fitted(validation=0.3)
+    assert trained("--validation", "0") == fitted()
+    assert trained("--set", "epochs=5") == fitted(epochs=5)
+    wrong = run("train", log_file, "-o", tmp_path / "w", "--model", "SoftmaxMF", "--validation", "2")
+    assert wrong.code == 1
+    assert "validation is 2.0; a share is at least 0 and below 1" in wrong.err

@@ -212,6 +212,7 @@ def test_where_none_is_named_all_are_run_but_networks_and_what_presets_are_made_
     [
         ({"models": ["Nobody"]}, "no model 'Nobody'; there are ItemPop"),
         ({"models": []}, "one or more of"),
+        ({"models": [tl.BPR(factors=8)]}, "makes its models anew: say BPR, or a name with parameters"),
         ({"metric": "good"}, "ndcg@20"),
         ({"n_trials": 0}, "n_trials is 0"),
         ({"n_trials": 2, "minutes": 1}, "one of them"),

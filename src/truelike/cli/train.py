@@ -37,6 +37,13 @@ def train(
     item_features: Annotated[
         Path | None, typer.Option(exists=True, help="The same of the items; for FM and ACF.")
     ] = None,
+    validation: Annotated[
+        float | None,
+        typer.Option(
+            help="The share of each user's votes to find the number of epochs with, before all are trained on; "
+            "0.1 for a whole log whose epochs are not set."
+        ),
+    ] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="Write the state of the training here, every 10 epochs or 5 minutes.")
     ] = None,
@@ -48,7 +55,8 @@ def train(
     `truelike train purchases.csv -o model/`, or `truelike train purchases.csv --model NBPO --set factors=100`
     """
     import truelike as tl
-    from truelike.models.default import choose, needed_for
+    from truelike.models.default import choose, needed_for, usual_validation
+    from truelike.models.iterative import IterativeModel
     from truelike.storage import check_model_place
 
     file = read_config(config)
@@ -76,7 +84,9 @@ def train(
     say(f"training {made} on {data}")
     log_of, held_out = (data.train, data.validation) if isinstance(data, tl.Split) else (data, None)
     started = clock.perf_counter()
-    made.fit(log_of, validation=held_out, **how)
+    if validation is None and held_out is None and isinstance(made, IterativeModel):
+        validation = usual_validation(given, how).get("validation")
+    made.fit(log_of, validation=held_out if validation is None else validation, **how)
     say(f"trained in {clock.perf_counter() - started:.1f} s")
     metrics = {}
     if held_out is not None and held_out.n_interactions:

@@ -129,6 +129,12 @@ def chosen_models(models: str | type | Sequence[str | type] | None) -> list[str]
     asked = [models] if isinstance(models, str | type) else list(models)
     if not asked:
         raise ParameterError(f"models is {models!r}; it is one or more of {', '.join(REGISTRY)}, or None for all")
+    for model in asked:
+        if not isinstance(model, str | type):
+            raise ParameterError(
+                f"models has {model!r} in it; a comparison makes its models anew: say {type(model).__name__}, or "
+                "a name with parameters, such as 'NBPO:factors=64'"
+            )
     names = [model if isinstance(model, str) else model.__name__ for model in asked]
     return list(dict.fromkeys(map(variant_name, names)))
 

@@ -281,4 +281,6 @@ def _listed(names: list[str]) -> str:
 
 
 def _seconds(seconds: float) -> str:
+    if seconds < 0.1:
+        return "less than 0.1 s"
     return f"{seconds:.1f} s" if seconds < 100 else f"{seconds / 60:.1f} min"

@@ -40,6 +40,13 @@ def known_rows(validation: Any, train: Dataset) -> Dataset:
     return known
 
 
+def check_share(name: str, value: Any) -> None:
+    """Raise an error where a value is no share: at least 0 and below 1."""
+    check_number(name, value)
+    if not 0 <= value < 1:
+        raise ParameterError(f"{name} is {value}; a share is at least 0 and below 1")
+
+
 def check_number(
     name: str, value: Any, *, low: float | None = None, high: float | None = None, whole: bool = False
 ) -> None:

@@ -17,7 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from truelike import randomness
-from truelike.data.checks import check_log, check_number
+from truelike.data.checks import check_log, check_number, check_share
 from truelike.data.dataset import Dataset
 from truelike.data.frames import Library
 from truelike.data.ids import Ids, Kind, check_kind
@@ -252,25 +252,40 @@ def by_user(
     >>> bool((split.train.popularity()[tested] >= 9).all())
     True
     """
-    from truelike.compiled import draw_by_user
-
     check_log(log, "split.by_user")
     _sizes(log.n_interactions, validation, test)
     check_number("item_guard", item_guard, low=0, whole=True)
-    per_user = log.rows_per_user()
-    quota = np.rint(np.outer((validation, test), per_user)).astype(np.int64)
-    label = np.zeros(log.n_interactions, dtype=np.uint8)
-    order = _shuffled(log, seed, "by_user")
-    draw_by_user(order, log.user_of_entry, log.matrix.indices, quota, log.popularity(), item_guard, label)
     return _labelled(
         log,
-        label,
+        _drawn_by_user(log, np.rint(np.outer((validation, test), log.rows_per_user())), seed, item_guard),
         strategy="by_user",
         validation=validation,
         test=test,
         seed=seed,
         item_guard=item_guard,
     )
+
+
+def hold_out(log: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset]:
+    """A log without a share of each user's rows, and that share; users and items are those of the log.
+
+    Each user and each item keeps a row, so a model of the first part is one of the whole.
+    """
+    rows = log.rows_per_user()
+    drawn = np.minimum(np.rint(share * rows), rows - 1)
+    label = _drawn_by_user(log, np.stack([drawn, np.zeros_like(drawn)]), seed, item_guard=1)
+    return log.select(label == TRAIN), log.select(label == VALIDATION)
+
+
+def _drawn_by_user(log: Dataset, quota: NDArray[Any], seed: int, item_guard: int) -> NDArray[np.uint8]:
+    """The part of each row: of each user so many for validation and for test, as far as the guard allows."""
+    from truelike.compiled import draw_by_user
+
+    label = np.zeros(log.n_interactions, dtype=np.uint8)
+    order = _shuffled(log, seed, "by_user")
+    columns, popularity = log.matrix.indices, log.popularity()
+    draw_by_user(order, log.user_of_entry, columns, quota.astype(np.int64), popularity, item_guard, label)
+    return label
 
 
 def leave_one_out(log: Dataset, *, by: Literal["time", "random"] | None = None, seed: int = 0) -> Split:
@@ -340,9 +355,7 @@ def _need_times(log: Dataset, what: str) -> NDArray[np.int64]:
 
 def _sizes(n: int, validation: float, test: float) -> tuple[int, int]:
     for name, share in (("validation", validation), ("test", test)):
-        check_number(name, share)
-        if not 0 <= share < 1:
-            raise ParameterError(f"{name} is {share}; a share is at least 0 and below 1")
+        check_share(name, share)
     if validation + test >= 1:
         raise ParameterError(f"validation + test is {validation + test}; nothing is left to train on")
     return round(validation * n), round(test * n)

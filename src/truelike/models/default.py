@@ -26,6 +26,7 @@ from truelike.progress import note
 FEW_USERS = 0.8  # for each item
 LARGE_CATALOGUE = 20_000  # items whose likenesses are no longer a matter of seconds and of a gigabyte
 HOUR = 3600 * 20e9  # multiplications and additions that one core does in an hour, about
+HOLD_OUT = 0.1  # of each user's votes, to find the number of epochs
 SMALL_LOG = 10_000_000  # pairs of user and item that twice the factors are a matter of seconds for
 WORK = 6 * 256 * 60  # of an exact softmax for each pair of user and item: three products, 256 factors, 60 epochs
 
@@ -97,6 +98,11 @@ def needed_for(given: Mapping[str, Any]) -> str | None:
     return "FM" if told & {"user_features", "item_features"} else None
 
 
+def usual_validation(parameters: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, float]:
+    """How the number of epochs is found where nobody has said it, and nothing speaks against it."""
+    return {} if "epochs" in parameters or given.get("impressions") is not None else {"validation": HOLD_OUT}
+
+
 @dataclass(frozen=True)
 class Undecided:
     """A model that is chosen when it is known what it is fitted to."""
@@ -104,10 +110,16 @@ class Undecided:
     parameters: dict[str, Any]
 
     def fit(self, train: Dataset, **how: Any) -> Recommender:
-        """Choose, and fit; the result is a model of the kind that was chosen."""
+        """Choose, and fit; the result is a model of the kind that was chosen.
+
+        Where neither `validation` nor the number of epochs is given, that is found with a tenth of each user's
+        votes, before the whole log is trained on.
+        """
         needed = needed_for(how)
         model = recommender(train, **self.parameters) if needed is None else self._made(needed)
-        if not isinstance(model, IterativeModel):
+        if isinstance(model, IterativeModel):
+            how = {**usual_validation(self.parameters, how), **how}
+        else:
             how = {name: value for name, value in how.items() if name != "progress"}  # it is done in one go
         fitted: Recommender = model.fit(train, **how)
         return fitted

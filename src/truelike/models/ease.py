@@ -13,7 +13,7 @@ from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.errors import ParameterError
 from truelike.memory import check_memory, readable
-from truelike.models.recommender import Floats, Recommender
+from truelike.models.recommender import Floats, HeldOut, Recommender
 from truelike.parallel import for_each
 from truelike.parameters import choice, number, whole_number
 
@@ -62,7 +62,7 @@ class EASE(Recommender):
     precision: str = choice("float64", "float32")
     n_jobs: int | None = whole_number(None, low=1)
 
-    def _learn(self, train: Dataset, validation: Dataset | None) -> None:
+    def _learn(self, train: Dataset, validation: HeldOut) -> None:
         from truelike.models.inversion import invert
 
         self._check_size(train.n_items)

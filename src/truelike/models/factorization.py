@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from numbers import Real
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
@@ -17,7 +18,7 @@ from truelike.models import engines, naming
 from truelike.models.factor_model import FactorModel
 from truelike.models.folding import fold_in, fold_in_all
 from truelike.models.iterative import IterativeModel, is_measure
-from truelike.models.recommender import Floats
+from truelike.models.recommender import Floats, HeldOut
 from truelike.parameters import choice, flag, number, special, whole_number
 from truelike.training.impressions import KnownFlips, known_flips
 from truelike.training.recipes import OF_EXACT, OF_SAMPLED
@@ -211,9 +212,7 @@ class MatrixFactorization(FactorModel, IterativeModel[Tables]):
 
     known_flips_: ClassVar[KnownFlips | None] = None  # a model that was fitted with impressions has its own
 
-    def fit(
-        self, train: Dataset, *, validation: Dataset | None = None, impressions: Any = None, **how: Any
-    ) -> Self:
+    def fit(self, train: Dataset, *, validation: HeldOut = None, impressions: Any = None, **how: Any) -> Self:
         """Learn from a log, from the start, and return self.
 
         Parameters
@@ -232,6 +231,11 @@ class MatrixFactorization(FactorModel, IterativeModel[Tables]):
                 raise ParameterError(
                     f"{self.name}: impressions say which flips are possible, so they need an objective with flips "
                     "on all items: use tl.ExactNBPO"
+                )
+            if isinstance(validation, Real):
+                raise ParameterError(
+                    "with impressions a vote that is held out looks like a dislike: split the log, and say "
+                    "fit(split.train, validation=split.validation, impressions=split.impressions(shown))"
                 )
             known = known_flips(impressions, train, float(self.overlooked or 0))
         before = self.__dict__.get("known_flips_")

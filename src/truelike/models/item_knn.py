@@ -11,7 +11,7 @@ from scipy import sparse
 
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
-from truelike.models.recommender import Floats, Recommender
+from truelike.models.recommender import Floats, HeldOut, Recommender
 from truelike.parallel import for_each
 from truelike.parameters import number, whole_number
 
@@ -60,7 +60,7 @@ class ItemKNN(Recommender):
     shrinkage: float = number(10.0, low=0.0)
     n_jobs: int | None = whole_number(None, low=1)
 
-    def _learn(self, train: Dataset, validation: Dataset | None) -> None:
+    def _learn(self, train: Dataset, validation: HeldOut) -> None:
         votes = sparse.csr_array(train.matrix, copy=True)
         votes.data = np.ones(votes.nnz, dtype=np.float32)
         voters = sparse.csr_array(votes.T)

@@ -7,9 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+import polars as pl
+
 from truelike.data.dataset import Dataset
 from truelike.data.frames import to_native
-from truelike.models.recommender import Recommender
+from truelike.data.splits import hold_out
+from truelike.models.recommender import HeldOut, Recommender
+from truelike.progress import note
 from truelike.training.callbacks import KeepBest, Progress
 from truelike.training.checkpoint import Checkpoint, fingerprint
 from truelike.training.trainer import Callback, DivergedError, Engine, State, Trained, train
@@ -68,7 +72,7 @@ class IterativeModel(Recommender, Generic[T]):
         self,
         train: Dataset,
         *,
-        validation: Dataset | None = None,
+        validation: HeldOut = None,
         callbacks: Sequence[Callback] = (),
         checkpoint: str | Path | None = None,
         checkpoint_epochs: int = 10,
@@ -84,6 +88,8 @@ class IterativeModel(Recommender, Generic[T]):
             What `tl.read` or a split gave.
         validation
             Votes held out: the best epoch by `monitor` is kept, and training stops after `patience` worse ones.
+            Or a share, such as 0.1: so much of each user's votes is held out to find the best epoch by, and then
+            the whole log is trained on, from the start, for as many epochs.
         callbacks
             Functions of the trainer's State, called after each epoch; one may set `state.stop`.
         checkpoint
@@ -106,8 +112,35 @@ class IterativeModel(Recommender, Generic[T]):
         finally:
             del self.__dict__["_run"]
 
-    def _learn(self, train: Dataset, validation: Dataset | None) -> None:
-        run, epochs, trained = self._run, int(self.epochs or 0), self._start(train)
+    def _learn(self, train: Dataset, validation: HeldOut) -> None:
+        epochs, place = int(self.epochs or 0), self._run["checkpoint"]
+        if isinstance(validation, float):
+            epochs, validation = self._epochs_for(train, validation), None
+        trained, history = self._train(train, validation, epochs, None if place is None else Path(place))
+        self._keep(trained)
+        self.history_ = to_native(history, train.library)
+
+    def _epochs_for(self, log: Dataset, share: float) -> int:
+        """How many epochs are best for the votes that are held out, when the others are trained on."""
+        most, place = int(self.epochs or 0), self._run["checkpoint"]
+        rest, held_out = hold_out(log, share, self.seed)
+        if not held_out.n_interactions:
+            return most
+        beside = None if place is None else Path(place).with_name(f"{Path(place).name}-held-out")
+        _, history = self._train(rest, held_out, most, beside)
+        values = history[self.monitor] if history.height else pl.Series([0.0])
+        best = int(values.arg_max() or 0)
+        note(
+            f"{self.monitor} on the {share:.0%} that were held out was best after {best + 1} epochs, "
+            f"{values[best]:.4f}; now for as many on the whole log"
+        )
+        return min(most, best + 1)
+
+    def _train(
+        self, train: Dataset, validation: Dataset | None, epochs: int, place: Path | None
+    ) -> tuple[T, pl.DataFrame]:
+        """What is best on validation, else the last, and the figures of each epoch."""
+        run, trained = self._run, self._start(train)
         engine = _Watched(self._engine(train, trained), trained, self)
         best = measure = None
         if validation is not None and validation.n_interactions:
@@ -116,12 +149,12 @@ class IterativeModel(Recommender, Generic[T]):
         bar = Progress(epochs, train.n_interactions, self.monitor, show=run["progress"])
         callbacks: list[Callback] = [*([best] if best else []), bar, *run["callbacks"]]
         state = None
-        if run["checkpoint"] is not None:
+        if place is not None:
             held_out = None if validation is None else fingerprint(validation, {})
             deciding = {**self.get_params(), **self._also_deciding(), "validation": held_out}
             mark = fingerprint(train, {**deciding, "class": type(self).__name__})
             every, minutes = run["every"]
-            saver = Checkpoint(Path(run["checkpoint"]), engine, best, mark, epochs=every, minutes=minutes)
+            saver = Checkpoint(place, engine, best, mark, epochs=every, minutes=minutes)
             state = saver.read(trained) if run["resume"] else None
             callbacks.append(saver)
         try:
@@ -129,8 +162,7 @@ class IterativeModel(Recommender, Generic[T]):
                 state = train_epochs(engine, epochs, callbacks, measure, bar, state)
         finally:
             bar.close()
-        self._keep(best.best if best is not None and best.best is not None else trained)
-        self.history_ = to_native(state.history(), train.library)
+        return best.best if best is not None and best.best is not None else trained, state.history()
 
     def _measurer(self, log: Dataset, validation: Dataset, trained: T) -> Any:
         """A function that evaluates what is trained as it is now, at the k of the monitor and the usual ones."""

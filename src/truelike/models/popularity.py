@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
-from truelike.models.recommender import Floats, Recommender
+from truelike.models.recommender import Floats, HeldOut, Recommender
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -30,7 +30,7 @@ class ItemPop(Recommender):
     ['milk', 'rum']
     """
 
-    def _learn(self, train: Dataset, validation: Dataset | None) -> None:
+    def _learn(self, train: Dataset, validation: HeldOut) -> None:
         self.popularity_: Floats = train.popularity().astype(np.float32)
 
     def _score_block(self, users: Codes) -> Floats:

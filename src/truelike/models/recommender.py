@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike import parameters
-from truelike.data.checks import check_log, known_rows
+from truelike.data.checks import check_log, check_share, known_rows
 from truelike.data.dataset import Dataset
 from truelike.data.frames import Library, library_of, to_native, to_series
 from truelike.data.ids import Codes, Ids, normalise, one_or_many
@@ -27,6 +28,7 @@ from truelike.errors import DataError, NotFittedError, ParameterError
 from truelike.evaluation.topk import TopK, check_users, no_items, top_k_by_scores
 
 Floats = NDArray[np.float32]
+HeldOut = Dataset | float | None  # votes to choose an epoch by, or the share of each user's to take for that
 OnUnknown = Literal["raise", "popular", "skip"]
 
 
@@ -48,7 +50,7 @@ class Recommender(ABC):
     # --- what a model must say ------------------------------------------------------------------
 
     @abstractmethod
-    def _learn(self, train: Dataset, validation: Dataset | None) -> None:
+    def _learn(self, train: Dataset, validation: HeldOut) -> None:
         """Learn from the training log."""
 
     @abstractmethod
@@ -77,7 +79,7 @@ class Recommender(ABC):
 
     # --- fitting --------------------------------------------------------------------------------
 
-    def fit(self, train: Dataset, *, validation: Dataset | None = None) -> Self:
+    def fit(self, train: Dataset, *, validation: HeldOut = None) -> Self:
         """Learn from a log, from the start, and return self.
 
         Parameters
@@ -85,13 +87,17 @@ class Recommender(ABC):
         train
             What `tl.read` or a split gave.
         validation
-            Votes held out to choose the best epoch by; models that do not iterate ignore it.
+            Votes held out to choose the best epoch by, or the share of each user's votes to choose the number of
+            epochs by before all are trained on; models that do not iterate ignore it.
         """
         parameters.check(self)
         check_log(train, "fit")
         if train.n_interactions == 0:
             raise DataError("fit was given a log without a row")
-        if validation is not None:
+        if isinstance(validation, Real):
+            check_share("validation", validation)
+            validation = float(validation)
+        elif validation is not None:
             validation = known_rows(validation, train)
         self._learn(train, validation)
         self.__dict__["train_"] = train

@@ -13,6 +13,7 @@ from truelike.data.features import Features
 from truelike.errors import ParameterError
 from truelike.models.deep.networks import Inputs
 from truelike.models.deep.recommender import NetworkModel
+from truelike.models.recommender import HeldOut
 
 SIDES = ("user", "item")
 
@@ -34,7 +35,7 @@ class FeatureModel(NetworkModel):
         self,
         train: Dataset,
         *,
-        validation: Dataset | None = None,
+        validation: HeldOut = None,
         user_features: Any = None,
         item_features: Any = None,
         **how: Any,
@@ -71,7 +72,7 @@ class FeatureModel(NetworkModel):
     def _know(self, features: dict[str, Features]) -> None:
         self.__dict__["features_"] = features
 
-    def _fit_with(self, train: Dataset, validation: Dataset | None, how: dict[str, Any]) -> Self:
+    def _fit_with(self, train: Dataset, validation: HeldOut, how: dict[str, Any]) -> Self:
         self._know(self._of_log(train))
         return super().fit(train, validation=validation, **how)
 

@@ -22,6 +22,7 @@ from truelike.models.deep.features import SIDES, FeatureModel
 from truelike.models.deep.networks import Inputs, Maker
 from truelike.models.deep.ragged import entries, sums, take
 from truelike.models.deep.recommender import flips_field, objective_field
+from truelike.models.recommender import HeldOut
 from truelike.parameters import number
 
 
@@ -137,7 +138,7 @@ class FM(FeatureModel):
     def _preference(self) -> Maker:
         return partial(FMNetwork, init_scale=self.init_scale)
 
-    def _fit_with(self, train: Dataset, validation: Dataset | None, how: dict[str, Any]) -> Self:
+    def _fit_with(self, train: Dataset, validation: HeldOut, how: dict[str, Any]) -> Self:
         whole = self._with_ids_of_features(train)
         given = self._of_log(whole)
         self._know(given)

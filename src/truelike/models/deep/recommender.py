@@ -22,7 +22,7 @@ from truelike.models.deep.engine import NetworkEngine
 from truelike.models.deep.networks import Inputs, Maker, Networks
 from truelike.models.flips import FlipModel
 from truelike.models.iterative import IterativeModel, is_measure
-from truelike.models.recommender import Floats
+from truelike.models.recommender import Floats, HeldOut
 from truelike.parameters import choice, number, special, whole_number
 from truelike.training.samples import Recipe
 
@@ -201,12 +201,11 @@ class NetworkModel(FlipModel, IterativeModel[Networks]):
         usual = 8.0 if naming.kind_of(self.objective).uses_flips else 15.0
         return usual if self.regularization is None else self.regularization
 
-    def _learn(self, train: Dataset, validation: Dataset | None) -> None:
+    def _learn(self, train: Dataset, validation: HeldOut) -> None:
         super()._learn(train, validation)
-        users = np.arange(min(train.n_users, FEW_USERS), dtype=np.int32)
-        spread = float(self._worked_out.block("preference", users, train.n_items).std())
-        # by plain SGD scores may be as small since they have hardly moved yet, which is no fault of the prior
-        if self.epochs and self.optimizer == "adam" and spread < FLAT and self._strength:
+        spread = _spread(self._worked_out, train)
+        # small from the start is not made small by the prior
+        if self._strength and spread < FLAT and spread < _spread(scoring.Kept(self._networks(train)), train) / 4:
             warnings.warn(
                 f"{self.name}: the scores spread by {spread:.1g} only, so the network says next to nothing: "
                 f"regularization={self._strength:g} draws it to zero. Try regularization={self._strength / 4:g}.",
@@ -284,3 +283,9 @@ class NetworkModel(FlipModel, IterativeModel[Networks]):
         except ParameterError as error:
             raise StorageError(f"{error}. Load it with tl.load(directory, device='cpu').") from error
         self._keep(restored.to(where))
+
+
+def _spread(scores: scoring.Kept, log: Dataset) -> float:
+    """How far the scores of all items for some users are from each other."""
+    users = np.arange(min(log.n_users, FEW_USERS), dtype=np.int32)
+    return float(scores.block("preference", users, log.n_items).std())

@@ -1,0 +1,110 @@
+"""`fit(log, validation=0.1)`: the number of epochs is found with a share of the votes, then all are trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import truelike as tl
+from truelike.data.splits import hold_out
+from truelike.errors import ParameterError
+from truelike.models.iterative import IterativeModel
+
+Make = Callable[..., Any]
+
+
+@given(
+    pairs=st.sets(st.tuples(st.integers(0, 12), st.integers(0, 9)), min_size=1, max_size=90),
+    share=st.floats(0, 0.9),
+    seed=st.integers(0, 99),
+)
+def test_nobody_and_nothing_is_left_without_a_vote(pairs: set[tuple[int, int]], share: float, seed: int) -> None:
+    log = tl.read(sorted(pairs | {(0, 0), (1, 1)}))
+    rest, held_out = hold_out(log, share, seed)
+    assert rest.n_interactions + held_out.n_interactions == log.n_interactions
+    assert rest.matrix.multiply(held_out.matrix).nnz == 0
+    assert rest.users is log.users
+    assert rest.items is log.items
+    assert (rest.popularity() > 0).all()
+    assert (rest.rows_per_user() > 0).all()
+
+
+def test_it_is_a_fit_of_the_whole_log_for_the_epochs_that_were_best(make: Make, world: Any) -> None:
+    model = make()
+    if not isinstance(model, IterativeModel):
+        assert make().fit(world, validation=0.2).recommend(0).equals(make().fit(world).recommend(0))
+        return
+    rest, held_out = hold_out(world, 0.2, model.seed)
+    figures = make().fit(rest, validation=held_out).history_[model.monitor]
+    best = int(np.argmax(figures)) + 1
+    model.fit(world, validation=0.2)
+    assert model.history_.height == best
+    assert model.recommend(0).equals(make(epochs=best).fit(world).recommend(0))
+
+
+def test_a_log_too_thin_to_hold_anything_out_is_trained_on_for_all_epochs() -> None:
+    log = tl.read([(u, u % 7) for u in range(50)])
+    assert tl.SoftmaxMF(factors=4, epochs=3).fit(log, validation=0.1).history_.height == 3
+
+
+@pytest.mark.parametrize("share", [1.0, -0.1, float("nan"), 7])
+def test_what_is_no_share_is_an_error_that_says_so(share: float, world: Any) -> None:
+    with pytest.raises(ParameterError, match="validation is"):
+        tl.BPR(epochs=1).fit(world, validation=share)
+
+
+def test_with_impressions_the_log_is_to_be_split(world: Any) -> None:
+    shown = pl.DataFrame({"user_id": [0, 1], "item_id": [1, 2]})
+    with pytest.raises(ParameterError, match="looks like a dislike"):
+        tl.ExactNBPO(epochs=1).fit(world, validation=0.1, impressions=shown)
+
+
+@pytest.mark.parametrize("stop_at", [3, 14])
+def test_stopped_and_resumed_it_ends_with_the_same_bits(stop_at: int, world: Any, tmp_path: Path) -> None:
+    """Stopped while the number of epochs is looked for, and in the training after that."""
+
+    class StopError(Exception):
+        pass
+
+    def how(**more: Any) -> dict[str, Any]:
+        return {"validation": 0.2, "checkpoint": tmp_path / "state", "checkpoint_epochs": 1, **more}
+
+    def model() -> Any:
+        return tl.BPR(factors=8, epochs=12, batch_size=50, patience=None)
+
+    whole = model().fit(world, validation=0.2)
+    count = 0
+
+    def epoch(self: Any, *arguments: Any, **named: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == stop_at:
+            raise StopError
+        plain(self, *arguments, **named)
+
+    from truelike.training.sampled import SampledEngine
+
+    plain = SampledEngine.epoch
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SampledEngine, "epoch", epoch)
+        with pytest.raises(StopError):
+            model().fit(world, **how())
+    assert (tmp_path / "state-held-out").is_dir()
+    resumed = model().fit(world, **how(resume=True))
+    assert np.array_equal(resumed.user_factors_, whole.user_factors_)
+    assert resumed.history_.height == whole.history_.height
+
+
+def test_the_default_finds_its_number_of_epochs_unless_it_is_said(world: Any) -> None:
+    found = tl.recommender(factors=8).fit(world)
+    assert found.history_.height < found.epochs
+    assert tl.recommender(factors=8, epochs=7).fit(world).history_.height == 7
+    given = tl.SoftmaxMF(factors=8).fit(world, validation=0.1)
+    assert np.array_equal(found.item_factors_, given.item_factors_)
