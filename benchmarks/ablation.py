@@ -39,7 +39,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], tuple[float, ...], tuple[float, .
     "64 factors instead of 256": ("SoftmaxMF", {"factors": 64}, (0.5, 1, 2), None),
     "512 factors instead of 256": ("SoftmaxMF", {"factors": 512}, (0.5, 1, 2), None),
     "logistic (exact BPO) instead of softmax": ("ExactBPO", {}, (0.5, 1, 2), (0.02, 0.05)),
-    "logistic, unvoted weight 1": ("ExactBPO", {"unvoted_weight": 1.0}, (0.5, 1, 2), (0.02, 0.05)),
+    "logistic, unvoted weight .5": ("ExactBPO", {"unvoted_weight": 0.5}, (0.5, 1, 2), (0.02, 0.05)),
     "logistic, unvoted weight .1": ("ExactBPO", {"unvoted_weight": 0.1}, (0.25, 0.5, 1), (0.02, 0.05)),
     "likelihood with free flips (exact NBPO-o)": ("ExactNBPO", {}, (0.5, 1, 2), (0.02, 0.05)),
     "surrogate with free flips (exact NBPO)": (MF, SURROGATE, (0.25, 0.5, 1), (0.02, 0.05)),

@@ -57,8 +57,9 @@ def test_any_preset_can_have_all_negatives_and_all_have_values() -> None:
     assert tl.MatrixFactorization(negatives="all").objective == "softmax"
     assert "n_negatives" not in model.deciding_params()
     assert "optimizer" not in tl.NBPO().deciding_params()
-    assert tl.ExactBPO().unvoted_weight == 0.5
-    assert tl.MatrixFactorization(objective="BPO", negatives="all").unvoted_weight == 1.0
+    assert tl.ExactBPO().learning_rate == 0.05
+    assert tl.MatrixFactorization(objective="BPO", negatives="all").learning_rate == 0.02
+    assert tl.ExactBPO().unvoted_weight == 1.0
 
 
 # --- strangers ------------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ class SoftmaxMF(MatrixFactorization):
 class ExactBPO(MatrixFactorization):
     """Equation 4 as it is written: the log likelihood of the observed labels, over all unvoted items."""
 
-    preset: ClassVar[dict[str, Any]] = {"objective": "BPO", "negatives": "all", "unvoted_weight": 0.5}
+    preset: ClassVar[dict[str, Any]] = {"objective": "BPO", "negatives": "all", "learning_rate": 0.05}
     space: ClassVar[dict[str, Any]] = {**ALL_ITEMS, "unvoted_weight": (0.05, 1.0)}
 
 
