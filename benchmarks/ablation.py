@@ -100,10 +100,10 @@ def main() -> None:
 
 def row_of(best: Trial, records: list[Record]) -> dict[str, float]:
     """What the final runs of a variant gave."""
-    found = [record["test"][METRIC] for record in records]
+    found = [record["test"][METRIC] for record in records if "test" in record] or [np.nan]  # nan: it diverged
     return {
         "test ndcg@20": float(np.mean(found)),
-        "std": float(np.std(found, ddof=1)),
+        "std": float(np.std(found, ddof=1)) if len(found) > 1 else np.nan,
         "regularization": best.parameters["regularization"],
         "learning rate": best.make().get_params()["learning_rate"],
         "seconds": float(np.mean([record["seconds"] for record in records])),

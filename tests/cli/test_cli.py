@@ -237,10 +237,26 @@ def test_on_a_whole_log_the_number_of_epochs_is_found_unless_it_is_said(
             tl.SoftmaxMF(factors=4, epochs=epochs).fit(tl.read(log_file), **how).recommend("u1")["score"].to_list()
         )
 
-    assert trained() == fitted(validation=0.1)
+    assert trained() == fitted()  # too few votes
     assert trained("--validation", "0.3") == fitted(validation=0.3)
     assert trained("--validation", "0") == fitted()
     assert trained("--set", "epochs=5") == fitted(epochs=5)
+    assert trained("--model", "SoftmaxMF:epochs=5") == fitted(epochs=5)
     wrong = run("train", log_file, "-o", tmp_path / "w", "--model", "SoftmaxMF", "--validation", "2")
     assert wrong.code == 1
     assert "validation is 2.0; a share is at least 0 and below 1" in wrong.err
+
+
+def test_a_split_with_a_validation_part_needs_no_share(run: Run, split_directory: Path, tmp_path: Path) -> None:
+    wrong = run("train", split_directory, "-o", tmp_path / "m", "--validation", "0.1")
+    assert wrong.code == 2
+    assert "a split has a validation part" in wrong.err
+
+
+def test_what_was_found_is_told_and_saved(run: Run, log_file: Path, tmp_path: Path) -> None:
+    told = run(
+        "train", log_file, "-o", tmp_path / "m", "--model", "BPR", "--set", "factors=4", "--validation", "0.3"
+    )
+    saved = json.loads((tmp_path / "m" / "model.json").read_text())["metrics"]
+    assert f"{int(saved['epochs'])} epochs, which were best on votes that were held out: ndcg@20" in told.err
+    assert 0 < saved["held-out ndcg@20"] < 1

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import truelike as tl
-from truelike.comparison.compare import chosen_models
+from truelike.comparison.compare import chosen_models, with_default
 from truelike.errors import DataError, ParameterError, StorageError
 from truelike.evaluation.significance import holm, paired_t
 from truelike.models import REGISTRY
@@ -240,3 +240,11 @@ def test_data_that_cannot_be_compared_on_is_an_error(ran: Any) -> None:
         tl.compare(replace(split, test=nothing))
     with pytest.raises(StorageError, match="other data"):
         tl.compare(ran.log, ["ItemPop"], directory=ran.directory, seed=9)
+
+
+def test_the_default_of_the_log_is_run_among_all_unless_what_sets_it_apart_is_fixed() -> None:
+    log = tl.synthetic.World(n_users=700, n_items=600).log()
+    assert with_default(["BPR"], log, {}) == ["BPR", "SoftmaxMF:factors=512"]
+    assert with_default(["BPR"], log, {"factors": 16}) == ["BPR"]
+    few = tl.synthetic.World(n_users=100, n_items=300).log()
+    assert with_default(["BPR", "EDLAE"], few, {}) == ["BPR", "EDLAE"]

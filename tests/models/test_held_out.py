@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 import truelike as tl
 from truelike.data.splits import hold_out
-from truelike.errors import ParameterError
+from truelike.errors import DataWarning, ParameterError, StorageError
 from truelike.models.iterative import IterativeModel
 
 Make = Callable[..., Any]
@@ -49,9 +50,38 @@ def test_it_is_a_fit_of_the_whole_log_for_the_epochs_that_were_best(make: Make, 
     assert model.recommend(0).equals(make(epochs=best).fit(world).recommend(0))
 
 
-def test_a_log_too_thin_to_hold_anything_out_is_trained_on_for_all_epochs() -> None:
+def test_those_with_few_votes_give_their_share_too() -> None:
+    log = tl.read([(u, (u + i) % 100) for u in range(1_000) for i in range(4)])
+    held_out = hold_out(log, 0.1, seed=0)[1]
+    assert 340 < held_out.n_interactions < 460
+    assert held_out.rows_per_user().max() == 1
+
+
+def test_too_few_votes_to_find_anything_by_are_told_and_all_epochs_run() -> None:
     log = tl.read([(u, u % 7) for u in range(50)])
-    assert tl.SoftmaxMF(factors=4, epochs=3).fit(log, validation=0.1).history_.height == 3
+    with pytest.warns(DataWarning, match="0 votes are too few to find the number of epochs with: all 3 are run"):
+        model = tl.SoftmaxMF(factors=4, epochs=3).fit(log, validation=0.1)
+    assert model.history_.height == 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert tl.recommender(factors=4).fit(log).history_.height == 60
+
+
+def test_a_checkpoint_of_all_epochs_is_not_taken_for_one_of_those_that_were_found(
+    world: Any, tmp_path: Path
+) -> None:
+    tl.BPR(factors=4, epochs=9).fit(world, checkpoint=tmp_path / "state")
+    with pytest.raises(StorageError, match="of other data or other parameters"):
+        tl.BPR(factors=4, epochs=9).fit(world, checkpoint=tmp_path / "state", validation=0.2, resume=True)
+
+
+def test_callbacks_hear_of_the_training_and_the_search_is_kept(world: Any) -> None:
+    seen: list[int] = []
+    model = tl.BPR(factors=4, epochs=9, patience=None)
+    model.fit(world, validation=0.2, callbacks=[lambda state: seen.append(state.epoch)])
+    assert seen == list(range(model.history_.height))
+    assert model.search_history_["ndcg@20"].len() == 9
+    assert model.search_history_["ndcg@20"].arg_max() == len(seen) - 1
 
 
 @pytest.mark.parametrize("share", [1.0, -0.1, float("nan"), 7])
@@ -102,9 +132,10 @@ def test_stopped_and_resumed_it_ends_with_the_same_bits(stop_at: int, world: Any
     assert resumed.history_.height == whole.history_.height
 
 
-def test_the_default_finds_its_number_of_epochs_unless_it_is_said(world: Any) -> None:
-    found = tl.recommender(factors=8).fit(world)
+def test_the_default_finds_its_number_of_epochs_unless_it_is_said() -> None:
+    log = tl.synthetic.World(n_users=400, n_items=120).log()
+    found = tl.recommender(factors=8).fit(log)
     assert found.history_.height < found.epochs
-    assert tl.recommender(factors=8, epochs=7).fit(world).history_.height == 7
-    given = tl.SoftmaxMF(factors=8).fit(world, validation=0.1)
+    assert tl.recommender(factors=8, epochs=7).fit(log).history_.height == 7
+    given = tl.SoftmaxMF(factors=8).fit(log, validation=0.1)
     assert np.array_equal(found.item_factors_, given.item_factors_)

@@ -53,7 +53,7 @@ def compare(
     Example: `truelike compare purchases.csv --models ItemKNN,BPR,NBPO`
     """
     import truelike as tl
-    from truelike.comparison.compare import chosen_models
+    from truelike.comparison.compare import chosen_models, with_default
     from truelike.comparison.report import shown
     from truelike.report import require_report_extra
 
@@ -62,10 +62,12 @@ def compare(
     if output is not None:
         require_report_extra()  # before the work, not after it
     data = open_data(log, read)
+    if models is None:
+        names = with_default(names, data, fixed)
     say(f"comparing {', '.join(names)} on {data}")
     try:
         found = tl.compare(
-            data, models and names, metric=metric, n_trials=trials, minutes=minutes, seeds=seeds,
+            data, names, metric=metric, n_trials=trials, minutes=minutes, seeds=seeds,
             directory=directory, jobs=jobs, seed=seed, report=_Progress(metric), **fixed,
         )  # fmt: skip
     except KeyboardInterrupt:

@@ -40,7 +40,7 @@ def train(
     validation: Annotated[
         float | None,
         typer.Option(
-            help="The share of each user's votes to find the number of epochs with, before all are trained on; "
+            help="The share of the votes to find the number of epochs with, before all are trained on; "
             "0.1 for a whole log whose epochs are not set."
         ),
     ] = None,
@@ -55,8 +55,8 @@ def train(
     `truelike train purchases.csv -o model/`, or `truelike train purchases.csv --model NBPO --set factors=100`
     """
     import truelike as tl
-    from truelike.models.default import choose, needed_for, usual_validation
-    from truelike.models.iterative import IterativeModel
+    from truelike.models import build, variant
+    from truelike.models.default import choose, needed_for
     from truelike.storage import check_model_place
 
     file = read_config(config)
@@ -69,27 +69,28 @@ def train(
     beside = {"impressions": impressions, **{f"{side}_features": path for side, path in features.items()}}
     named = model or file.get("model") or needed_for(beside)
     given = {**file.get("parameters", {}), **settings(set_ or [])}
-    made = None if named is None else _made(named, given)
+    made = None if named is None else build(named, given)
     if made is not None:  # a mistake is told before the log is read
         _check(made, checkpoint, resume, impressions, features)
+    _check_share(validation, impressions)
     check_model_place(output)
     data = open_data(source, keywords)
     if made is None:
         chosen, reason = choose(data.train if isinstance(data, tl.Split) else data)
-        made = _made(chosen, given)
+        made = build(chosen, given)
         say(f"{made}: {reason}")
     how = _check(made, checkpoint, resume, impressions, features)
     if impressions is not None:
         how["impressions"] = open_impressions(impressions, keywords, data)
     say(f"training {made} on {data}")
-    log_of, held_out = (data.train, data.validation) if isinstance(data, tl.Split) else (data, None)
+    log_of, held_out = _parts(data, validation, made, {*given, *how, *(variant(named)[1] if named else ())})
     started = clock.perf_counter()
-    if validation is None and held_out is None and isinstance(made, IterativeModel):
-        validation = usual_validation(given, how).get("validation")
-    made.fit(log_of, validation=held_out if validation is None else validation, **how)
+    made.fit(log_of, validation=held_out, **how)
     say(f"trained in {clock.perf_counter() - started:.1f} s")
     metrics = {}
-    if held_out is not None and held_out.n_interactions:
+    if isinstance(held_out, float):
+        metrics = _found(made)
+    elif held_out is not None and held_out is not None and held_out.n_interactions:
         measured = tl.evaluate(made, held_out)
         metrics = {f"validation {name}": value for name, value in measured.means().items()}
         say(f"validation: {', '.join(f'{name} {measured[name]:.4f}' for name in ('f1@2', 'ndcg@20'))}")
@@ -97,13 +98,38 @@ def train(
     say(f"wrote {output}")
 
 
-def _made(name: str, given: dict[str, Any]) -> Any:
-    """The model by its name and parameters, all of them checked."""
-    from truelike.models import variant
-    from truelike.parameters import parse
+def _check_share(validation: float | None, impressions: str | None) -> None:
+    from truelike.data.checks import check_share
 
-    kind, own = variant(name)
-    return kind(**{**own, **parse(kind, given)})
+    if validation is not None:
+        check_share("validation", validation)
+    if validation and impressions is not None:
+        raise typer.BadParameter("with impressions a held-out vote looks like a dislike: train on a split")
+
+
+def _parts(data: Any, validation: float | None, model: Any, said: set[str]) -> tuple[Any, Any]:
+    """What to train on, and what to choose an epoch by: a part of a split, or a share of the log."""
+    from truelike.data.splits import Split
+    from truelike.models.default import usual_validation
+    from truelike.models.iterative import IterativeModel
+
+    if isinstance(data, Split) and data.validation.n_interactions:
+        if validation is not None:
+            raise typer.BadParameter("a split has a validation part: --validation is for a whole log")
+        return data.train, data.validation
+    log = data.train if isinstance(data, Split) else data
+    if validation is None and isinstance(model, IterativeModel):
+        validation = usual_validation(log, said)
+    return log, validation
+
+
+def _found(model: Any) -> dict[str, float]:
+    """What the search for the number of epochs gave."""
+    if model.search_history_ is None:
+        return {}
+    epochs, value = len(model.history_), max(model.search_history_[model.monitor])
+    say(f"{epochs} epochs, which were best on votes that were held out: {model.monitor} {value:.4f}")
+    return {"epochs": epochs, f"held-out {model.monitor}": value}
 
 
 def _check(

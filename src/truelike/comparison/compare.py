@@ -16,7 +16,7 @@ from truelike.data.dataset import Dataset
 from truelike.data.splits import Split, by_user
 from truelike.errors import DataError, ParameterError
 from truelike.evaluation.evaluate import relevant_items
-from truelike.models import REGISTRY, usual_models, variant_name
+from truelike.models import REGISTRY, usual_models, variant, variant_name
 from truelike.models.default import choose
 from truelike.tuning.runner import Runner
 from truelike.tuning.search import check_metric, why_none
@@ -87,7 +87,7 @@ def compare(
     _check_fixed(names, fixed)
     split = data if isinstance(data, Split) else _split(data, seed)
     if models is None:
-        names = list(dict.fromkeys([*names, choose(split.train)[0]]))
+        names = with_default(names, data, fixed)
     activity = _activity(split)
     with (
         tempfile.TemporaryDirectory() as spare,
@@ -137,6 +137,12 @@ def chosen_models(models: str | type | Sequence[str | type] | None) -> list[str]
             )
     names = [model if isinstance(model, str) else model.__name__ for model in asked]
     return list(dict.fromkeys(map(variant_name, names)))
+
+
+def with_default(names: list[str], data: Dataset | Split, fixed: Mapping[str, Any]) -> list[str]:
+    """These models, and the one that `tl.recommender` would take, unless what sets it apart is fixed for all."""
+    default = choose(data.train if isinstance(data, Split) else data)[0]
+    return names if default in names or set(variant(default)[1]) & set(fixed) else [*names, default]
 
 
 def _budget(n_trials: int | None, minutes: float | None) -> int | None:

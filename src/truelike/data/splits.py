@@ -269,10 +269,13 @@ def by_user(
 def hold_out(log: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset]:
     """A log without a share of each user's rows, and that share; users and items are those of the log.
 
-    Each user and each item keeps a row, so a model of the first part is one of the whole.
+    A part of a row is a row with that probability, so that those who have few give theirs, too. Each user and each
+    item keeps a row: a model of the first part is one of the whole.
     """
+    check_share("share", share)
     rows = log.rows_per_user()
-    drawn = np.minimum(np.rint(share * rows), rows - 1)
+    chance = randomness.uniform(randomness.key(seed, "hold_out"), np.arange(log.n_users))
+    drawn = np.minimum(np.floor(share * rows + chance), rows - 1)
     label = _drawn_by_user(log, np.stack([drawn, np.zeros_like(drawn)]), seed, item_guard=1)
     return log.select(label == TRAIN), log.select(label == VALIDATION)
 

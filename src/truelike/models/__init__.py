@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from truelike.errors import ParameterError
@@ -76,6 +77,16 @@ def variant(name: str) -> tuple[type[Recommender], dict[str, Any]]:
             )
         settings[parameter.strip()] = value.strip()
     return kind, parse(kind, settings)
+
+
+def build(name: str, parameters: Mapping[str, Any]) -> Recommender:
+    """A model by its name, with those parameters in it and others that are stronger, all of them checked.
+
+    >>> build("SoftmaxMF:factors=512", {"seed": "3"})
+    SoftmaxMF(factors=512, seed=3)
+    """
+    kind, own = variant(name)
+    return kind(**{**own, **parse(kind, dict(parameters))})
 
 
 def variant_name(name: str) -> str:

@@ -1,7 +1,7 @@
 """The model for a log that nobody has chosen one for: what was best, by the evidence, on logs like it.
 
 docs/comparison.md has the evidence. Where there are about as many users as items or more, the softmax over all
-items ranked best on the logs at hand, with more factors where the log is so small that they cost nothing. With far
+items ranked best on the logs at hand, with more factors where the log is so small that they cost seconds. With far
 fewer users there is too little to learn a row for each item from, and EDLAE, a closed form, is better. Where
 users x items is so large that going through all pairs would take hours, IALS comes near and needs time by the
 votes alone.
@@ -9,24 +9,23 @@ votes alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from truelike.data.checks import check_log
 from truelike.data.dataset import Dataset
 from truelike.data.splits import Split
-from truelike.models import variant
-from truelike.models.iterative import IterativeModel
-from truelike.models.recommender import Recommender
+from truelike.errors import ParameterError
+from truelike.models import build
+from truelike.models.iterative import ENOUGH_VOTES, IterativeModel
 from truelike.parallel import cores
-from truelike.parameters import parse
 from truelike.progress import note
 
 FEW_USERS = 0.8  # for each item
 LARGE_CATALOGUE = 20_000  # items whose likenesses are no longer a matter of seconds and of a gigabyte
 HOUR = 3600 * 20e9  # multiplications and additions that one core does in an hour, about
-HOLD_OUT = 0.1  # of each user's votes, to find the number of epochs
+HOLD_OUT = 0.1  # of the votes, to find the number of epochs
 SMALL_LOG = 10_000_000  # pairs of user and item that twice the factors are a matter of seconds for
 WORK = 6 * 256 * 60  # of an exact softmax for each pair of user and item: three products, 256 factors, 60 epochs
 
@@ -37,7 +36,9 @@ def recommender(log: Dataset | Split | None = None, **parameters: Any) -> Any:
     Parameters
     ----------
     log
-        What the model will be trained on. None: the choice is made when `fit` is called.
+        What the model will be trained on. None: the choice is made when `fit` is called, by what that is given,
+        the log, and impressions or features if there are any; on a whole log it also finds the number of epochs.
+        A model that was chosen here is fitted as any other, e.g. `.fit(log, validation=0.1)`.
     **parameters
         Given to the model that is chosen; it must have them.
 
@@ -56,8 +57,7 @@ def recommender(log: Dataset | Split | None = None, **parameters: Any) -> Any:
     log = log.train if isinstance(log, Split) else log
     check_log(log, "recommender")
     chosen, reason = choose(log)
-    kind, own = variant(chosen)
-    made = kind(**{**own, **parse(kind, parameters)})
+    made = build(chosen, parameters)
     note(f"{made}: {reason}")
     return made
 
@@ -93,14 +93,16 @@ def needed_for(given: Mapping[str, Any]) -> str | None:
     ('FM', None)
     """
     told = {name for name, value in given.items() if value is not None}
-    if "impressions" in told:
-        return "ExactNBPO"
-    return "FM" if told & {"user_features", "item_features"} else None
+    featured = told & {"user_features", "item_features"}
+    if featured and "impressions" in told:
+        raise ParameterError("no model takes both impressions and features: give one of them")
+    return "ExactNBPO" if "impressions" in told else "FM" if featured else None
 
 
-def usual_validation(parameters: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, float]:
-    """How the number of epochs is found where nobody has said it, and nothing speaks against it."""
-    return {} if "epochs" in parameters or given.get("impressions") is not None else {"validation": HOLD_OUT}
+def usual_validation(log: Dataset, said: Container[str]) -> float | None:
+    """The share of the votes to find the number of epochs with, where that is not said and there are enough."""
+    enough = HOLD_OUT * log.n_interactions >= 2 * ENOUGH_VOTES  # not all that are drawn can be spared
+    return None if "epochs" in said or "impressions" in said or not enough else HOLD_OUT
 
 
 @dataclass(frozen=True)
@@ -109,23 +111,19 @@ class Undecided:
 
     parameters: dict[str, Any]
 
-    def fit(self, train: Dataset, **how: Any) -> Recommender:
+    def fit(self, train: Dataset, **how: Any) -> Any:
         """Choose, and fit; the result is a model of the kind that was chosen.
 
-        Where neither `validation` nor the number of epochs is given, that is found with a tenth of each user's
-        votes, before the whole log is trained on.
+        Where neither `validation` nor the number of epochs is given, that is found with a tenth of the votes,
+        before the whole log is trained on. A model that is trained in one go ignores all that is about epochs.
         """
+        how = {name: value for name, value in how.items() if value is not None}
         needed = needed_for(how)
-        model = recommender(train, **self.parameters) if needed is None else self._made(needed)
-        if isinstance(model, IterativeModel):
-            how = {**usual_validation(self.parameters, how), **how}
+        if needed is None:
+            model = recommender(train, **self.parameters)
         else:
-            how = {name: value for name, value in how.items() if name != "progress"}  # it is done in one go
-        fitted: Recommender = model.fit(train, **how)
-        return fitted
-
-    def _made(self, name: str) -> Any:
-        kind = variant(name)[0]
-        made = kind(**parse(kind, self.parameters))
-        note(f"{made}: it can use what is known beside the votes")
-        return made
+            model = build(needed, self.parameters)
+            note(f"{model}: it can use what is known beside the votes")
+        if not isinstance(model, IterativeModel):
+            return model.fit(train)
+        return model.fit(train, **{"validation": usual_validation(train, {*self.parameters, *how}), **how})

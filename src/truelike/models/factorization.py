@@ -232,7 +232,7 @@ class MatrixFactorization(FactorModel, IterativeModel[Tables]):
                     f"{self.name}: impressions say which flips are possible, so they need an objective with flips "
                     "on all items: use tl.ExactNBPO"
                 )
-            if isinstance(validation, Real):
+            if isinstance(validation, Real) and validation:
                 raise ParameterError(
                     "with impressions a vote that is held out looks like a dislike: split the log, and say "
                     "fit(split.train, validation=split.validation, impressions=split.impressions(shown))"

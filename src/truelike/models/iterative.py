@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import polars as pl
@@ -12,6 +14,7 @@ import polars as pl
 from truelike.data.dataset import Dataset
 from truelike.data.frames import to_native
 from truelike.data.splits import hold_out
+from truelike.errors import DataWarning
 from truelike.models.recommender import HeldOut, Recommender
 from truelike.progress import note
 from truelike.training.callbacks import KeepBest, Progress
@@ -20,6 +23,7 @@ from truelike.training.trainer import Callback, DivergedError, Engine, State, Tr
 
 MEASURES = ("f1", "precision", "recall", "ndcg", "map", "mrr", "hit_rate")
 T = TypeVar("T", bound=Trained)
+ENOUGH_VOTES = 50  # held out, for the number of epochs to be found by them
 HUGE = 1e4  # no useful factor comes near it; the release stops at a sum of 1e10
 
 
@@ -88,13 +92,15 @@ class IterativeModel(Recommender, Generic[T]):
             What `tl.read` or a split gave.
         validation
             Votes held out: the best epoch by `monitor` is kept, and training stops after `patience` worse ones.
-            Or a share, such as 0.1: so much of each user's votes is held out to find the best epoch by, and then
-            the whole log is trained on, from the start, for as many epochs.
+            Or a share, such as 0.1: so much of the votes is held out to find the best epoch by (its figures are in
+            `search_history_`), and then the whole log is trained on, from the start, for as many epochs.
         callbacks
-            Functions of the trainer's State, called after each epoch; one may set `state.stop`.
+            Functions of the trainer's State, called after each epoch; one may set `state.stop`. While the number
+            of epochs is looked for, they are not called.
         checkpoint
             A directory to write the state of the training to, every `checkpoint_epochs` epochs or
-            `checkpoint_minutes` minutes.
+            `checkpoint_minutes` minutes. The search for the number of epochs has one beside it, with "-held-out"
+            in its name.
         resume
             Go on from that directory, if there is a checkpoint in it; the result is the same to the bit.
         progress
@@ -113,31 +119,46 @@ class IterativeModel(Recommender, Generic[T]):
             del self.__dict__["_run"]
 
     def _learn(self, train: Dataset, validation: HeldOut) -> None:
-        epochs, place = int(self.epochs or 0), self._run["checkpoint"]
         if isinstance(validation, float):
-            epochs, validation = self._epochs_for(train, validation), None
-        trained, history = self._train(train, validation, epochs, None if place is None else Path(place))
+            search = self._search(train, validation)
+            epochs = int(self.epochs or 0) if search is None else _best_epoch(search, self.monitor) + 1
+            trained, history = self._train(train, None, epochs, self._run["callbacks"], {"found": epochs})
+            self.search_history_ = None if search is None else to_native(search, train.library)
+        else:
+            trained, history = self._train(train, validation, int(self.epochs or 0), self._run["callbacks"])
+            self.search_history_ = None
         self._keep(trained)
         self.history_ = to_native(history, train.library)
 
-    def _epochs_for(self, log: Dataset, share: float) -> int:
-        """How many epochs are best for the votes that are held out, when the others are trained on."""
-        most, place = int(self.epochs or 0), self._run["checkpoint"]
+    def _search(self, log: Dataset, share: float) -> pl.DataFrame | None:
+        """The figures of each epoch on votes that are held out, when the others are trained on; None: too few."""
         rest, held_out = hold_out(log, share, self.seed)
-        if not held_out.n_interactions:
-            return most
-        beside = None if place is None else Path(place).with_name(f"{Path(place).name}-held-out")
-        _, history = self._train(rest, held_out, most, beside)
-        values = history[self.monitor] if history.height else pl.Series([0.0])
-        best = int(values.arg_max() or 0)
+        if held_out.n_interactions < ENOUGH_VOTES or not self.epochs:
+            if share:
+                warnings.warn(
+                    f"{held_out.n_interactions:,} votes are too few to find the number of epochs with: "
+                    f"all {self.epochs} are run",
+                    DataWarning,
+                    stacklevel=6,
+                )
+            return None
+        history = self._train(rest, held_out, int(self.epochs), (), beside=True)[1]
+        best = _best_epoch(history, self.monitor)
         note(
-            f"{self.monitor} on the {share:.0%} that were held out was best after {best + 1} epochs, "
-            f"{values[best]:.4f}; now for as many on the whole log"
+            f"best after epoch {best + 1}, by {self.monitor} on {held_out.n_interactions:,} held-out votes "
+            f"({history[self.monitor][best]:.4f}); now so far with all of them"
         )
-        return min(most, best + 1)
+        return history
 
     def _train(
-        self, train: Dataset, validation: Dataset | None, epochs: int, place: Path | None
+        self,
+        train: Dataset,
+        validation: Dataset | None,
+        epochs: int,
+        told: Sequence[Callback],
+        also_deciding: Mapping[str, Any] = MappingProxyType({}),
+        *,
+        beside: bool = False,
     ) -> tuple[T, pl.DataFrame]:
         """What is best on validation, else the last, and the figures of each epoch."""
         run, trained = self._run, self._start(train)
@@ -147,11 +168,13 @@ class IterativeModel(Recommender, Generic[T]):
             measure = self._measurer(train, validation, trained)
             best = KeepBest(self.monitor, trained.copy, self.patience)
         bar = Progress(epochs, train.n_interactions, self.monitor, show=run["progress"])
-        callbacks: list[Callback] = [*([best] if best else []), bar, *run["callbacks"]]
+        callbacks: list[Callback] = [*([best] if best else []), bar, *told]
         state = None
-        if place is not None:
+        if run["checkpoint"] is not None:
+            place = Path(run["checkpoint"]).absolute()
+            place = place.with_name(f"{place.name}-held-out") if beside else place
             held_out = None if validation is None else fingerprint(validation, {})
-            deciding = {**self.get_params(), **self._also_deciding(), "validation": held_out}
+            deciding = {**self.get_params(), **self._also_deciding(), "validation": held_out, **also_deciding}
             mark = fingerprint(train, {**deciding, "class": type(self).__name__})
             every, minutes = run["every"]
             saver = Checkpoint(place, engine, best, mark, epochs=every, minutes=minutes)
@@ -188,6 +211,12 @@ class IterativeModel(Recommender, Generic[T]):
         self.__dict__["train_"] = log
         self._keep(trained)
         self.history_ = to_native(state.history(), log.library)
+
+
+def _best_epoch(history: pl.DataFrame, monitor: str) -> int:
+    """The epoch, from 0, whose figure is best; the last where all are as bad."""
+    values = history[monitor]
+    return int(values.arg_max() or 0) if values.max() != values.min() else history.height - 1
 
 
 class _Watched:

@@ -142,9 +142,8 @@ class LightGCN(NetworkModel):
 
     objective: Any = objective_field("BPR")
     learning_rate: float = number(0.02, low=1e-9)
-    regularization: float | None = number(
-        1.0, low=0.0
-    )  # what counts is the mean of layers, which is small beside E
+    # what counts is the mean of layers, which is small beside E
+    regularization: float | None = number(1.0, low=0.0)
     batch_size: int = whole_number(5_000, low=1)
     layers: int = whole_number(3, low=1)
     init_scale: float = number(0.1, low=0.0)
