@@ -80,6 +80,7 @@ def main() -> None:
     ndcg = judge(split)
     runs: dict[str, Callable[[], list[tuple[float, float]]]] = {
         "SoftmaxMF (the default)": lambda: ours(tl.SoftmaxMF(epochs=50), split, ndcg),
+        "ExactBPO": lambda: ours(tl.ExactBPO(epochs=50), split, ndcg),
         "IALS, 64 factors": lambda: ours(tl.IALS(factors=64), split, ndcg),
         "IALS, 128 factors": lambda: ours(tl.IALS(), split, ndcg),
         "BPR": lambda: ours(tl.BPR(epochs=60), split, ndcg),
@@ -88,7 +89,7 @@ def main() -> None:
     }
     print(machine())
     warm = tl.synthetic.World(n_users=60, n_items=40).log()
-    for model in (tl.SoftmaxMF, tl.IALS, tl.BPR, tl.NBPO):
+    for model in (tl.SoftmaxMF, tl.ExactBPO, tl.IALS, tl.BPR, tl.NBPO):
         model(epochs=1).fit(warm, progress=False)
     rows = []
     for name, run in runs.items():
@@ -111,7 +112,8 @@ def plot(frame: pl.DataFrame) -> Any:
 
     figure, axes = new_figure(7.5, 4.2)
     for n, (name, curve) in enumerate(frame.group_by("model", maintain_order=True)):
-        axes.plot(curve["seconds"], curve["ndcg@20"], label=name[0], color=COLOURS[n % len(COLOURS)], marker=".")
+        style = {"color": COLOURS[n % len(COLOURS)], "linestyle": "-" if n < len(COLOURS) else "--"}
+        axes.plot(curve["seconds"], curve["ndcg@20"], label=name[0], marker=".", **style)
     for target in TARGETS:
         axes.axhline(target, color="#9aa5b5", linewidth=0.8, linestyle=":")
     axes.set_xscale("log")
