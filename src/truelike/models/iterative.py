@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
 import polars as pl
 
@@ -23,6 +22,7 @@ from truelike.training.trainer import Callback, DivergedError, Engine, State, Tr
 
 MEASURES = ("f1", "precision", "recall", "ndcg", "map", "mrr", "hit_rate")
 T = TypeVar("T", bound=Trained)
+Phase = Literal["only", "search", "whole"]  # of a fit: one training, or a search and then one on the whole log
 ENOUGH_VOTES = 50  # held out, for the number of epochs to be found by them
 HUGE = 1e4  # no useful factor comes near it; the release stops at a sum of 1e10
 
@@ -119,16 +119,16 @@ class IterativeModel(Recommender, Generic[T]):
             del self.__dict__["_run"]
 
     def _learn(self, train: Dataset, validation: HeldOut) -> None:
+        epochs, search = int(self.epochs or 0), None
         if isinstance(validation, float):
             search = self._search(train, validation)
-            epochs = int(self.epochs or 0) if search is None else _best_epoch(search, self.monitor) + 1
-            trained, history = self._train(train, None, epochs, self._run["callbacks"], {"found": epochs})
-            self.search_history_ = None if search is None else to_native(search, train.library)
+            epochs = epochs if search is None else _best_epoch(search, self.monitor) + 1
+            trained, history = self._train(train, None, epochs, "whole")
         else:
-            trained, history = self._train(train, validation, int(self.epochs or 0), self._run["callbacks"])
-            self.search_history_ = None
+            trained, history = self._train(train, validation, epochs)
         self._keep(trained)
         self.history_ = to_native(history, train.library)
+        self.search_history_ = None if search is None else to_native(search, train.library)
 
     def _search(self, log: Dataset, share: float) -> pl.DataFrame | None:
         """The figures of each epoch on votes that are held out, when the others are trained on; None: too few."""
@@ -142,7 +142,7 @@ class IterativeModel(Recommender, Generic[T]):
                     stacklevel=6,
                 )
             return None
-        history = self._train(rest, held_out, int(self.epochs), (), beside=True)[1]
+        history = self._train(rest, held_out, int(self.epochs), "search")[1]
         best = _best_epoch(history, self.monitor)
         note(
             f"best after epoch {best + 1}, by {self.monitor} on {held_out.n_interactions:,} held-out votes "
@@ -151,14 +151,7 @@ class IterativeModel(Recommender, Generic[T]):
         return history
 
     def _train(
-        self,
-        train: Dataset,
-        validation: Dataset | None,
-        epochs: int,
-        told: Sequence[Callback],
-        also_deciding: Mapping[str, Any] = MappingProxyType({}),
-        *,
-        beside: bool = False,
+        self, train: Dataset, validation: Dataset | None, epochs: int, phase: Phase = "only"
     ) -> tuple[T, pl.DataFrame]:
         """What is best on validation, else the last, and the figures of each epoch."""
         run, trained = self._run, self._start(train)
@@ -168,13 +161,15 @@ class IterativeModel(Recommender, Generic[T]):
             measure = self._measurer(train, validation, trained)
             best = KeepBest(self.monitor, trained.copy, self.patience)
         bar = Progress(epochs, train.n_interactions, self.monitor, show=run["progress"])
+        told = () if phase == "search" else run["callbacks"]
         callbacks: list[Callback] = [*([best] if best else []), bar, *told]
         state = None
         if run["checkpoint"] is not None:
             place = Path(run["checkpoint"]).absolute()
-            place = place.with_name(f"{place.name}-held-out") if beside else place
+            place = place.with_name(f"{place.name}-held-out") if phase == "search" else place
             held_out = None if validation is None else fingerprint(validation, {})
-            deciding = {**self.get_params(), **self._also_deciding(), "validation": held_out, **also_deciding}
+            found = {"found": epochs} if phase == "whole" else {}
+            deciding = {**self.get_params(), **self._also_deciding(), "validation": held_out, **found}
             mark = fingerprint(train, {**deciding, "class": type(self).__name__})
             every, minutes = run["every"]
             saver = Checkpoint(place, engine, best, mark, epochs=every, minutes=minutes)
