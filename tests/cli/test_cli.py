@@ -260,3 +260,11 @@ def test_what_was_found_is_told_and_saved(run: Run, log_file: Path, tmp_path: Pa
     saved = json.loads((tmp_path / "m" / "model.json").read_text())["metrics"]
     assert f"{int(saved['epochs'])} epochs, which were best on votes that were held out: ndcg@20" in told.err
     assert 0 < saved["held-out ndcg@20"] < 1
+
+
+def test_a_share_means_nothing_to_a_model_without_epochs_and_that_is_said(
+    run: Run, log_file: Path, tmp_path: Path
+) -> None:
+    told = run("train", log_file, "-o", tmp_path / "m", "--model", "EASE", "--validation", "0.1")
+    assert told.code == 0
+    assert "EASE is trained in one go" in told.err

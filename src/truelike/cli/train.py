@@ -118,9 +118,11 @@ def _parts(data: Any, validation: float | None, model: Any, said: set[str]) -> t
             raise typer.BadParameter("a split has a validation part: --validation is for a whole log")
         return data.train, data.validation
     log = data.train if isinstance(data, Split) else data
-    if validation is None and isinstance(model, IterativeModel):
-        validation = usual_validation(log, said)
-    return log, validation
+    if not isinstance(model, IterativeModel):
+        if validation is not None:
+            say(f"{model.name} is trained in one go: there are no epochs to find by --validation")
+        return log, None
+    return log, usual_validation(log, said) if validation is None else validation
 
 
 def _found(model: Any) -> dict[str, float]:
