@@ -21,7 +21,7 @@ from truelike.models.iterative import IterativeModel, is_measure
 from truelike.models.recommender import Floats, HeldOut
 from truelike.parameters import choice, flag, number, special, whole_number
 from truelike.training.impressions import KnownFlips, known_flips
-from truelike.training.recipes import OF_EXACT, OF_SAMPLED
+from truelike.training.recipes import OF_EXACT, OF_SAMPLED, votes_of_a_row
 from truelike.training.sampled import SampledEngine
 from truelike.training.samples import Recipe
 from truelike.training.tables import Tables
@@ -292,8 +292,7 @@ class MatrixFactorization(FactorModel, IterativeModel[Tables]):
 
     def _strength(self, log: Dataset, given: float | None) -> float:
         """The regularization that was given; else one that grows with how much the log says of a row."""
-        votes = float(np.sqrt(log.rows_per_user().mean() * log.popularity().mean()))
-        return float(BY_VOTES * votes ** (1 / 3)) if given is None else float(given)
+        return float(BY_VOTES * votes_of_a_row(log) ** (1 / 3)) if given is None else float(given)
 
     def _remedy(self) -> str:
         rate = float(self.learning_rate or 0)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from truelike.data.dataset import Dataset
+
 # The authors' recipe (their release), and what works best on validation over the data sets at hand.
 PAPER: dict[str, Any] = {
     "factors": 50,
@@ -57,6 +61,13 @@ EXACT: dict[str, Any] = {
     "overlooked": 0.0,
     "epochs": 60,
 }
+
+
+def votes_of_a_row(log: Dataset) -> float:
+    """How much a log says of a user or an item: the geometric mean of the votes of the mean user and mean item."""
+    return float(np.sqrt(log.rows_per_user().mean() * log.popularity().mean()))
+
+
 # Parameters that mean something to one of the two engines only.
 OF_SAMPLED = ("n_negatives", "order", "positives", "prior", "shrink")
 OF_EXACT = ("optimizer", "item_bias", "frequency_power", "unvoted_weight", "overlooked")

@@ -372,11 +372,20 @@ def test_a_prior_that_draws_the_network_to_nothing_is_told() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::truelike.errors.TrainingWarning")
-def test_without_a_regularization_an_objective_with_flips_gets_less() -> None:
+@pytest.mark.parametrize(("votes", "share"), [(30, 1.0), (5, 0.25)])
+def test_without_a_regularization_flips_and_thin_logs_get_less(votes: int, share: float) -> None:
     assert tl.NeuMF(objective="BPR").regularization is None
-    log = tl.synthetic.World(n_users=60, n_items=40).log()
+    log = tl.read([(u, (u + i) % 60) for u in range(60) for i in range(votes)])
     few = {"factors": 4, "epochs": 3, "learning_rate": 0.05}
     for objective, strength in (("BPO", 15.0), ("NBPO", 8.0)):
         usual = tl.DeepRecommender(objective=objective, **few).fit(log)
-        given = tl.DeepRecommender(objective=objective, regularization=strength, **few).fit(log)
+        given = tl.DeepRecommender(objective=objective, regularization=strength * share, **few).fit(log)
         assert np.array_equal(usual.recommend(0)["score"], given.recommend(0)["score"])
+
+
+def test_a_network_as_it_is_learns_from_a_small_log() -> None:
+    """At the strength that suits large logs it would be drawn to nothing."""
+    split = tl.split.by_user(tl.synthetic.World(n_users=300, n_items=150).log(), validation=0, test=0.2, seed=0)
+    popular = tl.evaluate(tl.ItemPop().fit(split.train), split.test)["ndcg@20"]
+    assert tl.evaluate(tl.NeuMF(epochs=25).fit(split.train), split.test)["ndcg@20"] > 0.95 * popular
+    assert tl.evaluate(tl.DeepRecommender().fit(split.train), split.test)["ndcg@20"] > 0.95 * popular

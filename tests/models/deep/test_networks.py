@@ -235,6 +235,7 @@ def test_a_file_of_another_width_is_refused(world: Any, tmp_path: Path) -> None:
         tl.load(tmp_path / "model")
 
 
+@pytest.mark.filterwarnings("ignore::truelike.errors.TrainingWarning")  # a few steps of SGD say little
 @pytest.mark.parametrize("name", ["NeuMF", "LightGCN", "ACF", "FM", "DeepRecommender"])
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_stopped_and_resumed_it_ends_with_the_same_bits(

@@ -24,6 +24,7 @@ from truelike.models.flips import FlipModel
 from truelike.models.iterative import IterativeModel, is_measure
 from truelike.models.recommender import Floats, HeldOut
 from truelike.parameters import choice, number, special, whole_number
+from truelike.training.recipes import votes_of_a_row
 from truelike.training.samples import Recipe
 
 DRAWN = [name for name in naming.KNOWN if name != "softmax"]
@@ -75,8 +76,8 @@ class NetworkModel(FlipModel, IterativeModel[Networks]):
         Epoch e (from 0) runs at learning_rate x decay^(e + 1).
     regularization, flip_regularization
         The L2 of the two networks' parameters, which counts once for each pass over the data. None: 15, or 8 for
-        an objective with flips, which pulls less at unvoted items and would be drawn to nothing by as much (ACF
-        has 5 and LightGCN 1, for all).
+        an objective with flips, which pulls less at unvoted items and would be drawn to nothing by as much; less
+        on a log with fewer than about 20 votes a user and an item. ACF has 5 and LightGCN 1, for all.
     optimizer
         "adam", or "sgd" without momentum.
     n_negatives, batch_size
@@ -183,7 +184,7 @@ class NetworkModel(FlipModel, IterativeModel[Networks]):
     def _engine(self, log: Dataset, trained: Networks, /) -> NetworkEngine:
         samples = min(self.batch_size, log.n_interactions) * (1 + self.n_negatives)
         own = {f.name: getattr(self, f.name) for f in fields(Recipe) if hasattr(self, f.name)}
-        own["regularization"] = self._strength
+        own["regularization"] = self._strength(log)
         return NetworkEngine(
             log,
             trained,
@@ -196,20 +197,21 @@ class NetworkModel(FlipModel, IterativeModel[Networks]):
             n_jobs=self.n_jobs if samples * self.factors > SMALL else 1,
         )
 
-    @property
-    def _strength(self) -> float:
-        """The regularization that was given; else what the objective bears."""
+    def _strength(self, log: Dataset) -> float:
+        """The regularization that was given; else what the objective bears, by how much the log says of a row."""
+        if self.regularization is not None:
+            return self.regularization
         usual = 8.0 if naming.kind_of(self.objective).uses_flips else 15.0
-        return usual if self.regularization is None else self.regularization
+        return usual * min(1.0, votes_of_a_row(log) / 20)
 
     def _learn(self, train: Dataset, validation: HeldOut) -> None:
         super()._learn(train, validation)
-        spread = _spread(self._worked_out, train)
+        spread, strength = _spread(self._worked_out, train), self._strength(train)
         # small from the start is not made small by the prior
-        if self._strength and spread < FLAT and spread < _spread(scoring.Kept(self._networks(train)), train) / 8:
+        if strength and spread < FLAT and spread < _spread(scoring.Kept(self._networks(train)), train) / 8:
             warnings.warn(
                 f"{self.name}: the scores spread by {spread:.1g} only, so the network says next to nothing: "
-                f"regularization={self._strength:g} draws it to zero. Try regularization={self._strength / 4:g}.",
+                f"regularization={strength:g} draws it to zero. Try regularization={strength / 4:g}.",
                 TrainingWarning,
                 stacklevel=4,
             )
