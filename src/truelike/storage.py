@@ -16,7 +16,7 @@ from scipy import sparse
 
 from truelike._version import __version__
 from truelike.data.dataset import Dataset
-from truelike.data.splits import known_library, read_ids, write_ids
+from truelike.data.id_files import known_library, read_ids, write_ids
 from truelike.errors import StorageError
 from truelike.files import check_place, has_file, reading, replacing_directory, settled
 from truelike.models import REGISTRY, model_class

@@ -10,7 +10,7 @@ import json
 import warnings
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from truelike import randomness
 from truelike.data.checks import check_log, check_number, check_share
 from truelike.data.dataset import Dataset
-from truelike.data.frames import Library
-from truelike.data.ids import Ids, Kind, check_kind
+from truelike.data.id_files import known_library, read_ids, write_ids
+from truelike.data.ids import Ids
 from truelike.errors import DataError, DataWarning, ParameterError, StorageError
 from truelike.files import has_file, reading, replacing_directory, settled
 
@@ -136,33 +136,6 @@ class Split:
             shared = {"titles": titles, "library": library, "name": str(about["name"])}
             parts = [_load_part(place / f"{name}.parquet", users, items, shared) for name in PARTS]
             return cls(parts[0], parts[1], parts[2], about["info"])
-
-
-def write_ids(log: Dataset, place: Path) -> None:
-    """Write users.parquet and items.parquet (with titles, where there are any)."""
-    pl.DataFrame({"user_id": log.users.values}).write_parquet(place / "users.parquet")
-    items = pl.DataFrame({"item_id": log.items.values})
-    if log.titles is not None:
-        items = items.with_columns(log.titles.alias("title"))
-    items.write_parquet(place / "items.parquet")
-
-
-def read_ids(place: Path, kinds: dict[str, Kind]) -> tuple[Ids, Ids, pl.Series | None]:
-    """Read what `write_ids` wrote."""
-    users = pl.read_parquet(place / "users.parquet")["user_id"]
-    items = pl.read_parquet(place / "items.parquet")
-    titles = items["title"] if "title" in items.columns else None
-    check_kind(users, kinds["users"], "user")
-    check_kind(items["item_id"], kinds["items"], "item")
-    return Ids(users, kinds["users"], "user"), Ids(items["item_id"], kinds["items"], "item"), titles
-
-
-def known_library(name: Any) -> Library:
-    """The frame library that a file names, if it is one that is known."""
-    if name not in get_args(Library):
-        raise ValueError(f"the library is {name!r}; it is one of {', '.join(get_args(Library))}")
-    library: Library = name
-    return library
 
 
 def _load_part(path: Path, users: Ids, items: Ids, shared: dict[str, Any]) -> Dataset:

@@ -1,0 +1,39 @@
+"""The ids of users and items as files, which splits and models have alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import polars as pl
+
+from truelike.data.dataset import Dataset
+from truelike.data.frames import Library
+from truelike.data.ids import Ids, Kind, check_kind
+
+
+def write_ids(log: Dataset, place: Path) -> None:
+    """Write users.parquet and items.parquet (with titles, where there are any)."""
+    pl.DataFrame({"user_id": log.users.values}).write_parquet(place / "users.parquet")
+    items = pl.DataFrame({"item_id": log.items.values})
+    if log.titles is not None:
+        items = items.with_columns(log.titles.alias("title"))
+    items.write_parquet(place / "items.parquet")
+
+
+def read_ids(place: Path, kinds: dict[str, Kind]) -> tuple[Ids, Ids, pl.Series | None]:
+    """Read what `write_ids` wrote."""
+    users = pl.read_parquet(place / "users.parquet")["user_id"]
+    items = pl.read_parquet(place / "items.parquet")
+    titles = items["title"] if "title" in items.columns else None
+    check_kind(users, kinds["users"], "user")
+    check_kind(items["item_id"], kinds["items"], "item")
+    return Ids(users, kinds["users"], "user"), Ids(items["item_id"], kinds["items"], "item"), titles
+
+
+def known_library(name: Any) -> Library:
+    """The frame library that a file names, if it is one that is known."""
+    if name not in get_args(Library):
+        raise ValueError(f"the library is {name!r}; it is one of {', '.join(get_args(Library))}")
+    library: Library = name
+    return library
