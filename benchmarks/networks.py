@@ -3,7 +3,7 @@
     python benchmarks/networks.py amazon|movielens [--seeds 3] [--jobs 2] [--only LightGCN,NeuMF]
 
 The same number of candidates for each, chosen on validation; goes on from docs/comparison/networks: nothing
-that is finished is run again. On MovieLens networks have at most 20 epochs.
+that is finished is run again. On MovieLens all have 64 factors, and networks at most 20 epochs.
 """
 
 from __future__ import annotations
@@ -11,14 +11,18 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 import truelike as tl
 
 PLACE = Path("docs/comparison/networks")
-# name, candidates, what is fixed of networks
-DATA = {"amazon": ("amazon-electronics-14core", 6, ""), "movielens": ("ml-1m-split", 4, ":epochs=20")}
+# name, candidates, what is fixed for all, and what for networks beside
+DATA: dict[str, tuple[str, int, dict[str, Any], str]] = {
+    "amazon": ("amazon-electronics-14core", 6, {}, ""),
+    "movielens": ("ml-1m-split", 4, {"factors": 64}, ":epochs=20"),
+}
 OBJECTIVES = ("BPR", "BPO", "NBPO")
 NETWORKS = ("FM", "NeuMF", "ACF", "LightGCN", "DeepRecommender")
 TITLES = {"DeepRecommender": "MF, by Adam"}
@@ -56,9 +60,9 @@ def main() -> None:
     parser.add_argument("--only", help="Some of the networks.")
     given = parser.parse_args()
     os.nice(given.nice)
-    name, candidates, fixed = DATA[given.data]
+    name, candidates, fixed, of_networks = DATA[given.data]
     networks = given.only.split(",") if given.only else NETWORKS
-    models = [f"{network}:objective={objective}{fixed}" for network in networks for objective in OBJECTIVES]
+    models = [f"{network}:objective={objective}{of_networks}" for network in networks for objective in OBJECTIVES]
     found = tl.compare(
         tl.datasets.load(name),
         [*models, *OBJECTIVES],
@@ -66,6 +70,7 @@ def main() -> None:
         seeds=given.seeds,
         directory=PLACE / "runs" / given.data,
         jobs=given.jobs,
+        **fixed,
     )
     if given.only:
         print(markdown(found.table))
@@ -75,7 +80,7 @@ def main() -> None:
     (PLACE / f"{given.data}.md").write_text(markdown(found.table), encoding="utf-8")
     (PLACE / "settings").mkdir(exist_ok=True)
     for contender in found.ranked:
-        label = contender.model.removesuffix(fixed).replace(":objective=", "-")
+        label = contender.model.removesuffix(of_networks).replace(":objective=", "-")
         path = PLACE / "settings" / f"{given.data}-{label}.toml"
         path.write_text(found.config(contender.model), encoding="utf-8")
     found.write(PLACE / f"{given.data}.html")

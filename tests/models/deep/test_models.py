@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 from truelike.models.deep.acf import ACFNetwork  # noqa: E402
 from truelike.models.deep.fm import FMNetwork  # noqa: E402
 from truelike.models.deep.lightgcn import LightGCNNetwork  # noqa: E402
+from truelike.models.deep.mf import MFNetwork  # noqa: E402
 from truelike.models.deep.networks import Inputs  # noqa: E402
 from truelike.models.deep.neumf import NeuMFNetwork  # noqa: E402
 
@@ -60,6 +61,15 @@ def scaled(network: Any, by: float = 3.0) -> Any:
                 0.01 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0))
             )
     return network
+
+
+@pytest.mark.parametrize("make", [MFNetwork, FMNetwork, NeuMFNetwork, ACFNetwork, LightGCNNetwork])
+def test_a_user_beside_a_row_of_items_is_scored_as_pair_by_pair(make: Any, world: Any) -> None:
+    network = scaled(make(Inputs(world, 4)))
+    assert network.broadcasts
+    users, items = torch.arange(30), torch.arange(150).view(30, 5) % 40
+    flat = network(users.repeat_interleave(5), items.reshape(-1)).view(30, 5)
+    torch.testing.assert_close(network(users[:, None], items), flat, rtol=1e-4, atol=1e-5)
 
 
 # --- factorization machines -----------------------------------------------------------------------
@@ -272,6 +282,16 @@ def test_the_gradient_of_lightgcn_goes_back_along_the_graph(world: Any) -> None:
     smoothed = (dense + normal @ dense + normal @ normal @ dense) / 3
     (smoothed[users] * smoothed[items + 60]).sum(dim=1).square().sum().backward()
     torch.testing.assert_close(network.embeddings.weight.grad, dense.grad, rtol=1e-3, atol=1e-6)
+
+
+def test_lightgcn_walks_the_graph_forty_times_an_epoch_at_most() -> None:
+    def batch(votes: int, **given: Any) -> int:
+        log = tl.read([(u, i) for u in range(votes // 500) for i in range(500)])
+        return int(tl.LightGCN(**given)._batch(log))
+
+    assert batch(10_000) == 5_000
+    assert batch(250_000) == 6_250
+    assert batch(250_000, batch_size=77) == 77
 
 
 def test_a_stranger_of_lightgcn_is_a_user_whose_own_embedding_is_zero(world: Any) -> None:

@@ -111,6 +111,30 @@ def test_what_a_network_returns_wrongly_is_named(world: Any, given: Any, words: 
         tl.DeepRecommender(flips=returning(given), objective="NBPO", **QUICK).fit(world)
 
 
+class Rows(Plain):
+    """Says that it takes rows of items, and gives back what a test wants of them."""
+
+    broadcasts = True
+    given = staticmethod(lambda r: r)
+
+    def forward(self, users: Any, items: Any) -> Any:
+        return self.given(super().forward(users, items))
+
+
+def test_a_network_that_takes_rows_of_items_is_checked_too(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = {**QUICK, "epochs": 3, "objective": "BPR"}
+    rows = tl.DeepRecommender(preference=Rows, **quick).fit(world)
+    plain = tl.DeepRecommender(preference=Plain, **quick).fit(world)
+    np.testing.assert_allclose(rows.recommend([0, 1])["score"], plain.recommend([0, 1])["score"], rtol=1e-4)
+    for given, words in (
+        (lambda r: r[:, 0], r"returned a tensor of shape \(100,\) for 500 pairs; it must be \(100, 5\)"),
+        (lambda r: r / 0, r"returned -?(nan|inf) for the pair \(user \d+, item \d+\)"),
+    ):
+        monkeypatch.setattr(Rows, "given", staticmethod(given))
+        with pytest.raises(TruelikeError, match=words):
+            tl.DeepRecommender(preference=Rows, **quick).fit(world)
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

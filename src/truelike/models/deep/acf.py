@@ -39,6 +39,8 @@ class _Histories(NamedTuple):
 class ACFNetwork(nn.Module):
     """(u + sum of alpha(u, l) p_l over the user's votes l) . v_i, alpha a softmax of a small perceptron."""
 
+    broadcasts = True
+
     def __init__(self, inputs: Inputs, *, init_scale: float = 0.02) -> None:
         super().__init__()
         width, self.n_items = inputs.factors, inputs.n_items
@@ -68,7 +70,7 @@ class ACFNetwork(nn.Module):
         place = torch.searchsorted(keys, asked).clamp(max=max(0, len(keys) - 1))
         voted = (keys[place] == asked).to(weight.dtype)
         rest = (take(total, owner) - voted * take(weight, place)).clamp(min=LEAST)
-        history = (take(brought, owner) - voted[:, None] * take(drawn, place)) / rest[:, None]
+        history = (take(brought, owner) - voted[..., None] * take(drawn, place)) / rest[..., None]
         return ((take(own, owner) + history) * self.items(items)).sum(dim=-1)
 
     def vectors(self) -> tuple[Any, Any, None]:

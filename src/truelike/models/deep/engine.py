@@ -105,8 +105,7 @@ class NetworkEngine:
 
     def _scores(self, users: Any, items: Any) -> tuple[Any, Any]:
         """R and g of rows of items, one row for each user; g is 0 where there is no network for it."""
-        flat = (users.repeat_interleave(items.shape[1]), items.reshape(-1))
-        found = {part: scores(part, net, *flat).view(items.shape) for part, net in self.networks.parts().items()}
+        found = {part: scores(part, network, users, items) for part, network in self.networks.parts().items()}
         return found["preference"], found.get("flips", torch.zeros(items.shape, device=items.device))
 
     def _hardest(self, users: Any, drawn: Any) -> Any:
@@ -115,8 +114,7 @@ class NetworkEngine:
             return drawn
         self.networks.training(False)  # as it will rank, without dropout and the like
         with torch.no_grad():
-            flat = (users.repeat_interleave(drawn.shape[1]), drawn.reshape(-1))
-            r = scores("preference", self.networks.preference, *flat)
+            r = scores("preference", self.networks.preference, users, drawn)
         self.networks.training(True)
         lots = (len(drawn), -1, self.candidates)
         best = r.view(lots).argmax(dim=2, keepdim=True)

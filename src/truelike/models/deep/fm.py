@@ -29,6 +29,8 @@ from truelike.parameters import number
 class FMNetwork(nn.Module):
     """A factorization machine of the second order over the ids and features of a user and an item."""
 
+    broadcasts = True
+
     def __init__(self, inputs: Inputs, *, init_scale: float = 0.1) -> None:
         super().__init__()
         self.bias = nn.Parameter(torch.zeros(1))

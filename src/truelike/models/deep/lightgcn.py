@@ -15,15 +15,21 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import sparse
 
+from truelike.data.dataset import Dataset
 from truelike.models.deep.backend import nn, torch
 from truelike.models.deep.networks import Inputs, Maker
 from truelike.models.deep.ragged import take
 from truelike.models.deep.recommender import NetworkModel, objective_field
 from truelike.parameters import number, whole_number
 
+SMALLEST_BATCH = 5_000
+WALKS = 40  # along the whole graph, at most, in an epoch of a model whose batch_size is not given
+
 
 class LightGCNNetwork(nn.Module):
     """The mean of the layers of (D^-1/2 A D^-1/2)^l E, l = 0 ... layers; the score is a dot product of them."""
+
+    broadcasts = True
 
     def __init__(self, inputs: Inputs, *, layers: int = 3, init_scale: float = 0.1) -> None:
         super().__init__()
@@ -120,6 +126,8 @@ class LightGCN(NetworkModel):
     ----------
     layers
         How far along the graph.
+    batch_size
+        None: 5,000 positives, or a fortieth of a larger log, because the whole graph is walked for every batch.
     init_scale
         The standard deviation of the embeddings that training starts from.
     **others
@@ -135,18 +143,21 @@ class LightGCN(NetworkModel):
 
     space: ClassVar[dict[str, Any]] = {
         **NetworkModel.space,
-        "learning_rate": (0.005, 0.05),
+        "learning_rate": (0.01, 0.1),
         "regularization": (0.1, 10.0),
         "layers": (1, 3),
     }
 
     objective: Any = objective_field("BPR")
-    learning_rate: float = number(0.02, low=1e-9)
+    learning_rate: float = number(0.05, low=1e-9)
     # what counts is the mean of layers, which is small beside E
     regularization: float | None = number(1.0, low=0.0)
-    batch_size: int = whole_number(5_000, low=1)
+    batch_size: int | None = whole_number(None, low=1)
     layers: int = whole_number(3, low=1)
     init_scale: float = number(0.1, low=0.0)
 
     def _preference(self) -> Maker:
         return partial(LightGCNNetwork, layers=self.layers, init_scale=self.init_scale)
+
+    def _batch(self, log: Dataset) -> int:
+        return self.batch_size or max(SMALLEST_BATCH, -(-log.n_interactions // WALKS))

@@ -11,6 +11,8 @@ from truelike.models.deep.networks import Inputs
 class MFNetwork(nn.Module):
     """U_u . V_i, without biases: trained by "sgd" it is what `MatrixFactorization` is."""
 
+    broadcasts = True
+
     def __init__(self, inputs: Inputs, *, init_scale: float = 0.1) -> None:
         super().__init__()
         self.users = nn.Embedding(inputs.n_users, inputs.factors)

@@ -3,6 +3,8 @@
 A network is any `torch.nn.Module` that maps (users, items), two tensors of row numbers of one length, to a tensor
 of as many scores. That is all it must do. What it may have beside, to be quicker or to know more:
 
+- `broadcasts = True`: it also takes users of shape (n, 1) with items of shape (n, m), and returns (n, m), so that
+  what depends on the user alone is worked out once for a positive and its negatives.
 - `vectors()`: (U, V, b) with score = U_u . V_i + b_i, where the score is a dot product. Then all items are ranked
   as for matrix factorization. `b` may be None.
 - `grid(users, items)`: the scores of all pairs of some users and some items, a row for each user.
@@ -115,15 +117,23 @@ def make(what: str, made_by: Maker, inputs: Inputs) -> Any:
 
 
 def scores(what: str, network: Any, users: Any, items: Any) -> Any:
-    """The scores of pairs by a network; what is wrong with them is said by name."""
-    found = network(users, items)
+    """The scores of rows of items, a row for each user; what is wrong with them is said by name."""
+    if getattr(network, "broadcasts", False):
+        pairs = users[:, None], items
+    else:
+        pairs = users.repeat_interleave(items.shape[1]), items.reshape(-1)
+    return check_scores(what, network, *pairs, network(*pairs)).view(items.shape)
+
+
+def check_scores(what: str, network: Any, users: Any, items: Any, found: Any) -> Any:
+    """What a network returned for pairs, if it is one score for each, and finite."""
     title = f"the {what} network {type(network).__name__}"
     if not isinstance(found, torch.Tensor):
         raise ParameterError(f"{title} returned a {type(found).__name__}, not a tensor")
-    if found.shape != users.shape:
+    if found.shape != items.shape:
         raise ParameterError(
-            f"{title} returned a tensor of shape {tuple(found.shape)} for {len(users):,} pairs; it must be "
-            f"({len(users)},), one score for each pair"
+            f"{title} returned a tensor of shape {tuple(found.shape)} for {items.numel():,} pairs; it must be "
+            f"{tuple(items.shape)}, one score for each pair"
         )
     if not found.is_floating_point():
         raise ParameterError(f"{title} returned scores of type {found.dtype}; they must be floating-point numbers")
@@ -133,11 +143,12 @@ def scores(what: str, network: Any, users: Any, items: Any) -> Any:
             "detach them, or work under torch.no_grad()?"
         )
     if not torch.isfinite(found).all():
-        wrong = int(torch.nonzero(~torch.isfinite(found))[0, 0])
+        wrong = tuple(torch.nonzero(~torch.isfinite(found))[0].tolist())
+        user, item = (int(codes.expand_as(found)[wrong]) for codes in (users, items))
         raise DivergedError(
-            f"{title} returned {found[wrong].item()} for the pair (user {int(users[wrong])}, item "
-            f"{int(items[wrong])}), in row numbers. Does it divide by zero or take the logarithm of it? If it "
-            "went well for a while, try a smaller learning_rate."
+            f"{title} returned {found[wrong].item()} for the pair (user {user}, item {item}), in row numbers. "
+            "Does it divide by zero or take the logarithm of it? If it went well for a "
+            "while, try a smaller learning_rate."
         )
     return found
 

@@ -29,6 +29,8 @@ def _embedding(n: int, width: int, init_scale: float) -> Any:
 class GMFNetwork(nn.Module):
     """Generalised matrix factorization: h . (p_u * q_i)."""
 
+    broadcasts = True
+
     def __init__(self, inputs: Inputs, *, init_scale: float = 0.1) -> None:
         super().__init__()
         self.users = _embedding(inputs.n_users, inputs.factors, init_scale)
@@ -47,10 +49,13 @@ class GMFNetwork(nn.Module):
 
 
 class MLPNetwork(nn.Module):
-    """A perceptron of both embeddings laid side by side."""
+    """A perceptron of both embeddings laid side by side: its first layer is a sum of two parts."""
+
+    broadcasts = True
 
     def __init__(self, inputs: Inputs, *, layers: int = 3, dropout: float = 0.0, init_scale: float = 0.1) -> None:
         super().__init__()
+        self.width = inputs.factors
         widths = [2 * inputs.factors, *(max(1, inputs.factors >> n) for n in range(layers))]
         self.users = _embedding(inputs.n_users, inputs.factors, init_scale)
         self.items = _embedding(inputs.n_items, inputs.factors, init_scale)
@@ -60,14 +65,21 @@ class MLPNetwork(nn.Module):
 
     def forward(self, users: Any, items: Any) -> Any:
         """The scores of pairs."""
-        return self._beyond(self.layers[0](torch.cat([self.users(users), self.items(items)], dim=-1)))
+        return self._beyond(self._of_users(users) + self._of_items(items))
 
     def grid(self, users: Any, items: Any) -> Any:
-        """The scores of all pairs of some users and some items: the first layer is a sum of two parts."""
-        first, width = self.layers[0], self.users.weight.shape[1]
-        of_items = nn.functional.linear(self.items(items), first.weight[:, width:], first.bias)
-        of_users = [first.weight[:, :width] @ user for user in self.users(users)]
-        return torch.stack([self._beyond(of_items + of_user) for of_user in of_users])
+        """The scores of all pairs of some users and some items."""
+        of_items = self._of_items(items)
+        return torch.stack([self._beyond(self._of_users(user) + of_items) for user in users])
+
+    def _of_users(self, users: Any) -> Any:
+        """What users bring to the first layer."""
+        return nn.functional.linear(self.users(users), self.layers[0].weight[:, : self.width])
+
+    def _of_items(self, items: Any) -> Any:
+        """What items bring to it, and its bias."""
+        first = self.layers[0]
+        return nn.functional.linear(self.items(items), first.weight[:, self.width :], first.bias)
 
     def _beyond(self, hidden: Any) -> Any:
         """From what the first layer gives to the scores."""
@@ -79,6 +91,8 @@ class MLPNetwork(nn.Module):
 
 class NeuMFNetwork(nn.Module):
     """Both towers, added up."""
+
+    broadcasts = True
 
     def __init__(self, inputs: Inputs, *, layers: int = 3, dropout: float = 0.0, init_scale: float = 0.1) -> None:
         super().__init__()

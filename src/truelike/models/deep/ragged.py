@@ -21,8 +21,8 @@ def entries(indptr: Any, rows: Any) -> tuple[Any, Any]:
 
 
 def take(table: Any, index: Any) -> Any:
-    """The rows of a table at an index."""
-    return torch.index_select(table, 0, index)
+    """The rows of a table at an index of any shape."""
+    return torch.index_select(table, 0, index.reshape(-1)).view(*index.shape, *table.shape[1:])
 
 
 def sums(values: Any, owner: Any, n: int) -> Any:

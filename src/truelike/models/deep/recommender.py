@@ -129,7 +129,7 @@ class NetworkModel(FlipModel, IterativeModel[Networks]):
     flip_regularization: float = number(15.0, low=0.0)
     optimizer: str = choice("adam", "sgd")
     n_negatives: int = whole_number(4, low=1, high=50)
-    batch_size: int = whole_number(2_000, low=1)
+    batch_size: int | None = whole_number(2_000, low=1)
     order: str = choice("shuffled", "file", "users")
     positives: str = choice("each", "once")
     flip_rate: float = number(0.1, low=0.0, high=0.99)
@@ -182,9 +182,9 @@ class NetworkModel(FlipModel, IterativeModel[Networks]):
         return Networks(preference, flips)
 
     def _engine(self, log: Dataset, trained: Networks, /) -> NetworkEngine:
-        samples = min(self.batch_size, log.n_interactions) * (1 + self.n_negatives)
         own = {f.name: getattr(self, f.name) for f in fields(Recipe) if hasattr(self, f.name)}
-        own["regularization"] = self._strength(log)
+        own["regularization"], own["batch_size"] = self._strength(log), self._batch(log)
+        samples = min(own["batch_size"], log.n_interactions) * (1 + self.n_negatives)
         return NetworkEngine(
             log,
             trained,
@@ -196,6 +196,10 @@ class NetworkModel(FlipModel, IterativeModel[Networks]):
             device=backend.device(self.device),
             n_jobs=self.n_jobs if samples * self.factors > SMALL else 1,
         )
+
+    def _batch(self, log: Dataset) -> int:
+        """The positives in a batch that were asked for; a model whose default is None says how many those are."""
+        return cast(int, self.batch_size)
 
     def _strength(self, log: Dataset) -> float:
         """The regularization that was given; else what the objective bears, by how much the log says of a row."""
