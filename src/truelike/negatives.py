@@ -53,7 +53,7 @@ class Negatives:
         """
         weights = self.weights(popularity)
         weights[positives] = 0.0
-        return np.asarray(weights / weights.sum())
+        return np.asarray(weights / (weights.sum() or 1.0))  # who voted for all has no negative
 
     def tables(
         self, popularity: NDArray[Any]

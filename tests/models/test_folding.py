@@ -54,6 +54,27 @@ def test_at_the_folded_row_the_expected_step_of_training_is_zero(
     assert np.linalg.norm(rest) < 1e-3 * np.linalg.norm(start)
 
 
+@pytest.mark.parametrize("objective", [BPO, BPR], ids=lambda o: o.name)
+def test_a_bias_of_items_is_one_more_factor_whose_user_side_is_one(objective: Any) -> None:
+    bias = RNG.normal(0, 1, 50).astype(np.float32)
+    law = Uniform().law(POPULARITY, HISTORY)
+    row = fold_in(V, HISTORY, objective, law, item_bias=bias, n_negatives=3, weight=1.0, regularization=2.0)
+
+    def moved(step: Any) -> Any:
+        """The likelihood of the history and of what is drawn, and the prior."""
+        r = V.astype(float) @ (row + step) + bias
+        expected = 3 * len(HISTORY) * law
+        if objective is BPR:
+            voted = sum(3 * law @ objective.likelihood_pair(r[i], r) for i in HISTORY)
+        else:
+            voted = objective.likelihood_positive(r[HISTORY], 0.0).sum()
+            voted = voted + expected @ objective.likelihood_unvoted(r, np.zeros(50))
+        return voted - np.sum((row + step) ** 2)
+
+    for step in np.eye(6) * 0.05:  # the best there is, in every direction
+        assert moved(np.zeros(6)) > max(moved(step), moved(-step))
+
+
 def test_fold_in_is_not_random() -> None:
     law = Uniform().law(POPULARITY, HISTORY)
     how = {"n_negatives": 5, "weight": 1.0, "regularization": 1.0}

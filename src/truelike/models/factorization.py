@@ -16,7 +16,7 @@ from truelike.data.ids import Codes
 from truelike.errors import ParameterError
 from truelike.models import engines, naming
 from truelike.models.factor_model import FactorModel
-from truelike.models.folding import fold_in, fold_in_all
+from truelike.models.folding import fold_in, fold_in_all, rows_of
 from truelike.models.iterative import IterativeModel, is_measure
 from truelike.models.recommender import Floats, HeldOut
 from truelike.parameters import choice, flag, number, special, whole_number
@@ -341,8 +341,7 @@ class MatrixFactorization(FactorModel, IterativeModel[Tables]):
     # --- strangers, and what is saved --------------------------------------------------------------
 
     def _score_histories(self, histories: Any) -> Floats:
-        rows = [histories.indices[a:b] for a, b in zip(histories.indptr[:-1], histories.indptr[1:], strict=True)]
-        return self._score_vectors(np.stack([self._fold_in(row) for row in rows]))
+        return self._score_vectors(np.stack([self._fold_in(history) for history in rows_of(histories)]))
 
     def _fold_in(self, history: Codes) -> Floats:
         """The row that a user with this history would have, the item tables as they are."""

@@ -8,6 +8,7 @@ are so many of them, each with so little curvature, that the bound would be far 
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,11 @@ HALVINGS = 8
 WIDTH = 1e-3  # over which the curvature is measured
 
 
+def rows_of(histories: Any) -> list[NDArray[np.int32]]:
+    """The items of each row of a CSR."""
+    return [histories.indices[a:b] for a, b in pairwise(histories.indptr)]
+
+
 def fold_in(
     item_factors: NDArray[np.float32],
     history: NDArray[np.int32],
@@ -27,6 +33,7 @@ def fold_in(
     law: NDArray[np.float64],
     flips: NDArray[np.floating] | None = None,
     *,
+    item_bias: NDArray[np.float32] | None = None,
     n_negatives: int,
     weight: float,
     regularization: float,
@@ -45,6 +52,8 @@ def fold_in(
         The probability of each item as a negative of this user (0 for the history).
     flips
         The flip logit g of each item for this user; None: there are none.
+    item_bias
+        What an item's score has beside the product; None: nothing.
     n_negatives, weight
         The paper's rho, and how often a positive's step counts.
     regularization
@@ -57,9 +66,10 @@ def fold_in(
     bound = objective.curvature * (positive_weight * own.T @ own + (V * expected[:, None]).T @ V)
     matrix = bound + max(regularization, 1e-6) * np.eye(V.shape[1])
     g = np.zeros(len(V)) if flips is None else flips.astype(np.float64)
+    b = np.zeros(len(V)) if item_bias is None else item_bias.astype(np.float64)
     row = np.zeros(V.shape[1])
     for _ in range(STEPS):
-        gradient = _gradient(objective, V @ row, history, expected, g, weight, V) - regularization * row
+        gradient = _gradient(objective, V @ row + b, history, expected, g, weight, V) - regularization * row
         row = row + np.linalg.solve(matrix, gradient)
     return row.astype(np.float32)
 

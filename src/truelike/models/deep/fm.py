@@ -16,6 +16,7 @@ from scipy import sparse
 
 from truelike.data.dataset import Dataset
 from truelike.data.features import Features, OnUnknownValue
+from truelike.data.ids import Codes
 from truelike.errors import ParameterError
 from truelike.models.deep.backend import nn, torch
 from truelike.models.deep.features import SIDES, FeatureModel
@@ -190,6 +191,10 @@ class FM(FeatureModel):
             self._know(before)
         self._describe(whole, known)
         return self
+
+    def _never_drawn(self) -> Codes:
+        voted = self.train_.popularity() > 0
+        return np.flatnonzero(~voted if "item" in self.features_ else []).astype(np.int32)
 
     def _describe(self, whole: Dataset, known: dict[str, Features]) -> None:
         """Let the trained networks speak of all of a log, also of what has no votes in it."""

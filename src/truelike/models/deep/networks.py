@@ -9,6 +9,8 @@ of as many scores. That is all it must do. What it may have beside, to be quicke
   as for matrix factorization. `b` may be None.
 - `grid(users, items)`: the scores of all pairs of some users and some items, a row for each user.
 - `item_vectors()`: rows that are alike for items that are alike.
+- `personal`: the names of the embeddings that have a row for each user, such as ("users",), where nothing else
+  depends on the user. Then somebody never seen before gets rows of their own, trained while all else stands still.
 - `strangers(histories)`: the rows of U for people never seen before, from a CSR of SciPy of their votes; beside
   `vectors`.
 

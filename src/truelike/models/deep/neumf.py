@@ -93,6 +93,7 @@ class NeuMFNetwork(nn.Module):
     """Both towers, added up."""
 
     broadcasts = True
+    personal = ("gmf.users", "mlp.users")
 
     def __init__(self, inputs: Inputs, *, layers: int = 3, dropout: float = 0.0, init_scale: float = 0.1) -> None:
         super().__init__()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import abstractmethod
 from dataclasses import dataclass, fields
@@ -17,10 +18,11 @@ from truelike.data.ids import Codes
 from truelike.errors import ParameterError, StorageError, TrainingWarning
 from truelike.evaluation.topk import TopK, factor_score_block, top_k_by_factors
 from truelike.models import naming
-from truelike.models.deep import backend, networks, scoring
+from truelike.models.deep import backend, networks, scoring, strangers
 from truelike.models.deep.engine import NetworkEngine
 from truelike.models.deep.networks import Inputs, Maker, Networks
 from truelike.models.flips import FlipModel
+from truelike.models.folding import fold_in, rows_of
 from truelike.models.iterative import IterativeModel, is_measure
 from truelike.models.recommender import Floats, HeldOut
 from truelike.parameters import choice, number, special, whole_number
@@ -264,14 +266,59 @@ class NetworkModel(FlipModel, IterativeModel[Networks]):
         return self.networks_.flips is not None
 
     def _score_histories(self, histories: Any) -> Floats:
-        strangers, found = (
-            getattr(self.networks_.preference, "strangers", None),
-            self._worked_out.vectors("preference"),
+        found, network = self._worked_out.vectors("preference"), self.networks_.preference
+        if found is not None:
+            _, item_vectors, bias = found
+            if hasattr(network, "strangers"):
+                rows = strangers.own_vectors(network.strangers, histories)
+            else:
+                rows = np.stack([self._folded_in(each, item_vectors, bias) for each in rows_of(histories)])
+            return factor_score_block(rows, item_vectors, bias)
+        if hasattr(network, "personal"):
+            return np.stack([self._by_training(history) for history in rows_of(histories)])
+        return strangers.as_the_most_alike(self._score_block, self.train_.matrix, histories)
+
+    def _folded_in(self, history: Codes, item_vectors: Floats, bias: Floats | None) -> Floats:
+        """The row of U of a user with this history, where the score is a dot product."""
+        return fold_in(
+            item_vectors,
+            history,
+            law=self._chances(history),
+            item_bias=bias,
+            n_negatives=self.n_negatives,
+            **self._as_in_training(),
         )
-        if strangers is None or found is None:
-            return scoring.as_the_most_alike(self._score_block, self.train_.matrix, histories)
-        _, item_vectors, bias = found
-        return factor_score_block(scoring.stranger_vectors(strangers, histories), item_vectors, bias)
+
+    def _by_training(self, history: Codes) -> Floats:
+        """The scores for a user with this history, by a network that names what is a user's own."""
+        size = (strangers.STEPS, len(history), self.n_negatives)
+        chance = randomness.uniform(randomness.key(self.seed, "strangers"), np.arange(math.prod(size)))
+        edges = np.cumsum(self._chances(history))
+        drawn = np.searchsorted(edges, chance * edges[-1], side="right").clip(max=len(edges) - 1)
+        with backend.using_threads(1):
+            return strangers.by_training(
+                self.networks_.preference, history, drawn.reshape(size), **self._as_in_training()
+            )
+
+    def _as_in_training(self) -> dict[str, Any]:
+        """What a stranger's votes are trained by."""
+        log = self.train_
+        none = np.zeros(log.n_items, dtype=np.float32)
+        return {
+            "objective": naming.objective(self.objective, self.flip_rate),
+            "flips": self._worked_out.typical("flips", log) if self.has_posterior else none,
+            "weight": float(self.n_negatives) if self.positives == "each" else 1.0,
+            "regularization": self._strength(log),
+        }
+
+    def _chances(self, history: Codes) -> NDArray[np.float64]:
+        """How likely each item is drawn as a negative of a stranger."""
+        never = np.union1d(history, self._never_drawn())
+        return laws.parse(self.negatives).law(self.train_.popularity(), never)
+
+    def _never_drawn(self) -> Codes:
+        """Items that were no negatives of anybody in training."""
+        return np.zeros(0, dtype=np.int32)
 
     def _similarity_block(self, items: Codes) -> Floats:
         unit = self._worked_out.unit_items(self.train_)

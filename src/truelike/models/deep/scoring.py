@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
@@ -19,7 +18,7 @@ from truelike.models.factor_model import unit_rows
 Floats = NDArray[np.float32]
 Vectors = tuple[Floats, Floats, Floats | None]
 ITEMS_AT_ONCE = 16_384  # of one user, so that the memory of a network's layers is bounded
-ALIKE = 50  # users who speak for a stranger
+TYPICAL = 200  # users whose mean is the average user
 PROFILE_MEMORY = 64 * 2**20
 
 
@@ -50,6 +49,14 @@ class Kept:
         user_vectors, item_vectors, bias = found
         return factor_score_block(user_vectors[users], item_vectors, bias)
 
+    def typical(self, part: str, log: Dataset) -> Floats:
+        """The scores of all items for the average user."""
+
+        def work() -> Floats:
+            return np.asarray(self.block(part, _spread(log, TYPICAL), log.n_items).mean(axis=0))
+
+        return np.asarray(self._once(f"typical {part}", work))
+
     def unit_items(self, log: Dataset) -> Floats:
         """A row of length 1 for each item, alike for items that are alike."""
         return np.asarray(self._once("items", lambda: unit_rows(self._items(log))))
@@ -62,10 +69,14 @@ class Kept:
         if hasattr(network, "vectors"):
             return np.asarray(self.vectors("preference")[1])
         # nothing is known of the network: two items are alike if they are scored alike by the same users
-        n = max(2, min(log.n_users, 1_000, PROFILE_MEMORY // (4 * log.n_items)))
-        users = np.unique(np.linspace(0, log.n_users - 1, n).astype(np.int32))
-        scores = grid(network, users, log.n_items)
+        n = max(2, min(1_000, PROFILE_MEMORY // (4 * log.n_items)))
+        scores = grid(network, _spread(log, n), log.n_items)
         return np.ascontiguousarray((scores - scores.mean(axis=1, keepdims=True)).T)
+
+
+def _spread(log: Dataset, n: int) -> Codes:
+    """Some users from all over the log."""
+    return np.unique(np.linspace(0, log.n_users - 1, min(log.n_users, n)).astype(np.int32))
 
 
 def vectors_of(network: Any) -> Vectors:
@@ -97,29 +108,4 @@ def grid(network: Any, users: Codes, n_items: int) -> Floats:
                 continue
             for row, user in enumerate(users):
                 block[row] = network(torch.full_like(items, int(user)), items).cpu().numpy()
-    return scores
-
-
-def stranger_vectors(strangers: Callable[[Any], Any], histories: Any) -> Floats:
-    """Rows of U for histories, by the network's own way."""
-    with torch.no_grad():
-        return to_array(strangers(histories))
-
-
-def as_the_most_alike(score_block: Callable[[Codes], Floats], log: Any, histories: Any) -> Floats:
-    """A stranger's scores are those of the users with the most alike histories, weighted by the likeness.
-
-    This asks nothing of a network. The likeness is the cosine of the two lists of votes.
-    """
-    voted = sparse.csr_array((np.ones(log.nnz, np.float32), log.indices, log.indptr), shape=log.shape)
-    common = (histories != 0).astype(np.float32) @ voted.T
-    likeness = common.toarray() / np.sqrt(np.maximum(np.diff(log.indptr), 1))
-    scores = np.empty((histories.shape[0], log.shape[1]), dtype=np.float32)
-    for row, near in enumerate(likeness):
-        users = np.argsort(-near, kind="stable")[:ALIKE].astype(np.int32)
-        if not near.any():  # nobody: then some of all
-            users = np.unique(np.linspace(0, len(near) - 1, ALIKE).astype(np.int32))
-        weights = near[users] if near.any() else np.ones(len(users))
-        users, weights = users[weights > 0], weights[weights > 0]
-        scores[row] = (weights / weights.sum()) @ score_block(users)
     return scores
