@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -127,7 +127,10 @@ def test_a_network_that_takes_rows_of_items_is_checked_too(world: Any, monkeypat
     plain = tl.DeepRecommender(preference=Plain, **quick).fit(world)
     np.testing.assert_allclose(rows.recommend([0, 1])["score"], plain.recommend([0, 1])["score"], rtol=1e-4)
     for given, words in (
-        (lambda r: r[:, 0], r"returned a tensor of shape \(100,\) for 500 pairs; it must be \(100, 5\)"),
+        (
+            lambda r: r.sum(dim=-1) if r.ndim == 2 else r,
+            r"of shape \((\d+),\) for \d+ pairs; it must be \(\1, 2\)",
+        ),
         (lambda r: r / 0, r"returned -?(nan|inf) for the pair \(user \d+, item \d+\)"),
     ):
         monkeypatch.setattr(Rows, "given", staticmethod(given))
@@ -148,6 +151,73 @@ def test_scores_from_which_nothing_can_be_learned_are_refused(world: Any, given:
     for networks in ({"preference": returning(given)}, {"flips": returning(given)}):
         with pytest.raises(ParameterError, match=words):
             tl.DeepRecommender(objective="NBPO", **networks, **QUICK).fit(world)
+
+
+class Product(torch.nn.Module):  # type: ignore[misc]
+    """A dot product with a bias, which offers all that a network may offer; each part can be spoiled."""
+
+    broadcasts = True
+    personal = ("users",)
+    spoiled: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, inputs: Any) -> None:
+        super().__init__()
+        self.users = torch.nn.Embedding(inputs.n_users, inputs.factors)
+        self.items = torch.nn.Embedding(inputs.n_items, inputs.factors)
+        self.bias = torch.nn.Embedding(inputs.n_items, 1)
+
+    def forward(self, users: Any, items: Any) -> Any:
+        return (self.users(users) * self.items(items)).sum(dim=-1) + self.bias(items).squeeze(-1)
+
+    def grid(self, users: Any, items: Any) -> Any:
+        return self._given("grid", self.users(users) @ self.items(items).T + self.bias(items).T)
+
+    def vectors(self) -> Any:
+        U, V = self.users.weight, self.items.weight
+        return self._given("vectors", (U, self._given("V", V), self._given("b", self.bias.weight[:, 0])))
+
+    def item_vectors(self) -> Any:
+        return self._given("item_vectors", self.items.weight)
+
+    def strangers(self, histories: Any) -> Any:
+        mean = histories.toarray() @ self.items.weight.detach().numpy()
+        return self._given("strangers", torch.from_numpy(mean.astype(np.float32)))
+
+    def _given(self, what: str, value: Any) -> Any:
+        return self.spoiled.get(what, lambda value: value)(value)
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "words"),
+    [
+        ({"grid": lambda x: x.T}, r"grid\(users, items\) is of shape \(\d+, \d+\); it must be"),
+        ({"grid": lambda x: x + 1}, r"grid\(users, items\) gives .* for the pair \(user \d+, item \d+\)"),
+        ({"vectors": lambda x: x[:2]}, r"vectors\(\) is \(U, V, b\), .* it returned 2 things"),
+        ({"vectors": lambda x: x[0]}, ".* it returned a Parameter"),
+        ({"V": lambda x: x[:-1]}, r"V of vectors\(\) is of shape \(39, 6\); it must be \(40, 6\)"),
+        ({"V": lambda x: x.detach().numpy()}, r"V of vectors\(\) is a ndarray, not a tensor"),
+        ({"b": lambda x: x[:, None]}, r"b of vectors\(\) is of shape \(40, 1\); it must be \(40\)"),
+        ({"b": lambda x: None}, r"vectors\(\) gives .* and forward .* what is ranked by must be what is trained"),
+        ({"item_vectors": lambda x: x[0]}, r"item_vectors\(\) is of shape \(6,\); it must be \(40, any number\)"),
+        ({"strangers": lambda x: x.T}, r"strangers\(histories\) is of shape \(6, 2\); it must be \(2, 6\)"),
+    ],
+    ids=lambda value: str(next(iter(value))) if isinstance(value, dict) else "",
+)
+def test_a_network_must_say_the_same_in_all_the_ways_it_offers(
+    world: Any, monkeypatch: pytest.MonkeyPatch, spoiled: dict[str, Any], words: str
+) -> None:
+    quick = {**QUICK, "epochs": 2, "objective": "BPR"}
+    assert tl.DeepRecommender(preference=Product, **quick).fit(world).recommend(0).height == 10
+    monkeypatch.setattr(Product, "spoiled", spoiled)
+    with pytest.raises(ParameterError, match=f"the preference network Product: {words}"):
+        tl.DeepRecommender(preference=Product, **quick).fit(world)
+
+
+def test_what_is_a_user_s_own_must_have_a_row_for_each_user(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for wrong in (("items",), ("no_such",)):
+        monkeypatch.setattr(Product, "personal", wrong)
+        with pytest.raises(ParameterError, match=f"its '{wrong[0]}' is no Embedding with a row for each"):
+            tl.DeepRecommender(preference=Product, **QUICK).fit(world)
 
 
 class Odd(Plain):

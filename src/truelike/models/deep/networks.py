@@ -108,16 +108,6 @@ def saved_name(value: Any) -> Any:
     return value if value is None or isinstance(value, str) else f"{OWN}{getattr(value, '__name__', 'a function')}"
 
 
-def make(what: str, made_by: Maker, inputs: Inputs) -> Any:
-    """Make a network and look whether it is one."""
-    network = made_by(inputs)
-    if not isinstance(network, nn.Module):
-        raise ParameterError(f"{what} made a {type(network).__name__}, not a torch.nn.Module")
-    if not any(parameter.requires_grad for parameter in network.parameters()):
-        raise ParameterError(f"the {what} network {type(network).__name__} has no parameter that could be trained")
-    return network
-
-
 def scores(what: str, network: Any, users: Any, items: Any) -> Any:
     """The scores of rows of items, a row for each user; what is wrong with them is said by name."""
     if getattr(network, "broadcasts", False):

@@ -18,7 +18,7 @@ from truelike.data.ids import Codes
 from truelike.errors import ParameterError, StorageError, TrainingWarning
 from truelike.evaluation.topk import TopK, factor_score_block, top_k_by_factors
 from truelike.models import naming
-from truelike.models.deep import backend, networks, scoring, strangers
+from truelike.models.deep import backend, checks, networks, scoring, strangers
 from truelike.models.deep.engine import NetworkEngine
 from truelike.models.deep.networks import Inputs, Maker, Networks
 from truelike.models.flips import FlipModel
@@ -176,11 +176,11 @@ class NetworkModel(FlipModel, IterativeModel[Networks]):
 
     def _networks(self, log: Dataset) -> Networks:
         with backend.seeded(randomness.key(self.seed, "preference")):
-            preference = networks.make("preference", self._preference(), self._inputs(log, self.factors))
+            preference = checks.make("preference", self._preference(), self._inputs(log, self.factors))
         flips = None
         if self.has_flips:
             with backend.seeded(randomness.key(self.seed, "flips")):
-                flips = networks.make("flips", networks.maker(self.flips), self._inputs(log, self.flip_factors))
+                flips = checks.make("flips", networks.maker(self.flips), self._inputs(log, self.flip_factors))
         return Networks(preference, flips)
 
     def _engine(self, log: Dataset, trained: Networks, /) -> NetworkEngine:
