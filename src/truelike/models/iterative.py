@@ -54,6 +54,9 @@ class IterativeModel(Recommender, Generic[T]):
     def _start(self, log: Dataset) -> T:
         """What is trained, as training starts from it."""
 
+    def _prepare(self, log: Dataset, trained: T, /) -> None:
+        """What is done to it before the first epoch, and not again where training goes on from a checkpoint."""
+
     @abstractmethod
     def _engine(self, log: Dataset, trained: T, /) -> Engine:
         """What trains it."""
@@ -175,6 +178,8 @@ class IterativeModel(Recommender, Generic[T]):
             saver = Checkpoint(place, engine, best, mark, epochs=every, minutes=minutes)
             state = saver.read(trained) if run["resume"] else None
             callbacks.append(saver)
+        if state is None:
+            self._prepare(train, trained)
         try:
             if state is None or not state.stop:
                 state = train_epochs(engine, epochs, callbacks, measure, bar, state)

@@ -363,6 +363,18 @@ def test_stopped_and_resumed_it_ends_with_the_same_bits(
     assert again.history_.drop("seconds").equals(whole.history_.drop("seconds"))
 
 
+def test_what_was_trained_beforehand_is_not_trained_again_where_training_goes_on(
+    world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how = {"checkpoint": tmp_path / "place", "checkpoint_epochs": 1}
+    tl.NeuMF(**{**QUICK, "epochs": 2}, pretrain=2).fit(world, **how)
+    whole = tl.NeuMF(**{**QUICK, "epochs": 4}, pretrain=2).fit(world)
+    monkeypatch.delattr(tl.NeuMF, "_prepare")
+    again = tl.NeuMF(**{**QUICK, "epochs": 4}, pretrain=2).fit(world, resume=True, **how)
+    assert again.recommend(list(range(60))).equals(whole.recommend(list(range(60))))
+    assert not again.recommend(0).equals(tl.NeuMF(**{**QUICK, "epochs": 4}).fit(world).recommend(0))
+
+
 def test_a_function_that_makes_a_network_may_be_another_object_when_training_goes_on(
     world: Any, tmp_path: Path
 ) -> None:

@@ -148,13 +148,11 @@ class NeuMF(NetworkModel):
     def _preference(self) -> Maker:
         return partial(NeuMFNetwork, layers=self.layers, dropout=self.dropout, init_scale=self.init_scale)
 
-    def _start(self, log: Dataset) -> Networks:
-        start = super()._start(log)
-        for tower in (start.preference.gmf, start.preference.mlp) if self.pretrain else ():
-            alone = Networks(tower, None if start.flips is None else start.copy().flips)
+    def _prepare(self, log: Dataset, trained: Networks, /) -> None:
+        for tower in (trained.preference.gmf, trained.preference.mlp) if self.pretrain else ():
+            alone = Networks(tower, None if trained.flips is None else trained.copy().flips)
             engine = self._engine(log, alone)
             for epoch in range(self.pretrain):
                 engine.epoch(epoch)
             with torch.no_grad():
                 tower.head.weight.mul_(0.5)
-        return start
