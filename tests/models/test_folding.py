@@ -55,7 +55,7 @@ def test_at_the_folded_row_the_expected_step_of_training_is_zero(
 
 
 @pytest.mark.parametrize("objective", [BPO, BPR], ids=lambda o: o.name)
-def test_a_bias_of_items_is_one_more_factor_whose_user_side_is_one(objective: Any) -> None:
+def test_beside_a_bias_of_items_the_folded_row_is_the_most_likely_one(objective: Any) -> None:
     bias = RNG.normal(0, 1, 50).astype(np.float32)
     law = Uniform().law(POPULARITY, HISTORY)
     row = fold_in(V, HISTORY, objective, law, item_bias=bias, n_negatives=3, weight=1.0, regularization=2.0)

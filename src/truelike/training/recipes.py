@@ -64,8 +64,12 @@ EXACT: dict[str, Any] = {
 
 
 def votes_of_a_row(log: Dataset) -> float:
-    """How much a log says of a user or an item: the geometric mean of the votes of the mean user and mean item."""
-    return float(np.sqrt(log.rows_per_user().mean() * log.popularity().mean()))
+    """How much a log says of a user or an item: the geometric mean of the votes of the mean user and mean item.
+
+    Those without any are left out: that there are more of them changes nothing for the others.
+    """
+    rows, columns = log.rows_per_user(), log.popularity()
+    return float(np.sqrt(rows[rows > 0].mean() * columns[columns > 0].mean()))
 
 
 # Parameters that mean something to one of the two engines only.

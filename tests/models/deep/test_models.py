@@ -202,8 +202,6 @@ def test_what_is_wrong_with_features_is_named(world: Any) -> None:
     assert other.recommend([0, 1]).equals(before)  # a fit that fails leaves what was learned
     with pytest.raises(ParameterError, match="on_unknown is 'ignore'"):
         model.extend(item_features=new, on_unknown="ignore")
-    with pytest.raises(TypeError, match="item_features"):
-        tl.NeuMF(**QUICK).fit(world, item_features=table)
     with pytest.raises(ParameterError, match="ACF takes no user_features"):
         tl.ACF(**QUICK).fit(world, user_features=pl.DataFrame({"user": np.arange(60), "age": np.arange(60)}))
 

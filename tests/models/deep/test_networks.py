@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import truelike as tl
-from truelike.errors import ParameterError, StorageError, TruelikeError
+from truelike.errors import ParameterError, StorageError, TrainingWarning, TruelikeError
 from truelike.training.trainer import DivergedError
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'truelike[deep]'")
@@ -213,11 +213,156 @@ def test_a_network_must_say_the_same_in_all_the_ways_it_offers(
         tl.DeepRecommender(preference=Product, **quick).fit(world)
 
 
-def test_what_is_a_user_s_own_must_have_a_row_for_each_user(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for wrong in (("items",), ("no_such",)):
-        monkeypatch.setattr(Product, "personal", wrong)
-        with pytest.raises(ParameterError, match=f"its '{wrong[0]}' is no Embedding with a row for each"):
-            tl.DeepRecommender(preference=Product, **QUICK).fit(world)
+class Later(Product):
+    """Right as it starts, wrong as soon as something is learned."""
+
+    wrong = "bias"
+
+    def __init__(self, inputs: Any) -> None:
+        super().__init__(inputs)
+        torch.nn.init.zeros_(self.bias.weight)
+
+    def vectors(self) -> Any:
+        if self.wrong == "bias":
+            return self.users.weight, self.items.weight, None
+        self.kept = getattr(self, "kept", None) or (self.users.weight.clone(), self.items.weight.clone(), None)
+        return self.kept
+
+    def forward(self, users: Any, items: Any) -> Any:
+        r = super().forward(users, items)
+        return r.flip(1) if self.wrong == "rows" and r.ndim == 2 else r
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [("bias", r"vectors\(\) gives"), ("kept", r"vectors\(\) gives"), ("rows", "rows of items,")],
+)
+def test_ways_that_part_only_later_are_found_too(
+    world: Any, monkeypatch: pytest.MonkeyPatch, wrong: str, words: str
+) -> None:
+    monkeypatch.setattr(Later, "wrong", wrong)
+    with pytest.raises(ParameterError, match=words):
+        tl.DeepRecommender(preference=Later, **QUICK).fit(world)
+
+
+@pytest.mark.parametrize(
+    ("personal", "words"),
+    [
+        (("items",), "its 'items' is no Embedding with a row for each of the 60 users"),
+        (("no_such",), "its 'no_such' is no Embedding"),
+        ((), r"personal=\(\); it is a tuple of names"),
+        (None, "personal=None; it is a tuple of names"),
+        (("more",), "tells users apart by more than that"),
+    ],
+)
+def test_what_is_a_user_s_own_must_be_all_that_is(
+    world: Any, monkeypatch: pytest.MonkeyPatch, personal: Any, words: str
+) -> None:
+    def make(inputs: Any) -> Any:
+        network = Product(inputs)
+        network.more = torch.nn.Embedding(inputs.n_users, 2)
+        return network
+
+    monkeypatch.setattr(Product, "personal", personal)
+    with pytest.raises(ParameterError, match=words):
+        tl.DeepRecommender(preference=make, **QUICK).fit(world)
+
+
+class Nowhere(Plain):
+    """NaN for one item, once it is asked to rank."""
+
+    def forward(self, users: Any, items: Any) -> Any:
+        r = super().forward(users, items)
+        ranking = len(r) == 40 and bool((users == users[0]).all())
+        return torch.where(items == 3, torch.nan, r) if ranking else r
+
+
+def test_a_nan_where_items_are_ranked_is_an_error(world: Any) -> None:
+    quick = {**QUICK, "epochs": 1, "objective": "BPR", "batch_size": 7, "n_negatives": 1}
+    with pytest.raises(DivergedError, match="the network gave nan in the scores of"):
+        tl.DeepRecommender(preference=Nowhere, **quick).fit(world).recommend(0)
+    model = tl.DeepRecommender(preference=Product, **quick).fit(world)
+    with torch.no_grad():
+        model.networks_.preference.items.weight[2, 1] = torch.nan
+    model.networks_.version += 1
+    with pytest.raises(DivergedError, match=r"the network gave nan in vectors\(\), at \(2, 1\)"):
+        model.recommend(0)
+
+
+class Few(Plain):
+    """Too few rows."""
+
+    def __init__(self, inputs: Any) -> None:
+        super().__init__(inputs)
+        self.items = torch.nn.Embedding(7, inputs.factors)
+
+
+class Sparse(Plain):
+    """With gradients that Adam does not take."""
+
+    def __init__(self, inputs: Any) -> None:
+        super().__init__(inputs)
+        self.items = torch.nn.Embedding(inputs.n_items, inputs.factors, sparse=True)
+
+
+class Stateful(Plain):
+    """With a state that is no tensor."""
+
+    def get_extra_state(self) -> Any:
+        return {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (Few, "the preference network Few failed when it was asked .* 60 users and 40 items: IndexError"),
+        (Sparse, "the preference network Sparse: items has sparse=True"),
+        (Stateful, "its state '_extra_state' is a dict; only tensors"),
+    ],
+)
+def test_what_cannot_be_asked_trained_or_saved_is_named_before_training(make: Any, words: str, world: Any) -> None:
+    with pytest.raises(ParameterError, match=words):
+        tl.DeepRecommender(preference=make, **QUICK).fit(world)
+
+
+def test_preference_and_flips_share_nothing(world: Any) -> None:
+    made: list[Any] = []
+
+    def same(inputs: Any) -> Any:
+        made.append(made[0] if made else Plain(inputs))
+        return made[-1]
+
+    with pytest.raises(ParameterError, match="share a parameter"):
+        tl.DeepRecommender(preference=same, flips=same, objective="NBPO", **QUICK).fit(world)
+
+
+def test_a_start_at_which_nothing_moves_is_told(world: Any) -> None:
+    def far(inputs: Any) -> Any:
+        network = Plain(inputs)
+        torch.nn.init.normal_(network.users.weight, std=5.0)
+        return network
+
+    with pytest.warns(TrainingWarning, match=r"Plain starts with scores of about -\d+, at which"):
+        tl.DeepRecommender(preference=far, **{**QUICK, "epochs": 1}).fit(world)
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16])
+def test_networks_of_other_precisions_are_trained_and_ranked_by(kind: Any, world: Any) -> None:
+    model = tl.DeepRecommender(preference=lambda inputs: Plain(inputs).to(kind), **{**QUICK, "epochs": 3})
+    assert model.fit(world).recommend(0).height == 10
+
+
+def test_features_for_a_network_without_are_refused_by_name(world: Any) -> None:
+    with pytest.raises(ParameterError, match="NeuMF takes no item_features; FM, ACF and DeepRecommender do"):
+        tl.NeuMF(**QUICK).fit(world, item_features="items.csv")
+    with pytest.raises(ParameterError, match="LightGCN takes no user_features"):
+        tl.LightGCN(**QUICK).fit(world, user_features="users.csv")
+
+
+def test_a_file_of_another_class_of_network_says_so(world: Any, tmp_path: Path) -> None:
+    tl.DeepRecommender(preference=Plain, **{**QUICK, "epochs": 1}).fit(world).save(tmp_path / "model")
+    with pytest.raises(StorageError, match=r"no array preference.bias.weight for the network; .* class\?"):
+        tl.load(tmp_path / "model", preference=Product)
 
 
 class Odd(Plain):

@@ -56,7 +56,7 @@ def test_asking_for_a_stranger_changes_nothing_and_is_the_same_again(name: str, 
 
 
 @pytest.mark.parametrize("name", ["DeepRecommender", "FM", "NeuMF", "ACF", "LightGCN"])
-def test_a_stranger_who_voted_for_everything_has_scores_all_the_same(name: str, world: Any) -> None:
+def test_even_a_stranger_who_voted_for_everything_has_scores(name: str, world: Any) -> None:
     model = getattr(tl, name)(objective="BPR", **{**QUICK, "epochs": 3}).fit(world)
     everything = model.recommend_from_items(list(range(40)), k=40, exclude_seen=False)
     assert everything.height == 40
@@ -84,3 +84,63 @@ def test_a_history_of_items_without_votes_speaks_by_their_features() -> None:
         best = model.recommend_from_items([f"{kind}-new"], k=8)["item_id"].to_list()
         assert all(name.startswith(kind) for name in best)
         assert f"{kind}-newer" in model.recommend_from_items([f"{kind}-new"], k=11)["item_id"].to_list()
+
+
+def test_items_that_come_later_change_nothing_for_strangers_among_the_others() -> None:
+    rows = [(f"u{u}", f"{kind}{i}") for u in range(40) for i in range(10) for kind in "xy"[u % 2] if (u + i) % 3]
+    items = [f"{kind}{i}" for kind in "xy" for i in range(10)]
+    table = pl.DataFrame({"item": items, "kind": [name[0] for name in items]})
+    people = pl.DataFrame(
+        {"user": [f"u{u}" for u in range(40)], "side": ["x" if u % 2 else "y" for u in range(40)]}
+    )
+    how = {**QUICK, "regularization": None, "objective": "NBPO"}
+    model = tl.FM(**how).fit(tl.read(rows), item_features=table, user_features=people)
+    before = model.recommend_from_items(["x1", "x2"], among=items, k=20)
+    later = pl.DataFrame({"item": [f"z{i}" for i in range(500)], "kind": ["x"] * 500})
+    model.extend(item_features=later, user_features=pl.DataFrame({"user": ["new", "newer"], "side": ["x", "y"]}))
+    after = model.recommend_from_items(["x1", "x2"], among=items, k=20)
+    assert after["item_id"].equals(before["item_id"])
+    np.testing.assert_allclose(after["score"], before["score"], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("quiet", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("name", ["NeuMF", "FM", "LightGCN"])
+def test_whoever_calls_without_gradients_gets_the_same(name: str, quiet: Any, world: Any, tmp_path: Any) -> None:
+    make = getattr(tl, name)
+    model = make(**{**QUICK, "epochs": 4}).fit(world)
+    expected = model.recommend_from_items([0, 4, 8], k=5)
+    with quiet():
+        assert model.recommend_from_items([0, 4, 8], k=5).equals(expected)
+        assert make(**{**QUICK, "epochs": 4}).fit(world).recommend(0).equals(model.recommend(0))
+        model.save(tmp_path / "model")
+        loaded = tl.load(tmp_path / "model")
+    assert loaded.recommend_from_items([0, 4, 8], k=5).equals(expected)
+
+
+class Towers(torch.nn.Module):  # type: ignore[misc]
+    """No dot product of tables: layers lie between."""
+
+    personal = ("users",)
+
+    def __init__(self, inputs: Any) -> None:
+        super().__init__()
+        self.users = torch.nn.Embedding(inputs.n_users, inputs.factors)
+        self.items = torch.nn.Embedding(inputs.n_items, inputs.factors)
+        for table in (self.users, self.items):
+            torch.nn.init.normal_(table.weight, std=0.3)
+        self.layer = torch.nn.Linear(inputs.factors, inputs.factors)
+        self.register_buffer("scale", torch.tensor(2.0))
+
+    def forward(self, users: Any, items: Any) -> Any:
+        return self.scale * (torch.tanh(self.layer(self.users(users))) * self.items(items)).sum(dim=-1)
+
+    def vectors(self) -> Any:
+        return self.scale * torch.tanh(self.layer(self.users.weight)), self.items.weight, None
+
+
+def test_a_network_of_one_s_own_trains_what_is_personal(world: Any) -> None:
+    model = tl.DeepRecommender(preference=Towers, objective="BPR", **QUICK).fit(world)
+    users = np.arange(0, 60, 7, dtype=np.int32)
+    known, as_stranger = model._score_block(users), model._score_histories(world.matrix[users])
+    for one, other in zip(known, as_stranger, strict=True):
+        assert np.corrcoef(one, other)[0, 1] > 0.9

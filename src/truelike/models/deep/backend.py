@@ -57,6 +57,13 @@ def using_threads(n_jobs: int | None) -> Iterator[None]:
 
 
 @contextmanager
+def learning() -> Iterator[None]:
+    """Let PyTorch keep track of gradients, also where a caller has asked it not to."""
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
+
+
+@contextmanager
 def seeded(key: int) -> Iterator[None]:
     """Random numbers of PyTorch that depend on a key alone, and leave the caller's own as they were."""
     with torch.random.fork_rng():

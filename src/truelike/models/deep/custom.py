@@ -31,6 +31,8 @@ class DeepRecommender(FeatureModel):
     ...         super().__init__()
     ...         self.users = torch.nn.Embedding(inputs.n_users, inputs.factors)
     ...         self.items = torch.nn.Embedding(inputs.n_items, inputs.factors)
+    ...         for table in (self.users, self.items):
+    ...             torch.nn.init.normal_(table.weight, std=0.1)
     ...     def forward(self, users, items):
     ...         return 5 * torch.cosine_similarity(self.users(users), self.items(items))
     >>> log = tl.synthetic.World(n_users=200, n_items=100).log()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from truelike import randomness
 from truelike.data.dataset import Dataset
 from truelike.models.deep.backend import seeded, torch, using_threads
-from truelike.models.deep.networks import Networks, scores
+from truelike.models.deep.networks import Networks, array, scores
 from truelike.negatives import Negatives
 from truelike.objectives import Objective, Pairwise, Pointwise
 from truelike.training.samples import Recipe, Samples, mean_loss
@@ -131,7 +131,7 @@ class NetworkEngine:
         rows = torch.cat([self._tensor(items)[:, None], self._tensor(drawn)], dim=1)
         with torch.no_grad(), using_threads(self.n_jobs):
             r, g = self._scores(self._tensor(users), rows)
-        return mean_loss(self.objective, *(np.asarray(x.cpu(), dtype=np.float64) for x in (r, g)))
+        return mean_loss(self.objective, *(x.double().cpu().numpy() for x in (r, g)))
 
     def _moments(self) -> dict[str, Any]:
         names = {
@@ -147,7 +147,7 @@ class NetworkEngine:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The arrays that training goes on from."""
-        moments = {name: tensor.cpu().numpy().reshape(tensor.shape) for name, tensor in self._moments().items()}
+        moments = {name: array(tensor).reshape(tensor.shape) for name, tensor in self._moments().items()}
         return {**self.networks.arrays(), **moments}
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from truelike.data.checks import check_log
 from truelike.data.dataset import Dataset
 from truelike.data.features import Features
-from truelike.errors import ParameterError
 from truelike.models.deep.networks import Inputs
 from truelike.models.deep.recommender import NetworkModel
 from truelike.models.recommender import HeldOut
@@ -52,9 +51,7 @@ class FeatureModel(NetworkModel):
         """
         check_log(train, "fit")
         given = {"user": user_features, "item": item_features}
-        for side in SIDES:
-            if given[side] is not None and side not in self.takes_features:
-                raise ParameterError(f"{self.name} takes no {side}_features")
+        self._check_taken(given)
         ids = {"user": train.users, "item": train.items}
         read = {
             side: Features.read(table, side).in_the_kind_of(ids[side])

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from truelike.data.dataset import Dataset
 from truelike.data.features import Features
-from truelike.errors import DataError, ParameterError, StorageError
+from truelike.errors import DataError, ParameterError, StorageError, some
 from truelike.models.deep.backend import installed, nn, torch
 from truelike.training.trainer import DivergedError
 
@@ -145,6 +145,13 @@ def check_scores(what: str, network: Any, users: Any, items: Any, found: Any) ->
     return found
 
 
+def array(tensor: Any) -> NDArray[Any]:
+    """A tensor's numbers, in the same memory where it can be; NumPy knows no bfloat16."""
+    tensor = tensor.detach().cpu()
+    numbers: NDArray[Any] = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return numbers
+
+
 class Networks:
     """Both networks as one thing that is trained, set aside and saved."""
 
@@ -166,11 +173,14 @@ class Networks:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All that is trained and saved, by name."""
-        return {name: tensor.detach().cpu().numpy() for name, tensor in self._tensors().items()}
+        return {name: array(tensor) for name, tensor in self._tensors().items()}
 
     def take(self, arrays: Mapping[str, NDArray[Any]], prefix: str = "") -> None:
         """Put numbers in the place of those that are there."""
         for name, room in self._tensors().items():
+            if prefix + name not in arrays:
+                there = some(sorted(arrays))
+                raise StorageError(f"no array {name} for the network; there are {there}. Is it of another class?")
             given = arrays[prefix + name]
             if not room.ndim and given.size == 1:
                 given = given.reshape(())  # a file knows no array without a dimension

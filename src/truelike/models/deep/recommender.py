@@ -6,9 +6,10 @@ import math
 import warnings
 from abc import abstractmethod
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from truelike import negatives as laws
@@ -146,6 +147,33 @@ class NetworkModel(FlipModel, IterativeModel[Networks]):
         super().__post_init__()
         backend.need(type(self).__name__)
 
+    def fit(
+        self,
+        train: Dataset,
+        *,
+        validation: HeldOut = None,
+        user_features: Any = None,
+        item_features: Any = None,
+        **how: Any,
+    ) -> Self:
+        """Learn from a log, from the start, and return self.
+
+        Parameters
+        ----------
+        train, validation, **how
+            As for every model that is trained epoch by epoch: callbacks, checkpoint, resume, progress.
+        user_features, item_features
+            For models that take them: see `FM`.
+        """
+        self._check_taken({"user": user_features, "item": item_features})
+        return super().fit(train, validation=validation, **how)
+
+    def _check_taken(self, features: dict[str, Any]) -> None:
+        for side, table in features.items():
+            if table is not None and side not in self.takes_features:
+                able = "FM and DeepRecommender do" if side == "user" else "FM, ACF and DeepRecommender do"
+                raise ParameterError(f"{self.name} takes no {side}_features; {able}")
+
     @abstractmethod
     def _preference(self) -> Maker:
         """What makes the network of the preference."""
@@ -174,6 +202,11 @@ class NetworkModel(FlipModel, IterativeModel[Networks]):
     def _start(self, log: Dataset) -> Networks:
         return self._networks(log).to(backend.device(self.device))
 
+    def _train(self, *parts: Any) -> tuple[Networks, pl.DataFrame]:
+        with backend.learning():
+            return super()._train(*parts)
+
+    @backend.learning()
     def _networks(self, log: Dataset) -> Networks:
         with backend.seeded(randomness.key(self.seed, "preference")):
             preference = checks.make("preference", self._preference(), self._inputs(log, self.factors))
@@ -181,6 +214,7 @@ class NetworkModel(FlipModel, IterativeModel[Networks]):
         if self.has_flips:
             with backend.seeded(randomness.key(self.seed, "flips")):
                 flips = checks.make("flips", networks.maker(self.flips), self._inputs(log, self.flip_factors))
+            checks.check_apart(preference, flips)
         return Networks(preference, flips)
 
     def _engine(self, log: Dataset, trained: Networks, /) -> NetworkEngine:
@@ -267,16 +301,16 @@ class NetworkModel(FlipModel, IterativeModel[Networks]):
 
     def _score_histories(self, histories: Any) -> Floats:
         found, network = self._worked_out.vectors("preference"), self.networks_.preference
-        if found is not None:
-            _, item_vectors, bias = found
-            if hasattr(network, "strangers"):
-                rows = strangers.own_vectors(network.strangers, histories)
-            else:
-                rows = np.stack([self._folded_in(each, item_vectors, bias) for each in rows_of(histories)])
-            return factor_score_block(rows, item_vectors, bias)
-        if hasattr(network, "personal"):
+        if hasattr(network, "personal") and not hasattr(network, "strangers"):
             return np.stack([self._by_training(history) for history in rows_of(histories)])
-        return strangers.as_the_most_alike(self._score_block, self.train_.matrix, histories)
+        if found is None:
+            return strangers.as_the_most_alike(self._score_block, self.train_.matrix, histories)
+        _, item_vectors, bias = found
+        if hasattr(network, "strangers"):
+            rows = strangers.own_vectors(network.strangers, histories)
+        else:
+            rows = np.stack([self._folded_in(each, item_vectors, bias) for each in rows_of(histories)])
+        return factor_score_block(rows, item_vectors, bias)
 
     def _folded_in(self, history: Codes, item_vectors: Floats, bias: Floats | None) -> Floats:
         """The row of U of a user with this history, where the score is a dot product."""
@@ -291,9 +325,10 @@ class NetworkModel(FlipModel, IterativeModel[Networks]):
 
     def _by_training(self, history: Codes) -> Floats:
         """The scores for a user with this history, by a network that names what is a user's own."""
-        size = (strangers.STEPS, len(history), self.n_negatives)
-        chance = randomness.uniform(randomness.key(self.seed, "strangers"), np.arange(math.prod(size)))
         edges = np.cumsum(self._chances(history))
+        # who voted for all has no negatives
+        size = (strangers.STEPS, len(history), self.n_negatives if edges[-1] else 0)
+        chance = randomness.uniform(randomness.key(self.seed, "strangers"), np.arange(math.prod(size)))
         drawn = np.searchsorted(edges, chance * edges[-1], side="right").clip(max=len(edges) - 1)
         with backend.using_threads(1):
             return strangers.by_training(
@@ -330,7 +365,9 @@ class NetworkModel(FlipModel, IterativeModel[Networks]):
         return self.networks_.arrays()
 
     def _restore(self, arrays: dict[str, NDArray[Any]]) -> None:
-        restored = self._networks(self.train_)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TrainingWarning)  # how it starts does not matter any more
+            restored = self._networks(self.train_)
         restored.take(arrays)
         try:
             where = backend.device(self.device)

@@ -1,8 +1,9 @@
 """People never seen before: what a trained network says to a history.
 
-By what is known of the network, in this order: its own way (`strangers`); where the score is a dot product, the
-row at which training would rest (`models.folding`); where it names its `personal` embeddings, rows that are
-trained as a user's are while all else stands still; else the scores of the users with the most alike histories.
+By what is known of the network, in this order: its own way (`strangers`); where it names its `personal`
+embeddings, rows that are trained as a user's are while all else stands still; where the score is a dot product,
+the row of U at which training would rest, were U what is trained (`models.folding`); else the scores of the users
+with the most alike histories.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike.data.ids import Codes
-from truelike.models.deep.backend import nn, torch
+from truelike.models.deep.backend import learning, nn, torch
 from truelike.models.deep.engine import sampled_steps
 from truelike.models.deep.networks import scores
-from truelike.models.deep.scoring import Floats, grid, to_array
+from truelike.models.deep.scoring import Floats, finite, grid, to_array
 from truelike.objectives import Objective
 
 ALIKE = 50  # users who speak for a stranger
@@ -30,9 +31,10 @@ RATE = 0.1  # of the first step; it falls to nothing in a straight line
 def own_vectors(strangers: Callable[[Any], Any], histories: Any) -> Floats:
     """Rows of U for histories, by the network's own way."""
     with torch.no_grad():
-        return to_array(strangers(histories))
+        return finite("strangers(histories)", to_array(strangers(histories)))
 
 
+@learning()
 def by_training(
     network: Any,
     history: Codes,
