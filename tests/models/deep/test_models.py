@@ -98,6 +98,21 @@ def test_fm_without_features_is_matrix_factorization_with_biases(world: Any) -> 
     torch.testing.assert_close(network(users, items), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_ids_that_are_left_out_in_training_leave_the_features(world: Any) -> None:
+    of_users, of_items = features_of(world)
+    network = scaled(FMNetwork(Inputs(world, 5, of_users, of_items), id_dropout=0.5))
+    whole = network.eval().item.all()[0]
+    alone = torch.from_numpy(of_items.matrix.toarray()).float() @ network.item.table[world.n_items :]
+    some = network.train().item.all()[0]
+    left_out = ~torch.isclose(some, whole, atol=1e-5).all(dim=1)
+    assert 5 < int(left_out.sum()) < 35
+    torch.testing.assert_close(some[left_out], alone[left_out], rtol=1e-4, atol=1e-5)
+    # without features there is nothing that could speak instead
+    plain = FMNetwork(Inputs(world, 5), id_dropout=0.5)
+    assert torch.equal(plain.train().item.all()[0], plain.eval().item.all()[0])
+    assert "id_dropout" not in tl.FM().deciding_params()
+
+
 @pytest.fixture(scope="module")
 def cold() -> tuple[Any, Any, Any]:
     """A world with features, its log without 60 of 400 items, and the votes for those."""

@@ -2,7 +2,8 @@
 
 r = w_0 + sum_j w_j x_j + sum_{j < k} (v_j . v_k) x_j x_k, where x are the features of the user and of the item,
 their ids among them. Who has features and no votes has no id in it, and is scored by the other features alone.
-What differs from the paper: any objective instead of regression, and training by mini-batches.
+What differs from the paper: any objective instead of regression, training by mini-batches, and `id_dropout`: now
+and then an id is left out in training, so that the features learn to speak without it (Volkovs et al., NIPS 2017).
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ class FMNetwork(nn.Module):
 
     broadcasts = True
 
-    def __init__(self, inputs: Inputs, *, init_scale: float = 0.1) -> None:
+    def __init__(self, inputs: Inputs, *, init_scale: float = 0.1, id_dropout: float = 0.0) -> None:
         super().__init__()
         self.bias = nn.Parameter(torch.zeros(1))
-        self.user = _Side(inputs.factors, init_scale)
-        self.item = _Side(inputs.factors, init_scale)
+        self.user = _Side(inputs.factors, init_scale, id_dropout)
+        self.item = _Side(inputs.factors, init_scale, id_dropout)
         self.describe(inputs)
         self.user.start()
         self.item.start()
@@ -69,9 +70,9 @@ class FMNetwork(nn.Module):
 class _Side(nn.Module):
     """The users, or the items: for a row the sum of its features' vectors, and all that it brings by itself."""
 
-    def __init__(self, factors: int, init_scale: float) -> None:
+    def __init__(self, factors: int, init_scale: float, id_dropout: float) -> None:
         super().__init__()
-        self.factors, self.init_scale = factors, init_scale
+        self.factors, self.init_scale, self.id_dropout = factors, init_scale, id_dropout
 
     def describe(self, voted: Any, features: Features | None) -> None:
         """Lay out the features of each row: first its id, unless it has no votes and other features instead."""
@@ -79,7 +80,7 @@ class _Side(nn.Module):
         shape = (len(voted), len(rows))
         own = sparse.csr_array((np.ones(len(rows), np.float32), (rows, np.arange(len(rows)))), shape=shape)
         x = own if features is None else sparse.hstack([own, features.matrix], format="csr", dtype=np.float32)
-        self.width = x.shape[1]
+        self.width, self.n_ids = x.shape[1], len(rows)
         for name, array in (("indptr", x.indptr), ("indices", x.indices)):
             self.register_buffer(name, torch.from_numpy(array.astype(np.int64)), persistent=False)
         self.register_buffer("values", torch.from_numpy(x.data.astype(np.float32)), persistent=False)
@@ -102,6 +103,9 @@ class _Side(nn.Module):
     def _of(self, rows: Any) -> tuple[Any, Any]:
         owner, place = entries(self.indptr, rows)
         features, x = self.indices[place], self.values[place]
+        if self.training and self.id_dropout and self.n_ids < self.width:
+            without = torch.rand(len(rows), device=rows.device) < self.id_dropout
+            x = torch.where((features < self.n_ids) & without[owner], 0.0, x)
         scaled = x[:, None] * take(self.table, features)
         vectors = sums(scaled, owner, len(rows))
         # the pairs of a row's own features: half of (the square of the sum - the sum of the squares)
@@ -120,6 +124,9 @@ class FM(FeatureModel):
     ----------
     init_scale
         The standard deviation of the vectors that training starts from.
+    id_dropout
+        The share of users and items that a batch sees by their features alone, where they have any. More of it
+        serves those without votes, less of it the others.
     **others
         As for every network: see `NetworkModel`. `flips` is "FM" here.
 
@@ -137,9 +144,15 @@ class FM(FeatureModel):
     objective: Any = objective_field("BPR")
     flips: Any = flips_field("FM")
     init_scale: float = number(0.1, low=0.0)
+    id_dropout: float = number(0.1, low=0.0, high=0.95)
 
     def _preference(self) -> Maker:
-        return partial(FMNetwork, init_scale=self.init_scale)
+        return partial(FMNetwork, init_scale=self.init_scale, id_dropout=self.id_dropout)
+
+    def deciding_params(self) -> dict[str, Any]:
+        """The parameters that decide the result, by name; without features no id is left out."""
+        found = super().deciding_params()
+        return found if self.features_ else {name: value for name, value in found.items() if name != "id_dropout"}
 
     def _fit_with(self, train: Dataset, validation: HeldOut, how: dict[str, Any]) -> Self:
         whole = self._with_ids_of_features(train)
