@@ -2,11 +2,10 @@
 
     python benchmarks/deep.py [--rounds 3] [--threads 2]
 
-MovieLens 1M (the training part of its split), 64 factors, batches of 2,000 positives with 4 negatives each (LightGCN:
-of a fortieth of the log), Adam.
-The minimal loop is what one writes by hand: four embeddings, a perceptron, the logistic loss, torch.optim.Adam; it
-draws its negatives from all items, voted or not: cheaper, and wrong. Rounds alternate, so that a slow phase
-of the machine meets both.
+MovieLens 1M (the training part of its split), 64 factors, batches of 2,000 positives (LightGCN: of a fortieth of
+the log) with 4 negatives each, Adam. The minimal loop is what one writes by hand: four embeddings, a perceptron,
+the logistic loss, torch.optim.Adam; it draws its negatives from all items, voted or not: cheaper, and wrong.
+Rounds alternate, so that a slow phase of the machine meets both.
 """
 
 from __future__ import annotations

@@ -124,10 +124,7 @@ class Towers(torch.nn.Module):  # type: ignore[misc]
 
     def __init__(self, inputs: Any) -> None:
         super().__init__()
-        self.users = torch.nn.Embedding(inputs.n_users, inputs.factors)
-        self.items = torch.nn.Embedding(inputs.n_items, inputs.factors)
-        for table in (self.users, self.items):
-            torch.nn.init.normal_(table.weight, std=0.3)
+        self.users, self.items = (torch.nn.Embedding(n, inputs.factors) for n in (inputs.n_users, inputs.n_items))
         self.layer = torch.nn.Linear(inputs.factors, inputs.factors)
         self.register_buffer("scale", torch.tensor(2.0))
 

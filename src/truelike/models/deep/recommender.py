@@ -147,25 +147,12 @@ class NetworkModel(FlipModel, IterativeModel[Networks]):
         super().__post_init__()
         backend.need(type(self).__name__)
 
-    def fit(
-        self,
-        train: Dataset,
-        *,
-        validation: HeldOut = None,
-        user_features: Any = None,
-        item_features: Any = None,
-        **how: Any,
-    ) -> Self:
+    def fit(self, train: Dataset, *, validation: HeldOut = None, **how: Any) -> Self:
         """Learn from a log, from the start, and return self.
 
-        Parameters
-        ----------
-        train, validation, **how
-            As for every model that is trained epoch by epoch: callbacks, checkpoint, resume, progress.
-        user_features, item_features
-            For models that take them: see `FM`.
+        As every model that is trained epoch by epoch: with callbacks, checkpoint, resume, progress.
         """
-        self._check_taken({"user": user_features, "item": item_features})
+        self._check_taken({side: how.pop(f"{side}_features", None) for side in ("user", "item")})
         return super().fit(train, validation=validation, **how)
 
     def _check_taken(self, features: dict[str, Any]) -> None:
