@@ -279,13 +279,13 @@ class Nowhere(Plain):
 
 def test_a_nan_where_items_are_ranked_is_an_error(world: Any) -> None:
     quick = {**QUICK, "epochs": 1, "objective": "BPR", "batch_size": 7, "n_negatives": 1}
-    with pytest.raises(DivergedError, match="the network gave nan in the scores of"):
+    with pytest.raises(DivergedError, match="the network Nowhere gave nan in the scores of"):
         tl.DeepRecommender(preference=Nowhere, **quick).fit(world).recommend(0)
     model = tl.DeepRecommender(preference=Product, **quick).fit(world)
     with torch.no_grad():
         model.networks_.preference.items.weight[2, 1] = torch.nan
     model.networks_.version += 1
-    with pytest.raises(DivergedError, match=r"the network gave nan in vectors\(\), at \(2, 1\)"):
+    with pytest.raises(DivergedError, match=r"the network Product gave nan in vectors\(\), at \(2, 1\)"):
         model.recommend(0)
 
 

@@ -294,7 +294,7 @@ class NetworkModel(FlipModel, IterativeModel[Networks]):
             return strangers.as_the_most_alike(self._score_block, self.train_.matrix, histories)
         _, item_vectors, bias = found
         if hasattr(network, "strangers"):
-            rows = strangers.own_vectors(network.strangers, histories)
+            rows = strangers.own_vectors(network, histories)
         else:
             rows = np.stack([self._folded_in(each, item_vectors, bias) for each in rows_of(histories)])
         return factor_score_block(rows, item_vectors, bias)

@@ -67,7 +67,7 @@ class Kept:
         network = self.networks.preference
         if hasattr(network, "item_vectors"):
             with torch.no_grad():
-                return finite("item_vectors()", to_array(network.item_vectors()))
+                return finite(network, "item_vectors()", to_array(network.item_vectors()))
         if hasattr(network, "vectors"):
             return np.asarray(self.vectors("preference")[1])
         # nothing is known of the network: two items are alike if they are scored alike by the same users
@@ -86,7 +86,7 @@ def vectors_of(network: Any) -> Vectors:
     """U, V and b as arrays."""
     with torch.no_grad():
         found = network.vectors()
-    U, V, b = (None if part is None else finite("vectors()", to_array(part)) for part in found)
+    U, V, b = (None if part is None else finite(network, "vectors()", to_array(part)) for part in found)
     assert U is not None
     assert V is not None
     return U, V, b
@@ -97,11 +97,12 @@ def to_array(tensor: Any) -> Floats:
     return np.array(tensor.detach().cpu().float().numpy(), dtype=np.float32, order="C")
 
 
-def finite(what: str, numbers: Floats) -> Floats:
+def finite(network: Any, what: str, numbers: Floats) -> Floats:
     """Numbers to rank by; an error where there is a NaN among them, which would stand nowhere in a list."""
     if not np.isfinite(numbers.sum(dtype=np.float64)):
         wrong = tuple(int(n) for n in np.argwhere(~np.isfinite(numbers))[0])
-        raise DivergedError(f"the network gave {numbers[wrong]} in {what}, at {wrong} (row numbers)")
+        title = type(network).__name__
+        raise DivergedError(f"the network {title} gave {numbers[wrong]} in {what}, at {wrong}, in row numbers")
     return numbers
 
 
@@ -126,4 +127,4 @@ def grid(network: Any, users: Codes, n_items: int) -> Floats:
                 continue
             for row, user in enumerate(users):
                 block[row] = network(torch.full_like(items, int(user)), items).float().cpu().numpy()
-    return finite("the scores of (users, items)", scores)
+    return finite(network, "the scores of (users, items)", scores)

@@ -28,10 +28,10 @@ STEPS = 60  # of Adam, for a stranger's rows
 RATE = 0.1  # of the first step; it falls to nothing in a straight line
 
 
-def own_vectors(strangers: Callable[[Any], Any], histories: Any) -> Floats:
+def own_vectors(network: Any, histories: Any) -> Floats:
     """Rows of U for histories, by the network's own way."""
     with torch.no_grad():
-        return finite("strangers(histories)", to_array(strangers(histories)))
+        return finite(network, "strangers(histories)", to_array(network.strangers(histories)))
 
 
 @learning()
