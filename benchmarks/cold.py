@@ -1,6 +1,6 @@
 """Films that nobody has voted for: FM by genres and decade on MovieLens 1M, a tenth of the films held out.
 
-    python benchmarks/cold.py [--epochs 12]
+    python benchmarks/cold.py [--epochs 6] [--id-dropout 0,0.1,0.3] [--objectives BPR,BPO,NBPO]
 
 For each user the held-out films are ranked among themselves: the chance that one they voted for stands above one
 they did not (AUC, 0.5 is chance), and NDCG@20. Beside FM: chance, and the popularity that the films came to have,
@@ -10,6 +10,7 @@ which nobody could know beforehand.
 from __future__ import annotations
 
 import argparse
+import itertools
 
 import numpy as np
 from common import machine
@@ -33,7 +34,9 @@ def judged(scores: np.ndarray, voted: np.ndarray) -> tuple[float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--id-dropout", default="0,0.1,0.3")
+    parser.add_argument("--objectives", default="BPR,BPO,NBPO")
     given = parser.parse_args()
     log, features = tl.datasets.load("ml-1m"), tl.datasets.movielens_features()
     held_out = randomness.uniform(randomness.key(0, "cold"), np.arange(log.n_items)) < 0.1
@@ -49,12 +52,13 @@ def main() -> None:
         "chance": randomness.uniform(randomness.key(0, "chance"), np.arange(voted.size)).reshape(voted.shape),
         "the popularity they came to have": np.broadcast_to(log.popularity()[new], voted.shape),
     }
-    for objective in ("BPR", "BPO", "NBPO"):
-        model = tl.FM(objective=objective, epochs=given.epochs)
+    ways = itertools.product(given.objectives.split(","), map(float, given.id_dropout.split(",")))
+    for objective, dropout in ways:
+        model = tl.FM(objective=objective, epochs=given.epochs, id_dropout=dropout)
         model.fit(train, user_features=features["user_features"], item_features=known, progress=False)
         items = model.train_.items.known(log.items.take(new))
         users = np.arange(log.n_users, dtype=np.int32)
-        rivals[f"FM, {objective}"] = np.concatenate(
+        rivals[f"FM, {objective}, id_dropout {dropout:g}"] = np.concatenate(
             [model._score_block(part)[:, items] for part in np.split(users, 40)]
         )
     for name, scores in rivals.items():
