@@ -1,8 +1,9 @@
-# Two commands matter: `make demo` shows the product, `make test` checks it.
-# Each makes .venv and installs what it needs, once: a second call starts at once.
+# `make demo` shows the product, `make test` checks it.
+# Each creates .venv and installs what it needs, once.
 PYTHON ?= python3
 VENV := .venv
-BIN := $(VENV)/bin
+BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
+EXE := $(if $(filter Windows_NT,$(OS)),.exe)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: demo test lint docs format bench clean help
@@ -10,41 +11,42 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-demo: $(VENV)/.installed-report ## a world with a known truth, every model, one report
+demo: $(VENV)/.installed-report ## all models on synthetic data with known likes, and a report
 	@$(BIN)/truelike demo
 
-test: lint ## lint, types, all tests and doctests
+test: lint ## lint, types, import rules, all tests and doctests
 	$(BIN)/python -m pytest -n 2
 
-lint: $(VENV)/.installed-dev ## ruff and mypy only
+lint: $(VENV)/.installed-dev ## ruff, mypy and import-linter only
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
-format: $(VENV)/.installed-dev ## let ruff mend the layout
+format: $(VENV)/.installed-dev ## format the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.installed-dev ## the documentation, into site/
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo "open site/index.html"
+docs: $(VENV)/.installed-docs ## the documentation, into docs/_build/html/
+	$(BIN)/python -m sphinx -W --keep-going -q docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
 
 bench: $(VENV)/.installed-dev ## truelike beside its peers, in one run
 	$(BIN)/python benchmarks/evaluate.py
 	$(BIN)/python benchmarks/read.py
-	$(BIN)/python benchmarks/train.py
-	$(BIN)/python benchmarks/als.py
-	$(BIN)/python benchmarks/deep.py
+	$(BIN)/python benchmarks/train.py --defaults
+	$(BIN)/python benchmarks/als.py --defaults
+	$(BIN)/python benchmarks/network_speed.py
 	$(BIN)/python benchmarks/anchor.py
 
-clean: ## remove the virtual environment and all that was built
-	rm -rf $(VENV) site dist truelike-demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+clean: ## remove the virtual environment and everything that was built
+	rm -rf $(VENV) dist docs/_build docs/gallery docs/reference/generated docs/sg_execution_times.rst truelike-demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-$(BIN)/python:
+$(BIN)/python$(EXE):
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "truelike needs Python 3.11 or newer; say make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python$(EXE)
 	@echo "installing truelike[$*] into $(VENV) (once)"
 	@$(PIP) --editable '.[$*]'
 	@touch $@

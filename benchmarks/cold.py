@@ -1,68 +1,76 @@
-"""Films that nobody has voted for: FM by genres and decade on MovieLens 1M, a tenth of the films held out.
+"""Items without interactions: FM with genres and decade on MovieLens 1M, with a tenth of the films held out.
 
-    python benchmarks/cold.py [--epochs 6] [--id-dropout 0,0.1,0.3] [--objectives BPR,BPO,NBPO]
+    python benchmarks/cold.py [--epochs 6] [--id-dropout 0,0.1,0.3] [--objectives BPR,BPO,NBPO] [--quick]
 
-For each user the held-out films are ranked among themselves: the chance that one they voted for stands above one
-they did not (AUC, 0.5 is chance), and NDCG@20. Beside FM: chance, and the popularity that the films came to have,
-which nobody could know beforehand.
+For each user the held-out films are ranked among themselves. AUC is the probability that a film that the user
+interacted with ranks above one that the user did not (0.5: random order). Beside AUC and NDCG@20 of FM are those of
+a random order, and those of the later popularity of the films, which was not known beforehand.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 
 import numpy as np
-from common import machine
+from common import arguments, machine
 
 import truelike as tl
 from truelike import randomness
 
 
-def judged(scores: np.ndarray, voted: np.ndarray) -> tuple[float, float]:
-    """AUC and NDCG@20, each the mean over the users who voted for a held-out film."""
+def measures(scores: np.ndarray, positive: np.ndarray) -> tuple[float, float]:
+    """AUC and NDCG@20, the means over the users with a held-out positive."""
     areas, gains = [], []
     discount = 1 / np.log2(np.arange(2, 22))
-    for row, mine in zip(scores, voted, strict=True):
-        if mine.any():
-            ours, others = row[mine][:, None], row[~mine]
-            areas.append(((ours > others).mean() + (ours >= others).mean()) / 2)
+    for row, own in zip(scores, positive, strict=True):
+        if own.any():
+            positives, others = row[own][:, None], row[~own]
+            areas.append(((positives > others).mean() + (positives >= others).mean()) / 2)
             first = np.argsort(-row, kind="stable")[:20]
-            gains.append((mine[first] * discount).sum() / discount[: mine.sum()].sum())
+            gains.append((own[first] * discount).sum() / discount[: own.sum()].sum())
     return float(np.mean(areas)), float(np.mean(gains))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--id-dropout", default="0,0.1,0.3")
     parser.add_argument("--objectives", default="BPR,BPO,NBPO")
     given = parser.parse_args()
-    log, features = tl.datasets.load("ml-1m"), tl.datasets.movielens_features()
-    held_out = randomness.uniform(randomness.key(0, "cold"), np.arange(log.n_items)) < 0.1
-    is_new = held_out[log.matrix.indices]
-    train = log.select(~is_new)
-    new = np.flatnonzero(held_out & (log.popularity() > 0)).astype(np.int32)
-    voted = log.matrix[:, new].toarray() > 0
-    known = features["item_features"].filter(
-        features["item_features"]["item_id"].is_in(log.items.values.implode())
-    )
-    print(f"{machine()}; {len(new)} films held out of {log.n_items}, {int(is_new.sum()):,} votes for them")
-    rivals = {
-        "chance": randomness.uniform(randomness.key(0, "chance"), np.arange(voted.size)).reshape(voted.shape),
-        "the popularity they came to have": np.broadcast_to(log.popularity()[new], voted.shape),
+    if given.quick:
+        given.epochs, given.id_dropout, given.objectives = 1, "0.1", "BPR"
+        world = tl.synthetic.World(n_users=400, n_items=200)
+        data = world.dataset()
+        features = {"user_features": world.user_features(), "item_features": world.item_features()}
+    else:
+        data, features = tl.datasets.load("ml-1m"), tl.datasets.movielens_features()
+    held_out = randomness.uniform(randomness.key(0, "cold"), np.arange(data.n_items)) < 0.1
+    is_cold = held_out[data.matrix.indices]
+    train = data.select(~is_cold)
+    cold = np.flatnonzero(held_out & (data.popularity() > 0)).astype(np.int32)
+    positive = data.matrix[:, cold].toarray() > 0
+    item_features = features["item_features"]
+    item_features = item_features.filter(item_features["item_id"].is_in(data.items.to_series().implode()))
+    print(machine())
+    print(f"{len(cold)} of {data.n_items} films held out, {int(is_cold.sum()):,} interactions with them")
+    chance = randomness.uniform(randomness.key(0, "chance"), np.arange(positive.size))
+    scores = {
+        "random order": chance.reshape(positive.shape),
+        "later popularity": np.broadcast_to(data.popularity()[cold], positive.shape),
     }
-    ways = itertools.product(given.objectives.split(","), map(float, given.id_dropout.split(",")))
-    for objective, dropout in ways:
+    for objective, dropout in itertools.product(
+        given.objectives.split(","), map(float, given.id_dropout.split(","))
+    ):
         model = tl.FM(objective=objective, epochs=given.epochs, id_dropout=dropout)
-        model.fit(train, user_features=features["user_features"], item_features=known, progress=False)
-        items = model.train_.items.known(log.items.take(new))
-        users = np.arange(log.n_users, dtype=np.int32)
-        rivals[f"FM, {objective}, id_dropout {dropout:g}"] = np.concatenate(
-            [model._score_block(part)[:, items] for part in np.split(users, 40)]
+        model.fit(train, user_features=features["user_features"], item_features=item_features, progress=False)
+        items = model.train_.items.known(data.items.take(cold))
+        users = np.arange(data.n_users, dtype=np.int32)
+        scores[f"FM, {objective}, id_dropout {dropout:g}"] = np.concatenate(
+            [model._score_block(part)[:, items] for part in np.array_split(users, 40)]
         )
-    for name, scores in rivals.items():
-        print(f"{name:<34} AUC {judged(scores, voted)[0]:.3f}  NDCG@20 {judged(scores, voted)[1]:.3f}")
+    for name, of_model in scores.items():
+        auc, ndcg = measures(of_model, positive)
+        print(f"{name:<34} AUC {auc:.3f}  NDCG@20 {ndcg:.3f}")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,66 @@
-"""What the benchmarks share: peak memory, the best of several runs, the machine in a line."""
+"""Functions that several benchmarks use."""
 
 from __future__ import annotations
 
+import argparse
 import gc
 import os
 import platform
+import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+import truelike as tl
+
+QUICK = "small data and few epochs: checks that the script runs; the figures mean nothing"
+
+
+def arguments(doc: str) -> argparse.ArgumentParser:
+    """A parser that shows a script's docstring and has the option --quick."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help=QUICK)
+    return parser
+
+
+def small_dataset() -> tl.Dataset:
+    """The synthetic dataset of --quick."""
+    return tl.synthetic.World(n_users=400, n_items=200).dataset()
+
+
+def load_split(name: str, quick: bool = False) -> tl.Split:
+    """A split of `tl.datasets`; with `quick`, one of a small synthetic dataset."""
+    if not quick:
+        return tl.datasets.load(name)
+    warnings.simplefilter("ignore", tl.errors.TrainingWarning)  # a model of one epoch ranks badly
+    return tl.splits.by_user(small_dataset(), seed=0)
+
+
+def output_directory(given: Path, quick: bool) -> Path:
+    """Where results are written. The results of --quick go to a temporary directory."""
+    directory = Path(tempfile.mkdtemp(prefix="truelike-quick-")) if quick else given
+    print(f"results are written to {directory}", flush=True)
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def start(training: Any, train: tl.Dataset) -> tuple[Any, Any]:
+    """The initial parameters and the engine of a model's `_training()`: what `fit` does before the first epoch."""
+    trained = training.initial(train)
+    engine = training.engine(train, trained)
+    if training.prepare is not None:
+        training.prepare(train, trained)
+    return trained, engine
+
+
+def model_of(train: tl.Dataset, user_factors: Any, item_factors: Any) -> tl.IALS:
+    """A fitted model with the given factors, so that those of a peer can be evaluated by `tl.evaluate`."""
+    model = tl.IALS(factors=user_factors.shape[1], epochs=0).fit(train, progress=False)
+    model.user_factors_[:], model.item_factors_[:] = user_factors, item_factors
+    return model
 
 
 def resident() -> int:
@@ -18,24 +70,24 @@ def resident() -> int:
 
 
 class PeakMemory:
-    """The most that the process held above its start, looked at every few milliseconds."""
+    """A context that measures the peak memory of the process above that at its start, every 2 milliseconds."""
 
     def __enter__(self) -> PeakMemory:
         gc.collect()
         self.start = self.peak = resident()
         self._stop = threading.Event()
-        self._watch = threading.Thread(target=self._look, daemon=True)
-        self._watch.start()
+        self._thread = threading.Thread(target=self._measure, daemon=True)
+        self._thread.start()
         return self
 
-    def _look(self) -> None:
+    def _measure(self) -> None:
         while not self._stop.wait(0.002):
             self.peak = max(self.peak, resident())
 
     def __exit__(self, *_: Any) -> None:
         self.peak = max(self.peak, resident())
         self._stop.set()
-        self._watch.join()
+        self._thread.join()
 
     @property
     def extra_mb(self) -> float:
@@ -43,7 +95,7 @@ class PeakMemory:
 
 
 def best_of(runs: int, work: Callable[[], Any]) -> tuple[float, Any]:
-    """The shortest time of several runs, and what the last one gave."""
+    """The shortest time of several runs, and the result of the last one."""
     shortest, result = float("inf"), None
     for _ in range(runs):
         started = time.perf_counter()
@@ -52,8 +104,35 @@ def best_of(runs: int, work: Callable[[], Any]) -> tuple[float, Any]:
     return shortest, result
 
 
+class EpochOfFit:
+    """Seconds per epoch of a library that does not report them, from the seconds of fits of 1 and of n epochs.
+
+    The difference of the shortest fits is taken, so that the rest of a fit cancels out.
+
+    Parameters
+    ----------
+    seconds
+        A function that returns the seconds of a fit of some epochs.
+    epochs
+        Epochs of the longer fit.
+    """
+
+    def __init__(self, seconds: Callable[[int], float], epochs: int = 6) -> None:
+        self.seconds, self.epochs = seconds, epochs
+        self.short = self.long = float("inf")
+
+    def __call__(self) -> float:
+        """Measure once more and return the seconds per epoch by all measurements so far."""
+        self.short = min(self.short, self.seconds(1))
+        self.long = min(self.long, self.seconds(self.epochs))
+        return (self.long - self.short) / (self.epochs - 1)
+
+
 def machine() -> str:
+    """The processor and the versions, in one line."""
     model = platform.processor() or platform.machine()
     with open("/proc/cpuinfo") as handle:
         model = next((line.split(":")[1].strip() for line in handle if "model name" in line), model)
-    return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    load = os.getloadavg()[0]
+    python = platform.python_version()
+    return f"{model}, {os.cpu_count()} cores, load {load:.1f}, Python {python}, truelike {tl.__version__}"

@@ -1,27 +1,27 @@
-"""All models tuned alike on the Amazon split or MovieLens 1M, 10 seeds on test: the tables of docs/comparison.md.
+"""All models, tuned alike, on the Amazon split or on MovieLens 1M, with 10 seeds on test.
 
-    python benchmarks/comparison.py amazon|movielens [--models SoftmaxMF,EASE] [--jobs 2]
+    python benchmarks/comparison.py amazon|movielens [--models SoftmaxMF,EASE] [--n-jobs 2] [--quick]
 
-Goes on from the runs in docs/comparison/runs, so that nothing that is finished is run again, and writes the table
-(CSV and Markdown), a TOML file of each model's settings that `truelike train --config` runs, and the page.
+Writes the table (CSV; printed as Markdown) and a TOML file of each model's settings to results/comparison;
+`truelike train --config` runs such a file. The runs and the report are in its runs/, which Git ignores. A finished
+run is not repeated.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
 from pathlib import Path
 
 import polars as pl
+from common import arguments, load_split, output_directory
 
 import truelike as tl
 
-PLACE = Path("docs/comparison")
 DATA = {"amazon": ("amazon-electronics-14core", 27), "movielens": ("ml-1m-split", 18)}
 
 
 def markdown(table: pl.DataFrame) -> str:
-    """What a reader wants of the table, a row a model."""
+    """The main columns of the table, one row a model."""
     best = table["ndcg@20"][0]
     lines = [
         "| model | NDCG@20 | 95 % interval | to the best | p (Holm) | NDCG@5 | F1@5 | training (s) |",
@@ -38,31 +38,33 @@ def markdown(table: pl.DataFrame) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("data", choices=DATA)
-    parser.add_argument("--models", help="All where not given.")
-    parser.add_argument("--jobs", type=int)
+    parser.add_argument("--models", help="comma-separated; all if not given")
+    parser.add_argument("--n-jobs", type=int, default=-1)
     given = parser.parse_args()
-    name, candidates = DATA[given.data]
-    found = tl.compare(
-        tl.datasets.load(name),
+    name, n_trials = DATA[given.data]
+    directory = output_directory(Path("results/comparison"), given.quick)
+    runs = directory / "runs" / given.data
+    result = tl.compare(
+        load_split(name, given.quick),
         given.models.split(",") if given.models else None,
-        n_trials=candidates,
-        seeds=10,
-        directory=PLACE / "runs" / given.data,
-        jobs=given.jobs,
+        n_trials=1 if given.quick else n_trials,
+        seeds=1 if given.quick else 10,
+        directory=runs,
+        n_jobs=given.n_jobs,
     )
-    found.source = name
-    found.write_config()
-    found.table.write_csv(PLACE / f"{given.data}.csv")
-    (PLACE / f"{given.data}.md").write_text(markdown(found.table), encoding="utf-8")
-    (PLACE / "settings").mkdir(exist_ok=True)
-    for contender in found.ranked:
-        label = re.sub("[:=]", "-", contender.model)  # a name that is one on every system
-        path = PLACE / "settings" / f"{given.data}-{label}.toml"
-        path.write_text(found.config(contender.model), encoding="utf-8")
-    found.write(PLACE / f"{given.data}.html")
-    print(found.sentence)
+    result.source = name
+    result.write_config()
+    result.table.write_csv(directory / f"{given.data}.csv")
+    print(markdown(result.table))
+    (directory / "settings").mkdir(exist_ok=True)
+    for each in result.ranked:
+        label = re.sub("[:=]", "-", each.model)  # a valid file name on every system
+        path = directory / "settings" / f"{given.data}-{label}.toml"
+        path.write_text(result.config(each.model), encoding="utf-8")
+    result.write(runs / "report.html")
+    print(result.sentence)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,17 @@
-"""Ranking quality against seconds of training, MovieLens 1M: truelike's models beside implicit's ALS, in one run.
+"""Ranking quality against seconds of training on MovieLens 1M: truelike's models beside implicit's ALS, in one run.
 
-    python benchmarks/quality.py [--output docs/comparison]
+    python benchmarks/quality.py [--output results/comparison] [--quick]
 
-After each epoch training is paused and the test NDCG@20 is measured, which does not count. Seconds start with
-`fit`: what a model computes before its first epoch (the spectrum of the log) is in them; reading and compiling are
-not.
+After each epoch the test NDCG@20 is measured; the time of the measurement does not count. Seconds include what a
+model computes before its first epoch (such as the spectral initialization), and neither reading nor compiling.
 """
 
 from __future__ import annotations
 
 import os
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as implicit asks for
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # implicit asks for this; truelike sets it itself
 
-import argparse
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,33 +19,36 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from common import machine
+from common import arguments, load_split, machine, output_directory, start
 from scipy.sparse import csr_matrix
 
 import truelike as tl
 from truelike.evaluation.evaluate import hit_matrix, relevant_items
 from truelike.evaluation.metrics import METRICS
-from truelike.evaluation.topk import top_k_by_factors
+from truelike.ranking.top_k import top_k_by_factors
 
 TARGETS = (0.259, 0.265)
+Curve = list[tuple[float, float]]  # seconds and NDCG@20 after each epoch
 
 
-def judge(split: Any) -> Callable[..., float]:
+def ndcg_on_test(split: tl.Split) -> Callable[..., float]:
+    """A function that returns the test NDCG@20 of factors."""
     relevant = relevant_items(split.train, split.test)
     counts = np.diff(relevant.indptr)
     users = np.flatnonzero(counts).astype(np.int32)
 
-    def ndcg(U: Any, V: Any, bias: Any = None) -> float:
-        best = top_k_by_factors(U, V, users, 20, item_bias=bias, seen=split.train.matrix).items
-        return float(METRICS["ndcg"](hit_matrix(best, users, relevant), counts[users].astype(float), 20).mean())
+    def ndcg(user_factors: Any, item_factors: Any, bias: Any = None) -> float:
+        best = top_k_by_factors(user_factors, item_factors, users, 20, item_bias=bias, seen=split.train.matrix)
+        hits = hit_matrix(best.items, users, relevant)
+        return float(METRICS["ndcg"](hits, counts[users].astype(float), 20).mean())
 
     return ndcg
 
 
-def ours(model: Any, split: Any, ndcg: Any) -> list[tuple[float, float]]:
+def truelike_curve(model: Any, split: tl.Split, ndcg: Callable[..., float]) -> Curve:
     started = time.perf_counter()
-    tables = model._start(split.train)
-    engine = model._engine(split.train, tables)
+    training = model._training(None) if isinstance(model, tl.ExactMF) else model._training()
+    tables, engine = start(training, split.train)
     seconds, curve = time.perf_counter() - started, []
     for number in range(model.epochs):
         started = time.perf_counter()
@@ -57,54 +58,60 @@ def ours(model: Any, split: Any, ndcg: Any) -> list[tuple[float, float]]:
     return curve
 
 
-def peer(split: Any, ndcg: Any, iterations: int = 15) -> list[tuple[float, float]]:
-    """implicit's ALS, as it is best on validation; its own callback tells the time of each iteration."""
+def implicit_curve(split: tl.Split, ndcg: Callable[..., float], iterations: int) -> Curve:
+    """implicit's ALS at its best settings on validation; a fit from the start for each number of iterations."""
     from implicit.cpu.als import AlternatingLeastSquares
 
     matrix = csr_matrix(split.train.matrix)
     matrix.data[:] = 1
-    found = []
+    curve = []
     for n in range(1, iterations + 1):
         model = AlternatingLeastSquares(factors=64, regularization=50.0, alpha=5.0, iterations=n, random_state=0)
         started = time.perf_counter()
         model.fit(matrix, show_progress=False)
-        found.append((time.perf_counter() - started, ndcg(model.user_factors, model.item_factors)))
-    return found
+        curve.append((time.perf_counter() - started, ndcg(model.user_factors, model.item_factors)))
+    return curve
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--output", type=Path)
     given = parser.parse_args()
-    split = tl.datasets.load("ml-1m-split")
-    ndcg = judge(split)
-    runs: dict[str, Callable[[], list[tuple[float, float]]]] = {
-        "SoftmaxMF (the default)": lambda: ours(tl.SoftmaxMF(epochs=50), split, ndcg),
-        "ExactBPO": lambda: ours(tl.ExactBPO(epochs=50), split, ndcg),
-        "IALS, 64 factors": lambda: ours(tl.IALS(factors=64), split, ndcg),
-        "IALS, 128 factors": lambda: ours(tl.IALS(), split, ndcg),
-        "BPR": lambda: ours(tl.BPR(epochs=60), split, ndcg),
-        "NBPO": lambda: ours(tl.NBPO(epochs=60), split, ndcg),
-        "implicit's ALS, 64 factors": lambda: peer(split, ndcg),
+    split = load_split("ml-1m-split", given.quick)
+    ndcg = ndcg_on_test(split)
+
+    def epochs(n: int) -> int:
+        return 2 if given.quick else n
+
+    models = {
+        "SoftmaxMF": tl.SoftmaxMF(epochs=epochs(50)),
+        "ExactBPO": tl.ExactBPO(epochs=epochs(50)),
+        "IALS, 64 factors": tl.IALS(factors=64, epochs=epochs(16)),
+        "IALS, 128 factors": tl.IALS(epochs=epochs(16)),
+        "BPR": tl.BPR(epochs=epochs(60)),
+        "NBPO": tl.NBPO(epochs=epochs(60)),
     }
     print(machine())
-    warm = tl.synthetic.World(n_users=60, n_items=40).log()
-    for model in (tl.SoftmaxMF, tl.ExactBPO, tl.IALS, tl.BPR, tl.NBPO):
-        model(epochs=1).fit(warm, progress=False)
+    small = tl.synthetic.World(n_users=60, n_items=40).dataset()
+    for model in models.values():
+        tl.clone(model, epochs=1).fit(small, progress=False)  # compiles
+    runs: dict[str, Callable[[], Curve]] = {
+        name: lambda model=model: truelike_curve(model, split, ndcg) for name, model in models.items()
+    }
+    runs["implicit's ALS, 64 factors"] = lambda: implicit_curve(split, ndcg, epochs(15))
     rows = []
     for name, run in runs.items():
         curve = run()
         rows += [{"model": name, "seconds": s, "ndcg@20": value} for s, value in curve]
-        passed = [next((f"{s:.1f} s" for s, v in curve if v >= target), "never") for target in TARGETS]
+        reached = [next((f"{s:.1f} s" for s, v in curve if v >= target), "never") for target in TARGETS]
         best = max(value for _, value in curve)
-        words = ", ".join(f"{target} after {when}" for target, when in zip(TARGETS, passed, strict=True))
-        print(f"{name:28} {words}; at best {best:.4f} in {curve[-1][0]:.1f} s", flush=True)
-    if given.output:
-        given.output.mkdir(parents=True, exist_ok=True)
+        words = ", ".join(f"{target} after {when}" for target, when in zip(TARGETS, reached, strict=True))
+        print(f"{name:28} {words}; best {best:.4f}; {curve[-1][0]:.1f} s in all", flush=True)
+    if given.output or given.quick:
+        directory = output_directory(given.output, given.quick)
         frame = pl.DataFrame(rows)
-        frame.write_csv(given.output / "quality-by-time.csv")
-        plot(frame).savefig(given.output / "quality-by-time.svg", bbox_inches="tight")
-        plot(frame).savefig(given.output / "quality-by-time.png", bbox_inches="tight", dpi=150)
+        frame.write_csv(directory / "quality-by-time.csv")
+        plot(frame).savefig(directory / "quality-by-time.svg", bbox_inches="tight", metadata={"Date": None})
 
 
 def plot(frame: pl.DataFrame) -> Any:

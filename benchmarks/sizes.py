@@ -1,8 +1,8 @@
-"""Which model for a log of few users: samples of the users of MovieLens 1M and of Amazon, models as they are.
+"""Which model for a dataset with few users: samples of the users of MovieLens 1M and of Amazon, models at defaults.
 
-    python benchmarks/sizes.py
+    python benchmarks/sizes.py [--quick]
 
-Prints test NDCG@20 of each model for 30, 100, 300 and 1,000 users: the evidence for `tl.recommender`'s choice.
+Prints test NDCG@20 of each model for 30, 100, 300 and 1,000 users. `tl.AutoRecommender` chooses by these figures.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
+from common import arguments, small_dataset
 
 import truelike as tl
 from truelike import randomness
@@ -17,35 +18,39 @@ from truelike import randomness
 MODELS = ("ItemPop", "ItemKNN", "EASE", "EDLAE", "IALS", "SoftmaxMF", "ExactBPO")
 
 
-def sample(log: tl.Dataset, n: int, seed: int) -> tl.Dataset:
-    """The log of n users; items that nobody of them voted for are gone."""
-    order = np.argsort(randomness.bits(randomness.key(seed, "s"), np.arange(log.n_users)))
-    mine = log.select(np.isin(log.user_of_entry, order[:n]))
-    return tl.read(mine.to_frame().select("user_id", "item_id"))
+def sample(data: tl.Dataset, n: int, seed: int) -> tl.Dataset:
+    """The interactions of n users. Items without an interaction of theirs are left out."""
+    order = np.argsort(randomness.bits(randomness.key(seed, "s"), np.arange(data.n_users)))
+    chosen = data.select(np.isin(data.user_of_entry, order[:n]))
+    return tl.read(chosen.to_frame().select("user_id", "item_id"))
 
 
 def main() -> None:
-    warnings.simplefilter("ignore")  # items of the test part that the sample's training part lacks
-    amazon = tl.datasets.load("amazon-electronics-14core")
-    logs = {
-        "MovieLens 1M": tl.datasets.load("ml-1m"),
-        "Amazon": amazon.train.merge(amazon.validation).merge(amazon.test),
-    }
-    print(f"| log | users | items | samples | {' | '.join(MODELS)} |")
+    given = arguments(__doc__).parse_args()
+    warnings.simplefilter("ignore")  # about items of the test part that the sample's training part does not have
+    if given.quick:
+        datasets = {"small dataset": small_dataset()}
+    else:
+        amazon = tl.datasets.load("amazon-electronics-14core")
+        datasets = {
+            "MovieLens 1M": tl.datasets.load("ml-1m"),
+            "Amazon": amazon.train.merge(amazon.validation).merge(amazon.test),
+        }
+    print(f"| dataset | users | items | samples | {' | '.join(MODELS)} |")
     print("|---|" + "---|" * (3 + len(MODELS)))
-    for name, log in logs.items():
-        for n in (30, 100, 300, 1000):
-            figures, items = [], []
+    for name, data in datasets.items():
+        for n in (30,) if given.quick else (30, 100, 300, 1000):
+            rows, n_items = [], []
             for seed in range(3 if n < 1000 else 1):
-                split = tl.split.by_user(sample(log, n, seed), seed=0)
-                items.append(split.train.n_items)
+                split = tl.splits.by_user(sample(data, n, seed), seed=0)
+                n_items.append(split.train.n_items)
                 row = []
-                for kind in MODELS:
-                    model = getattr(tl, kind)().fit(split.train, validation=split.validation)
+                for each in MODELS:
+                    model = getattr(tl, each)().fit(split, progress=False)
                     row.append(tl.evaluate(model, split.test, metrics=["ndcg"], ks=(20,))["ndcg@20"])
-                figures.append(row)
-            cells = " | ".join(f"{value:.4f}" for value in np.mean(figures, axis=0))
-            print(f"| {name} | {n:,} | {np.mean(items):,.0f} | {len(figures)} | {cells} |", flush=True)
+                rows.append(row)
+            cells = " | ".join(f"{value:.4f}" for value in np.mean(rows, axis=0))
+            print(f"| {name} | {n:,} | {np.mean(n_items):,.0f} | {len(rows)} | {cells} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,22 +1,27 @@
-"""Training speed: truelike beside implicit's and cornac's BPR, in one script, on the same data and threads.
+"""Training speed of the sampled engine: truelike beside implicit's and cornac's BPR, in one run, on the same data.
 
-Prints nanoseconds for each (positive, negative) pair, the ratio to each peer, peak extra memory, and a roofline:
-the same gathers, dot products and additions of rows in a loop that does nothing else. A peer draws one negative
-for each positive, truelike three. Times are of whole epochs, the best of a few.
-
-    python benchmarks/train.py                    # MovieLens 1M
-    python benchmarks/train.py --world 20000000   # a synthetic world of about so many votes
+    python benchmarks/train.py --defaults         # the public classes as a user calls them, at their defaults
+    python benchmarks/train.py                    # the engine: batches of 5,000 and 50,000 in file order
+    python benchmarks/train.py --world 20000000   # the same on a synthetic dataset of about so many interactions
     python benchmarks/train.py --spread           # 20 times the users and items, the same interactions
     python benchmarks/train.py --large            # an epoch of 100 million interactions, and its memory
+    python benchmarks/train.py --quick            # with any of these: small data, to check that it runs
+
+The data are MovieLens 1M unless said otherwise. A pair is a positive and a sampled negative: truelike's BPR samples 3
+negatives for each positive, its NBPO 8, and the peers one. Times are of whole epochs, the minimum of several.
+
+--defaults measures `tl.BPR(factors=64).fit(train)` and `tl.NBPO().fit(train)` with 3 epochs, by the seconds in
+`history_` from the second epoch on, beside implicit's and cornac's BPR with 64 factors and otherwise their defaults.
+The other modes measure the engine alone, with three negatives, and a lower bound: the same row reads, dot products
+and row additions in a loop that does nothing else.
 """
 
 from __future__ import annotations
 
 import os
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # implicit asks for this
 
-import argparse
 import resource
 import time
 from collections.abc import Callable
@@ -24,123 +29,169 @@ from typing import Any
 
 import numba
 import numpy as np
-from common import PeakMemory, machine
+from common import EpochOfFit, PeakMemory, arguments, machine, small_dataset
 from scipy.sparse import csr_matrix
 
 import truelike as tl
+from truelike.data.ids import Ids
 from truelike.negatives import Uniform
 from truelike.objectives import BPR, NBPO
-from truelike.training.sampled import SampledEngine
-from truelike.training.samples import Recipe
+from truelike.training.sgd.engine import SampledEngine
+from truelike.training.sgd.samples import SGDSettings
 from truelike.training.tables import Tables
 
 NEGATIVES = 3
 EPOCHS = 3
+ROUNDS = 3
 
 
-def recipe(batch_size: int, order: str) -> Recipe:
-    return Recipe(
+def engine_settings(batch_size: int, order: str) -> SGDSettings:
+    return SGDSettings(
         learning_rate=0.01 * min(1.0, 5_000 / batch_size), decay=1.0, regularization=0.1, flip_regularization=0.1,
-        prior="batch", shrink="all", n_negatives=NEGATIVES, batch_size=batch_size, order=order, positives="once",
+        l2_schedule="batch", l2_rows="all", n_negatives=NEGATIVES, batch_size=batch_size, order=order,
+        positive_weight="once",
     )  # type: ignore[arg-type]  # fmt: skip
 
 
-def ours(
-    log: Any, objective: Any, factors: int, flips: int, threads: int, batch: int, order: str = "file"
+def engine_epoch(
+    data: tl.Dataset, objective: Any, factors: int, flips: int, threads: int, batch: int, order: str = "file"
 ) -> float:
-    """Seconds of an epoch."""
-    tables = Tables.zeros(log.n_users, log.n_items, factors, flips)
+    """Seconds per epoch of the engine."""
+    tables = Tables.zeros(data.n_users, data.n_items, factors, flips)
     tables.initialise("normal", 0.1, -1.0, 0)
-    engine = SampledEngine(log, tables, objective, Uniform(), recipe(batch, order), seed=0, n_jobs=threads)
+    settings = engine_settings(batch, order)
+    engine = SampledEngine(data, tables, objective, Uniform(), settings, seed=0, n_jobs=threads)
     engine.epoch(0)
-    return best(lambda n: engine.epoch(n + 1))
+    return shortest(lambda n: engine.epoch(n + 1))
 
 
-def best(epoch: Callable[[int], Any]) -> float:
-    shortest = float("inf")
+def shortest(epoch: Callable[[int], Any]) -> float:
+    """Seconds of the shortest of several epochs."""
+    seconds = float("inf")
     for n in range(EPOCHS):
         started = time.perf_counter()
         epoch(n)
-        shortest = min(shortest, time.perf_counter() - started)
-    return shortest
+        seconds = min(seconds, time.perf_counter() - started)
+    return seconds
 
 
-def implicit_epoch(matrix: Any, factors: int, threads: int) -> float:
-    """The difference of two runs, so that what is not training cancels out."""
+def implicit_seconds(matrix: Any, factors: int, threads: int, iterations: int) -> float:
+    """Seconds of a fit of implicit's BPR, at its defaults: it verifies that negatives are no positives."""
     from implicit.cpu.bpr import BayesianPersonalizedRanking
 
-    def seconds(iterations: int) -> float:
-        model = BayesianPersonalizedRanking(
-            factors=factors, iterations=iterations, num_threads=threads, random_state=0
-        )
-        started = time.perf_counter()
-        model.fit(matrix, show_progress=False)
-        return time.perf_counter() - started
-
-    return _an_epoch(seconds, matrix.nnz)
+    model = BayesianPersonalizedRanking(
+        factors=factors, iterations=iterations, num_threads=threads, random_state=0
+    )
+    started = time.perf_counter()
+    model.fit(matrix, show_progress=False)
+    return time.perf_counter() - started
 
 
-def _an_epoch(seconds: Callable[[int], float], interactions: int) -> float:
-    """From whole runs: what a few epochs more take; of large data one more, measured once."""
-    if interactions > 5_000_000:
-        return seconds(2) - seconds(1)
-    seconds(1)
-    return min((seconds(5) - seconds(1)) / 4 for _ in range(2))
-
-
-def cornac_epoch(data: Any, factors: int, threads: int) -> float:
+def cornac_seconds(data: Any, factors: int, threads: int, iterations: int) -> float:
+    """Seconds of a fit of cornac's BPR."""
     from cornac import models
 
-    def seconds(iterations: int) -> float:
-        # with a seed cornac runs on one thread only
-        model = models.BPR(k=factors, max_iter=iterations, num_threads=threads, verbose=False)
-        started = time.perf_counter()
-        model.fit(data)
-        return time.perf_counter() - started
+    model = models.BPR(k=factors, max_iter=iterations, num_threads=threads, verbose=False)
+    started = time.perf_counter()
+    model.fit(data)
+    return time.perf_counter() - started
 
-    return _an_epoch(seconds, data.num_ratings)
+
+def peer_epoch(seconds: Callable[[int], float], n_interactions: int) -> float:
+    """Seconds per epoch of a peer, given a function that returns the seconds of a fit."""
+    is_large = n_interactions > 5_000_000
+    measure = EpochOfFit(seconds, 2 if is_large else 5)
+    for _ in range(1 if is_large else ROUNDS):
+        found = measure()
+    return found
+
+
+def cornac_data(data: tl.Dataset) -> Any:
+    """The data for cornac; None if it is not installed."""
+    try:
+        from cornac.data import Dataset
+    except ImportError:
+        return None
+    return Dataset.from_uir(zip(data.user_of_entry, data.matrix.indices, data.matrix.data, strict=True))
+
+
+def defaults(data: tl.Dataset) -> None:
+    """The public classes at their defaults, beside the peers at theirs, with 64 factors."""
+    matrix, n = csr_matrix(data.matrix), data.n_interactions
+    of_cornac = cornac_data(data)
+
+    def truelike_epoch(model: tl.SampledMF) -> float:
+        history = tl.clone(model).fit(data, progress=False).history_
+        return float(history["seconds"][1:].mean())
+
+    print(f"{'':44}{'threads':>8}{'pairs/epoch':>13}{'s/epoch':>9}{'ns/pair':>9}{'ratio':>7}")
+    for threads in (1, 2):
+        bpr = tl.BPR(factors=64, epochs=EPOCHS, n_jobs=threads)
+        nbpo = tl.NBPO(epochs=EPOCHS, n_jobs=threads)
+        # name -> pairs per epoch, and a function that measures an epoch
+        runs: dict[str, tuple[int, Callable[[], float]]] = {
+            "implicit BayesianPersonalizedRanking(64)": (
+                n,
+                EpochOfFit(lambda i, t=threads: implicit_seconds(matrix, 64, t, i)),
+            ),
+            "cornac BPR(k=64)": (n, EpochOfFit(lambda i, t=threads: cornac_seconds(of_cornac, 64, t, i))),
+            "truelike BPR(factors=64)": (n * bpr.n_negatives, lambda model=bpr: truelike_epoch(model)),
+            "truelike NBPO()": (n * nbpo.n_negatives, lambda model=nbpo: truelike_epoch(model)),
+        }
+        if of_cornac is None:
+            del runs["cornac BPR(k=64)"]
+        seconds = dict.fromkeys(runs, float("inf"))
+        for _ in range(ROUNDS):  # they alternate, so that a slow phase of the machine affects all
+            for name, (_, epoch) in runs.items():
+                found = epoch()
+                seconds[name] = found if isinstance(epoch, EpochOfFit) else min(seconds[name], found)
+        ns = {name: seconds[name] / pairs * 1e9 for name, (pairs, _) in runs.items()}
+        base = next(iter(ns.values()))
+        for name, (pairs, _) in runs.items():
+            ratio = base / ns[name]
+            print(f"{name:44}{threads:8}{pairs:13,}{seconds[name]:9.3f}{ns[name]:9.0f}{ratio:7.2f}", flush=True)
+    print("ratio: implicit's ns/pair divided by these, on as many threads")
 
 
 @numba.njit(nogil=True, fastmath=True)
-def roofline(users: Any, items: Any, u: Any, i: Any, width: Any) -> Any:
-    """For each sample: gather an item row, one dot product, one addition to the user's gradient and one to the
-    item's; nothing is drawn, stepped, shrunk, grouped or stored."""
+def bound_loop(users: Any, items: Any, u: Any, i: Any, width: Any) -> Any:
+    """For each sample: read an item's row, one dot product, one addition to the user's gradient and one to the item's
+    row. Nothing is sampled, regularized, grouped or stored."""
     total = np.float32(0.0)
-    mine = np.zeros(width, dtype=np.float32)
+    gradient = np.zeros(width, dtype=np.float32)
     for n in range(len(i)):
-        row, own = np.uint64(i[n]) * np.uint64(width), np.uint64(u[n]) * np.uint64(width)
+        item, user = np.uint64(i[n]) * np.uint64(width), np.uint64(u[n]) * np.uint64(width)
         r = np.float32(0.0)
         for k in range(np.uint64(width)):
-            r += users[own + k] * items[row + k]
+            r += users[user + k] * items[item + k]
         step = r * np.float32(1e-6)
         for k in range(np.uint64(width)):
-            mine[k] += step * items[row + k]
+            gradient[k] += step * items[item + k]
         for k in range(np.uint64(width)):
-            items[row + k] += step * users[own + k]
+            items[item + k] += step * users[user + k]
         total += r
-    return total + mine[0]
+    return total + gradient[0]
 
 
-def roofline_epoch(log: Any, factors: int) -> float:
+def bound_epoch(data: tl.Dataset, factors: int) -> float:
+    """Seconds per epoch of the lower bound."""
     rng = np.random.default_rng(0)
-    users = rng.normal(0, 0.1, log.n_users * factors).astype(np.float32)
-    items = rng.normal(0, 0.1, log.n_items * factors).astype(np.float32)
-    n = log.n_interactions * (1 + NEGATIVES)
-    u = np.repeat(log.user_of_entry, 1 + NEGATIVES)
-    i = rng.integers(0, log.n_items, n).astype(np.int32)
-    i[:: 1 + NEGATIVES] = log.matrix.indices
-    roofline(users, items, u[:10], i[:10], factors)
-    return best(lambda _: roofline(users, items, u, i, factors))
+    users = rng.normal(0, 0.1, data.n_users * factors).astype(np.float32)
+    items = rng.normal(0, 0.1, data.n_items * factors).astype(np.float32)
+    n = data.n_interactions * (1 + NEGATIVES)
+    u = np.repeat(data.user_of_entry, 1 + NEGATIVES)
+    i = rng.integers(0, data.n_items, n).astype(np.int32)
+    i[:: 1 + NEGATIVES] = data.matrix.indices
+    bound_loop(users, items, u[:10], i[:10], factors)
+    return shortest(lambda _: bound_loop(users, items, u, i, factors))
 
 
-def compare(log: Any, factors: tuple[int, ...], peers: bool, cornac: bool) -> None:
-    pairs = log.n_interactions * NEGATIVES
-    matrix = csr_matrix(log.matrix)
-    data = None
-    if cornac:
-        from cornac.data import Dataset
-
-        data = Dataset.from_uir(zip(log.user_of_entry, log.matrix.indices, log.matrix.data, strict=True))
+def compare(data: tl.Dataset, factors: list[int], peers: bool) -> None:
+    """The engine beside the peers, with the same number of factors."""
+    n = data.n_interactions
+    pairs = n * NEGATIVES
+    matrix = csr_matrix(data.matrix)
+    of_cornac = cornac_data(data) if peers and n < 5_000_000 else None
     print(f"{'':34}{'threads':>8}{'ns/pair':>9}{'ratio':>8}{'extra MB':>10}")
 
     def line(name: str, threads: int, ns: float, base: float | None, memory: PeakMemory | None) -> None:
@@ -149,101 +200,100 @@ def compare(log: Any, factors: tuple[int, ...], peers: bool, cornac: bool) -> No
         print(f"{name:34}{threads:8}{ns:9.0f}{ratio:>8}{extra:>10}", flush=True)
 
     for width in factors:
-        bare = roofline_epoch(log, width) / pairs * 1e9
-        line(f"roofline {width}", 1, bare, None, None)
+        bound = bound_epoch(data, width) / pairs * 1e9
+        line(f"lower bound {width}", 1, bound, None, None)
         for threads in (1, 2):
             base = None
             if peers:
                 with PeakMemory() as memory:
-                    base = implicit_epoch(matrix, width, threads) / log.n_interactions * 1e9
+                    base = peer_epoch(lambda i, w=width, t=threads: implicit_seconds(matrix, w, t, i), n) / n * 1e9
                 line(f"implicit BPR {width}", threads, base, base, memory)
-            if data is not None:
+            if of_cornac is not None:
                 with PeakMemory() as memory:
-                    other = cornac_epoch(data, width, threads) / log.n_interactions * 1e9
-                line(f"cornac BPR {width}", threads, other, base, memory)
+                    ns = peer_epoch(lambda i, w=width, t=threads: cornac_seconds(of_cornac, w, t, i), n) / n * 1e9
+                line(f"cornac BPR {width}", threads, ns, base, memory)
             for objective, flips in ((BPR, 0), (NBPO, width)):
                 for batch in (5_000, 50_000):
                     with PeakMemory() as memory:
-                        ns = ours(log, objective, width, flips, threads, batch) / pairs * 1e9
+                        ns = engine_epoch(data, objective, width, flips, threads, batch) / pairs * 1e9
                     name = f"truelike {objective.name} {width}{f'+{flips}' * bool(flips)} batch {batch:,}"
                     line(name, threads, ns, base, memory)
                     if objective is BPR and threads == 1 and batch == 5_000:
-                        print(f"{'':34}{bare / ns:.0%} of the roofline")
+                        print(f"{'':34}{bound / ns:.0%} of the speed of the lower bound")
 
 
-def spread(log: Any) -> None:
-    """The same interactions over 20 times the users and items: tables far beyond the caches."""
+def spread(data: tl.Dataset) -> None:
+    """The same interactions spread over 20 times the users and items: tables far larger than the caches."""
     rng = np.random.default_rng(0)
     wide = tl.Dataset.from_pairs(
-        _range(20 * log.n_users, "user"),
-        _range(20 * log.n_items, "item"),
-        (log.user_of_entry * 20 + rng.integers(0, 20, log.n_interactions)).astype(np.int32),
-        (log.matrix.indices * 20 + rng.integers(0, 20, log.n_interactions)).astype(np.int32),
+        Ids.range(20 * data.n_users, "user"),
+        Ids.range(20 * data.n_items, "item"),
+        (data.user_of_entry * 20 + rng.integers(0, 20, data.n_interactions)).astype(np.int32),
+        (data.matrix.indices * 20 + rng.integers(0, 20, data.n_interactions)).astype(np.int32),
     )
-    for name, data in (("as it is", log), ("20 times users and items", wide)):
-        seconds = ours(data, BPR, 64, 0, 1, 5_000)
-        print(f"{name:28}{data.n_users:>10,} x {data.n_items:<10,}{seconds:8.2f} s an epoch", flush=True)
+    for name, each in (("the data", data), ("20 times users and items", wide)):
+        seconds = engine_epoch(each, BPR, 64, 0, 1, 5_000)
+        print(f"{name:28}{each.n_users:>10,} x {each.n_items:<10,}{seconds:8.2f} s/epoch", flush=True)
 
 
-def large(n_users: int = 1_000_000, n_items: int = 200_000, votes: int = 107) -> None:
-    """An epoch of about 100 million interactions in the default, shuffled order; items by Zipf's law."""
+def large(n_users: int = 1_000_000, n_items: int = 200_000, per_user: int = 107) -> None:
+    """An epoch of about 100 million interactions in shuffled order; items have a Zipf distribution."""
     rng = np.random.default_rng(0)
-    law = np.cumsum(1.0 / np.arange(10, n_items + 10))
+    edges = np.cumsum(1.0 / np.arange(10, n_items + 10))
     blocks = []
     for first in range(0, n_users, 50_000):
-        users = np.repeat(np.arange(first, min(first + 50_000, n_users)), votes)
-        items = np.searchsorted(law, rng.random(len(users)) * law[-1])
+        users = np.repeat(np.arange(first, min(first + 50_000, n_users)), per_user)
+        items = np.searchsorted(edges, rng.random(len(users)) * edges[-1])
         blocks.append(np.unique(users * n_items + items))
     pairs = np.concatenate(blocks)
     codes = (pairs // n_items).astype(np.int32), (pairs % n_items).astype(np.int32)
     del blocks, pairs
-    log = tl.Dataset.from_pairs(_range(n_users, "user"), _range(n_items, "item"), *codes)
-    print(log, flush=True)
+    data = tl.Dataset.from_pairs(Ids.range(n_users, "user"), Ids.range(n_items, "item"), *codes)
+    print(data, flush=True)
     del codes
     for objective, flips in ((BPR, 0), (NBPO, 64)):
-        tables = Tables.zeros(log.n_users, log.n_items, 64, flips)
+        tables = Tables.zeros(data.n_users, data.n_items, 64, flips)
         tables.initialise("normal", 0.1, -1.0, 0)
-        settings = recipe(50_000, "shuffled")
-        engine = SampledEngine(log, tables, objective, Uniform(), settings, seed=0, n_jobs=None)
+        settings = engine_settings(50_000, "shuffled")
+        engine = SampledEngine(data, tables, objective, Uniform(), settings, seed=0, n_jobs=-1)
         started = time.perf_counter()
         engine.epoch(0)
         seconds = time.perf_counter() - started
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        name, pairs = f"{objective.name} 64{f'+{flips}' * bool(flips)}", log.n_interactions * NEGATIVES
-        speed = f"{seconds:.0f} s an epoch on {engine.threads} threads, {seconds / pairs * 1e9:.0f} ns/pair"
+        name, n_pairs = f"{objective.name} 64{f'+{flips}' * bool(flips)}", data.n_interactions * NEGATIVES
+        speed = f"{seconds:.0f} s/epoch on {engine.threads} threads, {seconds / n_pairs * 1e9:.0f} ns/pair"
         print(f"{name}: {speed}, peak memory of the process {peak:.1f} GB", flush=True)
 
 
-def _range(n: int, what: str) -> Any:
-    from truelike.data.ids import Ids
-
-    return Ids.range(n, what)
-
-
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    arguments.add_argument("--world", type=int, help="votes of a synthetic world, instead of MovieLens 1M")
-    arguments.add_argument("--spread", action="store_true", help="20 times the users and items")
-    arguments.add_argument("--large", action="store_true", help="100 million interactions")
-    arguments.add_argument("--factors", type=int, nargs="*", default=[64, 200])
-    arguments.add_argument("--no-peers", action="store_true")
-    chosen = arguments.parse_args()
+    parser = arguments(__doc__)
+    parser.add_argument("--defaults", action="store_true", help="the public classes at their defaults")
+    parser.add_argument("--world", type=int, help="interactions of a synthetic dataset, instead of MovieLens 1M")
+    parser.add_argument("--spread", action="store_true", help="20 times the users and items")
+    parser.add_argument("--large", action="store_true", help="100 million interactions")
+    parser.add_argument("--factors", type=int, nargs="*", default=[64, 200])
+    parser.add_argument("--no-peers", action="store_true")
+    given = parser.parse_args()
     print(machine())
-    if chosen.large:
-        large()
+    if given.large:
+        large(10_000, 2_000) if given.quick else large()
         return
-    if chosen.world:
-        users = max(1_000, chosen.world // 100)
-        world = tl.synthetic.World(n_users=users, n_items=max(500, users // 5), impressions=1_020.0)
-        log = world.log()
+    if given.quick:
+        data = small_dataset()
+    elif given.world:
+        n_users = max(1_000, given.world // 100)
+        data = tl.synthetic.World(
+            n_users=n_users, n_items=max(500, n_users // 5), impressions_per_user=1_020.0
+        ).dataset()
     else:
-        log = tl.datasets.load("ml-1m")
-    print(log)
-    if chosen.spread:
-        spread(log)
+        data = tl.datasets.load("ml-1m")
+    print(data)
+    if given.defaults:
+        defaults(data)
+    elif given.spread:
+        spread(data)
     else:
-        small = log.n_interactions < 5_000_000
-        compare(log, tuple(chosen.factors), not chosen.no_peers, small and not chosen.no_peers)
+        compare(data, given.factors, not given.no_peers)
 
 
 if __name__ == "__main__":

@@ -1,35 +1,43 @@
-"""A network of one's own, trained by NBPO, with matrix factorization for the flips.
+"""
+A network of your own
+=====================
 
-    pip install 'truelike[deep]'
-    python examples/custom_network.py
+Any ``torch.nn.Module`` that maps users and items to scores can be trained by any objective. This one scores by the
+distance between points. Matrix factorization models the flips. It needs PyTorch: ``pip install "truelike[deep]"``.
 
-The network maps row numbers of users and items to scores, nothing else; ids, samples, early stopping, ranking and
-files are the library's.
+The network sees row numbers only. Ids, samples, early stopping, ranking and files come from the library.
 """
 
+import tempfile
+
+import matplotlib.pyplot as plt
 import torch
 
 import truelike as tl
 
 
 class Distance(torch.nn.Module):
-    """Users and items as points: the nearer, the better liked; and some items are liked by all."""
+    """Users and items are points. The closer they are, the higher the score; an item has a bias, too."""
 
     def __init__(self, inputs: tl.Inputs) -> None:
         super().__init__()
         self.users = torch.nn.Embedding(inputs.n_users, inputs.factors)
         self.items = torch.nn.Embedding(inputs.n_items, inputs.factors)
-        self.liked_by_all = torch.nn.Embedding(inputs.n_items, 1)
-        for table in (self.users, self.items, self.liked_by_all):
+        self.bias = torch.nn.Embedding(inputs.n_items, 1)
+        for table in (self.users, self.items, self.bias):
             torch.nn.init.normal_(table.weight, std=0.1)
 
     def forward(self, users: torch.Tensor, items: torch.Tensor) -> torch.Tensor:
-        apart = (self.users(users) - self.items(items)).square().sum(dim=-1)
-        return self.liked_by_all(items).squeeze(-1) - apart
+        """Score pairs of row numbers."""
+        squared_distance = (self.users(users) - self.items(items)).square().sum(dim=-1)
+        return self.bias(items).squeeze(-1) - squared_distance
 
 
-log = tl.synthetic.World(n_users=500, n_items=300, seed=0).log()
-split = tl.split.by_user(log, validation=0.1, test=0.1, seed=0)
+# %%
+# Train it by NBPO.
+
+data = tl.synthetic.World(n_users=500, n_items=300, seed=0).dataset()
+split = tl.splits.by_user(data, validation=0.1, test=0.1, seed=0)
 model = tl.DeepRecommender(
     preference=Distance,
     objective="NBPO",
@@ -39,9 +47,23 @@ model = tl.DeepRecommender(
     regularization=0.5,
     batch_size=500,
 )
-model.fit(split.train, validation=split.validation)
-
-print(tl.evaluate(model, split.test, ks=(5, 20)).summary())
+model.fit(split, progress=False)
+print(tl.evaluate(model, split.test, ks=(5, 20), metrics=["ndcg", "f1"]).summary())
 print(model.recommend([1, 2], k=3, titles=True))
-model.save("distance")  # numbers only; the code stays with you:
-print(tl.load("distance", preference=Distance).recommend(1, k=3))
+
+# %%
+# The learning curve: ``history_`` has one row an epoch.
+
+figure, axis = plt.subplots(figsize=(5, 3), layout="constrained")
+axis.plot(model.history_["epoch"], model.history_["ndcg@20"], color="#2f6fdb")
+axis.set_xlabel("epoch")
+axis.set_ylabel("validation NDCG@20")
+plt.show()
+
+# %%
+# A saved model holds numbers and no code, so pass the class when you load it.
+
+with tempfile.TemporaryDirectory() as directory:
+    model.save(f"{directory}/model")
+    again = tl.load(f"{directory}/model", preference=Distance)
+    print(again.recommend([1], k=3))

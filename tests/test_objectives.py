@@ -1,4 +1,4 @@
-"""The steps are the paper's equations: by hand, by finite differences, by autograd, and as compiled."""
+"""The steps are the paper's equations: checked by hand, finite differences, autograd, and after compilation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import truelike as tl
 from truelike import objectives
 from truelike.errors import ParameterError
 from truelike.objectives import BPO, BPR, NBPO, NBPOo, NBPOs, hidden_like_posterior, noisy_bpr, shift_mc, sigmoid
-from truelike.training.sampled import compiled_steps
+from truelike.training.sgd.engine import compiled_steps
 
 SHIFTS = [shift_mc(rate) for rate in (0.0, 0.3, 0.9)]
 TRUE_GRADIENTS = [BPO, NBPOs, NBPOo, *SHIFTS]
@@ -31,7 +31,7 @@ def named(objective: Any) -> str:
     return f"{objective.name}-{SHIFTS.index(objective)}" if objective in SHIFTS else objective.name
 
 
-def slope(function: Callable[[float], Any], x: float, width: float = 1e-5) -> float:
+def derivative(function: Callable[[float], Any], x: float, width: float = 1e-5) -> float:
     return float((function(x + width) - function(x - width)) / (2 * width))
 
 
@@ -40,54 +40,52 @@ def grid(*values: float) -> tuple[Any, Any]:
     return r.ravel(), g.ravel()
 
 
-# --- what the steps are the gradient of -----------------------------------------------------------
+# --- gradients of the likelihoods -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("objective", TRUE_GRADIENTS, ids=named)
 @given(r=logits, g=st.floats(-8, 8))
-def test_the_steps_are_the_slopes_of_the_likelihood(objective: Any, r: float, g: float) -> None:
+def test_the_steps_are_the_gradient_of_the_likelihood(objective: Any, r: float, g: float) -> None:
     for steps, likelihood in (
         (objective.positive, objective.likelihood_positive),
-        (objective.unvoted, objective.likelihood_unvoted),
+        (objective.negative, objective.likelihood_negative),
     ):
         step_r, step_g = steps(r, g)
-        assert step_r == pytest.approx(slope(lambda x, f=likelihood: f(x, g), r), rel=1e-5, abs=1e-6)
-        assert step_g == pytest.approx(slope(lambda x, f=likelihood: f(r, x), g), rel=1e-5, abs=1e-6)
+        assert step_r == pytest.approx(derivative(lambda x, f=likelihood: f(x, g), r), rel=1e-5, abs=1e-6)
+        assert step_g == pytest.approx(derivative(lambda x, f=likelihood: f(r, x), g), rel=1e-5, abs=1e-6)
 
 
 @given(r_i=logits, r_j=logits)
-def test_the_steps_of_bpr_are_the_slopes_of_its_likelihood(r_i: float, r_j: float) -> None:
+def test_the_steps_of_bpr_are_the_gradient_of_its_likelihood(r_i: float, r_j: float) -> None:
     up, down = BPR.pair(r_i, r_j)
-    assert up == pytest.approx(slope(lambda x: BPR.likelihood_pair(x, r_j), r_i), rel=1e-5, abs=1e-6)
-    assert down == pytest.approx(slope(lambda x: BPR.likelihood_pair(r_i, x), r_j), rel=1e-5, abs=1e-6)
+    assert up == pytest.approx(derivative(lambda x: BPR.likelihood_pair(x, r_j), r_i), rel=1e-5, abs=1e-6)
+    assert down == pytest.approx(derivative(lambda x: BPR.likelihood_pair(r_i, x), r_j), rel=1e-5, abs=1e-6)
 
 
 @given(r=logits, g=logits)
 def test_the_likelihoods_are_equations_4_6_and_8(r: float, g: float) -> None:
     shown, unshown = expit(-g) * expit(r), expit(-r) + expit(g) * expit(r)
     assert BPO.likelihood_positive(r, g) == pytest.approx(np.log(expit(r)))
-    assert BPO.likelihood_unvoted(r, g) == pytest.approx(np.log(expit(-r)))
+    assert BPO.likelihood_negative(r, g) == pytest.approx(np.log(expit(-r)))
     for surrogate in (NBPO, NBPOs):
         assert surrogate.likelihood_positive(r, g) == pytest.approx(shown)
-        assert surrogate.likelihood_unvoted(r, g) == pytest.approx(unshown)
+        assert surrogate.likelihood_negative(r, g) == pytest.approx(unshown)
     assert NBPOo.likelihood_positive(r, g) == pytest.approx(np.log(shown))
-    assert NBPOo.likelihood_unvoted(r, g) == pytest.approx(np.log(unshown))
+    assert NBPOo.likelihood_negative(r, g) == pytest.approx(np.log(unshown))
     assert shown + unshown == pytest.approx(1)  # Equation 5 is a distribution over the two observations
 
 
 @given(rate=st.floats(0, 0.95), r=logits)
-def test_shift_mc_is_unbiased_the_loss_under_flips_averages_to_the_loss_of_the_truth(
-    rate: float, r: float
-) -> None:
-    """A truly liked item is observed with 1 - f, and then its squared loss must average to (r - 1)^2."""
+def test_shift_mc_is_unbiased(rate: float, r: float) -> None:
+    """A truly liked item is observed with probability 1 - f. The mean of its loss is then (r - 1)^2."""
     objective = shift_mc(rate)
-    mean = (1 - rate) * objective.likelihood_positive(r, 0.0) + rate * objective.likelihood_unvoted(r, 0.0)
+    mean = (1 - rate) * objective.likelihood_positive(r, 0.0) + rate * objective.likelihood_negative(r, 0.0)
     assert mean == pytest.approx(-((r - 1) ** 2), rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize("factory", [shift_mc, noisy_bpr])
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5])
-def test_a_flip_rate_outside_its_range_is_an_error(rate: float, factory: Any) -> None:
+def test_a_flip_rate_outside_0_to_1_is_an_error(rate: float, factory: Any) -> None:
     with pytest.raises(ParameterError, match=f"flip_rate is {rate}"):
         factory(rate)
 
@@ -96,10 +94,10 @@ def test_a_flip_rate_outside_its_range_is_an_error(rate: float, factory: Any) ->
 def test_noisy_bpr_is_bpr_times_the_posterior_of_a_true_dislike(rate: float, r_i: float, r_j: float) -> None:
     objective = noisy_bpr(rate)
     up, down = objective.pair(r_i, r_j)
-    told = (1 - rate) * expit(r_i - r_j)
-    assert up == pytest.approx(told / (told + rate / 2) * BPR.pair(r_i, r_j)[0], rel=1e-3, abs=1e-9)
-    assert up == pytest.approx(slope(lambda x: objective.likelihood_pair(x, r_j), r_i), abs=1e-6)
-    assert down == pytest.approx(slope(lambda x: objective.likelihood_pair(r_i, x), r_j), abs=1e-6)
+    ordered = (1 - rate) * expit(r_i - r_j)
+    assert up == pytest.approx(ordered / (ordered + rate / 2) * BPR.pair(r_i, r_j)[0], rel=1e-3, abs=1e-9)
+    assert up == pytest.approx(derivative(lambda x: objective.likelihood_pair(x, r_j), r_i), abs=1e-6)
+    assert down == pytest.approx(derivative(lambda x: objective.likelihood_pair(r_i, x), r_j), abs=1e-6)
 
 
 def test_without_noise_noisy_bpr_is_bpr() -> None:
@@ -114,23 +112,21 @@ def test_without_noise_noisy_bpr_is_bpr() -> None:
 def test_nbpo_is_equation_9_term_by_term(r: float, g: float) -> None:
     assert_allclose(NBPO.positive(r, g), (expit(-g) * expit(-r), -expit(g) * expit(r)), rtol=1e-9)
     expected = (-expit(r) + expit(g) * expit(-r), expit(-g) * expit(r))
-    assert_allclose(NBPO.unvoted(r, g), expected, rtol=1e-9, atol=1e-15)
+    assert_allclose(NBPO.negative(r, g), expected, rtol=1e-9, atol=1e-15)
 
 
 @given(r=logits, g=logits)
-def test_nbpo_is_autograd_of_equation_8_with_every_sigma_differentiated_as_its_logarithm(
-    r: float, g: float
-) -> None:
-    """In a product autograd holds the other factor at its value, as the paper's operator does: s(x) is enough."""
+def test_nbpo_is_the_gradient_of_equation_8_with_sigma_differentiated_as_ln_sigma(r: float, g: float) -> None:
+    """In a product, autograd holds the other factor at its value, as the paper's operator does."""
 
-    def s(x: Any) -> Any:  # the value of sigma(x), the gradient of ln sigma(x)
+    def s(x: Any) -> Any:  # has the value of sigma(x) and the gradient of ln sigma(x)
         log = torch.nn.functional.logsigmoid(x)
         return torch.sigmoid(x).detach() + (log - log.detach())
 
     x, y = (torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (r, g))
     for likelihood, steps in (
         (s(-y) * s(x), NBPO.positive(r, g)),
-        (s(-x) + s(y) * s(x), NBPO.unvoted(r, g)),
+        (s(-x) + s(y) * s(x), NBPO.negative(r, g)),
     ):
         found = torch.autograd.grad(likelihood, (x, y))
         assert_allclose([float(part) for part in found], steps, rtol=1e-9, atol=1e-14)
@@ -139,37 +135,37 @@ def test_nbpo_is_autograd_of_equation_8_with_every_sigma_differentiated_as_its_l
 @given(r=logits)
 def test_without_flips_nbpo_is_equation_11(r: float) -> None:
     assert NBPO.positive(r, 0.0)[0] == pytest.approx(0.5 * expit(-r))
-    assert NBPO.unvoted(r, 0.0)[0] == pytest.approx(0.5 * (1 - 3 * expit(r)))
+    assert NBPO.negative(r, 0.0)[0] == pytest.approx(0.5 * (1 - 3 * expit(r)))
 
 
-def test_without_flips_an_unvoted_item_is_drawn_to_a_third_not_to_zero() -> None:
+def test_without_flips_the_probability_of_a_negative_converges_to_a_third() -> None:
     third = float(np.log(0.5))  # sigma of it is 1/3
-    below, at, above = (NBPO.unvoted(third + d, 0.0)[0] for d in (-1.0, 0.0, 1.0))
+    below, at, above = (NBPO.negative(third + d, 0.0)[0] for d in (-1.0, 0.0, 1.0))
     assert below > 0 > above
     assert at == pytest.approx(0, abs=1e-12)
 
 
-def test_without_noise_all_log_likelihoods_are_bpo() -> None:
+def test_without_noise_nbpo_and_nbpo_o_are_bpo() -> None:
     r = np.linspace(-6, 6, 25)
     for objective in (NBPO, NBPOo):
         assert_allclose(objective.positive(r, r * 0 - 40)[0], BPO.positive(r, r)[0], atol=1e-9)
-        assert_allclose(objective.unvoted(r, r * 0 - 40)[0], BPO.unvoted(r, r)[0], atol=1e-9)
+        assert_allclose(objective.negative(r, r * 0 - 40)[0], BPO.negative(r, r)[0], atol=1e-9)
 
 
-def test_only_the_paper_s_objectives_move_the_flips() -> None:
+def test_only_objectives_that_use_flips_have_a_step_of_g() -> None:
     r, g = grid(-3, -0.5, 0.5, 3)
     for objective in POINTWISE:
-        moves = [float(np.abs(steps(r, g)[1]).max()) for steps in (objective.positive, objective.unvoted)]
+        moves = [float(np.abs(steps(r, g)[1]).max()) for steps in (objective.positive, objective.negative)]
         assert (min(moves) > 0.1) == objective.uses_flips == (max(moves) > 0)
 
 
-# --- the same lines on every back end ---------------------------------------------------------------
+# --- numba, NumPy and PyTorch -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("objective", EVERY, ids=named)
-def test_floats_arrays_and_tensors_get_the_same_steps(objective: Any) -> None:
+def test_floats_arrays_and_tensors_give_the_same_steps(objective: Any) -> None:
     r, g = grid(-30, -3, -0.2, 0, 1, 8, 30)
-    functions = [objective.pair] if objective is BPR else [objective.positive, objective.unvoted]
+    functions = [objective.pair] if objective is BPR else [objective.positive, objective.negative]
     for function in functions:
         arrays = np.array(function(r, g))
         floats = np.array([function(float(x), float(y)) for x, y in zip(r, g, strict=True)]).T
@@ -178,12 +174,12 @@ def test_floats_arrays_and_tensors_get_the_same_steps(objective: Any) -> None:
         assert_allclose(tensors, arrays, rtol=1e-9, atol=1e-12)
 
 
-def test_steps_drive_a_torch_model_through_its_graph() -> None:
+def test_steps_are_back_propagated_by_torch() -> None:
     """U's gradient is the step of r times V, and P's is the step of g times Q."""
     generator = torch.Generator().manual_seed(0)
     U, V, P, Q = (torch.randn(5, 3, generator=generator, requires_grad=True) for _ in range(4))
     r, g = (U * V).sum(dim=1), (P * Q).sum(dim=1)
-    steps = NBPO.unvoted(r.detach(), g.detach())
+    steps = NBPO.negative(r.detach(), g.detach())
     torch.autograd.backward((r, g), steps)
     for table, other, step in ((U, V, steps[0]), (V, U, steps[0]), (P, Q, steps[1]), (Q, P, steps[1])):
         assert_allclose(table.grad.numpy(), (step[:, None] * other).detach().numpy(), rtol=1e-6)
@@ -199,14 +195,14 @@ def compiled(objective: Any, which: int, r: Any, g: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("objective", [o for o in POINTWISE if o is not NBPOo], ids=named)
-def test_compiled_pointwise_steps_are_numpy_s_up_to_extremes(objective: Any) -> None:
+def test_compiled_pointwise_steps_equal_those_of_numpy(objective: Any) -> None:
     r, g = grid(*EXTREMES)
-    for which, function in enumerate((objective.positive, objective.unvoted)):
+    for which, function in enumerate((objective.positive, objective.negative)):
         for found, expected in zip(compiled(objective, which, r, g), function(r, g), strict=True):
             assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
 
 
-def test_compiled_bpr_is_numpy_s_up_to_extremes() -> None:
+def test_compiled_bpr_equals_that_of_numpy() -> None:
     r_j, r_i = grid(*EXTREMES)
     step_j, step_i = compiled(BPR, 0, r_j, r_i)
     expected_i, expected_j = BPR.pair(r_i, r_j)
@@ -214,13 +210,13 @@ def test_compiled_bpr_is_numpy_s_up_to_extremes() -> None:
     assert_allclose(step_j, expected_j, rtol=1e-6, atol=1e-6)
 
 
-def test_compiled_nbpo_o_is_numpy_s_as_far_as_float32_can_tell_and_never_without_bounds() -> None:
+def test_compiled_nbpo_o_equals_that_of_numpy_up_to_rounding_and_is_bounded() -> None:
     """The step divides by p(observed 0): an error of 2e-7 in sigma is one of 2e-7 / p in the step."""
     r, g = grid(*EXTREMES)
     for found, expected in zip(compiled(NBPOo, 0, r, g), NBPOo.positive(r, g), strict=True):
         assert_allclose(found, expected, atol=1e-6)
     unshown = expit(-r) + expit(g) * expit(r)
-    for found, expected in zip(compiled(NBPOo, 1, r, g), NBPOo.unvoted(r, g), strict=True):
+    for found, expected in zip(compiled(NBPOo, 1, r, g), NBPOo.negative(r, g), strict=True):
         assert np.isfinite(found).all()
         assert np.isfinite(expected).all()
         assert np.abs(found).max() <= 1
@@ -230,41 +226,41 @@ def test_compiled_nbpo_o_is_numpy_s_as_far_as_float32_can_tell_and_never_without
         assert_allclose(found[sure], expected[sure], atol=2e-6)
 
 
-def test_every_step_and_likelihood_is_finite_at_extremes_also_in_numpy() -> None:
+def test_every_step_and_likelihood_is_finite_at_extremes() -> None:
     r, g = grid(-1_000, -100, -50, 0, 50, 100, 1_000)
     for objective in POINTWISE:
-        for function in (objective.positive, objective.unvoted):
+        for function in (objective.positive, objective.negative):
             assert np.isfinite(function(r, g)).all()
-        for function in (objective.likelihood_positive, objective.likelihood_unvoted):
+        for function in (objective.likelihood_positive, objective.likelihood_negative):
             assert np.isfinite(function(r, g)).all()
     assert np.isfinite(BPR.pair(r, g)).all()
     assert np.isfinite(BPR.likelihood_pair(r, g)).all()
 
 
 @pytest.mark.parametrize("objective", EVERY, ids=named)
-def test_the_step_of_r_never_changes_faster_than_the_curvature(objective: Any) -> None:
+def test_curvature_is_a_tight_bound_of_the_derivative_of_the_step(objective: Any) -> None:
     r, g = np.meshgrid(np.linspace(-9, 9, 361), np.linspace(-9, 9, 73))
     width = 1e-4
-    functions = [objective.pair] if objective is BPR else [objective.positive, objective.unvoted]
+    functions = [objective.pair] if objective is BPR else [objective.positive, objective.negative]
     steepest = 0.0
     for function in functions:
         change = (function(r + width, g)[0] - function(r - width, g)[0]) / (2 * width)
         steepest = max(steepest, float(np.abs(change).max()))
     assert steepest <= objective.curvature * (1 + 1e-6)
-    assert steepest > objective.curvature / 2.1  # a bound that is far off would make fold-in crawl
+    assert steepest > objective.curvature / 2.1  # with a loose bound fold-in would converge slowly
 
 
 # --- hidden likes ---------------------------------------------------------------------------------
 
 
 @given(r=logits, g=logits)
-def test_the_posterior_is_bayes_on_equation_5(r: float, g: float) -> None:
+def test_the_posterior_is_bayes_rule_on_equation_5(r: float, g: float) -> None:
     prior, unseen_if_liked, unseen_if_not = expit(r), expit(g), 1.0
     evidence = unseen_if_liked * prior + unseen_if_not * expit(-r)
     assert hidden_like_posterior(r, g) == pytest.approx(unseen_if_liked * prior / evidence, rel=1e-9)
 
 
-def test_the_posterior_of_float32_logits_is_a_probability_however_large_they_are() -> None:
+def test_the_posterior_of_large_float32_logits_is_a_probability() -> None:
     values = grid(-1_000, -90, -20, 0, 20, 90, 1_000)
     r, g = (part.astype(np.float32) for part in values)
     found = hidden_like_posterior(r, g)
@@ -273,11 +269,11 @@ def test_the_posterior_of_float32_logits_is_a_probability_however_large_they_are
     assert hidden_like_posterior(np.float32(20), np.float32(-20)) == pytest.approx(0.5, rel=1e-4)
 
 
-# --- an objective of one's own --------------------------------------------------------------------
+# --- custom objectives ----------------------------------------------------------------------------
 
 
 class Squares(objectives.Pointwise):
-    """Half the squared error, and ln sigma for the unvoted: nothing that is in the library."""
+    """Half the squared error of positives, and ln sigma(-r) of negatives."""
 
     name = "Squares"
 
@@ -286,7 +282,7 @@ class Squares(objectives.Pointwise):
         return 1 - r, 0 * g
 
     @staticmethod
-    def unvoted(r: Any, g: Any) -> Any:
+    def negative(r: Any, g: Any) -> Any:
         return -sigmoid(r), 0 * g
 
     @staticmethod
@@ -294,12 +290,12 @@ class Squares(objectives.Pointwise):
         return -0.5 * (1 - r) * (1 - r)
 
     @staticmethod
-    def likelihood_unvoted(r: Any, g: Any) -> Any:
+    def likelihood_negative(r: Any, g: Any) -> Any:
         return objectives.log(sigmoid(-r))
 
 
 class Margins(objectives.Pairwise):
-    """A pairwise one: the squared shortfall of r_i - r_j below 1."""
+    """The squared difference of r_i - r_j and 1."""
 
     name = "Margins"
 
@@ -313,14 +309,18 @@ class Margins(objectives.Pairwise):
         return -0.5 * (1 - (r_i - r_j)) * (1 - (r_i - r_j))
 
 
-@pytest.mark.parametrize("mine", [Squares, Margins])
-def test_an_objective_of_one_s_own_trains(mine: Any) -> None:
+@pytest.mark.parametrize("objective", [Squares, Margins])
+def test_a_custom_objective_can_be_trained(objective: Any) -> None:
     rows = [(u, i) for u in range(24) for i in range(24) if u % 2 == i % 2 and i != (u + 2) % 24]
     quick = {"factors": 4, "epochs": 60, "batch_size": 40, "regularization": 1.0, "learning_rate": 0.05}
-    model = tl.MatrixFactorization(objective=mine, decay=0.98, n_negatives=5, **quick)
+    model = tl.SampledMF(objective=objective, decay=0.98, n_negatives=5, **quick)
     model.fit(tl.read(rows))
     losses = model.history_["loss"].to_list()
     assert losses[-1] < 0.5 * losses[0]
     firsts = model.recommend(list(range(24)), k=1)
     assert firsts["item_id"].to_list() == [(user + 2) % 24 for user in range(24)]
-    assert not model.has_flips
+
+
+def test_dir_shows_the_public_names() -> None:
+    assert "NBPO" in dir(objectives)
+    assert not {"annotations", "np", "special", "Any"} & set(dir(objectives))

@@ -11,18 +11,20 @@ from truelike.errors import ParameterError
 from truelike.parallel import cores, for_each, threads
 
 
-def test_without_a_number_there_is_a_thread_for_each_core() -> None:
-    assert threads(None) == cores() >= 1
+def test_n_jobs_follows_scikit_learn() -> None:
+    assert threads(-1) == cores() >= 1
+    assert threads(-2) == max(1, cores() - 1)
+    assert threads(-1_000) == 1
+    assert threads(None) == 1
     assert threads(5) == 5
 
 
-@pytest.mark.parametrize("n_jobs", [0, -1])
-def test_less_than_one_thread_is_an_error(n_jobs: int) -> None:
-    with pytest.raises(ParameterError, match=f"n_jobs is {n_jobs}"):
-        threads(n_jobs)
+def test_no_thread_is_an_error() -> None:
+    with pytest.raises(ParameterError, match="n_jobs is 0"):
+        threads(0)
 
 
-@pytest.mark.parametrize("n_jobs", [1, 2, 7, None])
+@pytest.mark.parametrize("n_jobs", [1, 2, 7, None, -1])
 def test_results_come_in_the_order_of_the_pieces(n_jobs: int | None) -> None:
     def work(piece: int) -> int:
         time.sleep(0.002 * (piece % 3))

@@ -1,3 +1,5 @@
+"""Random numbers depend on their key and counter only, and are uniform and independent."""
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -25,7 +27,7 @@ def test_bits_are_two_rounds_of_splitmix64() -> None:
     assert randomness.bits(key, np.array(counters)).tolist() == expected
 
 
-def test_a_number_depends_on_its_counter_and_not_on_who_else_asks() -> None:
+def test_a_number_does_not_depend_on_the_other_counters() -> None:
     counters = np.array([5, 0, 10**15, 5], dtype=np.int64)
     asked = randomness.bits(11, counters)
     assert asked.tolist() == [int(randomness.bits(11, counters[n : n + 1])[0]) for n in range(4)]
@@ -46,7 +48,7 @@ def test_successive_numbers_are_independent() -> None:
     assert stats.chisquare(np.bincount(cells, minlength=256)).pvalue > 1e-4
 
 
-def test_streams_differ_and_do_not_correlate() -> None:
+def test_streams_differ_and_are_uncorrelated() -> None:
     keys = [randomness.key(int(stream[0]), *stream[1:]) for stream in STREAMS]
     assert len(set(keys)) == len(STREAMS)
     numbers = np.array([randomness.uniform(key, np.arange(100_000)) for key in keys])
@@ -54,7 +56,7 @@ def test_streams_differ_and_do_not_correlate() -> None:
     assert np.abs(correlations).max() < 5 / np.sqrt(100_000)
 
 
-def test_neighbouring_seeds_give_unrelated_numbers() -> None:
+def test_numbers_of_neighbouring_seeds_are_unrelated() -> None:
     first = [randomness.bits(randomness.key(seed, "x"), np.zeros(1, dtype=np.int64))[0] for seed in range(4_000)]
     bits = np.unpackbits(np.array(first, dtype=np.uint64).view(np.uint8)).reshape(4_000, 64)
     assert np.abs(bits.mean(axis=0) - 0.5).max() < 5 * 0.5 / np.sqrt(4_000)

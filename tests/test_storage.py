@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +71,9 @@ def test_what_is_loaded_is_what_was_saved(model: Any, place: Path) -> None:
 def test_the_file_says_what_it_is(model: Any, place: Path) -> None:
     model.save(place, metrics={"ndcg@20": np.float32(0.25)})
     about = json.loads((place / "model.json").read_text())
-    assert about["format"] == 1
+    assert about["format"] == 2
     assert about["class"] == "ItemKNN"
-    assert about["parameters"] == {"neighbors": 7, "shrinkage": 10.0, "n_jobs": None}
+    assert about["parameters"] == {"neighbors": 7, "shrinkage": 10.0, "n_jobs": -1}
     assert about["metrics"] == {"ndcg@20": 0.25}
     assert about["library_version"] == tl.__version__
     assert about["data"]["ids"] == {"users": "str", "items": "str"}
@@ -90,7 +89,7 @@ def test_titles_and_ids_with_unusual_letters_come_back(tmp_path: Path) -> None:
 def test_numbers_of_numpy_are_parameters_like_others(tmp_path: Path) -> None:
     model = tl.ItemKNN(neighbors=np.int64(3), shrinkage=np.float32(0.5)).fit(tl.read(ROWS))
     model.save(tmp_path / "model")
-    assert tl.load(tmp_path / "model").get_params() == {"neighbors": 3, "shrinkage": 0.5, "n_jobs": None}
+    assert tl.load(tmp_path / "model").get_params() == {"neighbors": 3, "shrinkage": 0.5, "n_jobs": -1}
 
 
 def test_parent_directories_are_made_and_an_older_model_is_replaced(model: Any, tmp_path: Path) -> None:
@@ -117,7 +116,7 @@ def test_a_link_keeps_pointing_where_it_points(model: Any, place: Path, tmp_path
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_model_with_a_value_that_is_not_finite_is_never_saved(model: Any, place: Path, value: float) -> None:
     model.similarity_.data[0] = value
-    with pytest.raises(StorageError, match=r"similarity\.data holds values that are not finite"):
+    with pytest.raises(StorageError, match=r"similarity\.data. holds values that are not finite"):
         model.save(place)
     assert np.isfinite(tl.load(place).similarity_.data).all()
 
@@ -125,16 +124,6 @@ def test_a_model_with_a_value_that_is_not_finite_is_never_saved(model: Any, plac
 def test_an_unfitted_model_is_never_saved(place: Path) -> None:
     with pytest.raises(NotFittedError):
         tl.ItemPop().save(place)
-    assert repr(tl.load(place)) == "ItemKNN(neighbors=7)"
-
-
-def test_a_model_that_could_not_be_loaded_again_is_never_saved(place: Path) -> None:
-    @dataclass(kw_only=True, eq=False, repr=False)
-    class Mine(tl.ItemPop):
-        pass
-
-    with pytest.raises(StorageError, match="Mine is not one of truelike's own models"):
-        Mine().fit(tl.read(ROWS)).save(place)
     assert repr(tl.load(place)) == "ItemKNN(neighbors=7)"
 
 
@@ -172,15 +161,20 @@ def test_no_model_at_all(tmp_path: Path) -> None:
             tl.load(place)
 
 
+def test_a_model_of_an_older_format_is_refused_with_the_version_that_wrote_it(place: Path) -> None:
+    edit(place, format=1, library_version="0.1.0")
+    refused(place, "format 1", "0.1.0", "reads format 2")
+
+
 def test_a_model_of_another_format_names_the_version_that_wrote_it(place: Path) -> None:
     edit(place, format=99, library_version="7.0")
-    refused(place, "format 99", "7.0", "reads format 1")
+    refused(place, "format 99", "7.0", "reads format 2", "Train it again")
 
 
 @pytest.mark.parametrize("unknown", ["os.system", "Recommender", "itemknn", 5])
 def test_a_class_outside_the_registry_is_not_loaded(place: Path, unknown: Any) -> None:
     edit(place, **{"class": unknown})
-    refused(place, "not known here")
+    refused(place, "not one of truelike's own")
 
 
 @pytest.mark.parametrize("parameters", [{"neighbors": 0}, {"neighbours": 5}, {"shrinkage": "much"}, [1], None])
@@ -189,7 +183,7 @@ def test_parameters_that_the_class_does_not_take_are_damage(place: Path, paramet
     refused(place, "damaged or incomplete")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", "\x00\x01", '{"format": 1}', '{"class": "ItemPop"}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", "\x00\x01", '{"format": 2}', '{"class": "ItemPop"}'])
 def test_garbage_in_model_json_is_damage(place: Path, text: str) -> None:
     (place / "model.json").write_text(text)
     refused(place, "damaged or incomplete")
@@ -229,7 +223,7 @@ def test_a_popularity_that_is_not_one_number_an_item_is_damage(tmp_path: Path) -
     place = tmp_path / "model"
     tl.ItemPop().fit(tl.read(ROWS)).save(place)
     edit_arrays(place, model__popularity=np.ones(2, dtype=np.float32))
-    refused(place, "popularity has the shape (2,)")
+    refused(place, "popularity has shape (2,)")
 
 
 def test_an_id_map_of_another_model_is_damage(place: Path) -> None:

@@ -1,59 +1,99 @@
-"""What can go wrong, by kind. Every message says what was found, what was expected and what to do."""
+"""Exceptions and warnings. Every message says what was found, what is expected and what to do."""
 
 from __future__ import annotations
 
+import sys
+import warnings
+
+__all__ = [
+    "DataError",
+    "DataWarning",
+    "DivergedError",
+    "FetchError",
+    "MissingExtraError",
+    "NotFittedError",
+    "ParameterError",
+    "StorageError",
+    "TooLargeError",
+    "TrainingWarning",
+    "TruelikeError",
+    "UnknownIdError",
+    "UnknownMeasureError",
+    "WorkerError",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 class TruelikeError(Exception):
-    """The root of all errors that truelike raises on purpose."""
+    """Base class of all exceptions that truelike raises."""
 
 
 class DataError(TruelikeError, ValueError):
-    """The rows, a file or a split cannot be used as they are."""
+    """Rows, a file or a split cannot be used as they are."""
 
 
 class DataWarning(UserWarning):
-    """The rows could be used, but not all of them, or not as one might think."""
+    """Data is used, but not all of it, or not as one might expect."""
 
 
 class TrainingWarning(UserWarning):
-    """A model was trained, but it says next to nothing."""
+    """A model was trained, but it ranks no better than a trivial one."""
 
 
 class ParameterError(TruelikeError, ValueError):
     """A parameter is outside its allowed range."""
 
 
+class DivergedError(TruelikeError, ArithmeticError):
+    """Training diverged: a parameter or a score is not finite, or too large."""
+
+
 class TooLargeError(TruelikeError, MemoryError):
-    """A model would need more memory than there is; nothing has been allocated yet."""
+    """A model needs more memory than is available. Raised before anything is allocated."""
 
 
 class UnknownMeasureError(ParameterError, KeyError):
-    """A measure that an evaluation did not take."""
+    """A measure that an evaluation does not have."""
 
     __str__ = Exception.__str__  # KeyError would show the message in quotes
 
 
 class NotFittedError(TruelikeError, AttributeError):
-    """The model has not been fitted yet: what it would have learned is not there."""
+    """The model has not been fitted yet."""
 
 
 class UnknownIdError(TruelikeError, KeyError):
-    """A user or an item that the model has never seen."""
+    """A user or an item that is not in the training data."""
 
     def __str__(self) -> str:  # KeyError would show the message in quotes
         return str(self.args[0])
 
 
 class StorageError(TruelikeError, OSError):
-    """A model directory cannot be written or read."""
+    """A directory of a model, split or checkpoint cannot be written or read."""
 
 
 class FetchError(TruelikeError, OSError):
-    """A public data set cannot be downloaded, or is not what it should be."""
+    """A public dataset cannot be downloaded, or its content is not as expected."""
+
+
+class WorkerError(TruelikeError):
+    """A trial failed with an exception, or its worker process ended unexpectedly."""
 
 
 class MissingExtraError(TruelikeError, ImportError):
-    """A part of truelike needs a package that is not installed."""
+    """An optional package is not installed."""
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn at the line of the caller's own code that led here."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == "truelike":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
 
 
 def some(values: object, limit: int = 5) -> str:

@@ -1,4 +1,4 @@
-"""Writing aside and renaming into place: after a crash the old thing is there, or the new one."""
+"""Atomic writes: a file or directory is written beside its place and renamed. A crash leaves the old or the new one."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def _previous(directory: Path) -> Path:
 
 
 def _aside(path: Path) -> Path:
-    """A name beside `path` to write to, which says whose it is."""
+    """A temporary name beside `path` that holds the host and process of the writer."""
     return path.with_name(f".{path.name}.{_host()}.{os.getpid()}.{secrets.token_hex(4)}")
 
 
 def _sweep(path: Path) -> None:
-    """Remove what killed writers of `path` left beside it."""
+    """Remove temporary files of writers of `path` that were killed."""
     ours = re.compile(rf"\.{re.escape(path.name)}\.(\w+)\.(\d+)\.[0-9a-f]{{8}}")
     for left in path.parent.iterdir():
         found = ours.fullmatch(left.name)
@@ -40,7 +40,7 @@ def _host() -> str:
 
 
 def _abandoned(left: Path, *, host: str, process: int) -> bool:
-    """Whether its writer is gone; of another machine's, by age, as its processes cannot be seen."""
+    """Whether the writer has ended; for another machine's file, whether it is older than a day."""
     try:
         if host != _host() or os.name != "posix":  # on Windows os.kill would end the process
             return time.time() - left.stat().st_mtime > DAY
@@ -61,7 +61,7 @@ def _remove(path: Path) -> None:
 
 
 def check_place(directory: Path, names: Collection[str] = ()) -> None:
-    """Fail now, not after hours of work, where `names` could not be written as a directory of their own."""
+    """Raise before the work if a directory with the files `names` cannot be written."""
     directory = directory.resolve()
     standing = next(place for place in (directory, *directory.parents) if _exists(place))
     if not standing.is_dir():
@@ -75,7 +75,7 @@ def check_place(directory: Path, names: Collection[str] = ()) -> None:
 
 @contextlib.contextmanager
 def replacing_directory(directory: Path) -> Iterator[Path]:
-    """Give a fresh directory to fill; it takes the place of the old one only when all is written."""
+    """Yield a new directory to fill. It replaces the old one when everything is written."""
     directory = directory.resolve()  # a link keeps pointing where it points
     if _exists(directory) and not directory.is_dir():
         raise StorageError(f"{str(directory)!r} is a file; a directory is to be written there")
@@ -96,7 +96,7 @@ def replacing_directory(directory: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replacing_file(path: Path) -> Iterator[Path]:
-    """Give a fresh file name to write; it takes the place of the old file only when all is written."""
+    """Yield a new file name to write. It replaces the old file when everything is written."""
     path = path.absolute()
     fresh = _aside(path)
     with _explained(path, fresh):
@@ -109,7 +109,7 @@ def replacing_file(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _explained(path: Path, fresh: Path) -> Iterator[None]:
-    """Turn the disk's errors into one that names the place, and leave nothing half-written behind."""
+    """Turn errors of the disk into one that names the path, and remove what was half written."""
     try:
         yield
     except TruelikeError:
@@ -132,7 +132,7 @@ def _exists(path: Path) -> bool:
 
 
 def _refuse_to_delete_others(directory: Path, names: Collection[str]) -> None:
-    """Only an older version of the same thing may be replaced, never somebody's other files."""
+    """Raise if the directory holds other files than those that are replaced."""
     there = {path.name for path in directory.iterdir()} if directory.exists() else set()
     others = sorted(there - set(names))
     if others:
@@ -157,14 +157,14 @@ def _flush(path: Path) -> None:
 
 
 def settled(directory: Path) -> Path:
-    """Where to read: the directory, or its predecessor if a crash fell between the two renames."""
+    """The directory to read: the given one, or the previous one if a crash came between the two renames."""
     directory = directory.resolve()
     previous = _previous(directory)
     return previous if not _exists(directory) and _exists(previous) else directory
 
 
 def has_file(directory: Path, name: str) -> bool:
-    """Whether a file is there; an error where the directory cannot be looked into."""
+    """Whether a file exists; raises if the directory cannot be read."""
     try:
         return (directory / name).is_file()
     except OSError as error:
@@ -173,7 +173,7 @@ def has_file(directory: Path, name: str) -> bool:
 
 @contextlib.contextmanager
 def reading(directory: Path, what: str) -> Iterator[None]:
-    """Turn whatever a damaged file causes into one error that names the place."""
+    """Turn errors from a damaged file into one that names the directory."""
     try:
         yield
     except (DataError, MissingExtraError, StorageError):
@@ -181,5 +181,5 @@ def reading(directory: Path, what: str) -> Iterator[None]:
     except Exception as error:
         raise StorageError(
             f"the {what} in {str(directory)!r} is damaged or incomplete "
-            f"({type(error).__name__}: {error}). Make it anew."
+            f"({type(error).__name__}: {error}). Recreate it."
         ) from error

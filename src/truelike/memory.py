@@ -1,4 +1,4 @@
-"""How much memory there is, so that a model that would not fit says so before it begins."""
+"""Available memory, so that a model that does not fit is refused before it is trained."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 from truelike.errors import TooLargeError
 
-SHARE = 0.9  # of what is available may be asked for: the rest of the program wants some too
+SHARE = 0.9  # share of the available memory that a model may use
 _LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container, where there is one
 _USED = Path("/sys/fs/cgroup/memory.current")
 
 
 def available_memory() -> int:
-    """Bytes that this process could still take: the system's own estimate, and no more than a container allows.
+    """Bytes that this process can still allocate: the system's estimate, limited by the container.
 
     >>> available_memory() > 2**20
     True
@@ -35,7 +35,7 @@ def _of_the_machine() -> int:
 
 
 def check_memory(needed: int, what: str, instead: str) -> None:
-    """Raise an error that says how much is needed, how much there is, and what to use instead."""
+    """Raise an error that says how much is needed, how much is available, and what to use instead."""
     there = available_memory()
     if needed > SHARE * there:
         raise TooLargeError(
@@ -44,7 +44,7 @@ def check_memory(needed: int, what: str, instead: str) -> None:
 
 
 def readable(n_bytes: int) -> str:
-    """Bytes for a person to read.
+    """A number of bytes as text.
 
     >>> readable(5_000_000), readable(43_200_000_000)
     ('5.0 MB', '43.2 GB')

@@ -1,8 +1,8 @@
-"""Who counts as unvoted: the law that negatives are drawn by. Always without the user's training positives.
+"""Sampling distributions of negatives: which unobserved items are drawn for a positive.
 
-`Uniform` draws every item alike, `Popularity(alpha)` in proportion to popularity^alpha (alpha = 1 is WBPR's),
-`Hard(n)` takes the best-scored of n uniform draws. The objective and the negatives are separate: "BPR with
-popular negatives" is said, never implied.
+`Uniform()` draws every item with the same probability, `Popularity(alpha)` in proportion to popularity^alpha
+(alpha = 1 is that of WBPR), and `Hard(n)` takes the best-scored of n uniform draws. A user's training positives
+are never drawn. Any distribution can be combined with any sampled objective.
 """
 
 from __future__ import annotations
@@ -17,10 +17,26 @@ from numpy.typing import NDArray
 from truelike.data.dataset import Dataset
 from truelike.errors import DataError, ParameterError, some
 
+__all__ = ["Hard", "Negatives", "Popularity", "Uniform", "parse"]
+
+NAMES = '"uniform", "popularity", "popularity^ALPHA", "hard" or "hard:N"'
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
 
 @dataclass(frozen=True)
 class Negatives:
-    """A law of drawing: weights of the items, and how many candidates the best is taken of."""
+    """A sampling distribution of negatives.
+
+    Parameters
+    ----------
+    alpha
+        Items are drawn in proportion to popularity^alpha; 0 is uniform.
+    candidates
+        How many items are drawn for one negative. The one with the highest score is taken.
+    """
 
     alpha: float = 0.0
     candidates: int = 1
@@ -31,7 +47,7 @@ class Negatives:
 
     @property
     def name(self) -> str:
-        """The law in a word, as `parse` reads it.
+        """The name that `parse` reads.
 
         >>> Popularity(0.5).name
         'popularity^0.5'
@@ -41,26 +57,28 @@ class Negatives:
         return f"popularity^{self.alpha}" if self.alpha else "uniform"
 
     def weights(self, popularity: NDArray[Any]) -> NDArray[np.float64]:
-        """How likely each item is drawn, before the user's positives are left out."""
+        """Return the probability of each item before the user's positives are excluded."""
         raised = np.maximum(popularity, 1e-9).astype(np.float64) ** self.alpha
         return np.asarray(raised / raised.sum())
 
-    def law(self, popularity: NDArray[Any], positives: NDArray[Any]) -> NDArray[np.float64]:
-        """The probability of each item for a user with these positives (one candidate).
+    def probabilities(self, popularity: NDArray[Any], positives: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the probability of each item as a negative of a user with these positives (one candidate).
 
-        >>> Uniform().law(np.array([5, 1, 1]), np.array([0]))
+        All are 0 for a user who interacted with every item.
+
+        >>> Uniform().probabilities(np.array([5, 1, 1]), np.array([0]))
         array([0. , 0.5, 0.5])
         """
         weights = self.weights(popularity)
         weights[positives] = 0.0
-        return np.asarray(weights / (weights.sum() or 1.0))  # who voted for all has no negative
+        return np.asarray(weights / (weights.sum() or 1.0))
 
     def tables(
         self, popularity: NDArray[Any]
     ) -> tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.float64]]:
-        """Walker's alias table (draw a column, keep it with its probability or take its alias) and the weights.
+        """Return Walker's alias table, as (probability to keep a column, alias of the column), and the weights.
 
-        All empty where every item is alike, which needs no table.
+        All three are empty for the uniform distribution, which needs no table.
         """
         if self.alpha == 0:
             return np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(0, np.float64)
@@ -78,60 +96,60 @@ class Negatives:
         return keep.astype(np.float32), alias, weights
 
 
-def Uniform() -> Negatives:  # noqa: N802 - reads as the name of a law
-    """Every unvoted item alike (the paper's BPR, BPO and NBPO)."""
+def Uniform() -> Negatives:  # noqa: N802 - reads as a class
+    """Draw every unobserved item with the same probability (the paper's BPR, BPO and NBPO)."""
     return Negatives()
 
 
 def Popularity(alpha: float = 1.0) -> Negatives:  # noqa: N802
-    """Unvoted items in proportion to popularity^alpha (WBPR, with alpha = 1)."""
+    """Draw unobserved items in proportion to popularity^alpha (WBPR with alpha = 1)."""
     return Negatives(alpha=alpha)
 
 
 def Hard(candidates: int = 5) -> Negatives:  # noqa: N802
-    """The best-scored of a few uniform draws (dynamic negative sampling; Zhang et al., SIGIR 2013)."""
+    """Take the best-scored of a few uniform draws (dynamic negative sampling; Zhang et al., SIGIR 2013)."""
     return Negatives(candidates=candidates)
 
 
-NAMES = '"uniform", "popularity", "popularity^ALPHA", "hard", "hard:N" or "all"'
-ALL = "all"  # no drawing: every unvoted item counts
+def is_distribution(value: Any) -> bool:
+    """Return whether a value is a sampling distribution or the name of one.
 
-
-def is_law(value: Any) -> bool:
-    """Whether a value is a law, or names one (None leaves it to the recipe)."""
+    >>> is_distribution("popularity^0.5"), is_distribution(Uniform()), is_distribution("all")
+    (True, True, False)
+    """
     try:
-        parse("uniform" if value is None or value == ALL else value)
+        parse(value)
     except ParameterError:
         return False
     return True
 
 
-def parse(law: Negatives | str) -> Negatives:
-    """A law by its name: "uniform", "popularity", "popularity^0.5", "hard" or "hard:10".
+def parse(name: Negatives | str) -> Negatives:
+    """Return the distribution of a name: "uniform", "popularity", "popularity^0.5", "hard" or "hard:10".
 
     >>> parse("popularity^0.5")
     Negatives(alpha=0.5, candidates=1)
     """
-    if isinstance(law, Negatives):
-        return law
+    if isinstance(name, Negatives):
+        return name
     try:
-        if law == "uniform":
+        if name == "uniform":
             return Uniform()
-        if law == "popularity" or law.startswith("popularity^"):
-            return Popularity(float(law.partition("^")[2] or 1))
-        if law == "hard" or law.startswith("hard:"):
-            return Hard(int(law.partition(":")[2] or 5))
+        if name == "popularity" or name.startswith("popularity^"):
+            return Popularity(float(name.partition("^")[2] or 1))
+        if name == "hard" or name.startswith("hard:"):
+            return Hard(int(name.partition(":")[2] or 5))
     except (ValueError, AttributeError):
         pass
-    raise ParameterError(f"negatives is {law!r}; it is {NAMES}")
+    raise ParameterError(f"negatives is {name!r}; it must be {NAMES}")
 
 
-def check_drawable(train: Dataset) -> None:
-    """A user who voted for everything has no negative: an error that names them."""
-    full = np.flatnonzero(train.rows_per_user() >= train.n_items)
+def check_has_negatives(train: Dataset) -> None:
+    """Raise an error that names the users who interacted with every item: they have no negatives."""
+    full = np.flatnonzero(train.interactions_per_user() >= train.n_items)
     if len(full):
-        who = some(map(repr, train.users.take(full.astype(np.int32)).to_list()))
+        users = some(map(repr, train.users.take(full.astype(np.int32)).to_list()))
         raise DataError(
-            f"the user {who} voted for all {train.n_items:,} items, so no unvoted item can be drawn. "
-            "Leave them out of the training log: there is nothing left to recommend to them."
+            f"user {users} interacted with all {train.n_items:,} items, so no negative can be drawn. "
+            "Leave such users out of the training data: there is no item left to recommend to them."
         )

@@ -1,17 +1,22 @@
-"""The paper's equations: how far the score r and the flip logit g should move, one short function each.
+"""Training objectives: the gradients of the paper's equations, one short function each.
 
-An objective knows only numbers. A *pointwise* one has two functions, the step that a positive takes and the
-step that an unvoted item takes, each of (r, g) and each giving the pair (step of r, step of g). A *pairwise*
-one has a single function of the scores (r_i, r_j) of a positive and an unvoted item, a *listwise* one takes a
-user's whole row. A step is the gradient of what is **maximised** (or, for the surrogate of Equation 9, what
-stands in for it).
+An objective is a class of static functions of scores r and flip logits g. Each returns steps: the gradient of the
+quantity that is **maximised**, with respect to r (and g).
 
-The same lines serve every back end: numba compiles them into the sampled kernels, NumPy and PyTorch evaluate
-them on whole arrays. So they use `+ - * /` and the functions `sigmoid` and `log` of this file, and nothing
-else. An objective of your own is a class with the same functions; see CONTRIBUTING.
+- A `Pointwise` objective has `positive(r, g)` and `negative(r, g)`, for an observed and an unobserved item. Each
+  returns the pair (step of r, step of g).
+- A `Pairwise` objective has `pair(r_i, r_j)`, for a positive i and a negative j of one user. It returns the pair
+  (step of r_i, step of r_j).
+- A `Listwise` objective has `steps(r, observed)`, for the scores of all items of a user. It returns one step per
+  score.
 
-`likelihood_*` is what the steps are the gradient of; it is shown as the loss while training, and the tests
-compare the steps with its finite differences. Where it is not (the surrogate gradient), the docstring says so.
+The `likelihood` functions return the quantity itself. Its negative mean is the training loss; an objective without
+them trains with a loss of NaN. The steps of NBPO are a surrogate gradient (Equation 9), not the gradient of its
+likelihood.
+
+numba, NumPy and PyTorch run the same functions. A pointwise or pairwise function may therefore use only
+`+ - * /` and `sigmoid` and `log` of this module. Listwise functions run on NumPy arrays and may use `softmax` and
+NumPy, too. CONTRIBUTING explains how to add an objective.
 """
 
 from __future__ import annotations
@@ -23,25 +28,51 @@ from scipy import special
 
 from truelike.errors import ParameterError
 
+__all__ = [
+    "BPO",
+    "BPR",
+    "NBPO",
+    "Listwise",
+    "NBPOo",
+    "NBPOs",
+    "Objective",
+    "Pairwise",
+    "Pointwise",
+    "Softmax",
+    "hidden_like_posterior",
+    "log",
+    "noisy_bpr",
+    "shift_mc",
+    "sigmoid",
+    "softmax",
+]
+
 Steps = tuple[Any, Any]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def sigmoid(x: Any) -> Any:
-    """1 / (1 + exp(-x)), of a number, an array or a tensor.
+    """Return 1 / (1 + exp(-x)) for a number, an array or a tensor.
 
     >>> float(sigmoid(0.0))
     0.5
     """
-    return x.sigmoid() if hasattr(x, "sigmoid") else special.expit(x)  # a PyTorch tensor, or anything else
+    return x.sigmoid() if hasattr(x, "sigmoid") else special.expit(x)  # a PyTorch tensor has the method
 
 
 def log(x: Any) -> Any:
-    """The natural logarithm, of a number, an array or a tensor; of 0 (a rounded sigmoid), that of `tiny`."""
+    """Return the natural logarithm of a number, an array or a tensor.
+
+    In NumPy, 0 (an underflown sigmoid) is replaced by the smallest positive number, so the result is finite.
+    """
     return x.log() if hasattr(x, "log") else np.log(np.maximum(x, np.finfo(np.result_type(x)).tiny))
 
 
 def softmax(r: Any) -> Any:
-    """exp(r) / sum of exp(r) along the last axis, of an array or a tensor.
+    """Return exp(r) / sum(exp(r)) along the last axis, for an array or a tensor.
 
     >>> softmax(np.array([0.0, 0.0]))
     array([0.5, 0.5])
@@ -50,64 +81,76 @@ def softmax(r: Any) -> Any:
 
 
 class Objective:
-    """What all objectives share."""
+    """Base class of all objectives.
+
+    Attributes
+    ----------
+    name
+        The name in tables, model directories and error messages.
+    uses_flips
+        Whether the objective learns the flip logits g.
+    curvature
+        An upper bound of ``|d step / dr|``. Fold-in of a pointwise or pairwise objective needs it.
+    """
 
     name: ClassVar[str]
     uses_flips: ClassVar[bool] = False
-    """Whether g moves at all."""
     curvature: ClassVar[float] = 0.25
-    """A bound on how fast the step of r changes with r, for the exact steps of fold-in."""
 
 
 class Pointwise(Objective):
-    """An objective of single items: a positive's step and an unvoted item's step."""
+    """An objective of single items: one step for a positive, one for a negative."""
 
     @staticmethod
     def positive(r: Any, g: Any) -> Steps:
-        """The steps of (r, g) for an item that the user voted for."""
+        """Return the steps of (r, g) for an observed item."""
         raise NotImplementedError
 
     @staticmethod
-    def unvoted(r: Any, g: Any) -> Steps:
-        """The steps of (r, g) for an item that the user did not vote for."""
+    def negative(r: Any, g: Any) -> Steps:
+        """Return the steps of (r, g) for an unobserved item."""
         raise NotImplementedError
 
     @staticmethod
     def likelihood_positive(r: Any, g: Any) -> Any:
-        """What is maximised, for a positive."""
+        """Return the maximised quantity for an observed item."""
         raise NotImplementedError
 
     @staticmethod
-    def likelihood_unvoted(r: Any, g: Any) -> Any:
-        """What is maximised, for an unvoted item."""
+    def likelihood_negative(r: Any, g: Any) -> Any:
+        """Return the maximised quantity for an unobserved item."""
         raise NotImplementedError
 
 
 class Pairwise(Objective):
-    """An objective of pairs: a positive i and an unvoted j of one user."""
+    """An objective of pairs: a positive i and a negative j of one user."""
 
     @staticmethod
     def pair(r_i: Any, r_j: Any) -> Steps:
-        """The steps of r_i and of r_j."""
+        """Return the steps of r_i and of r_j."""
         raise NotImplementedError
 
     @staticmethod
     def likelihood_pair(r_i: Any, r_j: Any) -> Any:
-        """What is maximised, for a pair."""
+        """Return the maximised quantity for a pair."""
         raise NotImplementedError
 
 
 class Listwise(Objective):
-    """An objective of all items of a user at once: of a row of scores, and a row that says which are voted."""
+    """An objective of all items of a user at once.
+
+    `r` holds the scores of all items, and `observed` is 1.0 for the user's positives and 0.0 elsewhere. Both have
+    one row per user; items are the last axis. A row's result must depend on that row alone.
+    """
 
     @staticmethod
-    def steps(r: Any, voted: Any) -> Any:
-        """The step of each score of a row."""
+    def steps(r: Any, observed: Any) -> Any:
+        """Return the step of each score, in the shape of `r`."""
         raise NotImplementedError
 
     @staticmethod
-    def likelihood(r: Any, voted: Any) -> Any:
-        """What is maximised, for a row."""
+    def likelihood(r: Any, observed: Any) -> Any:
+        """Return the maximised quantity of each row."""
         raise NotImplementedError
 
 
@@ -121,7 +164,7 @@ class BPO(Pointwise):
         return sigmoid(-r), 0 * g
 
     @staticmethod
-    def unvoted(r: Any, g: Any) -> Steps:
+    def negative(r: Any, g: Any) -> Steps:
         return -sigmoid(r), 0 * g
 
     @staticmethod
@@ -129,12 +172,12 @@ class BPO(Pointwise):
         return log(sigmoid(r))
 
     @staticmethod
-    def likelihood_unvoted(r: Any, g: Any) -> Any:
+    def likelihood_negative(r: Any, g: Any) -> Any:
         return log(sigmoid(-r))
 
 
 class SurrogateLikelihood(Pointwise):
-    """Equation 8: the likelihood of the true labels, its logarithm taken away."""
+    """Equation 8: the likelihood of the true labels without the logarithm."""
 
     uses_flips = True
     curvature = 0.5
@@ -144,14 +187,14 @@ class SurrogateLikelihood(Pointwise):
         return sigmoid(-g) * sigmoid(r)
 
     @staticmethod
-    def likelihood_unvoted(r: Any, g: Any) -> Any:
+    def likelihood_negative(r: Any, g: Any) -> Any:
         return sigmoid(-r) + sigmoid(g) * sigmoid(r)
 
 
 class NBPO(SurrogateLikelihood):
     """Equation 9, the paper's NBPO (NBPO-ss): the surrogate gradient of Equation 8.
 
-    Each sigma(x) is differentiated as ln sigma(x) would be: its gradient is sigma(-x), which does not vanish.
+    Each sigma(x) is differentiated as if it were ln sigma(x): its gradient is sigma(-x), which does not vanish.
     With g = 0 (no flip tables, L = 0) it is Equation 11: 1/2 sigma(-r) and 1/2 (1 - 3 sigma(r)).
     """
 
@@ -162,7 +205,7 @@ class NBPO(SurrogateLikelihood):
         return sigmoid(-g) * sigmoid(-r), -sigmoid(g) * sigmoid(r)
 
     @staticmethod
-    def unvoted(r: Any, g: Any) -> Steps:
+    def negative(r: Any, g: Any) -> Steps:
         return sigmoid(g) * sigmoid(-r) - sigmoid(r), sigmoid(-g) * sigmoid(r)
 
 
@@ -178,9 +221,9 @@ class NBPOs(SurrogateLikelihood):
         return both * sigmoid(-r), -both * sigmoid(g)
 
     @staticmethod
-    def unvoted(r: Any, g: Any) -> Steps:
-        shown = sigmoid(-g) * sigmoid(r)
-        return -shown * sigmoid(-r), shown * sigmoid(g)
+    def negative(r: Any, g: Any) -> Steps:
+        both = sigmoid(-g) * sigmoid(r)
+        return -both * sigmoid(-r), both * sigmoid(g)
 
 
 class NBPOo(Pointwise):
@@ -194,9 +237,9 @@ class NBPOo(Pointwise):
         return sigmoid(-r), -sigmoid(g)
 
     @staticmethod
-    def unvoted(r: Any, g: Any) -> Steps:
-        # d/dr and d/dg of ln(sigma(-r) + sigma(g) sigma(r)), by the posterior that the user dislikes the item;
-        # the tiny number decides where both terms are zero in float32: then it is disliked, as in BPO
+    def negative(r: Any, g: Any) -> Steps:
+        # d/dr and d/dg of ln(sigma(-r) + sigma(g) sigma(r)), written with the posterior of a dislike. 1e-12 avoids
+        # 0 / 0 where both terms underflow in float32: the item then counts as disliked, as in BPO.
         dislike = sigmoid(-r) + 1e-12
         disliked = dislike / (dislike + sigmoid(g) * sigmoid(r))
         return -sigmoid(-g) * sigmoid(r) * disliked, sigmoid(-g) * (1 - disliked)
@@ -206,12 +249,12 @@ class NBPOo(Pointwise):
         return log(sigmoid(-g) * sigmoid(r))
 
     @staticmethod
-    def likelihood_unvoted(r: Any, g: Any) -> Any:
+    def likelihood_negative(r: Any, g: Any) -> Any:
         return log(sigmoid(-r) + sigmoid(g) * sigmoid(r))
 
 
 class BPR(Pairwise):
-    """ln sigma(r_i - r_j): the positive should stand above the unvoted (Rendle et al., UAI 2009)."""
+    """ln sigma(r_i - r_j): a positive should rank above a negative (Rendle et al., UAI 2009)."""
 
     name = "BPR"
     curvature = 0.5
@@ -227,34 +270,34 @@ class BPR(Pairwise):
 
 
 class Softmax(Listwise):
-    """The user's votes as draws from p(i | u) = exp(r_ui) / sum_j exp(r_uj): ln p, summed over them.
+    """Softmax over all items: the sum of ln p(i | u) over the positives, p(i | u) = exp(r_ui) / sum_j exp(r_uj).
 
-    Its step is 1 - n_u p_ui for a voted item and -n_u p_ui for another, where n_u is how many votes there are. So
-    an unvoted item is pushed down by as much as it competes with the votes, and by nothing where it does not.
+    The step is 1 - n_u p_ui for a positive and -n_u p_ui for an unobserved item, where n_u is the number of the
+    user's positives.
     """
 
     name = "softmax"
 
     @staticmethod
-    def steps(r: Any, voted: Any) -> Any:
-        return voted - voted.sum(-1)[..., None] * softmax(r)
+    def steps(r: Any, observed: Any) -> Any:
+        return observed - observed.sum(-1)[..., None] * softmax(r)
 
     @staticmethod
-    def likelihood(r: Any, voted: Any) -> Any:
-        return (voted * log(softmax(r))).sum(-1)
+    def likelihood(r: Any, observed: Any) -> Any:
+        return (observed * log(softmax(r))).sum(-1)
 
 
 def shift_mc(flip_rate: float) -> type[Pointwise]:
-    """ShiftMC (Hsieh, Natarajan and Dhillon, ICML 2015) with one flip rate f for all.
+    """Return ShiftMC (Hsieh, Natarajan and Dhillon, ICML 2015) with one flip rate f for all pairs.
 
-    The squared loss made unbiased under flips: ((r - 1)^2 - f r^2) / (1 - f) on positives, r^2 on unvoted
-    items. Its gradient draws a positive towards 1 / (1 - f): the more likes are hidden, the more one counts.
+    The squared loss is made unbiased under flips: ((r - 1)^2 - f r^2) / (1 - f) for a positive and r^2 for a
+    negative. The target of a positive is 1 / (1 - f).
 
     >>> [float(step) for step in shift_mc(0.5).positive(1.0, 0.0)]
     [2.0, 0.0]
     """
     if not 0 <= flip_rate < 1:
-        raise ParameterError(f"flip_rate is {flip_rate}; it is at least 0 and below 1")
+        raise ParameterError(f"flip_rate is {flip_rate}; it must be at least 0 and below 1")
     target = 1 / (1 - flip_rate)
 
     class ShiftMC(Pointwise):
@@ -268,7 +311,7 @@ def shift_mc(flip_rate: float) -> type[Pointwise]:
             return 2 * (target - r), 0 * g
 
         @staticmethod
-        def unvoted(r: Any, g: Any) -> Steps:
+        def negative(r: Any, g: Any) -> Steps:
             return -2 * r, 0 * g
 
         @staticmethod
@@ -276,25 +319,25 @@ def shift_mc(flip_rate: float) -> type[Pointwise]:
             return -((r - 1) * (r - 1) - flip_rate * r * r) * target
 
         @staticmethod
-        def likelihood_unvoted(r: Any, g: Any) -> Any:
+        def likelihood_negative(r: Any, g: Any) -> Any:
             return -r * r
 
     return ShiftMC
 
 
 def noisy_bpr(flip_rate: float) -> type[Pairwise]:
-    """BPR where the unvoted item of a pair may be a hidden like, which it is at one flip rate f for all.
+    """Return BPR for pairs whose negative is a hidden like with probability f (one flip rate for all pairs).
 
-    Then the order of the pair says nothing: p(i before j) = (1 - f) sigma(r_i - r_j) + f / 2. The step is BPR's
-    times the posterior that j is truly disliked, so a pair that stands the wrong way round by far, which a hidden
-    like explains better, is not chased. With f = 0 it is BPR.
+    The order of a pair with a hidden like is random, so p(i before j) = (1 - f) sigma(r_i - r_j) + f / 2. The step
+    is that of BPR times the posterior that j is truly disliked: a negative that scores far above the positive has
+    little weight. With f = 0 this is BPR.
 
     >>> [float(step) for step in noisy_bpr(0.0).pair(0.0, 0.0)]
     [0.5, -0.5]
     """
     if not 0 <= flip_rate < 1:
-        raise ParameterError(f"flip_rate is {flip_rate}; it is at least 0 and below 1")
-    disliked, coin = 1 - flip_rate, flip_rate / 2
+        raise ParameterError(f"flip_rate is {flip_rate}; it must be at least 0 and below 1")
+    disliked, unordered = 1 - flip_rate, flip_rate / 2
 
     class NBPR(Pairwise):
         """Noise-robust BPR at one flip rate."""
@@ -304,22 +347,24 @@ def noisy_bpr(flip_rate: float) -> type[Pairwise]:
 
         @staticmethod
         def pair(r_i: Any, r_j: Any) -> Steps:
-            # the tiny number decides where both terms are zero in float32: then it is disliked, as in BPR
-            told = disliked * sigmoid(r_i - r_j) + 1e-12
-            step = told / (told + coin) * sigmoid(r_j - r_i)
+            # 1e-12 avoids 0 / 0 where both terms underflow in float32: j then counts as disliked, as in BPR
+            ordered = disliked * sigmoid(r_i - r_j) + 1e-12
+            step = ordered / (ordered + unordered) * sigmoid(r_j - r_i)
             return step, -step
 
         @staticmethod
         def likelihood_pair(r_i: Any, r_j: Any) -> Any:
-            return log(disliked * sigmoid(r_i - r_j) + coin)
+            return log(disliked * sigmoid(r_i - r_j) + unordered)
 
     return NBPR
 
 
 def hidden_like_posterior(r: Any, g: Any) -> Any:
-    """p(truly 1 | observed 0) = sigma(g) sigma(r) / (sigma(-r) + sigma(g) sigma(r)), by Bayes from Equation 5.
+    """Return p(truly 1 | observed 0) = sigma(g) sigma(r) / (sigma(-r) + sigma(g) sigma(r)).
+
+    This is Bayes' rule applied to Equation 5.
 
     >>> round(float(hidden_like_posterior(0.0, 0.0)), 4)
     0.3333
     """
-    return sigmoid(r + log(sigmoid(g)))  # the same, both sides of the fraction divided by sigma(-r)
+    return sigmoid(r + log(sigmoid(g)))  # numerator and denominator divided by sigma(-r)

@@ -1,4 +1,4 @@
-"""Work cut into fixed pieces and spread over threads; which thread did a piece never shows."""
+"""Work in fixed pieces on several threads. The result does not depend on the number of threads."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ T = TypeVar("T")
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def threads(n_jobs: int | None) -> int:
-    """How many threads are asked for; None: one for each core.
+    """The number of threads that `n_jobs` asks for, by scikit-learn's convention.
 
-    >>> threads(3)
-    3
+    -1 is all cores, -2 all but one, None is 1.
+
+    >>> threads(3), threads(None)
+    (3, 1)
     """
     if n_jobs is None:
-        return cores()
-    if n_jobs < 1:
-        raise ParameterError(f"n_jobs is {n_jobs}; it is a number of threads, or None for all cores")
-    return n_jobs
+        return 1
+    if n_jobs == 0:
+        raise ParameterError("n_jobs is 0; it is a number of threads, or -1 for all cores")
+    return n_jobs if n_jobs > 0 else max(1, cores() + 1 + n_jobs)
 
 
 def for_each(work: Callable[[T], Any], pieces: Iterable[T], n_jobs: int | None) -> list[Any]:
@@ -46,10 +48,10 @@ def for_each(work: Callable[[T], Any], pieces: Iterable[T], n_jobs: int | None) 
 
 
 def one_blas_thread() -> AbstractContextManager[Any]:
-    """Within it a matrix product runs on the thread that asks for it.
+    """A context in which a matrix product runs on the calling thread only.
 
-    A product that BLAS spreads over threads is cut, and so rounded, by their number. Work whose result must not
-    depend on it is cut into fixed pieces by us, and the pieces are spread.
+    BLAS splits a product by the number of threads, which changes the rounding. Work whose result must not depend on
+    it is split into fixed pieces here, and the pieces run on several threads.
     """
     limits: AbstractContextManager[Any] = _libraries().limit(limits=1, user_api="blas")
     return limits
@@ -57,7 +59,7 @@ def one_blas_thread() -> AbstractContextManager[Any]:
 
 @lru_cache(maxsize=1)
 def _libraries() -> Any:
-    """The BLAS of NumPy and that of SciPy. Looking for them takes milliseconds, so it is done once."""
+    """The BLAS libraries of NumPy and SciPy. Finding them takes milliseconds, so it is done once."""
     import scipy.linalg  # noqa: F401  so that its library is among those found
     from threadpoolctl import ThreadpoolController
 

@@ -1,4 +1,4 @@
-"""Parameters of a model, declared once: default, allowed range, and the check that follows from them.
+"""Parameters of a model, declared once: default, allowed range and check.
 
 A model is a dataclass whose fields are its parameters:
 
@@ -13,41 +13,129 @@ same fields.
 from __future__ import annotations
 
 import difflib
+import inspect
 import math
 import numbers
-from collections.abc import Callable
-from dataclasses import MISSING, Field, field, fields
-from typing import Any
+import re
+from collections.abc import Callable, Collection
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any, TypeVar
 
 from truelike.errors import ParameterError
 
+C = TypeVar("C")
+
 
 def number(default: float | None, *, low: float | None = None, high: float | None = None) -> Any:
-    """A number within bounds, which are allowed themselves; None too where it is the default."""
+    """A number within bounds (inclusive); None is allowed if it is the default."""
     return field(default=default, metadata={"low": low, "high": high, "whole": False, "optional": default is None})
 
 
 def whole_number(
     default: int | None, *, low: int | None = None, high: int | None = None, optional: bool = False
 ) -> Any:
-    """A whole number within bounds; None too where it is the default or `optional` says so."""
+    """A whole number within bounds; None is allowed if it is the default, or with `optional`."""
     rule = {"low": low, "high": high, "whole": True, "optional": optional or default is None}
     return field(default=default, metadata=rule)
 
 
+def jobs() -> Any:
+    """The parameter `n_jobs`: a number of threads; -1 is all cores, None is 1."""
+    rule = {"accepts": _is_jobs, "expected": "a number of threads, -1 for all cores, or None for 1", "jobs": True}
+    return field(default=-1, metadata=rule)
+
+
+def _is_jobs(value: Any) -> bool:
+    return value is None or (_is_number(value, whole=True) and value != 0)
+
+
 def choice(default: str | None, *others: str) -> Any:
-    """One of a few words, the first being the default; None, where it is, is allowed but not offered."""
+    """One of a few words; the first is the default."""
     return field(default=default, metadata={"choices": (default, *others)})
 
 
 def special(default: Any, expected: str, accepts: Callable[[Any], bool]) -> Any:
-    """Anything that a function accepts; `expected` says in words what that is."""
+    """Any value that a function accepts; `expected` describes it."""
     return field(default=default, metadata={"accepts": accepts, "expected": expected})
 
 
 def flag(default: bool | None) -> Any:
-    """True or False; None too where it is the default."""
+    """True or False; None is allowed if it is the default."""
     return field(default=default, metadata={"flag": True, "optional": default is None})
+
+
+def preset(**defaults: Any) -> Callable[[type[C]], type[C]]:
+    """A class decorator: the parameters of the parent class, with other defaults.
+
+    The docstring gets the parent's description of the parameters, with the defaults of the preset.
+    """
+
+    def decorate(cls: type[C]) -> type[C]:
+        inherited = cls.__dataclass_fields__  # type: ignore[attr-defined]
+        for name, default in defaults.items():
+            own: Any = field(default=default, metadata=dict(inherited[name].metadata))
+            setattr(cls, name, own)
+            cls.__annotations__[name] = inherited[name].type
+        return with_inherited_parameters(dataclass(kw_only=True, eq=False, repr=False)(cls))
+
+    return decorate
+
+
+def with_inherited_parameters(cls: type[C]) -> type[C]:
+    """A class decorator: add the parent's parameters to the section "Parameters" of a dataclass's docstring.
+
+    The parameters that the docstring describes itself come first. The others follow, as the parent describes them,
+    with the defaults of the class.
+    """
+    if cls.__doc__ is None or cls.__mro__[1].__doc__ is None:  # python -OO
+        return cls
+    own, parent = inspect.cleandoc(cls.__doc__), inspect.cleandoc(cls.__mro__[1].__doc__)
+    described, inherited = _described(own), _described(parent)
+    for parameter in fields(cls):  # type: ignore[arg-type]
+        if parameter.name in inherited and parameter.name not in described:
+            described[parameter.name] = _with_default(inherited[parameter.name], parameter.default)
+    section = "\n".join(["Parameters", "----------", *described.values()])
+    place = _SECTION.search(own) or _FIRST_SECTION.search(own)
+    assert place is not None
+    parts = (own[: place.start()].strip(), section, own[place.end() :].strip())
+    cls.__doc__ = "\n\n".join(part for part in parts if part) + "\n"
+    return cls
+
+
+# in docstrings without indentation: a section is a title, a line of dashes, and all up to the next title
+_SECTION = re.compile(r"^Parameters\n-+\n.*?(?=^\w[^\n]*\n---|\Z)", re.DOTALL | re.MULTILINE)
+_FIRST_SECTION = re.compile(r"^(?=\w[^\n]*\n---)|\Z", re.MULTILINE)  # where the first section begins
+
+
+def _described(docstring: str) -> dict[str, str]:
+    """The entry of each parameter in the section "Parameters" of a docstring."""
+    section = _SECTION.search(docstring)
+    entries = re.split(r"\n(?=\w)", section[0].strip())[1:] if section else []
+    return {entry.partition(" : ")[0]: entry.rstrip() for entry in entries}
+
+
+def _with_default(entry: str, default: Any) -> str:
+    """The entry of a parameter with another default: "name : type, default value" is its first line."""
+    first, newline, text = entry.partition("\n")
+    return f"{first.rpartition(', default ')[0]}, default {default!r}{newline}{text}"
+
+
+def check_names(cls: type, given: Collection[str]) -> None:
+    """Raise an error that names a parameter which the class does not have, and the nearest one that it has."""
+    known = inspect.signature(cls.__init__).parameters  # type: ignore[misc]
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values()):
+        return
+    for name in given:
+        if name not in known:
+            raise unknown_parameter(cls, name)
+
+
+def unknown_parameter(cls: type, name: str) -> ParameterError:
+    """The error for a parameter that a class does not have."""
+    known = [f.name for f in fields(cls)]
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    return ParameterError(f"{cls.__name__} has no parameter {name!r}{hint} It has {', '.join(known) or 'none'}.")
 
 
 def check(model: Any) -> None:
@@ -60,7 +148,7 @@ def check(model: Any) -> None:
 
 
 def _wrong(parameter: Field[Any], value: Any) -> str | None:
-    """What the value must be, if it is not that."""
+    """What the value must be if it is wrong, otherwise None."""
     rule = parameter.metadata
     if "choices" in rule:
         allowed = " or ".join(repr(word) for word in rule["choices"] if word is not None)
@@ -96,14 +184,14 @@ def parameters_of(model: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's numbers as Python's own, which a file can hold."""
+    """NumPy numbers as Python numbers, which JSON can hold."""
     if isinstance(value, numbers.Real) and not isinstance(value, (bool, int, float)):
         return int(value) if isinstance(value, numbers.Integral) else float(value)
     return value
 
 
 def changed(model: Any) -> dict[str, Any]:
-    """Only the parameters that differ from their defaults."""
+    """The parameters that differ from their defaults."""
     return {
         f.name: value
         for f in fields(model)
@@ -112,16 +200,12 @@ def changed(model: Any) -> dict[str, Any]:
 
 
 def parse(model_class: type, settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings from a command line or a TOML file, as the model's own types; a wrong name is an error."""
+    """Settings from the command line or a TOML file, in the types of the parameters; an unknown name is an error."""
     known = {f.name: f for f in fields(model_class)}
     parsed = {}
     for name, value in settings.items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else "."
-            raise ParameterError(
-                f"{model_class.__name__} has no parameter {name!r}{hint} It has {', '.join(known) or 'none'}."
-            )
+            raise unknown_parameter(model_class, name)
         parsed[name] = _from_text(known[name], value) if isinstance(value, str) else value
     return parsed
 
@@ -131,6 +215,8 @@ def _from_text(parameter: Field[Any], text: str) -> Any:
     if "flag" in rule:
         words = {"true": True, "false": False, **({"none": None} if rule["optional"] else {})}
         return words.get(text.lower(), text)
+    if "jobs" in rule:
+        return int(text) if re.fullmatch(r"-?\d+", text) else None if text.lower() == "none" else text
     if "whole" not in rule:
         return text
     if rule["optional"] and text.lower() == "none":

@@ -1,36 +1,72 @@
-"""Progress on stderr, and only on a terminal: a file or a pipe gets data, never a bar."""
+"""Progress: bars in terminals and notebooks, lines of the logger "truelike" elsewhere. Bars go to stderr.
+
+To see the lines in a script, set up logging: ``logging.basicConfig(level="INFO")``. To silence lines and bars alike,
+raise the level: ``logging.getLogger("truelike").setLevel("WARNING")``.
+"""
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+logger = logging.getLogger("truelike")
+
+
+def interactive() -> bool:
+    """Whether progress is shown to a person: stderr is a terminal, or this is a notebook."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
+
+
+def quiet() -> bool:
+    """Whether the logger was set to show warnings and errors only."""
+    return logger.level > logging.INFO
+
+
+def progress_bar(text: str, *, show: bool) -> Any:
+    """Create a bar with a text before it and a field `words` after it.
+
+    It is disabled where `show` is False, where no person would see it, and where the logger is quiet.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    return Progress(
+        TextColumn(text),
+        BarColumn(),
+        TextColumn("{task.fields[words]}"),
+        console=Console(stderr=True),
+        disable=not _has_bars(show),
+        transient=True,
+    )
+
 
 class Download:
-    """A progress bar in the shape that pooch asks for."""
+    """The progress of a download, in the interface that pooch expects."""
 
     def __init__(self, what: str, *, show: bool = True) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-        console = Console(stderr=True)
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             DownloadColumn(),
             TransferSpeedColumn(),
-            console=console,
-            disable=not (show and console.is_terminal),
+            console=Console(stderr=True),
+            disable=not _has_bars(show),
         )
         self.task = self.bar.add_task(what, total=None)
         self.bar.start()
+        if show and self.bar.disable:
+            note(f"downloading {what} ...")
 
     @property
     def total(self) -> Any:
-        """How many bytes there are in all."""
+        """The number of bytes in all."""
         return self.bar.tasks[0].total
 
     @total.setter
@@ -38,21 +74,21 @@ class Download:
         self.bar.update(self.task, total=value)
 
     def update(self, step: int) -> None:
-        """So many bytes more."""
+        """Add a number of bytes."""
         self.bar.update(self.task, advance=step)
 
     def reset(self) -> None:
-        """From the start again."""
+        """Start again."""
         self.bar.reset(self.task)
 
     def close(self) -> None:
-        """No more comes."""
+        """Stop the bar."""
         self.bar.stop()
 
 
 @contextmanager
 def compiling(what: str) -> Iterator[None]:
-    """Say that loops are being compiled, where that takes a while: once for each installation."""
+    """Note that code is being compiled if it takes more than a second. It happens once per installation."""
     notice = threading.Timer(1.0, note, [f"compiling {what} for this machine (once, some seconds) ..."])
     notice.daemon = True
     notice.start()
@@ -63,7 +99,12 @@ def compiling(what: str) -> Iterator[None]:
 
 
 def note(text: str) -> None:
-    """A word to the person at the terminal, if there is one."""
-    if sys.stderr.isatty():
+    """Log a line at level INFO; write it to stderr for a person where logging is not set up."""
+    logger.info(text)
+    if interactive() and not quiet() and not logger.hasHandlers():
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
+
+
+def _has_bars(show: bool) -> bool:
+    return show and interactive() and not quiet()

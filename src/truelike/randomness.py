@@ -1,8 +1,8 @@
-"""Random numbers that depend on a key and a counter, and on nothing else.
+"""Counter-based random numbers: each is a function of a key and a counter only.
 
-A generator with a state gives other numbers when the work is cut differently: by threads, by blocks,
-by a stop and a resume. Here the number is a hash of (key, counter), in integer arithmetic alone, so it
-is the same on every machine, for every NumPy, in any order of asking.
+A generator with a state returns other numbers when the work is divided differently: among threads, into blocks, or
+by a stop and a resume. Here a number is a hash of (key, counter), computed in integer arithmetic. So it is the
+same on every machine and with every version of NumPy, in whatever order numbers are requested.
 
 The hash is the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), applied twice.
 """
@@ -27,7 +27,10 @@ def _mix(x: UInts) -> UInts:
 
 
 def key(seed: int, *stream: int | str) -> int:
-    """A 64-bit key for one stream of numbers: a seed, and words or numbers that name the stream.
+    """Return the 64-bit key of a stream of random numbers.
+
+    A stream is named by a seed and by words or numbers. The words are part of the result: renaming a stream
+    changes its numbers.
 
     >>> key(0, "split") == key(0, "split"), key(0, "split") == key(1, "split")
     (True, False)
@@ -41,7 +44,7 @@ def key(seed: int, *stream: int | str) -> int:
 
 
 def bits(key: int, counters: NDArray[np.integer]) -> UInts:
-    """64 random bits for each counter.
+    """Return 64 random bits for each counter.
 
     >>> bits(7, np.arange(2))
     array([ 9672475392221035855, 13309476754707697221], dtype=uint64)
@@ -51,7 +54,7 @@ def bits(key: int, counters: NDArray[np.integer]) -> UInts:
 
 
 def uniform(key: int, counters: NDArray[np.integer]) -> NDArray[np.float64]:
-    """A number in [0, 1) for each counter.
+    """Return a uniform number in [0, 1) for each counter.
 
     >>> bool(abs(uniform(3, np.arange(100_000)).mean() - 0.5) < 0.01)
     True
@@ -60,13 +63,13 @@ def uniform(key: int, counters: NDArray[np.integer]) -> NDArray[np.float64]:
 
 
 def normal(key: int, counters: NDArray[np.integer]) -> NDArray[np.float64]:
-    """A standard normal number for each counter (the inverse of its distribution function).
+    """Return a standard normal number for each counter, by the inverse distribution function.
 
     >>> bool(abs(normal(3, np.arange(100_000)).std() - 1) < 0.01)
     True
     """
     from scipy.special import ndtri
 
-    # never exactly 0 or 1, whose normals would be infinite
+    # never exactly 0 or 1: their normal quantiles are infinite
     centred = np.minimum(uniform(key, counters) + 2.0**-54, 1 - 2.0**-53)
     return np.asarray(ndtri(centred), dtype=np.float64)

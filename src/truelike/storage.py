@@ -1,53 +1,63 @@
 """A model as a directory: model.json, arrays.safetensors, users.parquet, items.parquet. No pickle.
 
-Loading runs no code from the file: the class comes from the registry, the parameters go through its
-constructor and its checks, and the arrays are numbers.
+This file knows files and arrays. `models/registry.py` turns them into a model: the class comes from the registry, the
+parameters go through its constructor and its checks, and the arrays are numbers. No code runs from a file.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from truelike._version import __version__
 from truelike.data.dataset import Dataset
 from truelike.data.id_files import known_library, read_ids, write_ids
+from truelike.data.matrix import checked_csr
 from truelike.errors import StorageError
 from truelike.files import check_place, has_file, reading, replacing_directory, settled
-from truelike.models import REGISTRY, model_class
 
-if TYPE_CHECKING:
-    from truelike.models.recommender import Recommender
-
-FORMAT = 1
+FORMAT = 2
 FILES = ("model.json", "arrays.safetensors", "users.parquet", "items.parquet")
+PREFIX = "model."  # of the arrays of the model, beside those of the training data
 
 
 def check_model_place(directory: Path) -> None:
-    """Fail before the training where the model could not be saved after it."""
+    """Fail before training if the model could not be saved after it."""
     check_place(directory, FILES)
 
 
-def save(model: Recommender, directory: Path, *, metrics: dict[str, float] | None = None) -> None:
-    """Write a fitted model; an older one in the same place is replaced only when all is written."""
+def write_model(
+    directory: Path,
+    about: Mapping[str, Any],
+    arrays: Mapping[str, Any],
+    train: Dataset,
+    metrics: Mapping[str, Any],
+) -> None:
+    """Write a model. An older one in the same place is replaced only when everything is written.
+
+    Parameters
+    ----------
+    directory
+        Where to write.
+    about
+        What `read_model` returns: the class, the parameters and the choice of an `AutoRecommender`.
+    arrays
+        The learned arrays by name.
+    train
+        The training data.
+    metrics
+        Figures to keep with the model, by name.
+    """
     from safetensors.numpy import save_file
 
-    if type(model).__name__ not in REGISTRY:
-        raise StorageError(
-            f"{type(model).__name__} is not one of truelike's own models ({', '.join(REGISTRY)}): "
-            "it could not be loaded again"
-        )
-    train = model.train_
-    about = {
+    text = {
         "format": FORMAT,
-        "class": type(model).__name__,
-        "parameters": model._saved_parameters(),
-        "metrics": {name: float(value) for name, value in (metrics or {}).items()},
+        **about,
+        "metrics": {name: float(value) for name, value in metrics.items()},
         "library_version": __version__,
         "data": {
             "name": train.name,
@@ -58,88 +68,51 @@ def save(model: Recommender, directory: Path, *, metrics: dict[str, float] | Non
             "interactions": train.n_interactions,
         },
     }
-    arrays = {
+    numbers = {
         "train.indptr": train.matrix.indptr,
         "train.indices": train.matrix.indices,
         "train.weights": train.matrix.data,
-        **{f"model.{name}": array for name, array in model._arrays().items()},
+        **{f"{PREFIX}{name}": array for name, array in arrays.items()},
     }
-    _check_finite(arrays)
+    _check_finite(numbers)
     with replacing_directory(directory) as place:
-        contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        save_file(contiguous, place / "arrays.safetensors")
+        save_file({name: np.ascontiguousarray(array) for name, array in numbers.items()}, place / FILES[1])
         write_ids(train, place)
-        (place / "model.json").write_text(json.dumps(about, indent=2) + "\n")
+        (place / "model.json").write_text(json.dumps(text, indent=2) + "\n")
 
 
-def _check_finite(arrays: dict[str, Any]) -> None:
-    for name, array in arrays.items():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise StorageError(f"{name} holds values that are not finite: such a model is of no use")
-
-
-def load(directory: str | Path, **own: Any) -> Any:
-    """Read a model that `save` wrote.
-
-    Parameters
-    ----------
-    directory
-        Where it is.
-    **own
-        Parameters that no file carries, since they are code of your own: `objective=`, or, of a model of networks,
-        `preference=` and `flips=`; or another `device=`.
-
-    Examples
-    --------
-    >>> import tempfile, truelike as tl
-    >>> model = tl.ItemPop().fit(tl.synthetic.World(n_users=50, n_items=40).log())
-    >>> with tempfile.TemporaryDirectory() as place:
-    ...     model.save(place + "/model")
-    ...     again = tl.load(place + "/model")
-    >>> again.recommend(3).equals(model.recommend(3))
-    True
-    """
+def read_model(directory: str | Path) -> tuple[dict[str, Any], dict[str, Any], Dataset]:
+    """Read what `write_model` wrote: model.json, the learned arrays and the training data."""
     from safetensors.numpy import load_file
 
     place = settled(Path(directory))
     if not has_file(place, "model.json"):
-        raise StorageError(f"there is no model in {str(directory)!r}: model.json is not there")
+        raise StorageError(f"there is no model in {str(directory)!r}: model.json is missing")
     with reading(place, "model"):
         about = json.loads((place / "model.json").read_text())
         if about["format"] != FORMAT:
             raise StorageError(
                 f"the model in {str(place)!r} has format {about['format']}, written by truelike "
-                f"{about.get('library_version')}; this is truelike {__version__}, which reads format {FORMAT}"
+                f"{about.get('library_version')}; truelike {__version__} reads format {FORMAT}. Train it again."
             )
-        if about["class"] not in REGISTRY:
-            raise StorageError(f"the model in {str(place)!r} is a {about['class']!r}, which is not known here")
-        kind = model_class(about["class"])
-        unknown = set(own) - {parameter.name for parameter in fields(kind)}
-        if unknown:
-            raise StorageError(f"the model in {str(place)!r} is a {kind.__name__}, which has no {min(unknown)!r}")
-        model = kind(**{**about["parameters"], **own})
         arrays = load_file(place / "arrays.safetensors")
         _check_finite(arrays)
-        model.__dict__["train_"] = _load_train(place, about["data"], arrays)
-        prefix = "model."
-        model._restore({n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)})
-    return model
+        train = _read_train(place, about["data"], arrays)
+        own = {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
+        return about, own, train
 
 
-def checked_csr(parts: tuple[Any, Any, Any], shape: tuple[int, int]) -> Any:
-    """A CSR from stored (data, indices, indptr): compiled loops trust what a file may have wrong."""
-    matrix = sparse.csr_array(parts, shape=shape)
-    matrix.check_format(full_check=True)
-    if not matrix.has_canonical_format:
-        raise ValueError("the columns of a sparse matrix are not sorted")
-    return matrix
+def _check_finite(arrays: dict[str, Any]) -> None:
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise StorageError(f"the array {name!r} holds values that are not finite")
 
 
-def _load_train(place: Path, about: dict[str, Any], arrays: dict[str, Any]) -> Dataset:
+def _read_train(place: Path, about: dict[str, Any], arrays: dict[str, Any]) -> Dataset:
     users, items, titles = read_ids(place, about["ids"])
     parts = (arrays["train.weights"], arrays["train.indices"], arrays["train.indptr"])
     matrix = checked_csr(parts, (len(users), len(items)))
     found = {"users": len(users), "items": len(items), "interactions": int(matrix.nnz)}
     if any(about[what] != count for what, count in found.items()):
-        raise ValueError(f"model.json tells of other numbers than the {found} that are there")
+        raise ValueError(f"model.json names other numbers than the {found} in the files")
     return Dataset(users, items, matrix, None, titles, known_library(about["library"]), str(about["name"]))

@@ -1,4 +1,4 @@
-"""A small comparison, run once for all tests that look at what came of it."""
+"""A small comparison, run once for all tests of its result."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ QUICK: dict[str, Any] = {"epochs": 4, "batch_size": 200, "n_trials": 3, "seeds":
 
 class Ran(NamedTuple):
     directory: Path
-    log: Any
+    data: Any
     found: tl.Comparison
     records: list[Any]
 
 
 @pytest.fixture(scope="session")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    log = tl.synthetic.World(n_users=200, n_items=100, seed=3).log()
+    data = tl.synthetic.World(n_users=200, n_items=100, seed=3).dataset()
     directory = tmp_path_factory.mktemp("comparison")
     records: list[Any] = []
-    found = tl.compare(log, MODELS, directory=directory, jobs=2, report=records.append, **QUICK)
-    return Ran(directory, log, found, records)
+    found = tl.compare(data, MODELS, directory=directory, n_jobs=2, report=records.append, **QUICK)
+    return Ran(directory, data, found, records)

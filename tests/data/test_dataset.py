@@ -1,4 +1,5 @@
 import uuid
+from typing import Any
 
 import numpy as np
 import pytest
@@ -6,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import truelike as tl
+from truelike.data.checks import check_trainable
 from truelike.data.dataset import Dataset, stable_order
 from truelike.data.ids import Ids
 from truelike.errors import DataError, UnknownIdError
@@ -28,62 +30,62 @@ def dataset(rows: list[tuple[int, int, int, int]]) -> Dataset:
 def test_the_matrix_is_canonical_csr_of_summed_weights_and_first_times(
     rows: list[tuple[int, int, int, int]],
 ) -> None:
-    log = dataset(rows)
+    data = dataset(rows)
     expected = np.zeros((6, 8))
     first: dict[tuple[int, int], int] = {}
     for user, item, weight, time in rows:
         expected[user, item] += weight
         first[user, item] = min(time, first.get((user, item), time))
-    assert (log.matrix.toarray() == expected).all()
-    assert log.matrix.indices.dtype == log.matrix.indptr.dtype == np.int32
-    assert log.matrix.data.dtype == np.float32
-    log.matrix.check_format(full_check=True)
+    assert (data.matrix.toarray() == expected).all()
+    assert data.matrix.indices.dtype == data.matrix.indptr.dtype == np.int32
+    assert data.matrix.data.dtype == np.float32
+    data.matrix.check_format(full_check=True)
     for row in range(6):
-        assert (np.diff(log.matrix.indices[log.matrix.indptr[row] : log.matrix.indptr[row + 1]]) > 0).all()
-    assert log.times is not None
-    assert log.times.tolist() == [first[pair] for pair in sorted(first)]
-    assert log.n_rows == sum(row[2] for row in rows)
+        assert (np.diff(data.matrix.indices[data.matrix.indptr[row] : data.matrix.indptr[row + 1]]) > 0).all()
+    assert data.times is not None
+    assert data.times.tolist() == [first[pair] for pair in sorted(first)]
+    assert data.n_rows == sum(row[2] for row in rows)
 
 
 @given(ROWS, st.data())
 def test_selecting_keeps_exactly_the_marked_entries(
-    rows: list[tuple[int, int, int, int]], data: st.DataObject
+    rows: list[tuple[int, int, int, int]], draws: st.DataObject
 ) -> None:
-    log = dataset(rows)
-    n = log.n_interactions
-    mask = np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n)), dtype=bool)
-    part, rest = log.select(mask), log.select(~mask)
+    data = dataset(rows)
+    n = data.n_interactions
+    mask = np.array(draws.draw(st.lists(st.booleans(), min_size=n, max_size=n)), dtype=bool)
+    part, rest = data.select(mask), data.select(~mask)
     assert part.n_interactions == mask.sum()
-    assert (part.matrix.toarray() + rest.matrix.toarray() == log.matrix.toarray()).all()
+    assert (part.matrix.toarray() + rest.matrix.toarray() == data.matrix.toarray()).all()
     assert part.times is not None
-    assert log.times is not None
-    assert part.times.tolist() == log.times[mask].tolist()
+    assert data.times is not None
+    assert part.times.tolist() == data.times[mask].tolist()
 
 
 @given(ROWS, st.lists(st.booleans(), min_size=6, max_size=6), st.lists(st.booleans(), min_size=8, max_size=8))
 def test_restricting_keeps_the_block_of_marked_users_and_items(
     rows: list[tuple[int, int, int, int]], keep_users: list[bool], keep_items: list[bool]
 ) -> None:
-    log = dataset(rows).with_titles({n: f"item {n}" for n in range(8)})
+    data = dataset(rows).with_titles({n: f"item {n}" for n in range(8)})
     users, items = np.array(keep_users), np.array(keep_items)
-    part = log.restrict(users, items)
-    assert (part.matrix.toarray() == log.matrix.toarray()[users][:, items]).all()
+    part = data.restrict(users, items)
+    assert (part.matrix.toarray() == data.matrix.toarray()[users][:, items]).all()
     assert part.users.values.to_list() == np.flatnonzero(users).tolist()
     assert part.titles is not None
     assert part.titles.to_list() == [f"item {n}" for n in np.flatnonzero(items)]
 
 
 @given(ROWS)
-def test_recoding_keeps_the_pairs_the_other_log_knows_and_counts_the_others(
+def test_recoding_keeps_the_pairs_the_other_dataset_knows_and_counts_the_others(
     rows: list[tuple[int, int, int, int]],
 ) -> None:
-    log = dataset(rows)
+    data = dataset(rows)
     users = Ids(Ids.range(8, "user").values[3:], "int", "user")
-    recoded, unknown = log.recode(users, log.items)
-    assert (recoded.matrix.toarray()[:3] == log.matrix.toarray()[3:]).all()
-    assert recoded.n_interactions + unknown == log.n_interactions
-    same, none = log.recode(log.users, log.items)
-    assert (same.matrix.toarray() == log.matrix.toarray()).all()
+    recoded, unknown = data.recode(users, data.items)
+    assert (recoded.matrix.toarray()[:3] == data.matrix.toarray()[3:]).all()
+    assert recoded.n_interactions + unknown == data.n_interactions
+    same, none = data.recode(data.users, data.items)
+    assert (same.matrix.toarray() == data.matrix.toarray()).all()
     assert none == 0
 
 
@@ -94,31 +96,88 @@ def test_ordering_by_counting_is_the_stable_argsort(codes: list[int]) -> None:
 
 
 def test_counts_and_sparsity_are_those_of_the_pairs() -> None:
-    log = tl.read([("a", "x"), ("a", "x"), ("a", "y"), ("b", "x"), ("c", "z")])
-    assert (log.n_users, log.n_items, log.n_interactions, log.n_rows) == (3, 3, 4, 5.0)
-    assert log.rows_per_user().tolist() == [2, 1, 1]
-    assert log.popularity().tolist() == [2, 1, 1]
-    assert log.user_of_entry.tolist() == [0, 0, 1, 2]
-    assert log.sparsity == pytest.approx(5 / 9)
-    assert "4 interactions, 3 users, 3 items, sparsity 55.5556%" in repr(log)
+    data = tl.read([("a", "x"), ("a", "x"), ("a", "y"), ("b", "x"), ("c", "z")])
+    assert (data.n_users, data.n_items, data.n_interactions, data.n_rows) == (3, 3, 4, 5.0)
+    assert data.interactions_per_user().tolist() == [2, 1, 1]
+    assert data.popularity().tolist() == [2, 1, 1]
+    assert data.user_of_entry.tolist() == [0, 0, 1, 2]
+    assert data.sparsity == pytest.approx(5 / 9)
+    assert "4 interactions, 3 users, 3 items, sparsity 55.5556%" in repr(data)
 
 
 def test_what_a_user_has_seen_is_given_in_the_callers_ids() -> None:
-    log = tl.read([("a", "x"), ("a", "y"), ("b", "x")])
-    assert log.seen("a").to_list() == ["x", "y"]
+    data = tl.read([("a", "x"), ("a", "y"), ("b", "x")])
+    assert data.seen("a").to_list() == ["x", "y"]
     with pytest.raises(UnknownIdError, match="'eve'"):
-        log.seen("eve")
+        data.seen("eve")
 
 
 @pytest.mark.parametrize("items", [["x", "y"], [3, 5], [uuid.UUID(int=1), uuid.UUID(int=2)]])
 def test_titles_are_found_by_the_callers_ids_and_default_to_them(items: list[object]) -> None:
-    log = tl.read([("a", items[0]), ("b", items[1])]).with_titles({items[0]: "the first", "else": "unused"})
-    assert log.titles is not None
-    assert log.titles.to_list() == ["the first", str(items[1])]
+    data = tl.read([("a", items[0]), ("b", items[1])]).with_titles({items[0]: "the first", "else": "unused"})
+    assert data.titles is not None
+    assert data.titles.to_list() == ["the first", str(items[1])]
 
 
-def test_a_log_of_no_rows_is_not_usable() -> None:
-    from truelike.data.dataset import check_usable
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([(1, 2), (1, 3)], r"only one user, 1\. .*tl\.read\(\.\.\., user="),
+        ([(1, 2), (3, 2)], r"only one item, 2\. .*tl\.read\(\.\.\., item="),
+    ],
+)
+def test_a_dataset_of_one_user_or_item_can_be_read_but_not_trained_on(
+    rows: list[tuple[int, int]], message: str
+) -> None:
+    data = tl.read(rows)
+    assert data.n_interactions == 2
+    with pytest.raises(DataError, match=message):
+        check_trainable(data)
 
-    with pytest.raises(DataError, match="log is empty"):
-        check_usable(dataset([]))
+
+def test_a_dataset_without_interactions_cannot_be_trained_on() -> None:
+    with pytest.raises(DataError, match="dataset is empty"):
+        check_trainable(dataset([]))
+
+
+def test_a_dataset_of_two_users_and_items_can_be_trained_on() -> None:
+    check_trainable(tl.read([(1, 2), (3, 4)]))
+
+
+@pytest.mark.parametrize(
+    ("rows", "weight", "expected"),
+    [
+        ([(1, 2), (3, 4)], None, False),
+        ([(1, 2), (3, 4), (1, 2)], None, True),
+        ([(1, 2, 1), (3, 4, 1)], 2, False),
+        ([(1, 2, 0.5), (3, 4, 1)], 2, True),
+    ],
+)
+def test_a_dataset_has_weights_where_one_differs_from_1(
+    rows: list[Any], weight: int | None, expected: bool
+) -> None:
+    assert tl.read(rows, weight=weight).has_weights is expected
+
+
+def test_notebooks_show_counts_and_the_first_rows_with_escaped_ids() -> None:
+    rows = [("<b>ann</b>", f"i{n}", 1, 1_577_836_800 + n) for n in range(9)]
+    html = tl.read(rows, name="shop & co").with_titles({"i0": "Tea"})._repr_html_()
+    for text in (
+        "<td>9</td>",
+        "&lt;b&gt;ann&lt;/b&gt;",
+        "shop &amp; co",
+        "100.0000%",
+        "2020-01-01",
+        "<td>Tea</td>",
+    ):
+        assert text in html
+    assert "<b>ann" not in html
+    assert ("i4" in html, "i5" in html) == (True, False)
+
+
+def test_notebooks_show_the_parts_of_a_split() -> None:
+    split = tl.Split(tl.read([(1, 2), (1, 3), (2, 2)]), None, tl.read([(2, 3)]))
+    html = split._repr_html_()
+    assert "2 users, 2 items" in html
+    assert "<td>train</td><td>3</td><td>2</td><td>2</td>" in html
+    assert "<td>test</td><td>1</td><td>1</td><td>1</td>" in html

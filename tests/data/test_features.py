@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from truelike.data.features import Features
 from truelike.data.ids import Ids
-from truelike.errors import DataError, DataWarning
+from truelike.errors import DataError, DataWarning, ParameterError
 
 ROWS = {
     "movie": [7, 3, 5],
@@ -23,6 +23,10 @@ ROWS = {
     "old": [True, False, None],
     "minutes": [90.0, None, 110.0],
 }
+
+
+def items_of(values: list[int]) -> Ids:
+    return Ids(pl.Series(values), "int", "item")
 
 
 def dense(features: Features) -> dict[str, list[float]]:
@@ -51,7 +55,7 @@ def test_frames_of_any_library_are_read_alike(library: Any) -> None:
     assert np.array_equal(found.matrix.toarray(), expected.matrix.toarray())
 
 
-def test_files_are_read_too(tmp_path: Path) -> None:
+def test_files_are_read(tmp_path: Path) -> None:
     table = pl.DataFrame(ROWS).drop("genres")
     table.write_csv(tmp_path / "items.csv")
     table.write_parquet(tmp_path / "items.parquet")
@@ -72,19 +76,19 @@ def test_the_column_of_ids_is_found_by_its_name_or_is_the_first() -> None:
     ]
 
 
-def test_rows_that_come_later_are_read_as_those_before() -> None:
+def test_further_rows_are_read_in_the_same_way() -> None:
     first = Features.read(pl.DataFrame(ROWS), "item")
     later = pl.DataFrame({"minutes": [120], "movie": [1], "language": ["fr"], "genres": [["war"]], "old": [None]})
     more = Features.read(later, "item", like=first.columns)
     assert dense(more)["minutes"] == [2.0]
-    both = first.and_also(more)
+    both = first.updated_with(more)
     assert both.ids.values.to_list() == [1, 3, 5, 7]
     assert dense(both)["genres=war"] == [1.0, 0.0, 0.0, 0.5]
-    again = both.and_also(Features.read(later.with_columns(movie=pl.lit(5)), "item", like=first.columns))
+    again = both.updated_with(Features.read(later.with_columns(movie=pl.lit(5)), "item", like=first.columns))
     assert dense(again)["genres=drama"] == [0.0, 0.0, 0.0, 0.5]
 
 
-def test_what_is_wrong_is_named() -> None:
+def test_errors_name_what_is_wrong() -> None:
     table = pl.DataFrame(ROWS)
     first = Features.read(table, "item")
     for wrong, words in (
@@ -93,9 +97,9 @@ def test_what_is_wrong_is_named() -> None:
         (table.select("movie"), r"a column of ids, 'movie', and no other"),
         (
             table.with_columns(minutes=pl.Series([1.0, np.inf, 2.0])),
-            "'minutes' of the item features holds",
+            "'minutes' of the item features has a number that is not finite",
         ),
-        ([(1, 2)], "item features are a table with a column of ids and one or more others.*not list"),
+        ([(1, 2)], "item features are list; expected a pandas, polars or pyarrow frame"),
     ):
         with pytest.raises(DataError, match=words):
             Features.read(wrong, "item")
@@ -103,11 +107,28 @@ def test_what_is_wrong_is_named() -> None:
         Features.read(table.with_columns(minutes=pl.lit("long")), "item", like=first.columns)
     with pytest.raises(DataError, match=r"the item 3 has language='es', which was not among the 2 values"):
         Features.read(table.with_columns(language=pl.Series(["fr", "es", "en"])), "item", like=first.columns)
-    with pytest.raises(DataError, match="the item 8, 9 of the log has no row"):
-        first.of(Ids(pl.Series([3, 8, 9]), "int", "item"))
+    assert first.of(items_of([3, 7])).matrix.shape == (2, 7)
 
 
-def test_what_is_no_feature_is_refused_by_name() -> None:
+def test_ids_without_a_row_are_an_error_that_names_them_and_the_option() -> None:
+    features, items = Features.read(pl.DataFrame(ROWS), "item"), items_of([3, 8, 9])
+    with pytest.raises(DataError, match=r'2 of 3 items .* the items 8, 9\. .*missing_features="zeros"'):
+        features.of(items)
+    with pytest.raises(ParameterError, match="missing_features is 'skip'"):
+        features.of(items, missing="skip")  # type: ignore[arg-type]
+
+
+def test_ids_without_a_row_may_have_no_features_instead() -> None:
+    features, items = Features.read(pl.DataFrame(ROWS), "item"), items_of([3, 8, 9])
+    filled = features.of(items, missing="zeros")
+    assert features.missing_ids(items) == [8, 9]
+    assert filled.ids == items
+    assert (filled.matrix.dtype, filled.columns) == (np.float32, features.columns)
+    assert np.array_equal(filled.matrix.toarray()[:1], features.of(items_of([3])).matrix.toarray())
+    assert not filled.matrix.toarray()[1:].any()
+
+
+def test_a_column_that_cannot_be_a_feature_is_an_error_that_names_it() -> None:
     ids = {"item": [1, 2]}
     for wrong in (
         {"seen": [date(2020, 1, 1), date(2021, 1, 1)]},
@@ -119,38 +140,38 @@ def test_what_is_no_feature_is_refused_by_name() -> None:
             Features.read(pl.DataFrame({**ids, **wrong}), "item")
     with pytest.raises(DataError, match="have no columns"):
         Features.read(pl.DataFrame(), "item")
-    with pytest.raises(DataError, match=r"cannot be understood|too large"):
+    with pytest.raises(DataError, match=r"cannot be read|too large"):
         Features.read(pl.DataFrame({**ids, "size": [1.7e308, 1.7e308]}), "item")
 
 
-def test_a_column_of_names_is_warned_of() -> None:
+def test_a_column_of_names_causes_a_warning() -> None:
     table = pl.DataFrame({"item": range(100), "title": [f"film {n}" for n in range(100)]})
     with pytest.warns(DataWarning, match=r"'title' of the item features has 100 different words in 100 rows"):
         Features.read(table, "item")
 
 
-def test_a_text_with_bars_is_a_list_and_a_row_of_missing_values_says_nothing() -> None:
+def test_a_text_with_bars_is_a_list_and_a_row_of_missing_values_has_no_features() -> None:
     first = Features.read(pl.DataFrame({"item": [1, 2], "kind": ["a|b", "b"], "size": [1.0, 3.0]}), "item")
     assert dense(first) == {"kind=a": [0.5, 0.0], "kind=b": [0.5, 1.0], "size": [-1.0, 1.0]}
     later = pl.DataFrame({"item": [3], "kind": [None], "size": [None]})
     assert Features.read(later, "item", like=first.columns).matrix.nnz == 0
 
 
-def test_ids_of_a_file_are_those_of_the_log(tmp_path: Path) -> None:
+def test_ids_of_a_file_are_those_of_the_dataset(tmp_path: Path) -> None:
     (tmp_path / "items.csv").write_text("item,kind\n007,a\n10,b\n9,a\n")
     known = Features.read(tmp_path / "items.csv", "item")
     assert known.ids.values.to_list() == ["007", "10", "9"]
-    with pytest.raises(DataError, match=r"ids such as '007', the log has ids such as 9"):
-        known.in_the_kind_of(Ids(pl.Series([9, 10]), "int", "item"))
+    with pytest.raises(DataError, match=r"ids such as '007', the dataset has ids such as 9"):
+        known.with_kind_of(Ids(pl.Series([9, 10]), "int", "item"))
     (tmp_path / "items.csv").write_text("item,kind\n10,b\n9,a\n")
-    numbered = Features.read(tmp_path / "items.csv", "item").in_the_kind_of(Ids(pl.Series([9]), "int", "item"))
+    numbered = Features.read(tmp_path / "items.csv", "item").with_kind_of(Ids(pl.Series([9]), "int", "item"))
     assert numbered.ids.values.to_list() == [9, 10]
     assert dense(numbered)["kind=a"] == [1.0, 0.0]
     indexed = pd.DataFrame({"kind": ["a", "b"]}, index=pd.Index([5, 4], name="item"))
     assert Features.read(indexed, "item").ids.values.to_list() == [4, 5]
 
 
-def test_they_come_back_from_arrays_of_numbers() -> None:
+def test_features_can_be_restored_from_arrays() -> None:
     first = Features.read(pl.DataFrame(ROWS), "item")
     arrays = {name: array.copy() for name, array in first.arrays().items()}
     assert all(array.dtype.kind in "fiu" for array in arrays.values())
@@ -166,7 +187,7 @@ words = st.lists(st.sampled_from("abcde"), max_size=4)
 
 
 @given(st.lists(st.tuples(words, st.none() | st.floats(-1e6, 1e6)), min_size=1, max_size=12), st.randoms())
-def test_the_order_of_rows_never_matters_and_words_share_one(rows: Any, random: Any) -> None:
+def test_the_order_of_rows_does_not_matter_and_words_of_a_row_sum_to_one(rows: Any, random: Any) -> None:
     table = pl.DataFrame(
         {"item": list(range(len(rows))), "kind": [kind for kind, _ in rows], "size": [size for _, size in rows]},
         schema={"item": pl.Int64, "kind": pl.List(pl.String), "size": pl.Float64},

@@ -1,4 +1,5 @@
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+import truelike as tl
 from truelike.data.frames import to_series
 from truelike.data.ids import Ids, encode, normalise, one_or_many
 from truelike.errors import DataError, UnknownIdError
@@ -119,3 +121,50 @@ def test_any_iterable_is_many_ids(ids: Any) -> None:
 def test_ids_with_a_fraction_are_refused() -> None:
     with pytest.raises(DataError, match=r"fraction, or too large, such as 1\.5"):
         normalise(pl.Series([1.5, 2.0]), "user")
+
+
+# --- ids are a sequence -----------------------------------------------------------------------------
+
+
+@given(KINDS)
+def test_ids_are_a_sequence_of_what_the_caller_gave(values: list[Any]) -> None:
+    ids = id_map(values)
+    expected = ids.take(np.arange(len(ids), dtype=np.int32)).to_list()
+    assert list(ids) == expected
+    assert [ids[n] for n in range(len(ids))] == expected
+    assert (ids[0], ids[-1]) == (expected[0], expected[-1])
+    assert type(ids[0]) is type(values[0])
+    assert ids[1:3] == expected[1:3]
+    assert ids[::-1] == expected[::-1]
+    assert all(value in ids for value in values)
+    assert isinstance(ids, Sequence)
+
+
+@pytest.mark.parametrize("absent", [9, "eve", None, 1.5, [1, 2], {"a": 1}, object(), uuid.UUID(int=9)])
+def test_what_is_not_an_id_is_not_in_the_sequence(absent: Any) -> None:
+    assert absent not in id_map([1, 2])
+
+
+def test_a_place_outside_the_sequence_is_an_index_error() -> None:
+    with pytest.raises(IndexError, match="there are 2 users"):
+        id_map([1, 2])[2]
+
+
+@given(KINDS)
+def test_ids_are_understood_wherever_ids_are_taken(values: list[Any]) -> None:
+    ids = id_map(values)
+    assert to_series(one_or_many(ids)).to_list() == list(ids)
+    assert to_series(ids).to_list() == list(ids)
+    assert ids.codes(ids).tolist() == list(range(len(ids)))
+
+
+def test_ids_show_their_number_and_the_first_of_them() -> None:
+    assert repr(id_map(list(range(9)))) == "Ids(9 users: 0, 1, 2, 3, 4 and 4 more)"
+
+
+def test_all_users_of_a_dataset_can_be_asked_for() -> None:
+    data = tl.synthetic.World(n_users=50, n_items=40).dataset()
+    model = tl.ItemPop().fit(data)
+    assert model.recommend(data.users, k=2)["user_id"].unique().sort().to_list() == list(data.users)
+    assert model.recommend(data.users[:3], k=1)["user_id"].to_list() == data.users[:3]
+    assert len(model.score(data.users[0], data.items)) == data.n_items

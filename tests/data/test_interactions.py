@@ -7,7 +7,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
@@ -19,11 +19,11 @@ TABLE = {"user": [7, 9, 7, 7], "item": [1, 2, 3, 1]}
 JANUARY_2020 = 1_577_836_800_000_000
 
 
-def rows_of(log: tl.Dataset) -> list[tuple[Any, ...]]:
-    users = log.users.take(log.user_of_entry).to_list()
-    items = log.items.take(log.matrix.indices).to_list()
-    times = [None] * len(users) if log.times is None else log.times.tolist()
-    return list(zip(users, items, log.matrix.data.tolist(), times, strict=True))
+def rows_of(data: tl.Dataset) -> list[tuple[Any, ...]]:
+    users = data.users.take(data.user_of_entry).to_list()
+    items = data.items.take(data.matrix.indices).to_list()
+    times = [None] * len(users) if data.times is None else data.times.tolist()
+    return list(zip(users, items, data.matrix.data.tolist(), times, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -44,22 +44,22 @@ def rows_of(log: tl.Dataset) -> list[tuple[Any, ...]]:
         pytest.param([{"user": user, "item": item} for user, item in PAIRS], id="dicts"),
     ],
 )
-def test_every_source_gives_the_same_log(source: Any) -> None:
-    log = tl.read(source)
-    assert rows_of(log) == [(7, 1, 2.0, None), (7, 3, 1.0, None), (9, 2, 1.0, None)]
-    assert log.users.kind == log.items.kind == "int"
+def test_every_source_gives_the_same_dataset(source: Any) -> None:
+    data = tl.read(source)
+    assert rows_of(data) == [(7, 1, 2.0, None), (7, 3, 1.0, None), (9, 2, 1.0, None)]
+    assert data.users.kind == data.items.kind == "int"
 
 
 @pytest.mark.parametrize("make", [sparse.csr_array, sparse.csr_matrix, sparse.coo_array, sparse.csc_matrix])
 def test_a_sparse_matrix_is_read_by_its_row_and_column_numbers(make: Any) -> None:
-    log = tl.read(make(np.array([[0, 2, 1], [0, 0, 0], [1, 0, 0]])))
-    assert rows_of(log) == [(0, 1, 2.0, None), (0, 2, 1.0, None), (2, 0, 1.0, None)]
-    assert (log.n_users, log.n_items) == (3, 3)
+    data = tl.read(make(np.array([[0, 2, 1], [0, 0, 0], [1, 0, 0]])))
+    assert rows_of(data) == [(0, 1, 2.0, None), (0, 2, 1.0, None), (2, 0, 1.0, None)]
+    assert (data.n_users, data.n_items) == (3, 3)
 
 
 def test_the_values_of_a_sparse_matrix_are_ratings_where_min_rating_is_given() -> None:
-    log = tl.read(sparse.csr_array(np.array([[-1, 4], [5, 3]])), min_rating=4)
-    assert rows_of(log) == [(0, 1, 1.0, None), (1, 0, 1.0, None)]
+    data = tl.read(sparse.csr_array(np.array([[-1, 4], [5, 3]])), min_rating=4)
+    assert rows_of(data) == [(0, 1, 1.0, None), (1, 0, 1.0, None)]
 
 
 @pytest.mark.parametrize("wrong", [-1.0, np.nan, np.inf])
@@ -72,8 +72,8 @@ def test_a_sparse_matrix_with_an_impossible_weight_is_refused_by_place(wrong: fl
     ("library", "kind"), [("pandas", pd.DataFrame), ("polars", pl.DataFrame), ("pyarrow", pa.table)]
 )
 def test_frames_come_back_in_the_library_they_came_in(library: str, kind: Any) -> None:
-    log = tl.read(kind(TABLE | {"time": [4, 3, 2, 1]}))
-    frame = log.to_frame()
+    data = tl.read(kind(TABLE | {"time": [4, 3, 2, 1]}))
+    frame = data.to_frame()
     assert isinstance(frame, pa.Table if library == "pyarrow" else kind)
     columns = pl.DataFrame(frame).to_dict(as_series=False)
     assert columns == {
@@ -92,9 +92,8 @@ def test_the_order_of_rows_never_matters(rows: list[tuple[str, str, int, int]]) 
     assert rows_of(tl.read(rows)) == expected
 
 
-@given(st.lists(st.tuples(st.integers(-9, 9), st.text(min_size=1, max_size=2)), min_size=2))
+@given(st.lists(st.tuples(st.integers(-9, 9), st.text(min_size=1, max_size=2)), min_size=1))
 def test_every_pair_is_there_once_and_its_weight_is_how_often_it_came(rows: list[tuple[int, str]]) -> None:
-    assume(len({user for user, _ in rows}) > 1 and len({item for _, item in rows}) > 1)
     found = {(user, item): weight for user, item, weight, _ in rows_of(tl.read(rows))}
     assert found == {row: rows.count(row) for row in rows}
 
@@ -107,14 +106,14 @@ def test_every_pair_is_there_once_and_its_weight_is_how_often_it_came(rows: list
     [("userId", "movieId"), ("ReviewerID", "asin"), ("User-ID", "ISBN"), ("User Id", " Item ")],
 )
 def test_common_column_names_are_recognised(user: str, item: str) -> None:
-    log = tl.read(pd.DataFrame({item: [1, 2], "noise": [5, 6], user: [7, 9]}))
-    assert [row[:2] for row in rows_of(log)] == [(7, 1), (9, 2)]
+    data = tl.read(pd.DataFrame({item: [1, 2], "noise": [5, 6], user: [7, 9]}))
+    assert [row[:2] for row in rows_of(data)] == [(7, 1), (9, 2)]
 
 
 @pytest.mark.parametrize(("user", "item"), [("who", "what"), (2, 0), ("who", 0)])
 def test_columns_are_named_or_given_by_position(user: Any, item: Any) -> None:
-    log = tl.read(pd.DataFrame({"what": [1, 2], "user": [5, 6], "who": [7, 9]}), user=user, item=item)
-    assert [row[:2] for row in rows_of(log)] == [(7, 1), (9, 2)]
+    data = tl.read(pd.DataFrame({"what": [1, 2], "user": [5, 6], "who": [7, 9]}), user=user, item=item)
+    assert [row[:2] for row in rows_of(data)] == [(7, 1), (9, 2)]
 
 
 def test_columns_that_pandas_numbers_are_given_by_position() -> None:
@@ -152,11 +151,11 @@ def test_two_columns_of_one_name_are_refused() -> None:
 RATED = pd.DataFrame({"user": [1, 1, 2, 3], "item": [1, 1, 2, 2], "rating": [5.0, 1.0, 4.0, 3.5]})
 
 
-def test_a_row_is_a_vote_whatever_its_rating() -> None:
+def test_a_row_is_an_interaction_whatever_its_rating() -> None:
     assert [row[:3] for row in rows_of(tl.read(RATED))] == [(1, 1, 2.0), (2, 2, 1.0), (3, 2, 1.0)]
 
 
-def test_only_rows_rated_high_enough_are_votes_where_that_is_asked() -> None:
+def test_with_min_rating_only_rows_rated_high_enough_are_interactions() -> None:
     assert [row[:3] for row in rows_of(tl.read(RATED, min_rating=4))] == [(1, 1, 1.0), (2, 2, 1.0)]
 
 
@@ -167,7 +166,7 @@ def test_a_rating_that_is_no_number_makes_the_row_bad_only_where_ratings_are_use
         tl.read(rows, min_rating=1)
 
 
-def test_weights_add_up_and_a_weight_of_zero_is_no_vote() -> None:
+def test_weights_add_up_and_a_row_of_weight_zero_is_not_an_interaction() -> None:
     rows = pd.DataFrame({"user": [1, 1, 2, 2], "item": [1, 1, 2, 1], "plays": [2.5, 3, 1, 0]})
     assert [row[:3] for row in rows_of(tl.read(rows, weight="plays"))] == [(1, 1, 5.5), (2, 2, 1.0)]
 
@@ -189,8 +188,8 @@ def test_a_missing_id_is_an_error_that_names_the_row_and_the_remedy(missing: Any
     with pytest.raises(DataError, match=r'row 1 \(counted from 0\) has no user.*on_bad_rows="drop"'):
         tl.read(library(rows))
     with pytest.warns(DataWarning, match=r"dropped 1 bad row: row 1 "):
-        log = tl.read(library(rows), on_bad_rows="drop")
-    assert [row[:2] for row in rows_of(log)] == [("a", "x"), ("b", "z")]
+        data = tl.read(library(rows), on_bad_rows="drop")
+    assert [row[:2] for row in rows_of(data)] == [("a", "x"), ("b", "z")]
 
 
 @pytest.mark.parametrize(
@@ -205,8 +204,8 @@ def test_rows_of_another_shape_are_bad_rows(rows: list[Any], message: str) -> No
     with pytest.raises(DataError, match=f"2 rows are bad: .*{message}"):
         tl.read(rows)
     with pytest.warns(DataWarning, match="dropped 2 bad rows"):
-        log = tl.read(rows, on_bad_rows="drop")
-    assert [row[:2] for row in rows_of(log)] == [("a", "x"), ("c", "z")]
+        data = tl.read(rows, on_bad_rows="drop")
+    assert [row[:2] for row in rows_of(data)] == [("a", "x"), ("c", "z")]
 
 
 def test_bad_rows_keep_their_number_when_others_were_left_out_before_them() -> None:
@@ -217,27 +216,25 @@ def test_bad_rows_keep_their_number_when_others_were_left_out_before_them() -> N
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ([], "log is empty"),
-        (pd.DataFrame({"user": [], "item": []}), "log is empty"),
-        (np.empty((0, 2)), "log is empty"),
-        (sparse.csr_array((3, 3)), "log is empty"),
-        ([(1, 2), (1, 3)], "only one user, 1.*user="),
-        ([(1, 2), (3, 2)], "only one item, 2.*item="),
+        ([], "dataset is empty"),
+        (pd.DataFrame({"user": [], "item": []}), "dataset is empty"),
+        (np.empty((0, 2)), "dataset is empty"),
+        (sparse.csr_array((3, 3)), "dataset is empty"),
         (np.zeros((3, 5)), "array has 5 columns"),
         ([(1,), (2,)], "two to four values"),
-        ((np.arange(2), np.arange(3)), "not of one length"),
+        ((np.arange(2), np.arange(3)), "differ in length"),
         (sparse.coo_array(np.arange(3)), "1 dimension"),
         (None, "cannot read rows from NoneType"),
         (iter([]), "cannot read rows from list_iterator"),
     ],
 )
-def test_what_nothing_can_be_learned_from_is_an_error(source: Any, message: str) -> None:
+def test_a_source_that_cannot_be_read_is_an_error(source: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         tl.read(source)
 
 
-def test_a_log_emptied_by_min_rating_says_so() -> None:
-    with pytest.raises(DataError, match="min_rating too high"):
+def test_a_dataset_emptied_by_min_rating_says_so() -> None:
+    with pytest.raises(DataError, match="min_rating is not too high"):
         tl.read(RATED, min_rating=6)
 
 
@@ -260,21 +257,21 @@ def test_an_unknown_way_to_treat_bad_rows_is_refused() -> None:
 )
 @pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame])
 def test_ids_come_back_as_they_were_given(ids: list[Any], library: Any) -> None:
-    log = tl.read(library({"user": pl.Series(ids).to_list(), "item": ids}))
-    assert [row[:2] for row in rows_of(log)] == [(each, each) for each in sorted(ids)]
-    assert {type(row[0]) for row in rows_of(log)} == {type(ids[0])}
+    data = tl.read(library({"user": pl.Series(ids).to_list(), "item": ids}))
+    assert [row[:2] for row in rows_of(data)] == [(each, each) for each in sorted(ids)]
+    assert {type(row[0]) for row in rows_of(data)} == {type(ids[0])}
 
 
 def test_whole_numbers_that_pandas_made_floats_are_integers_again() -> None:
     rows = pd.DataFrame({"user": [1.0, 2.0, np.nan], "item": [1, 2, 3]})
     with pytest.warns(DataWarning, match="dropped 1"):
-        log = tl.read(rows, on_bad_rows="drop")
-    assert log.users.values.to_list() == [1, 2]
-    assert log.users.kind == "int"
+        data = tl.read(rows, on_bad_rows="drop")
+    assert data.users.values.to_list() == [1, 2]
+    assert data.users.kind == "int"
 
 
 @pytest.mark.parametrize("wrong", [1.5, np.inf, 1e300])
-def test_a_number_that_is_no_integer_is_no_id(wrong: float) -> None:
+def test_a_number_that_is_not_an_integer_is_not_an_id(wrong: float) -> None:
     with pytest.raises(DataError, match="user ids are numbers with a fraction, or too large"):
         tl.read(np.array([[wrong, 1.0], [2.0, 3.0]]))
 
@@ -303,26 +300,28 @@ def test_ids_of_another_kind_are_refused_with_the_remedy(ids: list[Any]) -> None
 )
 @pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame, pa.table])
 def test_times_of_every_kind_become_whole_numbers(times: Any, expected: list[int], library: Any) -> None:
-    log = tl.read(library({"user": [1, 2], "item": [1, 2], "time": times}))
-    assert log.times is not None
-    assert log.times.tolist() == expected
+    data = tl.read(library({"user": [1, 2], "item": [1, 2], "time": times}))
+    assert data.times is not None
+    assert data.times.tolist() == expected
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_numpy_times_of_every_unit_are_the_same(unit: str) -> None:
     times = np.array(["2020-01-01", "2020-01-01T00:00:01"], dtype=f"M8[{unit}]")
-    log = tl.read((np.array([1, 2]), np.array([1, 2]), np.array([5, 5]), times))
-    assert log.times is not None
-    assert log.times.tolist() == [JANUARY_2020, JANUARY_2020 + 1_000_000]
+    data = tl.read((np.array([1, 2]), np.array([1, 2]), np.array([5, 5]), times))
+    assert data.times is not None
+    assert data.times.tolist() == [JANUARY_2020, JANUARY_2020 + 1_000_000]
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
 def test_times_with_a_zone_are_the_same_instant_in_every_library(library: str) -> None:
     noon = pd.to_datetime(["2020-01-01 01:00", "2020-01-01 02:00"]).tz_localize("Europe/Berlin")
     rows = pd.DataFrame({"user": [1, 2], "item": [1, 2], "time": noon})
-    log = tl.read({"pandas": rows, "polars": pl.from_pandas(rows), "pyarrow": pa.Table.from_pandas(rows)}[library])
-    assert log.times is not None
-    assert log.times.tolist() == [JANUARY_2020, JANUARY_2020 + 3_600_000_000]
+    data = tl.read(
+        {"pandas": rows, "polars": pl.from_pandas(rows), "pyarrow": pa.Table.from_pandas(rows)}[library]
+    )
+    assert data.times is not None
+    assert data.times.tolist() == [JANUARY_2020, JANUARY_2020 + 3_600_000_000]
 
 
 @pytest.mark.parametrize(
@@ -331,9 +330,9 @@ def test_times_with_a_zone_are_the_same_instant_in_every_library(library: str) -
 )
 def test_a_guessed_time_column_that_cannot_be_used_is_left_out_with_a_warning(times: list[Any]) -> None:
     with pytest.warns(DataWarning, match=r"'time' looks like a time.*not used.*time="):
-        log = tl.read(pl.DataFrame({"user": [1, 2], "item": [1, 2], "time": times}))
-    assert log.times is None
-    assert log.n_interactions == 2
+        data = tl.read(pl.DataFrame({"user": [1, 2], "item": [1, 2], "time": times}))
+    assert data.times is None
+    assert data.n_interactions == 2
 
 
 @pytest.mark.parametrize("times", [["5", "soon", "7"], ["2020-01-01", "soon", "2020-01-02"], [1.5, None, 2.5]])
@@ -342,9 +341,9 @@ def test_only_the_rows_without_a_time_are_bad_where_the_column_was_named(times: 
     with pytest.raises(DataError, match=r"^1 row is bad: row 1 \(counted from 0\) has no usable time"):
         tl.read(rows, time="time")
     with pytest.warns(DataWarning, match="dropped 1 bad row"):
-        log = tl.read(rows, time="time", on_bad_rows="drop")
-    assert log.users.values.to_list() == [1, 3]
-    assert log.times is not None
+        data = tl.read(rows, time="time", on_bad_rows="drop")
+    assert data.users.values.to_list() == [1, 3]
+    assert data.times is not None
 
 
 def test_a_tuple_of_tuples_holds_rows_and_a_tuple_of_lists_columns() -> None:
@@ -370,5 +369,5 @@ def test_timestamps_of_several_zones_are_instants() -> None:
 
 
 def test_an_address_is_not_a_file() -> None:
-    with pytest.raises(DataError, match="is an address; files are read here"):
+    with pytest.raises(DataError, match="is an address; only files can be read"):
         tl.read("https://example.org/log.csv")

@@ -44,7 +44,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *args: Any) -> None:
-        """Say nothing."""
+        """No output."""
 
 
 @pytest.fixture
@@ -91,8 +91,8 @@ def test_a_download_lands_in_the_cache_and_is_fetched_once(
     server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offer(monkeypatch, address(server), sha256=hashlib.sha256(CSV).hexdigest(), counts={"users": 7, "items": 5})
-    log = tl.datasets.load("fake")
-    assert (log.n_interactions, log.name) == (35, "fake")
+    data = tl.datasets.load("fake")
+    assert (data.n_interactions, data.name) == (35, "fake")
     assert (cache / "fake" / "log.csv").read_bytes() == CSV
     assert files_in(cache) == ["log.csv"]
     assert tl.datasets.load("fake").n_interactions == 35
@@ -115,7 +115,7 @@ def test_a_download_that_is_cut_off_leaves_nothing(
 ) -> None:
     server.promised = 1_000
     offer(monkeypatch, address(server), sha256=hashlib.sha256(CSV).hexdigest() if known else None)
-    with pytest.raises(FetchError, match=r"fake could not be fetched.*by other means"):
+    with pytest.raises(FetchError, match=r"fake could not be downloaded.*by other means"):
         tl.datasets.load("fake")
     assert files_in(cache) == []
 
@@ -124,7 +124,7 @@ def test_a_download_with_the_wrong_checksum_leaves_nothing(
     server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offer(monkeypatch, address(server), sha256="0" * 64)
-    with pytest.raises(FetchError, match="could not be fetched"):
+    with pytest.raises(FetchError, match="could not be downloaded"):
         tl.datasets.load("fake")
     assert files_in(cache) == []
 
@@ -161,7 +161,7 @@ def test_without_a_network_the_error_says_which_file_to_put_where(
     assert files_in(cache) == []
 
 
-def test_a_data_set_without_an_address_says_which_file_to_put_where(
+def test_a_dataset_without_an_address_says_which_file_to_put_where(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offer(monkeypatch, None)
@@ -236,10 +236,10 @@ ML_100K = movielens(
 )
 def test_movielens_is_read_with_its_titles(tmp_path: Path, parse: Any, content: bytes) -> None:
     (tmp_path / "ml.zip").write_bytes(content)
-    log = parse([tmp_path / "ml.zip"])
-    assert log.items.values.to_list() == [10, 20]
-    assert log.titles.to_list() == ["Amélie (2001)", "20"]
-    assert log.times is not None
+    data = parse([tmp_path / "ml.zip"])
+    assert data.items.values.to_list() == [10, 20]
+    assert data.titles.to_list() == ["Amélie (2001)", "20"]
+    assert data.times is not None
 
 
 @pytest.mark.parametrize(
@@ -271,14 +271,14 @@ def test_amazon_reviews_are_read_from_gzipped_json_lines(tmp_path: Path) -> None
     ]
     path = tmp_path / "reviews.json.gz"
     path.write_bytes(gzip.compress("".join(json.dumps(review) + "\n" for review in reviews).encode()))
-    log = sources._amazon_5core([path])
-    assert log.to_frame().rows() == [("A1", "0001", 1.0, 5), ("A2", "0002", 1.0, 7)]
+    data = sources._amazon_5core([path])
+    assert data.to_frame().rows() == [("A1", "0001", 1.0, 5), ("A2", "0002", 1.0, 7)]
     with pytest.raises(DataError, match="14/14-core"):
         sources._amazon_14core([path])
 
 
-def test_a_data_set_that_is_not_known_is_refused_with_those_that_are() -> None:
-    with pytest.raises(ParameterError, match="no data set 'ml-2m'; there are ml-1m"):
+def test_a_dataset_that_is_not_known_is_refused_with_those_that_are() -> None:
+    with pytest.raises(ParameterError, match="no dataset 'ml-2m'; there are ml-1m"):
         tl.datasets.load("ml-2m")
 
 
@@ -295,20 +295,20 @@ def real(name: str, command: str) -> Any:
 
 
 def test_movielens_1m_has_its_published_counts_and_titles() -> None:
-    log = real("ml-1m", "truelike data fetch ml-1m")
-    assert (log.n_users, log.n_items, log.n_interactions) == (6_040, 3_706, 1_000_209)
-    assert log.titles[int(log.items.known(1)[0])] == "Toy Story (1995)"
-    assert log.times is not None
+    data = real("ml-1m", "truelike data fetch ml-1m")
+    assert (data.n_users, data.n_items, data.n_interactions) == (6_040, 3_706, 1_000_209)
+    assert data.titles[int(data.items.known(1)[0])] == "Toy Story (1995)"
+    assert data.times is not None
 
 
 def test_movielens_tells_of_its_users_and_films() -> None:
-    log = real("ml-1m", "truelike data fetch ml-1m")
+    data = real("ml-1m", "truelike data fetch ml-1m")
     features = tl.datasets.movielens_features()
     users, items = features["user_features"], features["item_features"]
     assert users.row(0) == (1, "F", "1", "10")
     assert items.row(0) == (1, ["Animation", "Children's", "Comedy"], "1990s")
-    assert set(log.items.values) <= set(items["item_id"])
-    assert set(log.users.values) <= set(users["user_id"])
+    assert set(data.items.values) <= set(items["item_id"])
+    assert set(data.users.values) <= set(users["user_id"])
     assert users["age"].n_unique() == 7
     assert items["genres"].explode().n_unique() == 18
 

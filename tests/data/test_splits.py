@@ -16,35 +16,35 @@ from truelike.errors import DataError, DataWarning, ParameterError, StorageError
 
 Pair = tuple[Any, Any]
 ROWS = [(u, i, 1, (7 * u + 3 * i) % 11) for u in range(6) for i in range(8) if (u + i) % 3]
-WORLD = tl.synthetic.World(n_users=120, n_items=60, impressions=60, seed=5).log()
+WORLD = tl.synthetic.World(n_users=120, n_items=60, impressions_per_user=60, seed=5).dataset()
 SEEDED: dict[str, Callable[..., tl.Split]] = {
-    "random": tl.split.random,
-    "by_user": tl.split.by_user,
-    "leave_one_out": tl.split.leave_one_out,
+    "random": tl.splits.random,
+    "by_user": tl.splits.by_user,
+    "leave_one_out": tl.splits.leave_one_out,
 }
 
 
-def pairs(log: tl.Dataset) -> list[Pair]:
-    users = log.users.take(log.user_of_entry).to_list()
-    return list(zip(users, log.items.take(log.matrix.indices).to_list(), strict=True))
+def pairs(data: tl.Dataset) -> list[Pair]:
+    users = data.users.take(data.user_of_entry).to_list()
+    return list(zip(users, data.items.take(data.matrix.indices).to_list(), strict=True))
 
 
 def parts(split: tl.Split) -> list[list[Pair]]:
     return [pairs(part) for part in split.parts]
 
 
-def check_whole(split: tl.Split, log: tl.Dataset) -> None:
-    """Disjoint, complete but for what is cold, and all parts in the same id maps."""
+def check_whole(split: tl.Split, data: tl.Dataset) -> None:
+    """The parts are disjoint, complete except for cold users and items, and share their ids."""
     train, validation, test = parts(split)
     everything = train + validation + test
     assert len(set(everything)) == len(everything)
     users, items = {u for u, _ in train}, {i for _, i in train}
-    cold = [(u, i) for u, i in pairs(log) if u not in users or i not in items]
-    assert sorted(everything + cold) == sorted(pairs(log))
-    dropped = split.info["dropped_cold"]
+    cold = [(u, i) for u, i in pairs(data) if u not in users or i not in items]
+    assert sorted(everything + cold) == sorted(pairs(data))
+    dropped = split.info["dropped"]
     assert dropped["validation_rows"] + dropped["test_rows"] == len(cold)
-    assert dropped["users"] == log.n_users - len(users)
-    assert dropped["items"] == log.n_items - len(items)
+    assert dropped["users"] == data.n_users - len(users)
+    assert dropped["items"] == data.n_items - len(items)
     for part in split.parts:
         assert (part.n_users, part.n_items) == (len(users), len(items))
         assert part.users is split.train.users
@@ -62,22 +62,22 @@ def check_whole(split: tl.Split, log: tl.Dataset) -> None:
 def test_every_strategy_gives_disjoint_and_complete_parts(
     chosen: set[tuple[int, int]], validation: float, test: float, seed: int
 ) -> None:
-    log = tl.read([(user, item, 1, user * item) for user, item in chosen])
+    data = tl.read([(user, item, 1, user * item) for user, item in chosen])
     shares = {"validation": validation, "test": test}
     for make in (
-        lambda: tl.split.random(log, **shares, seed=seed),
-        lambda: tl.split.by_user(log, **shares, seed=seed),
-        lambda: tl.split.by_user(log, **shares, seed=seed, item_guard=2),
-        lambda: tl.split.leave_one_out(log, by="random", seed=seed),
-        lambda: tl.split.leave_one_out(log, seed=seed),
-        lambda: tl.split.temporal(log, **shares),
+        lambda: tl.splits.random(data, **shares, seed=seed),
+        lambda: tl.splits.by_user(data, **shares, seed=seed),
+        lambda: tl.splits.by_user(data, **shares, seed=seed, item_guard=2),
+        lambda: tl.splits.leave_one_out(data, by="random", seed=seed),
+        lambda: tl.splits.leave_one_out(data, seed=seed),
+        lambda: tl.splits.temporal(data, **shares),
     ):
         try:
             split = make()
         except DataError as error:
             assert "no row is left to train on" in str(error)  # noqa: PT017
         else:
-            check_whole(split, log)
+            check_whole(split, data)
 
 
 @pytest.mark.parametrize("strategy", SEEDED)
@@ -91,7 +91,7 @@ def test_the_seed_decides_the_split(strategy: str) -> None:
 def test_the_order_of_rows_does_not_matter(strategy: str) -> None:
     shuffled = ROWS.copy()
     random.Random(3).shuffle(shuffled)
-    make = getattr(tl.split, strategy)
+    make = getattr(tl.splits, strategy)
     assert parts(make(tl.read(shuffled))) == parts(make(tl.read(ROWS)))
 
 
@@ -122,26 +122,26 @@ GOLDEN = {
 @pytest.mark.parametrize("strategy", GOLDEN)
 def test_a_split_is_the_same_on_every_machine(strategy: str) -> None:
     arguments, validation, test = GOLDEN[strategy]
-    split = getattr(tl.split, strategy)(tl.read(ROWS), **arguments)
+    split = getattr(tl.splits, strategy)(tl.read(ROWS), **arguments)
     assert parts(split)[1:] == [validation, test]
 
 
 def test_a_random_split_has_the_asked_sizes() -> None:
-    split = tl.split.random(WORLD, validation=0.2, test=0.3, seed=4)
-    dropped, n = split.info["dropped_cold"], WORLD.n_interactions
+    split = tl.splits.random(WORLD, validation=0.2, test=0.3, seed=4)
+    dropped, n = split.info["dropped"], WORLD.n_interactions
     assert split.validation.n_interactions + dropped["validation_rows"] == round(0.2 * n)
     assert split.test.n_interactions + dropped["test_rows"] == round(0.3 * n)
 
 
-def test_each_user_gives_the_rounded_share_where_no_guard_stands() -> None:
-    log = tl.read([(user, item) for user in range(30) for item in range(user + 2)])
-    split = tl.split.by_user(log, validation=0.1, test=0.2, seed=8)
-    assert split.info["dropped_cold"]["users"] == 0
+def test_the_rounded_share_of_each_users_interactions_is_held_out() -> None:
+    data = tl.read([(user, item) for user in range(30) for item in range(user + 2)])
+    split = tl.splits.by_user(data, validation=0.1, test=0.2, seed=8)
+    assert split.info["dropped"]["users"] == 0
     held = {part: dict.fromkeys(range(30), 0) for part in (1, 2)}
     for part in (1, 2):
         for user, _ in parts(split)[part]:
             held[part][user] += 1
-    cold = split.info["dropped_cold"]
+    cold = split.info["dropped"]
     assert sum(held[1].values()) == sum(round(0.1 * (u + 2)) for u in range(30)) - cold["validation_rows"]
     for user in range(30):
         assert held[1][user] <= round(0.1 * (user + 2))
@@ -150,27 +150,27 @@ def test_each_user_gives_the_rounded_share_where_no_guard_stands() -> None:
 
 @pytest.mark.filterwarnings("ignore:the .* part is empty")
 @pytest.mark.parametrize("guard", [1, 5, 9, 1000])
-def test_an_item_that_is_held_out_keeps_as_many_rows_as_the_guard(guard: int) -> None:
-    split = tl.split.by_user(WORLD, validation=0.2, test=0.2, seed=1, item_guard=guard)
+def test_an_item_that_is_held_out_keeps_at_least_item_guard_rows_in_training(guard: int) -> None:
+    split = tl.splits.by_user(WORLD, validation=0.2, test=0.2, seed=1, item_guard=guard)
     held_out = split.validation.popularity() + split.test.popularity()
     assert (split.train.popularity()[held_out > 0] >= guard).all()
-    assert split.info["dropped_cold"]["items"] == int((WORLD.popularity() == 0).sum())
+    assert split.info["dropped"]["items"] == int((WORLD.popularity() == 0).sum())
     assert (held_out.sum() == 0) == (guard == 1000)
 
 
-def test_leaving_one_out_takes_one_row_for_each_part_and_spares_short_users() -> None:
-    log = tl.read([(user, item) for user in range(6) for item in range(user + 1)])
-    split = tl.split.leave_one_out(log, seed=2)
-    cold = split.info["dropped_cold"]
+def test_leave_one_out_takes_one_row_for_each_part_of_users_with_three_or_more() -> None:
+    data = tl.read([(user, item) for user in range(6) for item in range(user + 1)])
+    split = tl.splits.leave_one_out(data, seed=2)
+    cold = split.info["dropped"]
     assert split.info["by"] == "random"
     assert split.test.n_interactions + cold["test_rows"] == 4
     assert split.validation.n_interactions + cold["validation_rows"] == 4
     assert {user for user, _ in parts(split)[1] + parts(split)[2]} <= {2, 3, 4, 5}
 
 
-def test_leaving_one_out_by_time_tests_the_last_row_and_validates_on_the_one_before() -> None:
+def test_leave_one_out_by_time_takes_the_last_row_for_test_and_the_one_before_for_validation() -> None:
     rows = [(user, item, 1, (item * 5 + user) % 7) for user in range(5) for item in range(7)]
-    split = tl.split.leave_one_out(tl.read(rows))
+    split = tl.splits.leave_one_out(tl.read(rows))
     assert split.info["by"] == "time"
     for part, time in ((split.validation, 5), (split.test, 6)):
         assert part.times is not None
@@ -179,7 +179,7 @@ def test_leaving_one_out_by_time_tests_the_last_row_and_validates_on_the_one_bef
 
 def test_a_temporal_split_never_trains_on_the_future() -> None:
     rows = [(user, item, 1, (user * 31 + item * 17) % 40) for user in range(12) for item in range(15)]
-    split = tl.split.temporal(tl.read(rows), validation=0.15, test=0.1)
+    split = tl.splits.temporal(tl.read(rows), validation=0.15, test=0.1)
     train, validation, test = (part.times for part in split.parts)
     assert train is not None
     assert validation is not None
@@ -191,8 +191,8 @@ def test_a_temporal_split_never_trains_on_the_future() -> None:
 def test_cold_users_and_items_are_dropped_from_every_part_and_counted() -> None:
     warm = [(user, item, 1, user + item) for user in range(4) for item in range(4)]
     late = [(9, 0, 1, 100), (9, 1, 1, 100), (0, 9, 1, 100), (1, 9, 1, 100)]
-    split = tl.split.temporal(tl.read(warm + late), validation=0, test=0.2)
-    assert split.info["dropped_cold"] == {"users": 1, "items": 1, "validation_rows": 0, "test_rows": 4}
+    split = tl.splits.temporal(tl.read(warm + late), validation=0, test=0.2)
+    assert split.info["dropped"] == {"users": 1, "items": 1, "validation_rows": 0, "test_rows": 4}
     assert split.train.users.values.to_list() == [0, 1, 2, 3]
     assert split.test.n_interactions == 0
 
@@ -200,25 +200,27 @@ def test_cold_users_and_items_are_dropped_from_every_part_and_counted() -> None:
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: tl.split.random(WORLD, validation=-0.1), ParameterError, r"validation is -0\.1"),
-        (lambda: tl.split.by_user(WORLD, test=1.0), ParameterError, r"test is 1\.0"),
+        (lambda: tl.splits.random(WORLD, validation=-0.1), ParameterError, r"validation is -0\.1"),
+        (lambda: tl.splits.by_user(WORLD, test=1.0), ParameterError, r"test is 1\.0"),
         (
-            lambda: tl.split.random(WORLD, validation=0.5, test=0.5),
+            lambda: tl.splits.random(WORLD, validation=0.5, test=0.5),
             ParameterError,
             "nothing is left to train",
         ),
-        (lambda: tl.split.by_user(WORLD, item_guard=-1), ParameterError, "item_guard is -1"),
-        (lambda: tl.split.leave_one_out(WORLD, by="age"), ParameterError, "by is 'age'"),  # type: ignore[arg-type]
-        (lambda: tl.split.leave_one_out(WORLD, by="time"), DataError, "needs times.*time="),
-        (lambda: tl.split.temporal(WORLD), DataError, "needs times.*by_user"),
+        (lambda: tl.splits.by_user(WORLD, item_guard=-1), ParameterError, "item_guard is -1"),
+        (lambda: tl.splits.leave_one_out(WORLD, by="age"), ParameterError, "by is 'age'"),  # type: ignore[arg-type]
+        (lambda: tl.splits.leave_one_out(WORLD, by="time"), DataError, "needs times.*time="),
+        (lambda: tl.splits.temporal(WORLD), DataError, "needs times.*by_user"),
         (
-            lambda: tl.split.temporal(tl.read([(u, i, 1, 5) for u in "ab" for i in "xy"]), test=0.3),
+            lambda: tl.splits.temporal(tl.read([(u, i, 1, 5) for u in "ab" for i in "xy"]), test=0.3),
             DataError,
             "one time",
         ),
     ],
 )
-def test_what_cannot_be_split_is_refused(make: Callable[[], Any], error: type[Exception], message: str) -> None:
+def test_a_split_that_cannot_be_made_is_an_error(
+    make: Callable[[], Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         make()
 
@@ -238,8 +240,8 @@ def test_what_cannot_be_split_is_refused(make: Callable[[], Any], error: type[Ex
 )
 def test_a_saved_split_comes_back_as_it_was(tmp_path: Path, ids: list[Any]) -> None:
     rows = [(ids[user], ids[item], 1, user * 5 + item) for user in range(6) for item in range(6)] * 2
-    log = tl.read(rows, name="logé").with_titles({ids[0]: "the “first”"})
-    split = tl.split.by_user(log, validation=0.2, test=0.2, seed=np.int64(3))
+    data = tl.read(rows, name="logé").with_titles({ids[0]: "the “first”"})
+    split = tl.splits.by_user(data, validation=0.2, test=0.2, seed=np.int64(3))
     split.save(tmp_path / "split")
     again = tl.Split.load(tmp_path / "split")
     assert parts(again) == parts(split)
@@ -253,13 +255,13 @@ def test_a_saved_split_comes_back_as_it_was(tmp_path: Path, ids: list[Any]) -> N
 
 
 def saved(place: Path) -> Path:
-    tl.split.by_user(tl.read(ROWS), validation=0.2, test=0.2).save(place / "split")
+    tl.splits.by_user(tl.read(ROWS), validation=0.2, test=0.2).save(place / "split")
     return place / "split"
 
 
 def test_saving_replaces_the_old_split_and_leaves_nothing_else(tmp_path: Path) -> None:
     saved(tmp_path)
-    other = tl.split.random(WORLD)
+    other = tl.splits.random(WORLD)
     other.save(tmp_path / "split")
     assert parts(tl.Split.load(tmp_path / "split")) == parts(other)
     assert [path.name for path in tmp_path.iterdir()] == ["split"]
@@ -289,11 +291,11 @@ def test_a_row_number_outside_the_id_maps_is_an_error(tmp_path: Path, column: st
 def test_a_split_of_another_format_is_refused_with_both_numbers(tmp_path: Path) -> None:
     path = saved(tmp_path) / "split.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
-    with pytest.raises(DataError, match="format 99; this reads 1"):
+    with pytest.raises(DataError, match="format 99; expected 1"):
         tl.Split.load(tmp_path / "split")
 
 
-def test_a_place_without_a_split_says_what_is_looked_for(tmp_path: Path) -> None:
+def test_a_directory_without_a_split_is_an_error_that_names_the_expected_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"neither split\.json nor train_data\.json"):
         tl.Split.load(tmp_path / "nothing")
 
@@ -304,10 +306,10 @@ def authors(place: Path, train: Any, validation: Any, test: Any) -> Path:
     return place
 
 
-def test_the_format_of_the_authors_is_read_and_what_is_cold_is_dropped(tmp_path: Path) -> None:
+def test_the_format_of_the_authors_is_read_without_cold_users_and_items(tmp_path: Path) -> None:
     split = tl.Split.load(authors(tmp_path, [[0, 2], [1], []], [[1], [], [0]], [[], [2, 3], []]))
     assert parts(split) == [[(0, 0), (0, 2), (1, 1)], [(0, 1)], [(1, 2)]]
-    assert split.info["dropped_cold"] == {"users": 1, "items": 1, "validation_rows": 1, "test_rows": 1}
+    assert split.info["dropped"] == {"users": 1, "items": 1, "validation_rows": 1, "test_rows": 1}
 
 
 @pytest.mark.parametrize(
@@ -321,32 +323,32 @@ def test_a_damaged_file_of_the_authors_is_an_error(tmp_path: Path, train: Any) -
 # --- wrong arguments ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", [tl.split.random, tl.split.by_user, tl.split.leave_one_out, tl.split.temporal])
-def test_only_a_log_can_be_split(way: Any) -> None:
-    with pytest.raises(DataError, match=r"takes a Dataset, not list: say tl\.read"):
+@pytest.mark.parametrize("way", [tl.splits.random, tl.splits.by_user, tl.splits.leave_one_out, tl.splits.temporal])
+def test_only_a_dataset_can_be_split(way: Any) -> None:
+    with pytest.raises(DataError, match=r"takes a Dataset, not list: pass tl\.read"):
         way([(1, 2)])
 
 
-@pytest.mark.parametrize("way", [tl.split.random, tl.split.by_user])
+@pytest.mark.parametrize("way", [tl.splits.random, tl.splits.by_user])
 @pytest.mark.parametrize(
     "wrong", [{"seed": None}, {"seed": "x"}, {"seed": 1.5}, {"validation": "0.1"}, {"test": None}]
 )
-def test_a_number_of_the_wrong_kind_is_named(way: Any, wrong: dict[str, Any]) -> None:
-    log = tl.synthetic.World(n_users=50, n_items=40).log()
+def test_a_parameter_of_the_wrong_type_is_named(way: Any, wrong: dict[str, Any]) -> None:
+    data = tl.synthetic.World(n_users=50, n_items=40).dataset()
     with pytest.raises(ParameterError, match=f"{next(iter(wrong))} is .*number"):
-        way(log, **wrong)
+        way(data, **wrong)
 
 
-def test_a_part_that_was_asked_for_and_is_empty_is_warned_of() -> None:
-    log = tl.read([(1, 2), (1, 3), (2, 2), (2, 3)])
+def test_an_empty_part_that_was_asked_for_causes_a_warning() -> None:
+    data = tl.read([(1, 2), (1, 3), (2, 2), (2, 3)])
     with pytest.warns(DataWarning, match="the validation part is empty"):
-        tl.split.by_user(log, validation=0.1, test=0.0)
+        tl.splits.by_user(data, validation=0.1, test=0.0)
 
 
 @pytest.mark.parametrize("change", [{"ids": {"users": "uuid", "items": "int"}}, {"library": "os"}])
 def test_a_split_whose_kinds_were_edited_is_damaged(tmp_path: Path, change: dict[str, Any]) -> None:
     place = tmp_path / "split"
-    tl.split.by_user(tl.synthetic.World(n_users=50, n_items=40).log()).save(place)
+    tl.splits.by_user(tl.synthetic.World(n_users=50, n_items=40).dataset()).save(place)
     about = json.loads((place / "split.json").read_text())
     (place / "split.json").write_text(json.dumps(about | change))
     with pytest.raises(StorageError, match="damaged"):
@@ -356,15 +358,15 @@ def test_a_split_whose_kinds_were_edited_is_damaged(tmp_path: Path, change: dict
 # --- impressions ----------------------------------------------------------------------------------
 
 
-def test_a_shown_pair_is_as_likely_a_vote_as_votes_of_its_user_are_left_in_training() -> None:
+def test_the_propensity_of_an_impression_is_the_share_of_the_users_interactions_in_training() -> None:
     world = tl.synthetic.World(n_users=60, n_items=50, seed=4)
-    split = tl.split.by_user(world.log(), validation=0.1, test=0.3, seed=0)
-    table = split.impressions(world.shown())
-    known = world.shown().recode(split.train.users, split.train.items)[0]
+    split = tl.splits.by_user(world.dataset(), validation=0.1, test=0.3, seed=0)
+    table = split.impressions(world.impressions())
+    known = world.impressions().recode(split.train.users, split.train.items)[0]
     assert len(table) == known.n_interactions, "each pair once, however often it was shown"
-    votes = sum(part.rows_per_user() for part in split.parts)
-    left = dict(zip(split.train.users.values.to_list(), split.train.rows_per_user() / votes, strict=True))
-    assert all(chance == left[user] for user, chance in table.select("user_id", "propensity").iter_rows())
+    total = sum(part.interactions_per_user() for part in split.parts)
+    share = dict(zip(split.train.users, split.train.interactions_per_user() / total, strict=True))
+    assert all(chance == share[user] for user, chance in table.select("user_id", "propensity").iter_rows())
     half = tl.read(table.with_columns(propensity=0.5), weight="propensity")
     again = split.impressions(half, weight="propensity")
     assert again["propensity"].to_numpy() == pytest.approx(table["propensity"].to_numpy() / 2)

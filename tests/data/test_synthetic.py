@@ -1,4 +1,3 @@
-import time
 import tracemalloc
 from itertools import islice, pairwise
 from typing import Any
@@ -10,31 +9,29 @@ import truelike as tl
 from truelike.data import synthetic
 from truelike.errors import ParameterError
 
-SMALL = tl.synthetic.World(n_users=300, n_items=80, impressions=60, seed=4)
+SMALL = tl.synthetic.World(n_users=300, n_items=80, impressions_per_user=60, seed=4)
 EVERYONE = np.repeat(np.arange(300, dtype=np.int32), 80)
 EVERYTHING = np.tile(np.arange(80, dtype=np.int32), 300)
 
 
-def test_the_default_world_is_made_quickly_and_is_always_the_same() -> None:
-    started = time.perf_counter()
-    log = tl.synthetic.World().log()
-    assert time.perf_counter() - started < 5
-    assert log.to_frame().equals(tl.synthetic.World().log().to_frame())
-    assert (log.n_users, log.n_items) == (2_000, 1_500)
-    assert log.titles is not None
-    assert log.titles.n_unique() == 1_500
+def test_a_world_is_always_the_same() -> None:
+    again = tl.synthetic.World(n_users=300, n_items=80, impressions_per_user=60, seed=4).dataset()
+    assert again.to_frame().equals(SMALL.dataset().to_frame())
+    assert (again.n_users, again.n_items) == (300, 80)
+    assert again.titles is not None
+    assert again.titles.n_unique() == 80
 
 
 def test_the_seed_decides_everything() -> None:
-    other = tl.synthetic.World(n_users=300, n_items=80, impressions=60, seed=5)
-    assert not SMALL.log().to_frame().equals(other.log().to_frame())
+    other = tl.synthetic.World(n_users=300, n_items=80, impressions_per_user=60, seed=5)
+    assert not SMALL.dataset().to_frame().equals(other.dataset().to_frame())
     assert not np.array_equal(SMALL.likes(EVERYONE, EVERYTHING), other.likes(EVERYONE, EVERYTHING))
 
 
-def test_what_is_observed_is_exactly_what_is_liked_and_shown() -> None:
+def test_a_pair_is_observed_exactly_if_it_is_liked_and_shown() -> None:
     liked = SMALL.true_likes().matrix.toarray() > 0
-    shown = SMALL.shown().matrix.toarray() > 0
-    assert np.array_equal(SMALL.log().matrix.toarray() > 0, liked & shown)
+    shown = SMALL.impressions().matrix.toarray() > 0
+    assert np.array_equal(SMALL.dataset().matrix.toarray() > 0, liked & shown)
     assert np.array_equal(liked.ravel(), SMALL.likes(EVERYONE, EVERYTHING))
     assert (liked & ~shown).any()
     assert (shown & ~liked).any()
@@ -43,10 +40,10 @@ def test_what_is_observed_is_exactly_what_is_liked_and_shown() -> None:
 def test_the_flip_probability_is_how_often_an_item_was_never_shown() -> None:
     never, variance, expected = np.zeros(80), np.zeros(80), np.zeros(80)
     for seed in range(10):
-        world = tl.synthetic.World(n_users=300, n_items=80, impressions=60, seed=seed)
+        world = tl.synthetic.World(n_users=300, n_items=80, impressions_per_user=60, seed=seed)
         flips = world.flip_probability(EVERYONE, EVERYTHING).reshape(300, 80)
         order = np.argsort(flips.mean(axis=0))  # items by how visible they are: alike in every world
-        never += (world.shown().matrix.toarray() == 0).sum(axis=0)[order]
+        never += (world.impressions().matrix.toarray() == 0).sum(axis=0)[order]
         expected += flips.sum(axis=0)[order]
         variance += (flips * (1 - flips)).sum(axis=0)[order]
     # users are independent, so each count is a sum of independent draws: normal, with this variance;
@@ -54,14 +51,14 @@ def test_the_flip_probability_is_how_often_an_item_was_never_shown() -> None:
     scores = (never - expected) / np.sqrt(variance)
     assert np.abs(scores).max() < 4.5
     assert 0.6 < scores.std() < 1.4
-    # an item shown takes the place of another, so the counts of one user go against each other: their sum
-    # spreads less than if they were independent
+    # impressions of one item displace those of others, so counts of one user are negatively correlated and
+    # their sum varies less than that of independent counts
     assert abs((never - expected).sum()) < 4 * np.sqrt(variance.sum())
 
 
-def test_flips_fall_with_activity_and_with_visibility() -> None:
+def test_flip_probabilities_decrease_with_activity_and_with_visibility() -> None:
     flips = SMALL.flip_probability(EVERYONE, EVERYTHING).reshape(300, 80)
-    shown = SMALL.shown().matrix
+    shown = SMALL.impressions().matrix
     assert np.corrcoef(flips.mean(axis=1), shown.sum(axis=1))[0, 1] < -0.5
     assert np.corrcoef(flips.mean(axis=0), shown.sum(axis=0))[0, 1] < -0.5
     alike = tl.synthetic.World(n_users=300, n_items=80, exposure_skew=0).flip_probability(EVERYONE, EVERYTHING)
@@ -86,17 +83,17 @@ def test_likes_follow_their_probability() -> None:
         assert abs(liked[inside].mean() - probability[inside].mean()) < 4.5 * error
 
 
-def test_the_truth_of_a_pair_does_not_depend_on_who_else_is_asked_for() -> None:
+def test_the_label_of_a_pair_does_not_depend_on_the_other_pairs_asked_for() -> None:
     some = np.random.default_rng(0).permutation(len(EVERYONE))[:500]
     assert np.array_equal(SMALL.likes(EVERYONE[some], EVERYTHING[some]), SMALL.likes(EVERYONE, EVERYTHING)[some])
 
 
-def test_blocks_make_up_the_whole_log_whatever_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = SMALL.log().matrix.toarray() > 0
+def test_blocks_make_up_the_whole_dataset_whatever_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = SMALL.dataset().matrix.toarray() > 0
     monkeypatch.setattr(synthetic, "BLOCK", 37)
     streamed = np.zeros((300, 80), dtype=bool)
     last = -1
-    for users, items in SMALL.votes_in_blocks():
+    for users, items in SMALL.interactions_in_blocks():
         assert users.min() > last
         last = int(users.max())
         assert not streamed[users, items].any()
@@ -105,10 +102,10 @@ def test_blocks_make_up_the_whole_log_whatever_their_size(monkeypatch: pytest.Mo
 
 
 def test_a_world_too_large_to_hold_is_streamed_in_parts() -> None:
-    world = tl.synthetic.World(n_users=200_000, n_items=100_000, impressions=20)
+    world = tl.synthetic.World(n_users=200_000, n_items=100_000, impressions_per_user=20)
     tracemalloc.start()
     try:
-        blocks = list(islice(world.votes_in_blocks(), 2))
+        blocks = list(islice(world.interactions_in_blocks(), 2))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -130,15 +127,15 @@ def test_a_world_too_large_to_hold_is_streamed_in_parts() -> None:
         {"taste": float("nan")},
     ],
 )
-def test_an_impossible_world_is_refused_by_its_parameter(wrong: dict[str, Any]) -> None:
+def test_a_parameter_out_of_range_is_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(ParameterError, match=f"{next(iter(wrong))} is {next(iter(wrong.values()))}"):
         tl.synthetic.World(**wrong)
 
 
-def test_genres_can_be_read() -> None:
+def test_titles_name_the_genre_of_each_item() -> None:
     world = tl.synthetic.World(n_users=50, n_items=40, n_clusters=20)
     items = np.arange(40, dtype=np.int32)
-    titles = world.log().titles
+    titles = world.dataset().titles
     assert titles is not None
     assert [title.rsplit(" no. ", 1)[0] for title in titles] == world.genre(items)
     assert len(set(world.tastes(0, n=20))) == 20
@@ -147,12 +144,12 @@ def test_genres_can_be_read() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"n_users": "5"}, {"n_items": 5.5}, {"taste": None}, {"seed": None}, {"seed": "x"}]
 )
-def test_a_parameter_of_the_wrong_kind_is_named(wrong: dict[str, Any]) -> None:
+def test_a_parameter_of_the_wrong_type_is_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(ParameterError, match=f"{next(iter(wrong))} is .*number"):
         synthetic.World(**wrong)
 
 
-def test_the_truth_may_be_asked_with_lists_and_only_of_ids_that_are_there() -> None:
+def test_labels_are_given_for_lists_of_ids_in_range_only() -> None:
     world = synthetic.World(n_users=50, n_items=40)
     assert world.likes([1, 2], [3, 4]).tolist() == world.likes(np.array([1, 2]), np.array([3, 4])).tolist()
     assert world.flip_probability(1, 3).shape == world.like_probability([1], [3]).shape == (1,)

@@ -11,10 +11,10 @@ from truelike.evaluation.breakdown import activity_quarters, by_popularity, popu
 
 @pytest.fixture(scope="module")
 def split() -> Any:
-    return tl.split.by_user(tl.synthetic.World(n_users=200, n_items=100, seed=2).log(), seed=0)
+    return tl.splits.by_user(tl.synthetic.World(n_users=200, n_items=100, seed=2).dataset(), seed=0)
 
 
-def test_each_third_has_a_third_of_the_votes(split: Any) -> None:
+def test_each_third_has_a_third_of_the_interactions(split: Any) -> None:
     popularity = split.train.popularity()
     thirds = popularity_thirds(popularity)
     shares = np.bincount(thirds, weights=popularity) / popularity.sum()
@@ -23,38 +23,38 @@ def test_each_third_has_a_third_of_the_votes(split: Any) -> None:
     assert popularity[thirds == 1].min() >= popularity[thirds == 2].max()
 
 
-def test_recall_by_popularity_is_that_of_lists_looked_at_one_by_one(split: Any) -> None:
+def test_recall_by_popularity_is_that_of_a_loop_over_users(split: Any) -> None:
     model = tl.ItemKNN().fit(split.train)
     found = by_popularity(model, split.test, 10)
     thirds = popularity_thirds(split.train.popularity())
-    hits, votes = [0, 0, 0], [0, 0, 0]
+    hits, interactions = [0, 0, 0], [0, 0, 0]
     listed = set()
     for user in range(split.test.n_users):
         relevant = set(split.test.matrix[[user]].indices.tolist())
         if not relevant:
             continue
-        best = model.top_k(np.array([user], dtype=np.int32), 10).items[0].tolist()
+        best = model._top_k(np.array([user], dtype=np.int32), 10).items[0].tolist()
         listed |= set(best)
         for item in relevant:
-            votes[thirds[item]] += 1
+            interactions[thirds[item]] += 1
             hits[thirds[item]] += item in best
-    assert found["votes"] == votes
-    assert found["recall"] == pytest.approx([hit / of for hit, of in zip(hits, votes, strict=True)])
+    assert found["interactions"] == interactions
+    assert found["recall"] == pytest.approx([hit / of for hit, of in zip(hits, interactions, strict=True)])
     assert found["coverage"] == pytest.approx(len(listed) / split.train.n_items)
 
 
-def test_a_third_without_a_test_vote_has_no_recall() -> None:
-    log = tl.read([("a", "x"), ("a", "y"), ("b", "x"), ("b", "y"), ("c", "x"), ("c", "z"), ("d", "x")])
+def test_a_third_without_test_interactions_has_no_recall() -> None:
+    train = tl.read([("a", "x"), ("a", "y"), ("b", "x"), ("b", "y"), ("c", "x"), ("c", "z"), ("d", "x")])
     test = tl.read([("d", "y"), ("a", "x")])  # the second is in training: not relevant
-    assert by_popularity(tl.ItemPop().fit(log), test, 1)["recall"].count(None) == 2
+    assert by_popularity(tl.ItemPop().fit(train), test, 1)["recall"].count(None) == 2
 
 
-@pytest.mark.parametrize("votes", [[3], [2, 2, 2, 2, 2], [1, 1, 1, 1, 9], list(range(1, 41))])
-def test_quarters_are_in_order_and_part_nobody_with_as_many_votes(votes: list[int]) -> None:
-    counts = np.array(votes)
+@pytest.mark.parametrize("interactions", [[3], [2, 2, 2, 2, 2], [1, 1, 1, 1, 9], list(range(1, 41))])
+def test_quarters_are_in_order_and_keep_equally_active_users_together(interactions: list[int]) -> None:
+    counts = np.array(interactions)
     names, quarter = activity_quarters(counts)
     assert quarter.max() + 1 == len(names) <= 4
     assert all(len(set(quarter[counts == n])) == 1 for n in counts)
     assert (np.diff(quarter[np.argsort(counts)]) >= 0).all()
-    if len(votes) == 40:
+    if len(interactions) == 40:
         assert np.bincount(quarter).tolist() == [10, 10, 10, 10]

@@ -18,7 +18,7 @@ pairs = st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=2, max_si
 
 
 def by_pairs(scores: Any, liked: Any) -> float:
-    """Every like beside every dislike."""
+    """AUC by comparing every like with every dislike."""
     wins = [(a > b) + 0.5 * (a == b) for a in scores[liked] for b in scores[~liked]]
     return sum(wins) / len(wins) if wins else math.nan
 
@@ -34,7 +34,7 @@ def test_auc_is_the_share_of_pairs_in_the_right_order(rows: Any) -> None:
 
 
 @given(pairs)
-def test_auc_is_of_the_order_alone(rows: Any) -> None:
+def test_auc_depends_on_the_order_only(rows: Any) -> None:
     scores, liked = columns(rows)
     for other in (np.exp(scores), 3 * scores - 7, scores**3):
         assert_allclose(auc(other, liked), auc(scores, liked), rtol=0, atol=0)
@@ -42,7 +42,7 @@ def test_auc_is_of_the_order_alone(rows: Any) -> None:
 
 
 @given(pairs)
-def test_the_auc_of_counted_pairs_is_that_of_the_pairs(rows: Any) -> None:
+def test_the_pooled_auc_is_the_auc_over_all_pairs(rows: Any) -> None:
     scores, liked = columns(rows)
     pooled = Pooled()
     pooled.add(scores[::2] / 7, liked[::2])
@@ -50,16 +50,16 @@ def test_the_auc_of_counted_pairs_is_that_of_the_pairs(rows: Any) -> None:
     assert_allclose(pooled.auc(), by_pairs(scores, liked), rtol=1e-12)
 
 
-def test_a_constant_tells_nothing_apart() -> None:
+def test_a_constant_has_an_auc_of_one_half_and_one_bin() -> None:
     liked = np.arange(100) % 4 == 0
     pooled = Pooled()
     pooled.add(np.full(100, 0.25), liked)
     assert auc(np.full(100, 0.25), liked) == pooled.auc() == 0.5
-    assert len(pooled.reliability()) == 1, "equal probabilities are never parted"
-    assert pooled.calibration_error() == pytest.approx(0, abs=1e-4), "but it is calibrated"
+    assert len(pooled.reliability()) == 1, "equal probabilities are in the same bin"
+    assert pooled.calibration_error() == pytest.approx(0, abs=1e-4), "the constant is the true share"
 
 
-def test_the_calibration_error_by_hand() -> None:
+def test_a_hand_computed_calibration_error() -> None:
     predicted = np.array([0.1, 0.1, 0.1, 0.1, 0.6, 0.6, 0.6, 0.6])
     liked = np.array([0, 0, 0, 1, 1, 0, 1, 1], dtype=bool)
     pooled = Pooled()
@@ -72,7 +72,7 @@ def test_the_calibration_error_by_hand() -> None:
     assert pooled.log_loss() == pytest.approx(expected, rel=1e-3)
 
 
-def test_bins_hold_about_as_many_pairs_each() -> None:
+def test_bins_hold_about_the_same_number_of_pairs() -> None:
     rng = np.random.default_rng(0)
     predicted = rng.beta(0.5, 8, size=30_000)
     pooled = Pooled()
@@ -87,7 +87,7 @@ def test_bins_hold_about_as_many_pairs_each() -> None:
     assert off.calibration_error() == pytest.approx(predicted.mean() / 2, rel=0.1)
 
 
-def test_certainty_and_what_lies_outside_are_counted() -> None:
+def test_probabilities_of_0_and_1_and_slightly_outside_are_counted() -> None:
     pooled = Pooled()
     pooled.add(np.array([0.0, 1.0, 1.0 + 1e-6, -1e-9]), np.array([False, True, True, False]))
     assert pooled.auc() == 1.0

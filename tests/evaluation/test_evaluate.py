@@ -1,4 +1,4 @@
-"""Who is judged, on what, and how the result is shown."""
+"""Which users are evaluated, on which items, and how the result is shown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import truelike as tl
 from truelike.errors import DataError, DataWarning, NotFittedError, ParameterError
-from truelike.evaluation.evaluate import ALL, LIST_METRICS
+from truelike.evaluation.baseline import popularity_baseline
+from truelike.evaluation.result import ALL_METRICS, LIST_METRICS
 from truelike.evaluation.significance import bootstrap_interval
 
 TRAIN = [("ann", "tea"), ("bob", "tea"), ("bob", "milk"), ("eve", "rum"), ("eve", "tea"), ("joe", "gin")]
@@ -22,7 +23,7 @@ AUTHORS = "amazon-electronics-14core"
 
 @pytest.fixture(scope="module")
 def split() -> Any:
-    return tl.split.by_user(tl.synthetic.World(n_users=300, n_items=120, seed=2).log(), seed=0)
+    return tl.splits.by_user(tl.synthetic.World(n_users=300, n_items=120, seed=2).dataset(), seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def test_users_without_a_test_item_are_left_out(pop: Any) -> None:
 
 
 def test_unknown_users_and_items_are_left_out_with_a_warning(pop: Any) -> None:
-    test = tl.read([("ann", "milk"), ("ann", "water"), ("stranger", "tea")])
+    test = tl.read([("ann", "milk"), ("ann", "water"), ("unknown", "tea")])
     with pytest.warns(DataWarning, match="2 of 3 test rows"):
         result = tl.evaluate(pop, test, ks=(2,))
     assert result.users.to_list() == ["ann"]
@@ -55,7 +56,7 @@ def test_known_ids_give_no_warning(pop: Any) -> None:
     assert tl.evaluate(pop, tl.read([("ann", "milk"), ("eve", "gin")]), ks=(4,))["recall@4"] == 1.0
 
 
-def test_what_was_seen_in_training_is_not_relevant(pop: Any) -> None:
+def test_items_seen_in_training_are_not_relevant(pop: Any) -> None:
     alone = tl.evaluate(pop, tl.read([("bob", "rum"), ("eve", "gin")]), ks=(3,))
     again = tl.evaluate(
         pop,
@@ -67,10 +68,11 @@ def test_what_was_seen_in_training_is_not_relevant(pop: Any) -> None:
     assert again["recall@3"] == 1.0
 
 
-def test_a_training_vote_of_weight_0_is_seen_like_any_other() -> None:
-    log = tl.read([(0, 0), (0, 1), (1, 0), (1, 2)])
-    log.matrix.data[1] = 0.0
-    model = tl.ItemPop().fit(log)
+@pytest.mark.filterwarnings("ignore:.*the weights and repeated rows:truelike.errors.DataWarning")
+def test_a_training_interaction_of_weight_0_counts_as_seen() -> None:
+    data = tl.read([(0, 0), (0, 1), (1, 0), (1, 2)])
+    data.matrix.data[1] = 0.0
+    model = tl.ItemPop().fit(data)
     result = tl.evaluate(model, tl.read([(0, 1), (0, 2), (1, 1)]), ks=(3,))
     assert result.values["recall@3"].tolist() == [1.0, 1.0]
 
@@ -82,7 +84,7 @@ def test_the_order_of_the_test_rows_does_not_matter(split: Any, result: Any) -> 
     assert shuffled.users.to_list() == result.users.to_list()
 
 
-def test_the_number_of_threads_never_shows(split: Any, result: Any) -> None:
+def test_the_number_of_threads_does_not_change_the_result(split: Any, result: Any) -> None:
     model = tl.ItemKNN().fit(split.train)
     for n_jobs in (1, 2, 3):
         again = tl.evaluate(model, split.test, ks=(5, 10), n_jobs=n_jobs)
@@ -96,33 +98,76 @@ def test_a_shorter_list_is_the_head_of_a_longer_one(split: Any, result: Any) -> 
     assert {name: result[name] for name in short.means()} == short.means()
 
 
-def test_means_are_over_users_and_all_measures_are_there(result: Any) -> None:
+def test_means_are_over_users_and_contain_all_measures(result: Any) -> None:
     means = result.means()
-    assert set(means) == {f"{metric}@{k}" for metric in ALL for k in (5, 10)}
+    assert set(means) == {f"{metric}@{k}" for metric in ALL_METRICS for k in (5, 10)}
     assert means["ndcg@10"] == result["ndcg@10"] == result.values["ndcg@10"].mean()
     assert means["coverage@5"] == result.totals["coverage@5"]
 
 
-def test_a_measure_that_was_not_taken_is_an_error_that_lists_those_that_were(result: Any) -> None:
-    with pytest.raises(KeyError, match=r"ndcg@7.*was not measured.*ndcg@10"):
+def test_an_unknown_measure_is_a_key_error_that_lists_the_known_ones(result: Any) -> None:
+    with pytest.raises(KeyError, match=r"^'ndcg@7' was not measured; available: ndcg@5, ndcg@10, recall@5"):
         result["ndcg@7"]
 
 
-def test_the_frame_of_users_has_a_row_a_user_and_a_column_a_measure(result: Any) -> None:
+def test_per_user_has_one_row_per_user_and_one_column_per_measure(result: Any) -> None:
     frame = result.per_user()
     assert frame.columns == ["user_id", *result.values]
     assert frame["user_id"].to_list() == result.users.to_list()
     assert_array_equal(frame["f1@5"].to_numpy(), result.values["f1@5"])
 
 
-def test_the_summary_has_a_row_a_measure_with_an_interval_around_the_mean(result: Any) -> None:
+def test_the_summary_has_one_row_per_metric_and_one_column_per_list_length(result: Any) -> None:
     frame = result.summary()
+    assert frame.columns == ["metric", "@5", "@10"]
+    assert tuple(frame["metric"]) == ALL_METRICS
+    for metric, *values in frame.iter_rows():
+        assert values == [result[f"{metric}@{k}"] for k in (5, 10)]
+
+
+def test_the_summary_lists_ndcg_first_in_any_order_of_metrics(split: Any, result: Any) -> None:
+    assert result.summary()["metric"][0] == "ndcg"
+    metrics = ["novelty", "f1", "ndcg", "recall"]
+    some = tl.evaluate(tl.ItemPop().fit(split.train), split.test, ks=(20, 5), metrics=metrics)
+    assert some.summary()["metric"].to_list() == ["ndcg", "recall", "f1", "novelty"]
+    assert repr(some).partition(": ")[2].startswith("ndcg@5 ")
+    assert list(some.values) == [
+        f"{metric}@{k}" for metric in ("f1", "ndcg", "recall", "novelty") for k in (5, 20)
+    ]
+
+
+def test_measures_without_a_list_length_are_in_a_column_of_their_own() -> None:
+    world = tl.synthetic.World(n_users=100, n_items=60)
+    result = tl.evaluate(tl.ItemPop().fit(world.dataset()), truth=world.truth(), ks=(5, 10))
+    frame = result.summary()
+    assert frame.columns == ["metric", "@5", "@10", "value"]
+    assert frame["metric"].to_list() == ["truth_auc", "truth_ndcg", "hidden_share"]
+    assert frame["value"].to_list() == [result["truth_auc"], None, result["hidden_share"]]
+    assert frame["@5"].to_list() == [None, result["truth_ndcg@5"], None]
+    assert "value" not in tl.evaluate(tl.ItemPop().fit(world.dataset()), world.true_likes()).summary().columns
+
+
+def test_a_notebook_shows_a_table_with_intervals(result: Any) -> None:
+    html = result._repr_html_()
+    assert html.count("<tr>") == 1 + len(ALL_METRICS)
+    assert html.index("ndcg") < html.index("recall")
+    row = result.intervals().row(0, named=True)
+    assert (row["metric"], row["k"]) == ("ndcg", 5)
+    assert f"{row['value']:.4f}<br><small>{row['low']:.4f} to {row['high']:.4f}</small>" in html
+    assert f"{result['coverage@5']:.4f}</td>" in html, "coverage has no interval"
+    named = tl.Evaluation("<b>", result.users, result.values)
+    assert "&lt;b&gt;" in named._repr_html_()
+
+
+def test_intervals_have_one_row_per_measure_with_an_interval_around_the_mean(result: Any) -> None:
+    frame = result.intervals()
     assert frame.columns == ["model", "metric", "k", "value", "low", "high"]
     assert frame["model"].unique().to_list() == ["ItemKNN"]
-    assert len(frame) == len(ALL) * 2
-    judged = frame.filter(~pl.col("metric").is_in(["coverage"]))
-    assert (judged["low"] <= judged["value"]).all()
-    assert (judged["value"] <= judged["high"]).all()
+    assert len(frame) == len(ALL_METRICS) * 2
+    assert frame["metric"].unique(maintain_order=True).to_list() == list(ALL_METRICS)
+    with_interval = frame.filter(~pl.col("metric").is_in(["coverage"]))
+    assert (with_interval["low"] <= with_interval["value"]).all()
+    assert (with_interval["value"] <= with_interval["high"]).all()
     row = frame.row(by_predicate=(pl.col("metric") == "ndcg") & (pl.col("k") == 10), named=True)
     assert row["value"] == result["ndcg@10"]
     assert row["low"] < row["value"] < row["high"]
@@ -130,28 +175,28 @@ def test_the_summary_has_a_row_a_measure_with_an_interval_around_the_mean(result
 
 def test_coverage_is_of_all_lists_together_and_has_no_interval(split: Any) -> None:
     result = tl.evaluate(tl.ItemPop().fit(split.train), split.test, ks=(5,), metrics=["coverage"])
-    (row,) = result.summary().rows(named=True)
+    (row,) = result.intervals().rows(named=True)
     assert row["value"] == result["coverage@5"]
     assert (row["low"], row["high"]) == (None, None)
 
 
-def test_more_confidence_gives_a_wider_interval_and_the_same_seed_the_same_one(result: Any) -> None:
+def test_more_confidence_gives_a_wider_interval_and_the_seed_decides_it(result: Any) -> None:
     def width(**keywords: Any) -> float:
-        row = result.summary(**keywords).row(0, named=True)
+        row = result.intervals(**keywords).row(0, named=True)
         return float(row["high"] - row["low"])
 
     assert width(confidence=0.5) < width(confidence=0.95) < width(confidence=0.999)
     assert width(seed=1) == width(seed=1) != width(seed=2)
 
 
-def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
+def test_the_interval_covers_the_true_mean_about_as_often_as_its_confidence() -> None:
     rng = np.random.default_rng(0)
     draws = rng.exponential(size=(200, 300))
     low, high = bootstrap_interval(draws, confidence=0.9, resamples=400)
     assert 0.85 < ((low < 1.0) & (high > 1.0)).mean() < 0.95
 
 
-def test_the_interval_is_that_of_scipys_bootstrap() -> None:
+def test_the_interval_is_close_to_that_of_scipys_bootstrap() -> None:
     from scipy import stats
 
     values = np.random.default_rng(1).gamma(2.0, size=400)
@@ -174,9 +219,15 @@ def test_frames_come_back_in_the_library_of_the_training_rows(rows: Any, kind: t
     result = tl.evaluate(model, tl.read([("ann", "milk"), ("eve", "gin")]), ks=(2,))
     assert isinstance(result.per_user(), kind)
     assert isinstance(result.summary(), kind)
+    assert isinstance(result.intervals(), kind)
 
 
-def test_only_the_metrics_asked_for_are_measured(split: Any) -> None:
+def test_a_split_is_evaluated_on_its_test_part(split: Any, result: Any) -> None:
+    model = tl.ItemKNN().fit(split.train)
+    assert tl.evaluate(model, split, ks=(5, 10)).means() == result.means()
+
+
+def test_only_the_requested_metrics_are_measured(split: Any) -> None:
     model = tl.ItemPop().fit(split.train)
     one = tl.evaluate(model, split.test, ks=(5,), metrics="f1")
     some = tl.evaluate(model, split.test, ks=(5,), metrics=["f1", "novelty"])
@@ -187,12 +238,12 @@ def test_only_the_metrics_asked_for_are_measured(split: Any) -> None:
 
 @pytest.mark.parametrize("ks", [(), (0,), (5, -1), (2.5,), ("5",), (True,), (float("nan"),), "ab"])
 def test_wrong_list_lengths_are_an_error(pop: Any, ks: Any) -> None:
-    with pytest.raises(ParameterError, match=r"ks is .*whole numbers from 1 up"):
+    with pytest.raises(ParameterError, match=r"ks is .*must be one or more whole numbers from 1 up"):
         tl.evaluate(pop, tl.read(TRAIN), ks=ks)
 
 
 @pytest.mark.parametrize("ks", [[10, 5, 5], np.array([5, 10]), (np.int32(5), 10)])
-def test_list_lengths_come_in_any_order_and_kind(split: Any, ks: Any) -> None:
+def test_list_lengths_may_be_given_in_any_order_and_type(split: Any, ks: Any) -> None:
     result = tl.evaluate(tl.ItemPop().fit(split.train), split.test, ks=ks, metrics=["f1"])
     assert list(result.values) == ["f1@5", "f1@10"]
 
@@ -204,7 +255,7 @@ def test_one_list_length_needs_no_list(split: Any) -> None:
 
 @pytest.mark.parametrize("metrics", [["f1", "accuracy"], [], "auc"])
 def test_wrong_metrics_are_an_error_that_lists_the_right_ones(pop: Any, metrics: Any) -> None:
-    with pytest.raises(ParameterError, match=r"metrics is .*one or more of f1, precision"):
+    with pytest.raises(ParameterError, match=r"metrics is .*one or more of ndcg, recall"):
         tl.evaluate(pop, tl.read(TRAIN), metrics=metrics)
 
 
@@ -215,18 +266,19 @@ def test_a_test_set_without_a_relevant_item_is_an_error(pop: Any) -> None:
         tl.evaluate(pop, tl.read([("x", "y"), ("z", "w")]))
 
 
-def test_rows_that_are_not_read_yet_are_an_error_that_says_how(pop: Any) -> None:
+def test_a_frame_as_test_set_is_an_error_that_names_read(pop: Any) -> None:
     with pytest.raises(DataError, match=r"DataFrame.*tl\.read"):
         tl.evaluate(pop, pl.DataFrame({"user": ["ann"], "item": ["milk"]}))
 
 
-def test_an_unfitted_model_cannot_be_judged() -> None:
+def test_an_unfitted_model_cannot_be_evaluated() -> None:
     with pytest.raises(NotFittedError):
         tl.evaluate(tl.ItemPop(), tl.read(TRAIN))
 
 
-def test_the_short_form_shows_dots_only_where_something_is_left_out(result: Any, pop: Any) -> None:
-    assert repr(result).startswith("Evaluation(ItemKNN, ")
+def test_the_repr_leads_with_ndcg_and_has_dots_only_if_measures_are_left_out(result: Any, pop: Any) -> None:
+    users = f"{len(result.users):,} users"
+    assert repr(result).startswith(f"Evaluation(ItemKNN, {users}: ndcg@5 {result['ndcg@5']:.4f}, ndcg@10 ")
     assert repr(result).endswith("...)")
     one = tl.evaluate(pop, tl.read([("ann", "milk"), ("eve", "gin")]), ks=(4,), metrics=["recall"])
     assert repr(one) == "Evaluation(ItemPop, 2 users: recall@4 1.0000)"
@@ -247,23 +299,48 @@ def test_item_popularity_on_the_authors_split_gives_the_known_figures() -> None:
 
 
 def test_a_model_may_be_given_a_name(split: Any) -> None:
-    result = tl.evaluate(tl.ItemPop().fit(split.train), split.test, ks=5, name="most voted")
-    assert result.model == "most voted"
-    assert set(result.summary()["model"]) == {"most voted"}
+    result = tl.evaluate(tl.ItemPop().fit(split.train), split.test, ks=5, name="most popular")
+    assert result.model == "most popular"
+    assert set(result.intervals()["model"]) == {"most popular"}
 
 
-def test_a_measure_that_was_not_taken_is_a_parameter_error_too(result: Any) -> None:
+def test_an_unknown_measure_is_a_parameter_error_too(result: Any) -> None:
     with pytest.raises(ParameterError, match=r"^'nope' was not measured"):
         result["nope"]
 
 
-def test_what_is_no_model_or_no_test_set_is_an_error_that_says_what_to_give(split: Any, pop: Any) -> None:
+def test_a_value_that_is_not_a_model_is_an_error_that_says_what_to_give(split: Any, pop: Any) -> None:
     wrong: Any = "model"
-    with pytest.raises(ParameterError, match="takes a fitted model, not str"):
+    with pytest.raises(ParameterError, match=r"takes a fitted model, not str; .*tl\.load\(directory\)"):
         tl.evaluate(wrong, split.test)
-    with pytest.raises(DataError, match=r"not Split: say split\.test"):
-        tl.evaluate(pop, split)
-    with pytest.raises(DataError, match=r"not Split: say split\.train"):
-        pop.fit(split)
+    kind: Any = tl.ItemPop
+    with pytest.raises(ParameterError, match=r"not the class ItemPop; .*ItemPop\(\)\.fit\(train\)"):
+        tl.evaluate(kind, split.test)
     with pytest.raises(ParameterError, match="metrics is 5"):
         tl.evaluate(pop, split.test, metrics=5)  # type: ignore[arg-type]
+
+
+# --- the popularity baseline ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("measure", ["ndcg@1", "ndcg@20", "f1@2", "recall@10", "map@5", "mrr@7", "hit_rate@500"])
+def test_the_popularity_baseline_is_the_value_of_itempop(split: Any, measure: str) -> None:
+    metric, _, k = measure.partition("@")
+    evaluation = tl.evaluate(tl.ItemPop().fit(split.train), split.validation, ks=int(k), metrics=metric)
+    assert popularity_baseline(split.train, split.validation, measure) == pytest.approx(
+        evaluation[measure], abs=1e-12
+    )
+
+
+def test_the_popularity_baseline_leaves_out_items_seen_in_training(pop: Any) -> None:
+    train = pop.train_
+    held_out = tl.read([("ann", "tea"), ("ann", "milk"), ("bob", "gin")]).recode(train.users, train.items)[0]
+    with_seen = popularity_baseline(train, held_out, "ndcg@2")
+    assert with_seen == pytest.approx(tl.evaluate(pop, held_out, ks=2)["ndcg@2"], abs=1e-12)
+    nothing_new = tl.read([("ann", "tea"), ("bob", "milk")]).recode(train.users, train.items)[0]
+    assert np.isnan(popularity_baseline(train, nothing_new, "ndcg@2"))
+
+
+def test_a_wrong_measure_of_the_popularity_baseline_is_an_error(split: Any) -> None:
+    with pytest.raises(ParameterError, match=r"'auc@20' is not a measure; .*e\.g\. 'ndcg@20'.*Metrics are ndcg"):
+        popularity_baseline(split.train, split.validation, "auc@20")

@@ -1,4 +1,4 @@
-"""The metrics are what their formulas say, and what ranx, an independent implementation, gives."""
+"""The metrics follow their formulas and agree with ranx, an independent implementation."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from numpy.testing import assert_allclose
 from scipy import sparse
 
 import truelike as tl
+from truelike.errors import ParameterError
 from truelike.evaluation import metrics as formulas
 from truelike.evaluation.evaluate import hit_matrix
+from truelike.ranking.top_k import top_k_by_scores
 
-# ranx's "ndcg" is Järvelin's: gain rel / log2(rank + 1), ideal over min(|R|, k); "ndcg_burges" has another
+# ranx's "ndcg" is Järvelin's: gain rel / log2(rank + 1), ideal over min(|R|, k); "ndcg_burges" has another gain
 RANX = {
     "precision": "precision",
     "recall": "recall",
@@ -30,26 +32,26 @@ RANX = {
 }
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class Told(tl.Recommender):
-    """A recommender that is told its scores."""
+@dataclass
+class FixedScores:
+    """The least that `tl.evaluate` takes: a `Ranker` with given scores."""
 
-    def _learn(self, train: Any, validation: Any) -> None:
-        self.scores_ = np.zeros((train.n_users, train.n_items), dtype=np.float32)
+    train_: Any
+    scores: Any
+    name: str = "FixedScores"
 
     def _score_block(self, users: Any) -> Any:
-        return self.scores_[users]
+        return np.array(self.scores, dtype=np.float32)[users]
 
-    def _score_histories(self, histories: Any) -> Any:
-        raise NotImplementedError
+    def _tie_order(self) -> None:
+        return None
 
-    _similarity_block = _arrays = _restore = _score_histories
-
-
-def told(train: Any, scores: Any) -> Told:
-    model = Told().fit(train)
-    model.scores_ = np.asarray(scores, dtype=np.float32)
-    return model
+    def _top_k(
+        self, users: Any, k: int, *, exclude_seen: bool = True, allowed: Any = None, n_jobs: int | None = -1
+    ) -> Any:
+        train = self.train_
+        seen = train.matrix if exclude_seen else None
+        return top_k_by_scores(self._score_block, users, k, n_items=train.n_items, seen=seen, allowed=allowed)
 
 
 def dataset(dense: Any) -> Any:
@@ -67,7 +69,7 @@ def ranx_value(metric: str, listed: list[int], relevant: list[int], k: int) -> f
 
 @pytest.fixture(scope="module")
 def world() -> tuple[Any, Any, Any]:
-    """Training votes, test votes and scores of 40 users and 25 items, many scores being equal."""
+    """Training and test interactions and scores of 40 users and 25 items, with many equal scores."""
     rng = np.random.default_rng(5)
     train = rng.random((40, 25)) < 0.2
     test = (rng.random((40, 25)) < 0.15) & ~train
@@ -80,8 +82,8 @@ def world() -> tuple[Any, Any, Any]:
 @pytest.mark.parametrize("metric", RANX)
 def test_evaluate_gives_what_ranx_gives_for_each_user(metric: str, world: Any) -> None:
     train, test, scores = world
-    ks = (1, 2, 5, 10, 40)  # 40 is more than the catalogue: ranx too divides precision by k, not by the list
-    result = tl.evaluate(told(dataset(train), scores), dataset(test), ks=ks, metrics=[metric])
+    ks = (1, 2, 5, 10, 40)  # 40 exceeds the catalogue: ranx also divides precision by k, not by the list length
+    result = tl.evaluate(FixedScores(dataset(train), scores), dataset(test), ks=ks, metrics=[metric])
     users = result.users.to_list()
     assert users == np.flatnonzero(test.any(axis=1)).tolist()
     for k in ks:
@@ -107,7 +109,7 @@ def test_each_formula_gives_what_ranx_gives_on_random_runs(metric: str) -> None:
         assert_allclose(value, [ranx_value(metric, listed, relevant, k)], rtol=0, atol=1e-12)
 
 
-def test_a_hand_computed_list() -> None:
+def test_the_metrics_of_a_hand_computed_list() -> None:
     """Hits at ranks 1 and 3 of 4, three relevant items."""
     hits, relevant = np.array([[1.0, 0.0, 1.0, 0.0]]), np.array([3.0])
     ideal = 1 + 1 / math.log2(3) + 1 / 2
@@ -133,7 +135,7 @@ def test_no_hit_is_zero(metric: str) -> None:
     assert formulas.METRICS[metric](np.zeros((1, 3)), np.array([2.0]), 3).tolist() == [0.0]
 
 
-def test_a_list_shorter_than_k_counts_its_missing_places_as_misses() -> None:
+def test_missing_places_of_a_list_shorter_than_k_count_as_misses() -> None:
     hits, relevant = np.array([[1.0, 1.0]]), np.array([2.0])
     assert formulas.precision(hits, relevant, 8)[0] == 2 / 8
     assert formulas.f1(hits, relevant, 8)[0] == pytest.approx(2 * 0.25 / 1.25)
@@ -141,11 +143,11 @@ def test_a_list_shorter_than_k_counts_its_missing_places_as_misses() -> None:
     assert formulas.recall(hits, relevant, 8)[0] == 1.0
 
 
-def test_of_equal_scores_the_first_item_counts() -> None:
+def test_of_items_with_equal_scores_the_first_is_ranked_first() -> None:
     train = [[1, 0, 0, 0], [1, 1, 0, 0]]
     scores = np.ones((2, 4))
-    first = tl.evaluate(told(dataset(train), scores), dataset([[0, 1, 0, 0], [0, 0, 0, 0]]), ks=(1,))
-    last = tl.evaluate(told(dataset(train), scores), dataset([[0, 0, 0, 1], [0, 0, 0, 0]]), ks=(1,))
+    first = tl.evaluate(FixedScores(dataset(train), scores), dataset([[0, 1, 0, 0], [0, 0, 0, 0]]), ks=(1,))
+    last = tl.evaluate(FixedScores(dataset(train), scores), dataset([[0, 0, 0, 1], [0, 0, 0, 0]]), ks=(1,))
     assert (first["hit_rate@1"], last["hit_rate@1"]) == (1.0, 0.0)
 
 
@@ -160,31 +162,46 @@ def test_every_metric_lies_between_0_and_1_and_never_falls_with_a_better_list(da
         assert 0 <= metric(hits, relevant, k)[0] <= metric(best, relevant, k)[0] <= 1 + 1e-15
 
 
-def test_hits_are_found_by_user_and_item() -> None:
+def test_a_hit_is_a_recommended_item_that_is_relevant_to_the_user() -> None:
     relevant = sparse.csr_array(np.array([[0, 1, 0], [1, 0, 0], [0, 0, 1]]))
     best = np.array([[2, 0, -1], [1, 0, 2]], dtype=np.int32)
     users = np.array([2, 0], dtype=np.int32)
     assert hit_matrix(best, users, relevant).tolist() == [[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]
 
 
-def test_coverage_is_the_share_of_the_catalogue_that_anybody_is_shown() -> None:
+def test_coverage_is_the_share_of_the_catalogue_that_is_recommended() -> None:
     best = np.array([[0, 1, 4], [1, 0, -1]], dtype=np.int32)
     assert [formulas.coverage(best, 10, k) for k in (1, 2, 3)] == [0.2, 0.2, 0.3]
 
 
-def test_popularity_and_novelty_are_means_over_the_places_that_are_filled() -> None:
+def test_popularity_and_novelty_are_means_over_the_filled_places() -> None:
     best = np.array([[0, 2], [1, -1], [-1, -1]], dtype=np.int32)
-    popularity, novelty = formulas.novelty(best, np.array([0.5, 0.25, 0.125]), 2)
+    popularity, novelty = formulas.popularity_and_novelty(best, np.array([0.5, 0.25, 0.125]), 2)
     assert popularity.tolist() == [0.3125, 0.25, 0.0]
     assert novelty.tolist() == [2.0, 2.0, 0.0]
 
 
-def test_evaluate_takes_popularity_from_training_and_half_a_vote_for_an_item_without_one() -> None:
+def test_popularity_is_that_of_training_with_half_an_interaction_for_an_item_without_any() -> None:
     train = dataset([[1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 0, 0], [1, 0, 0, 0]])
-    model = told(train, [[0, 0, 1, 3]] * 4)
+    model = FixedScores(train, [[0, 0, 1, 3]] * 4)
     result = tl.evaluate(model, dataset([[0, 0, 1, 0]] + [[0, 0, 0, 0]] * 3), ks=(1, 2))
     assert result.values["popularity@1"].tolist() == [0.5 / 4]
     assert result.values["novelty@1"].tolist() == [3.0]
     assert result.values["popularity@2"].tolist() == [(0.5 / 4 + 1 / 4) / 2]
     assert result.values["novelty@2"].tolist() == [(3.0 + 2.0) / 2]
     assert (result["coverage@1"], result["coverage@2"]) == (0.25, 0.5)
+
+
+@pytest.mark.parametrize(
+    "value", ["ndcg", "ndcg@", "@20", "ndcg@0", "ndcg@-5", "ndcg@2.5", "auc@20", "ndcg@²", None, 20]
+)
+def test_a_value_without_a_metric_and_a_list_length_is_not_a_measure(value: Any) -> None:
+    assert not formulas.is_metric_at_k(value)
+    with pytest.raises(ParameterError, match="is not a measure"):
+        formulas.parse_measure(value)
+
+
+@pytest.mark.parametrize("metric", formulas.METRICS)
+def test_every_metric_at_a_list_length_is_a_measure(metric: str) -> None:
+    assert formulas.is_metric_at_k(f"{metric}@20")
+    assert formulas.parse_measure(f"{metric}@20") == (metric, 20)

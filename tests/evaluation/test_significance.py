@@ -1,4 +1,4 @@
-"""Paired tests, their correction, and the table of comparisons."""
+"""Bootstrap intervals, paired tests, Holm's correction and `compare_means`."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ def pair(seed: int, n: int = 80, shift: float = 0.0) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("shift", [0.0, 0.1, 0.5])
 @pytest.mark.parametrize("n", [2, 3, 80, 2_000])
-def test_the_t_test_is_scipys(n: int, shift: float) -> None:
+def test_the_t_test_agrees_with_scipy(n: int, shift: float) -> None:
     a, b = pair(n, n, shift)
     assert paired_t(a, b) == pytest.approx(stats.ttest_rel(a, b).pvalue, rel=1e-9)
 
 
-def test_the_t_test_of_a_difference_that_is_the_same_for_all_is_certain() -> None:
+def test_the_t_test_of_a_difference_that_is_equal_for_all_users_has_a_p_value_of_0() -> None:
     assert paired_t(np.array([1.0, 0.5, 0.25]), np.array([0.5, 0.0, -0.25])) == 0.0
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.1])
-def test_wilcoxon_is_scipys_with_zero_differences_split(shift: float) -> None:
+def test_wilcoxon_is_that_of_scipy_with_zero_differences_split(shift: float) -> None:
     a, b = pair(1, 300, shift)
     b[:100] = a[:100]
     assert wilcoxon(a, b) == stats.wilcoxon(a, b, zero_method="zsplit").pvalue
@@ -53,35 +53,35 @@ def test_wilcoxon_is_scipys_with_zero_differences_split(shift: float) -> None:
 
 
 @pytest.mark.parametrize("test", [paired_t, wilcoxon, paired_bootstrap])
-def test_equal_values_differ_by_nothing(test: Any) -> None:
+def test_equal_values_have_a_p_value_of_1(test: Any) -> None:
     values = np.random.default_rng(0).random(50)
     assert test(values, values) == 1.0
 
 
 @pytest.mark.parametrize("test", [paired_t, wilcoxon, paired_bootstrap])
-def test_the_order_of_the_two_does_not_matter(test: Any) -> None:
+def test_the_p_value_does_not_depend_on_the_order_of_the_models(test: Any) -> None:
     a, b = pair(4, shift=0.1)
     assert test(a, b) == pytest.approx(test(b, a), abs=1e-12)
 
 
-def test_the_bootstrap_rejects_about_as_often_as_it_says_where_there_is_no_difference() -> None:
+def test_without_a_difference_the_bootstrap_rejects_about_as_often_as_its_level() -> None:
     p = np.array([paired_bootstrap(*pair(seed), resamples=200) for seed in range(250)])
     assert 0.02 < (p < 0.05).mean() < 0.10
     assert 0.40 < (p < 0.50).mean() < 0.60
 
 
-def test_the_bootstrap_sees_a_real_difference_and_agrees_with_the_t_test() -> None:
+def test_the_bootstrap_detects_a_difference_and_agrees_with_the_t_test() -> None:
     assert paired_bootstrap(*pair(0, shift=0.5)) == 1 / 10_001
     a, b = pair(6, 400, 0.04)
     assert paired_bootstrap(a, b) == pytest.approx(paired_t(a, b), abs=0.02)
 
 
-def test_the_bootstrap_is_decided_by_its_seed() -> None:
+def test_the_seed_decides_the_bootstrap() -> None:
     a, b = pair(8, shift=0.05)
     assert paired_bootstrap(a, b, seed=3) == paired_bootstrap(a, b, seed=3) != paired_bootstrap(a, b, seed=4)
 
 
-def test_resampled_means_scatter_like_the_mean() -> None:
+def test_bootstrap_means_have_the_standard_error_of_the_mean() -> None:
     values = np.random.default_rng(2).normal(3.0, 2.0, size=(500, 2))
     means = bootstrap_means(values, resamples=2_000)
     assert means.shape == (2_000, 2)
@@ -95,12 +95,12 @@ def test_a_confidence_outside_0_and_1_is_an_error(confidence: float) -> None:
         bootstrap_interval(np.ones((3, 1)), confidence=confidence)
 
 
-def test_no_resample_at_all_is_an_error() -> None:
+def test_zero_resamples_are_an_error() -> None:
     with pytest.raises(ParameterError, match="resamples is 0"):
         bootstrap_interval(np.ones((3, 1)), resamples=0)
 
 
-def test_holm_by_hand() -> None:
+def test_a_hand_computed_holm_correction() -> None:
     """Sorted .005 .01 .03 .04: times 4, 3, 2, 1 is .02 .03 .06 .04, and the last may not fall below .06."""
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.6, 0.5]) == [1.0, 1.0]
@@ -160,7 +160,7 @@ def test_against_one_model_the_others_come_first_and_only_they_are_corrected(
     assert frame["p_holm"].to_list() == holm(frame["p"].to_list())
 
 
-def test_the_table_comes_in_the_library_of_the_evaluations(three: list[tl.Evaluation]) -> None:
+def test_the_table_is_in_the_library_of_the_evaluations(three: list[tl.Evaluation]) -> None:
     frame = tl.compare_means([replace(result, library="pandas") for result in three], "f1@5")
     assert isinstance(frame, pd.DataFrame)
 
@@ -171,25 +171,25 @@ def test_a_mean_of_zero_has_no_relative_difference() -> None:
     assert frame["difference"][0] == pytest.approx(0.15)
 
 
-def test_models_judged_on_different_users_cannot_be_compared(three: list[tl.Evaluation]) -> None:
+def test_models_evaluated_on_different_users_cannot_be_compared(three: list[tl.Evaluation]) -> None:
     for users in (range(1, 101), range(99)):
         other = evaluation("D", np.ones(len(users)), users=users)
-        with pytest.raises(DataError, match="not judged on the same users"):
+        with pytest.raises(DataError, match="not evaluated on the same users"):
             tl.compare_means([*three, other], "f1@5")
 
 
 def test_one_user_is_too_few() -> None:
-    with pytest.raises(DataError, match="one user only"):
+    with pytest.raises(DataError, match="only one user"):
         tl.compare_means([evaluation("A", [1.0]), evaluation("B", [0.0])], "f1@5")
 
 
 @pytest.mark.parametrize("names", [["A"], []])
 def test_two_evaluations_are_needed(names: list[str]) -> None:
-    with pytest.raises(ParameterError, match="two or more are compared"):
+    with pytest.raises(ParameterError, match="two or more evaluations"):
         tl.compare_means([evaluation(name, [0.0, 1.0]) for name in names], "f1@5")
 
 
-def test_evaluations_of_one_name_are_told_apart_by_a_number() -> None:
+def test_evaluations_with_the_same_name_get_a_number() -> None:
     results = [evaluation(name, [0.0, 1.0]) for name in ("A", "A", "B", "A")]
     table = tl.compare_means(results, "f1@5", against="A (3)")
     assert table["model"].to_list() == ["A", "A (2)", "B"]
@@ -204,15 +204,15 @@ def test_a_bootstrap_mean_does_not_depend_on_the_other_columns() -> None:
 
 
 @pytest.mark.parametrize("measure", ["f1@7", "f1", "coverage@5"])
-def test_a_measure_that_users_do_not_have_is_an_error_that_lists_those_they_do(
+def test_a_measure_without_values_per_user_is_an_error_that_lists_the_others(
     three: list[tl.Evaluation], measure: str
 ) -> None:
-    with pytest.raises(ParameterError, match=f"{measure}.*not measured.*f1@5"):
+    with pytest.raises(ParameterError, match=f"{measure}.*not measured per user.*available: f1@5"):
         tl.compare_means(three, measure)
 
 
-def test_wrong_names_of_a_test_or_a_model_are_errors(three: list[tl.Evaluation]) -> None:
-    with pytest.raises(ParameterError, match="test is 'z'; it is one of t, wilcoxon, bootstrap"):
+def test_unknown_names_of_a_test_or_a_model_are_errors(three: list[tl.Evaluation]) -> None:
+    with pytest.raises(ParameterError, match="test is 'z'; it must be one of t, wilcoxon, bootstrap"):
         tl.compare_means(three, "f1@5", test="z")  # type: ignore[arg-type]
-    with pytest.raises(ParameterError, match="against is 'Z'; there are A, B, C"):
+    with pytest.raises(ParameterError, match="against is 'Z'; it must be one of A, B, C"):
         tl.compare_means(three, "f1@5", against="Z")

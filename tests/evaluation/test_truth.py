@@ -1,4 +1,4 @@
-"""Scoring against the truth: which pairs count, and worlds in which the answer is known."""
+"""Scores against true labels: which pairs count, and synthetic worlds with a known answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from truelike.errors import DataError, UnknownMeasureError
 from truelike.evaluation import truth as scoring
 from truelike.evaluation.truth import score_blocks
 
-WORLD: dict[str, Any] = {"n_users": 300, "n_items": 150, "impressions": 100, "seed": 3}
+WORLD: dict[str, Any] = {"n_users": 300, "n_items": 150, "impressions_per_user": 100, "seed": 3}
 
 
 @pytest.fixture(scope="module")
@@ -23,16 +23,16 @@ def world() -> Any:
 
 @pytest.fixture(scope="module")
 def knn(world: Any) -> Any:
-    return tl.ItemKNN().fit(world.log())
+    return tl.ItemKNN().fit(world.dataset())
 
 
 @pytest.fixture(scope="module")
 def nbpo(world: Any) -> Any:
-    return tl.NBPO(factors=8, flip_factors=4, epochs=3).fit(world.log())
+    return tl.NBPO(factors=8, flip_factors=4, epochs=3).fit(world.dataset())
 
 
 def likely(world: Any) -> Any:
-    """p(truly liked) of all items for some users."""
+    """Return p(truly liked) of all items for some users."""
     items = np.arange(world.n_items)
 
     def block(users: Any) -> Any:
@@ -42,16 +42,16 @@ def likely(world: Any) -> Any:
 
 
 def posterior(world: Any) -> Any:
-    """p(truly liked | not voted) for somebody who knows the world: what was shown and not voted is disliked."""
-    shown = world.shown().matrix.toarray() > 0
+    """Return the true p(truly liked | not observed): items that were shown without an interaction are disliked."""
+    shown = world.impressions().matrix.toarray() > 0
     return lambda users: np.where(shown[users], 0.0, likely(world)(users))
 
 
-# --- worlds in which the answer is known ----------------------------------------------------------
+# --- synthetic worlds with a known answer ----------------------------------------------------------
 
 
-def test_who_knows_the_world_is_calibrated_and_nobody_is_better(world: Any, nbpo: Any) -> None:
-    best = score_blocks(world.log(), world.truth(), likely(world), posterior(world))
+def test_the_true_posterior_is_calibrated_and_better_than_a_learned_one(world: Any, nbpo: Any) -> None:
+    best = score_blocks(world.dataset(), world.truth(), likely(world), posterior(world))
     assert best.totals["hidden_ece"] < 0.01
     assert best.totals["hidden_pooled_auc"] > 0.85
     learned = tl.evaluate(nbpo, truth=world.truth())
@@ -60,14 +60,14 @@ def test_who_knows_the_world_is_calibrated_and_nobody_is_better(world: Any, nbpo
     assert learned["hidden_log_loss"] > best.totals["hidden_log_loss"]
     table = best.reliability()
     assert_allclose(table["predicted"], table["liked"], atol=0.05)
-    assert table["count"].sum() == world.n_users * world.n_items - world.log().n_interactions
+    assert table["count"].sum() == world.n_users * world.n_items - world.dataset().n_interactions
 
 
-def test_a_constant_is_no_better_than_chance(world: Any) -> None:
+def test_a_constant_score_is_no_better_than_chance(world: Any) -> None:
     def flat(users: Any) -> Any:
         return np.full((len(users), world.n_items), 0.08, dtype=np.float32)
 
-    found = score_blocks(world.log(), world.truth(), flat, flat)
+    found = score_blocks(world.dataset(), world.truth(), flat, flat)
     assert (found.values["truth_auc"] == 0.5).all()
     assert (found.values["hidden_auc"] == 0.5).all()
     assert found.totals["hidden_pooled_auc"] == 0.5
@@ -77,20 +77,20 @@ def test_a_constant_is_no_better_than_chance(world: Any) -> None:
 # --- which pairs count ----------------------------------------------------------------------------
 
 
-def test_only_unvoted_pairs_count(knn: Any, world: Any) -> None:
+def test_only_unobserved_pairs_count(knn: Any, world: Any) -> None:
     found = tl.evaluate(knn, truth=world.truth(), ks=(5, 20))
-    voted, liked = world.log().matrix.toarray() > 0, world.true_likes().matrix.toarray() > 0
-    scores = np.where(voted, -np.inf, knn._score_block(np.arange(world.n_users, dtype=np.int32)))
+    observed, liked = world.dataset().matrix.toarray() > 0, world.true_likes().matrix.toarray() > 0
+    scores = np.where(observed, -np.inf, knn._score_block(np.arange(world.n_users, dtype=np.int32)))
     for n, user in enumerate(found.users):
-        a, b = (scores[user][~voted[user] & (liked[user] == side)] for side in (True, False))
+        a, b = (scores[user][~observed[user] & (liked[user] == side)] for side in (True, False))
         wins = (a[:, None] > b).sum() + 0.5 * (a[:, None] == b).sum()
         assert_allclose(found.values["truth_auc"][n], wins / (len(a) * len(b)))
-    assert_allclose(found["hidden_share"], (liked & ~voted).sum() / (~voted).sum())
+    assert_allclose(found["hidden_share"], (liked & ~observed).sum() / (~observed).sum())
     assert not any(name.startswith("hidden_auc") for name in found.means())
     assert len(found.truth.reliability()) == 0
 
 
-def test_where_all_is_judged_ndcg_is_that_of_the_hidden_likes(knn: Any, world: Any) -> None:
+def test_if_all_pairs_have_a_label_truth_ndcg_is_the_ndcg_of_the_hidden_likes(knn: Any, world: Any) -> None:
     by_truth = tl.evaluate(knn, truth=world.truth(), ks=(5, 20))
     as_test = tl.evaluate(knn, world.true_likes(), ks=(5, 20))
     assert by_truth.users.to_list() == as_test.users.to_list()
@@ -98,29 +98,29 @@ def test_where_all_is_judged_ndcg_is_that_of_the_hidden_likes(knn: Any, world: A
         assert_array_equal(by_truth.values[f"truth_ndcg@{k}"], as_test.values[f"ndcg@{k}"])
 
 
-def test_only_judged_pairs_count_in_any_ids() -> None:
+def test_only_pairs_with_a_label_count() -> None:
     model = tl.ItemPop().fit(tl.read([("ann", "tea"), ("bob", "tea"), ("bob", "rum"), ("eve", "gin")]))
     asked = [("ann", "rum", 5), ("ann", "gin", 1), ("ann", "tea", 1), ("bob", "gin", 5), ("joe", "tea", 5)]
     truth = tl.Truth.of_ratings(asked, min_rating=4, user=0, item=1, rating=2)
     found = tl.evaluate(model, truth=truth, ks=(1,))
-    assert found.users.to_list() == ["ann"], "bob has no dislike that is judged, joe is not known"
-    assert found["truth_auc"] == 0.5, "rum and gin have a vote each"
-    assert found["truth_ndcg@1"] == 0.0, "of equals the first is listed: gin"
-    assert_allclose(found["hidden_share"], 2 / 3, err_msg="ann voted for tea: it does not count")
+    assert found.users.to_list() == ["ann"], "bob has no labelled dislike, and joe is unknown"
+    assert found["truth_auc"] == 0.5, "rum and gin are equally popular"
+    assert found["truth_ndcg@1"] == 0.0, "of equal scores the first item, gin, is ranked first"
+    assert_allclose(found["hidden_share"], 2 / 3, err_msg="ann and tea is an observed pair: it does not count")
 
 
-def test_users_and_items_that_the_truth_is_not_about_have_no_label() -> None:
+def test_users_and_items_outside_the_truth_have_no_label() -> None:
     model = tl.ItemPop().fit(
         tl.read([("ann", "tea"), ("joe", "tea"), ("eve", "gin"), ("bob", "tea"), ("eve", "rum")])
     )
     found = tl.evaluate(model, truth=tl.read([("ann", "gin"), ("bob", "rum")]), ks=(2,))
     assert found.users.to_list() == ["ann", "bob"]
-    assert found["hidden_share"] == 0.5, "of ann and bob with gin and rum; nothing is known of joe and of tea"
+    assert found["hidden_share"] == 0.5, "only ann and bob with gin and rum have a label"
 
 
-def test_without_two_labels_there_is_nothing_to_score(knn: Any, world: Any) -> None:
+def test_a_truth_without_both_likes_and_dislikes_is_an_error(knn: Any, world: Any) -> None:
     with pytest.raises(DataError, match="both a like and a dislike"):
-        tl.evaluate(knn, truth=tl.Truth(world.log(), world.log()))
+        tl.evaluate(knn, truth=tl.Truth(world.dataset(), world.dataset()))
     with pytest.raises(DataError, match="both a like and a dislike"):
         tl.evaluate(knn, truth=tl.read([("ann", "tea"), ("bob", "rum")]))
     with pytest.raises(DataError, match="evaluate takes a Dataset"):
@@ -129,18 +129,18 @@ def test_without_two_labels_there_is_nothing_to_score(knn: Any, world: Any) -> N
         tl.evaluate(knn, truth=[("ann", "tea")])
 
 
-# --- how it is shown ------------------------------------------------------------------------------
+# --- how the scores are shown ------------------------------------------------------------------------------
 
 
-def test_with_a_test_both_are_there(world: Any) -> None:
-    split = tl.split.by_user(world.log(), seed=0)
+def test_a_test_set_and_a_truth_give_the_measures_of_both(world: Any) -> None:
+    split = tl.splits.by_user(world.dataset(), seed=0)
     model = tl.NBPO(factors=8, flip_factors=4, epochs=2).fit(split.train)
     both = tl.evaluate(model, split.test, truth=world.truth(), ks=(5,))
     alone, plain = tl.evaluate(model, truth=world.true_likes(), ks=(5,)), tl.evaluate(model, split.test, ks=(5,))
     assert both.means() == {**plain.means(), **alone.means()}
     assert both.per_user().equals(plain.per_user())
     names = ["metric", "k", "value", "low", "high"]
-    rows = {(row[0], row[1]): row[2:] for row in both.summary().select(names).iter_rows()}
+    rows = {(row[0], row[1]): row[2:] for row in both.intervals().select(names).iter_rows()}
     value, low, high = rows["truth_auc", None]
     assert low < value < high
     assert rows["hidden_ece", None][1:] == (None, None)
@@ -152,25 +152,25 @@ def test_with_a_test_both_are_there(world: Any) -> None:
 
 
 @pytest.mark.parametrize("n_jobs", [1, 3])
-def test_blocks_and_threads_never_show(
+def test_the_result_does_not_depend_on_blocks_and_threads(
     nbpo: Any, world: Any, n_jobs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = tl.evaluate(nbpo, truth=world.truth())
-    monkeypatch.setattr(scoring, "CELLS_AT_ONCE", 7 * world.n_items)
+    monkeypatch.setattr(scoring, "PAIRS_AT_ONCE", 7 * world.n_items)
     again = tl.evaluate(nbpo, truth=world.truth(), n_jobs=n_jobs)
     assert again.means() == whole.means()
     assert again.truth.reliability().equals(whole.truth.reliability())
 
 
-# --- what impressions are for ---------------------------------------------------------------------
+# --- models with impressions ---------------------------------------------------------------------
 
 
-def test_under_strong_exposure_impressions_tell_hidden_likes_and_votes_alone_do_not() -> None:
-    strong = tl.synthetic.World(n_users=1_200, n_items=600, impressions=200, exposure_skew=1.8, seed=0)
+def test_under_strong_exposure_bias_impressions_identify_hidden_likes_and_interactions_alone_do_not() -> None:
+    strong = tl.synthetic.World(n_users=1_200, n_items=600, impressions_per_user=200, exposure_skew=1.8, seed=0)
     setting: dict[str, Any] = {"factors": 16, "regularization": 2.0, "learning_rate": 0.05, "decay": 0.9}
-    votes, truth = strong.log(), strong.truth()
-    informed = tl.ExactNBPO(**setting, epochs=30).fit(votes, impressions=strong.shown())
-    free = tl.ExactNBPO(**setting, epochs=30).fit(votes)
+    train, truth = strong.dataset(), strong.truth()
+    informed = tl.ExactNBPO(**setting, epochs=30).fit(train, impressions=strong.impressions())
+    free = tl.ExactNBPO(**setting, epochs=30).fit(train)
     known, guessed = (tl.evaluate(model, truth=truth) for model in (informed, free))
     assert known["hidden_pooled_auc"] > 0.75
     assert known["hidden_ece"] < 0.05
@@ -178,15 +178,17 @@ def test_under_strong_exposure_impressions_tell_hidden_likes_and_votes_alone_do_
     assert guessed["hidden_log_loss"] > known["hidden_log_loss"]
 
 
-def test_held_out_impressions_stand_in_for_the_truth(world: Any) -> None:
-    votes, shown = world.log(), world.shown()
-    pairs = [part.user_of_entry.astype(np.int64) * part.n_items + part.matrix.indices for part in (votes, shown)]
-    away = [pair % 5 == 0 for pair in pairs]
-    unseen = tl.Truth(votes.select(away[0]), shown.select(away[1]))
-    model = tl.ExactNBPO(factors=8, epochs=5).fit(votes.select(~away[0]), impressions=shown.select(~away[1]))
+def test_held_out_impressions_can_serve_as_truth(world: Any) -> None:
+    data, shown = world.dataset(), world.impressions()
+    pairs = [part.user_of_entry.astype(np.int64) * part.n_items + part.matrix.indices for part in (data, shown)]
+    held_out = [pair % 5 == 0 for pair in pairs]
+    unseen = tl.Truth(data.select(held_out[0]), shown.select(held_out[1]))
+    model = tl.ExactNBPO(factors=8, epochs=5).fit(
+        data.select(~held_out[0]), impressions=shown.select(~held_out[1])
+    )
     found = tl.evaluate(model, truth=unseen)
-    assert found.truth.reliability()["count"].sum() == away[1].sum()
-    assert_allclose(found["hidden_share"], away[0].sum() / away[1].sum())
+    assert found.truth.reliability()["count"].sum() == held_out[1].sum()
+    assert_allclose(found["hidden_share"], held_out[0].sum() / held_out[1].sum())
 
 
 def test_coat_has_a_truth_and_impressions() -> None:
@@ -197,9 +199,9 @@ def test_coat_has_a_truth_and_impressions() -> None:
         tl.datasets.coat_truth(),
         tl.datasets.load("coat-impressions"),
     )
-    assert (shown.rows_per_user() == 24).all()
-    assert (truth.judged.rows_per_user() == 16).all()
+    assert (shown.interactions_per_user() == 24).all()
+    assert (truth.judged.interactions_per_user() == 16).all()
     assert truth.likes.n_interactions == 860
-    assert len(train.matrix.multiply(shown.matrix).data) == train.n_interactions, "who rated it was shown it"
+    assert len(train.matrix.multiply(shown.matrix).data) == train.n_interactions, "every rated item was shown"
     found = tl.evaluate(tl.ItemPop().fit(train), truth=truth)
     assert 0.5 < found["truth_auc"] < 0.7

@@ -1,4 +1,4 @@
-"""EASE and EDLAE are their papers' minima, at any size, however the work is cut."""
+"""EASE and EDLAE minimise what their papers minimise, at any size and on any number of threads."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from truelike.models import inversion
 from truelike.models.ease import gram
 
 
-def some_votes(seed: int, n_users: int, n_items: int, share: float = 0.3) -> Any:
-    votes = np.random.default_rng(seed).random((n_users, n_items)) < share
-    votes[0, 0] = True
-    return votes
+def random_interactions(seed: int, n_users: int, n_items: int, share: float = 0.3) -> Any:
+    observed = np.random.default_rng(seed).random((n_users, n_items)) < share
+    observed[0, 0] = True
+    return observed
 
 
-def log_of(votes: Any) -> Any:
-    return tl.read(sparse.csr_array(votes.astype(np.float32)))
+def dataset_of(observed: Any) -> Any:
+    return tl.read(sparse.csr_array(observed.astype(np.float32)))
 
 
-def textbook_ease(votes: Any, regularization: float) -> Any:
-    """Steck's own few lines, dense and in float64."""
-    X = votes.astype(np.float64)
+def reference_ease(observed: Any, regularization: float) -> Any:
+    """Steck's listing, dense and in float64."""
+    X = observed.astype(np.float64)
     G = X.T @ X + regularization * np.eye(X.shape[1])
     P = np.linalg.inv(G)
     B = P / -np.diag(P)
@@ -40,12 +40,12 @@ def textbook_ease(votes: Any, regularization: float) -> Any:
     return B
 
 
-def constrained_ridge(votes: Any, ridge: Any) -> Any:
+def constrained_ridge(observed: Any, ridge: Any) -> Any:
     """min |x_j - X b|^2 + sum of ridge_i b_i^2 with b_j = 0, one item j at a time, by least squares.
 
-    The ridge becomes rows of the problem, and the constraint takes the own item out of it.
+    The ridge becomes rows of the problem; the constraint removes the item itself.
     """
-    X = votes.astype(np.float64)
+    X = observed.astype(np.float64)
     n = X.shape[1]
     B = np.zeros((n, n))
     for j in range(n):
@@ -58,14 +58,16 @@ def constrained_ridge(votes: Any, ridge: Any) -> Any:
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 30), st.integers(2, 14), st.sampled_from([0.01, 1.0, 300.0]))
 @settings(max_examples=40, deadline=None)
-def test_ease_is_the_textbooks_solution(seed: int, n_users: int, n_items: int, regularization: float) -> None:
-    votes = some_votes(seed, n_users, n_items)
-    model = tl.EASE(regularization=regularization).fit(log_of(votes))
-    expected = textbook_ease(votes, regularization)
+def test_ease_is_the_closed_form_of_its_paper(
+    seed: int, n_users: int, n_items: int, regularization: float
+) -> None:
+    observed = random_interactions(seed, n_users, n_items)
+    model = tl.EASE(regularization=regularization).fit(dataset_of(observed))
+    expected = reference_ease(observed, regularization)
     assert_allclose(model.weights_, expected, rtol=2e-6, atol=1e-7)
     users, items = np.meshgrid(np.arange(n_users), np.arange(n_items), indexing="ij")
-    found = model.score(users.ravel(), items.ravel()).reshape(votes.shape)
-    assert_allclose(found, votes @ expected, rtol=1e-5, atol=1e-6)
+    found = model.score(users.ravel(), items.ravel()).reshape(observed.shape)
+    assert_allclose(found, observed @ expected, rtol=1e-5, atol=1e-6)
 
 
 @given(
@@ -73,26 +75,26 @@ def test_ease_is_the_textbooks_solution(seed: int, n_users: int, n_items: int, r
     st.sampled_from([0.0, 0.2, 0.5, 0.9]), st.sampled_from([0.1, 5.0]),
 )  # fmt: skip
 @settings(max_examples=40, deadline=None)
-def test_edlae_is_the_constrained_ridge(
+def test_edlae_is_the_ridge_regression_with_a_zero_diagonal(
     seed: int, n_users: int, n_items: int, dropout: float, regularization: float
 ) -> None:
-    votes = some_votes(seed, n_users, n_items)
-    model = tl.EDLAE(dropout=dropout, regularization=regularization).fit(log_of(votes))
-    ridge = dropout / (1 - dropout) * votes.sum(axis=0) + regularization
-    assert_allclose(model.weights_, constrained_ridge(votes, ridge), rtol=1e-5, atol=1e-6)
+    observed = random_interactions(seed, n_users, n_items)
+    model = tl.EDLAE(dropout=dropout, regularization=regularization).fit(dataset_of(observed))
+    ridge = dropout / (1 - dropout) * observed.sum(axis=0) + regularization
+    assert_allclose(model.weights_, constrained_ridge(observed, ridge), rtol=1e-5, atol=1e-6)
 
 
-def test_edlae_is_what_dropout_leads_to_on_average() -> None:
-    """The mean loss over every way to hide votes is the closed form's, where the ridge is dropout's alone."""
-    votes, dropout = some_votes(3, 40, 5, 0.5), 0.4
+def test_edlae_is_the_least_squares_solution_under_dropout() -> None:
+    """With hardly any other ridge, it minimises the mean loss over many samples of hidden interactions."""
+    observed, dropout = random_interactions(3, 40, 5, 0.5), 0.4
     rng = np.random.default_rng(0)
-    X = np.tile(votes.astype(np.float64), (4_000, 1))
-    kept = X * (rng.random(X.shape) >= dropout) / (1 - dropout)
+    X = np.tile(observed.astype(np.float64), (4_000, 1))
+    visible = X * (rng.random(X.shape) >= dropout) / (1 - dropout)
     B = np.zeros((5, 5))
     for j in range(5):
         others = np.arange(5) != j
-        B[others, j] = np.linalg.lstsq(kept[:, others], X[:, j], rcond=None)[0]
-    model = tl.EDLAE(dropout=dropout, regularization=1e-3).fit(log_of(votes))
+        B[others, j] = np.linalg.lstsq(visible[:, others], X[:, j], rcond=None)[0]
+    model = tl.EDLAE(dropout=dropout, regularization=1e-3).fit(dataset_of(observed))
     assert_allclose(model.weights_, B, atol=0.01)
 
 
@@ -102,15 +104,15 @@ def test_edlae_without_dropout_is_ease(world: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_the_gram_matrix_counts_the_users_that_items_share(dtype: str) -> None:
-    votes = some_votes(1, 50, 150)
-    found = gram(log_of(votes).matrix, np.dtype(dtype), 2)
+def test_the_gram_matrix_counts_common_users(dtype: str) -> None:
+    observed = random_interactions(1, 50, 150)
+    found = gram(dataset_of(observed).matrix, np.dtype(dtype), 2)
     assert found.dtype == dtype
-    assert_array_equal(found, np.tril(votes.T.astype(int) @ votes.astype(int)))
+    assert_array_equal(found, np.tril(observed.T.astype(int) @ observed.astype(int)))
 
 
 @pytest.mark.parametrize("n", [1, 31, 255, 256, 257, 700])
-def test_the_inverse_is_the_inverse_at_any_size(n: int) -> None:
+def test_invert_returns_the_inverse_at_any_size(n: int) -> None:
     rng = np.random.default_rng(n)
     half = rng.normal(size=(n, 2 * n))
     matrix = half @ half.T / n + 0.1 * np.eye(n)
@@ -120,29 +122,31 @@ def test_the_inverse_is_the_inverse_at_any_size(n: int) -> None:
     assert_allclose(found, np.linalg.inv(matrix), atol=1e-12 * np.abs(found).max())
 
 
-def test_a_matrix_that_is_not_positive_definite_is_refused() -> None:
+def test_invert_refuses_a_matrix_that_is_not_positive_definite() -> None:
     with pytest.raises(np.linalg.LinAlgError):
         inversion.invert(np.array([[1.0, 0.0], [2.0, 1.0]]))
 
 
 @pytest.mark.parametrize("precision", ["float64", "float32"])
-def test_neither_our_threads_nor_those_of_blas_show(monkeypatch: pytest.MonkeyPatch, precision: str) -> None:
-    log = log_of(some_votes(5, 300, 200, 0.1))
+def test_the_weights_do_not_depend_on_the_number_of_threads(
+    monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    data = dataset_of(random_interactions(5, 300, 200, 0.1))
     monkeypatch.setattr(inversion, "BLOCK", 48)
     fits = []
     for n_jobs, blas in ((1, 1), (1, 2), (2, 2), (3, 1)):
         with threadpool_limits(limits=blas, user_api="blas"):
-            fits.append(tl.EASE(precision=precision, n_jobs=n_jobs).fit(log).weights_.tobytes())
+            fits.append(tl.EASE(precision=precision, n_jobs=n_jobs).fit(data).weights_.tobytes())
     assert len(set(fits)) == 1
 
 
 def test_single_precision_is_close_to_double() -> None:
-    log = log_of(some_votes(7, 300, 100, 0.2))
-    single, double = (tl.EASE(regularization=20.0, precision=p).fit(log).weights_ for p in ("float32", "float64"))
+    data = dataset_of(random_interactions(7, 300, 100, 0.2))
+    single, double = (tl.EASE(regularization=20.0, precision=p).fit(data).weights_ for p in ("float32", "float64"))
     assert_allclose(single, double, atol=2e-5)
 
 
-def test_similar_items_are_those_whose_votes_speak_most_for_it(world: Any) -> None:
+def test_similar_items_are_those_with_the_largest_weights_for_the_item(world: Any) -> None:
     model = tl.EASE(regularization=20.0).fit(world)
     frame = model.similar_items(7, k=5)
     column = model.weights_[:, 7].copy()
@@ -150,23 +154,23 @@ def test_similar_items_are_those_whose_votes_speak_most_for_it(world: Any) -> No
     assert frame["similar_item_id"].to_list() == np.argsort(-column, kind="stable")[:5].tolist()
 
 
-def test_a_catalogue_too_large_for_memory_is_refused_before_anything_is_allocated(
+def test_a_catalogue_too_large_for_memory_is_refused_before_allocation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     n_items = 200_000
-    log = tl.read(sparse.coo_array((np.ones(3), ([0, 1, 2], [0, 5, n_items - 1])), shape=(3, n_items)))
+    data = tl.read(sparse.coo_array((np.ones(3), ([0, 1, 2], [0, 5, n_items - 1])), shape=(3, n_items)))
     monkeypatch.setattr(memory, "available_memory", lambda: 16 * 10**9)
     with pytest.raises(TooLargeError) as error:
-        tl.EDLAE().fit(log)
-    for words in ("EDLAE", "200,000 items", "480.0 GB", "16.0 GB are available", "IALS", "SoftmaxMF", "tl.k_core"):
-        assert words in str(error.value)
-    assert 'precision="float32" it would be 160.0 GB' in str(error.value)
+        tl.EDLAE().fit(data)
+    for part in ("EDLAE", "200,000 items", "480.0 GB", "16.0 GB are available", "IALS", "SoftmaxMF", "tl.k_core"):
+        assert part in str(error.value)
+    assert 'precision="float32" it would take 160.0 GB' in str(error.value)
     with pytest.raises(TooLargeError, match=r"160\.0 GB") as error:
-        tl.EASE(precision="float32").fit(log)
+        tl.EASE(precision="float32").fit(data)
     assert "precision" not in str(error.value)
 
 
-def test_the_memory_at_hand_is_no_more_than_a_container_allows(
+def test_available_memory_respects_the_limit_of_a_container(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "limit").write_text("1000000\n")
@@ -178,18 +182,18 @@ def test_the_memory_at_hand_is_no_more_than_a_container_allows(
     assert memory.available_memory() > 10**6
 
 
-def test_a_matrix_that_single_precision_cannot_invert_is_an_error_with_a_remedy() -> None:
-    votes = np.ones((100_000, 2), dtype=bool)
+def test_a_gram_matrix_that_float32_cannot_invert_is_an_error_that_says_what_to_do() -> None:
+    observed = np.ones((100_000, 2), dtype=bool)
     with pytest.raises(ParameterError, match=r'float32.*Use more regularization, or precision="float64"'):
-        tl.EASE(regularization=1e-3, precision="float32").fit(log_of(votes))
+        tl.EASE(regularization=1e-3, precision="float32").fit(dataset_of(observed))
 
 
-def test_weights_of_another_shape_are_not_taken_from_a_file(world: Any, tmp_path: Path) -> None:
+def test_loading_refuses_weights_of_another_shape(world: Any, tmp_path: Path) -> None:
     from safetensors.numpy import load_file, save_file
 
     tl.EASE().fit(world).save(tmp_path / "model")
     arrays = load_file(tmp_path / "model" / "arrays.safetensors")
     arrays["model.weights"] = arrays["model.weights"][:-1]
     save_file(arrays, tmp_path / "model" / "arrays.safetensors")
-    with pytest.raises(StorageError, match="weights have the shape"):
+    with pytest.raises(StorageError, match=r"weights are float32 of shape \(39, 40\)"):
         tl.load(tmp_path / "model")

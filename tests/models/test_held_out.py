@@ -1,4 +1,4 @@
-"""`fit(log, validation=0.1)`: the number of epochs is found with a share of the votes, then all are trained on."""
+"""`fit(train, validation=0.1)`: a share of the interactions finds the number of epochs, then all are trained on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 import truelike as tl
 from truelike.data.splits import hold_out
 from truelike.errors import DataWarning, ParameterError, StorageError
-from truelike.models.iterative import IterativeModel
 
 Make = Callable[..., Any]
 
@@ -26,22 +25,22 @@ Make = Callable[..., Any]
     share=st.floats(0, 0.9),
     seed=st.integers(0, 99),
 )
-def test_nobody_and_nothing_is_left_without_a_vote(pairs: set[tuple[int, int]], share: float, seed: int) -> None:
-    log = tl.read(sorted(pairs | {(0, 0), (1, 1)}))
-    rest, held_out = hold_out(log, share, seed)
-    assert rest.n_interactions + held_out.n_interactions == log.n_interactions
+def test_every_user_and_every_item_keeps_an_interaction(
+    pairs: set[tuple[int, int]], share: float, seed: int
+) -> None:
+    data = tl.read(sorted(pairs | {(0, 0), (1, 1)}))
+    rest, held_out = hold_out(data, share, seed)
+    assert rest.n_interactions + held_out.n_interactions == data.n_interactions
     assert rest.matrix.multiply(held_out.matrix).nnz == 0
-    assert rest.users is log.users
-    assert rest.items is log.items
+    assert rest.users is data.users
+    assert rest.items is data.items
     assert (rest.popularity() > 0).all()
-    assert (rest.rows_per_user() > 0).all()
+    assert (rest.interactions_per_user() > 0).all()
 
 
-def test_it_is_a_fit_of_the_whole_log_for_the_epochs_that_were_best(make: Make, world: Any) -> None:
+@pytest.mark.parametrize("name", ["IALS", "NBPO", "ExactNBPO", "FM", "NeuMF", "ACF", "LightGCN"])
+def test_it_is_a_fit_of_all_data_for_the_best_number_of_epochs(make: Make, world: Any) -> None:
     model = make()
-    if not isinstance(model, IterativeModel):
-        assert make().fit(world, validation=0.2).recommend(0).equals(make().fit(world).recommend(0))
-        return
     rest, held_out = hold_out(world, 0.2, model.seed)
     figures = make().fit(rest, validation=held_out).history_[model.monitor]
     best = int(np.argmax(figures)) + 1
@@ -50,21 +49,21 @@ def test_it_is_a_fit_of_the_whole_log_for_the_epochs_that_were_best(make: Make, 
     assert model.recommend(0).equals(make(epochs=best).fit(world).recommend(0))
 
 
-def test_those_with_few_votes_give_their_share_too() -> None:
-    log = tl.read([(u, (u + i) % 100) for u in range(1_000) for i in range(4)])
-    held_out = hold_out(log, 0.1, seed=0)[1]
+def test_users_with_few_interactions_give_their_share_too() -> None:
+    data = tl.read([(u, (u + i) % 100) for u in range(1_000) for i in range(4)])
+    held_out = hold_out(data, 0.1, seed=0)[1]
     assert 340 < held_out.n_interactions < 460
-    assert held_out.rows_per_user().max() == 1
+    assert held_out.interactions_per_user().max() == 1
 
 
-def test_too_few_votes_to_find_anything_by_are_told_and_all_epochs_run() -> None:
-    log = tl.read([(u, u % 7) for u in range(50)])
-    with pytest.warns(DataWarning, match="0 votes are too few to find the number of epochs with: all 3 are run"):
-        model = tl.SoftmaxMF(factors=4, epochs=3).fit(log, validation=0.1)
+def test_with_too_few_held_out_interactions_all_epochs_are_run_with_a_warning() -> None:
+    data = tl.read([(u, u % 7) for u in range(50)])
+    with pytest.warns(DataWarning, match=r"0 held-out interactions are too few .* all 3 are run"):
+        model = tl.SoftmaxMF(factors=4, epochs=3).fit(data, validation=0.1)
     assert model.history_.height == 3
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert tl.recommender(factors=4).fit(log).history_.height == 60
+        assert tl.AutoRecommender().fit(data).model_.history_.height == 60
 
 
 def test_a_checkpoint_of_all_epochs_is_not_taken_for_one_of_those_that_were_found(
@@ -85,12 +84,12 @@ def test_callbacks_hear_of_the_training_and_the_search_is_kept(world: Any) -> No
 
 
 @pytest.mark.parametrize("share", [1.0, -0.1, float("nan"), 7])
-def test_what_is_no_share_is_an_error_that_says_so(share: float, world: Any) -> None:
+def test_a_wrong_share_is_an_error(share: float, world: Any) -> None:
     with pytest.raises(ParameterError, match="validation is"):
         tl.BPR(epochs=1).fit(world, validation=share)
 
 
-def test_with_impressions_the_log_is_to_be_split(world: Any) -> None:
+def test_with_impressions_the_data_must_be_split(world: Any) -> None:
     shown = pl.DataFrame({"user_id": [0, 1], "item_id": [1, 2]})
     with pytest.raises(ParameterError, match="looks like a dislike"):
         tl.ExactNBPO(epochs=1).fit(world, validation=0.1, impressions=shown)
@@ -119,7 +118,7 @@ def test_stopped_and_resumed_it_ends_with_the_same_bits(stop_at: int, world: Any
             raise StopError
         plain(self, *arguments, **named)
 
-    from truelike.training.sampled import SampledEngine
+    from truelike.training.sgd.engine import SampledEngine
 
     plain = SampledEngine.epoch
     with pytest.MonkeyPatch.context() as patch:
@@ -132,10 +131,9 @@ def test_stopped_and_resumed_it_ends_with_the_same_bits(stop_at: int, world: Any
     assert resumed.history_.height == whole.history_.height
 
 
-def test_the_default_finds_its_number_of_epochs_unless_it_is_said() -> None:
-    log = tl.synthetic.World(n_users=400, n_items=120).log()
-    found = tl.recommender(factors=8).fit(log)
+def test_auto_recommender_finds_the_number_of_epochs() -> None:
+    data = tl.synthetic.World(n_users=400, n_items=120).dataset()
+    found = tl.AutoRecommender().fit(data).model_
     assert found.history_.height < found.epochs
-    assert tl.recommender(factors=8, epochs=7).fit(log).history_.height == 7
-    given = tl.SoftmaxMF(factors=8).fit(log, validation=0.1)
+    given = tl.SoftmaxMF().fit(data, validation=0.1)
     assert np.array_equal(found.item_factors_, given.item_factors_)

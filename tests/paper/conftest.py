@@ -1,4 +1,4 @@
-"""The whole of the paper's experiments, very small, run once for all tests of them."""
+"""The paper's experiments with a tiny plan, run once for all tests."""
 
 from __future__ import annotations
 
@@ -16,18 +16,13 @@ TINY = Plan("world", seeds=2, curve_seeds=2, epochs=3, rungs=(1 / 3, 1.0), quick
 
 @pytest.fixture(scope="session")
 def split() -> Any:
-    return tl.split.by_user(tl.synthetic.World(n_users=150, n_items=80, seed=5).log(), seed=0)
+    return tl.splits.by_user(tl.synthetic.World(n_users=150, n_items=80, seed=5).dataset(), seed=0)
 
 
 @pytest.fixture(scope="session")
-def said() -> list[str]:
-    return []
-
-
-@pytest.fixture(scope="session")
-def runs(split: Any, said: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(split: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("paper")
-    experiments.run(TINY, split, directory, jobs=2, nice=0, say=said.append)
+    experiments.run(TINY, split, directory, n_jobs=2, nice=0, say=lambda _: None)
     (directory / "quick").touch()
     return directory
 
@@ -39,6 +34,6 @@ def results(runs: Path) -> experiments.Results:
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> Plan:
-    """The command line finds the tiny plan where it looks for the quick one."""
+    """Replace the quick plan by the tiny one."""
     monkeypatch.setitem(protocol.QUICK, "world", TINY)
     return TINY

@@ -13,7 +13,7 @@ from truelike.paper.protocol import Plan
 from truelike.paper.verdicts import HOLDS, MISSING, NOT, PART
 
 
-def test_every_claim_gets_a_verdict_under_each_of_its_settings(results: Results) -> None:
+def test_every_claim_has_a_verdict_for_each_of_its_settings(results: Results) -> None:
     found = judge([results])
     assert len(found) == sum(len(claim.settings) for claim in CLAIMS)
     assert set(found["verdict"]) <= {HOLDS, PART, NOT, MISSING}
@@ -21,7 +21,7 @@ def test_every_claim_gets_a_verdict_under_each_of_its_settings(results: Results)
     assert MISSING not in set(tuned["verdict"])
 
 
-def test_the_figures_that_the_issue_of_the_claims_names_are_all_there() -> None:
+def test_the_claims_refer_to_all_figures_and_numbers_of_the_paper() -> None:
     numbers = {number for claim in CLAIMS for number in re.findall(r"Figure (\d)", claim.where)}
     assert numbers == {str(number) for number in figures.FIGURES}
     words = " ".join(claim.paper for claim in CLAIMS)
@@ -37,7 +37,7 @@ def test_figures_are_written_as_svg_and_png(results: Results, tmp_path: Path) ->
         assert b"<?xml" in start if path.suffix == ".svg" else start.startswith(b"\x89PNG")
 
 
-def test_a_figure_shows_every_model_with_its_spread(results: Results) -> None:
+def test_a_figure_shows_every_model_and_every_seed(results: Results) -> None:
     figure = figures.FIGURES[4]([results])
     [axes] = figure.axes
     labels = axes.get_legend_handles_labels()[1]
@@ -47,36 +47,89 @@ def test_a_figure_shows_every_model_with_its_spread(results: Results) -> None:
     assert all(len(seeds) == 2 for seeds in points.values())
 
 
-def test_a_run_that_has_only_begun_can_be_drawn_and_judged(runs: Path, tmp_path: Path) -> None:
+def test_an_unfinished_run_has_figures_and_verdicts(runs: Path, tmp_path: Path) -> None:
     begun = Results(Plan("amazon"), {}, {}, tmp_path)
     assert set(judge([begun])["verdict"]) == {MISSING}
     for draw in figures.FIGURES.values():
         draw([begun])
     assert begun.missing()[0] == "the authors' settings"
-    assert "not finished yet" in report.what_was_cut(begun)
+    assert "not finished yet" in report.describe_plan(begun)
 
 
-def test_the_report_is_one_page_with_all_of_it(runs: Path, tmp_path: Path, tiny: Any) -> None:
+def test_the_report_is_one_page_with_all_claims_and_figures(runs: Path, tmp_path: Path, tiny: Any) -> None:
     written = report.write(runs, tmp_path)
     assert {path.name for path in written} >= {"report.html", "index.md", "claims.csv", "test.csv", "figure-2.png"}
     html = (tmp_path / "report.html").read_text()
     assert html.count("<svg") == 8
     assert "http://" not in re.sub(r'xmlns[:a-z]*="[^"]*"|<!DOCTYPE[^>]*>|"http://[^"]*"', "", html)
     text = (tmp_path / "index.md").read_text()
-    assert "## Every claim" in text
+    assert "## Claims and verdicts" in text
     assert "figures/figure-9.svg" in text
     table = pl.read_csv(tmp_path / "tables" / "test.csv")
     nbpo = table.filter((pl.col("model") == "NBPO") & (pl.col("settings") == "tuned alike"))
     assert nbpo["seeds"].to_list() == [2]
 
 
-def test_markdown_tables_have_a_cell_for_each_value() -> None:
+def test_a_markdown_table_has_a_cell_for_each_value() -> None:
     text = tables.markdown(pl.DataFrame({"a": [0.12345, None], "b": ["x|y", "z"]}))
     assert text.splitlines() == ["| a | b |", "|---|---|", "| 0.1235 | x\\|y |", "|  | z |"]
 
 
-def test_a_settings_file_for_each_tuned_model_of_public_data(results: Results, tmp_path: Path) -> None:
-    assert tables.write_settings([results], tmp_path) == []  # a world of our own has no name to load it by
+def test_each_tuned_model_of_a_public_dataset_has_a_settings_file(results: Results, tmp_path: Path) -> None:
+    assert tables.write_settings([results], tmp_path) == []  # a synthetic world cannot be loaded by name
     public = Results(Plan("amazon", seeds=1), results.records, results.tuned, results.directory)
     written = tables.write_settings([public], tmp_path)
     assert {path.name for path in written} >= {"amazon-nbpo.toml", "amazon-nbpo-l=0.toml", "amazon-itemknn.toml"}
+
+
+def test_a_quick_run_says_so_at_the_top_and_in_every_caption(results: Results) -> None:
+    page = report.page([results])
+    assert page.parts[0]["kind"] == "banner"
+    assert "quick run" in page.parts[0]["text"]
+    assert "2 seeds instead of 10, 3 epochs instead of 200" in page.parts[0]["text"]
+    assert page.title == "Quick run of the paper's experiments"
+    captions = [part["caption"] for part in page.parts if part["kind"] in ("figure", "table")]
+    assert len(captions) == 8 + 6
+    assert all("Quick run" in caption for caption in captions)
+    assert set(judge([results])["run"]) == {"quick"}
+    html = page.html()
+    assert html.index('class="banner"') < html.index('class="answer"') < html.index("<table")
+
+
+def test_a_quick_run_says_so_in_markdown_and_settings(
+    runs: Path, results: Results, tmp_path: Path, tiny: Any
+) -> None:
+    report.write(runs, tmp_path)
+    lines = (tmp_path / "index.md").read_text().splitlines()
+    assert lines[0] == "# Quick run of the paper's experiments"
+    assert lines[2].startswith("> **This is a quick run, not a reproduction")
+    assert pl.read_csv(tmp_path / "tables" / "claims.csv")["run"].unique().to_list() == ["quick"]
+    public = Results(Plan("amazon", seeds=1, quick=True), results.records, results.tuned, results.directory)
+    assert "# A quick run" in tables.write_settings([public], tmp_path)[0].read_text()
+
+
+def test_a_full_run_has_no_word_of_a_quick_one(results: Results) -> None:
+    full = Results(
+        Plan("world", seeds=2, curve_seeds=2, epochs=3), results.records, results.tuned, results.directory
+    )
+    page = report.page([full])
+    assert page.title == "The paper, reproduced"
+    assert page.parts[0]["kind"] == "answer"
+    assert "quick" not in re.sub("<svg.*?</svg>", "", page.html(), flags=re.DOTALL).lower()
+    assert "run" not in judge([full]).columns
+
+
+def test_tables_of_the_page_have_at_most_twelve_columns(results: Results) -> None:
+    """Wider ones do not fit a window of usual width."""
+    tables_of_page = [part for part in report.page([results]).parts if part["kind"] == "table"]
+    assert max(len(part["columns"]) for part in tables_of_page) <= 12
+
+
+def test_metrics_with_spread_show_mean_and_deviation(results: Results) -> None:
+    table = tables.on_test([results])
+    shown = tables.with_spread(table, "ndcg").filter(pl.col("settings") == "tuned alike")
+    assert shown.columns == ["data", "settings", "model", "seeds", "ndcg@2", "ndcg@5", "ndcg@10", "ndcg@20"]
+    row = table.row(by_predicate=(pl.col("model") == "NBPO") & (pl.col("settings") == "tuned alike"), named=True)
+    expected = f"{row['ndcg@20']:.4f} ± {row['ndcg@20 std']:.4f}"
+    assert shown.filter(pl.col("model") == "NBPO")["ndcg@20"].to_list() == [expected]
+    assert "±" not in shown.filter(pl.col("model") == "ItemPop")["ndcg@20"].item(), "one run has no deviation"

@@ -1,4 +1,4 @@
-"""Verdicts on results that are made up, so that each is known."""
+"""Verdicts on synthetic results with known answers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ MEASURES = [f"{metric}@{k}" for metric in METRICS for k in (2, 5, 10, 20)]
 BASE = {"recipe": "paper", "epochs": 200, "patience": None, "monitor": "f1@2"}
 
 
-def made_up(tmp_path: Path, levels: dict[str, float], *, data: str = "amazon", noise: float = 0.0) -> Results:
-    """Contenders whose users have these levels on every measure, tuned, with five seeds."""
+def synthetic_results(
+    tmp_path: Path, levels: dict[str, float], *, data: str = "amazon", noise: float = 0.0
+) -> Results:
+    """Return results of contenders, tuned and with five seeds, whose users have these levels on every measure."""
     plan = Plan(data, seeds=5, curve_seeds=5)
     results = Results(plan, {}, {}, tmp_path / data)
     (tmp_path / data / "final" / "users").mkdir(parents=True)
@@ -39,10 +41,10 @@ def made_up(tmp_path: Path, levels: dict[str, float], *, data: str = "amazon", n
     ("level", "paper", "expected"),
     [(1.10, 0.08, HOLDS), (1.02, 0.08, PART), (1.02, None, HOLDS), (0.95, 0.08, NOT), (1.0, None, NOT)],
 )
-def test_a_gain_holds_if_it_is_there_and_as_large(
+def test_a_gain_holds_if_it_is_significant_and_large_enough(
     level: float, paper: float | None, expected: str, tmp_path: Path
 ) -> None:
-    results = made_up(tmp_path, {"NBPO": level, "BPO": 1.0}, noise=1e-4)
+    results = synthetic_results(tmp_path, {"NBPO": level, "BPO": 1.0}, noise=1e-4)
     found = verdicts.better("NBPO", "BPO", paper)([results], "tuned")
     assert found.verdict == expected, found
     if level > 1:
@@ -51,42 +53,42 @@ def test_a_gain_holds_if_it_is_there_and_as_large(
         assert gain.gain == pytest.approx(level - 1, abs=0.01)
 
 
-def test_a_gain_that_may_be_luck_does_not_hold(tmp_path: Path) -> None:
-    results = made_up(tmp_path, {"NBPO": 1.002, "BPO": 1.0}, noise=0.2)
+def test_a_gain_that_is_not_significant_does_not_hold(tmp_path: Path) -> None:
+    results = synthetic_results(tmp_path, {"NBPO": 1.002, "BPO": 1.0}, noise=0.2)
     assert verdicts.better("NBPO", "BPO")([results], "tuned").verdict in (NOT, PART)
     assert max(g.p for g in gains.gains(results, "tuned", "NBPO", "BPO")) > 0.05
 
 
-def test_what_seeds_show_and_users_do_not_holds_in_part(tmp_path: Path) -> None:
-    results = made_up(tmp_path, {"NBPO": 1.03, "BPO": 1.0}, noise=1e-4)
+def test_a_gain_that_is_significant_over_seeds_only_holds_in_part(tmp_path: Path) -> None:
+    results = synthetic_results(tmp_path, {"NBPO": 1.03, "BPO": 1.0}, noise=1e-4)
     assert verdicts.better("NBPO", "BPO")([results], "tuned").verdict == HOLDS
     results.p_value = lambda *_: 0.3  # type: ignore[method-assign]
     assert verdicts.better("NBPO", "BPO")([results], "tuned").verdict == PART
 
 
-def test_what_was_not_run_is_said(tmp_path: Path) -> None:
-    results = made_up(tmp_path, {"NBPO": 1.0})
+def test_a_contender_that_was_not_run_gives_no_verdict(tmp_path: Path) -> None:
+    results = synthetic_results(tmp_path, {"NBPO": 1.0})
     assert verdicts.better("NBPO", "BPO")([results], "tuned").verdict == MISSING
     assert verdicts.in_order("NBPO-o", "BPO")([results], "tuned").verdict == MISSING
 
 
-def test_what_diverged_is_said(tmp_path: Path) -> None:
-    results = made_up(tmp_path, {"NBPO": 1.0, "ShiftMC": 1.0})
+def test_a_contender_that_diverged_is_named(tmp_path: Path) -> None:
+    results = synthetic_results(tmp_path, {"NBPO": 1.0, "ShiftMC": 1.0})
     for trial in results.finals("tuned", "ShiftMC"):
         results.records[trial.key] = {"key": trial.key, "error": "diverged"}
     found = verdicts.better("NBPO", "ShiftMC")([results], "tuned")
     assert (found.verdict, found.measured) == (MISSING, "ShiftMC diverges at these settings")
 
 
-def test_orders(tmp_path: Path) -> None:
-    results = made_up(tmp_path, {"NBPO": 1.2, "NBPO-o": 1.1, "NBPO-s": 1.0}, noise=1e-4)
+def test_an_order_holds_if_every_step_is_significant(tmp_path: Path) -> None:
+    results = synthetic_results(tmp_path, {"NBPO": 1.2, "NBPO-o": 1.1, "NBPO-s": 1.0}, noise=1e-4)
     assert verdicts.in_order("NBPO", "NBPO-o", "NBPO-s")([results], "tuned").verdict == HOLDS
     assert verdicts.in_order("NBPO-s", "NBPO-o", "NBPO")([results], "tuned").verdict == NOT
     assert verdicts.all_above(("NBPO", "NBPO-o"), "NBPO-s")([results], "tuned").verdict == HOLDS
     assert verdicts.all_above(("NBPO-s", "NBPO-o"), "NBPO")([results], "tuned").verdict == NOT
 
 
-def test_the_best_value_holds_or_is_within_the_spread_of_the_seeds() -> None:
+def test_a_value_holds_if_it_is_best_and_in_part_if_it_is_not_significantly_worse() -> None:
     rng = np.random.default_rng(1)
     level: Any = {10: 1.0, 50: 1.2, 100: 1.199}
     points = {value: level[value] + 0.01 * rng.normal(size=10) for value in level}
@@ -100,8 +102,8 @@ def test_the_best_value_holds_or_is_within_the_spread_of_the_seeds() -> None:
     assert verdicts._best_of({10: np.array([1.99]), 20: np.array([2.0])}, 10).verdict == PART
 
 
-def test_without_the_figures_of_users_nothing_is_decided(tmp_path: Path) -> None:
-    results = made_up(tmp_path, {"NBPO": 1.2, "NBPO-o": 1.1, "NBPO-s": 1.0})
+def test_without_metrics_per_user_there_is_no_verdict(tmp_path: Path) -> None:
+    results = synthetic_results(tmp_path, {"NBPO": 1.2, "NBPO-o": 1.1, "NBPO-s": 1.0})
     for path in (tmp_path / "amazon" / "final" / "users").iterdir():
         path.unlink()
     for decide in (
@@ -112,8 +114,8 @@ def test_without_the_figures_of_users_nothing_is_decided(tmp_path: Path) -> None
         assert decide([results], "tuned").verdict == MISSING
 
 
-def test_half_a_curve_decides_nothing(tmp_path: Path) -> None:
-    results = made_up(tmp_path, {"NBPO": 1.0})
+def test_an_unfinished_curve_gives_no_verdict(tmp_path: Path) -> None:
+    results = synthetic_results(tmp_path, {"NBPO": 1.0})
     planned = [trial for seed in range(5) for _, _, trial in results.curve("factors", seed)]
     for trial in planned[:-1]:
         level = 0.03 if trial.parameters["factors"] == 50 else 0.02
@@ -124,15 +126,15 @@ def test_half_a_curve_decides_nothing(tmp_path: Path) -> None:
     assert decide([results], "tuned").verdict == HOLDS
 
 
-def test_tuned_values_are_the_paper_s_or_near_them(tmp_path: Path) -> None:
-    results = made_up(tmp_path, {"BPR": 1.0})
+def test_tuned_values_hold_if_equal_and_in_part_if_near(tmp_path: Path) -> None:
+    results = synthetic_results(tmp_path, {"BPR": 1.0})
     results.tuned["BPR"]["parameters"] |= {"learning_rate": 0.02, "regularization": 2.0}
     for paper, expected in (((0.02, 2.0), HOLDS), ((0.02, 1.0), PART), ((0.05, 2.0), NOT)):
         decide = verdicts.tuned_to("BPR", "amazon", learning_rate=paper[0], regularization=paper[1])
         assert decide([results], "tuned").verdict == expected
 
 
-def test_the_interval_covers_the_true_ratio_about_as_often_as_it_says() -> None:
+def test_the_interval_covers_the_true_ratio_about_as_often_as_its_confidence() -> None:
     rng = np.random.default_rng(2)
     covered = 0
     for _ in range(400):

@@ -38,7 +38,7 @@ QUICK: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def split() -> Any:
-    return tl.split.by_user(tl.read(eval(ROWS)), seed=0)
+    return tl.splits.by_user(tl.read(eval(ROWS)), seed=0)
 
 
 def model_of(**parameters: Any) -> Any:
@@ -160,7 +160,7 @@ def test_a_checkpoint_of_other_data_or_another_model_is_refused(split: Any, tmp_
         model_of().fit(split.test, checkpoint=tmp_path / "state", resume=True)
     with pytest.raises(StorageError, match="other data"):  # its best epoch was chosen on nothing
         model_of().fit(split.train, validation=split.validation, checkpoint=tmp_path / "state", resume=True)
-    other = tl.MatrixFactorization(**model_of().get_params())
+    other = tl.SampledMF(**model_of().get_params())
     with pytest.raises(StorageError, match="other data"):
         other.fit(split.train, checkpoint=tmp_path / "state", resume=True)
 
@@ -186,7 +186,7 @@ def test_a_checkpoint_without_its_arrays_or_of_a_later_format_is_an_error(split:
     model_of(epochs=2).fit(split.train, checkpoint=tmp_path / "state")
     about = tmp_path / "state" / "checkpoint.json"
     about.write_text(json.dumps({**json.loads(about.read_text()), "format": 99}))
-    with pytest.raises(StorageError, match="format 99, not 1"):
+    with pytest.raises(StorageError, match="format 99, not 2"):
         model_of().fit(split.train, checkpoint=tmp_path / "state", resume=True)
     (tmp_path / "state" / "arrays.safetensors").unlink()
     with pytest.raises(StorageError, match="state"):
@@ -205,7 +205,7 @@ def test_somebody_s_other_files_are_never_deleted(split: Any, tmp_path: Path) ->
 SCRIPT = f"""
 import sys
 import truelike as tl
-split = tl.split.by_user(tl.read({ROWS}), seed=0)
+split = tl.splits.by_user(tl.read({ROWS}), seed=0)
 model = tl.NBPO(**{ ({**QUICK, "epochs": 100_000})!r}, n_jobs=2)
 model.fit(split.train, validation=split.validation, checkpoint=sys.argv[1], checkpoint_epochs=1, resume=True)
 """

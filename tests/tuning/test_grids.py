@@ -18,7 +18,7 @@ def test_the_grids_are_those_of_the_paper() -> None:
     assert [c["flip_factors"] for c in grids["flip_factors"]] == [0, 1, 2, 5, 10, 20, 50, 100, 200, 500]
 
 
-def test_one_lambda_for_both_tables_until_the_grid_of_the_two() -> None:
+def test_both_tables_share_lambda_until_the_grid_over_both() -> None:
     stages = {stage.name: stage for stage in paper_stages(flips=True)}
     for name in ("coarse", "fine"):
         assert all(c["regularization"] == c["flip_regularization"] for c in stages[name].candidates(START))
@@ -27,7 +27,7 @@ def test_one_lambda_for_both_tables_until_the_grid_of_the_two() -> None:
     assert {c["flip_regularization"] for c in two} == {1.0, 2.5, 5.0, 10.0, 25.0}
 
 
-def test_a_model_without_flips_has_no_grid_of_them() -> None:
+def test_a_model_without_flips_has_no_grids_of_flip_parameters() -> None:
     names = [stage.name for stage in paper_stages(flip_rate=True)]
     assert "priors" not in names
     assert "flip_factors" not in names

@@ -9,8 +9,8 @@ from truelike.tuning.memory import Peak
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is reset on Linux only")
-def test_the_peak_is_that_of_the_block_alone() -> None:
-    np.ones(200_000_000, dtype=np.uint8)  # before the block: not counted
+def test_the_peak_is_measured_within_the_block_only() -> None:
+    np.ones(200_000_000, dtype=np.uint8)  # freed before the block: not counted
     with Peak() as small:
         pass
     with Peak() as large:

@@ -7,24 +7,23 @@ import numpy as np
 import pytest
 
 import truelike as tl
-from truelike.errors import ParameterError
-from truelike.training.trainer import DivergedError
+from truelike.errors import DataError, DivergedError, ParameterError
 from truelike.tuning import search as module
 from truelike.tuning.grids import Stage, axis
-from truelike.tuning.search import climb, staged_search
-from truelike.tuning.spaces import draw
+from truelike.tuning.halving import halve
+from truelike.tuning.search import staged_search
+from truelike.tuning.spaces import default_space, draw
 from truelike.tuning.trials import Trial, run, score
+from truelike.tuning.variants import variant
 
 QUICK: dict[str, Any] = {"factors": 4, "epochs": 9, "batch_size": 200, "patience": None}
-
-
-@pytest.fixture(scope="module")
-def split() -> Any:
-    return tl.split.by_user(tl.synthetic.World(n_users=80, n_items=50, seed=3).log(), seed=0)
+BPR = variant("BPR")
 
 
 class Here:
-    """A runner without processes, which counts what it ran."""
+    """A runner without processes that keeps the trials that it ran."""
+
+    log = None
 
     def __init__(self, split: Any) -> None:
         self.split, self.records, self.ran = split, {}, []  # type: ignore[var-annotated]
@@ -37,7 +36,7 @@ class Here:
         return [self.records[trial.key] for trial in trials]
 
 
-def test_each_grid_is_searched_around_the_best_of_those_before(split: Any) -> None:
+def test_each_grid_is_searched_around_the_best_setting_so_far(split: Any) -> None:
     runner: Any = Here(split)
     asked: list[Any] = []
 
@@ -56,10 +55,10 @@ def test_each_grid_is_searched_around_the_best_of_those_before(split: Any) -> No
     assert found.make().learning_rate == asked[0]
 
 
-def test_halving_lets_the_best_third_go_on(split: Any) -> None:
+def test_the_best_third_of_a_rung_goes_on(split: Any) -> None:
     runner: Any = Here(split)
     candidates = [{**QUICK, "epochs": 45, "monitor": "f1@2", "seed": seed} for seed in range(7)]
-    found = climb(runner, "BPR", candidates, "f1@2", (1 / 9, 1 / 3, 1.0))
+    found = halve(runner.run, BPR, candidates, "f1@2", (1 / 9, 1 / 3, 1.0))
     assert [trial.make().epochs for trial in runner.ran] == [5] * 7 + [15] * 3 + [45]  # type: ignore[attr-defined]
     by_first = sorted(found.records[:7], key=lambda record: -score(record, "f1@2"))[:3]
     assert {r["parameters"]["seed"] for r in by_first} == {r["parameters"]["seed"] for r in found.records[7:10]}
@@ -68,7 +67,7 @@ def test_halving_lets_the_best_third_go_on(split: Any) -> None:
 
 
 @pytest.mark.parametrize("search", ["halving", "optuna"])
-def test_a_search_again_gives_the_same_and_runs_nothing(search: Any, split: Any, tmp_path: Path) -> None:
+def test_a_repeated_search_gives_the_same_result_and_runs_nothing(search: Any, split: Any, tmp_path: Path) -> None:
     if search == "optuna":
         pytest.importorskip("optuna", reason="optuna is not installed")
     ran: list[Any] = []
@@ -76,8 +75,8 @@ def test_a_search_again_gives_the_same_and_runs_nothing(search: Any, split: Any,
 
     def call() -> Any:
         return tl.tune(
-            "NBPO", split.train, split.validation, search=search, n_trials=6, space=space, directory=tmp_path,
-            jobs=2, report=ran.append, epochs=3, batch_size=200,
+            "NBPO", split, search=search, n_trials=6, search_space=space, directory=tmp_path,
+            n_jobs=2, report=ran.append, epochs=3, batch_size=200,
         )  # fmt: skip
 
     first = call()
@@ -89,23 +88,20 @@ def test_a_search_again_gives_the_same_and_runs_nothing(search: Any, split: Any,
     assert first.score == again.score
 
 
-def test_the_number_of_processes_makes_no_difference(split: Any) -> None:
-    found = [
-        tl.tune("BPR", split.train, split.validation, n_trials=4, jobs=jobs, epochs=2, batch_size=200)
-        for jobs in (1, 2)
-    ]
+def test_the_number_of_processes_does_not_change_the_result(split: Any) -> None:
+    found = [tl.tune("BPR", split, n_trials=4, n_jobs=n_jobs, epochs=2, batch_size=200) for n_jobs in (None, 2)]
     assert found[0].parameters == found[1].parameters
     assert found[0].score == found[1].score
 
 
-def test_the_best_of_a_search_fitted_by_hand_has_the_score_that_it_was_chosen_for(split: Any) -> None:
-    found = tl.tune(tl.BPR, split.train, split.validation, n_trials=3, metric="recall@7", epochs=2, batch_size=200)
+def test_the_best_model_fitted_by_hand_has_its_score(split: Any) -> None:
+    found = tl.tune(tl.BPR, split, n_trials=3, metric="recall@7", epochs=2, batch_size=200)
     model = found.make().fit(split.train, validation=split.validation)
     measured = tl.evaluate(model, split.validation, ks=(7,), metrics=["recall"])["recall@7"]
     assert measured == pytest.approx(found.score, abs=1e-12)
 
 
-def test_the_paper_s_grids_are_a_search_too(split: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_paper_s_grids_use_the_paper_s_recipe(split: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     runner: Any = Here(split)
     monkeypatch.setattr(
         module, "paper_stages", lambda **kind: [axis("learning_rate", 0.01), axis("n_negatives", 1)]
@@ -120,30 +116,36 @@ def test_the_paper_s_grids_are_a_search_too(split: Any, monkeypatch: pytest.Monk
     [
         ({"metric": "good"}, "ndcg@20"),
         ({"search": "magic"}, "'halving', 'optuna' or 'paper'"),
-        ({"n_trials": 0}, "from 1 up"),
-        ({"space": {"factors": (5, 1)}}, r"\(low, high\)"),
-        ({"space": {"factor": [1]}}, "factor"),
-        ({"fuctors": 5}, "fuctors"),
+        ({"n_trials": 0}, "n_trials is 0"),
+        ({"search_space": {"factors": (5, 1)}}, r"\(low, high\)"),
+        ({"search_space": {"factors": []}}, r"\(low, high\)"),
+        ({"search_space": {"factor": [1]}}, "did you mean 'factors'"),
+        ({"n_jobs": 0}, "n_jobs is 0"),
+        ({"n_jobs": 1.5}, "n_jobs is 1.5"),
+        ({"seed": -1}, "seed is -1"),
+        ({"factors": -3}, "factors is -3"),
+        ({"monitor": "f1@2"}, "metric='f1@2'"),
+        ({"fuctors": 5}, "did you mean 'factors'"),
     ],
 )
-def test_wrong_words_are_errors_that_say_the_right_ones(wrong: Any, words: str, split: Any) -> None:
-    with pytest.raises((ParameterError, TypeError), match=words):
-        tl.tune("BPR", split.train, split.validation, **wrong)
+def test_wrong_arguments_are_errors_that_name_them(wrong: Any, words: str, split: Any) -> None:
+    with pytest.raises(ParameterError, match=words):
+        tl.tune("BPR", split, **wrong)
 
 
-def test_a_model_with_nothing_to_search_says_so(split: Any) -> None:
+def test_a_model_with_nothing_to_search_is_an_error(split: Any) -> None:
     with pytest.raises(ParameterError, match="nothing to search"):
-        tl.tune("ItemPop", split.train, split.validation)
-    with pytest.raises(ParameterError, match="ItemKNN has none"):
-        tl.tune("ItemKNN", split.train, split.validation, search="paper")
+        tl.tune("ItemPop", split)
+    with pytest.raises(ParameterError, match="ItemKNN does not have them"):
+        tl.tune("ItemKNN", split, search="paper")
 
 
-def test_a_search_in_which_all_diverged_says_so(split: Any) -> None:
+def test_a_search_whose_trials_all_diverge_is_an_error(split: Any) -> None:
     with pytest.raises(DivergedError, match="every trial"):
-        tl.tune("ShiftMC", split.train, split.validation, n_trials=2, space={"learning_rate": [90.0]}, epochs=2)
+        tl.tune("ShiftMC", split, n_trials=2, search_space={"learning_rate": [90.0]}, epochs=2)
 
 
-def test_draws_stay_in_their_ranges_and_do_not_depend_on_each_other() -> None:
+def test_draws_are_within_their_ranges_and_independent() -> None:
     space = {"a": (0.01, 10.0), "b": (1, 3), "c": ["x", "y"], "d": (0.0, 0.5)}
     drawn = [draw(space, 0, n) for n in range(200)]
     assert all(0.01 <= d["a"] <= 10 and d["b"] in (1, 2, 3) and 0 <= d["d"] <= 0.5 for d in drawn)
@@ -153,19 +155,37 @@ def test_draws_stay_in_their_ranges_and_do_not_depend_on_each_other() -> None:
     assert drawn[7] == draw(space, 0, 7) != draw(space, 1, 7)
 
 
-def test_tune_has_no_place_for_a_test_part(split: Any) -> None:
-    with pytest.raises((ParameterError, TypeError), match="test"):
-        tl.tune("BPR", split.train, split.validation, test=split.test)
+def test_tune_never_uses_the_test_part(split: Any, tmp_path: Path) -> None:
+    found = tl.tune("ItemKNN", split, n_trials=2, n_jobs=1, directory=tmp_path)
+    assert tl.Split.load(tmp_path / "split").test.n_interactions == 0
+    assert not any("test" in record for record in found.records)
 
 
-def test_a_rung_of_a_few_epochs_tells_nothing_and_is_left_out(split: Any) -> None:
+def test_tune_takes_a_split_and_says_how_to_make_one(split: Any) -> None:
+    with pytest.raises(DataError, match=r"tune takes a Split, not Dataset: tl.splits.by_user\(data\)"):
+        tl.tune("BPR", split.train)
+    with pytest.raises(DataError, match=r"not list: tl.Split\(tl.read\(train\), tl.read\(validation\)"):
+        tl.tune("BPR", [("ann", "tea")])  # type: ignore[arg-type]
+
+
+def test_flip_parameters_are_searched_only_where_they_have_an_effect() -> None:
+    flips = {"flip_factors", "flip_regularization"}
+    assert flips <= set(default_space("NBPO", {}))
+    assert not flips & set(default_space("BPR", {}))
+    assert not flips & set(default_space("NBPO", {"flip_factors": 0}))
+    assert "flip_rate" in default_space("ShiftMC", {})
+    assert "flip_rate" not in default_space("NBPO", {})
+    assert "factors" not in default_space(tl.BPR(factors=8), {})
+
+
+def test_a_rung_of_fewer_than_five_epochs_is_left_out(split: Any) -> None:
     runner: Any = Here(split)
     candidates = [{**QUICK, "epochs": 16, "monitor": "f1@2", "seed": seed} for seed in range(4)]
-    climb(runner, "BPR", candidates, "f1@2", (1 / 9, 1 / 3, 1.0))
+    halve(runner.run, BPR, candidates, "f1@2", (1 / 9, 1 / 3, 1.0))
     assert [trial.make().epochs for trial in runner.ran] == [5] * 4 + [16] * 2
 
 
-def test_if_the_best_of_a_rung_diverges_later_the_next_one_goes_on(split: Any) -> None:
+def test_if_the_best_of_a_rung_diverges_later_the_next_one_is_tried(split: Any) -> None:
     class Wild(Here):
         def run(self, trials: list[Trial]) -> list[Any]:
             found = super().run(trials)
@@ -177,30 +197,23 @@ def test_if_the_best_of_a_rung_diverges_later_the_next_one_goes_on(split: Any) -
 
     candidates = [{**QUICK, "epochs": 45, "monitor": "f1@2", "seed": seed} for seed in range(3)]
     tame: Any = Here(split)
-    first = climb(tame, "BPR", candidates, "f1@2", (1 / 9, 1.0))
+    first = halve(tame.run, BPR, candidates, "f1@2", (1 / 9, 1.0))
     runner: Any = Wild(split)
     runner.worst = first.finalists[0]["parameters"]["seed"]
-    [found] = climb(runner, "BPR", candidates, "f1@2", (1 / 9, 1.0)).finalists
+    [found] = halve(runner.run, BPR, candidates, "f1@2", (1 / 9, 1.0)).finalists
     assert found["parameters"]["seed"] != runner.worst
     assert score(found, "f1@2") > 0
 
 
-def test_a_fixed_parameter_is_not_searched_even_by_a_grid_of_it(split: Any) -> None:
+def test_a_fixed_parameter_is_not_searched(split: Any) -> None:
     runner: Any = Here(split)
     found = staged_search(runner, "BPR", [axis("factors", 8, 16)], metric="f1@2", fixed=QUICK)
     assert found.parameters["factors"] == 4
     assert len(runner.ran) == 1
 
 
-def test_numbers_of_numpy_are_numbers(split: Any) -> None:
+def test_numpy_numbers_are_accepted(split: Any) -> None:
     space = {"neighbors": [np.int64(5), np.int64(6)]}
-    found = tl.tune("itemknn", split.train, split.validation, n_trials=2, space=space, jobs=1, metric="recall@7")
+    found = tl.tune("itemknn", split, n_trials=2, search_space=space, n_jobs=1, metric="recall@7")
     assert found.parameters["neighbors"] in (5, 6)
     assert 0 < found.score < 1
-
-
-@pytest.mark.parametrize("taken", ["monitor", "n_jobs"])
-def test_what_tune_decides_itself_cannot_be_fixed(taken: str, split: Any) -> None:
-    fixed: Any = {taken: 3}
-    with pytest.raises(ParameterError, match=taken):
-        tl.tune("BPR", split.train, split.validation, **fixed)

@@ -1,82 +1,63 @@
-"""The command line: one verb a file. Data on stdout, words on stderr, exit codes 0, 1 and 2."""
+"""The command line: one file per command. Data goes to stdout, messages go to stderr.
+
+Exit codes: 0 success, 1 error, 2 wrong usage, 130 interrupted.
+"""
 
 from __future__ import annotations
 
 import sys
-import warnings
-from typing import Any
 
 import typer
 
 from truelike._version import __version__
 from truelike.cli import compare, data, demo, evaluate, paper, recommend, train, tune
-from truelike.cli.output import ReaderGone, say
-from truelike.errors import DataWarning, TruelikeError
+from truelike.cli.messages import fail, messages, with_verbosity
+from truelike.cli.output import ReaderGone
+from truelike.errors import TruelikeError
 
-STOPPED = 130
+INTERRUPTED = 130
 
 app = typer.Typer(
-    help="Top-N recommendation from purchases, clicks and likes.",
+    help="Top-N recommendation from implicit feedback: purchases, clicks, likes.",
+    epilog="`truelike COMMAND --help` explains a command. Results are tables in a terminal and CSV in a pipe.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(demo.demo)
+app.command()(with_verbosity(demo.demo))
 app.add_typer(data.app, name="data")
-app.command()(train.train)
-app.command()(tune.tune)
-app.command()(compare.compare)
-app.command()(evaluate.evaluate)
-app.command()(recommend.recommend)
+for command in (train.train, evaluate.evaluate, recommend.recommend, tune.tune, compare.compare):
+    app.command()(with_verbosity(command))
 app.add_typer(paper.app, name="paper")
 
 
 @app.callback(invoke_without_command=True)
-def _root(version: bool = typer.Option(False, "--version", help="Print the version and stop.")) -> None:
+def _root(version: bool = typer.Option(False, "--version", help="Print the version and exit.")) -> None:
     if version:
         typer.echo(__version__)
         raise typer.Exit
 
 
-# what messages of the library call something else than the command line does
-OPTIONS = {
-    'on_bad_rows="drop"': "--drop-bad-rows",
-    "header=False": "--no-header",
-    "format='csv', 'tsv', 'jsonl' or 'parquet'": "--format csv, tsv, jsonl or parquet",
-    'on_unknown="popular" or "skip"': "--on-unknown popular or skip",
-    "read(..., time=...)": "--time",
-    "split.by_user": "--by user",
-    "k_core(log, user=5, item=5)": "--k-core 5",
-    "min_rating": "--min-rating",
-    **{f"{name}=...": f"--{name}" for name in ("user", "item", "rating", "time")},
-}
-
-
 def main() -> None:
-    """Run the command line: errors that truelike foresees are one line, not a traceback."""
-    warnings.simplefilter("always", DataWarning)
-    warnings.showwarning = _show_warning  # type: ignore[assignment]
-    try:
-        app()
-    except TruelikeError as error:
-        say(f"error: {_in_options(str(error))}")
-        sys.exit(1)
-    except ReaderGone:
-        sys.exit(0)
-    except SystemExit as stop:
-        if stop.code == STOPPED:  # typer's answer to Ctrl-C, which it gives without a word
-            say("stopped")
-        raise
+    """Run the command line. Errors that truelike raises on purpose are one line, not a traceback."""
+    with messages():
+        try:
+            app(prog_name="truelike")
+        except TruelikeError as error:
+            fail(error)
+            sys.exit(1)
+        except ReaderGone:
+            sys.exit(0)
+        except KeyboardInterrupt:
+            _interrupted()
+        except SystemExit as stop:
+            if stop.code == INTERRUPTED:  # typer exits so after Ctrl-C, without a message
+                _interrupted()
+            raise
 
 
-def _in_options(message: str) -> str:
-    for keyword, option in OPTIONS.items():
-        message = message.replace(keyword, option)
-    return message
-
-
-def _show_warning(message: Any, category: type[Warning], *_: Any) -> None:
-    if issubclass(category, DataWarning):
-        say(f"warning: {_in_options(str(message))}")
+def _interrupted() -> None:
+    sys.stderr.write("interrupted\n")
+    sys.exit(INTERRUPTED)

@@ -9,120 +9,125 @@ from typing import Annotated, Any
 
 import typer
 
-from truelike.cli.inputs import LOG, open_data, reads_a_log, settings
-from truelike.cli.output import emit, say, show, write
+from truelike.cli.inputs import LOG, open_data, parse_settings, reads_log
+from truelike.cli.messages import say
+from truelike.cli.options import N_PROCESSES
+from truelike.cli.output import check_output, emit, show, write
 
 
-@reads_a_log
+@reads_log()
 def compare(
     read: dict[str, Any],
     log: Annotated[str, LOG],
     models: Annotated[
         str | None,
         typer.Option(
-            "--models", "-m", help="Such as BPR,ItemKNN,NeuMF:objective=NBPO; all but networks where not given."
+            "--models",
+            "-m",
+            metavar="NAME,NAME,...",
+            help="Models, e.g. BPR,ItemKNN,NeuMF:objective=NBPO. Default: all except networks.",
         ),
     ] = None,
     metric: Annotated[
-        str, typer.Option(help="What models are tuned by on validation and ranked by on test.")
+        str, typer.Option(help="Metric to tune by on validation and to rank by on test.")
     ] = "ndcg@20",
-    trials: Annotated[int | None, typer.Option(help="Candidates of each model; 18 where not given.")] = None,
-    minutes: Annotated[
-        float | None, typer.Option(help="Instead: the time of each model for the search, in one process.")
+    trials: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Number of candidates of each model. Default: 18.")
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Final runs of each model.")] = 3,
+    minutes: Annotated[
+        float | None, typer.Option(help="Instead of --trials: search time of each model, in one process.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Number of final runs of each model.")] = 3,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", "-s", help="A parameter that is not searched, name=value, of models that have it."),
+        typer.Option(
+            "--set",
+            "-s",
+            metavar="NAME=VALUE",
+            help="Parameter that is not searched, of all models that have it. Can be repeated.",
+        ),
     ] = None,
     directory: Annotated[
-        Path, typer.Option("--directory", "-d", help="Keep all runs here; a stopped comparison goes on.")
+        Path,
+        typer.Option(
+            "--directory", "-d", metavar="DIRECTORY", help="Keep all runs here; a stopped comparison continues."
+        ),
     ] = Path("comparison"),
-    seed: Annotated[
-        int, typer.Option(help="Of the split, where the log is whole, of the search and the models.")
-    ] = 0,
-    jobs: Annotated[int | None, typer.Option(help="Processes; one for each core.")] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The page; report.html in the directory if not given.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="HTML page. Default: report.html in the directory."),
     ] = None,
-    table: Annotated[Path | None, typer.Option(help="Write the table here, too (.csv, .parquet, .jsonl).")] = None,
+    table: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the table to a .csv, .tsv, .jsonl or .parquet file."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the split of a log, of the search and of the models.")] = 0,
+    n_jobs: Annotated[int, N_PROCESSES] = -1,
 ) -> None:
-    """Find out which model suits a log: tune all alike, judge them on the test part, say which to use.
+    """Find out which model suits a dataset.
 
-    A whole log is split by user first. The table goes to stdout, the plots to one HTML page.
-    Example: `truelike compare purchases.csv --models ItemKNN,BPR,NBPO`
+    All models are tuned with the same budget on validation and evaluated once on the test part. A log is split by
+    user into 80, 10 and 10 %; a split directory is used as it is. `truelike data split` makes one, also from files
+    of your own. The table goes to stdout, the plots to an HTML page, and the settings of the best model to
+    best.toml.
+
+    For example:
+    ```
+    truelike compare purchases.csv
+    truelike compare split/ --models ItemKNN,BPR,NBPO --minutes 5
+    ```
     """
     import truelike as tl
-    from truelike.comparison.compare import chosen_models, with_default
+    from truelike.comparison.compare import chosen_models
     from truelike.comparison.report import shown
     from truelike.report import require_report_extra
 
-    names = chosen_models(None if models is None else [name.strip() for name in models.split(",")])
-    fixed = _parsed(names, settings(set_ or []))
+    names = None if models is None else [name.strip() for name in models.split(",") if name.strip()]
+    chosen = chosen_models(names)
+    fixed = _parse(chosen, parse_settings(set_ or []))
+    check_output(table)
     if output is not None:
         require_report_extra()  # before the work, not after it
     data = open_data(log, read)
-    if models is None:
-        names = with_default(names, data, fixed)
-    say(f"comparing {', '.join(names)} on {data}")
+    say(f"comparing {', '.join(model.name for model in chosen)} on {data}")
     try:
         found = tl.compare(
-            data, names, metric=metric, n_trials=trials, minutes=minutes, seeds=seeds,
-            directory=directory, jobs=jobs, seed=seed, report=_Progress(metric), **fixed,
+            data, names, metric=metric, n_trials=trials, minutes=minutes, seeds=seeds, directory=directory,
+            n_jobs=n_jobs, seed=seed, **fixed,
         )  # fmt: skip
     except KeyboardInterrupt:
-        say(f"what is finished is kept in {directory}: the same command goes on from there")
+        say(f"finished trials are kept in {directory}: the same command continues the comparison")
         raise
     found.source, found.read = log, read
     found.write_config()
     if sys.stdout.isatty():
-        narrow = [name for name in shown(found).columns if not name.startswith("coverage")]
-        show(shown(found).select(narrow), title="On the test part; =: not worse than the best beyond chance")
+        wide = shown(found)
+        narrow = [name for name in wide.columns if not name.startswith("coverage")]
+        show(wide.select(narrow), title="Results on the test part; = not significantly worse than the best")
     else:
         emit(found.frame)
     if table is not None:
         write(found.frame, table)
-        say(f"wrote {table}")
     _write_page(found, output or directory / "report.html")
     say(found.sentence)
 
 
-class _Progress:
-    """A line for each run."""
-
-    def __init__(self, metric: str) -> None:
-        self.metric, self.count = metric, 0
-
-    def __call__(self, record: dict[str, Any]) -> None:
-        from truelike.tuning.trials import score
-
-        self.count += 1
-        if "error" in record:
-            words = record["error"]
-        elif "test" in record:
-            words = f"{self.metric} {record['test'][self.metric]:.4f} on test"
-        else:
-            words = f"{self.metric} {score(record, self.metric):.4f} on validation"
-        say(f"{self.count:4}  {record['model']:<12}  {record['seconds']:7.1f} s  {words}")
-
-
-def _parsed(names: list[str], pairs: dict[str, str]) -> dict[str, Any]:
-    """Settings as the types of the models that have them; what none has is left for `tl.compare` to refuse."""
-    from truelike.models import variant
+def _parse(models: list[Any], pairs: dict[str, str]) -> dict[str, Any]:
+    """Settings in the types of the models that have them; `tl.compare` rejects those that no model has."""
     from truelike.parameters import parse
 
     found: dict[str, Any] = dict(pairs)
-    for kind, _ in map(variant, names):
-        known = {f.name for f in fields(kind)}
-        found.update(parse(kind, {name: value for name, value in pairs.items() if name in known}))
+    for model in models:
+        known = {f.name for f in fields(model.model_class)}
+        found.update(parse(model.model_class, {name: value for name, value in pairs.items() if name in known}))
     return found
 
 
 def _write_page(found: Any, path: Path) -> None:
-    """The page where the [report] extra is there; the table was printed in any case."""
+    """Write the HTML page if the packages for it are installed."""
     from truelike.errors import MissingExtraError
 
     try:
         say(f"wrote {found.write(path)}")
     except MissingExtraError as error:
-        say(f"no page was written: {error}")
+        say(f"the HTML page is not written: {error}")

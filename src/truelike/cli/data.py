@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from truelike.cli.inputs import LOG, open_data, reads_a_log, whole_log
-from truelike.cli.output import emit, put, say, show
+from truelike.cli.inputs import LOG, open_data, open_part, reads_log, share_or_file, whole_dataset
+from truelike.cli.messages import say, with_verbosity
+from truelike.cli.output import emit, put, show
 from truelike.errors import ParameterError
 
-WAYS = ("random", "user", "leave-one-out", "temporal")
-
-app = typer.Typer(help="Fetch, look at and split data.", no_args_is_help=True)
+SHARE = 0.1
 
 
-@app.command()
+class Strategy(StrEnum):
+    """The ways to split."""
+
+    RANDOM = "random"
+    USER = "user"
+    LEAVE_ONE_OUT = "leave-one-out"
+    TEMPORAL = "temporal"
+
+
 def fetch(
-    name: Annotated[str, typer.Argument(help="A public data set; see `truelike data list`.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a dataset; see `truelike data list`.")],
 ) -> None:
-    """Download a public data set into the cache, and check it.
+    """Download a public dataset into the cache and check it. The paths of its files are printed.
 
-    Example: `truelike data fetch ml-1m`
+    For example:
+    ```
+    truelike data fetch ml-1m
+    ```
     """
     import truelike as tl
 
@@ -31,11 +43,13 @@ def fetch(
     say(f"{name}: {tl.datasets.load(name)}")
 
 
-@app.command("list")
 def list_() -> None:
-    """List the public data sets, and which are here already.
+    """List the public datasets, and which of them are in the cache.
 
-    Example: `truelike data list`
+    For example:
+    ```
+    truelike data list
+    ```
     """
     import polars as pl
 
@@ -43,90 +57,115 @@ def list_() -> None:
 
     rows = []
     for name, source in SOURCES.items():
-        here = all((cache_directory() / file.path).is_file() for file in source.files)
-        rows.append((name, source.about, source.terms, "here" if here else ""))
-    emit(pl.DataFrame(rows, schema=["name", "what", "terms", "cache"], orient="row"))
+        is_cached = all((cache_directory() / file.path).is_file() for file in source.files)
+        rows.append((name, source.about, source.terms, "yes" if is_cached else "no"))
+    emit(pl.DataFrame(rows, schema=["name", "description", "terms", "cached"], orient="row"))
 
 
-@app.command()
-@reads_a_log
-def describe(
-    log: Annotated[str, LOG],
-    read: dict[str, Any],
-    k_core: Annotated[int, typer.Option(help="Look at the k-core of the log.")] = 0,
-) -> None:
-    """Print the line of the paper's Table 1, then the long tail and the rows per user; of a split, as a whole.
+@reads_log(without=("titles",))
+def describe(log: Annotated[str, LOG], read: dict[str, Any]) -> None:
+    """Describe a dataset: its size, its sparsity, and how interactions are spread over users and items.
 
-    Example: `truelike data describe purchases.csv`
+    The parts of a split are described together.
+
+    For example:
+    ```
+    truelike data describe purchases.csv --min-rating 4
+    ```
     """
-    import sys
-
     import polars as pl
 
     import truelike as tl
     from truelike.data.describe import table_1
 
     data = open_data(log, read)
-    found = _cored(whole_log(data), k_core)
+    dataset = whole_dataset(data)
     if isinstance(data, tl.Split):
-        say(f"{data}; its three parts together:")
-    line = table_1(found)
+        say(f"{data}; all parts together:")
+    line, properties = table_1(dataset), tl.describe(dataset)
     if sys.stdout.isatty():
         show(pl.DataFrame([line]))
-        show(tl.describe(found))
+        show(properties)
     else:  # one table, so that a program can read it
-        emit(pl.concat([pl.DataFrame({"property": list(line), "value": list(line.values())}), tl.describe(found)]))
+        emit(pl.concat([pl.DataFrame({"property": list(line), "value": list(line.values())}), properties]))
 
 
-@app.command()
-@reads_a_log
+@reads_log()
 def split(
     log: Annotated[str, LOG],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The directory to write.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="Directory of the split.")],
     read: dict[str, Any],
-    by: Annotated[str, typer.Option(help="random, user, leave-one-out or temporal.")] = "user",
-    validation: Annotated[float, typer.Option(help="The share for validation.")] = 0.1,
-    test: Annotated[float, typer.Option(help="The share for test.")] = 0.1,
-    seed: Annotated[int, typer.Option(help="Decides the draw.")] = 0,
-    item_guard: Annotated[int, typer.Option(help="By user: rows an item keeps for training.")] = 0,
-    k_core: Annotated[int, typer.Option(help="Take the k-core of the log first.")] = 0,
+    by: Annotated[Strategy, typer.Option(help="How a log is split.")] = Strategy.USER,
+    validation: Annotated[
+        str | None,
+        typer.Option(metavar="SHARE|FILE", help="Share of the validation part, or its file. Default: 0.1."),
+    ] = None,
+    test: Annotated[
+        str | None, typer.Option(metavar="SHARE|FILE", help="Share of the test part, or its file. Default: 0.1.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
+    item_guard: Annotated[
+        int,
+        typer.Option(metavar="N", min=0, help="With --by user: interactions of an item that stay in training."),
+    ] = 0,
 ) -> None:
-    """Split a log into train, validation and test, and write it as a directory.
+    """Write a split directory: training, validation and test part.
 
-    Example: `truelike data split purchases.csv -o split/ --by user --seed 0`
+    A log is split with --by. To use a split of your own, give LOG as the training part and the others as files.
+    Their rows of users and items that are not in the training part are dropped and counted.
+
+    For example:
+    ```
+    truelike data split purchases.csv -o split/ --by user --seed 0
+    truelike data split train.csv --validation validation.csv --test test.csv -o split/
+    ```
     """
     import truelike as tl
+    from truelike.data.splits import PARTS
+    from truelike.files import check_place
 
-    if by not in WAYS:
-        raise typer.BadParameter(f"--by is {by!r}; it is one of {', '.join(WAYS)}")
+    parts = {"--validation": share_or_file("--validation", validation), "--test": share_or_file("--test", test)}
+    files = {option: part for option, part in parts.items() if isinstance(part, str)}
+    if files and any(isinstance(part, float) for part in parts.values()):
+        raise typer.BadParameter("--validation and --test are both shares or both files")
+    check_place(output, ("split.json", "users.parquet", "items.parquet", *(f"{name}.parquet" for name in PARTS)))
     data = open_data(log, read)
     if isinstance(data, tl.Split):
-        raise ParameterError(f"{log} is split already: {data}")
-    found = _cored(data, k_core)
-    shares: dict[str, Any] = {"validation": validation, "test": test}
-    ways: dict[str, Any] = {
-        "random": lambda: tl.split.random(found, **shares, seed=seed),
-        "user": lambda: tl.split.by_user(found, **shares, seed=seed, item_guard=item_guard),
-        "leave-one-out": lambda: tl.split.leave_one_out(found, seed=seed),
-        "temporal": lambda: tl.split.temporal(found, **shares),
-    }
-    made = ways[by]()
+        raise ParameterError(f"{log!r} is split already: {data}")
+    if files:
+        held_out = {option.strip("-"): open_part(part, option, read) for option, part in files.items()}
+        made = tl.Split(data, **held_out, info={"strategy": "own files"})
+    else:
+        made = _split(data, by, {name.strip("-"): part for name, part in parts.items()}, seed, item_guard)
     made.save(output)
     say(f"{made}")
-    cold = made.info["dropped_cold"]
-    if any(cold.values()):
-        say(
-            f"dropped for want of a training row: {cold['users']:,} users and {cold['items']:,} items, with "
-            f"{cold['validation_rows']:,} validation and {cold['test_rows']:,} test rows"
-        )
     say(f"wrote {output}")
 
 
-def _cored(log: Any, k: int) -> Any:
+def _split(data: Any, by: Strategy, given: dict[str, Any], seed: int, item_guard: int) -> Any:
+    """Split a dataset, and report what was dropped."""
     import truelike as tl
 
-    if not k:
-        return log
-    core, report = tl.k_core(log, user=k, item=k)
-    say(str(report))
-    return core
+    shares = {name: SHARE if share is None else share for name, share in given.items()}
+    strategies: dict[Strategy, Any] = {
+        Strategy.RANDOM: lambda: tl.splits.random(data, **shares, seed=seed),
+        Strategy.USER: lambda: tl.splits.by_user(data, **shares, seed=seed, item_guard=item_guard),
+        Strategy.LEAVE_ONE_OUT: lambda: tl.splits.leave_one_out(data, seed=seed),
+        Strategy.TEMPORAL: lambda: tl.splits.temporal(data, **shares),
+    }
+    made = strategies[by]()
+    dropped = made.info["dropped"]
+    if any(dropped.values()):
+        say(
+            f"dropped, because they have no interaction in the training part: {dropped['users']:,} users and "
+            f"{dropped['items']:,} items, with {dropped['validation_rows']:,} validation and "
+            f"{dropped['test_rows']:,} test interactions"
+        )
+    return made
+
+
+app = typer.Typer(help="Fetch, describe and split data.", no_args_is_help=True, rich_markup_mode="markdown")
+app.command()(with_verbosity(fetch))
+app.command("list")(with_verbosity(list_))
+app.command()(with_verbosity(describe))
+app.command()(with_verbosity(split))

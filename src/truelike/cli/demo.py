@@ -1,15 +1,15 @@
-"""`truelike demo`: a world with a known truth, every model on it, one table, one report."""
+"""`truelike demo`: synthetic data with known true likes, all models, one table and one report."""
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from truelike.cli.output import emit, say, show
+from truelike.cli.messages import say
+from truelike.cli.output import show, write
 from truelike.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -18,30 +18,40 @@ if TYPE_CHECKING:
     from truelike.data.dataset import Dataset
     from truelike.data.splits import Split
     from truelike.data.synthetic import World
-    from truelike.models.recommender import Recommender
+    from truelike.models.base import Recommender
 
-LEAST_VOTES = 100
-INFORMED = "ExactNBPO + impressions"
-# chosen by held-out impressions in benchmarks/truth.py: fewer factors than where flips are free, as likes are all
-# that is left to learn
-INFORMED_BY: dict[str, Any] = {
+MIN_INTERACTIONS = 100
+WITH_IMPRESSIONS = "ExactNBPO + impressions"
+# chosen on held-out impressions by benchmarks/truth.py; with impressions the flips are known, and only the likes
+# are learned, so fewer factors are enough
+SETTINGS: dict[str, Any] = {
     "factors": 16,
     "regularization": 2.0,
     "learning_rate": 0.05,
     "decay": 0.9,
     "epochs": 30,
 }
+TABLE_TITLE = "test: held-out interactions; hidden: true likes that were never observed"
+PRINTED = ("model", "test NDCG@20", "hidden NDCG@20", "hidden prec.@5", "P(like) AUC", "P(like) ECE")
 
 
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where the report goes.")] = Path("truelike-demo"),
-    users: Annotated[int, typer.Option(help="How many users the world has.")] = 2_000,
-    items: Annotated[int, typer.Option(help="How many items.")] = 1_500,
-    seed: Annotated[int, typer.Option(help="Which world.")] = 0,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="Directory of the report.")
+    ] = Path("truelike-demo"),
+    users: Annotated[int, typer.Option(metavar="N", min=1, help="Number of users.")] = 2_000,
+    items: Annotated[int, typer.Option(metavar="N", min=1, help="Number of items.")] = 1_500,
+    seed: Annotated[int, typer.Option(help="Seed of the data and the split.")] = 0,
 ) -> None:
-    """Make a world whose true likes are known, train every model on its votes, and compare.
+    """Train all models on synthetic data whose true likes are known, and compare them.
 
-    Example: `truelike demo --users 500 --items 400`
+    Only some of the likes are observed as interactions. The table shows how well each model ranks held-out
+    interactions, and how well it ranks the likes that were never observed.
+
+    For example:
+    ```
+    truelike demo --users 500 --items 400
+    ```
     """
     import truelike as tl
     from truelike.files import check_place
@@ -49,134 +59,126 @@ def demo(
     started = time.perf_counter()
     check_place(output)
     world = tl.synthetic.World(n_users=users, n_items=items, seed=seed)
-    log, truth = world.log(), world.true_likes()
-    if log.n_interactions < LEAST_VOTES:
+    data, likes = world.dataset(), world.true_likes()
+    if data.n_interactions < MIN_INTERACTIONS:
         raise ParameterError(
-            f"a world of {users:,} users and {items:,} items has {log.n_interactions:,} votes, too few to compare "
-            "models by. Ask for more, e.g. --users 200 --items 100."
+            f"{users:,} users and {items:,} items give {data.n_interactions:,} interactions, too few to compare "
+            "models. Ask for more, e.g. --users 200 --items 100."
         )
-    voted = log.n_interactions / truth.n_interactions
-    say(f"A world of {users:,} users and {items:,} items: {truth.n_interactions:,} true likes, of which only")
-    say(f"{log.n_interactions:,} ({voted:.0%}) were ever voted: the others were never shown to the user.")
-    split = tl.split.by_user(log, validation=0.1, test=0.1, seed=seed)
-    say("Each model learns from the votes alone, the last one also from what was shown to whom (the first run")
-    say("compiles its loops, once) ...")
-    models = _trained(split, world)
-    table, reliability = _judged(models, split, world, _never_voted(truth, log))
-    title = "Judged by held-out votes, and by true likes that were never voted"
-    emit(table, title=title)
-    sample = _readable(world, split, _best(models, split))
-    show(sample["lists"], title=sample["title"], aside=not sys.stdout.isatty())
-    _write(output, world, table, sample, reliability)
-    say(f"\n{time.perf_counter() - started:.1f} s in all. Next: truelike train YOUR-LOG.csv -o model/")
+    say(
+        f"synthetic data: {users:,} users, {items:,} items, {likes.n_interactions:,} true likes; "
+        f"{data.n_interactions:,} of them ({data.n_interactions / likes.n_interactions:.0%}) are observed, because "
+        "the others were never shown to the user"
+    )
+    split = tl.splits.by_user(data, validation=0.1, test=0.1, seed=seed)
+    models = _fit(split, world)
+    table, reliability = _evaluate(models, split, world, _never_observed(likes, data))
+    show(table.select(PRINTED), title=TABLE_TITLE)
+    lists = _lists(world, split, models[WITH_IMPRESSIONS])
+    title = f"Items that {WITH_IMPRESSIONS} recommends to two users"
+    show(lists, title=title)
+    _write(output, world, table, lists, title, reliability)
+    say(f"{time.perf_counter() - started:.1f} s in all; next: truelike train YOUR-LOG.csv -o model/")
 
 
-def _trained(split: Split, world: World) -> dict[str, Recommender]:
-    """Every model by its name, from votes alone; and one that also knows what was shown."""
+def _fit(split: Split, world: World) -> dict[str, Recommender]:
+    """All models by name, fitted to interactions; the last one also uses impressions."""
     import truelike as tl
-    from truelike.models import model_class, usual_models
+    from truelike.models.registry import model_class, usual_models
 
-    found = {name: model_class(name)().fit(split.train, validation=split.validation) for name in usual_models()}
-    informed = tl.ExactNBPO(**INFORMED_BY).fit(split.train, impressions=split.impressions(world.shown()))
-    return {**found, INFORMED: informed}
+    names = usual_models()
+    found: dict[str, Recommender] = {}
+    for number, name in enumerate(names, 1):
+        say(f"training {name} ({number} of {len(names) + 1})")
+        found[name] = model_class(name)().fit(split)
+    say(f"training {WITH_IMPRESSIONS} ({len(names) + 1} of {len(names) + 1})")
+    impressions = split.impressions(world.impressions())
+    found[WITH_IMPRESSIONS] = tl.ExactNBPO(**SETTINGS).fit(split.train, impressions=impressions)
+    return found
 
 
-def _never_voted(truth: Dataset, log: Dataset) -> Dataset:
-    """The true likes that are nowhere in the log, neither to learn from nor held out."""
+def _never_observed(likes: Dataset, data: Dataset) -> Dataset:
+    """The true likes that are no interaction, neither in training nor held out."""
     import numpy as np
 
     def pairs(part: Dataset) -> Any:
         return part.user_of_entry.astype(np.int64) * part.n_items + part.matrix.indices
 
-    return truth.select(np.isin(pairs(truth), pairs(log), invert=True))
+    return likes.select(np.isin(pairs(likes), pairs(data), invert=True))
 
 
-def _best(models: dict[str, Recommender], split: Split) -> tuple[str, Recommender]:
-    """The best model by validation votes, which anybody would have."""
-    import truelike as tl
-
-    def measured(name: str) -> float:
-        return tl.evaluate(models[name], split.validation, ks=(20,), metrics=["ndcg"])["ndcg@20"]
-
-    best = max(models, key=measured)
-    return best, models[best]
-
-
-def _judged(
-    models: dict[str, Recommender], split: Split, world: World, never_voted: Dataset
+def _evaluate(
+    models: dict[str, Recommender], split: Split, world: World, never_observed: Dataset
 ) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
-    """One row a model: how it ranks the held-out votes and the true likes, and what its posterior is worth.
-
-    And the reliability table of each model that has a posterior.
-    """
+    """A table with one row a model, and the reliability of the models that have flip probabilities."""
     import polars as pl
 
     import truelike as tl
 
-    known = never_voted.recode(split.train.users, split.train.items)[0]
+    hidden = never_observed.recode(split.train.users, split.train.items)[0]
     truth = world.truth()
     rows, reliability = [], {}
     for name, model in models.items():
-        began = time.perf_counter()
-        by_votes, by_truth = (tl.evaluate(model, part, ks=(5, 20)) for part in (split.test, known))
-        seconds = time.perf_counter() - began
+        started = time.perf_counter()
+        on_test, on_hidden = (tl.evaluate(model, part, ks=(5, 20)) for part in (split.test, hidden))
+        seconds = time.perf_counter() - started
         labels = tl.evaluate(model, truth=truth, ks=(20,))
-        posterior = labels.means() if model.has_posterior else {}
+        has_flips = hasattr(model, "hidden_likes")
+        calibration = labels.means() if has_flips else {}
         rows.append(
             {
                 "model": name,
-                "votes F1@5": by_votes["f1@5"],
-                "votes NDCG@20": by_votes["ndcg@20"],
-                "truth precision@5": by_truth["precision@5"],
-                "truth NDCG@20": by_truth["ndcg@20"],
-                "truth AUC": labels["truth_auc"],
-                "hidden AUC": posterior.get("hidden_pooled_auc"),
-                "hidden ECE": posterior.get("hidden_ece"),
-                "coverage@20": by_votes["coverage@20"],
+                "test NDCG@20": on_test["ndcg@20"],
+                "test F1@5": on_test["f1@5"],
+                "hidden NDCG@20": on_hidden["ndcg@20"],
+                "hidden prec.@5": on_hidden["precision@5"],
+                "likes AUC": labels["truth_auc"],
+                "P(like) AUC": calibration.get("hidden_pooled_auc"),
+                "P(like) ECE": calibration.get("hidden_ece"),
+                "coverage@20": on_test["coverage@20"],
                 "ranking (s)": seconds,
             }
         )
-        if labels.truth is not None and model.has_posterior:
+        if labels.truth is not None and has_flips:
             reliability[name] = labels.truth.reliability()
     return pl.DataFrame(rows), reliability
 
 
-def _readable(world: World, split: Split, best: tuple[str, Recommender]) -> dict[str, Any]:
-    """The most active users, what they like in words, and what they get, with the truth beside it."""
+def _lists(world: World, split: Split, model: Recommender) -> pl.DataFrame:
+    """What is recommended to the two most active users, and which of it they truly like."""
     import numpy as np
     import polars as pl
 
-    name, model = best
-    active = np.argsort(-split.train.rows_per_user(), kind="stable")[:2]
+    active = np.argsort(-split.train.interactions_per_user(), kind="stable")[:2]
     frames = []
     for code in active:
         user = int(split.train.users.values[int(code)])
-        found = model.recommend(user, k=5, titles=True)
+        found: Any = model.recommend(user, k=5, titles=True)
         items = found["item_id"].to_numpy().astype(np.int32)
         liked = world.likes(np.full(len(items), user, dtype=np.int32), items)
         frames.append(
             pl.DataFrame(
                 {
                     "user": user,
-                    "loves": " and ".join(world.tastes(user)),
+                    "likes": " and ".join(world.tastes(user)),
                     "rank": found["rank"],
                     "recommended": found["title"],
                     "truly liked": ["yes" if like else "no" for like in liked],
                 }
             )
         )
-    return {"title": f"What {name} recommends", "lists": pl.concat(frames)}
+    return pl.concat(frames)
 
 
 def _write(
     output: Path,
     world: World,
     table: pl.DataFrame,
-    sample: dict[str, Any],
+    lists: pl.DataFrame,
+    lists_title: str,
     reliability: dict[str, pl.DataFrame],
 ) -> None:
-    """The report as a page where the [report] extra is there, and the table as CSV in any case."""
-    from truelike.cli.output import write
+    """Write the table as CSV, and the report if the packages for it are installed."""
     from truelike.errors import MissingExtraError
     from truelike.report import Page, require_report_extra
 
@@ -184,29 +186,31 @@ def _write(
     try:
         require_report_extra()
     except MissingExtraError as error:
-        say(f"wrote {output / 'models.csv'}; {error}")
+        say(f"the HTML report is not written: {error}")
         return
     from truelike.report.figures import grouped_bars, reliability_curves
 
     page = Page(
         "truelike demo",
-        f"A synthetic world of {world.n_users:,} users and {world.n_items:,} items, seed {world.seed}",
+        f"Synthetic data: {world.n_users:,} users and {world.n_items:,} items, seed {world.seed}",
     )
     page.text(
-        "The models learned from votes alone, all but the last. A vote is a true like that the user was also "
-        "shown, so most likes are not in the log. The left bars rank the held-out votes; the right bars rank the "
-        "true likes that were never voted, which no real log can tell."
+        "All models are trained on interactions; the last one is also given the impressions, i.e. what was shown to "
+        "whom. An interaction is a true like of an item that was shown to the user, so most likes are not observed. "
+        "The left bars show how well held-out interactions are ranked. The right bars show how well the true likes "
+        "that were never observed are ranked, which real data cannot tell."
     )
-    bars = grouped_bars(table, "model", ["votes NDCG@20", "truth NDCG@20"])
-    page.figure(bars, "NDCG@20 of each model, by held-out votes and by the truth.")
-    page.heading("Is a hidden like told from a dislike?").text(
-        "Models with flips say how likely each unvoted item is truly liked. From votes alone only the product of "
-        "like and exposure can be learned, so that posterior is no probability. Who also knows what was shown to "
-        "whom knows the exposure, and what is left is the like: points near the dashed line are probabilities. "
-        "Hidden AUC in the table below is of all unvoted pairs, hidden ECE the mean distance from the dashed line."
+    bars = grouped_bars(table, "model", ["test NDCG@20", "hidden NDCG@20"])
+    page.figure(bars, "NDCG@20 of each model on held-out interactions and on likes that were never observed.")
+    page.heading("Hidden likes and dislikes").text(
+        "Models with flip probabilities estimate P(like), the probability that an unobserved item is truly liked. "
+        "Interactions alone determine only the product of like and exposure, so this estimate is not calibrated. "
+        "Impressions determine the exposure, and what remains is the like. Points near the dashed line are "
+        "calibrated. P(like) AUC in the table below is over all unobserved pairs; P(like) ECE is the mean distance "
+        "from the dashed line."
     )
-    page.figure(reliability_curves({"": reliability}), "Each point is a fifteenth of all unvoted pairs.")
+    page.figure(reliability_curves({"": reliability}), "Each point is a fifteenth of all unobserved pairs.")
     page.heading("All figures").table(table)
-    page.heading(sample["title"]).table(sample["lists"])
+    page.heading(lists_title).table(lists)
     page.write(output / "report.html")
     say(f"wrote {output / 'report.html'}")

@@ -2,84 +2,114 @@
 
 from __future__ import annotations
 
+import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from truelike.cli.inputs import open_data, open_model, reads_a_log
-from truelike.cli.output import emit, plain, say, show, write
+from truelike.cli.inputs import open_data, open_model, reads_log
+from truelike.cli.messages import say
+from truelike.cli.options import N_JOBS, OUTPUT_TABLE
+from truelike.cli.output import check_output, drawn, emit, plain, show, write
 
 
-@reads_a_log
+class Part(StrEnum):
+    """The held-out parts of a split."""
+
+    VALIDATION = "validation"
+    TEST = "test"
+
+
+@reads_log(without=("titles",))
 def evaluate(
-    paths: Annotated[list[str], typer.Argument(metavar="MODEL... SPLIT", help="Models, then what to judge by.")],
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="MODEL... LOG", help="Model directories, then a split directory or a test log."),
+    ],
     read: dict[str, Any],
-    part: Annotated[str, typer.Option(help="Of a split: validation or test.")] = "test",
-    ks: Annotated[str, typer.Option(help="Lengths of the lists.")] = "2,5,10,20",
-    metrics: Annotated[str | None, typer.Option(help="Such as f1,ndcg; all where not given.")] = None,
+    part: Annotated[Part, typer.Option(help="Part of a split to evaluate on.")] = Part.TEST,
+    ks: Annotated[str, typer.Option(metavar="K,K,...", help="Lengths of the lists.")] = "2,5,10,20",
+    metrics: Annotated[
+        str | None, typer.Option(metavar="NAME,NAME,...", help="Metrics, e.g. ndcg,recall. Default: all.")
+    ] = None,
     measure: Annotated[
         str | None,
-        typer.Option(help="What several models are compared by; NDCG of the longest list if not given."),
+        typer.Option(help="What several models are compared by, e.g. ndcg@20. Default: NDCG of the longest list."),
     ] = None,
+    output: Annotated[Path | None, OUTPUT_TABLE] = None,
     comparison: Annotated[
-        Path | None, typer.Option(help="Write the comparison here (.csv, .parquet, .jsonl).")
+        Path | None, typer.Option(metavar="FILE", help="Write the comparison of several models to a file.")
     ] = None,
     per_user: Annotated[
-        Path | None, typer.Option(help="Write the value of each user here (.csv, .parquet, .jsonl).")
+        Path | None, typer.Option(metavar="FILE", help="Write the metrics of each user to a file.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the table here.")] = None,
+    n_jobs: Annotated[int, N_JOBS] = -1,
 ) -> None:
-    """Judge one or more saved models on the held-out part of a split (or on a log of test rows).
+    """Evaluate saved models on held-out interactions.
 
-    Example: `truelike evaluate model/ split/ --ks 5,10`
+    LOG is a split directory, or a log of test rows. A terminal shows one row per metric and one column per list
+    length. Pipes and files get one row per measure, with a 95 % bootstrap interval. Several models are also
+    compared user by user with a paired t-test.
+
+    For example:
+    ```
+    truelike evaluate model/ split/ --ks 5,20
+    truelike evaluate model/ test.csv
+    truelike evaluate a/ b/ split/ --measure ndcg@20 --comparison compared.csv
+    ```
     """
     import polars as pl
 
     import truelike as tl
-    from truelike.evaluation.evaluate import ALL
+    from truelike.evaluation.result import ALL_METRICS
 
     if len(paths) < 2:
-        raise typer.BadParameter("give one or more model directories and then a split, e.g. model/ split/")
-    if part not in ("validation", "test"):
-        raise typer.BadParameter(f"--part is {part!r}; it is validation or test")
+        raise typer.BadParameter("expected model directories and then LOG: truelike evaluate model/ split/")
     *models, source = paths
-    lengths = _numbers(ks)
-    chosen = list(ALL) if metrics is None else [name.strip() for name in metrics.split(",")]
+    lengths = _lengths(ks)
+    chosen = list(ALL_METRICS) if metrics is None else [name.strip() for name in metrics.split(",")]
     names = _names(models)
     compared = _compared_by(measure, chosen, lengths) if len(models) > 1 else ""
+    for file in (output, comparison, per_user):
+        check_output(file)
     data = open_data(source, read)
     held_out = getattr(data, part) if isinstance(data, tl.Split) else data
     results = []
     for path, name in zip(models, names, strict=True):
         model = open_model(path)
+        if hasattr(model, "choice_"):
+            say(f"{path}: {model.choice_.model}, chosen by AutoRecommender: {model.choice_.reason}")
         called = model.name if len(models) == 1 else f"{model.name} ({name})"
-        results.append(tl.evaluate(model, held_out, ks=lengths, metrics=chosen, name=called))
-    emit(pl.concat([result.summary() for result in results]), output=output)
+        results.append(tl.evaluate(model, held_out, ks=lengths, metrics=chosen, name=called, n_jobs=n_jobs))
+    if output is None and sys.stdout.isatty():
+        for result in results:
+            show(result.summary(), title=f"{result.model}, {len(result.users):,} users")
+    else:
+        emit(pl.concat([result.intervals() for result in results]), output=output)
     if per_user is not None:
         each = [plain(r.per_user()).with_columns(pl.lit(r.model).alias("model")) for r in results]
         write(pl.concat(each), per_user)
-        say(f"wrote {per_user}")
     if len(results) > 1:
         table = tl.compare_means(results, compared)
-        show(table, title="Compared user by user (paired t-test, Holm-corrected)", aside=True)
+        say(drawn(table, title="Compared user by user (paired t-test, Holm's correction)").rstrip("\n"))
         if comparison is not None:
             write(table, comparison)
-            say(f"wrote {comparison}")
 
 
-def _numbers(text: str) -> list[int]:
+def _lengths(text: str) -> list[int]:
     try:
-        numbers = [int(number) for number in text.split(",")]
+        lengths = [int(number) for number in text.split(",")]
     except ValueError:
-        numbers = []
-    if not numbers or min(numbers) < 1:
-        raise typer.BadParameter(f"--ks is {text!r}; it is whole numbers from 1 up with commas, e.g. 2,5,10,20")
-    return numbers
+        lengths = []
+    if not lengths or min(lengths) < 1:
+        raise typer.BadParameter(f"--ks is {text!r}; expected whole numbers, at least 1, e.g. 2,5,10,20")
+    return lengths
 
 
 def _names(models: list[str]) -> list[str]:
-    """Models are told apart by the names of their directories, or by the whole paths where those are alike."""
+    """The names of the directories, or the whole paths where names are the same."""
     names = [Path(model).resolve().name for model in models]
     names = names if len(set(names)) == len(names) else models
     if len(set(names)) < len(names):
@@ -88,7 +118,7 @@ def _names(models: list[str]) -> list[str]:
 
 
 def _compared_by(measure: str | None, metrics: list[str], lengths: list[int]) -> str:
-    """The measure that was asked for, if every user will have it; else NDCG of the longest list."""
+    """The measure to compare by: the given one, or by default NDCG of the longest list."""
     from truelike.evaluation.metrics import METRICS
 
     each = [name for name in metrics if name in METRICS] or ["ndcg"]
@@ -97,6 +127,6 @@ def _compared_by(measure: str | None, metrics: list[str], lengths: list[int]) ->
         return f"{'ndcg' if 'ndcg' in each else each[0]}@{max(lengths)}"
     if measure not in measured:
         raise typer.BadParameter(
-            f"--measure is {measure!r}; with these --ks and --metrics it is one of {', '.join(measured)}"
+            f"--measure is {measure!r}; with these --ks and --metrics, expected one of {', '.join(measured)}"
         )
     return measure

@@ -1,183 +1,336 @@
-"""What a verb is given: a log file, the name of a public data set, or the directory of a split."""
+"""What commands read: logs, split directories, public datasets, models, lists of ids and config files."""
 
 from __future__ import annotations
 
-import functools
-import inspect
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from truelike.cli.messages import say
+from truelike.cli.options import Options, add_options
 from truelike.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
     from truelike.data.dataset import Dataset
     from truelike.data.splits import Split
 
-LOG = typer.Argument(help="A log file, the name of a public data set (see `truelike data list`), or a split.")
+LOG = typer.Argument(
+    metavar="LOG",
+    help="A CSV, TSV, JSONL or Parquet file of interactions, a split directory, or the name of a public dataset.",
+    show_default=False,
+)
 
 
-def _option(kind: Any, flag: str, help: str) -> tuple[Any, Any]:
+class OnBadRows(StrEnum):
+    """What to do with rows that cannot be read."""
+
+    RAISE = "raise"
+    DROP = "drop"
+
+
+class Format(StrEnum):
+    """Formats of files."""
+
+    CSV = "csv"
+    TSV = "tsv"
+    JSONL = "jsonl"
+    PARQUET = "parquet"
+
+
+def _option(kind: Any, flag: str, help: str, **more: Any) -> tuple[Any, Any]:
     default = False if kind is bool else None
-    return kind, typer.Option(default, flag, help=help, rich_help_panel="Reading the log")
+    return kind, typer.Option(default, flag, help=help, rich_help_panel="Reading files", **more)
 
 
-# the options of every verb that reads a log, by the keyword of `tl.read` that they are for
-READING = {
-    "user": _option(str | None, "--user", "The column of the user."),
-    "item": _option(str | None, "--item", "The column of the item."),
-    "rating": _option(str | None, "--rating", "The column of the rating."),
-    "time": _option(str | None, "--time", "The column of the time."),
-    "min_rating": _option(float | None, "--min-rating", "Only rows rated at least this."),
-    "format": _option(str | None, "--format", "csv, tsv, jsonl or parquet, where the name does not tell."),
-    "separator": _option(str | None, "--separator", "What stands between fields, where it is not found out."),
-    "on_bad_rows": _option(bool, "--drop-bad-rows", "Leave bad rows out instead of stopping."),
-    "header": _option(bool, "--no-header", "The first line is data, not names; columns are 0, 1, ..."),
+# by the argument of `tl.read` that each is passed to; k_core is applied afterwards
+READING: Options = {
+    "user": _option(str | None, "--user", "Name or position of the user column."),
+    "item": _option(str | None, "--item", "Name or position of the item column."),
+    "rating": _option(str | None, "--rating", "Name or position of the rating column."),
+    "time": _option(str | None, "--time", "Name or position of the time column."),
+    "weight": _option(str | None, "--weight", "Name or position of the weight column."),
+    "min_rating": _option(float | None, "--min-rating", "Use only rows with at least this rating."),
+    "k_core": _option(
+        int | None, "--k-core", "Keep users and items with at least this many interactions.", min=1, metavar="N"
+    ),
+    "format": _option(Format | None, "--format", "Format of a file whose name does not tell."),
+    "separator": _option(str | None, "--separator", "Separator of a CSV file; guessed by default."),
+    "no_header": _option(bool, "--no-header", "The first line is a row; columns are named 0, 1, ..."),
+    "encoding": _option(str | None, "--encoding", "Encoding, e.g. latin-1; utf-8 by default."),
+    "on_bad_rows": _option(
+        OnBadRows | None, "--on-bad-rows", "Stop at rows that cannot be read (default), or drop them."
+    ),
+    "titles": _option(Path | None, "--titles", "File with item ids and titles, to show with recommendations."),
 }
-KEYWORDS: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("user", "item", "rating", "time", "weight"), (str, int)),
-    **dict.fromkeys(("on_bad_rows", "format", "separator", "name"), (str,)),
-    "min_rating": (int, float),
-    "header": (bool,),
-}
+COLUMNS = ("user", "item", "rating", "time", "weight")
+OF_FILES = ("format", "separator", "header", "encoding")
+NOT_OF_ROWS = ("k_core", "titles")  # options of a dataset, not of each file that is read for it
 
 
-def reads_a_log(verb: Callable[..., None]) -> Callable[..., None]:
-    """Give a verb the options above; it gets them as `read`, the keywords of `tl.read`."""
-    own = inspect.signature(verb, eval_str=True)
-    kept = [
-        each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for each in own.parameters.values()
-        if each.name != "read"
-    ]
-    options = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (kind, default) in READING.items()
-    ]
+def reads_log(*, without: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the options of READING to a command, which gets the given ones as a dict `read`."""
+    options = {name: option for name, option in READING.items() if name not in without}
 
-    @functools.wraps(verb)
-    def with_options(**given: Any) -> None:
-        asked = {name: given.pop(name) for name in READING}
-        verb(**given, read=_keywords(asked))
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        return add_options(command, options, lambda given: {"read": _keywords(given)}, replaced="read")
 
-    with_options.__signature__ = inspect.Signature([*kept, *options])  # type: ignore[attr-defined]
-    with_options.__annotations__ = {each.name: each.annotation for each in (*kept, *options)}
-    return with_options
+    return decorate
 
 
-def _keywords(asked: dict[str, Any]) -> dict[str, Any]:
-    """Only what was asked for, in the words of `tl.read`."""
-    found = {name: value for name, value in asked.items() if value not in (None, False)}
-    if "on_bad_rows" in found:
-        found["on_bad_rows"] = "drop"
+def _keywords(given: dict[str, Any]) -> dict[str, Any]:
+    """The options that were given, as plain values for `tl.read`."""
+    found = {name: value for name, value in given.items() if value not in (None, False)}
+    for name in ("format", "on_bad_rows", "titles"):
+        if name in found:
+            found[name] = str(found[name])
     if "separator" in found:
         found["separator"] = {"\\t": "\t", "tab": "\t"}.get(found["separator"], found["separator"])
-    if "header" in found:
+    if found.pop("no_header", False):
         found["header"] = False
-        for name in ("user", "item", "rating", "time"):
-            if name in found:
-                found[name] = int(found[name]) if found[name].isdigit() else found[name]
+        found.update({name: int(found[name]) for name in COLUMNS if str(found.get(name, "")).isdigit()})
     return found
 
 
-def open_data(given: str, keywords: dict[str, Any]) -> Dataset | Split:
-    """A Dataset or a Split from whatever was named."""
+def open_data(source: str, read: Mapping[str, Any], *, strict: bool = True) -> Dataset | Split:
+    """Open a file, a split directory or a public dataset.
+
+    Parameters
+    ----------
+    source
+        What was given on the command line.
+    read
+        The options of READING that were given.
+    strict
+        Raise an error for options that `source` has no use for. Set it to False where another file is read with
+        the same options.
+    """
     import truelike as tl
     from truelike.data.files import refuse_address
 
-    refuse_address(given)
-    path = Path(given)
+    refuse_address(source)
+    path, of_rows = Path(source), {name: value for name, value in read.items() if name != "k_core"}
+    data: Dataset | Split
     if path.is_dir():
-        return tl.Split.load(path)
-    if not path.exists() and given in tl.datasets.names():
-        return tl.datasets.load(given)  # type: ignore[no-any-return]
-    if not path.exists():
+        data = _with_titles(tl.Split.load(path), source, "a split directory", of_rows, strict)
+    elif path.exists():
+        data = tl.read(path, **of_rows)
+    elif source in tl.datasets.names():
+        data = _with_titles(tl.datasets.load(source), source, "a public dataset", of_rows, strict)
+    else:
         raise DataError(
-            f"there is no file, split or public data set {given!r}; the public ones are "
-            f"{', '.join(tl.datasets.names())}"
+            f"there is no file, split directory or public dataset {source!r}. The public datasets are "
+            f"{', '.join(tl.datasets.names())}."
         )
-    return tl.read(path, **keywords)
+    return _core(data, source, read["k_core"]) if "k_core" in read else data
 
 
-def open_impressions(given: str, keywords: dict[str, Any], data: Dataset | Split) -> Any:
-    """Impressions from a file or a public data set, for a fit on a log or on the training part of a split."""
+def _with_titles(data: Any, source: str, what: str, of_rows: Mapping[str, Any], strict: bool) -> Any:
+    """Data that is not read from rows, with titles from a file where one was given."""
+    unused = [f"--{name.replace('_', '-')}" for name in of_rows if name not in ("titles", "encoding")]
+    if unused and strict:
+        flags = ", ".join("--no-header" if flag == "--header" else flag for flag in unused)
+        raise ParameterError(f"{source!r} is {what}, which {flags} cannot change: use it with a file")
+    if "titles" not in of_rows:
+        return data
+    return data.with_titles(of_rows["titles"], encoding=of_rows.get("encoding", "utf-8"))
+
+
+def _core(data: Dataset | Split, source: str, k: int) -> Dataset:
     import truelike as tl
-    from truelike.data.files import column_names
 
-    path, of_files = Path(given), ("format", "separator", "header")
-    # ratings and times are those of votes
-    reading = {name: keywords[name] for name in ("user", "item", "on_bad_rows", *of_files) if name in keywords}
-    likely = path.is_file() and "propensity" in column_names(
-        path, **{name: reading[name] for name in of_files if name in reading}
-    )
-    shown = open_data(given, {**reading, "weight": "propensity"} if likely else reading)
-    if isinstance(shown, tl.Split):
-        raise ParameterError(f"--impressions is {given!r}, a split; it is a log of what was shown to whom")
     if isinstance(data, tl.Split):
-        return data.impressions(shown, weight="propensity" if likely else "count")
-    return shown.to_frame().rename({"weight": "propensity"}) if likely else shown
+        raise ParameterError(
+            f"{source!r} is split already, so its k-core cannot be taken. Use --k-core when the split is made: "
+            "truelike data split LOG --k-core ... -o split/"
+        )
+    core, report = tl.k_core(data, user=k, item=k)
+    say(str(report))
+    return core
 
 
-def open_model(directory: str | Path) -> Any:
-    """A saved model that answers in polars frames, whatever library it was trained from."""
+def open_part(source: str, option: str, read: Mapping[str, Any]) -> Dataset:
+    """Open a log that is a part of a split or lists impressions: no split directory, no k-core, no titles."""
+    from truelike.data.splits import Split
+
+    of_rows = {name: value for name, value in read.items() if name not in NOT_OF_ROWS}
+    part = open_data(source, of_rows, strict=False)
+    if isinstance(part, Split):
+        raise ParameterError(f"{option} is {source!r}, a split; expected a log")
+    return part
+
+
+def open_impressions(source: str, read: Mapping[str, Any], data: Dataset | Split) -> Any:
+    """Impressions from a file or a public dataset, for a fit on a dataset or on the training part of a split."""
+    from truelike.data.files import column_names
+    from truelike.data.splits import Split
+
+    path = Path(source)
+    # ratings, times and weights are columns of the log
+    of_rows = {name: read[name] for name in ("user", "item", "on_bad_rows", *OF_FILES) if name in read}
+    of_file = {name: of_rows[name] for name in OF_FILES if name in of_rows}
+    has_propensity = path.is_file() and "propensity" in column_names(path, **of_file)
+    shown = open_part(source, "--impressions", {**of_rows, "weight": "propensity"} if has_propensity else of_rows)
+    if isinstance(data, Split):
+        return data.impressions(shown, weight="propensity" if has_propensity else "count")
+    return shown.to_frame().rename({"weight": "propensity"}) if has_propensity else shown
+
+
+def share_or_file(option: str, text: str | None) -> float | str | None:
+    """The value of an option that takes a share, such as 0.1, or a file.
+
+    >>> share_or_file("--validation", "0.1"), share_or_file("--validation", "held-out.csv")
+    (0.1, 'held-out.csv')
+    """
+    from truelike.data.checks import check_share
+
+    if text is None:
+        return None
+    try:
+        share = float(text)
+    except ValueError:
+        return text
+    check_share(option, share)
+    return share
+
+
+def open_model(directory: str | Path, *, titles: str | None = None, encoding: str = "utf-8") -> Any:
+    """A saved model that returns polars frames, whatever library it was trained with; with titles from a file."""
     from dataclasses import replace
 
     import truelike as tl
 
     model = tl.load(directory)
-    model.__dict__["train_"] = replace(model.train_, library="polars")
+    train = replace(model.train_, library="polars")
+    if titles is not None:
+        train = train.with_titles(titles, encoding=encoding)
+    model._assign(train, {name: value for name, value in model._state.items() if name != "train_"})
     return model
 
 
-def whole_log(data: Dataset | Split) -> Dataset:
-    """The log itself; of a split, its three parts together."""
+def whole_dataset(data: Dataset | Split) -> Dataset:
+    """The dataset; of a split, its three parts together."""
     from truelike.data.splits import Split
 
     return data.train.merge(data.validation).merge(data.test) if isinstance(data, Split) else data
 
 
-def settings(pairs: list[str]) -> dict[str, str]:
-    """`--set name=value`, several times.
+# --- lists of ids ---------------------------------------------------------------------------------
 
-    >>> settings(["neighbors=50"])
+
+@dataclass(frozen=True)
+class _IdColumn:
+    """The one column that is read from a table of ids."""
+
+    name: str
+
+    def needed(self) -> list[str]:
+        return [self.name]
+
+    required = needed
+
+
+def split_ids(text: str) -> list[str]:
+    """Ids that are separated by commas.
+
+    >>> split_ids("alice, bob,")
+    ['alice', 'bob']
+    """
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def read_ids(path: Path, role: str, encoding: str = "utf-8") -> list[str]:
+    """Ids of users or items: a column of a CSV, TSV, JSONL or Parquet file, or the lines of any other file.
+
+    A table must have a column with a common name, such as user_id, or one column only. A CSV or TSV file of one
+    column may lack a header.
+    """
+    from truelike.data.columns import COMMON
+    from truelike.data.files import FORMATS, column_names, read_file
+
+    if FORMATS.get(path.suffix.lower()) is None or path.suffix.lower() == ".txt":
+        return read_lines(path, encoding)
+    names = column_names(path, encoding=encoding)
+    known = {name.strip().lower().replace(" ", "_").replace("-", "_"): name for name in reversed(names)}
+    chosen = next((known[name] for name in COMMON[role].split() if name in known), None)
+    if chosen is None and len(names) == 1:
+        if FORMATS[path.suffix.lower()] in ("csv", "tsv"):
+            return read_lines(path, encoding)
+        chosen = names[0]
+    if chosen is None:
+        raise DataError(
+            f"no column of {str(path)!r} looks like the {role}: it has {', '.join(names)}. Rename one to {role}_id."
+        )
+    table = read_file(path, lambda _: _IdColumn(chosen), encoding=encoding)
+    return [str(value) for value in table.frame[chosen] if value not in (None, "")]
+
+
+def read_lines(path: Path, encoding: str = "utf-8") -> list[str]:
+    """The lines of a text file that are not blank."""
+    return [line.strip() for line in _text(path, encoding).splitlines() if line.strip()]
+
+
+def _text(path: Path, encoding: str = "utf-8") -> str:
+    try:
+        return path.read_text(encoding=encoding).removeprefix("\ufeff")
+    except OSError as error:
+        raise DataError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{str(path)!r} is not {encoding} text: {error.reason} at byte {error.start}") from error
+    except LookupError as error:
+        raise ParameterError(f"--encoding is {encoding!r}, which is not a known encoding of text") from error
+
+
+# --- parameters and config files ------------------------------------------------------------------
+
+_CONFIG: dict[str, tuple[type, ...]] = {"data": (str,), "model": (str,), "parameters": (dict,), "read": (dict,)}
+_CONFIG_READ: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(COLUMNS, (str, int)),
+    **dict.fromkeys(("on_bad_rows", "format", "separator", "encoding", "titles", "name"), (str,)),
+    "min_rating": (int, float),
+    "k_core": (int,),
+    "header": (bool,),
+}
+_TYPES = {str: "text", int: "a whole number", float: "a number", bool: "true or false", dict: "a table"}
+
+
+def parse_settings(pairs: list[str]) -> dict[str, str]:
+    """The values of --set.
+
+    >>> parse_settings(["neighbors=50"])
     {'neighbors': '50'}
     """
     found = {}
     for pair in pairs:
-        name, mark, value = pair.partition("=")
-        if not mark:
-            raise ParameterError(f"--set takes name=value, not {pair!r}")
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"--set is {pair!r}; expected name=value, e.g. --set factors=64")
         found[name.strip().replace("-", "_")] = value.strip()
     return found
 
 
 def read_config(path: Path | None) -> dict[str, Any]:
-    """A TOML file with `data`, `model`, and tables [parameters] and [read]; nothing else."""
+    """Read a TOML file with `data`, `model` and the tables [parameters] and [read]."""
     if path is None:
         return {}
     try:
-        config = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(f"cannot read {str(path)!r}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{str(path)!r} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+        config = tomllib.loads(_text(path))
     except tomllib.TOMLDecodeError as error:
         raise DataError(f"{str(path)!r} is not TOML: {error}") from error
-    top: dict[str, tuple[type, ...]] = {"data": (str,), "model": (str,), "parameters": (dict,), "read": (dict,)}
-    _check_table(config, top, f"{str(path)!r}")
-    _check_table(config.get("read", {}), KEYWORDS, f"[read] in {str(path)!r}")
+    _check_table(config, _CONFIG, f"{str(path)!r}")
+    _check_table(config.get("read", {}), _CONFIG_READ, f"[read] of {str(path)!r}")
     return config
 
 
 def _check_table(table: dict[str, Any], allowed: dict[str, tuple[type, ...]], where: str) -> None:
-    words = {str: "text", int: "a whole number", float: "a number", bool: "true or false", dict: "a table"}
     unknown = sorted(set(table) - set(allowed))
     if unknown:
-        raise ParameterError(f"{where} has unknown keys: {', '.join(unknown)}. Known are {', '.join(allowed)}")
+        raise ParameterError(f"{where} has unknown keys: {', '.join(unknown)}. Known are {', '.join(allowed)}.")
     for key, value in table.items():
         if type(value) not in allowed[key]:
-            expected = " or ".join(words[kind] for kind in allowed[key])
-            raise ParameterError(f"{key} in {where} is {value!r}; it is {expected}")
+            expected = " or ".join(_TYPES[kind] for kind in allowed[key])
+            raise ParameterError(f"{key} in {where} is {value!r}; expected {expected}")

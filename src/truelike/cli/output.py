@@ -1,4 +1,4 @@
-"""How verbs speak: words to stderr; tables to a terminal, CSV to a pipe, Parquet, CSV or JSONL to a file."""
+"""Data on stdout: tables in a terminal, CSV in a pipe; Parquet, CSV, TSV or JSONL in a file."""
 
 from __future__ import annotations
 
@@ -7,27 +7,24 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from truelike.cli.messages import say
 from truelike.errors import ParameterError, StorageError
 
 if TYPE_CHECKING:
     import polars as pl
 
+ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")
+WIDTH = 110  # of a table that is not shown in a terminal
 
-class ReaderGone(Exception):  # noqa: N818 - nothing went wrong
-    """Nobody reads our output any more (`| head`)."""
 
-
-def say(text: str) -> None:
-    """Say something to the person at the terminal."""
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
+class ReaderGone(Exception):  # noqa: N818 - not an error
+    """The reader of the output has closed it (`| head`)."""
 
 
 def emit(frame: pl.DataFrame, *, output: Path | None = None, title: str = "", digits: int = 4) -> None:
-    """Put a frame where it was asked for."""
+    """Write a frame to a file, or show it in a terminal, or print it as CSV."""
     if output is not None:
         write(frame, output)
-        say(f"wrote {len(frame):,} rows to {output}")
     elif sys.stdout.isatty():
         show(frame, title=title, digits=digits)
     else:
@@ -35,12 +32,12 @@ def emit(frame: pl.DataFrame, *, output: Path | None = None, title: str = "", di
 
 
 def put(text: str) -> None:
-    """Write to stdout at once, so that what goes wrong with it is known here."""
+    """Write to stdout and flush, so that an error occurs here and not when Python ends."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as error:
-        # what is left in the buffer would be tried once more, and fail, when Python ends
+        # Python flushes the buffer again at its end, which would fail once more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             raise ReaderGone from error
@@ -48,31 +45,51 @@ def put(text: str) -> None:
 
 
 def plain(frame: pl.DataFrame) -> pl.DataFrame:
-    """UUID objects as text: files and terminals have no other way."""
+    """A frame with UUIDs as text, which files and terminals can hold."""
     import polars as pl
 
     objects = [name for name, dtype in frame.schema.items() if dtype == pl.Object]
     return frame.with_columns([pl.Series(name, [str(v) for v in frame[name]]) for name in objects])
 
 
+def check_output(output: Path | None) -> None:
+    """Raise an error before the work for a file that could not be written after it."""
+    if output is None:
+        return
+    if output.suffix not in ENDINGS:
+        raise ParameterError(f"the output is {str(output)!r}; its name must end in {', '.join(ENDINGS)}")
+    if output.is_dir():
+        raise StorageError(f"{str(output)!r} is a directory; expected the name of a file")
+    place = next(place for place in output.absolute().parents if place.exists())
+    if not place.is_dir():
+        raise StorageError(f"{str(output)!r} cannot be written: {str(place)!r} is a file")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise StorageError(f"{str(output)!r} cannot be written: {str(place)!r} does not allow it")
+
+
 def write(frame: pl.DataFrame, output: Path) -> None:
     """Write a frame in the format that the name ends in."""
     from truelike.files import replacing_file
 
+    check_output(output)
     writers: dict[str, Any] = {
         ".csv": frame.write_csv,
         ".tsv": lambda path: frame.write_csv(path, separator="\t"),
         ".jsonl": frame.write_ndjson,
         ".parquet": frame.write_parquet,
     }
-    if output.suffix not in writers:
-        raise ParameterError(f"{str(output)!r} ends in none of {', '.join(writers)}")
     with replacing_file(output) as fresh:
         writers[output.suffix](fresh)
+    say(f"wrote {len(frame):,} rows to {output}")
 
 
-def show(frame: pl.DataFrame, *, title: str = "", digits: int = 4, aside: bool = False) -> None:
-    """A table for people, on stdout, or `aside` on stderr."""
+def show(frame: pl.DataFrame, *, title: str = "", digits: int = 4) -> None:
+    """Print a table of rounded figures on stdout."""
+    put(drawn(frame, title=title, digits=digits))
+
+
+def drawn(frame: pl.DataFrame, *, title: str = "", digits: int = 4) -> str:
+    """A table of rounded figures as text."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -81,17 +98,19 @@ def show(frame: pl.DataFrame, *, title: str = "", digits: int = 4, aside: bool =
 
     table = Table(title=Text(title) if title else None, title_justify="left", title_style="bold")
     for name, dtype in frame.schema.items():
-        table.add_column(Text(name), justify="right" if dtype.is_numeric() else "left")
+        # in a narrow terminal other text is wrapped before figures and names of models are cut
+        is_number = dtype.is_numeric()
+        header = name.replace(" ", "\n") if is_number else name
+        table.add_column(
+            Text(header), justify="right" if is_number else "left", no_wrap=is_number or name == "model"
+        )
     places = [digits_of(name, digits) for name in frame.columns]
     for row in frame.iter_rows():
         # as Text, so that an id such as "[/red]" is not taken for markup
         table.add_row(*(Text(cell(value, n)) for value, n in zip(row, places, strict=True)))
-    console = Console(stderr=aside)
+    console = Console()
     if not console.is_terminal:
-        console.width = 110
-    with console.capture() as drawn:
+        console.width = WIDTH
+    with console.capture() as captured:
         console.print(table)
-    if aside:
-        say(drawn.get().rstrip("\n"))
-    else:
-        put(drawn.get())
+    return captured.get()

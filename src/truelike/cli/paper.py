@@ -7,31 +7,39 @@ from typing import Annotated, Any
 
 import typer
 
-from truelike.cli.output import emit, say
+from truelike.cli.messages import say, with_verbosity
+from truelike.cli.options import N_PROCESSES, OUTPUT_TABLE
+from truelike.cli.output import check_output, emit
 from truelike.errors import DataError, ParameterError, TruelikeError
 
-app = typer.Typer(no_args_is_help=True, help="The paper's experiments: run them, draw them, judge its claims.")
-OUTPUT = typer.Option("--output", "-o", help="Where to write; beside the runs if not given.")
-DIRECTORY = typer.Option("--directory", "-d", help="Where the runs are kept.")
+OUTPUT = typer.Option(
+    "--output", "-o", metavar="DIRECTORY", help="Directory to write to. Default: that of the runs."
+)
+DIRECTORY = typer.Option("--directory", "-d", metavar="DIRECTORY", help="Directory of the runs.")
+QUICK_RUN = (
+    "This is a quick run, not a reproduction: fewer seeds and epochs, smaller grids. Its figures and verdicts say "
+    "little about the paper. For the full experiments, run without --quick."
+)
 
 
-@app.command()
 def run(
     directory: Annotated[Path, DIRECTORY] = Path("paper"),
     quick: Annotated[
-        bool, typer.Option("--quick", help="Minutes instead of hours: fewer seeds and grids.")
+        bool, typer.Option("--quick", help="Check in minutes that the experiments work; not a reproduction.")
     ] = False,
     data: Annotated[
-        str | None, typer.Option(help="amazon or movielens (both if not given); with --quick also world.")
+        str | None, typer.Option(help="amazon or movielens; with --quick also world. Default: the first two.")
     ] = None,
-    jobs: Annotated[int | None, typer.Option(help="Processes; one for each core.")] = None,
-    nice: Annotated[
-        int, typer.Option(min=0, max=19, help="How much the runs give way to other work, 0 to 19.")
-    ] = 0,
+    nice: Annotated[int, typer.Option(metavar="N", min=0, max=19, help="Niceness of the processes.")] = 0,
+    n_jobs: Annotated[int, N_PROCESSES] = -1,
 ) -> None:
-    """Run the experiments; called again, it goes on where it was.
+    """Run the experiments of the paper. A stopped run continues where it was.
 
-    Example: `truelike paper run --quick`
+    For example:
+    ```
+    truelike paper run --quick -d quick/
+    truelike paper run -d paper/ --nice 10
+    ```
     """
     from truelike.files import check_place
     from truelike.paper import experiments
@@ -39,51 +47,73 @@ def run(
 
     plans = QUICK if quick else FULL
     if data is not None and data not in plans:
-        raise ParameterError(f"--data is {data!r}; it is one of {', '.join(plans)}")
-    ran = False
+        raise ParameterError(f"--data is {data!r}; expected one of {', '.join(plans)}")
     check_place(directory)
-    mark = directory / "quick"
-    if directory.is_dir() and any(directory.iterdir()) and mark.exists() != quick:
-        other = "quick" if mark.exists() else "full"
-        raise ParameterError(f"{str(directory)!r} holds the runs of a {other} plan; name another --directory")
-    directory.mkdir(parents=True, exist_ok=True)
+    _mark(directory, quick)
     if quick:
-        mark.touch()
+        say(QUICK_RUN)
+    has_run = False
     for name in [data] if data is not None else [name for name in plans if name != "world"]:
         try:
             split = load(name)
         except TruelikeError as error:
             say(f"{TITLES[name]} is left out: {error}")
             continue
-        experiments.run(plans[name], split, directory, jobs=jobs, nice=nice, say=say)
-        ran = True
-    if not ran and quick and data is None:
-        say("none of the data is here; running on a synthetic world instead")
-        experiments.run(QUICK["world"], load("world"), directory, jobs=jobs, nice=nice, say=say)
-        ran = True
-    if not ran:
-        raise DataError("none of the paper's data is here: truelike data fetch amazon-electronics-14core ml-1m")
+        experiments.run(plans[name], split, directory, n_jobs=n_jobs, nice=nice, say=say)
+        has_run = True
+    if not has_run and quick and data is None:
+        say("none of the paper's datasets is available: a synthetic dataset is used instead")
+        experiments.run(QUICK["world"], load("world"), directory, n_jobs=n_jobs, nice=nice, say=say)
+        has_run = True
+    if not has_run:
+        raise DataError(
+            "none of the paper's datasets is available. Fetch them: truelike data fetch amazon-electronics-14core; "
+            "truelike data fetch ml-1m"
+        )
+    if quick:
+        say(QUICK_RUN)
     say(f"the runs are in {directory}; next: truelike paper report -d {directory}")
 
 
-@app.command()
+def _mark(directory: Path, quick: bool) -> None:
+    """Create the directory of quick or full runs; raise an error if it has runs of the other kind."""
+    mark = directory / "quick"
+    if directory.is_dir() and any(directory.iterdir()) and mark.exists() != quick:
+        found = "quick" if mark.exists() else "full"
+        raise ParameterError(f"{str(directory)!r} has the results of a {found} run: name another --directory")
+    directory.mkdir(parents=True, exist_ok=True)
+    if quick:
+        mark.touch()
+
+
 def figures(
     directory: Annotated[Path, DIRECTORY] = Path("paper"),
     output: Annotated[Path | None, OUTPUT] = None,
 ) -> None:
-    """Draw Figures 2 to 9 of the paper from the runs, each as SVG and PNG."""
+    """Draw Figures 2 to 9 of the paper from the runs, each as SVG and PNG.
+
+    For example:
+    ```
+    truelike paper figures -d paper/ -o figures/
+    ```
+    """
     from truelike.paper import figures as drawing
 
     for path in drawing.write(_results(directory), output or directory / "figures"):
         say(f"wrote {path}")
 
 
-@app.command()
 def report(
     directory: Annotated[Path, DIRECTORY] = Path("paper"),
     output: Annotated[Path | None, OUTPUT] = None,
 ) -> None:
-    """Write the report: one HTML page, and its tables, figures and tuned settings as files."""
+    """Write the report: an HTML page, and its tables, figures and tuned settings as files.
+
+    For example:
+    ```
+    truelike paper report -d paper/
+    ```
+    """
     from truelike.paper import report as writing
 
     _results(directory)
@@ -92,21 +122,37 @@ def report(
     say(f"wrote {len(written)} files; open {output / 'report.html'}")
 
 
-@app.command()
 def claims(
     directory: Annotated[Path, DIRECTORY] = Path("paper"),
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the table here.")] = None,
+    output: Annotated[Path | None, OUTPUT_TABLE] = None,
 ) -> None:
-    """Say of each claim of the paper whether it holds."""
+    """Print the claims of the paper with a verdict on each.
+
+    For example:
+    ```
+    truelike paper claims -d paper/
+    ```
+    """
     from truelike.paper.claims import judge
 
+    check_output(output)
     emit(judge(_results(directory)), output=output, digits=3)
 
 
 def _results(directory: Path) -> Any:
+    """The results in a directory; a line is printed if they are of a quick run."""
     from truelike.paper.report import plans
 
     found = plans(directory)
     if not found:
         raise DataError(f"there are no runs in {str(directory)!r}: truelike paper run -d {directory}")
+    if (directory / "quick").exists():
+        say(QUICK_RUN)
     return found
+
+
+app = typer.Typer(
+    help="Run the paper's experiments and judge its claims.", no_args_is_help=True, rich_markup_mode="markdown"
+)
+for command in (run, figures, report, claims):
+    app.command()(with_verbosity(command))

@@ -3,74 +3,129 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from truelike.cli.inputs import open_model
-from truelike.cli.output import emit, plain
-from truelike.errors import DataError
+from truelike.cli.inputs import open_model, open_part, read_ids, reads_log, split_ids
+from truelike.cli.options import N_JOBS, OUTPUT_TABLE
+from truelike.cli.output import check_output, emit, plain
+
+FOR_WHOM = "For whom"
 
 
+class OnUnknown(StrEnum):
+    """What to do with ids that are not in the training data."""
+
+    RAISE = "raise"
+    POPULAR = "popular"
+    SKIP = "skip"
+
+
+@reads_log(without=("time", "weight", "k_core"))
 def recommend(
-    model: Annotated[Path, typer.Argument(help="The directory of a saved model.")],
-    users: Annotated[str | None, typer.Option("--users", "-u", help="Ids with commas, or - for stdin.")] = None,
-    users_file: Annotated[Path | None, typer.Option(help="A file with one user id a line.")] = None,
-    everyone: Annotated[bool, typer.Option("--all", help="Every user of the training log.")] = False,
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="Directory of a saved model.", show_default=False)
+    ],
+    read: dict[str, Any],
+    users: Annotated[
+        str | None,
+        typer.Option(
+            "--users", "-u", metavar="ID,ID,...", rich_help_panel=FOR_WHOM, help="Users; -: read ids from stdin."
+        ),
+    ] = None,
+    users_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", rich_help_panel=FOR_WHOM, help="Users: one id a line, or a table with a user column."
+        ),
+    ] = None,
+    all_users: Annotated[
+        bool, typer.Option("--all-users", rich_help_panel=FOR_WHOM, help="All users of the training data.")
+    ] = False,
     from_items: Annotated[
-        str | None, typer.Option(help="For a stranger: ids of items they voted for, with commas.")
+        str | None,
+        typer.Option(
+            metavar="ID,ID,...", rich_help_panel=FOR_WHOM, help="A new user who interacted with these items."
+        ),
     ] = None,
-    like: Annotated[str | None, typer.Option(help="Items like these: ids with commas.")] = None,
-    k: Annotated[int, typer.Option("--k", "-k", help="How many items each.")] = 10,
-    exclude: Annotated[str | None, typer.Option(help="Never these items: ids with commas.")] = None,
-    include_seen: Annotated[bool, typer.Option(help="Also what the user has voted for.")] = False,
-    on_unknown: Annotated[str, typer.Option(help="An unknown id: raise, popular or skip.")] = "raise",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A .csv, .tsv, .jsonl or .parquet file.")
+    histories: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", rich_help_panel=FOR_WHOM, help="Many new users: a log of their interactions."
+        ),
     ] = None,
+    similar_to: Annotated[
+        str | None,
+        typer.Option(metavar="ID,ID,...", rich_help_panel=FOR_WHOM, help="Items: find items similar to each."),
+    ] = None,
+    k: Annotated[int, typer.Option("--k", "-k", metavar="N", min=1, help="Number of items in each list.")] = 10,
+    candidates: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Recommend only these items: one id a line, or a table with an item column."
+        ),
+    ] = None,
+    exclude: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Never recommend these items; a file as for --candidates.")
+    ] = None,
+    include_seen: Annotated[
+        bool, typer.Option("--include-seen", help="Also recommend items that the user interacted with.")
+    ] = False,
+    on_unknown: Annotated[
+        OnUnknown,
+        typer.Option(help="An id that is not in the training data: stop, return popular items, or skip it."),
+    ] = OnUnknown.RAISE,
+    output: Annotated[Path | None, OUTPUT_TABLE] = None,
+    n_jobs: Annotated[int, N_JOBS] = -1,
 ) -> None:
-    """Recommend items to users, to a stranger, or items like an item. CSV on stdout when piped.
+    """Recommend items with a saved model.
 
-    Example: `truelike recommend model/ --users alice,bob -k 5`
+    Say for whom with one of --users, --users-file, --all-users, --from-items, --histories and --similar-to. A
+    column `title` is added if the model has titles, or with --titles.
+
+    For example:
+    ```
+    truelike recommend model/ --users alice,bob -k 5
+    truelike recommend model/ --all-users --candidates in-stock.txt -o lists.parquet
+    truelike recommend model/ --histories new-users.csv --titles items.csv
+    ```
     """
-    given = [users is not None, users_file is not None, everyone, from_items is not None, like is not None]
+    given = [users is not None, users_file is not None, all_users, from_items is not None, histories is not None,
+             similar_to is not None]  # fmt: skip
     if sum(given) != 1:
-        raise typer.BadParameter("say one of --users, --users-file, --all, --from-items or --like")
-    if k < 1:
-        raise typer.BadParameter(f"-k is {k}; it is a whole number from 1 up")
-    if on_unknown not in ("raise", "popular", "skip"):
-        raise typer.BadParameter(f"--on-unknown is {on_unknown!r}; it is raise, popular or skip")
-    ready = open_model(model)
-    shared = {
-        "k": k,
-        "exclude": None if exclude is None else _ids(exclude),
-        "on_unknown": on_unknown,
-        "titles": True,
+        raise typer.BadParameter(
+            "expected one of --users, --users-file, --all-users, --from-items, --histories and --similar-to"
+        )
+    check_output(output)
+    encoding = read.get("encoding", "utf-8")
+    allowed = {
+        "candidates": None if candidates is None else read_ids(candidates, "item", encoding),
+        "exclude": None if exclude is None else read_ids(exclude, "item", encoding),
     }
-    if from_items is not None:
-        found = ready.recommend_from_items(_ids(from_items), exclude_seen=not include_seen, **shared)
-    elif like is not None:
-        found = ready.similar_items(_ids(like), **shared)
+    loaded = open_model(model, titles=read.get("titles"), encoding=encoding)
+    shared = {
+        "k": k, "on_unknown": str(on_unknown), "titles": loaded.train_.titles is not None, **allowed,
+    }  # fmt: skip
+    if similar_to is not None:
+        found = loaded.similar_items(split_ids(similar_to), n_jobs=n_jobs, **shared)
+    elif from_items is not None:
+        found = loaded.recommend_from_items(split_ids(from_items), exclude_seen=not include_seen, **shared)
+    elif histories is not None:
+        rows = open_part(histories, "--histories", read)
+        found = loaded.recommend_from_items(rows, exclude_seen=not include_seen, **shared)
     else:
-        if everyone:
-            asked = ready.train_.users.values
-        elif users_file is not None:
-            asked = _lines(users_file)
-        else:
-            asked = [line.strip() for line in sys.stdin if line.strip()] if users == "-" else _ids(str(users))
-        found = ready.recommend(asked, exclude_seen=not include_seen, **shared)
+        asked = None if all_users else _users(users, users_file, encoding)
+        found = loaded.recommend(asked, exclude_seen=not include_seen, n_jobs=n_jobs, **shared)
     emit(plain(found), output=output)
 
 
-def _ids(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except OSError as error:
-        raise DataError(f"cannot read {str(path)!r}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{str(path)!r} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+def _users(text: str | None, file: Path | None, encoding: str) -> list[str]:
+    """Ids of users from the option, stdin or a file."""
+    if file is not None:
+        return read_ids(file, "user", encoding)
+    if text == "-":
+        return [line.strip() for line in sys.stdin if line.strip()]
+    return split_ids(str(text))

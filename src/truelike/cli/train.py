@@ -2,158 +2,204 @@
 
 from __future__ import annotations
 
-import time as clock
+import time
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from truelike.cli.inputs import LOG, open_data, open_impressions, read_config, reads_a_log, settings
-from truelike.cli.output import say
+from truelike.cli.inputs import (
+    LOG,
+    open_data,
+    open_impressions,
+    open_part,
+    parse_settings,
+    read_config,
+    reads_log,
+    share_or_file,
+)
+from truelike.cli.messages import say, warn
+from truelike.cli.options import N_JOBS
+from truelike.errors import DataError, ParameterError
 
 
-@reads_a_log
+@reads_log()
 def train(
     read: dict[str, Any],
     log: Annotated[str | None, LOG] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The directory to write.")] = Path("model"),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="Directory of the model.")
+    ] = Path("model"),
     model: Annotated[
-        str | None, typer.Option("--model", "-m", help="Such as NBPO or EASE; chosen by the log where not given.")
+        str | None,
+        typer.Option(
+            "--model", "-m", metavar="NAME", help="Model, such as NBPO or EASE. Default: chosen by the data."
+        ),
     ] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", "-s", help="A parameter of the model, name=value.")
+        list[str] | None,
+        typer.Option("--set", "-s", metavar="NAME=VALUE", help="Parameter of the model. Can be repeated."),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="A TOML file: data, model, [parameters], [read].")
+        Path | None,
+        typer.Option(
+            "--config", "-c", metavar="FILE", help="TOML file with data, model, [parameters] and [read]."
+        ),
+    ] = None,
+    validation: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|SHARE",
+            help="Held-out interactions, to keep the best epoch by; or a share of LOG to find the number of epochs "
+            "with, before training on all of LOG. Default for a log whose epochs are not set: 0.1.",
+        ),
     ] = None,
     impressions: Annotated[
         str | None,
-        typer.Option(help="What was shown to whom: a log file, with a column `propensity` or without."),
+        typer.Option(metavar="FILE", help="What was shown to whom; a column `propensity` is used if present."),
     ] = None,
     user_features: Annotated[
-        Path | None,
-        typer.Option(exists=True, help="A table of the users, CSV or Parquet: ids and whatever is known; for FM."),
+        Path | None, typer.Option(metavar="FILE", exists=True, help="Table of user ids and features, for FM.")
     ] = None,
     item_features: Annotated[
-        Path | None, typer.Option(exists=True, help="The same of the items; for FM and ACF.")
-    ] = None,
-    validation: Annotated[
-        float | None,
-        typer.Option(
-            help="The share of the votes to find the number of epochs with, before all are trained on; "
-            "0.1 for a whole log whose epochs are not set."
-        ),
+        Path | None,
+        typer.Option(metavar="FILE", exists=True, help="Table of item ids and features, for FM and ACF."),
     ] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Write the state of the training here, every 10 epochs or 5 minutes.")
+        Path | None,
+        typer.Option(metavar="DIRECTORY", help="Directory for checkpoints, written every 10 epochs or 5 minutes."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from --checkpoint, where it stopped.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint.")] = False,
+    n_jobs: Annotated[int, N_JOBS] = -1,
 ) -> None:
-    """Train a model on a log, or on the training part of a split, and save it.
+    """Train a model and save it.
 
-    Without --model the one is taken that ranked best on logs of this size and shape. Example:
-    `truelike train purchases.csv -o model/`, or `truelike train purchases.csv --model NBPO --set factors=100`
+    LOG is a log, or a split directory, of which the training and the validation part are used. Without --model, a
+    model is chosen by the size and shape of the data; the choice and its reason are printed.
+
+    For example:
+    ```
+    truelike train purchases.csv -o model/
+    truelike train purchases.csv --model NBPO --set factors=100 -o model/
+    truelike train train.csv --validation validation.csv -o model/
+    ```
     """
     import truelike as tl
-    from truelike.models import build, variant
-    from truelike.models.default import choose, needed_for
     from truelike.storage import check_model_place
+    from truelike.training.options import FitOptions
 
     file = read_config(config)
     source = log or file.get("data")
     if source is None:
-        raise typer.BadParameter("say which log to train on: truelike train LOG, or data = ... in the config")
-    keywords = {**file.get("read", {}), **read}
-    both = {"user": user_features, "item": item_features}
-    features = {side: path for side, path in both.items() if path is not None}
-    beside = {"impressions": impressions, **{f"{side}_features": path for side, path in features.items()}}
-    named = model or file.get("model") or needed_for(beside)
-    given = {**file.get("parameters", {}), **settings(set_ or [])}
-    made = None if named is None else build(named, given)
-    if made is not None:  # a mistake is told before the log is read
-        _check(made, checkpoint, resume, impressions, features)
-    _check_share(validation, impressions)
-    check_model_place(output)
-    data = open_data(source, keywords)
-    if made is None:
-        chosen, reason = choose(data.train if isinstance(data, tl.Split) else data)
-        made = build(chosen, given)
-        say(f"{made}: {reason}")
-    how = _check(made, checkpoint, resume, impressions, features)
-    if impressions is not None:
-        how["impressions"] = open_impressions(impressions, keywords, data)
-    say(f"training {made} on {data}")
-    log_of, held_out = _parts(data, validation, made, {*given, *how, *(variant(named)[1] if named else ())})
-    started = clock.perf_counter()
-    made.fit(log_of, validation=held_out, **how)
-    say(f"trained in {clock.perf_counter() - started:.1f} s")
-    metrics = {}
-    if isinstance(held_out, float):
-        metrics = _found(made)
-    elif held_out is not None and held_out is not None and held_out.n_interactions:
-        measured = tl.evaluate(made, held_out)
-        metrics = {f"validation {name}": value for name, value in measured.means().items()}
-        say(f"validation: {', '.join(f'{name} {measured[name]:.4f}' for name in ('f1@2', 'ndcg@20'))}")
-    made.save(output, metrics=metrics)
-    say(f"wrote {output}")
-
-
-def _check_share(validation: float | None, impressions: str | None) -> None:
-    from truelike.data.checks import check_share
-
-    if validation is not None:
-        check_share("validation", validation)
-    if validation and impressions is not None:
-        raise typer.BadParameter("with impressions a held-out vote looks like a dislike: train on a split")
-
-
-def _parts(data: Any, validation: float | None, model: Any, said: set[str]) -> tuple[Any, Any]:
-    """What to train on, and what to choose an epoch by: a part of a split, or a share of the log."""
-    from truelike.data.splits import Split
-    from truelike.models.default import usual_validation
-    from truelike.models.iterative import IterativeModel
-
-    if isinstance(data, Split) and data.validation.n_interactions:
-        if validation is not None:
-            raise typer.BadParameter("a split has a validation part: --validation is for a whole log")
-        return data.train, data.validation
-    log = data.train if isinstance(data, Split) else data
-    if not isinstance(model, IterativeModel):
-        if validation is not None:
-            say(f"{model.name} is trained in one go: there are no epochs to find by --validation")
-        return log, None
-    return log, usual_validation(log, said) if validation is None else validation
-
-
-def _found(model: Any) -> dict[str, float]:
-    """What the search for the number of epochs gave."""
-    if model.search_history_ is None:
-        return {}
-    epochs, value = len(model.history_), max(model.search_history_[model.monitor])
-    say(f"{epochs} epochs, which were best on votes that were held out: {model.monitor} {value:.4f}")
-    return {"epochs": epochs, f"held-out {model.monitor}": value}
-
-
-def _check(
-    model: Any, checkpoint: Path | None, resume: bool, impressions: str | None, features: dict[str, Path]
-) -> dict[str, Any]:
-    """What `fit` is told beside the log, if the model can use it."""
-    if impressions is not None and not model.takes_impressions:
-        raise typer.BadParameter(f"{model.name} cannot use --impressions: say --model ExactNBPO")
-    for side in features:
-        if side not in model.takes_features:
-            raise typer.BadParameter(f"{model.name} cannot use --{side}-features: say --model FM")
-    return {**_stops(model, checkpoint, resume), **{f"{side}_features": path for side, path in features.items()}}
-
-
-def _stops(model: Any, checkpoint: Path | None, resume: bool) -> dict[str, Any]:
-    """What `fit` is told of checkpoints; models that do not iterate have none."""
-    from truelike.models.iterative import IterativeModel
-
+        raise typer.BadParameter("LOG is missing: truelike train LOG, or `data` in the config file")
     if resume and checkpoint is None:
-        raise typer.BadParameter("--resume goes on from a checkpoint: name its directory with --checkpoint")
-    if checkpoint is None:
+        raise typer.BadParameter("--resume needs --checkpoint, the directory to continue from")
+    held_out = share_or_file("--validation", validation)
+    if held_out and isinstance(held_out, float) and impressions is not None:
+        raise typer.BadParameter(
+            "with --impressions, a held-out interaction would count as a dislike: use --validation with a file, or a "
+            "split directory"
+        )
+    given = {**file.get("parameters", {}), **parse_settings(set_ or [])}
+    made = _build(model or file.get("model"), given, n_jobs)
+    options: dict[str, Any] = {
+        "impressions": impressions,
+        "user_features": user_features,
+        "item_features": item_features,
+        "checkpoint": checkpoint,
+        "resume": resume,
+    }
+    made._check_options(FitOptions(**options))  # before the log is read
+    check_model_place(output)
+
+    keywords = {**file.get("read", {}), **read}
+    data = open_data(source, keywords, strict=impressions is None)
+    if isinstance(held_out, str):
+        data = _with_validation(data, held_out, keywords)
+    has_validation = isinstance(data, tl.Split) and data.validation.n_interactions > 0
+    if has_validation and isinstance(held_out, float):
+        raise typer.BadParameter(f"{source!r} has a validation part: --validation with a share is for a log")
+    if impressions is not None:
+        options["impressions"] = open_impressions(impressions, keywords, data)
+    say(f"training {made!r} on {data}")
+    started = time.perf_counter()
+    if isinstance(data, tl.Split) and has_validation:
+        made.fit(data, **options)
+        metrics = _evaluate(made, data.validation, n_jobs)
+    else:
+        dataset = data.train if isinstance(data, tl.Split) else data
+        made.fit(dataset, validation=_share(held_out, made, dataset, options), **options)
+        metrics = _best_epoch(made)
+    say(f"trained in {time.perf_counter() - started:.1f} s")
+    made.save(output, metrics=metrics)
+    chosen = f" ({made.choice_.model}, chosen by AutoRecommender)" if isinstance(made, tl.AutoRecommender) else ""
+    say(f"wrote {output}{chosen}")
+
+
+def _build(name: str | None, given: dict[str, Any], n_jobs: int) -> Any:
+    """The model by its name; without one, an AutoRecommender."""
+    import truelike as tl
+    from truelike.models.registry import build, model_class
+
+    known = [f.name for f in fields(tl.AutoRecommender)]
+    unknown = [parameter for parameter in given if parameter not in known]
+    if name is None and unknown:
+        raise ParameterError(
+            f"{unknown[0]} is a parameter of some models only: name a model with --model, e.g. "
+            f"--model NBPO --set {unknown[0]}={given[unknown[0]]}"
+        )
+    name = name or "AutoRecommender"
+    if n_jobs != -1 and "n_jobs" in {f.name for f in fields(model_class(name.partition(":")[0].strip()))}:
+        given = {"n_jobs": n_jobs, **given}
+    return build(name, given)
+
+
+def _with_validation(data: Any, file: str, read: dict[str, Any]) -> Any:
+    """A split of the training part and of a file of held-out interactions."""
+    import truelike as tl
+
+    if isinstance(data, tl.Split):
+        raise typer.BadParameter("LOG is a split directory, which has a validation part: leave out --validation")
+    return tl.Split(data, open_part(file, "--validation", read))
+
+
+def _share(given: Any, model: Any, dataset: Any, options: dict[str, Any]) -> float | None:
+    """The share of the interactions to find the number of epochs with; None: train for all epochs.
+
+    An AutoRecommender decides it itself. Of other models, it is a tenth unless the epochs were set.
+    """
+    import truelike as tl
+    from truelike.models.auto import HOLD_OUT
+    from truelike.training.loop import MIN_HELD_OUT
+
+    if not model.iterative:
+        if given is not None:
+            say(f"{model.name} is not trained in epochs: --validation is not used")
+        return None
+    if given is not None or isinstance(model, tl.AutoRecommender):
+        return None if given is None else float(given)
+    is_set = "epochs" in model._given or options["impressions"] is not None
+    return None if is_set or HOLD_OUT * dataset.n_interactions < 2 * MIN_HELD_OUT else HOLD_OUT
+
+
+def _evaluate(model: Any, validation: Any, n_jobs: int) -> dict[str, float]:
+    """The metrics on the validation part."""
+    import truelike as tl
+
+    try:
+        measured = tl.evaluate(model, validation, n_jobs=n_jobs)
+    except DataError as error:  # the model is saved all the same
+        warn(f"no metrics on the validation part: {error}")
         return {}
-    if not isinstance(model, IterativeModel):
-        raise typer.BadParameter(f"{model.name} is trained in one go: it has no checkpoints")
-    return {"checkpoint": checkpoint, "resume": resume}
+    say(f"validation: {', '.join(f'{name} {measured[name]:.4f}' for name in ('ndcg@20', 'f1@2'))}")
+    return {f"validation {name}": value for name, value in measured.means().items()}
+
+
+def _best_epoch(model: Any) -> dict[str, float]:
+    """The number of epochs that the search found, and its metric."""
+    fitted = getattr(model, "model_", model)
+    search = getattr(fitted, "search_history_", None)
+    if search is None:
+        return {}
+    return {"epochs": len(fitted.history_), f"held-out {fitted.monitor}": max(search[fitted.monitor])}

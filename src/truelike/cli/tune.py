@@ -2,86 +2,105 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from truelike.cli.inputs import LOG, open_data, reads_a_log, settings
-from truelike.cli.output import emit, put, say
+from truelike.cli.inputs import LOG, open_data, parse_settings, reads_log
+from truelike.cli.messages import say
+from truelike.cli.options import N_PROCESSES
+from truelike.cli.output import check_output, put, write
 
 
-@reads_a_log
+class Search(StrEnum):
+    """The ways to search."""
+
+    HALVING = "halving"
+    OPTUNA = "optuna"
+    PAPER = "paper"
+
+
+@reads_log()
 def tune(
     read: dict[str, Any],
     log: Annotated[str, LOG],
-    model: Annotated[str, typer.Option("--model", "-m", help="What to tune.")] = "NBPO",
-    search: Annotated[str, typer.Option(help="halving, optuna or paper (its grids).")] = "halving",
-    metric: Annotated[str, typer.Option(help="What is best, on validation.")] = "ndcg@20",
-    trials: Annotated[int, typer.Option(help="Candidates of halving and optuna.")] = 54,
+    model: Annotated[str, typer.Option("--model", "-m", metavar="NAME", help="Name of the model.")] = "NBPO",
+    search: Annotated[
+        Search, typer.Option(help="Successive halving, Optuna (TPE), or the grids of the paper.")
+    ] = Search.HALVING,
+    metric: Annotated[str, typer.Option(help="Metric to maximize on validation.")] = "ndcg@20",
+    trials: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Number of candidates of halving and optuna.")
+    ] = 54,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", "-s", help="A parameter that is not searched, name=value.")
+        list[str] | None,
+        typer.Option("--set", "-s", metavar="NAME=VALUE", help="Parameter that is not searched. Can be repeated."),
     ] = None,
     directory: Annotated[
-        Path | None, typer.Option("--directory", "-d", help="Keep the trials here; a stopped search goes on.")
-    ] = None,
-    seed: Annotated[
-        int, typer.Option(help="Of the split, where the log is whole, of the search and the models.")
-    ] = 0,
-    jobs: Annotated[int | None, typer.Option(help="Processes; one for each core.")] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the table of all trials here.")
+        Path | None,
+        typer.Option(
+            "--directory", "-d", metavar="DIRECTORY", help="Keep trials here; a stopped search continues."
+        ),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="Write the best as TOML for `truelike train --config`.")
+        Path | None,
+        typer.Option("--config", "-c", metavar="FILE", help="Write the best settings for `train --config`."),
     ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the table of all trials.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the split of a log, of the search and of the models.")] = 0,
+    n_jobs: Annotated[int, N_PROCESSES] = -1,
 ) -> None:
-    """Find the parameters of a model that are best on validation; a whole log is split by user first.
+    """Search for the parameters of a model that are best on validation.
 
-    The test part of a split is not looked at. Example: `truelike tune split/ --model BPR --config bpr.toml`
+    A log is split by user into 80, 10 and 10 %. Of a split directory, the training and the validation part are
+    used; the test part is not. `truelike data split` makes a split directory, also from files of your own. The best
+    settings are printed as TOML unless --config or --output is given.
+
+    For example:
+    ```
+    truelike tune split/ --model BPR --config bpr.toml
+    truelike train --config bpr.toml -o model/
+    ```
     """
     import truelike as tl
-    from truelike.models import model_class
+    from truelike.files import replacing_file
+    from truelike.models.registry import variant
     from truelike.parameters import parse
-    from truelike.tuning.trials import score, toml
-    from truelike.tuning.trials import settings as settings_of
+    from truelike.tuning.trials import settings, toml
 
-    kind = model_class(model)
-    fixed = parse(kind, settings(set_ or []))
+    kind, own = variant(model)
+    fixed = {**own, **parse(kind, parse_settings(set_ or []))}
+    check_output(output)
     data = open_data(log, read)
-    whole = not isinstance(data, tl.Split)
-    if not isinstance(data, tl.Split):
-        data = tl.split.by_user(data, validation=0.1, test=0.1, seed=seed)
-        say(f"split by user: {data.train.n_interactions:,} rows to train on, a tenth each to tune and to test")
-    count = 0
-
-    def report(record: dict[str, Any]) -> None:
-        nonlocal count
-        count += 1
-        say(f"{count:4}  {metric} {score(record, metric):.4f}  {record['seconds']:6.1f} s  {_short(record)}")
-
-    found = tl.tune(
-        kind.__name__, data.train, data.validation, search=search, metric=metric, n_trials=trials,  # type: ignore[arg-type]
-        directory=directory, jobs=jobs, seed=seed, report=report, **fixed,
-    )  # fmt: skip
-    say(f"best: {metric} {found.score:.4f} with {found.make()}")
-    about, best = [f"{metric} on validation: {found.score!r}"], settings_of(found.make())
-    if whole and found.best.get("best_epoch"):
-        about.append("of the best epoch of a split of this log; the whole log is trained for as many")
-        best["epochs"] = found.best["best_epoch"]
-    text = toml(log, kind.__name__, best, about, read)
+    split = data if isinstance(data, tl.Split) else tl.splits.by_user(data, validation=0.1, test=0.1, seed=seed)
+    if data is not split:
+        say("LOG is split by user: 80 % for training, 10 % for validation; the rest is not used")
+    say(f"tuning {kind.__name__} on {split}")
+    try:
+        found = tl.tune(
+            kind, split, search=str(search), metric=metric, n_trials=trials,  # type: ignore[arg-type]
+            directory=directory, n_jobs=n_jobs, seed=seed, **fixed,
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        if directory is not None:
+            say(f"finished trials are kept in {directory}: the same command continues the search")
+        raise
+    best = found.make()
+    say(f"best: {metric} {found.score:.4f} on validation with {best!r}")
+    about, parameters = [f"{metric} on validation: {found.score!r}"], settings(best)
+    if data is not split and found.best.get("best_epoch"):
+        about.append("epochs: the best epoch on a split of the log; the whole log is trained as long")
+        parameters["epochs"] = found.best["best_epoch"]
+    text = toml(log, kind.__name__, parameters, about, read)
     if config is not None:
-        from truelike.files import replacing_file
-
         with replacing_file(config) as fresh:
             fresh.write_text(text, encoding="utf-8")
         say(f"wrote {config}")
     if output is not None:
-        emit(found.trials, output=output)
+        write(found.trials, output)
     if config is None and output is None:
         put(text)
-
-
-def _short(record: dict[str, Any]) -> str:
-    hidden = ("monitor", "seed", "recipe", "patience")
-    return " ".join(f"{name}={value}" for name, value in record["parameters"].items() if name not in hidden)

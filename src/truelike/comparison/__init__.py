@@ -1,1 +1,1 @@
-"""Which model for this log: all tuned alike on one split, judged on its test part, told on one page."""
+"""Which model suits a dataset: all tuned alike on one split, evaluated on its test part, reported on one page."""

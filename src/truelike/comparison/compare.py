@@ -1,153 +1,199 @@
-"""`tl.compare`: all models on one split, tuned alike, judged once on the test part."""
+"""`tl.compare`: all models on one split, tuned alike, evaluated once on the test part."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from truelike.comparison.result import Comparison, Contender
-from truelike.comparison.search import Found, own, search_all
-from truelike.data.checks import check_log, check_number
+from truelike.comparison.result import Comparison, ModelResult
+from truelike.comparison.search import SearchResult, search_all
+from truelike.data.checks import check_number
 from truelike.data.dataset import Dataset
 from truelike.data.splits import Split, by_user
 from truelike.errors import DataError, ParameterError
 from truelike.evaluation.evaluate import relevant_items
-from truelike.models import REGISTRY, usual_models, variant, variant_name
-from truelike.models.default import choose
+from truelike.models.auto import choose
+from truelike.models.registry import REGISTRY, usual_models
+from truelike.tuning.progress import TrialLog
+from truelike.tuning.references import identity, reference
 from truelike.tuning.runner import Runner
-from truelike.tuning.search import check_metric, why_none
-from truelike.tuning.trials import Record, Trial, score
+from truelike.tuning.search import check_fixed, checked_jobs, no_result_reason
+from truelike.tuning.trials import Record, Trial, check_metric, score
+from truelike.tuning.variants import Model, Variant, variant
 
-CANDIDATES = 18  # of each model, where no budget is given
+CANDIDATES = 18  # of each model, without a budget
 
 
 def compare(
     data: Dataset | Split,
-    models: str | type | Sequence[str | type] | None = None,
+    models: Model | Sequence[Model] | None = None,
     *,
     metric: str = "ndcg@20",
     n_trials: int | None = None,
     minutes: float | None = None,
     seeds: int = 3,
     directory: str | Path | None = None,
-    jobs: int | None = None,
+    n_jobs: int | None = -1,
     seed: int = 0,
     report: Callable[[Record], None] | None = None,
     **fixed: Any,
 ) -> Comparison:
-    """Find out which model suits a log: tune each alike on validation, then judge all on the test part.
+    """Find out which model suits a dataset: tune each alike on validation, then evaluate all on the test part.
 
     Parameters
     ----------
     data
-        A log, which is split by user into 80, 10 and 10 %, or a split, which is used as it is.
+        A dataset, which is split by user into 80, 10 and 10 %, or a split.
     models
-        Names or classes; a name may bring parameters of its own: "NeuMF:objective=NBPO". None: all but networks,
-        and the one that `tl.recommender` would take.
+        Names such as "NBPO" or "NeuMF:objective=NBPO", classes, also of your own, or unfitted models, whose
+        parameters are fixed where they differ from the defaults. None is every model except the networks, and the
+        one that `tl.AutoRecommender` chooses.
     metric
-        What parameters and epochs are chosen by on validation, and models are ranked by on the test part.
+        The metric on validation that parameters and epochs are chosen by, and the metric on test that models are
+        ranked by.
     n_trials
-        The candidates of each model, halved as `tl.tune` does; 18 where neither this nor `minutes` is given. The
-        first is the model as it is. A model with nothing to search is run as it is.
+        Number of candidates of each model, run by successive halving as in `tl.tune`; 18 where neither this nor
+        `minutes` is given. The first candidate is the defaults. A model with nothing to search has one candidate.
     minutes
-        Instead: as many candidates as fit into this time of one process, for each model.
+        Instead of `n_trials`: as many candidates as fit into this time of one process, for each model.
     seeds
-        Final runs of each model whose result depends on a seed.
+        Number of final runs of a model whose result depends on a seed.
     directory
-        Where all runs are kept; called again with the same directory, a comparison that was stopped goes on.
-    jobs
-        Processes; None: one for each core. Changes no result but times, and what fits into `minutes`.
+        Where all trials are kept. Called again with the same directory, a stopped comparison continues.
+    n_jobs
+        Number of processes; -1 is one for each core, None is 1. Changes no result except times, and how many
+        candidates fit into `minutes`. A class that other processes cannot import, such as one of a notebook, is
+        run in this process.
     seed
-        Of the split, the search and the models.
+        Seed of the split, the search and the models.
     report
-        Called with the record of each run.
+        Called with the record of each trial that was run.
     **fixed
-        Parameters that are not searched, of those models that have them, e.g. `epochs=30`.
+        Parameters that are not searched, for the models that have them, such as `epochs=30`.
+
+    Returns
+    -------
+    Comparison
+        The best model, the table of all and the page of plots.
 
     Examples
     --------
     >>> import truelike as tl
-    >>> log = tl.synthetic.World(n_users=150, n_items=80).log()
-    >>> found = tl.compare(log, ["ItemPop", "ItemKNN"], n_trials=2, jobs=1)
+    >>> data = tl.synthetic.World(n_users=150, n_items=80).dataset()
+    >>> found = tl.compare(data, ["ItemPop", "ItemKNN"], n_trials=2, n_jobs=1)
     >>> found.best in found.sentence
     True
     >>> found.table.columns[:4]
     ['model', 'ndcg@20', 'ndcg@20 low', 'ndcg@20 high']
     """
-    names = chosen_models(models)
+    chosen = chosen_models(models)
     check_metric(metric)
-    n_trials = _budget(n_trials, minutes)
-    for what, value in (("seeds", seeds), ("jobs", 1 if jobs is None else jobs)):
-        check_number(what, value, low=1, whole=True)
+    n_trials = _checked_trials(n_trials, minutes)
+    check_number("seeds", seeds, low=1, whole=True)
     check_number("seed", seed, low=0, whole=True)
-    _check_fixed(names, fixed)
-    split = data if isinstance(data, Split) else _split(data, seed)
+    processes = checked_jobs(n_jobs)
+    _check_fixed(chosen, fixed)
+    split = _checked_split(data, seed)
+    default = None
     if models is None:
-        names = with_default(names, data, fixed)
+        default = choose(split.train)[0]
+        chosen = with_default(chosen, data, fixed)
     activity = _activity(split)
+    log = TrialLog(metric, processes)
+    log.is_open_ended = minutes is not None
+    for model in chosen:
+        log.expect(model.name, [1.0] * (seeds if "seed" in model.parameter_names else 1), final=True)
     with (
         tempfile.TemporaryDirectory() as spare,
-        _runner(directory or spare, "final", split, split.test, jobs, report) as final,
-        _runner(directory or spare, "tuning", split, None, jobs, report) as tuning,
+        _runner(directory or spare, "final", split, split.test, processes, report, log) as final,
+        _runner(directory or spare, "tuning", split, None, processes, report, log) as tuning,
     ):
         found = search_all(
-            tuning, names, metric=metric, seed=seed, n_trials=n_trials, minutes=minutes, fixed=fixed
+            tuning, chosen, metric=metric, seed=seed, n_trials=n_trials, minutes=minutes, fixed=fixed
         )
-        tuning.close()  # its processes are of no use any more
-        runs = {name: _finals(each, metric, seed, seeds) for name, each in found.items()}
+        tuning.close()  # its processes are no longer needed
+        runs = {name: _final_trials(each, metric, seed, seeds) for name, each in found.items()}
+        for name, trials in runs.items():
+            log.expect(name, [1.0] * len(trials), final=True)
         _run_all(final, [trial for trials in runs.values() for trial in trials])
-        contenders = [_judged(found[name], runs[name], final, metric) for name in names]
-    result = Comparison(
-        contenders,
+        results = [_result(found[model.name], runs[model.name], final, metric) for model in chosen]
+    comparison = Comparison(
+        results,
         metric=metric,
         split=split,
         activity=activity,
         budget=f"{n_trials} candidates" if minutes is None else f"{minutes:g} minutes of one process",
-        whole=not isinstance(data, Split),
-        place=None if directory is None else Path(directory),
+        from_dataset=not isinstance(data, Split),
+        directory=None if directory is None else Path(directory),
+        automatic=default,
     )
-    if not result.ranked:
-        reasons = "; ".join(f"{each.model}: {each.reason}" for each in contenders)
-        raise DataError(f"none of the models could be run. {reasons}")
+    if not comparison.ranked:
+        reasons = "; ".join(f"{each.model}: {each.reason}" for each in results)
+        raise DataError(f"no model could be trained. {reasons}")
     if directory is not None:
-        result.write_config()
-    return result
+        comparison.write_config()
+    return comparison
 
 
-def chosen_models(models: str | type | Sequence[str | type] | None) -> list[str]:
-    """The names of the models asked for, each once.
+def chosen_models(models: Model | Sequence[Model] | None) -> list[Variant]:
+    """Resolve the models that were asked for, each once, under names that differ.
 
-    >>> chosen_models(["item-knn", "bpr", "BPR", "neumf:objective=NBPO"])
+    >>> [model.name for model in chosen_models(["item-knn", "bpr", "BPR", "neumf:objective=NBPO"])]
     ['ItemKNN', 'BPR', 'NeuMF:objective=NBPO']
     """
     if models is None:
-        return usual_models()
-    asked = [models] if isinstance(models, str | type) else list(models)
+        return [variant(name) for name in usual_models()]
+    asked: list[Any] = list(models) if isinstance(models, Sequence) and not isinstance(models, str) else [models]
     if not asked:
-        raise ParameterError(f"models is {models!r}; it is one or more of {', '.join(REGISTRY)}, or None for all")
+        raise ParameterError(
+            f"models is {models!r}; give one or more of {', '.join(REGISTRY)}, classes of your own, or None for "
+            "all models except networks"
+        )
+    different: dict[str, Variant] = {}
     for model in asked:
-        if not isinstance(model, str | type):
-            raise ParameterError(
-                f"models has {model!r} in it; a comparison makes its models anew: say {type(model).__name__}, or "
-                "a name with parameters, such as 'NBPO:factors=64'"
-            )
-    names = [model if isinstance(model, str) else model.__name__ for model in asked]
-    return list(dict.fromkeys(map(variant_name, names)))
+        resolved = variant(model)
+        different.setdefault(_identity(resolved), resolved)
+    return _with_unique_names(list(different.values()))
 
 
-def with_default(names: list[str], data: Dataset | Split, fixed: Mapping[str, Any]) -> list[str]:
-    """These models, and the one that `tl.recommender` would take, unless what sets it apart is fixed for all."""
-    default = choose(data.train if isinstance(data, Split) else data)[0]
-    return names if default in names or set(variant(default)[1]) & set(fixed) else [*names, default]
+def _identity(model: Variant) -> str:
+    parameters = {name: identity(value) for name, value in model.parameters.items()}
+    return f"{identity(model.model_class)} {sorted(parameters.items())}"
 
 
-def _budget(n_trials: int | None, minutes: float | None) -> int | None:
+def _with_unique_names(models: list[Variant]) -> list[Variant]:
+    """Name classes of one name by their modules, and by a number where that is the same, too."""
+    names = [model.name for model in models]
+    named: dict[str, Variant] = {}
+    for model in models:
+        name = model.name
+        if names.count(name) > 1 and not model.model_class.__module__.startswith("truelike."):
+            name = reference(model.model_class).replace(":", ".") + name[len(model.model_class.__name__) :]
+        number, unique = 1, name
+        while unique in named:
+            number += 1
+            unique = f"{name} ({number})"
+        named[unique] = replace(model, name=unique)
+    return list(named.values())
+
+
+def with_default(models: list[Variant], data: Dataset | Split, fixed: Mapping[str, Any]) -> list[Variant]:
+    """Add the model that `tl.AutoRecommender` chooses, unless a fixed parameter would change it."""
+    default = variant(choose(data.train if isinstance(data, Split) else data)[0])
+    known = {_identity(model) for model in models}
+    if _identity(default) in known or set(default.parameters) & set(fixed):
+        return models
+    return [*models, default]
+
+
+def _checked_trials(n_trials: int | None, minutes: float | None) -> int | None:
     if n_trials is not None and minutes is not None:
-        raise ParameterError("n_trials and minutes were both given; the budget of a model is one of them")
+        raise ParameterError("both n_trials and minutes are given; give one of them")
     if minutes is not None:
         check_number("minutes", minutes, low=0)
         return None
@@ -155,35 +201,39 @@ def _budget(n_trials: int | None, minutes: float | None) -> int | None:
     return CANDIDATES if n_trials is None else n_trials
 
 
-def _check_fixed(names: Sequence[str], fixed: Mapping[str, Any]) -> None:
-    taken = {"seed": "seed", "monitor": "metric", "n_jobs": "jobs"}
+def _check_fixed(models: Sequence[Variant], fixed: Mapping[str, Any]) -> None:
+    check_fixed(fixed, "compare")
     for parameter in fixed:
-        if parameter in taken:
-            raise ParameterError(f"{parameter} is not for compare to fix: say {taken[parameter]}=... instead")
-        if not any(parameter in own(name, {parameter: None}) for name in names):
-            raise ParameterError(f"none of {', '.join(names)} has a parameter {parameter!r}")
-    for name in names:
-        Trial(name, own(name, fixed)).make()  # says what is wrong with a value
+        if not any(parameter in model.parameter_names for model in models):
+            raise ParameterError(f"none of {', '.join(map(str, models))} has a parameter {parameter!r}")
+    for model in models:
+        model.make(model.applicable(fixed))  # raises for a wrong value
 
 
-def _split(log: Any, seed: int) -> Split:
-    check_log(log, "compare")
-    return by_user(log, validation=0.1, test=0.1, seed=seed)
+def _checked_split(data: Any, seed: int) -> Split:
+    if isinstance(data, Split):
+        return data
+    if isinstance(data, Dataset):
+        return by_user(data, validation=0.1, test=0.1, seed=seed)
+    raise DataError(
+        f"compare takes a Dataset or a Split, not {type(data).__name__}: use tl.read(rows), or "
+        "tl.Split(tl.read(train), tl.read(validation), tl.read(test)) for a split of your own"
+    )
 
 
 def _activity(split: Split) -> np.ndarray[Any, Any]:
-    """The training votes of each user who is judged on the test part."""
+    """The number of training interactions of each user that is evaluated on the test part."""
     train = split.train
-    judged = {}
+    evaluated = {}
     for name, part in (("validation", split.validation), ("test", split.test)):
-        check_log(part, "compare", part=name)
-        judged[name] = np.diff(relevant_items(train, part.recode(train.users, train.items)[0]).indptr) > 0
-        if judged[name].sum() < 2:
+        evaluated[name] = np.diff(relevant_items(train, part.recode(train.users, train.items)[0]).indptr) > 0
+        if evaluated[name].sum() < 2:
             raise DataError(
-                f"the {name} part has votes of {int(judged[name].sum())} users; two or more are needed"
+                f"the {name} part has interactions of {int(evaluated[name].sum())} users that can be evaluated; "
+                "two or more are needed"
             )
-    votes: np.ndarray[Any, Any] = train.rows_per_user()[judged["test"]]
-    return votes
+    counts: np.ndarray[Any, Any] = np.diff(train.matrix.indptr)[evaluated["test"]]
+    return counts
 
 
 def _runner(
@@ -191,14 +241,16 @@ def _runner(
     kind: str,
     split: Split,
     test: Dataset | None,
-    jobs: int | None,
+    n_jobs: int,
     report: Callable[[Record], None] | None,
+    log: TrialLog,
 ) -> Runner:
-    return Runner(Path(directory) / kind, split.train, split.validation, test, jobs=jobs, report=report)
+    place = Path(directory) / kind
+    return Runner(place, split.train, split.validation, test, n_jobs=n_jobs, report=report, log=log)
 
 
-def _finals(found: Found, metric: str, seed: int, seeds: int) -> list[Trial]:
-    """The runs that are judged on the test part: one for each seed, or one where there is none to choose."""
+def _final_trials(found: SearchResult, metric: str, seed: int, seeds: int) -> list[Trial]:
+    """The trials that are evaluated on the test part: one for each seed, or one for a model without a seed."""
     if found.reason:
         return []
     numbers = range(seed, seed + seeds) if "seed" in found.parameters else (None,)
@@ -207,24 +259,24 @@ def _finals(found: Found, metric: str, seed: int, seeds: int) -> list[Trial]:
 
 
 def _run_all(runner: Runner, trials: Sequence[Trial]) -> None:
-    """Run them, but no more of a model that a process died of."""
+    """Run the trials, but no more of a model after one of its trials failed."""
     keys: dict[str, list[str]] = {}
     for trial in trials:
-        keys.setdefault(trial.model, []).append(trial.key)
-        if not runner.has_users(trial):  # a copy of a directory may lack them
+        keys.setdefault(trial.name, []).append(trial.key)
+        if not runner.has_users(trial):  # they may be missing in a copy of a directory
             runner.records.pop(trial.key, None)
 
     def skip(trial: Trial) -> bool:
-        return any("crashed" in runner.records.get(key, {}) for key in keys[trial.model])
+        return any("crashed" in runner.records.get(key, {}) for key in keys[trial.name])
 
     runner.run_some(trials, skip)
 
 
-def _judged(found: Found, trials: Sequence[Trial], runner: Runner, metric: str) -> Contender:
+def _result(found: SearchResult, trials: Sequence[Trial], runner: Runner, metric: str) -> ModelResult:
     records = [runner.records[trial.key] for trial in trials if trial.key in runner.records]
     worked = [trial for trial in trials if "test" in runner.records.get(trial.key, {})]
-    reason = found.reason or ("" if worked else why_none(found.model, records))
-    return Contender(
+    reason = found.reason or ("" if worked else no_result_reason(found.model.name, records))
+    return ModelResult(
         found.model,
         found.parameters,
         score(runner.records[worked[0].key], metric) if worked else found.score,

@@ -1,4 +1,4 @@
-"""The plots of a comparison: quality against time, by length, by user and by item, and how models learn."""
+"""The plots of a comparison: quality against time, by list length, user and item, and the learning curves."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from truelike.comparison.result import Comparison, Contender
+from truelike.comparison.result import Comparison, ModelResult
 from truelike.evaluation.breakdown import THIRDS, activity_quarters
 from truelike.report.figures import COLOURS
 
 MORE_COLOURS = ("#8a5a2b", "#1a9aa8", "#c0392b", "#7f8c2a", "#d16ba5", "#94a3b8")
 MARKERS = "osD^vPXd*<>h"
 DASHES = ("-", "--", "-.", ":")
-# where a label may stand, seen from its point: in points, with its anchors
+# possible offsets of a label from its point, in points, with its alignment
 SPOTS = [
     (7, 0, "left", "center"), (-7, 0, "right", "center"), (0, 8, "center", "bottom"), (0, -8, "center", "top"),
     (6, 7, "left", "bottom"), (6, -7, "left", "top"), (-6, 7, "right", "bottom"), (-6, -7, "right", "top"),
@@ -28,7 +28,7 @@ def _canvas(panels: int = 1, width: float = 9.8, height: float = 4.4) -> tuple[A
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)  # to measure labels by; the page is drawn as SVG
+    FigureCanvasAgg(figure)  # measures labels; the page itself is SVG
     axes = list(figure.subplots(1, panels, squeeze=False)[0])
     for one in axes:
         one.spines[["top", "right"]].set_visible(False)
@@ -37,15 +37,15 @@ def _canvas(panels: int = 1, width: float = 9.8, height: float = 4.4) -> tuple[A
     return figure, axes
 
 
-def _styled(comparison: Comparison) -> Iterator[tuple[Contender, dict[str, Any]]]:
-    """Each model with its look, the same in all plots; told apart in black and white, too."""
+def _styled(comparison: Comparison) -> Iterator[tuple[ModelResult, dict[str, Any]]]:
+    """Each model with its colour and marker, which are the same in all plots."""
     colours = (*COLOURS, *MORE_COLOURS)
     for n, each in enumerate(comparison.ranked):
         yield each, {"color": colours[n % len(colours)], "marker": MARKERS[n % len(MARKERS)]}
 
 
 def _lines(axes: Any, comparison: Comparison, at: Sequence[float], values: dict[str, list[float | None]]) -> None:
-    """A line for each model."""
+    """Draw a line for each model."""
     for n, (each, style) in enumerate(_styled(comparison)):
         heights = [np.nan if value is None else value for value in values[each.model]]
         dash = DASHES[n // 2 % len(DASHES)]
@@ -59,7 +59,7 @@ def _legend(figure: Any, axes: Any) -> None:
 
 
 def quality_against_time(comparison: Comparison) -> Any:
-    """The metric by the seconds of training: up and to the left is better."""
+    """The metric against the seconds of training: up and to the left is better."""
     figure, [axes] = _canvas()
     points, texts = [], []
     for each, style in _styled(comparison):
@@ -79,13 +79,13 @@ def quality_against_time(comparison: Comparison) -> Any:
 
 
 def _logarithmic(axes: Any) -> None:
-    """Seconds by their logarithm, in plain numbers."""
+    """A logarithmic axis of seconds, labelled with plain numbers."""
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
 
 
 def _place_labels(figure: Any, axes: Any, texts: Sequence[Any], points: Sequence[tuple[float, ...]]) -> None:
-    """Each label where it covers the fewest points, bars and other labels."""
+    """Place each label where it covers the fewest points, error bars and other labels."""
     from matplotlib.transforms import Bbox
 
     figure.draw_without_rendering()
@@ -117,14 +117,14 @@ def _move(text: Any, spot: tuple[float, float, str, str]) -> None:
 
 
 def _area(one: Any, other: Any) -> float:
-    """How much of two boxes is the same."""
+    """The area of the overlap of two boxes."""
     width = min(one.x1, other.x1) - max(one.x0, other.x0)
     height = min(one.y1, other.y1) - max(one.y0, other.y0)
     return float(max(width, 0.0) * max(height, 0.0))
 
 
 def by_length(comparison: Comparison) -> Any:
-    """The metric by the length of the list."""
+    """The metric against the length of the list."""
     name = comparison.metric.partition("@")[0]
     ks = sorted(int(m.partition("@")[2]) for m in comparison.ranked[0].measures if m.startswith(f"{name}@"))
     figure, [axes] = _canvas(height=3.8)
@@ -140,7 +140,7 @@ def by_length(comparison: Comparison) -> Any:
 
 
 def by_activity(comparison: Comparison) -> Any:
-    """The metric for quiet and for active users."""
+    """The metric for users with few and with many training interactions."""
     names, quarter = activity_quarters(comparison.activity)
     figure, [axes] = _canvas(height=3.8)
     values: dict[str, list[float | None]] = {
@@ -151,14 +151,14 @@ def by_activity(comparison: Comparison) -> Any:
     counts = np.bincount(quarter, minlength=len(names))
     labels = [f"{name}\n({count:,} users)" for name, count in zip(names, counts, strict=True)]
     axes.set_xticks(range(len(names)), labels)
-    axes.set_xlabel("training votes of the user")
+    axes.set_xlabel("training interactions of the user")
     axes.set_ylabel(f"{comparison.metric} on the test part")
     _legend(figure, axes)
     return figure
 
 
 def by_popularity(comparison: Comparison) -> Any:
-    """The share of test votes for popular and for rare items that are found."""
+    """Recall of test interactions with popular and with rare items."""
     figure, [axes] = _canvas(height=3.8)
     about = comparison.ranked[0].records[0]["popularity"]
     values: dict[str, list[float | None]] = {}
@@ -170,14 +170,14 @@ def by_popularity(comparison: Comparison) -> Any:
     _lines(axes, comparison, range(len(THIRDS)), values)
     labels = [f"{name}\n({count:,} items)" for name, count in zip(THIRDS, about["items"], strict=True)]
     axes.set_xticks(range(len(THIRDS)), labels)
-    axes.set_xlabel("items by popularity, a third of the training votes each")
-    axes.set_ylabel(f"recall@{about['k']} of test votes")
+    axes.set_xlabel("items by popularity, a third of the training interactions each")
+    axes.set_ylabel(f"recall@{about['k']} of test interactions")
     _legend(figure, axes)
     return figure
 
 
 def learning_curves(comparison: Comparison) -> Any | None:
-    """The metric on validation by epoch and by seconds; None if no model iterates."""
+    """The metric on validation by epoch and by seconds; None if no model is trained epoch by epoch."""
     learning = [(each, style) for each, style in _styled(comparison) if "curve" in each.records[0]]
     if not learning:
         return None
@@ -190,7 +190,7 @@ def learning_curves(comparison: Comparison) -> Any | None:
         left.plot(epochs, curve["values"], **look)
         right.plot(np.maximum(curve["seconds"], 1e-3), curve["values"], **look)
     left.set_xlabel("epoch")
-    right.set_xlabel("seconds of its epochs, one thread")
+    right.set_xlabel("seconds of training, one thread")
     _logarithmic(right)
     left.set_ylabel(f"{comparison.metric} on validation")
     _legend(figure, left)

@@ -1,103 +1,114 @@
-"""A comparison as a page, and its table as people read it."""
+"""A comparison as a page, as HTML for notebooks, and as the table that people read."""
 
 from __future__ import annotations
+
+from html import escape
 
 import polars as pl
 
 from truelike.comparison import figures
-from truelike.comparison.result import LEVEL, Comparison, Contender
+from truelike.comparison.result import LEVEL, Comparison, ModelResult
 from truelike.report import Page
 from truelike.report.machine import machine
-from truelike.tuning.search import RUNGS
-from truelike.tuning.trials import Trial
+from truelike.tuning import references
+from truelike.tuning.halving import RUNGS
+from truelike.tuning.variants import NOT_FIXED
 
 
 def page(comparison: Comparison) -> Page:
-    """The table, the plots, the settings, and at the end the sentence."""
-    split, metric = comparison.split, comparison.metric
-    made = Page(f"Which model for {split.train.name}", machine())
-    made.text(in_words(comparison))
-    made.heading("On the test part")
+    """Create the page: the answer first, then the table, the plots and the settings."""
+    metric = comparison.metric
+    made = Page(f"Which model for {comparison.split.train.name}", machine())
+    made.answer(f"{comparison.verdict}. Train it with:").code(comparison.command)
+    made.heading("Results on the test part")
     made.table(shown(comparison), caption=caption())
-    made.heading("Further measures").table(further(comparison))
+    if len(comparison.ranked) < len(comparison.results):
+        made.heading("Models that could not be trained").table(not_trained(comparison))
     made.heading("Quality against time")
     made.figure(
         figures.quality_against_time(comparison),
-        f"{metric} with its 95 % interval over users, by the seconds of training. Up and to the left is better.",
+        f"{metric} with its 95 % interval over users against the seconds of training. Up and left is better.",
     )
-    made.heading("By the length of the list")
+    made.heading("By list length")
     made.figure(figures.by_length(comparison), "Test part, mean over users and seeds.")
-    made.heading("By the activity of the user")
-    made.figure(figures.by_activity(comparison), "Users in four parts by their number of training votes.")
-    made.heading("By the popularity of the item")
+    made.heading("By user activity")
+    made.figure(figures.by_activity(comparison), "Quarters of the users by their number of training interactions.")
+    made.heading("By item popularity")
     made.figure(
         figures.by_popularity(comparison),
-        "Of the test votes for popular and for rare items, the share that is in the lists of their users.",
+        "The share of the test interactions with popular and with rare items that is in the lists of their users.",
     )
     curves = figures.learning_curves(comparison)
     if curves is not None:
-        made.heading("How the models learn").figure(
+        made.heading("Learning curves").figure(
             curves,
-            f"{metric} on validation after each epoch of the tuned setting, first seed; the mark is the epoch "
-            "that is kept. The seconds are of the epochs alone, without the looks at validation.",
+            f"{metric} on validation after each epoch of the tuned setting, first seed. The mark is the epoch "
+            "that is kept. The seconds do not include evaluation.",
         )
+    made.heading("Other measures").table(further(comparison))
     made.heading("Tuned settings").table(tuned(comparison))
-    made.heading("Which model to use").text(f"{comparison.verdict}; train {comparison.best} with:").code(
-        comparison.command
-    )
+    made.heading("How the models were compared").text(protocol(comparison))
     return made
 
 
-def in_words(comparison: Comparison) -> str:
-    """What was done."""
+def protocol(comparison: Comparison) -> str:
+    """Describe the data, the search and the final runs."""
     split = comparison.split
-    rows = " / ".join(f"{part.n_interactions:,}" for part in split.parts)
-    how = "split by user for this" if comparison.whole else "split as it was given"
+    train, validation, test = (f"{part.n_interactions:,}" for part in split.parts)
+    how = "split by user for this comparison" if comparison.from_dataset else "split as given"
     steps = " and ".join(f"1/{round(1 / rung)}" for rung in RUNGS if rung < 1)
+    automatic = (
+        ""
+        if comparison.automatic is None
+        else f" tl.AutoRecommender chooses {comparison.automatic} for this dataset."
+    )
     return (
-        f"{split.train.n_users:,} users, {split.train.n_items:,} items; {rows} votes to train on, to choose by, "
-        f"to test on, {how}. Each model had {comparison.budget} to find its parameters, by {comparison.metric} on "
-        f"validation: candidates run for {steps} of the epochs, the best third goes on each time, the last to the "
-        "end; a model without anything to search is run as it is. The test part was looked at once, by the final "
-        f"runs of the settings found: {_seeds(comparison)}."
+        f"The dataset has {split.train.n_users:,} users and {split.train.n_items:,} items, with {train} "
+        f"interactions in the training part, {validation} in validation and {test} in test, {how}. The budget of "
+        f"each model was {comparison.budget}, compared by {comparison.metric} on validation: candidates run for "
+        f"{steps} of the epochs, and the best third goes on each time. The first candidate is the defaults, which "
+        "run for all epochs; a model with nothing to search has no other. The test part was used once, for the "
+        f"final runs of the settings that were found: {_seeds(comparison)}.{automatic}"
     )
 
 
 def _seeds(comparison: Comparison) -> str:
     most = max(len(each.records) for each in comparison.ranked)
-    return "one each" if most == 1 else f"{most} seeds each, one for models that have none"
+    return "one for each model" if most == 1 else f"{most} seeds for each model, one for a model without a seed"
 
 
 def caption() -> str:
-    """How to read the table."""
+    """Explain the table."""
     return (
-        "Means over users and seeds; in brackets 95 % bootstrap intervals over users. = marks the best, and all "
-        f"that are not worse beyond chance (p ≥ {LEVEL:g}); p: paired t-test over users against the best, after "
-        "Holm's correction. Seconds: of one fit on one thread, looks at validation included, the middle one of "
-        "the seeds. MB: the peak memory of its process, with Python, libraries and the log in it. Coverage: the "
-        "share of all items that anybody is recommended."
+        "Means over users and seeds; in brackets 95 % bootstrap intervals over users. = marks the best model and "
+        f"those that are not significantly worse (p ≥ {LEVEL:g}); p: paired t-test over users against the best, "
+        "after Holm's correction. Seconds: one fit on one thread, evaluation on validation included, median over "
+        "seeds. MB: peak memory of the process, including Python, libraries and the dataset; empty for a model "
+        "that was not run in a process of its own. Coverage: the share of all items that is recommended to at "
+        "least one user."
     )
 
 
 def shown(comparison: Comparison) -> pl.DataFrame:
-    """The table in words and rounded figures; further measures have one of their own."""
-    ran = [each for each in comparison.contenders if each.records]
-    failed = [each for each in comparison.contenders if not each.records]
+    """The table of the models that were trained, with rounded figures as text."""
+    ran = comparison.ranked
     coverage = [sum(r["popularity"]["coverage"] for r in each.records) / len(each.records) for each in ran]
-    columns: dict[str, list[str]] = {
+    columns = {
         "model": [each.model for each in ran],
-        "=": ["=" if each.model in comparison.as_good else "" for each in ran],
+        "=": ["=" if each.model in comparison.not_worse else "" for each in ran],
         comparison.metric: [_figure(comparison, each, 0) for each in ran],
         "p": [_p(comparison.p_values.get(each.model)) for each in ran],
         "seconds": [f"{each.seconds:.2f}" for each in ran],
         "MB": ["" if each.megabytes is None else f"{each.megabytes:,.0f}" for each in ran],
         f"coverage@{comparison.metric.partition('@')[2]}": [f"{value:.3f}" for value in coverage],
     }
-    if failed:
-        for name, cells in columns.items():
-            cells += [each.model if name == "model" else "" for each in failed]
-        columns["not run"] = [""] * len(ran) + [each.reason for each in failed]
     return pl.DataFrame(columns)
+
+
+def not_trained(comparison: Comparison) -> pl.DataFrame:
+    """The models that could not be trained, and why."""
+    failed = [each for each in comparison.results if each.values is None]
+    return pl.DataFrame({"model": [each.model for each in failed], "reason": [each.reason for each in failed]})
 
 
 def further(comparison: Comparison) -> pl.DataFrame:
@@ -107,9 +118,9 @@ def further(comparison: Comparison) -> pl.DataFrame:
     return pl.DataFrame({"model": [each.model for each in comparison.ranked], **columns})
 
 
-def _figure(comparison: Comparison, contender: Contender, n: int) -> str:
-    low, high = (bound[n] for bound in comparison.intervals[contender.model])
-    return f"{contender.of(comparison.measures[n]).mean():.4f} ({low:.4f}–{high:.4f})"
+def _figure(comparison: Comparison, result: ModelResult, n: int) -> str:
+    low, high = (bound[n] for bound in comparison.intervals[result.model])
+    return f"{result.of(comparison.measures[n]).mean():.4f} ({low:.4f}–{high:.4f})"
 
 
 def _p(value: float | None) -> str:
@@ -117,25 +128,42 @@ def _p(value: float | None) -> str:
 
 
 def tuned(comparison: Comparison) -> pl.DataFrame:
-    """What the search found for each model."""
+    """The tuned settings of each model."""
     rows = []
     for each in comparison.ranked:
-        epoch = [record["best_epoch"] for record in each.records if record.get("best_epoch")]
+        epochs = [record["best_epoch"] for record in each.records if record.get("best_epoch")]
         rows.append(
             {
                 "model": each.model,
                 f"{comparison.metric} on validation": each.score,
                 "candidates": each.candidates,
                 "search (s)": each.search_seconds,
-                "best epochs": ", ".join(map(str, epoch)),
+                "best epochs": ", ".join(map(str, epochs)),
                 "parameters that differ from the defaults": _differing(each),
             }
         )
     return pl.DataFrame(rows)
 
 
-def _differing(contender: Contender) -> str:
-    hidden = ("monitor", "seed")
-    plain = Trial(contender.model).make().get_params()
-    own = {name: value for name, value in contender.parameters.items() if plain.get(name) != value}
-    return ", ".join(f"{name}={value}" for name, value in own.items() if name not in hidden) or "none"
+def _differing(result: ModelResult) -> str:
+    defaults = result.variant.make({}).get_params()
+    changed = {name: value for name, value in result.parameters.items() if defaults.get(name) != value}
+    shown = (f"{name}={references.plain(value)}" for name, value in changed.items() if name not in NOT_FIXED)
+    return ", ".join(shown) or "none"
+
+
+def html(comparison: Comparison) -> str:
+    """The answer and the table as HTML, without anything that must be installed."""
+    failed = not_trained(comparison)
+    return (
+        f"<div><p><strong>{escape(comparison.verdict)}.</strong> Train it with: "
+        f"<code>{escape(comparison.command)}</code></p>"
+        f"{_html_table(shown(comparison))}{_html_table(failed) if len(failed) else ''}</div>"
+    )
+
+
+def _html_table(frame: pl.DataFrame) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in frame.columns)
+    rows = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in frame.iter_rows())
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -1,4 +1,4 @@
-"""What a comparison found: the table, the winner, the sentence, and the settings that train it."""
+"""The result of a comparison: the table, the best model, and the settings that train it."""
 
 from __future__ import annotations
 
@@ -17,35 +17,41 @@ from truelike.data.splits import Split
 from truelike.errors import ParameterError
 from truelike.evaluation.significance import bootstrap_interval, holm, paired_t
 from truelike.files import replacing_file
-from truelike.models import variant
 from truelike.report import Page
-from truelike.tuning.trials import Record, Trial, settings, toml
+from truelike.tuning import references
+from truelike.tuning.digests import is_own
+from truelike.tuning.trials import Record, settings, toml
+from truelike.tuning.variants import NOT_FIXED, Variant
 
-LEVEL = 0.05  # of the tests; what lies above it may be chance
-CHEAPER = 5.0  # times as fast: worth a word
+LEVEL = 0.05  # significance level of the tests
+CHEAPER = 5.0  # a model that trains so many times faster is worth mentioning
 MORE = ("ndcg@5", "f1@5", "f1@20")  # shown beside the metric
 CONFIG = "best.toml"
 
 
 @dataclass(frozen=True, eq=False)
-class Contender:
-    """A model with its tuned parameters, and what came of them.
+class ModelResult:
+    """A model with its tuned parameters and its results.
 
     Attributes
     ----------
+    variant
+        The model class, with the parameters that its name fixes.
+    parameters
+        The tuned parameters.
     score
-        The metric on validation, by which the parameters were chosen, of the first final run.
+        The metric on validation of the first final run.
     candidates, search_seconds
-        What the search took, in seconds of one process.
+        The number of candidates of the search and its time in one process.
     records
-        Those of the final runs, one for each seed.
+        The records of the final runs, one for each seed.
     values
-        The test figures of each user, seeds averaged: users x measures; None where there are none.
+        The test figures of each user, averaged over seeds: users x measures. None without a final run.
     reason
-        Why there are none.
+        Why there is no final run.
     """
 
-    model: str
+    variant: Variant
     parameters: dict[str, Any]
     score: float
     candidates: int
@@ -55,107 +61,139 @@ class Contender:
     reason: str = ""
 
     @property
+    def model(self) -> str:
+        """The name of the model."""
+        return self.variant.name
+
+    @property
     def measures(self) -> list[str]:
         """The columns of `values`."""
         return list(self.records[0]["test"])
 
     def of(self, measure: str) -> NDArray[np.float64]:
-        """A figure for each user."""
+        """A measure of each user."""
         assert self.values is not None
         column: NDArray[np.float64] = self.values[:, self.measures.index(measure)]
         return column
 
     @property
     def seconds(self) -> float:
-        """Of training: the middle one of the seeds."""
+        """The training time of a final run: the median over seeds."""
         return float(np.median([record["fit"]["seconds"] for record in self.records]))
 
     @property
     def megabytes(self) -> float | None:
-        """The peak memory of a process that trains it: the greatest of the seeds."""
+        """The peak memory of a process that trains the model: the maximum over seeds."""
         known = [record["fit"]["mb"] for record in self.records if record["fit"]["mb"] is not None]
         return max(known, default=None)
 
     @property
     def epochs(self) -> int | None:
-        """The best epoch on validation: the middle one of the seeds; None for a model that has none."""
+        """The best epoch on validation: the median over seeds; None for a model without epochs."""
         found = [record["best_epoch"] for record in self.records if record.get("best_epoch")]
         return int(np.median(found)) if found else None
+
+    @property
+    def is_on_command_line(self) -> bool:
+        """Whether `truelike train` can train it: neither its class nor a parameter is code of the user's own."""
+        values = {**self.variant.parameters, **self.parameters}.values()
+        return all(map(references.is_plain, values)) and not is_own(self.variant.model_class)
 
 
 @dataclass(eq=False)
 class Comparison:
-    """Models tuned alike on one split and judged on its test part, the best first.
+    """Models tuned alike on one split and evaluated on its test part, the best first.
 
     Attributes
     ----------
-    contenders
-        All models; those that could not be run last.
+    results
+        All models, the best first; those that could not be trained last.
+    metric
+        The metric that models were tuned and are ranked by.
+    split
+        The split.
     activity
-        The training votes of each judged user.
+        The number of training interactions of each evaluated user.
     budget
-        What each model was given, in words.
-    whole
-        Whether a whole log was given, and split here.
-    place
+        The budget of each model, in words.
+    from_dataset
+        Whether a whole dataset was given and split by `compare`.
+    directory
         Where `best.toml` is written.
     source, read
-        What the log is called on the command line, and how it is read.
+        The name of the dataset on the command line, and the options that read it.
+    automatic
+        The model that `tl.AutoRecommender` chooses, where no models were named.
     """
 
-    contenders: list[Contender]
+    results: list[ModelResult]
     metric: str
     split: Split
     activity: NDArray[Any]
     budget: str
-    whole: bool
-    place: Path | None = None
+    from_dataset: bool
+    directory: Path | None = None
     source: str = "LOG"
     read: dict[str, Any] = field(default_factory=dict)
+    automatic: str | None = None
 
     def __post_init__(self) -> None:
-        def place(contender: Contender) -> float:
-            return -float(contender.of(self.metric).mean()) if contender.values is not None else np.inf
+        def rank(result: ModelResult) -> float:
+            return -float(result.of(self.metric).mean()) if result.values is not None else np.inf
 
-        self.contenders = sorted(self.contenders, key=place)
+        self.results = sorted(self.results, key=rank)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{each.model} {each.of(self.metric).mean():.4f}" for each in self.ranked)
-        return f"Comparison({self.metric}: {shown})"
+        return f"Comparison(best: {self.best}; {self.metric} on test: {shown})"
+
+    def _repr_html_(self) -> str:
+        """The answer and the table, for notebooks."""
+        from truelike.comparison.report import html
+
+        return html(self)
 
     @property
-    def ranked(self) -> list[Contender]:
-        """The models that could be run, the best first."""
-        return [each for each in self.contenders if each.values is not None]
+    def ranked(self) -> list[ModelResult]:
+        """The models that could be trained, the best first."""
+        return [each for each in self.results if each.values is not None]
 
     @property
     def best(self) -> str:
-        """The model that is best on the test part."""
+        """The name of the model that is best on the test part."""
         return self.ranked[0].model
+
+    def make(self, **more: Any) -> Any:
+        """Create the best model, unfitted, with its tuned parameters.
+
+        Where a whole dataset was given, `epochs` is the best epoch, so that `fit(dataset)` trains for as many.
+        """
+        return self.ranked[0].variant.make({**self._parameters(self.ranked[0]), **more})
 
     @property
     def measures(self) -> list[str]:
-        """What the table shows: the metric first."""
+        """The measures of the table, the metric first."""
         return list(dict.fromkeys((self.metric, *MORE)))
 
     @property
     def table(self) -> Any:
-        """A frame with a row for each model, the best first.
+        """A frame with one row a model, the best first.
 
-        Each measure is a mean over users (and seeds) with its 95 % interval over users (bootstrap); `seconds` and
-        `mb` are of the training of one final run; `p_holm` is of a paired t-test over users against the best,
-        corrected for the number of models; `not_worse` says whether it may be chance that the model is below it.
+        Each measure is a mean over users and seeds with its 95 % bootstrap interval over users. `seconds` and `mb`
+        are the training time and memory of one final run. `p_holm` is the p-value of a paired t-test over users
+        against the best model, after Holm's correction; `not_worse` is whether it is above 0.05.
         """
         return to_native(self.frame, self.split.train.library)
 
     @cached_property
     def frame(self) -> pl.DataFrame:
-        """The table as a polars frame, whatever library the log came in."""
+        """The table as a polars frame, whatever library the dataset came from."""
         k = self.metric.partition("@")[2]
         rows = []
-        for each in self.contenders:
+        for each in self.results:
             row: dict[str, Any] = {"model": each.model}
-            low, high = self.intervals.get(each.model, ([None] * 9, [None] * 9))
+            nothing = [None] * len(self.measures)
+            low, high = self.intervals.get(each.model, (nothing, nothing))
             for n, measure in enumerate(self.measures):
                 row[measure] = None if each.values is None else float(each.of(measure).mean())
                 row[f"{measure} low"], row[f"{measure} high"] = low[n], high[n]
@@ -165,7 +203,7 @@ class Comparison:
             row["seconds"] = each.seconds if ran else None
             row["mb"] = each.megabytes if ran else None
             row["p_holm"] = self.p_values.get(each.model)
-            row["not_worse"] = each.model in self.as_good if ran else None
+            row["not_worse"] = each.model in self.not_worse if ran else None
             row["not_run"] = each.reason or None
             rows.append(row)
         kinds = {"model": pl.String, "not_worse": pl.Boolean, "not_run": pl.String}
@@ -174,7 +212,7 @@ class Comparison:
 
     @cached_property
     def intervals(self) -> dict[str, tuple[list[float], list[float]]]:
-        """Of each model: the lower and the upper bounds of `measures`."""
+        """For each model the lower and the upper bounds of `measures`."""
         found = {}
         for each in self.ranked:
             columns = np.stack([each.of(measure) for measure in self.measures], axis=1)
@@ -184,95 +222,119 @@ class Comparison:
 
     @cached_property
     def p_values(self) -> dict[str, float]:
-        """Of each model but the best: the p-value against the best, after Holm's correction."""
+        """For each model except the best: the p-value against the best, after Holm's correction."""
         best, *others = self.ranked
         p = [paired_t(best.of(self.metric), other.of(self.metric)) for other in others]
         return {other.model: value for other, value in zip(others, holm(p), strict=True)}
 
     @property
-    def as_good(self) -> list[str]:
-        """The best, and those of which it may be chance that they are below it."""
+    def not_worse(self) -> list[str]:
+        """The best model, and those that are not significantly worse."""
         return [self.best, *(model for model, p in self.p_values.items() if p >= LEVEL)]
 
-    # --- what to do with it ---------------------------------------------------------------------
+    # --- the answer -----------------------------------------------------------------------------
 
     @property
     def command(self) -> str:
-        """What trains the best model."""
-        config = CONFIG if self.place is None else str(self.place / CONFIG)
+        """What trains the best model: a command, or Python code for a class of the user's own."""
+        best = self.ranked[0]
+        if not best.is_on_command_line:
+            return f"{self._code(best)}.fit(data)"
+        config = CONFIG if self.directory is None else str(self.directory / CONFIG)
         return f"truelike train {shlex.quote(self.source)} --config {shlex.quote(config)} -o model/"
+
+    def _code(self, result: ModelResult) -> str:
+        """The constructor call of a tuned model."""
+        given = {**result.variant.parameters, **self._parameters(result)}
+        shown = (
+            f"{name}={getattr(value, '__name__', None) or repr(value)}"
+            for name, value in given.items()
+            if name not in NOT_FIXED
+        )
+        return f"{result.variant.model_class.__name__}({', '.join(shown)})"
 
     @property
     def sentence(self) -> str:
-        """Which model to use on this log, why, and how to train it."""
-        return f"{self.verdict}; train {self.best} with: {self.command}"
+        """Which model to use on this dataset, why, and how to train it."""
+        return f"{self.verdict}. Train it with: {self.command}"
 
     @property
     def verdict(self) -> str:
-        """Which model to use on this log, and why."""
+        """Which model to use on this dataset, and why."""
         best, others = self.ranked[0], self.ranked[1:]
         low, high = (bound[0] for bound in self.intervals[best.model])
         value = best.of(self.metric).mean()
         figures = f"{self.metric} {value:.4f} on the test part, 95 % interval {low:.4f} to {high:.4f}"
         if not others:
-            return f"Use {best.model} on this log: it is the only one that was run ({figures})"
-        rivals = self.as_good[1:]
-        words = [f"Use {best.model} on this log: it is the best of {len(self.ranked)} ({figures})"]
+            return f"Use {best.model} on this dataset: it is the only model that was trained ({figures})"
+        rivals = self.not_worse[1:]
+        parts = [f"Use {best.model} on this dataset: it is the best of {len(self.ranked)} models ({figures})"]
         if not rivals:
-            words.append(f"and all others are worse beyond chance (p < {LEVEL:g} after Holm's correction)")
+            parts.append(f"and all others are significantly worse (p < {LEVEL:g} after Holm's correction)")
         else:
             are = "is" if len(rivals) == 1 else "are"
-            words.append(f"though {_listed(rivals)} {are} not worse beyond chance")
+            parts.append(f"but {_listed(rivals)} {are} not significantly worse")
             cheap = min((each for each in others if each.model in rivals), key=lambda each: each.seconds)
             if cheap.seconds * CHEAPER <= best.seconds and best.seconds >= 1.0:
-                words.append(
+                parts.append(
                     f"and {cheap.model} trains in {_seconds(cheap.seconds)} instead of {_seconds(best.seconds)}: "
-                    "take that where time matters"
+                    "use it where training time matters"
                 )
-        return ", ".join(words)
+        return ", ".join(parts)
+
+    def _parameters(self, result: ModelResult) -> dict[str, Any]:
+        """The tuned parameters; for a whole dataset with the best number of epochs."""
+        more = {"epochs": result.epochs} if self.from_dataset and result.epochs else {}
+        return {**result.parameters, **more}
 
     def config(self, model: str | None = None) -> str:
-        """A TOML file for `truelike train --config`, of the best model or of another."""
+        """The TOML file for `truelike train --config`, of the best model or of another."""
         name = self.best if model is None else model
         known = {each.model: each for each in self.ranked}
         if name not in known:
             raise ParameterError(f"model is {name!r}; there are results of {', '.join(known)}")
         chosen = known[name]
-        parameters = settings(Trial(chosen.model, chosen.parameters).make())
+        if not chosen.is_on_command_line:
+            raise ParameterError(
+                f"{name} has a class of your own, which `truelike train` does not know. Train it in Python: "
+                f"{self._code(chosen)}.fit(data)"
+            )
         about = [
             f"{self.metric} on validation: {chosen.score!r}",
             f"{self.metric} on test: {float(chosen.of(self.metric).mean())!r}",
         ]
-        if self.whole and chosen.epochs:
-            about.append("epochs: the best one of a split of this log; the whole log is trained for as many")
-            parameters["epochs"] = chosen.epochs
-        return toml(self.source, variant(chosen.model)[0].__name__, parameters, about, self.read)
+        if self.from_dataset and chosen.epochs:
+            about.append("epochs: the best epoch on a split of this dataset; the whole dataset is trained as long")
+        parameters = settings(chosen.variant.make(self._parameters(chosen)))
+        return toml(self.source, chosen.variant.model_class.__name__, parameters, about, self.read)
 
-    def write_config(self) -> Path:
-        """Write `best.toml` to its place."""
-        path = (self.place or Path()) / CONFIG
+    def write_config(self) -> Path | None:
+        """Write `best.toml` to the directory; None for a best model that `truelike train` does not know."""
+        if not self.ranked[0].is_on_command_line:
+            return None
+        path = (self.directory or Path()) / CONFIG
         with replacing_file(path) as fresh:
             fresh.write_text(self.config(), encoding="utf-8")
         return path
 
     def page(self) -> Page:
-        """The page with the table, the plots and the sentence."""
+        """Create the page: the answer, the table and the plots."""
         from truelike.comparison.report import page
 
         return page(self)
 
     def write(self, path: str | Path) -> Path:
-        """Write the page; `best.toml` goes beside it where no directory was named."""
+        """Write the page; `best.toml` goes beside it where no directory was given."""
         path = Path(path)
-        if self.place is None:
-            self.place = path.parent
+        if self.directory is None:
+            self.directory = path.parent
         written = self.page().write(path)
         self.write_config()
         return written
 
 
 def _listed(names: list[str]) -> str:
-    """Names as a person lists them.
+    """Names in a sentence.
 
     >>> _listed(["BPR"]), _listed(["BPR", "BPO", "NBPO"])
     ('BPR', 'BPR, BPO and NBPO')

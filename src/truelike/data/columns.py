@@ -1,4 +1,4 @@
-"""Which column is the user, which the item: guessed from the common names, always settable."""
+"""The columns of a table: named by the caller, or recognised by common names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMON = {
 
 @dataclass(frozen=True)
 class Columns:
-    """The names of the columns that are read; None for one that is not."""
+    """The names of the columns to read; None for those that are not."""
 
     user: str
     item: str
@@ -32,12 +32,12 @@ class Columns:
     time_guessed: bool = False
 
     def needed(self) -> list[str]:
-        """Every column that is read, once."""
+        """Every column to read, once."""
         names = (self.user, self.item, self.rating, self.time, self.weight)
         return list(dict.fromkeys(name for name in names if name is not None))
 
     def required(self) -> list[str]:
-        """The columns without which a row is bad, whatever it is read for."""
+        """The columns without which a row is bad."""
         return [name for name in (self.user, self.item, self.rating) if name is not None]
 
 
@@ -51,7 +51,7 @@ def choose(
     weight: str | int | None,
     needs_rating: bool,
 ) -> Columns:
-    """Settle the columns of a table with these names, by what was asked and then by common names.
+    """Choose the columns of a table: those that were asked for, the others by common names.
 
     >>> choose(["ReviewerID", "asin"], user=None, item=None, rating=None, time=None, weight=None,
     ...        needs_rating=False)
@@ -71,7 +71,7 @@ def choose(
             raise DataError(
                 f"no column looks like the {role}: the table has {_listed(available)}. "
                 f"Name it with {role}=... (a name or a position); for a file without a header line, "
-                "say header=False."
+                "pass header=False."
             )
         return found
 
@@ -84,7 +84,7 @@ def choose(
         time_guessed=time is None,
     )
     if chosen.user == chosen.item:
-        raise DataError(f"user and item are the same column, {chosen.user!r}. Name two.")
+        raise DataError(f"user and item are the same column, {chosen.user!r}. Name two different ones.")
     return chosen
 
 

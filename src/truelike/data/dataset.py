@@ -1,8 +1,8 @@
-"""Dataset: the id maps and the sparse matrix (users x items) that everything else works on."""
+"""`Dataset`: interactions of users with items, as a sparse matrix and the ids of its rows and columns."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,49 +12,54 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike.data.frames import Library, to_native
+from truelike.data.html import dataset_html
 from truelike.data.ids import Codes, Ids
-from truelike.errors import DataError
+from truelike.data.titles import titles_of
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Who voted for what: each (user, item) pair once, with the number of its rows as weight.
+    """Interactions of users with items: each pair (user, item) once, with a weight.
+
+    `tl.read` makes one. The weight of a pair is the number of its rows, or the sum of their weights.
 
     Attributes
     ----------
     users, items
-        The caller's own ids, sorted.
+        The ids, sorted: sequences, e.g. ``data.users[0]``.
     matrix
-        CSR (users x items) with int32 indices, sorted in each row; the data are the weights.
+        CSR (users x items) of the weights, with int32 indices that are sorted in each row.
     times
-        For each entry of `matrix`, when the pair was *first* seen; None where the log has no times.
+        For each entry of `matrix`, the time of its first row; None if there are no times.
     titles
-        For each item, a name for people to read; None where none is known.
+        A title for each item; None if there are no titles.
     library
-        The frame library that the rows came in, and that results go out in.
+        The frame library of the rows that were read. Results are frames of the same library.
     name
-        What to call this log in tables.
+        The name of the dataset in tables.
 
     Examples
     --------
     >>> import truelike as tl
-    >>> log = tl.read([("ann", "tea"), ("ann", "milk"), ("bob", "tea"), ("ann", "tea")])
-    >>> log
+    >>> data = tl.read([("ann", "tea"), ("ann", "milk"), ("bob", "tea"), ("ann", "tea")])
+    >>> data
     Dataset(3 interactions, 2 users, 2 items, sparsity 25.0000%)
-    >>> log.seen("ann").to_list()
+    >>> data.users[0], list(data.items)
+    ('ann', ['milk', 'tea'])
+    >>> data.seen("ann").to_list()
     ['milk', 'tea']
-    >>> log.matrix.toarray()
+    >>> data.matrix.toarray()
     array([[1., 2.],
            [0., 1.]], dtype=float32)
     """
 
     users: Ids
     items: Ids
-    matrix: Any
+    matrix: sparse.csr_array
     times: NDArray[np.int64] | None = None
     titles: pl.Series | None = None
     library: Library = "polars"
-    name: str = field(default="log")
+    name: str = "dataset"
 
     @classmethod
     def from_pairs(
@@ -68,7 +73,7 @@ class Dataset:
         times: NDArray[np.int64] | None = None,
         **rest: Any,
     ) -> Dataset:
-        """Build from coded rows; repeated ones merge (weights add up, the first time is kept)."""
+        """Build from row numbers of users and items; repeated pairs are merged (sum of weights, earliest time)."""
         order = stable_order(item_codes, len(items))
         order = order[stable_order(user_codes[order], len(users))]
         rows, columns = user_codes[order], item_codes[order]
@@ -104,36 +109,41 @@ class Dataset:
 
     @property
     def n_rows(self) -> float:
-        """The sum of all weights: the number of rows before repeated ones merged."""
+        """The sum of all weights: without weights, the number of rows that were read."""
         return float(self.matrix.data.sum(dtype=np.float64))
 
     @property
+    def has_weights(self) -> bool:
+        """Whether any pair has a weight other than 1, because it was weighted or repeated."""
+        return bool((self.matrix.data != 1).any())
+
+    @property
     def sparsity(self) -> float:
-        """The share of (user, item) pairs that nobody voted for."""
+        """The share of all pairs (user, item) without an interaction."""
         return 1.0 - self.n_interactions / (self.n_users * self.n_items)
 
     @cached_property
     def user_of_entry(self) -> Codes:
-        """For each entry of `matrix`, its row number."""
-        return np.repeat(np.arange(self.n_users, dtype=np.int32), self.rows_per_user())
+        """For each entry of `matrix`, the row number of its user."""
+        return np.repeat(np.arange(self.n_users, dtype=np.int32), self.interactions_per_user())
 
-    def rows_per_user(self) -> NDArray[np.int64]:
-        """How many items each user voted for."""
+    def interactions_per_user(self) -> NDArray[np.int64]:
+        """The number of items of each user, in the order of `users`."""
         counts: NDArray[np.int64] = np.diff(self.matrix.indptr).astype(np.int64)
         return counts
 
     def popularity(self) -> NDArray[np.int64]:
-        """How many users voted for each item, in the order of `items`."""
+        """The number of users of each item, in the order of `items`."""
         return np.bincount(self.matrix.indices, minlength=self.n_items)
 
     def seen(self, user: Any) -> pl.Series:
-        """The items that one user voted for."""
+        """The items that a user interacted with."""
         code = self.users.known(user)[0]
         lo, hi = self.matrix.indptr[code : code + 2]
         return self.items.take(self.matrix.indices[lo:hi]).alias("item_id")
 
     def to_frame(self) -> Any:
-        """One row a pair: user_id, item_id, weight and, where known, time."""
+        """A frame with a row for each pair: user_id, item_id, weight and, if there are times, time."""
         frame = pl.DataFrame(
             [
                 self.users.take(self.user_of_entry).alias("user_id"),
@@ -146,7 +156,7 @@ class Dataset:
         return to_native(frame, self.library)
 
     def select(self, entries: NDArray[np.bool_]) -> Dataset:
-        """The same users and items with only the marked entries of `matrix`."""
+        """The same users and items with the marked entries of `matrix` only."""
         counts = np.bincount(self.user_of_entry[entries], minlength=self.n_users)
         indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
         data, indices = self.matrix.data[entries], self.matrix.indices[entries]
@@ -155,9 +165,9 @@ class Dataset:
         return replace(self, matrix=matrix, times=times)
 
     def restrict(self, users: NDArray[np.bool_], items: NDArray[np.bool_]) -> Dataset:
-        """Only the marked users and items, with the entries between them."""
+        """The marked users and items only, with the interactions between them."""
         kept = self.select(users[self.user_of_entry] & items[self.matrix.indices])
-        indptr = np.concatenate(([0], np.cumsum(kept.rows_per_user()[users]))).astype(np.int32)
+        indptr = np.concatenate(([0], np.cumsum(kept.interactions_per_user()[users]))).astype(np.int32)
         codes = np.cumsum(items, dtype=np.int32) - 1
         matrix = sparse.csr_array(
             (kept.matrix.data, codes[kept.matrix.indices], indptr),
@@ -173,7 +183,7 @@ class Dataset:
         )
 
     def recode(self, users: Ids, items: Ids) -> tuple[Dataset, int]:
-        """The same pairs in the id maps of another log, and how many pairs it does not know."""
+        """The pairs of the given users and items, in their order, and the number of pairs of others."""
         if self.users == users and self.items == items:
             return replace(self, users=users, items=items), 0
         user_codes = users.codes(self.users.values)[self.user_of_entry]
@@ -192,7 +202,7 @@ class Dataset:
         return recoded, int((~known).sum())
 
     def merge(self, other: Dataset) -> Dataset:
-        """The rows of both logs, which must have the same id maps; weights add up, the first time is kept."""
+        """The interactions of two datasets with the same users and items (sum of weights, earliest time)."""
         times = None
         if self.times is not None and other.times is not None:
             times = np.concatenate([self.times, other.times])
@@ -206,10 +216,28 @@ class Dataset:
         )
         return replace(self, matrix=merged.matrix, times=merged.times)
 
-    def with_titles(self, titles: dict[Any, str]) -> Dataset:
-        """The same log with names for its items; an item that is not named keeps its id as name."""
-        ids = self.items.take(np.arange(self.n_items, dtype=np.int32)).to_list()
-        return replace(self, titles=pl.Series("title", [titles.get(i, str(i)) for i in ids]))
+    def with_titles(self, titles: Any, *, encoding: str = "utf-8") -> Dataset:
+        """The same dataset with names of its items for people to read.
+
+        Parameters
+        ----------
+        titles
+            A mapping {item: title}; a pair of columns (items, titles); a frame, or the path of a CSV, TSV, JSONL
+            or Parquet file, with a column of item ids and one of titles. An item without a title gets its id.
+        encoding
+            That of a text file, e.g. "latin-1".
+
+        Examples
+        --------
+        >>> import truelike as tl
+        >>> data = tl.read([("ann", 7), ("bob", 9)]).with_titles({7: "Green tea"})
+        >>> data.titles.to_list()
+        ['Green tea', '9']
+        """
+        return replace(self, titles=titles_of(self.items, titles, encoding=encoding))
+
+    def _repr_html_(self) -> str:
+        return dataset_html(self)
 
     def __repr__(self) -> str:
         return (
@@ -219,7 +247,7 @@ class Dataset:
 
 
 def stable_order(codes: Codes, n_codes: int) -> NDArray[np.int32]:
-    """A stable argsort of codes below `n_codes`, by counting: SciPy's transposition of a sparse matrix.
+    """A stable argsort of codes below `n_codes` by counting, as SciPy transposes a sparse matrix.
 
     >>> stable_order(np.array([2, 0, 2, 1], dtype=np.int32), 3).tolist()
     [1, 3, 0, 2]
@@ -228,16 +256,3 @@ def stable_order(codes: Codes, n_codes: int) -> NDArray[np.int32]:
     one_a_row = (np.ones(n, dtype=np.int8), codes, np.arange(n + 1, dtype=np.int32))
     order: NDArray[np.int32] = sparse.csr_array(one_a_row, shape=(n, n_codes)).tocsc().indices
     return order
-
-
-def check_usable(log: Dataset) -> Dataset:
-    """A log from which nothing can be learned is an error, said early."""
-    if log.n_interactions == 0:
-        raise DataError("the log is empty: no row is left. Is it the right file? Is min_rating too high?")
-    for ids in (log.users, log.items):
-        if len(ids) < 2:
-            raise DataError(
-                f"the log has only one {ids.what}, {ids.values[0]!r}: there is nothing to compare. "
-                f"Was the right column taken as {ids.what}? Say {ids.what}=... to name another."
-            )
-    return log

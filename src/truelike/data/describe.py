@@ -1,15 +1,16 @@
-"""What a log looks like: the paper's Table 1 line, the long tail, rows per user."""
+"""`describe`: counts of a dataset, the long tail of its items, and the line of the paper's Table 1."""
 
 from __future__ import annotations
 
 import numpy as np
 import polars as pl
 
-from truelike.data.checks import check_log
+from truelike.data.checks import check_dataset
 from truelike.data.dataset import Dataset
+from truelike.data.html import time_range
 
 
-def table_1(log: Dataset) -> dict[str, str]:
+def table_1(data: Dataset) -> dict[str, str]:
     """The line of the paper's Table 1: interactions, users, items, sparsity to four decimals.
 
     >>> import truelike as tl
@@ -17,35 +18,35 @@ def table_1(log: Dataset) -> dict[str, str]:
     {'Dataset': 'shop', 'Interactions': '3', 'Users': '2', 'Items': '2', 'Sparsity': '25.0000%'}
     """
     return {
-        "Dataset": log.name,
-        "Interactions": f"{log.n_interactions:,}",
-        "Users": f"{log.n_users:,}",
-        "Items": f"{log.n_items:,}",
-        "Sparsity": f"{log.sparsity:.4%}",
+        "Dataset": data.name,
+        "Interactions": f"{data.n_interactions:,}",
+        "Users": f"{data.n_users:,}",
+        "Items": f"{data.n_items:,}",
+        "Sparsity": f"{data.sparsity:.4%}",
     }
 
 
-def describe(log: Dataset) -> pl.DataFrame:
-    """More about a log, as a frame of (property, value).
+def describe(data: Dataset) -> pl.DataFrame:
+    """Properties of a dataset, as a frame of (property, value).
 
     >>> import truelike as tl
-    >>> log = tl.read([("ann", "tea"), ("bob", "tea"), ("bob", "milk"), ("bob", "milk")])
-    >>> dict(describe(log).rows())["repeated rows"]
+    >>> data = tl.read([("ann", "tea"), ("bob", "tea"), ("bob", "milk"), ("bob", "milk")])
+    >>> dict(describe(data).rows())["repeated rows"]
     '1'
     """
-    check_log(log, "describe")
-    per_user, per_item = log.rows_per_user(), log.popularity()
+    check_dataset(data, "describe")
+    per_user, per_item = data.interactions_per_user(), data.popularity()
     facts = {
-        "repeated rows": f"{log.n_rows - log.n_interactions:,.0f}",
+        "repeated rows": f"{data.n_rows - data.n_interactions:,.0f}",
         "items per user (least, median, mean, most)": _spread(per_user),
         "users per item (least, median, mean, most)": _spread(per_item),
         "users with one item": f"{_share(per_user == 1)}",
         "items with one user": f"{_share(per_item == 1)}",
-        "items that make up half of the votes": _half(per_item),
-        "share of votes for the top 1% of items": f"{_top_share(per_item, 0.01):.1%}",
-        "share of votes for the top 20% of items": f"{_top_share(per_item, 0.2):.1%}",
+        "items that make up half of the interactions": _half(per_item),
+        "share of interactions of the top 1% of items": f"{_top_share(per_item, 0.01):.1%}",
+        "share of interactions of the top 20% of items": f"{_top_share(per_item, 0.2):.1%}",
         "Gini index of item popularity": f"{_gini(per_item):.3f}",
-        "times": "none" if log.times is None else f"{log.times.min()} to {log.times.max()}",
+        "times": "none" if data.times is None else time_range(data.times),
     }
     return pl.DataFrame({"property": list(facts), "value": list(facts.values())})
 

@@ -1,7 +1,7 @@
-"""What is known of users or of items beside their votes: columns of words, of lists of words, and of numbers.
+"""`Features` of users or items: columns of words, of lists of words, and of numbers, as a sparse matrix.
 
-Each word becomes a feature of its own, each column of numbers one feature. They are kept as a sparse matrix, a row
-for each id, and with it what is needed to read further rows in the same way later.
+Each word becomes a feature of its own, and each column of numbers one feature. How each column was read is kept,
+so that further rows can be read in the same way.
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ from scipy import sparse
 from truelike.data.columns import COMMON
 from truelike.data.frames import library_of, missing, to_polars
 from truelike.data.ids import Ids, encode, normalise
+from truelike.data.matrix import checked_csr
 from truelike.errors import DataError, DataWarning, ParameterError, some
 
 OnUnknownValue = Literal["raise", "skip"]
+OnMissing = Literal["raise", "zeros"]
 KINDS = (
-    "Features are numbers, words (text, categories, True and False) or lists of words; turn a date into a year, "
-    "a vector into a column for each number."
+    "Features are numbers, words (text, categories, True and False) or lists of words. Turn a date into a year, "
+    "and a vector into a column for each number."
 )
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of features: of `words`, one feature each, or, where that is None, of numbers.
+    """How a column was read: its `words`, one feature each, or None for a column of numbers.
 
-    Numbers are centred and scaled by the mean and the deviation of the rows that were read first.
+    Numbers are centred and scaled by the mean and the standard deviation of the rows that were read first.
     """
 
     name: str
@@ -55,19 +57,19 @@ class Features:
     Attributes
     ----------
     ids
-        Whose, sorted.
+        The users or items.
     matrix
-        CSR (ids x features). The words of a row and column share the weight 1; a missing value is no entry.
+        CSR (ids x features). The words of a row in one column share the weight 1. A missing value has no entry.
     columns
         How each column was read.
 
     Examples
     --------
     >>> table = pl.DataFrame({"item": ["tea", "milk"], "kind": [["hot", "drink"], ["drink"]], "price": [3.0, 1.0]})
-    >>> known = Features.read(table, "item")
-    >>> known.ids.values.to_list(), known.names
+    >>> features = Features.read(table, "item")
+    >>> list(features.ids), features.names
     (['milk', 'tea'], ['kind=drink', 'kind=hot', 'price'])
-    >>> known.matrix.toarray()
+    >>> features.matrix.toarray()
     array([[ 1. ,  0. , -1. ],
            [ 0.5,  0.5,  1. ]], dtype=float32)
     """
@@ -95,33 +97,37 @@ class Features:
         Parameters
         ----------
         table
-            The column of ids is the one that is named like a user's or an item's, or `id`, or else the first.
+            The column of ids is recognised by a common name such as `item_id` or `id`; otherwise it is the first.
         what
             "user" or "item".
         like
-            The columns of features that were read before, which the table must have.
+            Columns of features that were read before. The table must have them; others are ignored.
         on_unknown
-            For a word that was not there then: "raise" an error, or "skip" it.
+            What to do with a word that was not read before: "raise" an error, or "skip" it.
         """
         if on_unknown not in ("raise", "skip"):
-            raise ParameterError(f'on_unknown is {on_unknown!r}; it is "raise" or "skip"')
+            raise ParameterError(f'on_unknown is {on_unknown!r}; expected "raise" or "skip"')
         frame = _frame(table, what)
         ids, rows = _ids(frame, what)
         parts: list[Any] = []
         columns: list[Column] = []
         for name in (column.name for column in like) if like is not None else frame.columns[1:]:
             if name not in frame.columns:
-                raise DataError(f"the {what} features have no column {name!r}, which was there in training")
-            known = None if like is None else next(column for column in like if column.name == name)
-            column, part = _column(frame[name], known, what, ids, rows, on_unknown)
+                raise DataError(
+                    f"the {what} features have no column {name!r}, which they had in training. Add it."
+                )
+            before = None if like is None else next(column for column in like if column.name == name)
+            column, part = _column(frame[name], before, what, ids, rows, on_unknown)
             columns.append(column)
             parts.append(part)
         if not parts:
-            raise DataError(f"the {what} features have a column of ids, {frame.columns[0]!r}, and no other")
+            raise DataError(
+                f"the {what} features have a column of ids, {frame.columns[0]!r}, and no other. Add one."
+            )
         return cls(ids, sparse.hstack(parts, format="csr", dtype=np.float32), tuple(columns))
 
-    def in_the_kind_of(self, ids: Ids) -> Self:
-        """With ids of the same kind as those of a log: a file does not tell whether 7 is a number or a name."""
+    def with_kind_of(self, ids: Ids) -> Self:
+        """The same features with ids of the kind that a dataset has: in a file, 7 may be a number or text."""
         if self.ids.kind == ids.kind:
             return self
         values = self.ids.values.cast(ids.values.dtype, strict=False)
@@ -129,27 +135,57 @@ class Features:
         if not same.fill_null(False).all():
             odd = self.ids.values.filter(~same.fill_null(False))[0]
             raise DataError(
-                f"the {ids.what} features have ids such as {odd!r}, the log has ids such as {ids.values[0]!r}: "
-                "they must be of one kind"
+                f"the {ids.what} features have ids such as {odd!r}, the dataset has ids such as {ids.values[0]!r}"
+                ". Give both the same type."
             )
         order = values.arg_sort()
         return type(self)(
             Ids(values.gather(order), ids.kind, ids.what), self.matrix[order.to_numpy()], self.columns
         )
 
-    def of(self, ids: Ids) -> Self:
-        """The rows of these ids, in their order; one that is not there is an error that names it."""
-        codes = self.ids.codes(ids.values)
-        if (codes < 0).any():
-            lacking = ids.values.filter(pl.Series(codes < 0)).to_list()
-            raise DataError(
-                f"the {self.ids.what} {some(map(repr, lacking))} of the log has no row among the "
-                f"{self.ids.what} features. Add one; its values may be missing."
-            )
-        return type(self)(ids, self.matrix[codes], self.columns)
+    def missing_ids(self, ids: Ids) -> list[Any]:
+        """Those of the ids that have no row of features."""
+        return ids.take(np.flatnonzero(self.ids.codes(ids.values) < 0).astype(np.int32)).to_list()
 
-    def and_also(self, more: Features) -> Features:
-        """The rows of both, which were read alike; where an id is in both, the later row counts."""
+    def of(self, ids: Ids, missing: OnMissing = "raise") -> Self:
+        """The features of the given ids, in their order.
+
+        Parameters
+        ----------
+        ids
+            The users or items of a dataset.
+        missing
+            What to do with an id that has no row: "raise" an error that names it, or "zeros", which gives it no
+            features, as if all its values were missing. `missing_ids` lists such ids.
+
+        Examples
+        --------
+        >>> features = Features.read(pl.DataFrame({"item": ["milk", "tea"], "kind": ["cold", "hot"]}), "item")
+        >>> items = Ids(pl.Series(["ale", "tea"]), "str", "item")
+        >>> features.of(items, missing="zeros").matrix.toarray().tolist()
+        [[0.0, 0.0], [0.0, 1.0]]
+        >>> features.missing_ids(items)
+        ['ale']
+        """
+        if missing not in ("raise", "zeros"):
+            raise ParameterError(f'missing_features is {missing!r}; expected "raise" or "zeros"')
+        lacking = self.missing_ids(ids)
+        if lacking and missing == "raise":
+            what, have = (self.ids.what, "has") if len(lacking) == 1 else (f"{self.ids.what}s", "have")
+            raise DataError(
+                f"{len(lacking):,} of {len(ids):,} {self.ids.what}s of the dataset {have} no row of features: the "
+                f"{what} {some(map(repr, lacking))}. Add a row for each (its values may be missing), or pass "
+                'missing_features="zeros" to train them without features.'
+            )
+        codes = self.ids.codes(ids.values)
+        if not lacking:
+            return type(self)(ids, self.matrix[codes], self.columns)
+        nothing = sparse.csr_array((1, self.matrix.shape[1]), dtype=np.float32)
+        padded = sparse.vstack([self.matrix, nothing], format="csr")
+        return type(self)(ids, padded[np.where(codes < 0, len(self.ids), codes)], self.columns)
+
+    def updated_with(self, more: Features) -> Features:
+        """The rows of both, which must have the same columns; where an id is in both, the row of `more` counts."""
         ids = self.ids.union(more.ids)
         here, there = self.ids.codes(ids.values), more.ids.codes(ids.values)
         both = sparse.vstack([self.matrix, more.matrix], format="csr")
@@ -157,7 +193,7 @@ class Features:
         return Features(ids, both[rows], self.columns)
 
     def digest(self) -> str:
-        """A mark of all that is known."""
+        """A hash of the features."""
         found = hashlib.sha256(self._columns_as_bytes())
         for array in (self.matrix.indptr, self.matrix.indices, self.matrix.data):
             found.update(np.ascontiguousarray(array).tobytes())
@@ -167,19 +203,17 @@ class Features:
         return json.dumps([asdict(column) for column in self.columns]).encode()
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All of it as arrays of numbers, but for the ids."""
+        """Everything but the ids, as arrays of numbers."""
         parts = {"data": self.matrix.data, "indices": self.matrix.indices, "indptr": self.matrix.indptr}
         return {**parts, "columns": np.frombuffer(self._columns_as_bytes(), dtype=np.uint8)}
 
     @classmethod
     def restored(cls, arrays: dict[str, NDArray[Any]], ids: Ids) -> Self:
-        """Take back what `arrays` gave, of these ids."""
-        from truelike.storage import checked_csr
-
-        told = json.loads(arrays["columns"].tobytes())
+        """Features from what `arrays` gave, and the ids."""
+        stored = json.loads(arrays["columns"].tobytes())
         columns = tuple(
             Column(**{**column, "words": None if column["words"] is None else tuple(column["words"])})
-            for column in told
+            for column in stored
         )
         width = sum(len(column.names) for column in columns)
         parts = (arrays["data"], arrays["indices"], arrays["indptr"])
@@ -187,34 +221,34 @@ class Features:
 
 
 def _frame(table: Any, what: str) -> pl.DataFrame:
-    """The table as polars, the ids first."""
+    """The table as polars, with the ids as the first column."""
     if isinstance(table, (str, Path)):
         table = _file(Path(table), what)
     if library_of(table) is None or not hasattr(table, "columns"):
         raise DataError(
-            f"{what} features are a table with a column of ids and one or more others, of pandas, polars or "
-            f"pyarrow, or the path of a CSV or Parquet file; not {type(table).__name__}"
+            f"{what} features are {type(table).__name__}; expected a pandas, polars or pyarrow frame, or the path "
+            "of a CSV or Parquet file, with a column of ids and one or more others"
         )
-    if getattr(getattr(table, "index", None), "name", None) is not None:  # pandas, with ids in its index
+    if getattr(getattr(table, "index", None), "name", None) is not None:  # a pandas frame with ids in its index
         table = table.reset_index()
     names = [str(name) for name in getattr(table, "column_names", None) or list(table.columns)]
     try:
         frame = to_polars(table, names)
     except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
-        raise DataError(f"the {what} features cannot be understood: {error}. {KINDS}") from error
+        raise DataError(f"the {what} features cannot be read: {error}. {KINDS}") from error
     first = _id_column(names, what)
     return frame.select(first, *(name for name in names if name != first))
 
 
 def _id_column(names: list[str], what: str) -> str:
     if not names:
-        raise DataError(f"the {what} features have no columns")
+        raise DataError(f"the {what} features have no columns; expected a column of ids and one or more others")
     lower = {name.lower(): name for name in reversed(names)}
     return next((lower[name] for name in (*COMMON[what].split(), "id") if name in lower), names[0])
 
 
 def _file(path: Path, what: str) -> pl.DataFrame:
-    """A Parquet file, or a CSV, whose ids are left as text: 007 may be a name."""
+    """A Parquet or CSV file. Ids in CSV are read as text, because 007 is not 7."""
     try:
         if path.suffix == ".parquet":
             return pl.read_parquet(path)
@@ -227,43 +261,48 @@ def _file(path: Path, what: str) -> pl.DataFrame:
 
 
 def _ids(frame: pl.DataFrame, what: str) -> tuple[Ids, NDArray[np.int32]]:
-    """The ids, sorted, and for each row of the table its place among them."""
+    """The ids, and for each row of the table the place of its id."""
     series, kind = normalise(frame.to_series(0), what)
     if missing(series).any():
-        raise DataError(f"row {int(missing(series).arg_true()[0]) + 1} of the {what} features has no id")
+        row = int(missing(series).arg_true()[0]) + 1
+        raise DataError(f"row {row} of the {what} features has no id. Remove it, or add the id.")
     values, rows = encode(series)
     if len(values) < len(series):
         twice = series.filter(series.is_duplicated()).unique(maintain_order=True)
-        raise DataError(f"the {what} {some(map(repr, twice.to_list()))} has more than one row of features")
+        raise DataError(
+            f"the {what} {some(map(repr, twice.to_list()))} has more than one row of features. Keep one."
+        )
     return Ids(values, kind, what), rows
 
 
 def _column(
     series: pl.Series,
-    known: Column | None,
+    before: Column | None,
     what: str,
     ids: Ids,
     rows: NDArray[np.int32],
     on_unknown: OnUnknownValue,
 ) -> tuple[Column, Any]:
-    """How a column is read, and its part of the matrix."""
-    numbers = known is not None and known.words is None
-    if series.dtype == pl.Null:  # all are missing
+    """How a column is read, and its part of the matrix; `before` is how it was read before."""
+    numbers = before is not None and before.words is None
+    if series.dtype == pl.Null:  # all values are missing
         series = series.cast(pl.Float64 if numbers else pl.String)
-    if series.dtype.is_numeric() and (known is None or numbers):
-        return _numbers(series, known, rows, len(ids), what)
+    if series.dtype.is_numeric() and (before is None or numbers):
+        return _numbers(series, before, rows, len(ids), what)
     if numbers:
-        raise DataError(f"the column {series.name!r} of the {what} features has words; in training it had numbers")
+        raise DataError(
+            f"the column {series.name!r} of the {what} features has words; in training it had numbers. Use these."
+        )
     words = _words(series, rows, what)
     different = words["word"].n_unique()
-    if known is None and different > max(50, 0.5 * len(ids)):
+    if before is None and different > max(50, 0.5 * len(ids)):
         warnings.warn(
             f"the column {series.name!r} of the {what} features has {different:,} different words in {len(ids):,} "
-            f"rows, so most say nothing of any other {what}. If it is a name, leave it out.",
+            f"rows, so most of them describe one {what} only. If it is a name or a title, leave it out.",
             DataWarning,
             stacklevel=5,
         )
-    found = tuple(sorted(words["word"].unique().to_list())) if known is None else known.words or ()
+    found = tuple(sorted(words["word"].unique().to_list())) if before is None else before.words or ()
     place = {word: n for n, word in enumerate(found)}
     codes = np.array([place.get(word, -1) for word in words["word"]], dtype=np.int32)
     if (codes < 0).any() and on_unknown == "raise":
@@ -271,17 +310,17 @@ def _column(
         raise DataError(
             f"the {what} {ids.values[row[0]]!r} has {series.name}={row[1]!r}, which was not among the "
             f"{len(found):,} values of training ({some(map(repr, found), 3)}). Correct it, leave it empty, or "
-            'say on_unknown="skip".'
+            'pass on_unknown="skip".'
         )
     at, of = codes[codes >= 0], words["row"].to_numpy()[codes >= 0]
     shared = 1 / np.maximum(np.bincount(of, minlength=len(ids)), 1)
     shape = (len(ids), len(found))
     part = sparse.csr_array((shared[of].astype(np.float32), (of, at)), shape=shape)
-    return known or Column(series.name, found), part
+    return before or Column(series.name, found), part
 
 
 def _words(series: pl.Series, rows: NDArray[np.int32], what: str) -> pl.DataFrame:
-    """The words of each row: row, word. A text with bars is a list: "Action|Comedy"."""
+    """A frame (row, word). A text with bars is a list of words: "Action|Comedy"."""
     kind = series.dtype
     inner = kind.inner if isinstance(kind, pl.List) else kind
     if not (inner in (pl.String, pl.Boolean, pl.Categorical, pl.Enum, pl.Null) or inner.is_integer()):
@@ -295,17 +334,21 @@ def _words(series: pl.Series, rows: NDArray[np.int32], what: str) -> pl.DataFram
 
 
 def _numbers(
-    series: pl.Series, known: Column | None, rows: NDArray[np.int32], n: int, what: str
+    series: pl.Series, before: Column | None, rows: NDArray[np.int32], n: int, what: str
 ) -> tuple[Column, Any]:
     values = series.cast(pl.Float64).fill_nan(None)
     if values.is_infinite().any():
-        raise DataError(f"the column {series.name!r} of the {what} features holds a number that is not finite")
-    if known is None:
+        raise DataError(
+            f"the column {series.name!r} of the {what} features has a number that is not finite. Replace it."
+        )
+    if before is None:
         mean, scale = float(values.mean() or 0.0), float(values.std(ddof=0) or 0.0)  # type: ignore[arg-type]
         if not np.isfinite(mean) or not np.isfinite(scale):
-            raise DataError(f"the numbers of the column {series.name!r} of the {what} features are too large")
-        known = Column(series.name, None, mean, scale or 1.0)
-    there = values.is_not_null().to_numpy()
-    scaled = ((values.fill_null(0.0).to_numpy() - known.mean) / known.scale)[there]
-    place = (rows[there], np.zeros(int(there.sum()), dtype=np.int32))
-    return known, sparse.csr_array((scaled.astype(np.float32), place), shape=(n, 1))
+            raise DataError(
+                f"the numbers of the column {series.name!r} of the {what} features are too large. Scale them."
+            )
+        before = Column(series.name, None, mean, scale or 1.0)
+    given = values.is_not_null().to_numpy()
+    scaled = ((values.fill_null(0.0).to_numpy() - before.mean) / before.scale)[given]
+    place = (rows[given], np.zeros(int(given.sum()), dtype=np.int32))
+    return before, sparse.csr_array((scaled.astype(np.float32), place), shape=(n, 1))

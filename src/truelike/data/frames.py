@@ -1,9 +1,9 @@
-"""Frames of any library in, frames of the same library out. Inside truelike all frames are polars."""
+"""Conversion of frames of any library to polars, which is used inside truelike, and back."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, cast
 
@@ -17,7 +17,7 @@ Library = Literal["polars", "pandas", "pyarrow"]
 
 
 def library_of(table: Any) -> Library | None:
-    """Which library a frame or a series belongs to; None where it is something else.
+    """The library of a frame or a series; None if it is neither.
 
     >>> library_of(pl.DataFrame({"a": [1]})), library_of([1, 2])
     ('polars', None)
@@ -27,11 +27,11 @@ def library_of(table: Any) -> Library | None:
     try:
         name = nw.from_native(table, allow_series=True).implementation.value
     except nw.exceptions.DuplicateError as error:
-        raise DataError(f"two columns of the table have the same name. {error}") from error
+        raise DataError(f"two columns of the table have the same name: {error}. Rename one.") from error
     if name not in ("polars", "pandas", "pyarrow"):
         raise DataError(
-            f"a table of the library {name!r} was given; pandas, polars and pyarrow are understood. "
-            "Turn it into one of them first."
+            f"a table of the library {name!r} was given; expected pandas, polars or pyarrow. Convert it to one of "
+            "them first."
         )
     return cast(Library, name)
 
@@ -44,13 +44,15 @@ def to_polars(frame: Any, columns: Iterable[str]) -> pl.DataFrame:
 
 
 def to_series(values: Any, name: str = "") -> pl.Series:
-    """Ids, ratings or times of whatever kind, as a polars series.
+    """Values of any kind (ids, ratings, times) as a polars series.
 
     >>> to_series(np.array([3, 1])).to_list(), to_series(["b", None]).to_list()
     ([3, 1], ['b', None])
     """
     if isinstance(values, pl.Series):
         return values.alias(name)
+    if isinstance(values, Sequence):
+        values = list(values)
     if library_of(values) == "pyarrow":
         return cast(pl.Series, pl.from_arrow(values)).alias(name)
     array = values
@@ -70,25 +72,25 @@ def to_series(values: Any, name: str = "") -> pl.Series:
         return pl.Series(name, [_plain(value) for value in array], strict=False)
     except UnicodeEncodeError as error:
         raise DataError(
-            f"{error.object!r} holds half of a character (a lone surrogate), which is no text. "
-            "Read its source as UTF-8, or leave it out."
+            f"{error.object!r} contains half of a character (a lone surrogate), so it is not text. Read its "
+            "source in the right encoding, or leave it out."
         ) from error
 
 
 def _plain(value: Any) -> Any:
-    """A scalar that polars understands: NumPy's own kinds and every kind of "missing" unwrapped."""
+    """A scalar that polars accepts: NumPy scalars unwrapped, every kind of "missing" as None."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or type(value).__name__ in ("NAType", "NaTType") or value != value:
         return None
-    if isinstance(value, datetime):  # a Timestamp of pandas too: the same instant, in UTC
+    if isinstance(value, datetime):  # also a Timestamp of pandas: the same instant, in UTC
         value = value.to_pydatetime() if hasattr(value, "to_pydatetime") else value
         return value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
     return value
 
 
 def missing(series: pl.Series) -> pl.Series:
-    """Where a value is missing: null, empty text, NaN.
+    """Whether each value is missing: null, empty text or NaN.
 
     >>> missing(pl.Series(["a", "", None])).to_list()
     [False, True, True]
@@ -102,14 +104,14 @@ def missing(series: pl.Series) -> pl.Series:
 
 
 def is_uuid(series: pl.Series) -> bool:
-    """Whether a series holds `uuid.UUID` objects (polars has no type of its own for them)."""
+    """Whether a series contains `uuid.UUID` objects, for which polars has no type."""
     if series.dtype != pl.Object:
         return False
     return all(value is None or isinstance(value, uuid.UUID) for value in series)
 
 
 def to_native(frame: pl.DataFrame, library: Library) -> Any:
-    """A polars frame in the asked library; polars where that one is not installed.
+    """A polars frame as one of the given library; unchanged if the library is not installed.
 
     >>> to_native(pl.DataFrame({"a": [1]}), "pandas")
        a
@@ -133,7 +135,7 @@ def to_native(frame: pl.DataFrame, library: Library) -> Any:
 
 
 def _texts(values: Any) -> Any:
-    """UUID objects as text, which is how pyarrow tables carry them."""
+    """UUID objects as text, because pyarrow has no type for them."""
     if isinstance(values, list) and values and isinstance(values[0], uuid.UUID):
         return [str(value) for value in values]
     return values

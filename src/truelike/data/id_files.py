@@ -1,4 +1,4 @@
-"""The ids of users and items as files, which splits and models have alike."""
+"""The ids of users and items as files, for splits and models."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from truelike.data.frames import Library
 from truelike.data.ids import Ids, Kind, check_kind
 
 
-def write_ids(log: Dataset, place: Path) -> None:
-    """Write users.parquet and items.parquet (with titles, where there are any)."""
-    pl.DataFrame({"user_id": log.users.values}).write_parquet(place / "users.parquet")
-    items = pl.DataFrame({"item_id": log.items.values})
-    if log.titles is not None:
-        items = items.with_columns(log.titles.alias("title"))
+def write_ids(data: Dataset, place: Path) -> None:
+    """Write users.parquet and items.parquet (with titles, if there are any)."""
+    pl.DataFrame({"user_id": data.users.values}).write_parquet(place / "users.parquet")
+    items = pl.DataFrame({"item_id": data.items.values})
+    if data.titles is not None:
+        items = items.with_columns(data.titles.alias("title"))
     items.write_parquet(place / "items.parquet")
 
 
 def read_ids(place: Path, kinds: dict[str, Kind]) -> tuple[Ids, Ids, pl.Series | None]:
-    """Read what `write_ids` wrote."""
+    """Read the users, the items and the titles that `write_ids` wrote."""
     users = pl.read_parquet(place / "users.parquet")["user_id"]
     items = pl.read_parquet(place / "items.parquet")
     titles = items["title"] if "title" in items.columns else None
@@ -32,8 +32,8 @@ def read_ids(place: Path, kinds: dict[str, Kind]) -> tuple[Ids, Ids, pl.Series |
 
 
 def known_library(name: Any) -> Library:
-    """The frame library that a file names, if it is one that is known."""
+    """The frame library that a file names; an error if it is not a known one."""
     if name not in get_args(Library):
-        raise ValueError(f"the library is {name!r}; it is one of {', '.join(get_args(Library))}")
+        raise ValueError(f"the library is {name!r}; expected one of {', '.join(get_args(Library))}")
     library: Library = name
     return library

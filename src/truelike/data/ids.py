@@ -1,15 +1,15 @@
-"""The one place where a caller's own ids meet row numbers.
+"""`Ids`: the ids of users and items, and the row numbers that stand for them.
 
-Ids are kept sorted. So the same rows in any order give the same numbers, and looking an id up is a
-binary search that needs no hash table beside it.
+Ids are sorted. So the order of the rows that were read does not change the row numbers, and an id is found by
+binary search, without a hash table.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 import polars as pl
@@ -25,9 +25,9 @@ MOST = 2**31 - 1  # int32 row numbers
 
 
 def normalise(series: pl.Series, what: str) -> tuple[pl.Series, Kind]:
-    """Ids as 64-bit integers or as text, and which kind they were.
+    """Ids as 64-bit integers or as text, and their kind.
 
-    Whole numbers in a float column (what pandas makes of integers with a gap) are integers again.
+    Whole numbers in a float column (pandas makes one of integers with missing values) become integers again.
     """
     if is_uuid(series):
         return pl.Series(series.name, [None if v is None else str(v) for v in series]), "uuid"
@@ -44,7 +44,8 @@ def normalise(series: pl.Series, what: str) -> tuple[pl.Series, Kind]:
         if len(wrong):
             raise DataError(
                 f"the {what} ids are numbers with a fraction, or too large, such as "
-                f"{some(wrong.to_list(), 3)}. Ids are strings, integers or UUIDs: was another column meant?"
+                f"{some(wrong.to_list(), 3)}. Ids are strings, integers or UUIDs. Name another column, or turn "
+                "them into strings."
             )
         return whole, "int"
     if series.dtype.is_integer():
@@ -55,12 +56,12 @@ def normalise(series: pl.Series, what: str) -> tuple[pl.Series, Kind]:
 
 
 def check_kind(values: pl.Series, kind: Any, what: str) -> None:
-    """Ids from a file must be of the kind that it says: what is asked of them later depends on it."""
+    """Raise an error where ids from a file are not of the kind that the file states."""
     expected = {"int": pl.Int64, "str": pl.String, "uuid": pl.String}
     if kind not in expected or values.dtype != expected[kind] or values.null_count():
-        raise ValueError(f"the {what} ids are {values.dtype}, which the kind {kind!r} does not fit")
+        raise ValueError(f"the {what} ids are {values.dtype}, which does not fit the kind {kind!r}")
     if kind == "uuid" and not values.str.contains(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$").all():
-        raise ValueError(f"the {what} ids are not UUIDs, which the kind {kind!r} says")
+        raise ValueError(f"the {what} ids are not UUIDs, as the kind {kind!r} states")
 
 
 def encode(series: pl.Series) -> tuple[pl.Series, Codes]:
@@ -81,11 +82,27 @@ def encode(series: pl.Series) -> tuple[pl.Series, Codes]:
     return groups[name], codes
 
 
-@dataclass(frozen=True, eq=False)
-class Ids:
-    """A caller's ids, sorted: row number to id by `take`, id to row number by `codes`.
+@dataclass(frozen=True, eq=False, repr=False)
+class Ids(Sequence[Any]):
+    """The ids of users or items as the caller gave them, sorted: a sequence.
 
+    Inside truelike, users and items are row numbers: `take` turns row numbers into ids and `codes` ids into row
+    numbers.
+
+    Attributes
+    ----------
+    values
+        The ids as 64-bit integers or text (UUIDs are text here).
+    kind
+        "int", "str" or "uuid".
+    what
+        "user" or "item", for messages.
+
+    Examples
+    --------
     >>> ids = Ids(pl.Series(["ann", "bob"]), "str", "user")
+    >>> ids[0], ids[:5], len(ids), "eve" in ids
+    ('ann', ['ann', 'bob'], 2, False)
     >>> ids.codes(["bob", "eve"]).tolist()
     [1, -1]
     """
@@ -96,19 +113,46 @@ class Ids:
 
     def __post_init__(self) -> None:
         if len(self.values) > MOST:
-            raise DataError(f"{len(self.values):,} {self.what}s are more than {MOST:,}")
+            raise DataError(f"{len(self.values):,} {self.what}s were given; at most {MOST:,} are possible")
 
     @classmethod
     def range(cls, n: int, what: str) -> Ids:
-        """The ids of a matrix: its row or column numbers."""
+        """Row or column numbers of a matrix as ids."""
         return cls(pl.Series("id", np.arange(n, dtype=np.int64)), "int", what)
 
     def __len__(self) -> int:
         return len(self.values)
 
+    @overload
+    def __getitem__(self, place: int) -> Any: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Any]: ...
+    def __getitem__(self, place: int | slice) -> Any:
+        if isinstance(place, slice):
+            return self._given(self.values[place]).to_list()
+        try:
+            value = self.values[place]
+        except IndexError:
+            raise IndexError(f"there are {len(self):,} {self.what}s, and number {place} was asked for") from None
+        return uuid.UUID(value) if self.kind == "uuid" else value
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._given(self.values))
+
+    def __contains__(self, value: object) -> bool:
+        try:
+            return bool(self.codes([value])[0] >= 0)
+        except DataError:  # of a type that ids do not have
+            return False
+
+    def __repr__(self) -> str:
+        return f"Ids({len(self):,} {self.what}s: {some(self)})"
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Ids):
             return NotImplemented
+        if self is other:
+            return True
         if self.values.dtype != other.values.dtype or len(self) != len(other):
             return False
         return self.values is other.values or bool((self.values == other.values).all())
@@ -126,27 +170,34 @@ class Ids:
         return np.where(found, at, -1).astype(np.int32)
 
     def known(self, ids: Any) -> Codes:
-        """The row number of each id, or an error that names those that are not known."""
+        """The row number of each id; an error that names the ids that are not known."""
         codes = self.codes(ids)
         if (codes < 0).any():
-            strangers = to_series(one_or_many(ids)).gather(np.flatnonzero(codes < 0)).to_list()
-            subject, verb = (self.what, "is") if len(strangers) == 1 else (f"{self.what}s", "are")
+            unknown = to_series(one_or_many(ids)).gather(np.flatnonzero(codes < 0)).to_list()
+            subject, verb = (self.what, "is") if len(unknown) == 1 else (f"{self.what}s", "are")
             raise UnknownIdError(
-                f"the {subject} {some(map(repr, strangers))} {verb} not among the {len(self):,} "
+                f"the {subject} {some(map(repr, unknown))} {verb} not among the {len(self):,} "
                 f"{self.what}s of the training data (they look like {some([repr(self.values[0])])}). "
-                'Where the call takes it, on_unknown="popular" or "skip" goes on without.'
+                'Where the method has it, pass on_unknown="popular" or on_unknown="skip".'
             )
         return codes
 
     def take(self, codes: Codes) -> pl.Series:
         """The ids at the given row numbers, as the caller gave them."""
-        texts = self.values.gather(codes)
+        return self._given(self.values.gather(codes))
+
+    def to_series(self) -> pl.Series:
+        """All ids, as the caller gave them."""
+        return self._given(self.values)
+
+    def _given(self, values: pl.Series) -> pl.Series:
+        """Stored values as the caller gave them."""
         if self.kind == "uuid":
-            return pl.Series([uuid.UUID(text) for text in texts], dtype=pl.Object)
-        return texts
+            return pl.Series([uuid.UUID(text) for text in values], dtype=pl.Object)
+        return values
 
     def union(self, other: Ids) -> Ids:
-        """These ids and those of another map, sorted.
+        """The ids of both, sorted.
 
         >>> Ids.range(2, "user").union(Ids(pl.Series([7]), "int", "user")).values.to_list()
         [0, 1, 7]
@@ -154,24 +205,26 @@ class Ids:
         if self.kind != other.kind:
             raise DataError(
                 f"the {self.what} ids are of the kind {self.kind!r} here and {other.kind!r} there "
-                f"({self.values[0]!r} and {other.values[0]!r}): read both logs alike"
+                f"({self.values[0]!r} and {other.values[0]!r}). Read both with ids of the same type."
             )
         both = pl.concat([self.values.alias("id"), other.values.alias("id")]).unique().sort()
         return Ids(both, self.kind, self.what)
 
     def subset(self, keep: NDArray[np.bool_]) -> Ids:
-        """Only the ids marked in a mask, still sorted."""
+        """Only the marked ids."""
         return Ids(self.values.filter(pl.Series(keep)), self.kind, self.what)
 
 
 def one_or_many(ids: Any) -> Any:
-    """A single id as a list of one."""
+    """Ids as a list, an array or a series; a single id as a list of one."""
+    if isinstance(ids, Ids):
+        return ids.to_series()
     if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
         return [ids]
     if library_of(ids) is not None and hasattr(ids, "columns"):
         raise ParameterError(
-            f"ids were asked for, and a table with the columns {some(ids.columns)} was given: name one of them, "
-            f"e.g. frame[{str(next(iter(ids.columns), 'user'))!r}]"
+            f"ids are expected, and a table with the columns {some(ids.columns)} was given. Pass one of its "
+            f"columns, e.g. frame[{str(next(iter(ids.columns), 'user'))!r}]"
         )
     if library_of(ids) is not None or isinstance(ids, (list, np.ndarray)):
         return ids

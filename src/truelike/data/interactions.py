@@ -1,4 +1,4 @@
-"""`read`: rows of any kind become a Dataset, or an error that says which rows are wrong."""
+"""`read`: rows of any kind become a Dataset, or an error that says which rows are bad."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
 
+from truelike.data.checks import check_not_empty
 from truelike.data.columns import Columns, choose
-from truelike.data.dataset import Dataset, check_usable
+from truelike.data.dataset import Dataset
 from truelike.data.files import read_file, refuse_address
 from truelike.data.frames import Library, library_of, missing, to_polars, to_series
 from truelike.data.ids import Codes, Ids, Kind, encode, normalise
@@ -39,32 +40,53 @@ def read(
     format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None,
     separator: str | None = None,
     header: bool = True,
+    encoding: str = "utf-8",
+    titles: Any = None,
     name: str | None = None,
 ) -> Dataset:
-    """Read a log of (user, item) rows.
+    """Read interactions, one row for each (user, item), into a Dataset.
+
+    Rows of the same user and item are merged into one pair, which keeps the sum of their weights (without
+    `weight`, the number of rows) and the earliest time.
+
+    What counts: models train on pairs, so a pair that occurs often, or has a large weight, counts as much as any
+    other. `Dataset.has_weights` tells whether there are such pairs. Weights do count in a dataset that is passed
+    to `fit` as `impressions`, where they are how often each pair was shown.
 
     Parameters
     ----------
     source
-        A path to a CSV, TSV, JSONL or Parquet file (also with .gz); a pandas, polars or pyarrow frame;
-        a SciPy sparse matrix (users x items; its values are weights, or ratings where `min_rating` is
-        given); a NumPy array with two to four columns; a tuple of arrays, series or lists, one a column;
-        a list or a tuple of tuples (user, item[, rating[, time]]) or of dicts, one a row.
+        The path of a CSV, TSV, JSONL or Parquet file (also gzipped, with .gz); a pandas, polars or pyarrow frame;
+        a SciPy sparse matrix (users x items; its values are weights, or ratings where `min_rating` is given); a
+        NumPy array with two to four columns; a tuple of arrays, series or lists, one for each column; a list or a
+        tuple of tuples (user, item[, rating[, time]]) or of dicts, one for each row.
     user, item, rating, time
-        The name (or position) of the column; guessed from the common names where None.
+        The name or the position of each column. By default they are recognised by common names such as `user_id`.
     weight
-        A column whose values add up over repeated rows; a row of weight 0 is no vote. Without it, each
-        row counts one.
+        The name or the position of a column of weights. A row of weight 0 is not an interaction.
     min_rating
-        Only rows rated at least this are votes. None: a row is a vote, whatever its rating.
+        Only rows rated at least this much are interactions. By default every row is one, whatever its rating.
     on_bad_rows
-        What to do about a row without an id, or one that cannot be read: "raise" an error that names
-        the rows, or "drop" them and warn how many there were.
-    format, separator, header
-        For files: the kind where the name does not tell; the separator where it is not one of comma,
-        tab, semicolon or bar; False where the first line is not a header (columns are then 0, 1, ...).
+        What to do with a row without an id, or one that cannot be read: "raise" an error that names the rows, or
+        "drop" them and warn how many there were.
+    format
+        "csv", "tsv", "jsonl" or "parquet", for a file whose name does not tell.
+    separator
+        The separator of a CSV file. By default comma, tab, semicolon or bar, whichever the first line has most of.
+    header
+        False for a CSV file whose first line is a row. Columns are then named by position: user=0, item=1, ...
+    encoding
+        The encoding of a CSV, TSV or JSONL file, and of a file of titles, e.g. "latin-1" or "cp1252".
+    titles
+        Names of the items for people to read: a mapping {item: title}, a pair of columns (items, titles), a frame,
+        or the path of a file. `Dataset.with_titles` sets them later.
     name
-        What to call the log in tables; the file's name where None.
+        The name of the dataset in tables. By default that of the file.
+
+    Returns
+    -------
+    Dataset
+        The interactions. It may have a single user or item; models need at least two of each to train.
 
     Examples
     --------
@@ -72,51 +94,53 @@ def read(
     >>> tl.read([("ann", "tea", 5), ("bob", "tea", 4), ("bob", "milk", 1)])
     Dataset(3 interactions, 2 users, 2 items, sparsity 25.0000%)
     >>> import numpy as np
-    >>> tl.read(np.array([[7, 1], [7, 2], [9, 1]])).users.values.to_list()
+    >>> list(tl.read(np.array([[7, 1], [7, 2], [9, 1]])).users)
     [7, 9]
+    >>> tl.read([("ann", 7), ("bob", 9)], titles={7: "Green tea", 9: "Milk"}).titles.to_list()
+    ['Green tea', 'Milk']
     """
     if on_bad_rows not in ("raise", "drop"):
-        raise ParameterError(f'on_bad_rows is "raise" or "drop", not {on_bad_rows!r}')
-    asked: dict[str, Any] = {
-        "user": user,
-        "item": item,
-        "rating": rating,
-        "time": time,
-        "weight": weight,
-    }
-    if sparse.issparse(source):
-        return check_usable(_from_matrix(source, min_rating, name or "matrix"))
-
-    if not header:
-        asked.update(user=0 if user is None else user, item=1 if item is None else item)
-
-    def settle(names: list[str]) -> Columns:
-        return choose(names, **asked, needs_rating=min_rating is not None)
-
+        raise ParameterError(f'on_bad_rows is {on_bad_rows!r}; expected "raise" or "drop"')
     refuse_address(source)
-    if isinstance(source, (str, os.PathLike)):
-        path = Path(source)
-        table = read_file(path, settle, format=format, separator=separator, header=header)
-        rows = _Rows(table.frame, table.columns, table.unit, table.numbers, table.bad)
-        log = _build(rows, min_rating, on_bad_rows, "polars", name or path.name.split(".")[0], table.text)
+    if sparse.issparse(source):
+        dataset = _from_matrix(source, min_rating, name or "matrix")
     else:
-        frame, library, bad = _as_frame(source)
-        columns = settle(_names(frame))
-        positions = np.setdiff1d(np.arange(len(frame) + len(bad)), list(bad)) if bad else None
-        rows = _Rows(
-            to_polars(frame, columns.needed()),
-            columns,
-            "row",
-            lambda: np.arange(len(frame)) if positions is None else positions,
-            bad,
-        )
-        log = _build(rows, min_rating, on_bad_rows, library, name or "log", text=False)
-    return check_usable(log)
+        asked: dict[str, Any] = {"user": user, "item": item, "rating": rating, "time": time, "weight": weight}
+        if not header:
+            asked.update(user=0 if user is None else user, item=1 if item is None else item)
+
+        def settle(names: list[str]) -> Columns:
+            return choose(names, **asked, needs_rating=min_rating is not None)
+
+        if isinstance(source, (str, os.PathLike)):
+            path = Path(source)
+            table = read_file(path, settle, format=format, separator=separator, header=header, encoding=encoding)
+            rows = _Rows(table.frame, table.columns, table.unit, table.numbers, table.bad)
+            library: Library = "polars"
+            name, text = name or path.name.split(".")[0], table.text
+        else:
+            rows, library = _from_memory(source, settle)
+            name, text = name or "dataset", False
+        dataset = _build(rows, min_rating, on_bad_rows, library, name, text)
+    check_not_empty(dataset)
+    return dataset if titles is None else dataset.with_titles(titles, encoding=encoding)
+
+
+def _from_memory(source: Any, settle: Callable[[list[str]], Columns]) -> tuple[_Rows, Library]:
+    """The rows of a frame, an array or a list, and the library of the frame."""
+    frame, library, bad = _as_frame(source)
+    columns = settle(_names(frame))
+    positions = np.setdiff1d(np.arange(len(frame) + len(bad)), list(bad)) if bad else None
+
+    def numbers() -> NDArray[np.int64]:
+        return np.arange(len(frame)) if positions is None else positions
+
+    return _Rows(to_polars(frame, columns.needed()), columns, "row", numbers, bad), library
 
 
 @dataclass
 class _Rows:
-    """A table on its way to a Dataset: which rows are good so far, and what is wrong with the others."""
+    """A table that is being read: which rows are good so far, and why the others are bad."""
 
     frame: pl.DataFrame
     columns: Columns
@@ -128,14 +152,14 @@ class _Rows:
         self.good = np.ones(len(self.frame), dtype=bool)
 
     def mark(self, wrong: pl.Series, reason: str) -> None:
-        """Remember the wrong rows by their number."""
+        """Mark rows as bad, with the reason."""
         at = wrong.to_numpy() & self.good
         if at.any():
             self.bad.update({int(number): reason for number in self.numbers()[at]})
             self.good &= ~at
 
     def pop(self, column: str) -> pl.Series:
-        """The good rows of a column, which the table then forgets: a long log is large."""
+        """The good rows of a column, which is removed from the table to free memory."""
         series = self.frame[column]
         self.frame = self.frame.drop(column)
         return series if self.good.all() else series.filter(pl.Series(self.good))
@@ -147,14 +171,14 @@ def _build(
     columns = rows.columns
     for role, column in (("user", columns.user), ("item", columns.item)):
         rows.mark(missing(rows.frame[column]), f"has no {role} (column {column!r})")
-    # the columns of numbers replace what was read, so that all of them are filtered alike
+    # numbers replace the text that was read, so that one filter applies to all columns
     if columns.time is not None:
         rows.frame = rows.frame.with_columns(_times(rows, columns.time).alias(TIME))
     if columns.weight is not None:
         rows.frame = rows.frame.with_columns(_numbers(rows, columns.weight, "weight").alias(WEIGHT))
     ratings = None if min_rating is None else _numbers(rows, str(columns.rating), "rating")
     if rows.bad:
-        _complain(rows, on_bad_rows)
+        _report_bad_rows(rows, on_bad_rows)
     if ratings is not None:
         rows.good &= (ratings >= min_rating).fill_null(False).to_numpy()
     if columns.weight is not None:
@@ -186,7 +210,7 @@ def _encode(series: pl.Series, role: str, text: bool) -> tuple[Ids, Codes]:
 
 
 def _numbers(rows: _Rows, column: str, role: Literal["weight", "rating"]) -> pl.Series:
-    """A column as numbers; a row where it is none, or an impossible one, is bad."""
+    """A column as numbers; a row without a usable number is bad."""
     series = _cast(rows.frame[column], pl.Float64()).fill_nan(None)
     wrong = series.is_infinite() | (series < 0 if role == "weight" else False)
     series = series.set(wrong.fill_null(False), None)
@@ -195,7 +219,7 @@ def _numbers(rows: _Rows, column: str, role: Literal["weight", "rating"]) -> pl.
 
 
 def _cast(series: pl.Series, kind: pl.DataType) -> pl.Series:
-    """A series as another type; null where a value, or the whole series, cannot be."""
+    """A series as another type; null where a value, or the whole series, cannot be converted."""
     try:
         return series.cast(kind, strict=False)
     except pl.exceptions.PolarsError:
@@ -212,8 +236,8 @@ def _times(rows: _Rows, column: str) -> pl.Series:
         rows.mark(times.is_null(), f"has no usable time (column {column!r})")
         return times
     warnings.warn(
-        f"the column {column!r} looks like a time, but {wrong:,} of its values cannot be read as one: "
-        "times are not used. Name the right column with time=...",
+        f"the column {column!r} looks like a time, but {wrong:,} of its values cannot be read as one, so times "
+        "are not used. Name the right column with time=...",
         DataWarning,
         stacklevel=4,
     )
@@ -228,9 +252,9 @@ def _parse_times(series: pl.Series) -> pl.Series:
         if whole.null_count() == 0:
             return whole
         seconds = _microseconds(series.cast(pl.Float64, strict=False))
-        # the reading that makes sense of most values; the others are bad rows
+        # the interpretation that fits most values; the others are bad rows
         numbers = min((whole, seconds), key=pl.Series.null_count)
-        if 2 * numbers.null_count() < len(series):  # trying dates is slow where most are none
+        if 2 * numbers.null_count() < len(series):  # parsing dates is slow
             return numbers
         return min((numbers, _dates(series)), key=pl.Series.null_count)
     if series.dtype.is_float():
@@ -246,12 +270,12 @@ def _dates(series: pl.Series) -> pl.Series:
 
 
 def _microseconds(seconds: pl.Series) -> pl.Series:
-    """Times with a fraction keep it: whole numbers of a millionth."""
+    """Seconds with a fraction as whole microseconds."""
     return (seconds.fill_nan(None) * 1e6).round().cast(pl.Int64, strict=False)
 
 
-def _complain(rows: _Rows, on_bad_rows: str) -> None:
-    """Name the bad rows and the remedy; as a warning where they are to be dropped."""
+def _report_bad_rows(rows: _Rows, on_bad_rows: str) -> None:
+    """An error that names the bad rows and what to do; a warning where they are to be dropped."""
     reasons: dict[str, list[int]] = {}
     for number, reason in sorted(rows.bad.items()):
         reasons.setdefault(reason, []).append(number)
@@ -261,13 +285,11 @@ def _complain(rows: _Rows, on_bad_rows: str) -> None:
         warnings.warn(f"dropped {total:,} bad row{'s' * (total > 1)}: {found}.", DataWarning, stacklevel=4)
         return
     are, them = ("row is", "it") if total == 1 else ("rows are", "them")
-    raise DataError(
-        f'{total:,} {are} bad: {found}. Mend {them}, or say on_bad_rows="drop" to go on without {them}.'
-    )
+    raise DataError(f'{total:,} {are} bad: {found}. Fix {them}, or pass on_bad_rows="drop" to read the others.')
 
 
 def _where(unit: str, numbers: list[int], reason: str) -> str:
-    """Such as "line 3 has no user", "lines 3, 5 have no user"."""
+    """E.g. "line 3 has no user", "lines 3, 5 have no user"."""
     counted = "" if unit == "line" else " (counted from 0)"
     verb, rest = reason.split(" ", 1)
     if len(numbers) > 1:
@@ -276,7 +298,7 @@ def _where(unit: str, numbers: list[int], reason: str) -> str:
 
 
 def _as_integers(values: pl.Series, codes: Codes) -> tuple[pl.Series, Codes, Kind]:
-    """Text ids that are all whole numbers, written the plain way ("7", never "007"), become numbers."""
+    """Text ids become integers if all of them are plain integers ("7", not "007")."""
     numbers = values.cast(pl.Int64, strict=False)
     if numbers.null_count() or not bool((numbers.cast(pl.String) == values).all()):
         return values, codes, "str"
@@ -287,9 +309,9 @@ def _as_integers(values: pl.Series, codes: Codes) -> tuple[pl.Series, Codes, Kin
 
 
 def _from_matrix(matrix: Any, min_rating: float | None, name: str) -> Dataset:
-    """A sparse matrix (users x items): ids are its row and column numbers."""
+    """The interactions of a sparse matrix (users x items); ids are row and column numbers."""
     if matrix.ndim != 2:
-        raise DataError(f"the sparse array has {matrix.ndim} dimension; users x items are two")
+        raise DataError(f"the sparse array has {matrix.ndim} dimension; expected two, users x items")
     coo = sparse.coo_array(matrix)
     values = np.asarray(coo.data, dtype=np.float64)
     wrong = ~np.isfinite(values) | ((values < 0) & (min_rating is None))
@@ -297,7 +319,7 @@ def _from_matrix(matrix: Any, min_rating: float | None, name: str) -> Dataset:
         where = [f"({coo.row[n]}, {coo.col[n]})" for n in np.flatnonzero(wrong)[:6]]
         raise DataError(
             f"{int(wrong.sum()):,} values of the matrix are negative or not finite, at {some(where)}. "
-            "The values are weights; say min_rating=... if they are ratings."
+            "The values are read as weights; pass min_rating=... if they are ratings."
         )
     keep = values != 0 if min_rating is None else values >= min_rating
     return Dataset.from_pairs(
@@ -311,7 +333,7 @@ def _from_matrix(matrix: Any, min_rating: float | None, name: str) -> Dataset:
 
 
 def _as_frame(source: Any) -> tuple[Any, Library, dict[int, str]]:
-    """Frames as they are; arrays and lists as a polars frame by position, and which rows are left out."""
+    """The frame itself, or a polars frame of an array or list; its library; and why rows are left out."""
     if isinstance(source, pl.LazyFrame):
         source = source.collect()
     library = library_of(source)
@@ -321,11 +343,11 @@ def _as_frame(source: Any) -> tuple[Any, Library, dict[int, str]]:
     if isinstance(source, np.ndarray) and source.ndim == 2:
         if source.shape[1] not in (2, 3, 4):
             raise DataError(
-                f"the array has {source.shape[1]} columns; two to four are read ({', '.join(POSITIONS)})"
+                f"the array has {source.shape[1]} columns; expected two to four ({', '.join(POSITIONS)})"
             )
         source = tuple(source.T)
     if isinstance(source, tuple) and not _are_columns(source):
-        source = list(source)  # of rows, then
+        source = list(source)  # a tuple of rows
     if isinstance(source, tuple):
         columns = list(source)
     elif isinstance(source, list) and source and isinstance(source[0], Mapping):
@@ -335,18 +357,18 @@ def _as_frame(source: Any) -> tuple[Any, Library, dict[int, str]]:
         columns, bad = _by_position(source)
     else:
         raise DataError(
-            f"cannot read rows from {type(source).__name__}: give a path, a pandas, polars or pyarrow "
-            "frame, a SciPy sparse matrix, an array with two columns, or a list of (user, item)."
+            f"cannot read rows from {type(source).__name__}. Pass a path, a pandas, polars or pyarrow frame, a "
+            "SciPy sparse matrix, an array with two columns, or a list of (user, item)."
         )
     lengths = {len(column) for column in columns}
     if len(lengths) > 1:
-        raise DataError(f"users and items are not of one length: {sorted(lengths)}")
+        raise DataError(f"the columns of users and items differ in length: {sorted(lengths)}")
     series = [to_series(column, name) for name, column in zip(POSITIONS, columns, strict=False)]
     return pl.DataFrame(series), "polars", bad
 
 
 def _are_columns(values: tuple[Any, ...]) -> bool:
-    """A tuple of lists, arrays or series holds columns; a tuple of tuples or dicts holds rows."""
+    """Whether a tuple has columns (lists, arrays or series) rather than rows (tuples or dicts)."""
     return 2 <= len(values) <= len(POSITIONS) and all(
         isinstance(each, (list, np.ndarray)) or library_of(each) is not None for each in values
     )
@@ -354,10 +376,10 @@ def _are_columns(values: tuple[Any, ...]) -> bool:
 
 def _by_position(rows: list[Any]) -> tuple[list[list[Any]], dict[int, str]]:
     if not rows:
-        raise DataError("the log is empty: there is no row in it")
+        raise DataError("the dataset is empty: there is no row in the list")
     width = len(rows[0])
     if not 2 <= width <= len(POSITIONS):
-        raise DataError(f"a row has two to four values ({', '.join(POSITIONS)}); the first has {width}")
+        raise DataError(f"the first row has {width} values; expected two to four values ({', '.join(POSITIONS)})")
     bad = {}
     for number, row in enumerate(rows):
         if not isinstance(row, (tuple, list)):

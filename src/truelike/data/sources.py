@@ -1,8 +1,8 @@
-"""Public data sets: where they are, how to know them, how to read them.
+"""Public datasets: their files, checksums and parsers.
 
-`load("ml-1m")` finds the file in `$TRUELIKE_DATA` (or the user's cache), downloads it if it is not there,
-checks it, and gives a Dataset; data that comes split gives a Split. A download is written aside and
-renamed when it is whole, so a file in the cache is never half of one.
+`load("ml-1m")` finds the file in `$TRUELIKE_DATA` (or the user's cache), downloads it if it is missing, checks it
+and returns a Dataset, or a Split if the data comes split. A download gets its final name only when it is complete,
+so the cache never has incomplete files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 import polars as pl
@@ -28,7 +28,7 @@ from truelike.data.splits import Split, by_user
 from truelike.data.truth import Truth
 from truelike.errors import FetchError, ParameterError
 
-# what a damaged file can cause in the readers of archives, tables and JSON (a DataError is a ValueError)
+# errors of the readers of archives, tables and JSON on a damaged file (a DataError is a ValueError)
 UNREADABLE = (
     EOFError, IndexError, KeyError, OSError, TypeError, ValueError, zipfile.BadZipFile, zlib.error,
     pl.exceptions.PolarsError,
@@ -37,7 +37,7 @@ UNREADABLE = (
 
 @dataclass(frozen=True)
 class File:
-    """One file of a data set: its place in the cache, its address, its SHA-256 where that is known."""
+    """One file of a dataset: its path in the cache, its address, and its SHA-256 if known."""
 
     path: str
     url: str | None = None
@@ -46,7 +46,7 @@ class File:
 
 @dataclass(frozen=True)
 class Source:
-    """A public data set."""
+    """A public dataset."""
 
     about: str
     terms: str
@@ -71,7 +71,7 @@ def _movielens_100k(paths: list[Path]) -> Dataset:
 
 
 def _movielens(archive: Path, ratings: str, mark: bytes, movies: str, movie_mark: str) -> Dataset:
-    """Ratings are votes; titles come along, so that a recommendation can be read."""
+    """All ratings as interactions, with the titles of the films."""
     with zipfile.ZipFile(archive) as bundle:
         table = bundle.read(ratings).replace(mark, b"\t")
         listed = bundle.read(movies).decode("latin-1")
@@ -94,14 +94,16 @@ def _authors_split(paths: list[Path]) -> Split:
 
 
 def _coat(paths: list[Path]) -> Split:
-    """Ratings of at least 4 are likes. Train: what users chose to rate; test: drawn at random for them."""
+    """Ratings of at least 4. Users chose the coats of the training part; those of the test part were drawn."""
     train, test = (_coat_part(path) for path in paths)
     empty = train.select(np.zeros(train.n_interactions, dtype=bool))
-    return Split(train, empty, test, {"strategy": "coat", "min_rating": 4})
+    test = replace(test, users=train.users, items=train.items)
+    # in the published data, a user may have rated the same coat in both parts: not worth a warning
+    return Split._of_aligned(train, empty, test, {"strategy": "coat", "min_rating": 4})
 
 
 def _coat_impressions(paths: list[Path]) -> Dataset:
-    """Who rated a coat was shown it, whatever the rating."""
+    """All rated pairs, whatever the rating: a user who rated a coat has seen it."""
     return _coat_part(paths[0], min_rating=1)
 
 
@@ -162,7 +164,7 @@ SOURCES: dict[str, Source] = {
         {"interactions": 1_689_188, "users": 192_403, "items": 63_001},
     ),
     "amazon-electronics-14core-log": Source(
-        "the 14-core of Amazon Electronics as an unsplit log, taken from the 5-core",
+        "the 14-core of Amazon Electronics, not split, made from the 5-core",
         "McAuley et al.: research use",
         (_ELECTRONICS,),
         _amazon_14core,
@@ -189,7 +191,7 @@ SOURCES: dict[str, Source] = {
         {"interactions": 1_905, "users": 290, "items": 300},
     ),
     "coat-impressions": Source(
-        "all that users of Coat rated by their own choice, liked or not: what they were shown",
+        "Coat: all pairs that users rated by their own choice, liked or not, as impressions",
         "public mirror; no licence stated",
         _COAT,
         _coat_impressions,
@@ -198,11 +200,16 @@ SOURCES: dict[str, Source] = {
 }
 
 
+SplitName = Literal["ml-1m-split", "amazon-electronics-14core", "coat"]
+UnsplitName = Literal[
+    "ml-1m", "ml-100k", "amazon-electronics-5core", "amazon-electronics-14core-log", "coat-impressions"
+]
+
 # --- finding, fetching, loading ------------------------------------------------------------------
 
 
 def cache_directory() -> Path:
-    """Where data sets are kept: `$TRUELIKE_DATA`, or `truelike` in the user's cache directory."""
+    """The directory of downloaded files: `$TRUELIKE_DATA`, or `truelike` in the user's cache directory."""
     chosen = os.environ.get("TRUELIKE_DATA")
     if chosen:
         return Path(chosen).expanduser()
@@ -211,15 +218,21 @@ def cache_directory() -> Path:
     return Path(pooch.os_cache("truelike"))
 
 
+@overload
+def load(name: UnsplitName, *, progress: bool = True) -> Dataset: ...
+@overload
+def load(name: SplitName, *, progress: bool = True) -> Split: ...
+@overload
+def load(name: str, *, progress: bool = True) -> Any: ...
 def load(name: str, *, progress: bool = True) -> Any:
-    """Load a public data set: a Dataset, or a Split where it comes split.
+    """Load a public dataset: a Dataset, or a Split if it comes split. It is downloaded if it is missing.
 
     Parameters
     ----------
     name
         One of `names()`.
     progress
-        Show a bar while downloading (only on a terminal).
+        Show the progress of the download.
     """
     source = _source(name)
     paths = fetch(name, progress=progress)
@@ -227,16 +240,16 @@ def load(name: str, *, progress: bool = True) -> Any:
         found = source.parse(paths)
     except UNREADABLE as error:
         raise FetchError(
-            f"{str(paths[0])!r} cannot be read as {name}: {error}. Delete it, and it is fetched again."
+            f"{str(paths[0])!r} cannot be read as {name}: {error}. Delete it; then it is downloaded again."
         ) from error
     return _named(_checked(found, name, source, paths), name)
 
 
 def coat_truth(*, progress: bool = True) -> Truth:
-    """What users of Coat said of 16 coats each that were drawn at random: liked from a rating of 4 on, or not.
+    """The ratings of Coat on 16 randomly drawn coats per user, as true labels: liked from a rating of 4.
 
-    Its training part, self-selected, is `load("coat").train`; what users were shown there, liked or not, is
-    `load("coat-impressions")`.
+    `load("coat").train` has the self-selected ratings to train on, and `load("coat-impressions")` all pairs that
+    users rated by their own choice, liked or not.
     """
     drawn = fetch("coat", progress=progress)[1]
     likes, judged = (replace(_coat_part(drawn, min_rating=least), name="coat") for least in (4, 1))
@@ -244,9 +257,9 @@ def coat_truth(*, progress: bool = True) -> Truth:
 
 
 def movielens_features(*, progress: bool = True) -> dict[str, pl.DataFrame]:
-    """What MovieLens 1M tells of users and films, as `fit` takes it: `tl.FM().fit(log, **movielens_features())`.
+    """Features of the users and films of MovieLens 1M, for `tl.FM().fit(data, **movielens_features())`.
 
-    Of users gender, age group and occupation (a code); of films genres and decade.
+    Users have gender, age group and occupation (a code); films have genres and a decade.
     """
     archive = fetch("ml-1m", progress=progress)[0]
     with zipfile.ZipFile(archive) as bundle:
@@ -267,7 +280,7 @@ def movielens_features(*, progress: bool = True) -> dict[str, pl.DataFrame]:
 
 
 def names() -> list[str]:
-    """The public data sets that are known.
+    """The names of the public datasets.
 
     >>> names()[:2]
     ['ml-1m', 'ml-1m-split']
@@ -276,13 +289,13 @@ def names() -> list[str]:
 
 
 def fetch(name: str, *, progress: bool = True) -> list[Path]:
-    """Make sure that the files of a data set are in the cache, and whole; return their paths."""
+    """Download the files of a dataset unless they are in the cache, check them and return their paths."""
     return [_ensure(file, name, progress) for file in _source(name).files]
 
 
 def _source(name: str) -> Source:
     if name not in SOURCES:
-        raise ParameterError(f"there is no data set {name!r}; there are {', '.join(SOURCES)}")
+        raise ParameterError(f"there is no dataset {name!r}; there are {', '.join(SOURCES)}")
     return SOURCES[name]
 
 
@@ -291,25 +304,27 @@ def _ensure(file: File, name: str, progress: bool) -> Path:
     if path.is_file():
         if file.sha256 is not None and _sha256(path) != file.sha256:
             raise FetchError(
-                f"{str(path)!r} is not the file that {name} is made of (its SHA-256 differs: it was cut off, "
-                "or changed). Delete it, and it is fetched again."
+                f"{str(path)!r} is not the published file of {name}: its SHA-256 differs, so it is incomplete "
+                "or changed. Delete it; then it is downloaded again."
             )
         return path
     if file.url is None:
-        raise FetchError(f"{name} has no lasting address. Put the file {file.path} at {str(path)!r}.")
+        raise FetchError(
+            f"{name} cannot be downloaded: it has no permanent address. Put the file {file.path} at {str(path)!r}."
+        )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _download(file.url, path, file.sha256, progress)
-    except Exception as error:  # the network, the disk, a wrong checksum: one remedy for all
+    except Exception as error:  # network, disk or checksum: the remedy is the same
         raise FetchError(
-            f"{name} could not be fetched ({type(error).__name__}: {error}). Get {file.url} by other means, "
+            f"{name} could not be downloaded ({type(error).__name__}: {error}). Get {file.url} by other means, "
             f"put it at {str(path)!r} and try again; or set TRUELIKE_DATA to a directory that has it."
         ) from error
     return path
 
 
 def _download(url: str, path: Path, sha256: str | None, progress: bool) -> None:
-    """Fetch to a temporary file beside `path` and rename it when it is whole and right (pooch does)."""
+    """Download to a temporary file and rename it to `path` when it is complete and correct; pooch does this."""
     import pooch
 
     from truelike.progress import Download
@@ -327,14 +342,14 @@ def _sha256(path: Path) -> str:
 
 
 def _checked(found: Any, name: str, source: Source, paths: list[Path]) -> Any:
-    """Compare with the published counts, which is the only check where no SHA-256 is known."""
-    log: Dataset = found.train if isinstance(found, Split) else found
-    measured = {"interactions": log.n_interactions, "users": log.n_users, "items": log.n_items}
+    """Compare with the published counts, the only check where no SHA-256 is known."""
+    data: Dataset = found.train if isinstance(found, Split) else found
+    measured = {"interactions": data.n_interactions, "users": data.n_users, "items": data.n_items}
     for what, count in source.counts.items():
         if measured[what] != count:
             raise FetchError(
                 f"{name} has {measured[what]:,} {what} where {count:,} are published: {str(paths[0])!r} is "
-                "cut off or not the right file. Delete it, and it is fetched again."
+                "incomplete or not the right file. Delete it; then it is downloaded again."
             )
     return found
 
@@ -342,5 +357,5 @@ def _checked(found: Any, name: str, source: Source, paths: list[Path]) -> Any:
 def _named(found: Any, name: str) -> Any:
     if isinstance(found, Split):
         train, validation, test = (replace(part, name=name) for part in found.parts)
-        return Split(train, validation, test, found.info)
+        return Split._of_aligned(train, validation, test, found.info)
     return replace(found, name=name)

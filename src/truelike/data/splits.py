@@ -1,24 +1,26 @@
-"""Train, validation and test: `random`, `by_user`, `leave_one_out`, `temporal`.
+"""`Split`, and the ways to make one: `random`, `by_user`, `leave_one_out`, `temporal`.
 
-The same seed gives the same split on every machine: rows are drawn by a hash of (seed, row), and rows
-are numbered by sorted ids, so the order of the log does not matter either.
+The same seed gives the same split on every machine: rows are drawn by a hash of (seed, row number). Row numbers
+follow the sorted ids, so the order of the rows that were read does not matter.
 """
 
 from __future__ import annotations
 
 import json
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy import sparse
 
 from truelike import randomness
-from truelike.data.checks import check_log, check_number, check_share
+from truelike.data.checks import check_dataset, check_number, check_share
 from truelike.data.dataset import Dataset
+from truelike.data.html import split_html
 from truelike.data.id_files import known_library, read_ids, write_ids
 from truelike.data.ids import Ids
 from truelike.errors import DataError, DataWarning, ParameterError, StorageError
@@ -29,26 +31,83 @@ PARTS = ("train", "validation", "test")
 FORMAT = 1
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Split:
-    """Three disjoint parts of one log, with the same users and items in each.
+    """The training, validation and test parts of one dataset, with the same users and items in each.
 
-    Users and items with no training row are dropped from all of it (the paper's rule); `info` says
-    how many rows that cost, and how the split was made.
+    `tl.splits` makes splits. To bring your own, read each part and build the split from them: validation and test
+    take the users and items of `train`. Their rows of other users and items are dropped, counted in
+    ``info["dropped"]`` and reported in a warning, because no model can rank what it was not trained on.
+
+    Parameters
+    ----------
+    train
+        A Dataset, or anything that `tl.read` takes.
+    validation, test
+        The same; None for an empty part. A part with exactly the pairs of `train` is an error. Rows that are also
+        in `train` are kept, counted in ``info["also_in_train"]`` and reported in a warning: a model does not
+        recommend items that the user has interacted with in training.
+    info
+        How the split was made.
 
     Examples
     --------
     >>> import truelike as tl
-    >>> log = tl.synthetic.World(n_users=50, n_items=40).log()
-    >>> split = tl.split.by_user(log, validation=0.1, test=0.1, seed=0)
-    >>> split.train.items == split.test.items
+    >>> train = tl.read([("ann", "tea"), ("ann", "rum"), ("bob", "tea"), ("bob", "gin")])
+    >>> test = tl.read([("bob", "rum")])
+    >>> split = tl.Split(train, None, test)
+    >>> split
+    Split(4 / 0 / 1 interactions, 2 users, 3 items)
+    >>> split.test.items is split.train.items
     True
     """
 
     train: Dataset
     validation: Dataset
     test: Dataset
-    info: dict[str, Any] = field(default_factory=dict)
+    info: dict[str, Any]
+
+    def __init__(
+        self, train: Any, validation: Any = None, test: Any = None, info: dict[str, Any] | None = None
+    ) -> None:
+        train = _as_dataset(train, "train")
+        info = dict(info or {})
+        counted = {"users": 0, "items": 0, "validation_rows": 0, "test_rows": 0, **info.get("dropped", {})}
+        known_shared = info.get("also_in_train", {})
+        shared, unknown, aligned, messages = {}, {}, {}, []
+        for name, given in (("validation", validation), ("test", test)):
+            part = _empty(train) if given is None else _as_dataset(given, name)
+            aligned[name] = _aligned(part, train, name)
+            unknown[name] = _unknown(part, train)
+            lost = part.n_interactions - aligned[name].n_interactions
+            counted[f"{name}_rows"] += lost
+            if lost:
+                messages.append(_message_of_dropped(name, lost, part.n_interactions, unknown[name]))
+            shared[f"{name}_rows"] = n = _also_in_train(aligned[name], train)
+            if n > known_shared.get(f"{name}_rows", 0):
+                messages.append(_message_of_shared(name, n, part.n_interactions - lost))
+        for what in ("users", "items"):
+            counted[what] += pl.concat([ids[what] for ids in unknown.values()]).n_unique()
+        info["dropped"] = counted
+        if any(shared.values()):
+            info["also_in_train"] = shared
+        self._set(train, aligned["validation"], aligned["test"], info)
+        for message in messages:
+            warnings.warn(message, DataWarning, stacklevel=2)
+
+    @classmethod
+    def _of_aligned(cls, train: Dataset, validation: Dataset, test: Dataset, info: dict[str, Any]) -> Split:
+        """Build a split of parts that have the same users and items already, without any check."""
+        split = cls.__new__(cls)
+        split._set(train, validation, test, info)
+        return split
+
+    def _set(self, train: Dataset, validation: Dataset, test: Dataset, info: dict[str, Any]) -> None:
+        for name, value in (("train", train), ("validation", validation), ("test", test), ("info", info)):
+            object.__setattr__(self, name, value)  # the class is frozen
+
+    def _repr_html_(self) -> str:
+        return split_html(self)
 
     def __repr__(self) -> str:
         sizes = " / ".join(f"{part.n_interactions:,}" for part in self.parts)
@@ -59,40 +118,53 @@ class Split:
         """Train, validation, test."""
         return self.train, self.validation, self.test
 
-    def impressions(self, shown: Dataset, *, weight: Literal["count", "propensity"] = "count") -> pl.DataFrame:
-        """What was shown to whom, as a fit on the training part must take it: with propensities.
+    def impressions(
+        self, impressions: Dataset, *, weight: Literal["count", "propensity"] = "count"
+    ) -> pl.DataFrame:
+        """Impressions with propensities, as `fit` on the training part needs them.
 
-        A held-out vote is in the impressions but not in the training part, as if the user had seen the item and
-        not liked it. So a like that was shown is a vote in training only as likely as a vote of its user was left
-        there: that is its propensity.
+        A held-out interaction is among the impressions but not in the training part, as if the user had seen the
+        item and not liked it. The propensity corrects this: it is the probability that a pair that was shown, and
+        is liked, is in the training part: the share of the user's interactions that this part has.
 
         Parameters
         ----------
-        shown
-            The impressions.
+        impressions
+            What was shown to whom.
         weight
-            What the weights of `shown` are: how often a pair was shown (at least once is all that counts here), or
-            how likely it was shown.
+            What the weights of `impressions` are: the "count" of how often each pair was shown, of which only
+            whether it was shown at all is used; or the "propensity", the probability that it was shown.
+
+        Returns
+        -------
+        polars.DataFrame
+            user_id, item_id, propensity.
 
         Examples
         --------
         >>> import truelike as tl
         >>> world = tl.synthetic.World(n_users=50, n_items=40)
-        >>> split = tl.split.by_user(world.log(), validation=0.1, test=0.1, seed=0)
-        >>> bool((split.impressions(world.shown())["propensity"] < 1).any())
+        >>> split = tl.splits.by_user(world.dataset(), validation=0.1, test=0.1, seed=0)
+        >>> bool((split.impressions(world.impressions())["propensity"] < 1).any())
         True
         """
-        here = shown.recode(self.train.users, self.train.items)[0]
-        votes = np.sum([part.rows_per_user() for part in self.parts], axis=0)
-        left = self.train.rows_per_user() / np.maximum(votes, 1)
-        likely = here.matrix.data if weight == "propensity" else here.matrix.data > 0
+        shown = impressions.recode(self.train.users, self.train.items)[0]
+        total = np.sum([part.interactions_per_user() for part in self.parts], axis=0)
+        share = self.train.interactions_per_user() / np.maximum(total, 1)
+        probability = shown.matrix.data if weight == "propensity" else shown.matrix.data > 0
         return pl.DataFrame(
             [
-                here.users.take(here.user_of_entry).alias("user_id"),
-                here.items.take(here.matrix.indices).alias("item_id"),
-                pl.Series("propensity", left[here.user_of_entry] * likely),
+                shown.users.take(shown.user_of_entry).alias("user_id"),
+                shown.items.take(shown.matrix.indices).alias("item_id"),
+                pl.Series("propensity", share[shown.user_of_entry] * probability),
             ]
         )
+
+    def with_titles(self, titles: Any, *, encoding: str = "utf-8") -> Split:
+        """The same split with names of its items for people to read; see `Dataset.with_titles`."""
+        train = self.train.with_titles(titles, encoding=encoding)
+        validation, test = (replace(part, titles=train.titles) for part in (self.validation, self.test))
+        return Split._of_aligned(train, validation, test, self.info)
 
     def save(self, directory: str | Path) -> None:
         """Write the split as a directory: three Parquet files, two id maps and split.json."""
@@ -119,23 +191,94 @@ class Split:
 
     @classmethod
     def load(cls, directory: str | Path) -> Split:
-        """Read a split that `save` wrote, or one in the format of the paper's authors."""
+        """Read a split that `save` wrote, or one in the format of the paper's authors (three JSON files)."""
         place = settled(Path(directory))
         if has_file(place, "train_data.json"):
             return _load_authors(place)
         if not has_file(place, "split.json"):
-            raise DataError(
-                f"there is no split in {str(place)!r}: neither split.json nor train_data.json is there"
-            )
+            raise DataError(f"there is no split in {str(place)!r}: it has neither split.json nor train_data.json")
         with reading(place, "split"):
             about = json.loads((place / "split.json").read_text())
             if about["format"] != FORMAT:
-                raise DataError(f"{str(place)!r} has split format {about['format']}; this reads {FORMAT}")
+                raise DataError(
+                    f"{str(place)!r} has split format {about['format']}; expected {FORMAT}. Recreate it."
+                )
             users, items, titles = read_ids(place, about["ids"])
             library = known_library(about["library"])
             shared = {"titles": titles, "library": library, "name": str(about["name"])}
             parts = [_load_part(place / f"{name}.parquet", users, items, shared) for name in PARTS]
-            return cls(parts[0], parts[1], parts[2], about["info"])
+            return cls._of_aligned(parts[0], parts[1], parts[2], about["info"])
+
+
+def _as_dataset(part: Any, name: str) -> Dataset:
+    """A part of a split, read where it is not a Dataset yet."""
+    if not isinstance(part, (Dataset, Split)):
+        from truelike.data.interactions import read
+
+        part = read(part)
+    check_dataset(part, "Split", part=name)
+    found: Dataset = part
+    return found
+
+
+def _empty(train: Dataset) -> Dataset:
+    return train.select(np.zeros(train.n_interactions, dtype=bool))
+
+
+def _aligned(part: Dataset, train: Dataset, name: str) -> Dataset:
+    """A held-out part in the users and items of the training part; an error where it cannot be evaluated."""
+    known = part.recode(train.users, train.items)[0]
+    if part.n_interactions and not known.n_interactions:
+        raise DataError(
+            f"none of the {part.n_interactions:,} {name} rows is of a user and an item of the training part. Its "
+            f"ids look like {part.users[0]!r} (user) and {part.items[0]!r} (item), those of the training part "
+            f"like {train.users[0]!r} and {train.items[0]!r}. Read both with the same columns."
+        )
+    same = np.array_equal(known.matrix.indptr, train.matrix.indptr) and np.array_equal(
+        known.matrix.indices, train.matrix.indices
+    )
+    if same and part.n_interactions:
+        raise DataError(
+            f"the {name} part has the same {train.n_interactions:,} pairs as the training part. Hold out "
+            "interactions that the model is not trained on, e.g. with tl.splits.by_user(data)."
+        )
+    return replace(known, titles=train.titles, library=train.library, name=train.name)
+
+
+def _unknown(part: Dataset, train: Dataset) -> dict[str, pl.Series]:
+    """The users and the items that have interactions in a part and are not in the training part, as text."""
+    found = {}
+    for what, counts in (("users", part.interactions_per_user()), ("items", part.popularity())):
+        ids, known = getattr(part, what), getattr(train, what)
+        new = (known.codes(ids.values) < 0) & (counts > 0) if ids != known else np.zeros(len(ids), dtype=bool)
+        found[what] = ids.values.filter(pl.Series(new)).cast(pl.String).alias("id")
+    return found
+
+
+def _also_in_train(part: Dataset, train: Dataset) -> int:
+    """The number of pairs of a part that are in the training part, too."""
+    if not part.n_interactions:
+        return 0
+    here, there = (
+        sparse.csr_array((np.ones(each.nnz, np.int8), each.indices, each.indptr), shape=each.shape)
+        for each in (part.matrix, train.matrix)
+    )
+    return int(here.multiply(there).nnz)
+
+
+def _message_of_dropped(name: str, lost: int, total: int, unknown: dict[str, pl.Series]) -> str:
+    counts = [f"{len(ids):,} {what if len(ids) > 1 else what[:-1]}" for what, ids in unknown.items() if len(ids)]
+    return (
+        f"dropped {lost:,} of {total:,} {name} rows: they are of {' and '.join(counts)} that are not in the "
+        "training part"
+    )
+
+
+def _message_of_shared(name: str, shared: int, total: int) -> str:
+    return (
+        f"{shared:,} of {total:,} {name} rows are also in the training part. They cannot be recommended, because "
+        "a model leaves out what a user has interacted with in training. Remove them from one of the two parts."
+    )
 
 
 def _load_part(path: Path, users: Ids, items: Ids, shared: dict[str, Any]) -> Dataset:
@@ -154,15 +297,15 @@ def _load_part(path: Path, users: Ids, items: Ids, shared: dict[str, Any]) -> Da
 
 
 def _check_codes(codes: NDArray[np.integer], ids: Ids, path: Path) -> None:
-    """Row numbers from a file must be checked: SciPy does not, and would write outside its arrays."""
+    """Raise an error where a row number from a file is out of bounds, which SciPy does not check."""
     if codes.dtype.kind not in "iu" or (len(codes) and not 0 <= codes.min() <= codes.max() < len(ids)):
         raise StorageError(
-            f"{str(path)!r} is damaged: it names {ids.what}s that are not among its {len(ids):,}. Make it anew."
+            f"{str(path)!r} is damaged: it has numbers of {ids.what}s outside its {len(ids):,}. Recreate it."
         )
 
 
 def _load_authors(place: Path) -> Split:
-    """Three files, `train_data.json` and so on: a list of users, each the list of its items."""
+    """Three files, `train_data.json` and so on: a list of users, each a list of items."""
     with reading(place, "split"):
         lists: list[list[list[int]]] = [json.loads((place / f"{n}_data.json").read_text()) for n in PARTS]
         n_users = len(lists[0])
@@ -171,7 +314,9 @@ def _load_authors(place: Path) -> Split:
         parts = []
         for name, part in zip(PARTS, lists, strict=True):
             if len(part) != n_users:
-                raise DataError(f"{name}_data.json has {len(part):,} users, train_data.json {n_users:,}")
+                raise DataError(
+                    f"{name}_data.json has {len(part):,} users; expected {n_users:,}, as in train_data.json"
+                )
             user_codes = np.repeat(np.arange(n_users, dtype=np.int32), [len(row) for row in part])
             item_codes = np.array([item for row in part for item in row] or np.empty(0, dtype=np.int32))
             _check_codes(item_codes, items, place / f"{name}_data.json")
@@ -180,57 +325,68 @@ def _load_authors(place: Path) -> Split:
     return _without_cold(parts, {"strategy": "authors"})
 
 
-def random(log: Dataset, *, validation: float = 0.1, test: float = 0.1, seed: int = 0) -> Split:
-    """Draw rows at random from the whole log, as the paper's text says (80/10/10).
-
-    Examples
-    --------
-    >>> import truelike as tl
-    >>> tl.split.random(tl.synthetic.World(n_users=100, n_items=80).log(), seed=1).info["strategy"]
-    'random'
-    """
-    check_log(log, "split.random")
-    n = log.n_interactions
-    n_validation, n_test = _sizes(n, validation, test)
-    drawn = _shuffled(log, seed, "random")
-    label = np.zeros(n, dtype=np.uint8)
-    label[drawn[:n_validation]] = VALIDATION
-    label[drawn[n_validation : n_validation + n_test]] = TEST
-    return _labelled(log, label, strategy="random", validation=validation, test=test, seed=seed)
-
-
-def by_user(
-    log: Dataset, *, validation: float = 0.1, test: float = 0.1, seed: int = 0, item_guard: int = 0
-) -> Split:
-    """Draw a share of each user's rows: round(share x n) to validation and as many to test.
+def random(data: Dataset, *, validation: float = 0.1, test: float = 0.1, seed: int = 0) -> Split:
+    """Hold out interactions drawn at random from the whole dataset, as the paper's text says (80/10/10).
 
     Parameters
     ----------
-    log
-        What to split.
+    data
+        The dataset to split.
     validation, test
-        The share of each user's rows.
+        The share of all interactions.
     seed
         Decides the draw.
-    item_guard
-        A row is drawn only while its item keeps this many other rows for training. The paper's authors
-        use 9. Items rarer than that are then never tested, so the default is 0.
 
     Examples
     --------
     >>> import truelike as tl
-    >>> log = tl.synthetic.World(n_users=100, n_items=80).log()
-    >>> split = tl.split.by_user(log, seed=0, item_guard=9)
+    >>> tl.splits.random(tl.synthetic.World(n_users=100, n_items=80).dataset(), seed=1).info["strategy"]
+    'random'
+    """
+    check_dataset(data, "splits.random")
+    n = data.n_interactions
+    n_validation, n_test = _sizes(n, validation, test)
+    drawn = _shuffled(data, seed, "random")
+    label = np.zeros(n, dtype=np.uint8)
+    label[drawn[:n_validation]] = VALIDATION
+    label[drawn[n_validation : n_validation + n_test]] = TEST
+    return _labelled(data, label, strategy="random", validation=validation, test=test, seed=seed)
+
+
+def by_user(
+    data: Dataset, *, validation: float = 0.1, test: float = 0.1, seed: int = 0, item_guard: int = 0
+) -> Split:
+    """Hold out a share of each user's interactions: round(share * n) of n for each part.
+
+    Parameters
+    ----------
+    data
+        The dataset to split.
+    validation, test
+        The share of each user's interactions.
+    seed
+        Decides the draw.
+    item_guard
+        An interaction is held out only while its item keeps this many others for training. The paper's authors use
+        9. Rarer items are then never tested, so the default is 0.
+
+    Examples
+    --------
+    >>> import truelike as tl
+    >>> data = tl.synthetic.World(n_users=100, n_items=80).dataset()
+    >>> split = tl.splits.by_user(data, seed=0, item_guard=9)
     >>> tested = split.test.popularity() + split.validation.popularity() > 0
     >>> bool((split.train.popularity()[tested] >= 9).all())
     True
     """
-    check_log(log, "split.by_user")
-    _sizes(log.n_interactions, validation, test)
+    check_dataset(data, "splits.by_user")
+    _sizes(data.n_interactions, validation, test)
     check_number("item_guard", item_guard, low=0, whole=True)
     return _labelled(
-        log,
-        _drawn_by_user(log, np.rint(np.outer((validation, test), log.rows_per_user())), seed, item_guard),
+        data,
+        _drawn_by_user(
+            data, np.rint(np.outer((validation, test), data.interactions_per_user())), seed, item_guard
+        ),
         strategy="by_user",
         validation=validation,
         test=test,
@@ -239,112 +395,130 @@ def by_user(
     )
 
 
-def hold_out(log: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset]:
-    """A log without a share of each user's rows, and that share; users and items are those of the log.
+def hold_out(data: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset]:
+    """A dataset without a share of each user's interactions, and that share, with the same users and items.
 
-    A part of a row is a row with that probability, so that those who have few give theirs, too. Each user and each
-    item keeps a row: a model of the first part is one of the whole.
+    Fractions are rounded at random, so that users with few interactions contribute, too. Each user and each item
+    keeps one interaction, so that a model of the first part knows all of them.
     """
     check_share("share", share)
-    rows = log.rows_per_user()
-    chance = randomness.uniform(randomness.key(seed, "hold_out"), np.arange(log.n_users))
+    rows = data.interactions_per_user()
+    chance = randomness.uniform(randomness.key(seed, "hold_out"), np.arange(data.n_users))
     drawn = np.minimum(np.floor(share * rows + chance), rows - 1)
-    label = _drawn_by_user(log, np.stack([drawn, np.zeros_like(drawn)]), seed, item_guard=1)
-    return log.select(label == TRAIN), log.select(label == VALIDATION)
+    label = _drawn_by_user(data, np.stack([drawn, np.zeros_like(drawn)]), seed, item_guard=1)
+    return data.select(label == TRAIN), data.select(label == VALIDATION)
 
 
-def _drawn_by_user(log: Dataset, quota: NDArray[Any], seed: int, item_guard: int) -> NDArray[np.uint8]:
-    """The part of each row: of each user so many for validation and for test, as far as the guard allows."""
-    from truelike.compiled import draw_by_user
+def _drawn_by_user(data: Dataset, quota: NDArray[Any], seed: int, item_guard: int) -> NDArray[np.uint8]:
+    """The part of each row: `quota` rows of each user for validation and test, as far as the guard allows."""
+    from truelike.data.kernels import draw_by_user
 
-    label = np.zeros(log.n_interactions, dtype=np.uint8)
-    order = _shuffled(log, seed, "by_user")
-    columns, popularity = log.matrix.indices, log.popularity()
-    draw_by_user(order, log.user_of_entry, columns, quota.astype(np.int64), popularity, item_guard, label)
+    label = np.zeros(data.n_interactions, dtype=np.uint8)
+    order = _shuffled(data, seed, "by_user")
+    columns, popularity = data.matrix.indices, data.popularity()
+    draw_by_user(order, data.user_of_entry, columns, quota.astype(np.int64), popularity, item_guard, label)
     return label
 
 
-def leave_one_out(log: Dataset, *, by: Literal["time", "random"] | None = None, seed: int = 0) -> Split:
-    """One row of each user to test and one to validation; a user with fewer than three keeps all.
+def leave_one_out(data: Dataset, *, by: Literal["time", "random"] | None = None, seed: int = 0) -> Split:
+    """Hold out one interaction of each user for test and one for validation.
+
+    A user with fewer than three interactions keeps them all in training.
 
     Parameters
     ----------
-    log
-        What to split.
+    data
+        The dataset to split.
     by
-        "time": the last row to test, the one before it to validation. "random": drawn. None: by time
-        where the log has times.
+        "time" takes the last interaction for test and the one before it for validation; "random" draws both. By
+        default by time if the dataset has times.
     seed
-        Decides the draw, and the order of rows with the same time.
+        Decides the draw, and the order of interactions at the same time.
+
+    Examples
+    --------
+    >>> import truelike as tl
+    >>> data = tl.read([(user, item, 1, (user + item) % 4) for user in range(4) for item in range(4)])
+    >>> tl.splits.leave_one_out(data)
+    Split(8 / 4 / 4 interactions, 4 users, 4 items)
     """
-    check_log(log, "split.leave_one_out")
+    check_dataset(data, "splits.leave_one_out")
     check_number("seed", seed, whole=True)
     if by is None:
-        by = "random" if log.times is None else "time"
-    noise = randomness.bits(randomness.key(seed, "leave_one_out"), np.arange(log.n_interactions))
+        by = "random" if data.times is None else "time"
+    noise = randomness.bits(randomness.key(seed, "leave_one_out"), np.arange(data.n_interactions))
     if by == "time":
-        order = np.lexsort((noise, _need_times(log, "leave_one_out(by='time')"), log.user_of_entry))
+        order = np.lexsort((noise, _need_times(data, "leave_one_out(by='time')"), data.user_of_entry))
     elif by == "random":
-        order = np.lexsort((noise, log.user_of_entry))
+        order = np.lexsort((noise, data.user_of_entry))
     else:
-        raise ParameterError(f'by is {by!r}; it is "time" or "random"')
-    last = log.matrix.indptr[1:] - 1
-    enough = log.rows_per_user() >= 3
-    label = np.zeros(log.n_interactions, dtype=np.uint8)
+        raise ParameterError(f'by is {by!r}; expected "time" or "random"')
+    last = data.matrix.indptr[1:] - 1
+    enough = data.interactions_per_user() >= 3
+    label = np.zeros(data.n_interactions, dtype=np.uint8)
     label[order[last[enough]]] = TEST
     label[order[last[enough] - 1]] = VALIDATION
-    return _labelled(log, label, strategy="leave_one_out", by=by, seed=seed)
+    return _labelled(data, label, strategy="leave_one_out", by=by, seed=seed)
 
 
-def temporal(log: Dataset, *, validation: float = 0.1, test: float = 0.1) -> Split:
-    """The latest rows of the whole log to test, those before them to validation.
+def temporal(data: Dataset, *, validation: float = 0.1, test: float = 0.1) -> Split:
+    """Hold out the latest interactions of the whole dataset for test, and those before them for validation.
 
-    Rows with the same time stay together, so the shares are met as nearly as the times allow.
+    Interactions at the same time stay together, so the shares are met as nearly as the times allow.
+
+    Parameters
+    ----------
+    data
+        The dataset to split; it must have times.
+    validation, test
+        The share of all interactions.
 
     Examples
     --------
     >>> import truelike as tl
     >>> rows = [(user, item, 1, (user + item) % 10) for user in range(4) for item in range(10)]
-    >>> split = tl.split.temporal(tl.read(rows), validation=0.1, test=0.2)
+    >>> split = tl.splits.temporal(tl.read(rows), validation=0.1, test=0.2)
     >>> split.train.times.max() < split.validation.times.min() < split.test.times.min()
     np.True_
     """
-    check_log(log, "split.temporal")
-    times = _need_times(log, "temporal")
-    n_validation, n_test = _sizes(log.n_interactions, validation, test)
+    check_dataset(data, "splits.temporal")
+    times = _need_times(data, "temporal")
+    n_validation, n_test = _sizes(data.n_interactions, validation, test)
     ordered = np.sort(times)
     test_from = ordered[-n_test] if n_test else np.iinfo(np.int64).max
     held_out = n_validation + n_test
     validation_from = ordered[-held_out] if held_out else test_from
     label = np.where(times >= test_from, TEST, np.where(times >= validation_from, VALIDATION, TRAIN))
-    return _labelled(log, label.astype(np.uint8), strategy="temporal", validation=validation, test=test)
+    return _labelled(data, label.astype(np.uint8), strategy="temporal", validation=validation, test=test)
 
 
-def _need_times(log: Dataset, what: str) -> NDArray[np.int64]:
-    if log.times is None:
+def _need_times(data: Dataset, what: str) -> NDArray[np.int64]:
+    if data.times is None:
         raise DataError(
-            f"{what} needs times, and this log has none. Name their column with read(..., time=...), "
-            "or take split.by_user."
+            f"{what} needs times, and this dataset has none. Name their column with tl.read(..., time=...), or "
+            "use tl.splits.by_user."
         )
-    return log.times
+    return data.times
 
 
 def _sizes(n: int, validation: float, test: float) -> tuple[int, int]:
     for name, share in (("validation", validation), ("test", test)):
         check_share(name, share)
     if validation + test >= 1:
-        raise ParameterError(f"validation + test is {validation + test}; nothing is left to train on")
+        raise ParameterError(
+            f"validation + test is {validation + test}; nothing is left to train on. Use smaller shares."
+        )
     return round(validation * n), round(test * n)
 
 
-def _shuffled(log: Dataset, seed: int, strategy: str) -> NDArray[np.int64]:
+def _shuffled(data: Dataset, seed: int, strategy: str) -> NDArray[np.int64]:
     check_number("seed", seed, whole=True)
-    noise = randomness.bits(randomness.key(seed, "split", strategy), np.arange(log.n_interactions))
+    noise = randomness.bits(randomness.key(seed, "split", strategy), np.arange(data.n_interactions))
     return np.argsort(noise, kind="stable")
 
 
-def _labelled(log: Dataset, label: NDArray[np.uint8], **info: Any) -> Split:
-    parts = [log.select(label == part) for part in (TRAIN, VALIDATION, TEST)]
+def _labelled(data: Dataset, label: NDArray[np.uint8], **info: Any) -> Split:
+    parts = [data.select(label == part) for part in (TRAIN, VALIDATION, TEST)]
     info = {name: value.item() if isinstance(value, np.generic) else value for name, value in info.items()}
     split = _without_cold(parts, info)
     _warn_of_empty(split)
@@ -352,21 +526,21 @@ def _labelled(log: Dataset, label: NDArray[np.uint8], **info: Any) -> Split:
 
 
 def _warn_of_empty(split: Split) -> None:
-    """A part that was asked for and has no row is found out here rather than after the training."""
+    """Warn of an empty part that was asked for, before a model is trained."""
     for name in ("validation", "test"):
-        asked = split.info.get(name, 1)  # leave_one_out is not asked for a share, and always means both
+        asked = split.info.get(name, 1)  # leave_one_out has no shares and always makes both
         if asked and not getattr(split, name).n_interactions:
             warnings.warn(
-                f"the {name} part is empty: the log is too small for this split, or all the rows drawn for it "
-                "are of users or items without a training row. Ask for a larger share, or split another way.",
+                f"the {name} part is empty: the dataset is too small for this split, or all interactions drawn "
+                "for it are of users or items without any in training. Ask for a larger share, or another split.",
                 DataWarning,
                 stacklevel=4,
             )
 
 
 def _without_cold(parts: list[Dataset], info: dict[str, Any]) -> Split:
-    """Drop users and items with no training row, and count what that costs."""
-    users, items = parts[0].rows_per_user() > 0, parts[0].popularity() > 0
+    """Drop users and items without a training row from all parts, and count the rows that this drops."""
+    users, items = parts[0].interactions_per_user() > 0, parts[0].popularity() > 0
     warm = parts if users.all() and items.all() else [part.restrict(users, items) for part in parts]
     train, validation, test = (replace(part, users=warm[0].users, items=warm[0].items) for part in warm)
     cold = {
@@ -377,7 +551,7 @@ def _without_cold(parts: list[Dataset], info: dict[str, Any]) -> Split:
     }
     if train.n_interactions == 0:
         raise DataError(
-            "no row is left to train on: the log is too small for this split, or too many of its rows share "
-            "one time"
+            "no row is left to train on: the dataset is too small for this split, or too many of its rows share "
+            "one time. Ask for smaller shares, or split another way."
         )
-    return Split(train, validation, test, {**info, "dropped_cold": cold})
+    return Split._of_aligned(train, validation, test, {**info, "dropped": cold})

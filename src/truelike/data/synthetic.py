@@ -1,15 +1,14 @@
-"""A world whose truth is known: who likes what, who was shown what, and what was voted.
+"""`World`: synthetic data for which the true likes, the impressions and the interactions are known.
 
-1. **Tastes.** Users and items belong to clusters (genres) and have low-rank vectors around them. The
-   probability that user u truly likes item i is sigma(bias + strength * t_u . q_i + quality_i).
-2. **Exposure.** User u is shown a_u impressions (her activity), each drawn from the items by how
-   visible they are. So p(shown) = 1 - (1 - v_i)^a_u: it grows with her activity and the item's
-   popularity.
-3. **Votes.** Observed = liked and shown. So the paper's flip probability, p(observed 0 | truly 1), is
-   p(never shown) = (1 - v_i)^a_u.
+1. **Tastes.** Users and items belong to clusters (genres) and have low-rank vectors around their centres. The
+   probability that user u truly likes item i is sigma(bias + taste * t_u . q_i + quality_i).
+2. **Exposure.** User u gets a_u impressions (the activity), each drawn from the items by their visibility. So
+   p(shown) = 1 - (1 - v_i)^a_u: it grows with the activity of the user and the visibility of the item.
+3. **Interactions.** A pair is observed if it is liked and shown. So the paper's flip probability,
+   p(observed 0 | truly 1), is p(never shown) = (1 - v_i)^a_u.
 
-Everything is a hash of (seed, user, item), so the truth of any pair can be asked at any time and is
-stored nowhere, and a world of 100 million votes is streamed in blocks of users.
+Everything is a hash of (seed, user, item). So the label of any pair can be computed at any time and is not stored,
+and 100 million interactions can be streamed in blocks of users.
 """
 
 from __future__ import annotations
@@ -34,37 +33,37 @@ GENRES = (
     "Jazz", "Techno", "Folk", "Metal", "Opera", "Reggae", "Blues", "Punk",
     "Soul", "Ambient", "Flamenco", "Tango", "Gospel", "Grunge", "Klezmer", "Samba",
 )  # fmt: skip
-BLOCK = 2_048  # users drawn at once; fixed, so that no result depends on it
+BLOCK = 2_048  # users per block; results do not depend on it
 
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """A world of users and items with known likes and known exposure.
+    """Users and items with known likes and known exposure.
 
     Parameters
     ----------
     n_users, n_items
-        The size.
+        The number of users and items.
     n_clusters
-        How many genres there are.
+        The number of clusters (genres).
     rank
         The length of the taste vectors.
-    impressions
-        The mean number of impressions a user is shown.
+    impressions_per_user
+        The mean number of impressions of a user.
     taste
-        How strongly tastes decide what is liked; 0: likes are a matter of quality alone.
+        How strongly tastes decide what is liked; at 0, only the quality of items does.
     like_rate
-        The share of all pairs that are truly liked, about.
+        The approximate share of all pairs that are truly liked.
     exposure_skew
-        How much more visible popular items are; 0: all alike.
+        How much more visible popular items are; at 0, all items are equally visible.
     seed
         Decides everything.
 
     Examples
     --------
     >>> world = World(n_users=200, n_items=100, seed=0)
-    >>> log = world.log()
-    >>> log.n_users, log.n_items
+    >>> data = world.dataset()
+    >>> data.n_users, data.n_items
     (200, 100)
     >>> flips = world.flip_probability(np.array([0, 1]), np.array([5, 7]))
     >>> bool(((0 <= flips) & (flips <= 1)).all())
@@ -75,7 +74,7 @@ class World:
     n_items: int = 1_500
     n_clusters: int = 8
     rank: int = 8
-    impressions: float = 400.0
+    impressions_per_user: float = 400.0
     taste: float = 2.5
     like_rate: float = 0.08
     exposure_skew: float = 0.9
@@ -87,7 +86,7 @@ class World:
             ("n_items", 2, 2**31 - 1, True),
             ("n_clusters", 1, None, True),
             ("rank", 1, None, True),
-            ("impressions", 1, None, False),
+            ("impressions_per_user", 1, None, False),
             ("taste", 0, None, False),
             ("like_rate", 1e-6, 0.5, False),
             ("exposure_skew", 0, 5, False),
@@ -95,16 +94,16 @@ class World:
         ):
             check_number(name, getattr(self, name), low=low, high=high, whole=whole)
 
-    # --- the truth ------------------------------------------------------------------------------
+    # --- true labels ------------------------------------------------------------------------------
 
     def like_probability(self, users: ArrayLike, items: ArrayLike) -> NDArray[np.float64]:
-        """p(truly liked) for each pair (users[n], items[n])."""
+        """p(truly liked) of each pair (users[n], items[n])."""
         users, items = self._pairs(users, items)
         taste = np.einsum("nk,nk->n", self._user_tastes[users], self._item_tastes[items])
         return np.asarray(expit(self._bias + self.taste * taste + self._quality[items]), dtype=np.float64)
 
     def likes(self, users: ArrayLike, items: ArrayLike) -> NDArray[np.bool_]:
-        """Whether each pair is truly liked, voted or not."""
+        """Whether each pair is truly liked, observed or not."""
         users, items = self._pairs(users, items)
         pair = users * self.n_items + items
         return randomness.uniform(self._key("likes"), pair) < self.like_probability(users, items)
@@ -115,9 +114,11 @@ class World:
         return np.asarray((1.0 - self._visibility[items]) ** self._activity[users], dtype=np.float64)
 
     def true_likes(self) -> Dataset:
-        """Every true like as a Dataset, to score a model against; for worlds of modest size."""
+        """All true likes as a Dataset; for worlds of at most 200 million pairs."""
         if self.n_users * self.n_items > 200_000_000:
-            raise ParameterError("this world is too large to list all its likes: ask likes(users, items)")
+            raise ParameterError(
+                "this world is too large to list all its likes; call likes(users, items) for the pairs you need"
+            )
         everything = np.arange(self.n_items, dtype=np.int32)
         found = []
         for user in range(self.n_users):
@@ -130,10 +131,10 @@ class World:
         """The label of every pair, for `tl.evaluate(model, truth=world.truth())`."""
         return Truth(self.true_likes())
 
-    # --- what is observed -----------------------------------------------------------------------
+    # --- impressions and interactions -------------------------------------------------------------
 
     def impressions_in_blocks(self) -> Iterator[tuple[Codes, Codes]]:
-        """(users, items) of what was shown to whom, a block of users at a time, repeats included."""
+        """The impressions as arrays (users, items), a block of users at a time; pairs may repeat."""
         start = np.concatenate(([0], np.cumsum(self._activity)))
         for first in range(0, self.n_users, BLOCK):
             last = min(first + BLOCK, self.n_users)
@@ -141,33 +142,33 @@ class World:
             users = np.repeat(np.arange(first, last, dtype=np.int32), self._activity[first:last])
             yield users, self._drawn_items(counters)
 
-    def votes_in_blocks(self) -> Iterator[tuple[Codes, Codes]]:
-        """(users, items) of the votes, each pair once, sorted, a block of users at a time."""
+    def interactions_in_blocks(self) -> Iterator[tuple[Codes, Codes]]:
+        """The interactions as arrays (users, items), each pair once, sorted, a block of users at a time."""
         for users, items in self.impressions_in_blocks():
             pairs = np.unique(users.astype(np.int64) * self.n_items + items)
             shown_users = (pairs // self.n_items).astype(np.int32)
             shown_items = (pairs % self.n_items).astype(np.int32)
-            voted = self.likes(shown_users, shown_items)
-            yield shown_users[voted], shown_items[voted]
+            liked = self.likes(shown_users, shown_items)
+            yield shown_users[liked], shown_items[liked]
 
-    def log(self) -> Dataset:
-        """The observed votes."""
-        blocks = list(self.votes_in_blocks())
+    def dataset(self) -> Dataset:
+        """The observed interactions."""
+        blocks = list(self.interactions_in_blocks())
         users = np.concatenate([users for users, _ in blocks])
         items = np.concatenate([items for _, items in blocks])
         return self._dataset(users, items, "synthetic")
 
-    def shown(self) -> Dataset:
-        """The impressions; the weight of a pair is how often it was shown."""
+    def impressions(self) -> Dataset:
+        """The impressions; the weight of a pair is the number of times it was shown."""
         blocks = list(self.impressions_in_blocks())
         users = np.concatenate([users for users, _ in blocks])
         items = np.concatenate([items for _, items in blocks])
         return self._dataset(users, items, "impressions")
 
-    # --- for people to read ---------------------------------------------------------------------
+    # --- descriptions -----------------------------------------------------------------------------
 
     def genre(self, items: Codes) -> list[str]:
-        """The cluster of each item, by name."""
+        """The name of the cluster of each item."""
         return [_genre(int(cluster)) for cluster in self._item_cluster[items]]
 
     def tastes(self, user: int, n: int = 2) -> list[str]:
@@ -175,10 +176,10 @@ class World:
         order = np.argsort(-self._centres @ self._user_tastes[user], kind="stable")
         return [_genre(int(cluster)) for cluster in order[:n]]
 
-    # --- how it is made -------------------------------------------------------------------------
+    # --- features and parameters of the world -----------------------------------------------------
 
     def item_features(self) -> pl.DataFrame:
-        """What a catalogue would tell of the items: item_id, genre, moods (a list) and loudness (a number)."""
+        """Features of the items: item_id, genre (a word), moods (a list of words) and loudness (a number)."""
         tastes = self._item_tastes
         strongest = np.argsort(-np.abs(tastes), axis=1, kind="stable")[:, :2]
         moods = [
@@ -190,18 +191,18 @@ class World:
         return pl.DataFrame(columns)
 
     def user_features(self) -> pl.DataFrame:
-        """What an account would tell of the users: user_id, favourite (a genre) and activity (a number)."""
+        """Features of the users: user_id, favourite (a genre) and activity (a number)."""
         favourite = [self.tastes(user, 1)[0] for user in range(self.n_users)]
         users = np.arange(self.n_users, dtype=np.int32)
         return pl.DataFrame({"user_id": users, "favourite": favourite, "activity": self._activity})
 
     def _pairs(self, users: ArrayLike, items: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Numbers of users and items that are there, whatever they came in."""
+        """Users and items as arrays, checked to be in range."""
         checked = []
         for what, asked, n in (("users", users, self.n_users), ("items", items, self.n_items)):
             numbers = np.atleast_1d(np.asarray(asked))
             if len(numbers) and not (numbers.dtype.kind in "iu" and 0 <= numbers.min() <= numbers.max() < n):
-                raise ParameterError(f"{what} are whole numbers from 0 to {n - 1:,}, the ids of this world")
+                raise ParameterError(f"{what} of this world are whole numbers from 0 to {n - 1:,}")
             checked.append(numbers.astype(np.int64))
         return checked[0], checked[1]
 
@@ -230,7 +231,7 @@ class World:
 
     @cached_property
     def _user_tastes(self) -> NDArray[np.float64]:
-        """A main genre, a second one half as strong, and a personal part."""
+        """A main genre, a second one half as strong, and a personal component."""
         main, second = (self._clusters(f"user cluster {n}", self.n_users) for n in (1, 2))
         personal = 0.25 * self._normals("user", self.n_users, self.rank)
         return self._centres[main] + 0.5 * self._centres[second] + personal
@@ -241,7 +242,7 @@ class World:
 
     @cached_property
     def _bias(self) -> float:
-        """The offset at which the share of true likes is `like_rate`, from a sample of pairs."""
+        """The bias at which the share of true likes is `like_rate`, estimated from a sample of pairs."""
         n = 20_000
         users = (randomness.uniform(self._key("sample u"), np.arange(n)) * self.n_users).astype(np.int64)
         items = (randomness.uniform(self._key("sample i"), np.arange(n)) * self.n_items).astype(np.int64)
@@ -255,15 +256,15 @@ class World:
 
     @cached_property
     def _activity(self) -> NDArray[np.int64]:
-        """Impressions of each user: log-normal around the mean, at least one."""
+        """The number of impressions of each user: log-normal, at least one."""
         spread = 0.7
         normal = self._normals("activity", self.n_users)
-        mean = self.impressions * np.exp(spread * normal - spread**2 / 2)
+        mean = self.impressions_per_user * np.exp(spread * normal - spread**2 / 2)
         return np.maximum(1, np.rint(mean)).astype(np.int64)
 
     @cached_property
     def _visibility(self) -> NDArray[np.float64]:
-        """How likely one impression shows each item: by its rank in popularity, in part its quality."""
+        """The probability that one impression shows each item; it depends partly on quality."""
         appeal = self._quality / 0.7 + 1.5 * self._normals("visibility", self.n_items)
         rank = np.empty(self.n_items)
         rank[np.argsort(-appeal, kind="stable")] = np.arange(1, self.n_items + 1)

@@ -1,29 +1,29 @@
-"""Truth: which pairs are known to be liked and which to be disliked, voted or not."""
+"""`Truth`: the true labels of pairs (liked or not), whether they were observed or not."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from truelike.data.checks import check_log
+from truelike.data.checks import check_dataset
 from truelike.data.dataset import Dataset
 
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """The true labels of pairs, to score a model against.
+    """The true labels of pairs, to evaluate a model against.
 
     Attributes
     ----------
     likes
         The pairs that are truly liked.
     judged
-        The pairs whose label is known; those of `likes` are so in any case. None: all pairs of the users and items
-        of `likes`, so that every one of them that is not liked is a dislike.
+        The pairs whose label is known; those of `likes` always are. None if all pairs of the users and items of
+        `likes` are known, so that every pair that is not liked is disliked.
 
     Examples
     --------
-    A world knows the label of every pair; who asks people for ratings, of the pairs that they were asked about.
+    A synthetic world has the label of every pair. A survey has those of the pairs that users were asked about.
 
     >>> import truelike as tl
     >>> tl.synthetic.World(n_users=50, n_items=40).truth()
@@ -37,20 +37,20 @@ class Truth:
     judged: Dataset | None = None
 
     def __post_init__(self) -> None:
-        check_log(self.likes, "Truth", part="test")
+        check_dataset(self.likes, "Truth", part="test")
         if self.judged is not None:
-            check_log(self.judged, "Truth", part="test")
+            check_dataset(self.judged, "Truth", part="test")
 
     @classmethod
     def of_ratings(cls, table: Any, *, min_rating: float, **how: Any) -> Truth:
-        """From a table of ratings: all its pairs are judged, and those rated at least `min_rating` are liked.
+        """Build from a table of ratings: all its pairs are judged, those rated at least `min_rating` are liked.
 
         Parameters
         ----------
         table, **how
-            What `tl.read` takes.
+            As in `tl.read`.
         min_rating
-            From which rating on a pair is liked.
+            The least rating of a pair that is liked.
         """
         from truelike.data.interactions import read
 

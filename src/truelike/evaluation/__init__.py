@@ -1,1 +1,4 @@
-"""Ranking, metrics and significance. Knows only the contract of a recommender."""
+"""Metrics, evaluation of ranked lists, significance tests and scoring against true labels.
+
+This package knows models only through the protocol `Ranker` in `protocol.py`.
+"""

@@ -1,8 +1,9 @@
-"""How well a probability tells likes from dislikes, and whether it is one: AUC, reliability, calibration error.
+"""Quality of predicted probabilities: AUC, log loss, reliability table, expected calibration error.
 
-Probabilities of many pairs are counted in cells, not kept: a cell is all float32 numbers that agree in their
-first 13 binary digits. So memory does not grow with the number of pairs, counts are whole numbers that come out
-the same in any order, and what is taken for a tie differs by less than one in 8,000.
+The probabilities of many pairs are counted in cells instead of being stored. A cell holds all float32 numbers with
+the same sign, exponent and first 13 bits of the mantissa. So memory does not grow with the number of pairs, the
+counts do not depend on the order of the pairs, and two numbers in one cell, which count as a tie, differ by less
+than one part in 8,000.
 """
 
 from __future__ import annotations
@@ -14,18 +15,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+__all__ = ["Bin", "Pooled", "auc"]
+
 BINS = 15
-DROPPED = 10  # of the 23 binary digits of a float32, those that a cell does not tell apart
+DROPPED = 10  # the last bits of the 23-bit mantissa, which a cell ignores
 N_CELLS = (int(np.float32(1).view(np.uint32)) >> DROPPED) + 1
-SMALLEST = 1e-6  # the log loss of a probability of zero would be infinite
+SMALLEST = 1e-6  # probabilities are clipped to it, because the log loss of zero is infinite
 
 Counts = NDArray[np.int64]
 
 
 def auc(scores: NDArray[Any], liked: NDArray[np.bool_]) -> float:
-    """The share of (like, dislike) pairs in which the like has the higher score; ties count half.
+    """Return the share of (like, dislike) pairs in which the like has the higher score; ties count half.
 
-    Without a like or without a dislike there is nothing to tell apart: not a number.
+    NaN if there are no likes or no dislikes.
 
     >>> auc(np.array([0.1, 0.4, 0.4, 0.8]), np.array([False, True, False, True]))
     0.875
@@ -40,7 +43,7 @@ def auc(scores: NDArray[Any], liked: NDArray[np.bool_]) -> float:
 
 @dataclass(eq=False)
 class Pooled:
-    """Probabilities and true labels of many pairs, counted as they come, from several threads if need be.
+    """Probabilities and true labels of many pairs, as counts. Several threads may add to it.
 
     Examples
     --------
@@ -59,7 +62,7 @@ class Pooled:
     _lock: Any = field(default_factory=threading.Lock, repr=False)
 
     def add(self, predicted: NDArray[np.floating], liked: NDArray[np.bool_]) -> None:
-        """Count more pairs."""
+        """Add pairs."""
         small = np.clip(predicted, 0, 1).astype(np.float32)
         cell = (small.view(np.uint32) >> DROPPED).astype(np.int64)
         count, likes = (np.bincount(each, minlength=N_CELLS) for each in (cell, cell[liked]))
@@ -68,54 +71,55 @@ class Pooled:
             self.liked += likes
 
     def cells(self) -> tuple[NDArray[np.float64], Counts, Counts]:
-        """Of the cells that are not empty: the probability in their middle, how many pairs, how many liked."""
-        there = np.flatnonzero(self.count)
-        low = (there.astype(np.uint32) << DROPPED).view(np.float32).astype(np.float64)
-        high = ((there + 1).astype(np.uint32) << DROPPED).view(np.float32).astype(np.float64)
-        middle = np.where(there == N_CELLS - 1, 1.0, (low + high) / 2)
-        return middle, self.count[there], self.liked[there]
+        """Return, for each cell that is not empty, its middle probability, its pairs and its liked pairs."""
+        filled = np.flatnonzero(self.count)
+        low = (filled.astype(np.uint32) << DROPPED).view(np.float32).astype(np.float64)
+        high = ((filled + 1).astype(np.uint32) << DROPPED).view(np.float32).astype(np.float64)
+        middle = np.where(filled == N_CELLS - 1, 1.0, (low + high) / 2)
+        return middle, self.count[filled], self.liked[filled]
 
     def auc(self) -> float:
-        """The share of (like, dislike) pairs, of any two users, in which the like has the higher probability."""
+        """Return the AUC over all pairs of all users; ties count half."""
         _, count, liked = self.cells()
         disliked = count - liked
         likes, dislikes = int(liked.sum()), int(disliked.sum())
         if not likes or not dislikes:
             return float("nan")
-        below = np.cumsum(disliked) - disliked / 2  # halves are exact, and ties count half
+        below = np.cumsum(disliked) - disliked / 2  # exact: halves are float64 numbers
         return float((liked * below).sum() / likes / dislikes)
 
     def log_loss(self) -> float:
-        """The mean of -log p of what is true: the smaller, the better are both order and calibration."""
+        """Return the mean of -log p(true label). It is low if both the order and the calibration are good."""
         p, count, liked = self.cells()
         p = np.clip(p, SMALLEST, 1 - SMALLEST)
         return float(-(liked * np.log(p) + (count - liked) * np.log1p(-p)).sum() / count.sum())
 
     def reliability(self, bins: int = BINS) -> list[Bin]:
-        """Bins of about as many pairs each, from the least likely up; equal probabilities are never parted.
+        """Return bins with about the same number of pairs, in ascending order of probability.
 
-        Bins of equal mass, since hidden likes are rare: of ten bins of equal width, the first would hold nearly
-        all pairs, and errors within it would cancel.
+        Pairs with equal probabilities are in the same bin. The bins have equal mass instead of equal width because
+        hidden likes are rare: the first of ten bins of equal width would hold nearly all pairs, and errors within
+        it would cancel.
         """
         p, count, liked = self.cells()
         before = np.cumsum(count) - count
-        of = before * bins // int(count.sum())
+        bin_of_cell = before * bins // int(count.sum())
         found = []
-        for each in np.unique(of):
-            here = of == each
+        for each in np.unique(bin_of_cell):
+            here = bin_of_cell == each
             n = int(count[here].sum())
             found.append(Bin(float((p * count)[here].sum() / n), int(liked[here].sum()) / n, n))
         return found
 
     def calibration_error(self, bins: int = BINS) -> float:
-        """The expected calibration error: the mean of |mean probability - share liked| of the bins, by pairs."""
+        """Return the expected calibration error: the mean over pairs of |predicted - liked| of their bin."""
         table = self.reliability(bins)
         return sum(abs(b.predicted - b.liked) * b.count for b in table) / sum(b.count for b in table)
 
 
 @dataclass(frozen=True)
 class Bin:
-    """A row of the reliability table: the mean probability, the share truly liked, how many pairs."""
+    """A row of the reliability table: mean probability, share of truly liked pairs, number of pairs."""
 
     predicted: float
     liked: float

@@ -1,189 +1,101 @@
-"""`evaluate`: rank all items for all users of a test set, and keep what each user got."""
+"""`evaluate`: rank all items for each user of a test set and compute the metrics of the lists."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
 
-from truelike.data.checks import check_log
+from truelike.data.checks import check_dataset
 from truelike.data.dataset import Dataset
-from truelike.data.frames import Library, to_native
 from truelike.data.ids import Codes
+from truelike.data.splits import Split
 from truelike.data.truth import Truth
-from truelike.errors import DataError, DataWarning, ParameterError, UnknownMeasureError
-from truelike.evaluation import metrics as formulas
-from truelike.evaluation.significance import bootstrap_interval
+from truelike.errors import DataError, DataWarning, ParameterError
+from truelike.evaluation.metrics import METRICS, coverage, popularity_and_novelty
+from truelike.evaluation.protocol import Ranker, check_ranker
+from truelike.evaluation.result import ALL_METRICS, Evaluation
+from truelike.evaluation.truth import TruthScores, score_truth
 
-if TYPE_CHECKING:
-    from truelike.evaluation.truth import TruthScores
-    from truelike.models.recommender import Recommender
+__all__ = ["ALL_METRICS", "KS", "Evaluation", "evaluate", "hit_matrix", "relevant_items"]
 
 KS = (2, 5, 10, 20)
-LIST_METRICS = ("popularity", "novelty", "coverage")
-ALL = (*formulas.METRICS, *LIST_METRICS)
-
-
-@dataclass(frozen=True, eq=False)
-class Evaluation:
-    """What each user got, and the means over users.
-
-    Attributes
-    ----------
-    model
-        The name of the model.
-    users
-        The ids of the users that were judged.
-    values
-        For each measure, such as "ndcg@20", one value a user.
-    totals
-        Measures of all lists together: "coverage@20".
-    truth
-        What was measured against the truth, where it was given, with the reliability table.
-
-    Examples
-    --------
-    >>> import truelike as tl
-    >>> split = tl.split.by_user(tl.synthetic.World(n_users=200, n_items=100).log(), seed=0)
-    >>> result = tl.evaluate(tl.ItemPop().fit(split.train), split.test, ks=(5,))
-    >>> result.summary().columns
-    ['model', 'metric', 'k', 'value', 'low', 'high']
-    >>> 0 < result["ndcg@5"] < 1
-    True
-    """
-
-    model: str
-    users: pl.Series
-    values: dict[str, NDArray[np.float64]]
-    totals: dict[str, float] = field(default_factory=dict)
-    library: Library = "polars"
-    truth: TruthScores | None = None
-
-    def __getitem__(self, measure: str) -> float:
-        """The mean over users of one measure, e.g. `result["ndcg@20"]`."""
-        values = self._all_values()
-        totals = self.totals if self.truth is None else {**self.totals, **self.truth.totals}
-        if measure in totals:
-            return totals[measure]
-        if measure not in values:
-            raise UnknownMeasureError(f"{measure!r} was not measured; there are {', '.join([*values, *totals])}")
-        return float(values[measure].mean())
-
-    def means(self) -> dict[str, float]:
-        """Every measure, averaged over users."""
-        totals = {} if self.truth is None else self.truth.totals
-        return {name: self[name] for name in dict.fromkeys((*self._all_values(), *self.totals, *totals))}
-
-    def _all_values(self) -> dict[str, NDArray[np.float64]]:
-        """Those of the test and those of the truth; the latter may be of other users."""
-        return self.values if self.truth is None else {**self.values, **self.truth.values}
-
-    def per_user(self) -> Any:
-        """A frame with one row a user and one column a measure; given a test and a truth, those of the test."""
-        columns = [pl.Series(name, values) for name, values in self.values.items()]
-        return to_native(pl.DataFrame([self.users.alias("user_id"), *columns]), self.library)
-
-    def summary(self, *, confidence: float = 0.95, resamples: int = 1_000, seed: int = 0) -> Any:
-        """A frame (model, metric, k, value, low, high), with bootstrap confidence intervals over users."""
-        bounds: dict[str, tuple[float | None, float | None]] = {}
-        for values in (self.values, {} if self.truth is None else self.truth.values):
-            if not values:
-                continue
-            each = np.array(list(values.values())).T
-            low, high = bootstrap_interval(each, confidence=confidence, resamples=resamples, seed=seed)
-            bounds |= {name: (float(low[n]), float(high[n])) for n, name in enumerate(values)}
-        rows = []
-        for name, value in self.means().items():
-            metric, _, k = name.partition("@")
-            rows.append((self.model, metric, int(k) if k else None, value, *bounds.get(name, (None, None))))
-        schema = {
-            "model": pl.String,
-            "metric": pl.String,
-            "k": pl.Int64,
-            "value": pl.Float64,
-            "low": pl.Float64,
-            "high": pl.Float64,
-        }
-        return to_native(pl.DataFrame(rows, schema=schema, orient="row"), self.library)
-
-    def __repr__(self) -> str:
-        shown = [f"{name} {value:.4f}" for name, value in self.means().items()]
-        more = [*shown[:8], "..."] if len(shown) > 8 else shown
-        return f"Evaluation({self.model}, {len(self.users):,} users: {', '.join(more)})"
 
 
 def evaluate(
-    model: Recommender,
-    test: Dataset | None = None,
+    model: Ranker,
+    test: Dataset | Split | None = None,
     *,
     truth: Truth | Dataset | None = None,
-    ks: Sequence[int] = KS,
-    metrics: Sequence[str] = ALL,
-    n_jobs: int | None = None,
+    ks: Sequence[int] | int = KS,
+    metrics: Sequence[str] | str = ALL_METRICS,
+    n_jobs: int | None = -1,
     name: str | None = None,
 ) -> Evaluation:
-    """Rank all items for each user of `test`, but those seen in training, and judge the lists.
+    """Rank all items for each user of a test set and compute the metrics of the lists.
 
-    Users without a test item are left out. An item of `test` that the user has in training cannot be
-    recommended and does not count as relevant. With `truth`, the model is scored against true labels of unvoted
-    pairs, too, or only.
+    Items that a user has in training are never recommended, and do not count as relevant. Users without a relevant
+    item are left out. With `truth`, the model is also, or only, scored against true labels of unobserved pairs.
 
     Parameters
     ----------
     model
         Any fitted recommender.
     test
-        What the users voted for (or truly like). Ids that the model does not know are left out, with a
-        warning. None: only the truth counts.
+        The interactions (or true likes) to find, or a split, whose test part is used. Rows with ids that the model
+        does not know are left out, with a warning. None: only `truth` is used.
     truth
-        The true labels of pairs, or the true likes, all else being disliked. Adds "truth_auc" and "truth_ndcg@k"
-        of the ranking over unvoted pairs, and of models with flips "hidden_auc", "hidden_pooled_auc",
-        "hidden_ece" and "hidden_log_loss" of the posterior, and `result.truth.reliability()`.
+        The true labels of pairs; or the true likes, if all other pairs are dislikes. Adds "truth_auc" and
+        "truth_ndcg@k" of the ranking over unobserved pairs. For models with flip probabilities it also adds
+        "hidden_auc", "hidden_pooled_auc", "hidden_ece" and "hidden_log_loss" of the posterior of hidden likes,
+        and `result.truth.reliability()`.
     ks
-        The lengths of the lists.
+        The list lengths.
     metrics
-        Any of f1, precision, recall, ndcg, map, mrr, hit_rate, popularity, novelty, coverage.
+        Any of ndcg, recall, precision, f1, map, mrr, hit_rate, coverage, novelty, popularity.
     n_jobs
-        Threads; None: all cores. Never changes the result.
+        Number of threads; -1: all cores. It does not change the result.
     name
-        What to call the model in tables; None: its class.
+        The name of the model in tables; None: its class.
+
+    Returns
+    -------
+    Evaluation
+        The value of each user, the means, and tables of them.
 
     Examples
     --------
     >>> import truelike as tl
-    >>> split = tl.split.by_user(tl.synthetic.World(n_users=200, n_items=100).log(), seed=0)
-    >>> tl.evaluate(tl.ItemKNN().fit(split.train), split.test, ks=(5,), metrics=["f1"])
-    Evaluation(ItemKNN, ... users: f1@5 0...)
+    >>> split = tl.splits.by_user(tl.synthetic.World(n_users=200, n_items=100).dataset(), seed=0)
+    >>> tl.evaluate(tl.ItemKNN().fit(split.train), split.test, ks=(5,), metrics=["ndcg"])
+    Evaluation(ItemKNN, ... users: ndcg@5 0...)
 
-    In a world, the likes that were never voted are known:
+    In a synthetic world the true likes are known:
 
     >>> world = tl.synthetic.World(n_users=200, n_items=100)
-    >>> result = tl.evaluate(tl.ItemPop().fit(world.log()), truth=world.truth(), ks=(5,))
-    >>> result
+    >>> tl.evaluate(tl.ItemPop().fit(world.dataset()), truth=world.truth(), ks=(5,))
     Evaluation(ItemPop, ... users: truth_auc 0..., truth_ndcg@5 0..., hidden_share 0...)
     """
     ks = _checked_ks(ks)
     metrics = _checked_metrics(metrics)
-    if not hasattr(type(model), "top_k"):
-        raise ParameterError(f"evaluate takes a fitted model, not {type(model).__name__}: say tl.load(directory)")
-    scores = None if truth is None else _by_truth(model, truth, ks, n_jobs)
+    check_ranker(model)
+    scores = None if truth is None else _score_truth(model, truth, ks, n_jobs)
     if test is None and scores is not None:
-        own = scores.users, scores.values, scores.totals
-        return Evaluation(name or model.name, *own, scores.library, scores)
-    check_log(test, "evaluate", part="test")
+        return Evaluation(name or model.name, scores.users, scores.values, scores.totals, scores.library, scores)
+    if isinstance(test, Split):
+        test = test.test
+    check_dataset(test, "evaluate", part="test")
     assert test is not None
     train = model.train_
-    known, strangers = test.recode(train.users, train.items)
-    if strangers:
+    known, unknown = test.recode(train.users, train.items)
+    if unknown:
         warnings.warn(
-            f"{strangers:,} of {test.n_interactions:,} test rows have a user or an item that the model "
+            f"{unknown:,} of {test.n_interactions:,} test rows have a user or an item that the model "
             "does not know; they are left out",
             DataWarning,
             stacklevel=2,
@@ -192,60 +104,63 @@ def evaluate(
     counts = np.diff(relevant.indptr)
     users = np.flatnonzero(counts).astype(np.int32)
     if not len(users):
-        raise DataError("no user of the test set has a relevant item that the model knows")
-    best = model.top_k(users, max(ks), n_jobs=n_jobs).items
+        raise DataError(
+            f"no user of the test set ({test.n_interactions:,} interactions) has a relevant item: one that the "
+            "model knows and the user does not have in training. Give interactions held out of training."
+        )
+    best = model._top_k(users, max(ks), n_jobs=n_jobs).items
     hits = hit_matrix(best, users, relevant)
-    values = _per_user(hits, counts[users].astype(np.float64), metrics, ks)
-    totals: dict[str, float] = {}
-    if set(metrics) & set(LIST_METRICS):
-        shares = np.maximum(train.popularity(), 0.5) / train.n_users
-        for k in ks:
-            found = formulas.novelty(best, shares, k)
-            values.update({f"{m}@{k}": v for m, v in zip(LIST_METRICS, found, strict=False) if m in metrics})
-            if "coverage" in metrics:
-                totals[f"coverage@{k}"] = formulas.coverage(best, train.n_items, k)
-    return Evaluation(name or model.name, train.users.take(users), values, totals, train.library, scores)
+    n_relevant = counts[users].astype(np.float64)
+    per_user = {
+        f"{metric}@{k}": METRICS[metric](hits, n_relevant, k)
+        for metric in metrics
+        if metric in METRICS
+        for k in ks
+    }
+    per_user.update(_popularity_and_novelty(best, train, metrics, ks))
+    totals = {f"coverage@{k}": coverage(best, train.n_items, k) for k in ks if "coverage" in metrics}
+    return Evaluation(name or model.name, train.users.take(users), per_user, totals, train.library, scores)
 
 
-def _by_truth(model: Recommender, truth: Any, ks: Sequence[int], n_jobs: int | None) -> TruthScores:
-    from truelike.evaluation.truth import score_truth
-
+def _score_truth(model: Ranker, truth: Any, ks: Sequence[int], n_jobs: int | None) -> TruthScores:
     labels = truth if isinstance(truth, Truth) else Truth(truth)
     return score_truth(model, labels, ks=ks, n_jobs=n_jobs)
 
 
-def _per_user(
-    hits: NDArray[np.float64],
-    relevant: NDArray[np.float64],
-    metrics: Sequence[str],
-    ks: Sequence[int],
+def _popularity_and_novelty(
+    best: Codes, train: Dataset, metrics: Sequence[str], ks: Sequence[int]
 ) -> dict[str, NDArray[np.float64]]:
-    chosen = [name for name in metrics if name in formulas.METRICS]
-    return {f"{name}@{k}": formulas.METRICS[name](hits, relevant, k) for name in chosen for k in ks}
+    wanted = [metric for metric in metrics if metric in ("popularity", "novelty")]
+    if not wanted:
+        return {}
+    shares = np.maximum(train.popularity(), 0.5) / train.n_users
+    found = {
+        k: dict(zip(("popularity", "novelty"), popularity_and_novelty(best, shares, k), strict=True)) for k in ks
+    }
+    return {f"{metric}@{k}": found[k][metric] for metric in wanted for k in ks}
 
 
 def hit_matrix(best: Codes, users: Codes, relevant: Any) -> NDArray[np.float64]:
-    """1 where the recommended item is one of the user's relevant ones."""
+    """Return 1 where a recommended item is one of the user's relevant items, else 0."""
     n_items = relevant.shape[1]
     owners = np.repeat(np.arange(relevant.shape[0], dtype=np.int64), np.diff(relevant.indptr))
-    liked = owners * n_items + relevant.indices  # sorted, as the rows of the CSR are
+    liked = owners * n_items + relevant.indices  # sorted, because the rows of the CSR are
     asked = users[:, None].astype(np.int64) * n_items + best
     at = np.minimum(np.searchsorted(liked, asked), len(liked) - 1)
     return np.asarray((liked[at] == asked) & (best >= 0), dtype=np.float64)
 
 
 def relevant_items(train: Dataset, test: Dataset) -> Any:
-    """What is relevant to whom: CSR (users x items) of the test votes that are not in training, in its codes."""
-    return _without(test.matrix, train.matrix)
+    """Return a CSR (users x items) of the test interactions that are not in training.
 
-
-def _without(matrix: Any, seen: Any) -> Any:
-    """The pattern of a matrix less that of another, rows sorted."""
-    left = sparse.csr_array(matrix, copy=True)
+    Both datasets must have the same ids. The rows of the result are sorted, and its data are ones.
+    """
+    left = sparse.csr_array(test.matrix, copy=True)
     left.data = np.ones(left.nnz, dtype=np.float32)
-    # by the pattern: a vote of weight 0 is seen as well
-    ones = np.ones(seen.nnz, dtype=np.float32)
-    overlap = left.multiply(sparse.csr_array((ones, seen.indices, seen.indptr), shape=seen.shape))
+    # compare the patterns: an interaction of weight 0 counts as seen
+    seen = train.matrix
+    pattern = sparse.csr_array((np.ones(seen.nnz, dtype=np.float32), seen.indices, seen.indptr), shape=seen.shape)
+    overlap = left.multiply(pattern)
     if overlap.nnz:
         left = sparse.csr_array(left - overlap)
         left.eliminate_zeros()
@@ -255,13 +170,13 @@ def _without(matrix: Any, seen: Any) -> Any:
 
 def _checked_metrics(metrics: Any) -> list[str]:
     wanted = [metrics] if isinstance(metrics, str) or not isinstance(metrics, Iterable) else list(metrics)
-    if not wanted or any(name not in ALL for name in wanted):
-        raise ParameterError(f"metrics is {metrics!r}; it is one or more of {', '.join(ALL)}")
+    if not wanted or any(name not in ALL_METRICS for name in wanted):
+        raise ParameterError(f"metrics is {metrics!r}; it must be one or more of {', '.join(ALL_METRICS)}")
     return wanted
 
 
-def _checked_ks(ks: Sequence[int]) -> list[int]:
-    wanted = list(ks) if isinstance(ks, Iterable) else [ks]
-    if not wanted or not all(isinstance(k, Integral) and k >= 1 and k is not True for k in wanted):
-        raise ParameterError(f"ks is {ks!r}; it is a list of whole numbers from 1 up")
+def _checked_ks(ks: Any) -> list[int]:
+    wanted: list[Any] = list(ks) if isinstance(ks, Iterable) else [ks]
+    if not wanted or not all(isinstance(k, Integral) and not isinstance(k, bool) and int(k) >= 1 for k in wanted):
+        raise ParameterError(f"ks is {ks!r}; it must be one or more whole numbers from 1 up")
     return sorted({int(k) for k in wanted})

@@ -1,22 +1,43 @@
-"""Metrics of one user's ranked list, for all users at once, each with its formula.
+"""Ranking metrics, computed for all users at once.
 
-R_u are the user's relevant items, h_1 ... h_k are 1 where the n-th recommended item is relevant and 0
-where it is not. A list that is shorter than k (the catalogue is small) is a list with misses at its end.
+R_u is the set of relevant items of user u. h_n is 1 if the n-th recommended item is relevant and 0 if not. A list
+that is shorter than k, because the catalogue is small, counts as a list with misses at its end.
+
+A *measure* is a metric at a list length, written "ndcg@20".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from truelike.errors import ParameterError
+
+__all__ = [
+    "METRICS",
+    "Metric",
+    "average_precision",
+    "coverage",
+    "f1",
+    "hit_rate",
+    "is_metric_at_k",
+    "ndcg",
+    "parse_measure",
+    "popularity_and_novelty",
+    "precision",
+    "recall",
+    "reciprocal_rank",
+]
 
 Floats = NDArray[np.float64]
 Metric = Callable[[Floats, Floats, int], Floats]
 
 
 def precision(hits: Floats, relevant: Floats, k: int) -> Floats:
-    """Precision@k = sum(h) / k.
+    """Precision@k = sum(h_1 ... h_k) / k.
 
     >>> precision(np.array([[1.0, 0.0]]), np.array([1.0]), 2)
     array([0.5])
@@ -25,7 +46,7 @@ def precision(hits: Floats, relevant: Floats, k: int) -> Floats:
 
 
 def recall(hits: Floats, relevant: Floats, k: int) -> Floats:
-    """Recall@k = sum(h) / |R_u|.
+    """Recall@k = sum(h_1 ... h_k) / |R_u|.
 
     >>> recall(np.array([[1.0, 0.0]]), np.array([4.0]), 2)
     array([0.25])
@@ -34,7 +55,7 @@ def recall(hits: Floats, relevant: Floats, k: int) -> Floats:
 
 
 def f1(hits: Floats, relevant: Floats, k: int) -> Floats:
-    """F1@k = 2 P R / (P + R), the harmonic mean of precision and recall of one user; 0 without a hit.
+    """F1@k = 2 P R / (P + R), the harmonic mean of precision and recall of one user; 0 without hits.
 
     >>> f1(np.array([[1.0, 0.0]]), np.array([2.0]), 2)
     array([0.5])
@@ -68,7 +89,7 @@ def average_precision(hits: Floats, relevant: Floats, k: int) -> Floats:
 
 
 def reciprocal_rank(hits: Floats, relevant: Floats, k: int) -> Floats:
-    """MRR@k: the mean over users of 1 / (rank of the first hit), 0 without one.
+    """MRR@k: the mean over users of 1 / (rank of the first hit); 0 without hits.
 
     >>> reciprocal_rank(np.array([[0.0, 1.0, 1.0]]), np.array([2.0]), 3)
     array([0.5])
@@ -80,7 +101,7 @@ def reciprocal_rank(hits: Floats, relevant: Floats, k: int) -> Floats:
 
 
 def hit_rate(hits: Floats, relevant: Floats, k: int) -> Floats:
-    """HitRate@k = 1 if any of the k is relevant, else 0.
+    """HitRate@k = 1 if any of the k items is relevant, else 0.
 
     >>> hit_rate(np.array([[0.0, 1.0], [0.0, 0.0]]), np.array([2.0, 1.0]), 2)
     array([1., 0.])
@@ -88,15 +109,41 @@ def hit_rate(hits: Floats, relevant: Floats, k: int) -> Floats:
     return np.asarray(hits[:, :k].any(axis=1), dtype=np.float64)
 
 
+# the order is that of tables
 METRICS: dict[str, Metric] = {
-    "f1": f1,
-    "precision": precision,
-    "recall": recall,
     "ndcg": ndcg,
+    "recall": recall,
+    "precision": precision,
+    "f1": f1,
     "map": average_precision,
     "mrr": reciprocal_rank,
     "hit_rate": hit_rate,
 }
+
+
+def is_metric_at_k(value: Any) -> bool:
+    """Return whether a value is a metric at a list length.
+
+    >>> is_metric_at_k("ndcg@20"), is_metric_at_k("ndcg"), is_metric_at_k("auc@20"), is_metric_at_k("f1@0")
+    (True, False, False, False)
+    """
+    metric, _, k = str(value).partition("@")
+    return metric in METRICS and k.isascii() and k.isdigit() and int(k) > 0
+
+
+def parse_measure(measure: str) -> tuple[str, int]:
+    """Return the metric and the list length of a measure.
+
+    >>> parse_measure("ndcg@20")
+    ('ndcg', 20)
+    """
+    if not is_metric_at_k(measure):
+        raise ParameterError(
+            f"{measure!r} is not a measure; it must be a metric at a list length, e.g. 'ndcg@20'. "
+            f"Metrics are {', '.join(METRICS)}."
+        )
+    metric, _, k = measure.partition("@")
+    return metric, int(k)
 
 
 def coverage(recommended: NDArray[np.int32], n_items: int, k: int) -> float:
@@ -109,20 +156,20 @@ def coverage(recommended: NDArray[np.int32], n_items: int, k: int) -> float:
     return float((listed >= 0).sum() / n_items)
 
 
-def novelty(recommended: NDArray[np.int32], shares: Floats, k: int) -> tuple[Floats, Floats]:
-    """Popularity@k and novelty@k of each user's list.
+def popularity_and_novelty(recommended: NDArray[np.int32], shares: Floats, k: int) -> tuple[Floats, Floats]:
+    """Popularity@k and novelty@k of the list of each user.
 
-    Popularity@k = mean(p_i) and novelty@k = mean(-log2 p_i), where p_i is the share of users who voted
-    for item i in training (at least half a vote, so that an item without one has a finite novelty).
+    Popularity@k = mean(p_i) and novelty@k = mean(-log2 p_i). p_i is the share of users who interacted with item i
+    in training. An item without interactions counts as half of one, so that its novelty is finite.
 
     >>> shares = np.array([0.5, 0.25])
-    >>> popularity, surprise = novelty(np.array([[0, 1]], dtype=np.int32), shares, 2)
-    >>> popularity.tolist(), surprise.tolist()
+    >>> popularity, novelty = popularity_and_novelty(np.array([[0, 1]], dtype=np.int32), shares, 2)
+    >>> popularity.tolist(), novelty.tolist()
     ([0.375], [1.5])
     """
     listed = recommended[:, :k]
-    there = listed >= 0
-    count = np.maximum(there.sum(axis=1), 1)
-    popularity = np.where(there, shares[listed], 0.0)
-    surprise = np.where(there, -np.log2(shares[listed]), 0.0)
-    return popularity.sum(axis=1) / count, surprise.sum(axis=1) / count
+    filled = listed >= 0
+    count = np.maximum(filled.sum(axis=1), 1)
+    popularity = np.where(filled, shares[listed], 0.0)
+    novelty = np.where(filled, -np.log2(shares[listed]), 0.0)
+    return popularity.sum(axis=1) / count, novelty.sum(axis=1) / count

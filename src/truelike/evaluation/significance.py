@@ -1,4 +1,4 @@
-"""Is one model better than another, or was it luck? Intervals and paired tests over users."""
+"""Confidence intervals, and paired tests of the difference between two models over users."""
 
 from __future__ import annotations
 
@@ -17,15 +17,26 @@ from truelike.errors import DataError, ParameterError, some
 if TYPE_CHECKING:
     from truelike.evaluation.evaluate import Evaluation
 
+__all__ = [
+    "TESTS",
+    "bootstrap_interval",
+    "bootstrap_means",
+    "compare_means",
+    "holm",
+    "paired_bootstrap",
+    "paired_t",
+    "wilcoxon",
+]
+
 Floats = NDArray[np.float64]
 
 
 def bootstrap_means(values: Floats, *, resamples: int = 1_000, seed: int = 0) -> Floats:
-    """The column means of `resamples` draws of as many rows with replacement: (resamples, columns)."""
+    """Return the column means of bootstrap samples of the rows: an array (resamples, columns)."""
     from truelike.evaluation.kernels import add_drawn_rows
 
     if resamples < 1:
-        raise ParameterError(f"resamples is {resamples}; it is a whole number from 1 up")
+        raise ParameterError(f"resamples is {resamples}; it must be a whole number from 1 up")
     n = len(values)
     key = randomness.key(seed, "bootstrap")
     values = np.ascontiguousarray(values, dtype=np.float64)
@@ -39,14 +50,14 @@ def bootstrap_means(values: Floats, *, resamples: int = 1_000, seed: int = 0) ->
 def bootstrap_interval(
     values: Floats, *, confidence: float = 0.95, resamples: int = 1_000, seed: int = 0
 ) -> tuple[Floats, Floats]:
-    """The percentile interval of each column's mean.
+    """Return the bootstrap percentile interval of the mean of each column: low, high.
 
     >>> low, high = bootstrap_interval(np.arange(100.0)[:, None])
     >>> bool(low[0] < 49.5 < high[0])
     True
     """
     if not 0 < confidence < 1:
-        raise ParameterError(f"confidence is {confidence}; it is between 0 and 1, e.g. 0.95")
+        raise ParameterError(f"confidence is {confidence}; it must be between 0 and 1, e.g. 0.95")
     means = bootstrap_means(values, resamples=resamples, seed=seed)
     tail = (1 - confidence) / 2
     low, high = np.quantile(means, (tail, 1 - tail), axis=0)
@@ -54,7 +65,7 @@ def bootstrap_interval(
 
 
 def paired_t(a: Floats, b: Floats) -> float:
-    """The two-sided p-value of the paired t-test.
+    """Return the two-sided p-value of the paired t-test.
 
     >>> paired_t(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0]))
     1.0
@@ -63,13 +74,13 @@ def paired_t(a: Floats, b: Floats) -> float:
 
     difference = a - b
     mean, error = difference.mean(), difference.std(ddof=1) / np.sqrt(len(difference))
-    if error == 0:  # all users differ alike: t is infinite, or there is no difference at all
+    if error == 0:  # the same difference for all users: t is infinite, or undefined if it is zero
         return 1.0 if mean == 0 else 0.0
     return float(2 * stdtr(len(difference) - 1, -abs(mean / error)))
 
 
 def wilcoxon(a: Floats, b: Floats) -> float:
-    """The two-sided p-value of Wilcoxon's signed-rank test (zero differences split between the signs).
+    """Return the two-sided p-value of Wilcoxon's signed-rank test. Zero differences are split between the signs.
 
     >>> wilcoxon(np.zeros(5), np.zeros(5))
     1.0
@@ -80,7 +91,9 @@ def wilcoxon(a: Floats, b: Floats) -> float:
 
 
 def paired_bootstrap(a: Floats, b: Floats, *, resamples: int = 10_000, seed: int = 0) -> float:
-    """The two-sided p-value of the paired bootstrap of the mean difference, shifted to no difference.
+    """Return the two-sided p-value of the paired bootstrap of the mean difference.
+
+    The differences are centred, so that the samples are drawn under the null hypothesis.
 
     >>> paired_bootstrap(np.zeros(5), np.zeros(5))
     1.0
@@ -93,7 +106,7 @@ def paired_bootstrap(a: Floats, b: Floats, *, resamples: int = 10_000, seed: int
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction for many tests.
+    """Return p-values with Holm's step-down correction for multiple tests.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
@@ -117,48 +130,53 @@ def compare_means(
     test: Literal["t", "wilcoxon", "bootstrap"] = "t",
     against: str | None = None,
 ) -> Any:
-    """Compare models user by user on one measure, with Holm's correction over all the comparisons.
+    """Compare models on one measure with paired tests over users.
 
-    Evaluations of the same name are told apart by a number: "ItemKNN", "ItemKNN (2)". Better names come
-    from `evaluate(..., name=...)`.
+    P-values are corrected for multiple tests by Holm's method. Evaluations with the same name get a number:
+    "ItemKNN", "ItemKNN (2)". Set other names with `tl.evaluate(..., name=...)`.
 
     Parameters
     ----------
     evaluations
-        Results of several models on the same test set.
+        The results of two or more models on the same test set.
     measure
-        Such as "ndcg@20".
+        A metric at a list length, such as "ndcg@20".
     test
-        The paired t-test, Wilcoxon's signed-rank test or the paired bootstrap.
+        "t": paired t-test; "wilcoxon": Wilcoxon's signed-rank test; "bootstrap": paired bootstrap.
     against
         Compare each model with this one only; None: all pairs.
+
+    Returns
+    -------
+    frame
+        A row per pair: model, other, measure, difference, relative (difference), p, p_holm.
 
     Examples
     --------
     >>> import truelike as tl
-    >>> split = tl.split.by_user(tl.synthetic.World(n_users=300, n_items=100).log(), seed=0)
+    >>> split = tl.splits.by_user(tl.synthetic.World(n_users=300, n_items=100).dataset(), seed=0)
     >>> models = [tl.ItemPop().fit(split.train), tl.ItemKNN().fit(split.train)]
     >>> results = [tl.evaluate(model, split.test) for model in models]
     >>> tl.compare_means(results, "ndcg@20").columns
     ['model', 'other', 'measure', 'difference', 'relative', 'p', 'p_holm']
     """
     if test not in TESTS:
-        raise ParameterError(f"test is {test!r}; it is one of {', '.join(TESTS)}")
+        raise ParameterError(f"test is {test!r}; it must be one of {', '.join(TESTS)}")
     if len(evaluations) < 2:
-        raise ParameterError(f"{len(evaluations)} evaluation was given; two or more are compared")
+        raise ParameterError(f"compare_means takes two or more evaluations; {len(evaluations)} given")
     by_name = _by_name(evaluations)
     if against is not None and against not in by_name:
-        raise ParameterError(f"against is {against!r}; there are {', '.join(by_name)}")
+        raise ParameterError(f"against is {against!r}; it must be one of {', '.join(by_name)}")
     reference = evaluations[0].users
     if any(len(r.users) != len(reference) or r.users.to_list() != reference.to_list() for r in evaluations):
-        raise DataError("the models were not judged on the same users: evaluate them on one test set")
+        raise DataError("the models were not evaluated on the same users; evaluate all of them on one test set")
     if len(reference) < 2:
-        raise DataError("there is one user only: nothing can be said about luck")
+        raise DataError("the evaluations have only one user; a paired test needs two or more")
     known = list(evaluations[0].values)
     lacking = [result.model for result in evaluations if measure not in result.values]
     if lacking:
         raise ParameterError(
-            f"{measure!r} was not measured for each user by {some(lacking)}; the first has {', '.join(known)}"
+            f"{measure!r} was not measured per user for {some(lacking)}; available: {', '.join(known)}"
         )
     pairs = [(a, b) for a, b in combinations(by_name, 2) if against is None or against in (a, b)]
     rows = []
@@ -176,7 +194,7 @@ def compare_means(
 
 
 def _by_name(evaluations: Sequence[Evaluation]) -> dict[str, Evaluation]:
-    """The evaluations by their names; of those with one name, the later ones get a number."""
+    """Return the evaluations by name; a name that is already taken gets a number."""
     found: dict[str, Evaluation] = {}
     for result in evaluations:
         name, number = result.model, 1

@@ -1,10 +1,10 @@
-"""Scoring against the truth: unvoted pairs whose label is known, by the ranking and by the posterior."""
+"""Scores against true labels of unobserved pairs: of the ranking, and of the posterior of hidden likes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,33 +15,33 @@ from truelike.data.frames import Library, to_native
 from truelike.data.ids import Codes
 from truelike.data.truth import Truth
 from truelike.errors import DataError
-from truelike.evaluation import metrics as formulas
 from truelike.evaluation.calibration import Bin, Pooled, auc
-from truelike.evaluation.topk import top_k_by_scores
+from truelike.evaluation.metrics import ndcg
+from truelike.evaluation.protocol import Ranker, has_hidden_likes
 from truelike.parallel import for_each
+from truelike.ranking.top_k import top_k_by_scores
 
-if TYPE_CHECKING:
-    from truelike.models.recommender import Recommender
+__all__ = ["TruthScores", "score_blocks", "score_truth"]
 
 Block = Callable[[Codes], NDArray[np.float32]]
-CELLS_AT_ONCE = 2**22  # pairs that a thread looks at in one go
+PAIRS_AT_ONCE = 2**22  # pairs that a thread scores at a time
 
 
 @dataclass(frozen=True, eq=False)
 class TruthScores:
-    """What a model is worth by the truth, over the pairs that it has no vote for and whose label is known.
+    """The scores of a model against true labels, over the unobserved pairs whose label is known.
 
     Attributes
     ----------
     users
-        The ids of the users who have both a like and a dislike among these pairs.
+        The ids of the users with both a like and a dislike among these pairs.
     values
-        One value a user: "truth_auc", "truth_ndcg@20" of the ranking; "hidden_auc" of the posterior.
+        One value per user: "truth_auc" and "truth_ndcg@20" of the ranking; "hidden_auc" of the posterior.
     totals
-        Of all pairs together: "hidden_share" (truly liked), and of the posterior "hidden_pooled_auc",
-        "hidden_ece" and "hidden_log_loss".
+        Over all pairs: "hidden_share", the share of truly liked pairs; and "hidden_pooled_auc", "hidden_ece" and
+        "hidden_log_loss" of the posterior.
     bins
-        The reliability table; none for a model without a posterior.
+        The reliability table; empty for a model without flip probabilities.
     """
 
     users: pl.Series
@@ -51,25 +51,23 @@ class TruthScores:
     library: Library = "polars"
 
     def reliability(self) -> Any:
-        """A frame (bin, predicted, liked, count): mean posterior, share truly liked and pairs of each bin."""
+        """Return a frame bin, predicted, liked, count: mean posterior, share of likes and pairs of each bin."""
         rows = [(n, b.predicted, b.liked, b.count) for n, b in enumerate(self.bins, 1)]
         schema = {"bin": pl.Int64, "predicted": pl.Float64, "liked": pl.Float64, "count": pl.Int64}
         return to_native(pl.DataFrame(rows, schema=schema, orient="row"), self.library)
 
 
-def score_truth(
-    model: Recommender, truth: Truth, *, ks: Sequence[int] = (20,), n_jobs: int | None = None
-) -> TruthScores:
+def score_truth(model: Ranker, truth: Truth, *, ks: Sequence[int] = (20,), n_jobs: int | None = -1) -> TruthScores:
     """Score a fitted model against true labels; see `tl.evaluate(..., truth=...)`.
 
     Examples
     --------
     >>> import truelike as tl
     >>> world = tl.synthetic.World(n_users=100, n_items=60)
-    >>> sorted(score_truth(tl.ItemPop().fit(world.log()), world.truth()).values)
+    >>> sorted(score_truth(tl.ItemPop().fit(world.dataset()), world.truth()).values)
     ['truth_auc', 'truth_ndcg@20']
     """
-    posterior = model.hidden_like_block if model.has_posterior else None
+    posterior = model._hidden_like_block if has_hidden_likes(model) else None
     return score_blocks(
         model.train_, truth, model._score_block, posterior, ties=model._tie_order(), ks=ks, n_jobs=n_jobs
     )
@@ -83,63 +81,65 @@ def score_blocks(
     *,
     ties: Codes | None = None,
     ks: Sequence[int] = (20,),
-    n_jobs: int | None = None,
+    n_jobs: int | None = -1,
 ) -> TruthScores:
-    """Score anything that gives numbers for all items of a block of users: a model, or the world itself.
+    """Score functions that return a number for each item of a block of users; see `score_truth`.
 
     Parameters
     ----------
     train
-        The votes: what they are about is left out.
+        The observed interactions; these pairs are left out.
     truth
-        The labels.
+        The true labels.
     score_block, posterior_block
-        Fresh arrays (len(users), n_items): what to rank by, and p(truly liked | not voted).
+        Functions that return new arrays (len(users), n_items): the scores to rank by, and
+        p(truly liked | not observed).
     ties
-        All items, in the order in which equal scores are ranked; None: as they stand.
+        All items, in the order in which equal scores are ranked; None: in item order.
     ks
-        The lengths of the lists for NDCG.
+        The list lengths of NDCG.
     n_jobs
-        Threads; None: all cores. Never changes the result.
+        Number of threads; -1: all cores. It does not change the result.
     """
     labels = _Labels(train, truth)
-    posteriors = Pooled()
+    pooled = Pooled()
 
     def work(users: Codes) -> NDArray[np.float64]:
-        open_, liked = labels.of(users)
+        judged, liked = labels.of(users)
         scores = score_block(users)
-        beliefs = scores if posterior_block is None else posterior_block(users)
+        posterior = scores if posterior_block is None else posterior_block(users)
         if posterior_block is not None:
-            posteriors.add(beliefs[open_], liked[open_])
+            pooled.add(posterior[judged], liked[judged])
         found = np.empty((len(users), 4))
-        for row, mask in enumerate(open_):
-            mine = liked[row, mask]
-            found[row] = len(mine), mine.sum(), auc(scores[row, mask], mine), auc(beliefs[row, mask], mine)
+        for row, mask in enumerate(judged):
+            labels_of_user = liked[row, mask]
+            by_score, by_posterior = (auc(each[row, mask], labels_of_user) for each in (scores, posterior))
+            found[row] = len(labels_of_user), labels_of_user.sum(), by_score, by_posterior
         return found
 
     everybody = np.arange(train.n_users, dtype=np.int32)
-    rows = max(1, min(256, CELLS_AT_ONCE // train.n_items))
+    rows = max(1, min(256, PAIRS_AT_ONCE // train.n_items))
     pairs, likes, by_score, by_posterior = np.concatenate(
         for_each(work, [everybody[start : start + rows] for start in range(0, train.n_users, rows)], n_jobs)
     ).T
     users = np.flatnonzero(~np.isnan(by_score)).astype(np.int32)
     if not len(users):
         raise DataError(
-            "no user has both a like and a dislike among the unvoted pairs that the truth is about and the model "
-            "knows: there is nothing to tell apart"
+            "no user has both a like and a dislike among the unobserved pairs that have a true label and that the "
+            "model knows. Give a truth with the ids of the training data, with likes and dislikes outside of it."
         )
     values = {"truth_auc": by_score[users]}
     hits = _hits(labels, score_block, users, max(ks), ties, n_jobs)
-    values |= {f"truth_ndcg@{k}": formulas.ndcg(hits, likes[users], k) for k in ks}
+    values |= {f"truth_ndcg@{k}": ndcg(hits, likes[users], k) for k in ks}
     totals = {"hidden_share": float(likes.sum() / pairs.sum())}
     bins: list[Bin] = []
     if posterior_block is not None:
         values["hidden_auc"] = by_posterior[users]
-        bins = posteriors.reliability()
+        bins = pooled.reliability()
         totals |= {
-            "hidden_pooled_auc": posteriors.auc(),
-            "hidden_ece": posteriors.calibration_error(),
-            "hidden_log_loss": posteriors.log_loss(),
+            "hidden_pooled_auc": pooled.auc(),
+            "hidden_ece": pooled.calibration_error(),
+            "hidden_log_loss": pooled.log_loss(),
         }
     return TruthScores(train.users.take(users), values, totals, bins, train.library)
 
@@ -147,12 +147,12 @@ def score_blocks(
 def _hits(
     labels: _Labels, score_block: Block, users: Codes, k: int, ties: Codes | None, n_jobs: int | None
 ) -> NDArray[np.float64]:
-    """1 where the n-th best of a user's unvoted judged items is truly liked."""
+    """Return 1 where the n-th best of a user's unobserved labelled items is truly liked, else 0."""
 
-    def open_scores(block: Codes) -> NDArray[np.float32]:
+    def labelled_scores(block: Codes) -> NDArray[np.float32]:
         return np.where(labels.of(block)[0], score_block(block), np.float32(-np.inf))
 
-    best = top_k_by_scores(open_scores, users, k, n_items=labels.shape[1], ties=ties, n_jobs=n_jobs).items
+    best = top_k_by_scores(labelled_scores, users, k, n_items=labels.shape[1], ties=ties, n_jobs=n_jobs).items
     hits = np.zeros(best.shape)
     for row, user in enumerate(users):
         listed = best[row][best[row] >= 0]
@@ -161,27 +161,27 @@ def _hits(
 
 
 class _Labels:
-    """The labels in the row numbers of a training log, a block of users at a time."""
+    """The labels in the row numbers of the training data, for a block of users at a time."""
 
     def __init__(self, train: Dataset, truth: Truth) -> None:
         self.shape = train.matrix.shape
-        self.voted = train.matrix
+        self.observed = train.matrix
         self.likes = truth.likes.recode(train.users, train.items)[0].matrix
         self.judged = None
         if truth.judged is not None:
             self.judged = truth.judged.recode(train.users, train.items)[0].matrix
-        else:  # all pairs of the users and items that the truth is about
+        else:  # all pairs of the users and items of the truth
             self.rows = truth.likes.users.codes(train.users.values) >= 0
             self.columns = truth.likes.items.codes(train.items.values) >= 0
 
     def of(self, users: Codes) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which pairs are judged and not voted, and which are truly liked."""
+        """Return masks of the pairs that have a label and are not observed, and of those that are liked."""
         liked = _pattern(self.likes, users)
         if self.judged is None:
             judged = np.outer(self.rows[users], self.columns)
         else:
             judged = _pattern(self.judged, users) | liked
-        return judged & ~_pattern(self.voted, users), liked
+        return judged & ~_pattern(self.observed, users), liked
 
     def likes_of(self, user: int) -> Codes:
         matrix = self.likes
@@ -190,7 +190,7 @@ class _Labels:
 
 
 def _pattern(matrix: Any, users: Codes) -> NDArray[np.bool_]:
-    """Where a sparse matrix has entries, whatever their weight."""
+    """Return a mask of the entries of a sparse matrix, whatever their weight."""
     rows = matrix[users]
     dense = np.zeros(rows.shape, dtype=bool)
     dense[np.repeat(np.arange(len(users)), np.diff(rows.indptr)), rows.indices] = True

@@ -1,96 +1,89 @@
-"""What every model with tables of factors can answer: rankings, alike items and users, and its flips."""
+"""Models with tables of factors: the score is r_ui = U_u . V_i (+ b_i)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, final
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from truelike.data.dataset import Dataset
 from truelike.data.frames import to_native
 from truelike.data.ids import Codes, one_or_many
-from truelike.evaluation.topk import TopK, factor_score_block, top_k_by_factors, top_k_by_scores
-from truelike.models.flips import FlipModel
-from truelike.models.recommender import Floats, OnUnknown
+from truelike.models.base import DotProduct, Floats, Frame, OnUnknown, Recommender, score_by_vectors
+from truelike.ranking.top_k import factor_score_block, top_k_by_scores
+from truelike.training.loop import Result
 from truelike.training.tables import Tables
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class FactorModel(FlipModel):
-    """A recommender whose score is r_ui = U_u . V_i, with or without flip tables.
+class FactorModel(Recommender):
+    """Base class of models whose score is r_ui = U_u . V_i (+ b_i).
 
     Attributes
     ----------
     user_factors_, item_factors_, user_flips_, item_flips_
         The paper's U, V, P, Q.
+    item_bias_
+        Bias of each item, if the model has one.
     tables_
-        All of them, as they are trained and saved.
+        All of these, as they are trained and saved.
     """
 
-    _how_to_have_flips: ClassVar[str] = "use NBPO with flip_factors of at least 1, or ExactNBPO with impressions"
+    @property
+    def user_factors_(self) -> Floats:
+        """The paper's U."""
+        return self._tables().user_factors
 
-    def _keep(self, tables: Tables) -> None:
-        """Take tables as what was learned."""
-        self.tables_ = tables
-        self.user_factors_, self.item_factors_ = tables.user_factors, tables.item_factors
-        for name in ("user_flips_", "item_flips_", "item_bias_"):
-            self.__dict__.pop(name, None)  # those of an earlier fit
-        if tables.item_bias is not None:
-            self.item_bias_ = tables.item_bias
-        if tables.flip_factors:
-            self.user_flips_, self.item_flips_ = tables.user_flips, tables.item_flips
+    @property
+    def item_factors_(self) -> Floats:
+        """The paper's V."""
+        return self._tables().item_factors
 
-    def top_k(
-        self,
-        users: Codes,
-        k: int,
-        *,
-        exclude_seen: bool = True,
-        allowed: NDArray[np.bool_] | None = None,
-        n_jobs: int | None = None,
-    ) -> TopK:
-        """`recommend` for hot paths: row numbers in, arrays of row numbers and scores out."""
-        tables = self.tables_
-        return top_k_by_factors(
-            tables.user_factors,
-            tables.item_factors,
-            users,
-            k,
-            item_bias=tables.item_bias,
-            seen=self.train_.matrix if exclude_seen else None,
-            allowed=allowed,
-            n_jobs=n_jobs,
-        )
+    @final
+    def _tables(self) -> Tables:
+        tables: Tables = self.tables_
+        return tables
 
+    @final
+    def _dot_product(self) -> DotProduct:
+        tables = self._tables()
+        return DotProduct(tables.user_factors, tables.item_factors, tables.item_bias)
+
+    @final
     def _score_block(self, users: Codes) -> Floats:
-        return self._score_vectors(self.tables_.user_factors[users])
+        return score_by_vectors(self._dot_product(), users)
 
+    @final
     def _score_vectors(self, vectors: Floats) -> Floats:
-        return factor_score_block(vectors, self.tables_.item_factors, self.tables_.item_bias)
+        return factor_score_block(vectors, self._tables().item_factors, self._tables().item_bias)
 
+    @final
     def _similarity_block(self, items: Codes) -> Floats:
-        unit = unit_rows(self.tables_.item_factors)
+        unit = unit_rows(self._tables().item_factors)
         return np.asarray(unit[items] @ unit.T, dtype=np.float32)
 
+    @final
     def similar_users(
-        self, users: Any, k: int = 10, *, on_unknown: OnUnknown = "raise", n_jobs: int | None = None
-    ) -> Any:
-        """The k users most like each of some: a frame user_id, similar_user_id, score, rank."""
+        self, users: Any, k: int = 10, *, on_unknown: OnUnknown = "raise", n_jobs: int | None = -1
+    ) -> Frame:
+        """Find the k users most similar to each of some: a frame user_id, similar_user_id, score, rank."""
         self._check_list(k, "raise" if on_unknown == "popular" else on_unknown)
         asked = one_or_many(users)
         codes = self.train_.users.known(asked) if on_unknown == "raise" else self.train_.users.codes(asked)
         codes = codes[codes >= 0]
-        unit = unit_rows(self.tables_.user_factors)
+        unit = unit_rows(self._tables().user_factors)
         own = np.arange(len(unit), dtype=np.int32)
 
-        def alike(block: Codes) -> Floats:
+        def similarity(block: Codes) -> Floats:
             scores = np.asarray(unit[block] @ unit.T, dtype=np.float32)
-            scores[np.arange(len(block)), own[block]] = -np.inf  # everybody is most like themselves
+            scores[np.arange(len(block)), own[block]] = -np.inf  # users are not listed as similar to themselves
             return scores
 
-        best = top_k_by_scores(alike, codes, k, n_items=len(unit), n_jobs=n_jobs)
+        best = top_k_by_scores(similarity, codes, k, n_items=len(unit), n_jobs=n_jobs)
         row, rank = np.nonzero(best.items >= 0)
         frame = pl.DataFrame(
             [
@@ -102,34 +95,44 @@ class FactorModel(FlipModel):
         )
         return to_native(frame, self.train_.library)
 
-    def _flip_logits(self, users: Codes) -> Floats:
-        """G of all items for some users: known from impressions, or as it was learned."""
-        known, tables = getattr(self, "known_flips_", None), self.tables_
-        if known is not None:
-            return np.asarray(known.of(users), dtype=np.float32)
-        return factor_score_block(tables.user_flips[users], tables.item_flips, tables.flip_bias)
 
-    @property
-    def has_posterior(self) -> bool:
-        """Whether it says how likely an unvoted item is truly liked: where there are flips, learned or known."""
-        _ = self.train_
-        return bool(self.tables_.flip_factors) or getattr(self, "known_flips_", None) is not None
+def learned_tables(result: Result[Tables], train: Dataset) -> dict[str, Any]:
+    """The learned attributes of a factor model."""
+    search = result.search_history
+    return {
+        **table_attributes(result.trained),
+        "history_": to_native(result.history, train.library),
+        "search_history_": None if search is None else to_native(search, train.library),
+    }
 
-    @property
-    def flips_from(self) -> str:
-        """What the flips rest on: "impressions", or "votes alone", from which they are not identified."""
-        return "votes alone" if getattr(self, "known_flips_", None) is None else "impressions"
 
-    def _arrays(self) -> dict[str, NDArray[Any]]:
-        return dict(self.tables_.arrays())
+def table_attributes(tables: Tables) -> dict[str, Any]:
+    """The tables as learned attributes; those that the model does not have are left out."""
+    found: dict[str, Any] = {"tables_": tables}
+    if tables.item_bias is not None:
+        found["item_bias_"] = tables.item_bias
+    if tables.flip_factors:
+        found["user_flips_"], found["item_flips_"] = tables.user_flips, tables.item_flips
+    return found
 
-    def _restore(self, arrays: dict[str, NDArray[Any]]) -> None:
-        log, widths = self.train_, self.get_params()
-        shape = (log.n_users, log.n_items, int(widths["factors"]), int(widths.get("flip_factors") or 0))
-        self._keep(Tables.restored(arrays, *shape))
+
+def restored_tables(
+    arrays: Mapping[str, NDArray[Any]], train: Dataset, factors: int, flip_factors: int = 0
+) -> dict[str, Any]:
+    """The learned attributes from saved arrays."""
+    return table_attributes(Tables.restored(arrays, train.n_users, train.n_items, factors, flip_factors))
+
+
+def extended_tables(fresh: Tables, old: Tables, users: Codes, items: Codes) -> Tables:
+    """New tables with the rows of the old ones: old user n is row users[n], old item n is row items[n]."""
+    fresh.users[users] = old.users
+    for name, table in old.arrays().items():
+        if name != "users":
+            fresh.arrays()[name][items] = table
+    return fresh
 
 
 def unit_rows(table: Floats) -> Floats:
-    """The rows at length 1."""
+    """The rows, scaled to length 1."""
     length = np.linalg.norm(table, axis=1, keepdims=True)
     return np.asarray(table / np.maximum(length, 1e-12), dtype=np.float32)

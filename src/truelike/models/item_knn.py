@@ -1,7 +1,8 @@
-"""ItemKNN: items that the same people voted for are alike (Sarwar et al., WWW 2001)."""
+"""ItemKNN: items are similar if the same users interacted with them (Sarwar et al., WWW 2001)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,88 +12,92 @@ from scipy import sparse
 
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
-from truelike.models.recommender import Floats, HeldOut, Recommender
+from truelike.data.matrix import checked_csr
+from truelike.models.base import Floats, Recommender
 from truelike.parallel import for_each
-from truelike.parameters import number, whole_number
+from truelike.parameters import jobs, number, whole_number
+from truelike.training.options import FitOptions
 
-MEMORY = 32 * 2**20  # bytes of a block of likenesses, if every item were like every other
+MEMORY = 32 * 2**20  # bytes of a block of similarities, if every item were similar to every other
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ItemKNN(Recommender):
-    """Score an item by how alike it is to what the user voted for.
+    """Score an item by its similarity to the items that the user interacted with.
 
-    s_ij = c_ij / (sqrt(n_i n_j) + shrinkage), where c_ij users voted for both, n_i for item i; each item
-    keeps its `neighbors` most alike, and score(u, i) = sum of s_ij over the neighbours j of i that u
-    voted for. Of equal scores, such as the 0 of items that nothing speaks for, the more popular item
-    comes first; an item that shares no user with another is not listed as similar to it.
+    s_ij = c_ij / (sqrt(n_i n_j) + shrinkage), where c_ij users interacted with both items and n_i with item i. Each
+    item keeps its `neighbors` most similar ones, and score(u, i) is the sum of s_ij over the neighbors j of i that u
+    interacted with. Of equal scores, such as the 0 of items without a similar one, the more popular item comes
+    first. Items without a common user are not listed as similar.
 
     Parameters
     ----------
-    neighbors
-        How many alike items each item keeps; None: all that share a user with it.
-    shrinkage
-        Weakens likeness that rests on few users; 0 is the plain cosine.
-    n_jobs
-        Threads; None: all cores. Never changes the result.
+    neighbors : int or None, default 200
+        Number of similar items that each item keeps; None: all that share a user with it.
+    shrinkage : float, default 10.0
+        Reduces similarities that rest on few users; 0 is the plain cosine.
+    n_jobs : int or None, default -1
+        Number of threads; -1: all cores. Never changes the result.
 
     Notes
     -----
-    The defaults are a compromise chosen on validation NDCG@20: 200 neighbours are best on MovieLens 1M,
-    all of them on the small Amazon split, where shrinkage makes up for most of the difference.
+    The defaults are a compromise chosen on validation NDCG@20: 200 neighbors are best on MovieLens 1M, all of them on
+    the small Amazon split, where shrinkage makes up for most of the difference.
 
     Attributes
     ----------
     similarity_
-        CSR (items x items): in row i the neighbours of item i.
+        CSR (items x items): row i holds the neighbors of item i.
 
     Examples
     --------
     >>> import truelike as tl
-    >>> log = tl.read([("ann", "tea"), ("ann", "milk"), ("bob", "tea"), ("bob", "milk"), ("eve", "tea")])
-    >>> tl.ItemKNN().fit(log).recommend("eve", k=1)["item_id"].to_list()
+    >>> data = tl.read([("ann", "tea"), ("ann", "milk"), ("bob", "tea"), ("bob", "milk"), ("eve", "tea")])
+    >>> tl.ItemKNN().fit(data).recommend("eve", k=1)["item_id"].to_list()
     ['milk']
     """
 
-    space: ClassVar[dict[str, Any]] = {"neighbors": (5, 500)}
+    search_space: ClassVar[dict[str, Any]] = {"neighbors": (5, 500)}
 
     neighbors: int | None = whole_number(200, low=1, optional=True)
     shrinkage: float = number(10.0, low=0.0)
-    n_jobs: int | None = whole_number(None, low=1)
+    n_jobs: int | None = jobs()
 
-    def _learn(self, train: Dataset, validation: HeldOut) -> None:
-        votes = sparse.csr_array(train.matrix, copy=True)
-        votes.data = np.ones(votes.nnz, dtype=np.float32)
-        voters = sparse.csr_array(votes.T)
+    def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
+        by_user = sparse.csr_array(train.matrix, copy=True)
+        by_user.data = np.ones(by_user.nnz, dtype=np.float32)
+        by_item = sparse.csr_array(by_user.T)
         length = np.sqrt(train.popularity())
 
         def rows(start: int) -> Any:
-            return self._neighbours(voters, votes, length, slice(start, start + block))
+            return self._neighbors(by_item, by_user, length, slice(start, start + block))
 
         block = max(1, MEMORY // (16 * train.n_items))
         blocks = for_each(rows, range(0, train.n_items, block), self.n_jobs)
-        self._set(sparse.csr_array(sparse.vstack(blocks)), train)
+        return self._learned(sparse.csr_array(sparse.vstack(blocks)), train)
 
-    def _neighbours(self, voters: Any, votes: Any, length: NDArray[np.float64], block: slice) -> Any:
-        """The best of s_ij for a block of items i: always sparse, never items x items."""
-        common = sparse.csr_array(voters[block] @ votes)  # c_ij
+    def _neighbors(self, by_item: Any, by_user: Any, length: NDArray[np.float64], block: slice) -> Any:
+        """The largest s_ij for a block of items i: always sparse, never items x items."""
+        common = sparse.csr_array(by_item[block] @ by_user)  # c_ij
         common.sort_indices()
         row = np.repeat(np.arange(common.shape[0]), np.diff(common.indptr))
         scale = length[block][row] * length[common.indices] + self.shrinkage
-        likeness = (common.data / scale).astype(np.float32)
-        likeness[common.indices == row + block.start] = 0.0  # an item is not its own neighbour
-        common.data = likeness
+        similarity = (common.data / scale).astype(np.float32)
+        similarity[common.indices == row + block.start] = 0.0  # an item is not its own neighbor
+        common.data = similarity
         common.eliminate_zeros()
         if self.neighbors is not None:
-            _keep_best(common.indptr, common.data, self.neighbors)
+            _keep_largest(common.indptr, common.data, self.neighbors)
             common.eliminate_zeros()
         return common
 
-    def _set(self, similarity: Any, train: Dataset) -> None:
-        self.similarity_ = similarity
-        self._by_popularity = np.argsort(-train.popularity(), kind="stable").astype(np.int32)
-        # row j: the items that have j as a neighbour, so that a history adds up rows
-        self._supports = sparse.csr_array(similarity.T)
+    def _learned(self, similarity: Any, train: Dataset) -> Mapping[str, Any]:
+        return {
+            "similarity_": similarity,
+            # row j: the items that have j as a neighbor, so that the scores of a history are a sum of rows
+            "_neighbor_of": sparse.csr_array(similarity.T),
+            "_by_popularity": np.argsort(-train.popularity(), kind="stable").astype(np.int32),
+        }
 
     def _score_block(self, users: Codes) -> Floats:
         return self._score_histories(self.train_.matrix[users])
@@ -100,20 +105,18 @@ class ItemKNN(Recommender):
     def _score_histories(self, histories: Any) -> Floats:
         from truelike.models.kernels import add_rows
 
-        scores = np.zeros(histories.shape, dtype=np.float32)
-        add_rows(
-            histories.indptr, histories.indices,
-            self._supports.indptr, self._supports.indices, self._supports.data, scores,
-        )  # fmt: skip
+        scores, rows = np.zeros(histories.shape, dtype=np.float32), self._neighbor_of
+        add_rows(histories.indptr, histories.indices, rows.indptr, rows.indices, rows.data, scores)
         return scores
 
     def _tie_order(self) -> Codes:
-        return self._by_popularity
+        order: Codes = self._by_popularity
+        return order
 
     def _similarity_block(self, items: Codes) -> Floats:
-        alike = np.asarray(self.similarity_[items].toarray(), dtype=np.float32)
-        alike[alike == 0] = -np.inf  # not alike at all: never listed
-        return alike
+        similarity = np.asarray(self.similarity_[items].toarray(), dtype=np.float32)
+        similarity[similarity == 0] = -np.inf  # no common user: never listed
+        return similarity
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         s = self.similarity_
@@ -123,20 +126,13 @@ class ItemKNN(Recommender):
             "similarity.data": s.data,
         }
 
-    def _restore(self, arrays: dict[str, NDArray[Any]]) -> None:
-        from truelike.storage import checked_csr
-
-        parts = (
-            arrays["similarity.data"],
-            arrays["similarity.indices"],
-            arrays["similarity.indptr"],
-        )
-        n = self.train_.n_items
-        self._set(checked_csr(parts, (n, n)), self.train_)
+    def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
+        parts = (arrays["similarity.data"], arrays["similarity.indices"], arrays["similarity.indptr"])
+        return self._learned(checked_csr(parts, (train.n_items, train.n_items)), train)
 
 
-def _keep_best(indptr: NDArray[np.integer], data: Floats, k: int) -> None:
-    """Set all but the k greatest values of each CSR row to 0; of equal ones the first stay."""
+def _keep_largest(indptr: NDArray[np.integer], data: Floats, k: int) -> None:
+    """Set all but the k largest values of each CSR row to 0; of equal ones the first are kept."""
     for row in np.flatnonzero(np.diff(indptr) > k):
         values = data[indptr[row] : indptr[row + 1]]
         kth = np.partition(values, len(values) - k)[len(values) - k]

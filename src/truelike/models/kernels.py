@@ -1,4 +1,4 @@
-"""The compiled loops of the models that score a history by items: ItemKNN, EASE and EDLAE."""
+"""Compiled loops of the models that score by the items of a history: ItemKNN, EASE and EDLAE."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 import numba
 
-TILE = 1024  # items whose scores stay in the first-level cache
+TILE = 1024  # columns whose sums fit into the first-level cache
 
 
 @numba.njit(cache=True, nogil=True)
 def add_rows(indptr: Any, indices: Any, row_indptr: Any, row_indices: Any, row_data: Any, out: Any) -> None:
-    """out[u] = the sum of the sparse rows that u's entries name, in their order."""
+    """Add to out[u] the rows of a sparse table at the indices of row u, in their order; out must be zeros."""
     for u in range(len(indptr) - 1):
         for entry in range(indptr[u], indptr[u + 1]):
             row = indices[entry]
@@ -21,9 +21,10 @@ def add_rows(indptr: Any, indices: Any, row_indptr: Any, row_indices: Any, row_d
 
 @numba.njit(cache=True, nogil=True)
 def add_dense_rows(indptr: Any, indices: Any, table: Any, out: Any) -> None:
-    """out[u] = the sum of the rows of a dense table that u's entries name, in their order; out comes as zeros.
+    """Add to out[u] the rows of a dense table at the indices of row u, in their order; out must be zeros.
 
-    A tile of columns at a time, and of the rows four: a sum is loaded and stored once for four additions.
+    The loop takes a tile of columns at a time, and four rows, so that a sum is loaded and stored once per four
+    additions.
     """
     for start in range(0, table.shape[1], TILE):
         stop = min(start + TILE, table.shape[1])
@@ -44,12 +45,15 @@ def add_dense_rows(indptr: Any, indices: Any, table: Any, out: Any) -> None:
 
 
 @numba.njit(cache=True, nogil=True)
-def count_together(first: Any, indptr: Any, indices: Any, voters_indptr: Any, voters: Any, out: Any) -> None:
-    """out[r, j] = how many users voted for both first + r and j, for j up to first + r; out comes as zeros."""
+def count_common_users(first: Any, indptr: Any, indices: Any, item_indptr: Any, item_users: Any, out: Any) -> None:
+    """Count in out[r, j] the users of both items first + r and j, for j <= first + r; out must be zeros.
+
+    `indptr` and `indices` are the items of each user, `item_indptr` and `item_users` the users of each item.
+    """
     for row in range(len(out)):
         item = first + row
-        for entry in range(voters_indptr[item], voters_indptr[item + 1]):
-            user = voters[entry]
+        for entry in range(item_indptr[item], item_indptr[item + 1]):
+            user = item_users[entry]
             for other in range(indptr[user], indptr[user + 1]):
                 if indices[other] > item:
                     break
@@ -58,7 +62,7 @@ def count_together(first: Any, indptr: Any, indices: Any, voters_indptr: Any, vo
 
 @numba.njit(cache=True, nogil=True)
 def mirror(matrix: Any, first: Any, stop: Any) -> None:
-    """Rows first ... stop - 1 right of the diagonal become what stands below it, by small squares."""
+    """Copy the lower triangle to the upper one in rows first ... stop - 1, in small squares for the cache."""
     side = 32
     n = len(matrix)
     for top in range(first, stop, side):

@@ -1,1 +1,1 @@
-"""The paper's experiments: what is run, what came out, and a verdict on each claim."""
+"""The experiments of the paper: the plan, the runs, tables and figures, and a verdict on each claim."""

@@ -1,8 +1,8 @@
-"""Running the plan: the authors' settings, the grids, the tuned settings, and the curves of K, rho and L.
+"""Run a plan: the authors' settings, the grids, the tuned settings, and the curves over K, rho and L.
 
-Everything goes through two Runners for each data set. `tuning/` sees the training and the validation part;
-`final/` is given the test part, too, and runs only settings that are fixed by then. So each number has its line in
-a `trials.jsonl`, nothing finished is run twice, and a stopped run goes on where it was.
+There are two Runners for each dataset. The one in `tuning/` has the training and the validation part. The one in
+`final/` also has the test part, and runs only settings that are chosen already. Each result is a line of a
+`trials.jsonl`, so no finished trial is run again, and a stopped run can be continued.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truelike.data.splits import Split
+from truelike.errors import DivergedError
 from truelike.evaluation.significance import paired_t
 from truelike.files import replacing_file
 from truelike.paper.protocol import (
@@ -34,11 +35,11 @@ from truelike.paper.protocol import (
     Plan,
     Setting,
 )
-from truelike.training.trainer import DivergedError
 from truelike.tuning.grids import Stage, axis, paper_stages
 from truelike.tuning.runner import Runner, read_records
 from truelike.tuning.search import Tuned, staged_search
 from truelike.tuning.trials import KS, METRICS, Record, Trial
+from truelike.tuning.variants import learns_flips
 
 MEASURES = [f"{metric}@{k}" for metric in METRICS for k in KS]
 SETTINGS: tuple[Setting, ...] = ("authors", "tuned")
@@ -47,9 +48,25 @@ VALUES = {"factors": FACTORS, "n_negatives": NEGATIVES, "flip_factors": FLIP_FAC
 
 
 def run(
-    plan: Plan, split: Split, directory: Path, *, jobs: int | None, nice: int, say: Callable[[str], None]
+    plan: Plan, split: Split, directory: Path, *, n_jobs: int | None, nice: int, say: Callable[[str], None]
 ) -> None:
-    """Run all of a plan on a data set."""
+    """Run a plan; trials that are finished already are not run again.
+
+    Parameters
+    ----------
+    plan
+        The plan of one dataset.
+    split
+        The parts of the dataset.
+    directory
+        The results are in a subdirectory with the name of the dataset.
+    n_jobs
+        Number of processes; -1: one for each core.
+    nice
+        The niceness of the processes, 0 to 19.
+    say
+        Called with lines of progress.
+    """
     place = directory / plan.data
     done = 0
 
@@ -57,10 +74,10 @@ def run(
         nonlocal done
         done += 1
         if done % 25 == 0:
-            say(f"  {plan.data}: {done} runs; the last was {record['model']} in {record['seconds']:.1f} s")
+            say(f"  {plan.data}: {done} trials done; last: {record['model']}, {record['seconds']:.1f} s")
 
     def runner(kind: str, test: Any = None) -> Runner:
-        return Runner(place / kind, split.train, split.validation, test, jobs=jobs, nice=nice, report=report)
+        return Runner(place / kind, split.train, split.validation, test, n_jobs=n_jobs, nice=nice, report=report)
 
     with runner("final", split.test) as final, runner("tuning") as tuning:
         results = Results(plan, final.records, tuned={})
@@ -70,7 +87,7 @@ def run(
             if contender.like is None:
                 say(f"{plan.data}: tuning {contender.name}")
                 try:
-                    results.tuned[contender.name] = _told(tune(plan, contender, tuning))
+                    results.tuned[contender.name] = _as_json(tune(plan, contender, tuning))
                 except DivergedError as error:
                     say(f"{plan.data}: {error}")
                     continue
@@ -79,35 +96,35 @@ def run(
             final.run(list(results.finals("tuned", contender.name)))
             with replacing_file(place / "tuned.json") as fresh:
                 fresh.write_text(json.dumps(results.tuned, indent=1) + "\n", encoding="utf-8")
-        say(f"{plan.data}: the curves of K, rho and L")
+        say(f"{plan.data}: curves over K, rho and L, {plan.curve_seeds} seeds")
         for seed in range(plan.curve_seeds):
             tuning.run([trial for name in VALUES for _, _, trial in results.curve(name, seed)])
-    Results.read(directory, plan).keep_tests()
+    Results.read(directory, plan).save_p_values()
 
 
 def tune(plan: Plan, contender: Contender, runner: Runner) -> Tuned:
-    """The paper's grids for one contender, the same for all that learn."""
+    """Search the paper's grids for one contender; they are the same for all models that are trained by epochs."""
     if contender.model == "ItemPop":
-        return staged_search(runner, "ItemPop", [Stage("as it is", lambda best: [{}])], metric=METRIC)
+        return staged_search(runner, "ItemPop", [Stage("no search", lambda best: [{}])], metric=METRIC)
     if contender.model == "ItemKNN":
         stages = [axis("neighbors", 5, 10, 20, 50, 100, 200, 500, 2_000)]
         return staged_search(runner, "ItemKNN", stages, metric=METRIC)
     fixed = {**plan.base, **contender.fixed}
-    made: Any = Trial(contender.model, fixed).make()
+    model: Any = Trial(contender.model, fixed).make()
 
     def search(slower: float) -> Tuned:
         stages = paper_stages(
-            flips=made.has_flips, flip_rate=made.objective == "ShiftMC", quick=plan.quick, slower=slower
+            flips=learns_flips(model), flip_rate=contender.model == "ShiftMC", quick=plan.quick, slower=slower
         )
         return staged_search(runner, contender.model, stages, metric=METRIC, fixed=fixed, rungs=plan.rungs)
 
     try:
         return search(slower=1.0)
-    except DivergedError:  # at all of the paper's rates; that a model has no figure at all helps nobody
+    except DivergedError:  # at all learning rates of the paper: search at a tenth of them
         return search(slower=0.1)
 
 
-def _told(found: Tuned) -> dict[str, Any]:
+def _as_json(found: Tuned) -> dict[str, Any]:
     return {
         "parameters": {name: value for name, value in found.parameters.items() if name != "seed"},
         METRIC: found.score,
@@ -117,7 +134,21 @@ def _told(found: Tuned) -> dict[str, Any]:
 
 @dataclass(eq=False)
 class Results:
-    """What the runs of a data set gave, by experiment; also of a run that is not finished yet."""
+    """The results on one dataset, by experiment. The runs need not be finished.
+
+    Attributes
+    ----------
+    plan
+        The plan of the runs.
+    records
+        The records of the finished trials, by key.
+    tuned
+        The tuned parameters and the stages of the search, by contender.
+    directory
+        The directory of the runs.
+    tests
+        The p-values that were saved, by a key of the figures that they belong to.
+    """
 
     plan: Plan
     records: dict[str, Record]
@@ -127,7 +158,7 @@ class Results:
 
     @classmethod
     def read(cls, directory: Path, plan: Plan) -> Results:
-        """From the files of a run."""
+        """Read the results in a directory."""
         place = directory / plan.data
         records = {}
         for kind in ("tuning", "final"):
@@ -139,7 +170,7 @@ class Results:
         return cls(plan, records, tuned, place, tests)
 
     def parameters(self, setting: Setting, name: str) -> dict[str, Any] | None:
-        """The parameters of a contender, without a seed; None where there is no such setting (yet)."""
+        """Return the parameters of a contender without the seed; None if it has no such setting (yet)."""
         contender = BY_NAME[name]
         if setting == "authors":
             if not contender.learns:
@@ -152,7 +183,7 @@ class Results:
         return {**self.tuned[name]["parameters"], **contender.fixed}
 
     def finals(self, setting: Setting, name: str) -> Iterator[Trial]:
-        """The runs of a contender that are judged on the test part, one for each seed."""
+        """Yield the trials of a contender that are evaluated on the test part, one per seed."""
         parameters = self.parameters(setting, name)
         if parameters is None:
             return
@@ -164,7 +195,7 @@ class Results:
             yield Trial(contender.model, {**parameters, "seed": seed}, test=True)
 
     def curve(self, parameter: str, seed: int) -> Iterator[tuple[str, Any, Trial]]:
-        """One parameter varied around the tuned setting: contender, value, run."""
+        """Yield contender, value and trial, for one parameter that varies around the tuned setting."""
         values = (QUICK_VALUES if self.plan.quick else VALUES)[parameter]
         for name in COMPARED if parameter != "flip_factors" else ("NBPO",):
             base = self.parameters("tuned", name)
@@ -174,47 +205,47 @@ class Results:
                     yield name, value, Trial(BY_NAME[name].model, changed)
 
     def found(self, trials: Iterator[Trial] | list[Trial]) -> list[Record]:
-        """The records of those runs that are finished and did not diverge."""
+        """Return the records of the trials that are finished and did not diverge."""
         known = [self.records.get(trial.key) for trial in trials]
         return [record for record in known if record is not None and "error" not in record]
 
     def mean(self, setting: Setting, name: str, measure: str) -> float | None:
-        """The mean over seeds of a measure on the test part."""
+        """Return the mean over seeds of a measure on the test part; None without a finished trial."""
         found = self.found(self.finals(setting, name))
         return float(np.mean([record["test"][measure] for record in found])) if found else None
 
     def p_value(self, setting: Setting, a: str, b: str, measure: str) -> float:
-        """Of the paired t-test over users, their figures averaged over seeds; NaN where those are not kept."""
-        kept = self.tests.get(self._tested(setting, a, b, measure))
-        if kept is not None:
-            return kept
+        """Return the p-value of the paired t-test over users, averaged over seeds; NaN without values per user."""
+        saved = self.tests.get(self._test_key(setting, a, b, measure))
+        if saved is not None:
+            return saved
         users = [self.per_user(setting, name) for name in (a, b)]
         if users[0] is None or users[1] is None:
             return float("nan")
         row = MEASURES.index(measure)
         return paired_t(users[0][:, row], users[1][:, row])
 
-    def keep_tests(self) -> None:
-        """Write the p-values of all pairs: they need each user's figures, which are too many to be passed on."""
+    def save_p_values(self) -> None:
+        """Write the p-values of all pairs to a file, so that a copy of the results needs no values per user."""
         assert self.directory is not None
         for setting in SETTINGS:
             for a, b in permutations((contender.name for contender in CONTENDERS), 2):
                 for measure in MEASURES:
                     p = self.p_value(setting, a, b, measure)
                     if not np.isnan(p):
-                        self.tests[self._tested(setting, a, b, measure)] = p
+                        self.tests[self._test_key(setting, a, b, measure)] = p
         with replacing_file(self.directory / "tests.json") as fresh:
             fresh.write_text(json.dumps(self.tests, indent=0) + "\n", encoding="utf-8")
 
-    def _tested(self, setting: Setting, a: str, b: str, measure: str) -> str:
-        """What a kept p-value is of: the very figures, so that no older one is taken for it."""
+    def _test_key(self, setting: Setting, a: str, b: str, measure: str) -> str:
+        """Return the key of a p-value. It has a digest of the results, so that an outdated p-value is not used."""
         found = [record["test"] for name in (a, b) for record in self.found(self.finals(setting, name))]
         mark = hashlib.sha256(json.dumps(found).encode()).hexdigest()[:12]
         return f"{setting}: {a} - {b}, {measure} ({mark})"
 
-    @lru_cache(maxsize=64)  # noqa: B019 - results live as long as the program
+    @lru_cache(maxsize=64)  # noqa: B019 - a program has few results
     def per_user(self, setting: Setting, name: str) -> NDArray[np.float64] | None:
-        """Each user's figures on the test part, seeds averaged, a column for each of MEASURES; or None."""
+        """Return the mean over seeds of each user and each of MEASURES on the test part; None if not stored."""
         assert self.directory is not None
         keys = [record["key"] for record in self.found(self.finals(setting, name))]
         paths = [self.directory / "final" / "users" / f"{key}.npy" for key in keys]
@@ -224,7 +255,7 @@ class Results:
         return np.asarray(np.mean(values, axis=0, dtype=np.float64))
 
     def missing(self) -> list[str]:
-        """The parts of the plan that are not finished."""
+        """Return the parts of the plan that are not finished."""
         parts: dict[str, list[Trial | None]] = {
             "the authors' settings": [t for c in CONTENDERS for t in self.finals("authors", c.name)],
             "tuning": [None for c in CONTENDERS if c.name not in self.tuned],
@@ -240,7 +271,7 @@ class Results:
         ]
 
     def diverged(self, setting: Setting) -> list[str]:
-        """The contenders of whose final runs one or more diverged."""
+        """Return the contenders with final trials that diverged."""
         return [
             contender.name
             for contender in CONTENDERS

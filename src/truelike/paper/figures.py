@@ -1,4 +1,4 @@
-"""Figures 2 to 9 of the paper, from the runs: the same axes, with error bars over seeds."""
+"""Figures 2 to 9 of the paper, drawn from our runs: the same axes, with error bars over seeds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from truelike.paper.protocol import COMPARED, KS, METRIC, TITLES, Setting
 from truelike.report.figures import COLOURS
 from truelike.tuning.trials import score
 
-# told apart in black and white, too
+# colour, marker and line style: lines also differ in black and white
 STYLES = {
     "ItemPop": (COLOURS[5], "x", ":"),
     "ItemKNN": ("#8a5a2b", "v", "-."),
@@ -29,17 +29,26 @@ STYLES = {
 }
 CAPTIONS = {
     2: "Figure 2: F1 and NDCG of the tuned models on the test set (RQ1); mean and standard deviation over seeds.",
-    3: "Figure 3: F1@2 of NBPO on validation over learning rate and regularisation (one for both tables). In "
-    "italics: stopped early by the halving.",
+    3: "Figure 3: F1@2 of NBPO on validation by learning rate and regularization (the same for both pairs of "
+    "tables). In italics: stopped early by successive halving.",
     4: "Figure 4: F1@2 on validation by the number of factors K, all else as each model was tuned.",
-    5: "Figure 5: F1@2 on validation by the number of negatives ρ, all else as each model was tuned (a λ "
-    "that suits one ρ need not suit another).",
+    5: "Figure 5: F1@2 on validation by the number of negatives ρ, all else as each model was tuned. The "
+    "best λ depends on ρ, and is not tuned again here.",
     6: "Figure 6: BPO against NBPO, F1 on the test set (RQ2).",
-    7: "Figure 7: F1@2 of NBPO on validation over the regularisations of the two tables. In italics: stopped "
-    "early by the halving.",
-    8: "Figure 8: F1@2 of NBPO on validation by the number of flip factors L; dashed: BPR, the same seeds.",
+    7: "Figure 7: F1@2 of NBPO on validation by the regularization of the preference tables (λΘ) and of the flip "
+    "tables (λΦ). In italics: stopped early by successive halving.",
+    8: "Figure 8: F1@2 of NBPO on validation by the number of flip factors L; dashed: BPR with the same seeds.",
     9: "Figure 9: NBPO-o, NBPO-s and NBPO-ss, F1 on the test set (RQ3).",
 }
+
+
+QUICK = "(Quick run: fewer seeds and epochs, smaller grids.)"  # ends each caption of a quick run
+
+
+def caption(text: str, all_results: Sequence[Results]) -> str:
+    """Return a caption that says so where runs are of a quick plan."""
+    quick = any(results.plan.quick for results in all_results)
+    return " ".join(part for part in (text, QUICK if quick else "") if part)
 
 
 def _canvas(panels: int, width: float = 3.6, height: float = 3.0) -> tuple[Any, list[Any]]:
@@ -57,7 +66,7 @@ def _canvas(panels: int, width: float = 3.6, height: float = 3.0) -> tuple[Any, 
 
 
 def _line(axes: Any, name: str, at: Sequence[Any], values: Sequence[Sequence[float]], label: str = "") -> None:
-    """A line through means over seeds, with their standard deviations."""
+    """Draw the means over seeds as a line, with standard deviations."""
     colour, marker, dash = STYLES[name]
     middle = [float(np.mean(each)) for each in values]
     spread = [float(np.std(each, ddof=1)) if len(each) > 1 else 0.0 for each in values]
@@ -85,14 +94,14 @@ def _test_panel(axes: Any, results: Results, metric: str, names: Sequence[str], 
 
 
 def _legend(figure: Any, axes: Sequence[Any]) -> None:
-    """One legend for all panels, above them, as wide as they are."""
+    """Draw one legend for all panels above them."""
     handles, labels = axes[0].get_legend_handles_labels()
     columns = min(len(labels), 3 * len(axes))
     figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False, fontsize=8)
 
 
 def on_test(all_results: Sequence[Results], metrics: Sequence[str], names: Sequence[str]) -> Any:
-    """F1@k (and NDCG@k) on the test part."""
+    """Draw metrics on the test part by list length, a panel for each dataset and metric."""
     figure, axes = _canvas(len(all_results) * len(metrics))
     place = iter(axes)
     for results in all_results:
@@ -107,7 +116,7 @@ def on_test(all_results: Sequence[Results], metrics: Sequence[str], names: Seque
 def by_parameter(
     all_results: Sequence[Results], parameter: str, label: str, *, reference: str | None = None
 ) -> Any:
-    """F1@2 on validation as one parameter varies."""
+    """Draw F1@2 on validation by the value of one parameter, a panel for each dataset."""
     figure, axes = _canvas(len(all_results))
     for one, results in zip(axes, all_results, strict=True):
         points = curve_points(results, parameter)
@@ -119,7 +128,7 @@ def by_parameter(
         if reference is not None:
             base = results.parameters("tuned", reference) or {}
             same = curve_points(results, "factors").get((reference, base.get("factors", 50)), [])
-            if same:  # the same seeds as those of the curve
+            if same:  # the value of the same seeds as those of the curve
                 level = float(np.mean(same))
                 one.axhline(level, color=STYLES[reference][0], linestyle="--", linewidth=1.2, label=reference)
         one.set_xticks(range(len(values)), [str(value) for value in values], fontsize=9 if len(values) < 8 else 7)
@@ -131,7 +140,7 @@ def by_parameter(
 
 
 def curve_points(results: Results, parameter: str) -> dict[tuple[str, Any], list[float]]:
-    """F1@2 on validation by contender and value, a number for each seed that is there."""
+    """Return F1@2 on validation by contender and value, one number per finished seed."""
     points: dict[tuple[str, Any], list[float]] = {}
     for seed in range(results.plan.curve_seeds):
         for name, value, trial in results.curve(parameter, seed):
@@ -143,18 +152,18 @@ def curve_points(results: Results, parameter: str) -> dict[tuple[str, Any], list
 def grid_points(
     results: Results, name: str, stage: str, across: str, down: str, *, even: bool = False
 ) -> dict[tuple[float, float], Any]:
-    """The records of a grid of the search, by the values of its two parameters.
+    """Return the records of a grid of the search by the values of its two parameters.
 
-    Of each point the longest run; or, `even`, those runs that are equally long for all points.
+    For each point it is the record of the longest run; with `even`, of the longest run that all points have.
     """
-    found = [told for told in results.tuned.get(name, {}).get("stages", []) if told["stage"] == stage]
+    stages = [each for each in results.tuned.get(name, {}).get("stages", []) if each["stage"] == stage]
     which = "even" if even else "candidates"
-    records = [results.records[key] for told in found for key in told[which] if key in results.records]
+    records = [results.records[key] for each in stages for key in each[which] if key in results.records]
     return {(r["settings"][across], r["settings"][down]): r for r in records}
 
 
 def heat(all_results: Sequence[Results], stage: str, across: str, down: str, labels: tuple[str, str]) -> Any:
-    """F1@2 over two parameters; a cell in italics was stopped early by the halving."""
+    """Draw F1@2 on validation by two parameters. Cells in italics were stopped early by successive halving."""
     figure, axes = _canvas(len(all_results), width=4.0, height=3.3)
     for one, results in zip(axes, all_results, strict=True):
         one.set_title(TITLES[results.plan.data], fontsize=9)
@@ -173,9 +182,9 @@ def heat(all_results: Sequence[Results], stage: str, across: str, down: str, lab
         for (x, y), record in points.items():
             value = values[rows.index(y), columns.index(x)]
             early = record["settings"]["epochs"] < longest
-            told = "diverged" if np.isnan(value) else f"{value:.4f}"
+            text = "diverged" if np.isnan(value) else f"{value:.4f}"
             one.text(
-                columns.index(x), rows.index(y), told, ha="center", va="center", fontsize=7,
+                columns.index(x), rows.index(y), text, ha="center", va="center", fontsize=7,
                 color="white" if value > middle else "#1d2733", style="italic" if early else "normal",
             )  # fmt: skip
         one.set_xticks(range(len(columns)), [f"{x:g}" for x in columns])
@@ -198,7 +207,7 @@ FIGURES: dict[int, Callable[[Sequence[Results]], Any]] = {
 
 
 def write(all_results: Sequence[Results], directory: Path) -> list[Path]:
-    """One SVG and one PNG for each figure."""
+    """Write each figure as SVG and as PNG."""
     from truelike.report import require_report_extra
 
     require_report_extra()

@@ -1,4 +1,4 @@
-"""How far one contender is above another on the test part: interval over seeds, test over users."""
+"""The difference between two contenders on the test part: interval over seeds, test over users."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Gain:
-    """How far one contender is above another on one measure, relative to the other."""
+    """The relative difference of one contender to another on one measure, with its 95 % interval over seeds."""
 
     data: str
     measure: str
@@ -29,10 +29,10 @@ class Gain:
 
     def __str__(self) -> str:
         bounds = f" [{self.low:+.1%}, {self.high:+.1%}]" if not np.isnan(self.low) else ""
-        return f"{TITLES[self.data]} {_upper(self.measure)} {self.gain:+.2%}{bounds}, p {_p(self.p)}"
+        return f"{TITLES[self.data]} {_label(self.measure)} {self.gain:+.2%}{bounds}, p {_p(self.p)}"
 
 
-def _upper(measure: str) -> str:
+def _label(measure: str) -> str:
     return measure.replace("f1", "F1").replace("ndcg", "NDCG")
 
 
@@ -41,13 +41,16 @@ def _p(p: float) -> str:
 
 
 def gains(results: Results, setting: Setting, a: str, b: str, metrics: Sequence[str] = METRICS) -> list[Gain]:
-    """The gain at each k: interval over seeds (Student's), p over users (paired t, seeds averaged)."""
-    ours, theirs = (results.found(results.finals(setting, name)) for name in (a, b))
-    if not ours or not theirs:
+    """Return the gain of contender `a` over `b` for each measure.
+
+    The interval is Student's over seeds. p is that of the paired t-test over users, averaged over seeds first.
+    """
+    records_a, records_b = (results.found(results.finals(setting, name)) for name in (a, b))
+    if not records_a or not records_b:
         return []
     found = []
     for measure in (measure for measure in MEASURES if measure.partition("@")[0] in metrics):
-        left, right = (np.array([record["test"][measure] for record in each]) for each in (ours, theirs))
+        left, right = (np.array([record["test"][measure] for record in each]) for each in (records_a, records_b))
         gain = left.mean() / right.mean() - 1
         width = _half_width(left, right)
         p = results.p_value(setting, a, b, measure)
@@ -57,7 +60,7 @@ def gains(results: Results, setting: Setting, a: str, b: str, metrics: Sequence[
 
 
 def _half_width(left: Floats, right: Floats) -> float:
-    """Half of the 95 % interval of the ratio of two means over seeds, by the delta method."""
+    """Return half the width of the 95 % interval of the ratio of two means over seeds, by the delta method."""
     from scipy.special import stdtrit
 
     if len(left) < 2 and len(right) < 2:

@@ -1,11 +1,11 @@
-"""What the paper's Section 5 runs: data, contenders, their settings by the authors, and the plan of all runs."""
+"""The experiments of the paper's Section 5: datasets, models, the authors' settings, and the plan of all runs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-METRIC = "f1@2"  # what the paper tunes by
+METRIC = "f1@2"  # the metric of the paper's search
 KS = (2, 5, 10, 20)
 SEEDS = 10
 FACTORS = (10, 20, 50, 100, 200)
@@ -16,17 +16,31 @@ Setting = Literal["authors", "tuned"]
 
 @dataclass(frozen=True)
 class Contender:
-    """A model of the paper by the authors' recipe; `release` are their settings for each data set."""
+    """A model of the paper, trained with the authors' recipe.
+
+    Attributes
+    ----------
+    name
+        The name in figures and tables.
+    model
+        The class in truelike.
+    fixed
+        Parameters that define the model.
+    release
+        The authors' settings, by dataset.
+    like
+        The contender whose tuned settings it takes; None: it is tuned itself.
+    """
 
     name: str
     model: str
     fixed: dict[str, Any] = field(default_factory=dict)
     release: dict[str, dict[str, Any]] = field(default_factory=dict)
-    like: str | None = None  # tuned as another one is
+    like: str | None = None
 
     @property
     def learns(self) -> bool:
-        """Whether it has epochs, seeds and a learning rate."""
+        """Whether it is trained epoch by epoch, from a seed."""
         return self.model not in ("ItemPop", "ItemKNN")
 
 
@@ -35,9 +49,9 @@ def _release(rate: float, theta: float, phi: float | None = None, **more: Any) -
     return {"learning_rate": rate, "regularization": theta, **flips, **more}
 
 
-# Learning rates and regularisation of BPR, BPO and the three NBPO are the release's, those of WBPR and ShiftMC
-# what the paper's text calls best; so is rho where the text names one (the release runs all at 4). ShiftMC's flip
-# rate stands nowhere: one half.
+# Learning rates and regularization of BPR, BPO, NBPO, NBPO-o and NBPO-s are those of the authors' release. Those
+# of WBPR and ShiftMC are the best ones of the paper's text. rho is that of the text where it names one; the
+# release has 4 for all models. Neither names the flip rate of ShiftMC: it is 0.5 here.
 _NBPO = {"amazon": _release(0.05, 1.0, 5.0, n_negatives=3), "movielens": _release(0.02, 0.5, 1.0, n_negatives=3)}
 CONTENDERS = (
     Contender("ItemPop", "ItemPop"),
@@ -65,24 +79,44 @@ CONTENDERS = (
     Contender("NBPO, L = 0", "NBPO", {"flip_factors": 0}, release=_NBPO, like="NBPO"),
     Contender(
         "NBPO-o",
-        "MatrixFactorization",
+        "SampledMF",
         {"objective": "NBPO-o"},
         release={"amazon": _release(0.005, 1.0, 0.5), "movielens": _release(0.001, 1.0, 5.0)},
     ),
     Contender(
         "NBPO-s",
-        "MatrixFactorization",
+        "SampledMF",
         {"objective": "NBPO-s"},
         release={"amazon": _release(0.002, 0.05, 0.01), "movielens": _release(0.002, 0.05, 0.02)},
     ),
 )
 BY_NAME = {contender.name: contender for contender in CONTENDERS}
-COMPARED = ("BPR", "WBPR", "ShiftMC", "BPO", "NBPO")  # whose K and rho are varied, Figures 4 and 5
+COMPARED = ("BPR", "WBPR", "ShiftMC", "BPO", "NBPO")  # the models of Figures 4 and 5, which vary K and rho
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is run on a data set. `rungs`: the grids are halved on the way; `patience`: runs end early."""
+    """The size of the experiments on one dataset.
+
+    Attributes
+    ----------
+    data
+        The dataset: "amazon", "movielens" or "world".
+    seeds
+        Seeds of the runs that are evaluated on the test part.
+    curve_seeds
+        Seeds of the curves over K, rho and L.
+    epochs
+        Epochs of a full run.
+    patience
+        Epochs without improvement after which a run stops; None: no early stopping.
+    rungs
+        Shares of the epochs at which the grids are reduced (successive halving); (1.0,): no reduction.
+    quick
+        Whether the plan is reduced to minutes: fewer seeds and epochs, smaller grids.
+    why
+        The reason why the plan differs from the paper's.
+    """
 
     data: str
     seeds: int = SEEDS
@@ -95,13 +129,13 @@ class Plan:
 
     @property
     def base(self) -> dict[str, Any]:
-        """The parameters that every learning contender shares."""
+        """The parameters of all contenders that are trained epoch by epoch."""
         return {"recipe": "paper", "epochs": self.epochs, "patience": self.patience, "monitor": METRIC}
 
 
 FULL = {
     "amazon": Plan(
-        "amazon", curve_seeds=5, why="the curves have fewer seeds so that all of it takes about an hour"
+        "amazon", curve_seeds=5, why="the curves have fewer seeds, so that all runs take about an hour"
     ),
     "movielens": Plan(
         "movielens",
@@ -116,14 +150,14 @@ QUICK = {
     "movielens": Plan("movielens", seeds=2, curve_seeds=1, epochs=9, patience=5, rungs=(1 / 3, 1.0), quick=True),
     "world": Plan("world", seeds=3, curve_seeds=1, epochs=60, patience=15, rungs=(1 / 3, 1.0), quick=True),
 }
-SOURCES = {"amazon": "amazon-electronics-14core", "movielens": "ml-1m-split"}  # in tl.datasets
-TITLES = {"amazon": "Amazon", "movielens": "MovieLens", "world": "a synthetic world"}
+SOURCES = {"amazon": "amazon-electronics-14core", "movielens": "ml-1m-split"}  # names in tl.datasets
+TITLES = {"amazon": "Amazon", "movielens": "MovieLens", "world": "Synthetic world"}
 
 
 def load(data: str) -> Any:
-    """The split of a data set of the paper."""
+    """Load the split of a dataset of the paper."""
     import truelike as tl
 
     if data in SOURCES:
         return tl.datasets.load(SOURCES[data])
-    return tl.split.by_user(tl.synthetic.World(n_users=800, n_items=400).log(), seed=0)
+    return tl.splits.by_user(tl.synthetic.World(n_users=800, n_items=400).dataset(), seed=0)

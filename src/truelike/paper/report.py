@@ -1,4 +1,4 @@
-"""The whole of it in one place: claims, figures, tables, settings and timings, as HTML, Markdown and CSV."""
+"""The report: claims, figures, tables, settings and timings, as HTML, Markdown and CSV."""
 
 from __future__ import annotations
 
@@ -11,39 +11,64 @@ from truelike.files import replacing_file
 from truelike.paper import figures, tables
 from truelike.paper.claims import judge
 from truelike.paper.experiments import MEASURES, Results
-from truelike.paper.protocol import BY_NAME, FULL, QUICK, TITLES
+from truelike.paper.protocol import BY_NAME, FULL, QUICK, TITLES, Plan
+from truelike.paper.verdicts import HOLDS, MISSING, NOT, PART
 from truelike.report import Page
 from truelike.report.machine import machine
 from truelike.tuning.grids import SLOWER
+from truelike.tuning.trials import METRICS
 
 INTRODUCTION = (
-    "The experiments of the paper's Section 5, run anew: every model by the authors' recipe, once at their own "
-    "settings and once tuned alike, each on the validation part by F1@2 as in the paper; the figures on the test "
-    "part are of the epoch that was best on validation. Intervals are over seeds; p is of a paired t-test over "
-    "users, their figures averaged over the seeds. The authors' settings are those of their release, with the "
-    "number of negatives that the paper's text calls best; of what the release lacks, those of the text."
+    "These are the experiments of the paper's Section 5. Each model is trained with the authors' recipe, once at "
+    "the authors' settings and once tuned. All models are tuned in the same way: by F1@2 on the validation part, "
+    "as in the paper. Test metrics are those of the epoch that is best on validation. Intervals are over seeds. "
+    "p is the p-value of a paired t-test over users, whose metrics are averaged over seeds first. The authors' "
+    "settings are those of their release, with the number of negatives that the paper's text calls best. Settings "
+    "that the release lacks are those of the text."
 )
 
 
+def quick_banner(all_results: Sequence[Results]) -> str:
+    """Return what makes a run a quick one, for the top of the report; empty for a full run.
+
+    >>> quick_banner([])
+    ''
+    """
+    parts = []
+    for plan in (results.plan for results in all_results if results.plan.quick):
+        full = FULL.get(plan.data, Plan(plan.data))
+        parts.append(
+            f"{TITLES[plan.data]}: {plan.seeds} seeds instead of {full.seeds}, {plan.epochs} epochs instead of "
+            f"{full.epochs}, smaller grids"
+        )
+    if not parts:
+        return ""
+    return (
+        f"This is a quick run, not a reproduction ({'; '.join(parts)}). It shows that the experiments work. Its "
+        "figures and verdicts say little about the paper. For the full experiments, run truelike paper run "
+        "without --quick."
+    )
+
+
 def plans(directory: Path) -> list[Results]:
-    """The data sets of which there are runs; how much was planned follows from where they stand."""
+    """Return the results on each dataset that has runs in a directory. A file `quick` marks quick plans."""
     known = QUICK if (directory / "quick").exists() else FULL
     found = [Results.read(directory, plan) for name, plan in known.items() if (directory / name).is_dir()]
     return [results for results in found if results.records]
 
 
-def what_was_cut(results: Results) -> str:
-    """In words, how the plan differs from the paper's own, and how much of it is there."""
+def describe_plan(results: Results) -> str:
+    """Describe the plan, how it differs from the paper's, and what is not finished."""
     plan = results.plan
     words = [f"{TITLES[plan.data]}: {len(results.records):,} runs"]
     if len(plan.rungs) > 1:
         steps = ", ".join(str(max(1, round(plan.epochs * rung))) for rung in plan.rungs)
-        words.append(f"grids by successive halving ({steps} epochs, the best third goes on)")
+        words.append(f"grids with successive halving ({steps} epochs, the best third is continued)")
     if plan.patience is not None:
-        words.append(f"a run ends after {plan.patience} epochs without a better F1@2")
+        words.append(f"runs stop after {plan.patience} epochs without a better F1@2")
     else:
-        words.append(f"all grids whole, {plan.epochs} epochs")
-    words.append(f"{plan.seeds} seeds on test, {plan.curve_seeds} for the curves of K, ρ and L, one for the grids")
+        words.append(f"complete grids, {plan.epochs} epochs")
+    words.append(f"{plan.seeds} seeds on test, {plan.curve_seeds} for the curves over K, ρ and L, 1 for the grids")
     if plan.why:
         words.append(plan.why)
     missing = results.missing()
@@ -52,58 +77,76 @@ def what_was_cut(results: Results) -> str:
     for setting, label in tables.SETTINGS:
         failed = results.diverged(setting)
         if failed:
-            words.append(
-                f"with {label} settings these diverged, with all or some of the seeds: {', '.join(failed)}"
-            )
+            words.append(f"diverged with {label} settings, for one or more seeds: {', '.join(failed)}")
     slower = [name for name, found in results.tuned.items() if found["stages"][0]["stage"] == SLOWER]
     if slower:
         words.append(
-            f"every learning rate of the paper's grid diverged for {', '.join(slower)}: a tenth of each there"
+            f"every learning rate of the paper's grid diverged for {', '.join(slower)}; a tenth of each is used"
         )
     tuned = results.parameters("tuned", "NBPO")
     if tuned is not None and tuned.get("flip_factors") == 0:
-        words.append("tuned NBPO has L = 0: no number of flip factors was better on validation")
+        words.append("the tuned NBPO has L = 0, because no number of flip factors was better on validation")
     sizes = {name: sum(len(t["candidates"]) for t in found["stages"]) for name, found in results.tuned.items()}
     if sizes:
-        told = ", ".join(f"{name} {n}" for name, n in sizes.items() if n > 1 and BY_NAME[name].like is None)
-        words.append(f"candidates of the grids: {told} (NBPO has more, as it has more parameters)")
+        listed = ", ".join(f"{name} {n}" for name, n in sizes.items() if n > 1 and BY_NAME[name].like is None)
+        words.append(f"candidates in the grids: {listed} (NBPO has more because it has more parameters)")
     return "; ".join(words) + "."
 
 
 def counts(verdicts: pl.DataFrame) -> str:
-    """How many claims hold."""
-    parts = []
+    """Return how many claims have each verdict, in words.
+
+    >>> counts(pl.DataFrame({"settings": ["tuned alike"] * 3, "verdict": [HOLDS, NOT, HOLDS]}))
+    "Verdicts on the paper's claims. Tuned alike: holds 2, does not hold 1."
+    """
+    parts = ["Verdicts on the paper's claims."]
     for setting in verdicts["settings"].unique(maintain_order=True):
-        mine = verdicts.filter(pl.col("settings") == setting)["verdict"].value_counts().rows()
-        told = ", ".join(f"{n} {word}" for word, n in sorted(mine))
-        parts.append(f"with {setting} settings {told}" if setting != "tuned alike" else f"tuned alike {told}")
-    return "; ".join(parts)
+        found = verdicts.filter(pl.col("settings") == setting)["verdict"].to_list()
+        listed = ", ".join(f"{word} {found.count(word)}" for word in (HOLDS, PART, NOT, MISSING) if word in found)
+        name = f"With {setting} settings" if setting != "tuned alike" else "Tuned alike"
+        parts.append(f"{name}: {listed}.")
+    return " ".join(parts)
 
 
 def page(all_results: Sequence[Results]) -> Page:
-    """The page with all of it."""
+    """Return the HTML page of the report."""
     verdicts = judge(all_results)
-    made = Page("The paper, reproduced", machine())
+    banner = quick_banner(all_results)
+    made = Page(_title(all_results), machine())
+    if banner:
+        made.banner(banner)
+    made.answer(counts(verdicts))
     made.text(INTRODUCTION)
     for results in all_results:
-        made.text(what_was_cut(results))
-    made.heading("Every claim, and what we found").text(f"Of the paper's claims: {counts(verdicts)}.")
-    made.table(verdicts, digits=3)
+        made.text(describe_plan(results))
+    made.heading("Claims and verdicts")
+    made.table(verdicts, figures.caption("The claims of the paper and our verdicts.", all_results), digits=3)
     made.heading("Figures 2 to 9")
     for number, draw in figures.FIGURES.items():
-        made.figure(draw(all_results), figures.CAPTIONS[number])
-    made.heading("Figures on the test part").table(tables.on_test(all_results))
-    made.heading("Tuned settings").table(tables.tuned(all_results))
-    made.heading("The curves in numbers").table(tables.curves(all_results))
-    made.heading("What it took").table(tables.timings(all_results), digits=2)
+        made.figure(draw(all_results), figures.caption(figures.CAPTIONS[number], all_results))
+    on_test = tables.on_test(all_results)
+    made.heading("Metrics on the test part")
+    for metric in METRICS:
+        text = figures.caption("Mean and standard deviation over seeds.", all_results)
+        made.table(tables.with_spread(on_test, metric), text)
+    for heading, frame, text, digits in (
+        ("Tuned settings", tables.tuned(all_results), "The best settings on validation.", 4),
+        ("Curves", tables.curves(all_results), "The points of Figures 4, 5 and 8.", 4),
+        ("Computation", tables.timings(all_results), "Trials, hours in all and seconds of the median trial.", 2),
+    ):
+        made.heading(heading).table(frame, figures.caption(text, all_results), digits=digits)
     return made
 
 
+def _title(all_results: Sequence[Results]) -> str:
+    return "Quick run of the paper's experiments" if quick_banner(all_results) else "The paper, reproduced"
+
+
 def write(directory: Path, output: Path) -> list[Path]:
-    """Write the report, the tables, the figures and the settings of the runs in a directory."""
+    """Write the report, the tables, the figures and the tuned settings of the runs in a directory."""
     all_results = plans(directory)
     for results in all_results:
-        results.keep_tests()
+        results.save_p_values()
     written = [page(all_results).write(output / "report.html"), *figures.write(all_results, output / "figures")]
     verdicts = judge(all_results)
     frames = {
@@ -127,26 +170,31 @@ def write(directory: Path, output: Path) -> list[Path]:
 def _markdown(all_results: Sequence[Results], frames: dict[str, pl.DataFrame]) -> str:
     short = frames["test"].select("data", "settings", "model", "seeds", *MEASURES)
     shown = frames["claims"].with_columns(pl.format("**{}**", "verdict").alias("verdict")).drop("p")
+    banner = quick_banner(all_results)
+    captions = {number: figures.caption(text, all_results) for number, text in figures.CAPTIONS.items()}
+    quick = figures.caption("", all_results)
     parts = [
-        "# The paper, reproduced",
-        "Written by `truelike paper report`; the same as one page: [report.html](report.html). Tables as CSV are "
-        "in `tables/`, a TOML file for each tuned model in `settings/`, and a line for each run in `runs/`.",
+        f"# {_title(all_results)}",
+        f"> **{banner}**" if banner else "",
+        counts(frames["claims"]),
+        "Written by `truelike paper report`, which also writes this page as HTML (`report.html`). Tables as CSV "
+        "are in `tables/`, a TOML file for each tuned model is in `settings/`.",
         INTRODUCTION,
-        *(what_was_cut(results) for results in all_results),
+        *(describe_plan(results) for results in all_results),
         machine() + ".",
-        "## Every claim, and what we found",
-        f"Of the paper's claims: {counts(frames['claims'])}.",
+        "## Claims and verdicts",
+        quick,
         tables.markdown(shown),
         "## Figures",
-        *(
-            f"![{caption}](figures/figure-{number}.svg)\n\n*{caption}*"
-            for number, caption in figures.CAPTIONS.items()
-        ),
-        "## On the test part",
+        *(f"![{text}](figures/figure-{number}.svg)\n\n*{text}*" for number, text in captions.items()),
+        "## Metrics on the test part",
+        quick,
         tables.markdown(short),
         "## Tuned settings",
+        quick,
         tables.markdown(frames["tuned"]),
-        "## What it took",
+        "## Computation",
+        quick,
         tables.markdown(frames["timings"], digits=2),
     ]
-    return "\n\n".join(part.strip() for part in parts) + "\n"
+    return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"

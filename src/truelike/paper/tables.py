@@ -1,4 +1,4 @@
-"""The runs as tables and as TOML files."""
+"""Tables of the runs, and TOML files of the tuned settings."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import polars as pl
 from truelike.files import replacing_file
 from truelike.paper.experiments import MEASURES, VALUES, Results
 from truelike.paper.figures import curve_points
-from truelike.paper.protocol import BY_NAME, CONTENDERS, METRIC, SOURCES, TITLES, Setting
+from truelike.paper.protocol import BY_NAME, CONTENDERS, KS, METRIC, SOURCES, TITLES, Setting
 from truelike.tuning.trials import Record, Trial, settings, toml
 
 SETTINGS: tuple[tuple[Setting, str], ...] = (("authors", "the authors'"), ("tuned", "tuned alike"))
 
 
 def on_test(all_results: Sequence[Results]) -> pl.DataFrame:
-    """A row for each data set, setting and model: seeds, and mean and deviation of each measure on test."""
+    """Return a row per dataset, setting and model: seeds, mean and standard deviation of each test measure."""
     rows = []
     for results in all_results:
         for setting, label in SETTINGS:
@@ -32,6 +32,23 @@ def on_test(all_results: Sequence[Results]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={**kinds, **dict.fromkeys(names, pl.Float64)}, orient="row")
 
 
+def with_spread(on_test: pl.DataFrame, metric: str) -> pl.DataFrame:
+    """Return one metric of the table `on_test`, a column per list length, as "mean ± standard deviation"."""
+    rows = on_test.select("data", "settings", "model", "seeds")
+    columns = [
+        pl.Series(
+            f"{metric}@{k}",
+            [
+                f"{mean:.4f}" + ("" if deviation is None else f" ± {deviation:.4f}")
+                for mean, deviation in on_test.select(f"{metric}@{k}", f"{metric}@{k} std").iter_rows()
+            ],
+            dtype=pl.String,
+        )
+        for k in KS
+    ]
+    return rows.with_columns(columns)
+
+
 def _figures(found: list[Record]) -> Iterator[float | None]:
     for measure in MEASURES:
         values = [record["test"][measure] for record in found]
@@ -40,7 +57,7 @@ def _figures(found: list[Record]) -> Iterator[float | None]:
 
 
 def curves(all_results: Sequence[Results]) -> pl.DataFrame:
-    """A row for each point of Figures 4, 5 and 8."""
+    """Return a row per point of Figures 4, 5 and 8."""
     rows = []
     for results in all_results:
         for parameter in VALUES:
@@ -55,7 +72,7 @@ def curves(all_results: Sequence[Results]) -> pl.DataFrame:
 
 
 def tuned(all_results: Sequence[Results]) -> pl.DataFrame:
-    """The tuned parameters of every model."""
+    """Return the tuned parameters of each model, without empty columns."""
     shown = ("learning_rate", "regularization", "flip_regularization", "batch_size", "n_negatives", "factors")
     more = ("flip_factors", "flip_rate", "neighbors")
     rows = []
@@ -68,13 +85,15 @@ def tuned(all_results: Sequence[Results]) -> pl.DataFrame:
                 rows.append((TITLES[results.plan.data], name, found[METRIC], *values))
     names = ["data", "model", f"{METRIC} (validation)", *shown, *more]
     kinds = {name: pl.Float64 if name.startswith(METRIC) else pl.String for name in names}
-    return pl.DataFrame(rows, schema=kinds, orient="row")
+    table = pl.DataFrame(rows, schema=kinds, orient="row")
+    used = [name for name in (*shown, *more) if table[name].null_count() < len(table)]
+    return table.select(*names[:3], *used)
 
 
 def timings(all_results: Sequence[Results]) -> pl.DataFrame:
-    """Runs and hours of computing, by data set and model."""
+    """Return the number of runs and the hours of computation by dataset and model."""
     rows = [
-        (TITLES[results.plan.data], _name(record), record["seconds"])
+        (TITLES[results.plan.data], _model_name(record), record["seconds"])
         for results in all_results
         for record in results.records.values()
     ]
@@ -90,14 +109,14 @@ def timings(all_results: Sequence[Results]) -> pl.DataFrame:
     )
 
 
-def _name(record: Record) -> str:
-    """The preset, or the objective of a model that has none."""
+def _model_name(record: Record) -> str:
+    """Return the name of the preset, or of the objective of a model without a preset."""
     name = record["model"]
-    return str(record["parameters"].get("objective", name) if name == "MatrixFactorization" else name)
+    return str(record["parameters"].get("objective", name) if name == "SampledMF" else name)
 
 
 def markdown(frame: pl.DataFrame, digits: int = 4) -> str:
-    """A frame as a Markdown table."""
+    """Format a frame as a Markdown table."""
     from truelike.report.cells import cell, digits_of
 
     places = [digits_of(name, digits) for name in frame.columns]
@@ -109,7 +128,7 @@ def markdown(frame: pl.DataFrame, digits: int = 4) -> str:
 
 
 def write_settings(all_results: Sequence[Results], directory: Path) -> list[Path]:
-    """A TOML file for each tuned model, which `truelike train --config` runs."""
+    """Write a TOML file for each tuned model, for `truelike train --config`."""
     written = []
     for results in all_results:
         for contender in CONTENDERS:
@@ -128,10 +147,11 @@ def _settings(results: Results, name: str, model: str, parameters: dict[str, Any
     found = results.found(results.finals("tuned", name))
     seed = {"seed": 0} if BY_NAME[name].learns else {}
     about = [
-        f"{name}, tuned on the validation part of {TITLES[results.plan.data]} by the paper's grids.",
-        f"truelike train --config FILE [--set seed=1]; {METRIC} on validation, as it was recorded:",
+        f"{name}, tuned on the validation part of {TITLES[results.plan.data]} with the paper's grids.",
+        *(["A quick run: fewer epochs and smaller grids than those of the paper."] if results.plan.quick else []),
+        f"Run it with: truelike train --config FILE [--set seed=1]. Recorded {METRIC} on validation:",
         *(f"  seed {r['parameters'].get('seed', 0)}: {r['validation'][METRIC]!r}" for r in found),
-        "all other figures of these runs, on validation and on test, stand in runs/.",
+        "The means over seeds on the test part are in tables/test.csv.",
     ]
     complete = settings(Trial(model, {**parameters, **seed}).make())
     return toml(SOURCES[results.plan.data], model, complete, about)

@@ -1,4 +1,4 @@
-"""How a claim is decided by the runs: a function for each kind of claim, which says what its verdicts mean."""
+"""Rules that decide claims by the runs: one function per kind of claim. Its docstring defines the verdicts."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from truelike.tuning.trials import METRICS, score
 
 HOLDS, PART, NOT, MISSING = "holds", "holds in part", "does not hold", "not run"
 LEVEL = 0.05
-ENOUGH = 5  # seeds, for an interval over them to say something
+ENOUGH = 5  # the least number of seeds for an interval to be used
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was measured, and what follows; `p` is of the paired test over users, or over seeds."""
+    """The verdict on a claim, what was measured, and the p-value of the test over users or over seeds."""
 
     verdict: str
     measured: str
@@ -35,7 +35,7 @@ class Verdict:
 Decide = Callable[[Sequence[Results], Setting], Verdict]
 
 
-# --- how claims are decided -----------------------------------------------------------------------
+# --- rules -----------------------------------------------------------------------
 
 
 def _unknown(found: Sequence[Gain]) -> bool:
@@ -47,20 +47,23 @@ def _missing(
 ) -> Verdict:
     failed = {name for results in all_results for name in results.diverged(setting) if name in names}
     if found:
-        return Verdict(MISSING, "the figures of each user are not here any more: run it again")
+        return Verdict(MISSING, "the metrics per user are not stored; run the experiments again")
     return Verdict(MISSING, f"{', '.join(sorted(failed))} diverges at these settings" if failed else "")
 
 
 def better(
     a: str, b: str, paper: float | None = None, *, metrics: Sequence[str] = METRICS, data: str = ""
 ) -> Decide:
-    """A is above B, by `paper` at best.
+    """Decide that A is above B, by `paper` on the best measure.
 
-    Holds: A is above B beyond chance (p < .05 over users, Holm-corrected over the measures) on more measures than
-    it is below, and at the best of them by as much as the paper says, or not less beyond the interval over at
-    least five seeds; where the paper has no number, on most measures. In part: above beyond chance, but by less or
-    on fewer; or, on most measures, beyond the spread of the seeds only, so for these users but not for users at
-    large. Otherwise it does not hold.
+    Significant means p < .05 over users, with Holm's correction over the measures.
+
+    Holds: A is significantly above B on more measures than it is below, and its largest significant gain reaches
+    `paper`, or the upper end of its interval over at least five seeds does. If the paper has no number: A is also
+    significantly above B on more than half of the measures.
+    Holds in part: A is significantly above B on some measure, but the rest fails. Or A is not significantly above
+    B on any measure, but on more than half of them the interval over at least five seeds is above zero.
+    Does not hold: otherwise.
     """
 
     def decide(all_results: Sequence[Results], setting: Setting) -> Verdict:
@@ -71,7 +74,9 @@ def better(
         above = [g for g in found if g.gain > 0 and g.p < LEVEL]
         below = [g for g in found if g.gain < 0 and g.p < LEVEL]
         best = max(above or found, key=lambda g: g.gain)
-        text = f"at best {best}; above on {len(above)}, below on {len(below)} of {len(found)} measures (p < .05)"
+        text = (
+            f"largest gain {best}; above on {len(above)}, below on {len(below)} of {len(found)} measures (p < .05)"
+        )
         if not above:
             steady = sum(g.low > 0 and g.seeds >= ENOUGH for g in found)
             text += f"; the interval over seeds is above zero on {steady}"
@@ -86,9 +91,10 @@ def better(
 
 
 def all_above(names: Sequence[str], floor: str, *, by: float = 0.0, most: bool = False) -> Decide:
-    """Each of some contenders is above another on every measure (or on `most`), beyond chance and `by` so much.
+    """Decide that each of some contenders is above `floor`.
 
-    In part: on more than half of the measures.
+    Holds: significantly (p < .05), and by more than `by`, on every measure; with `most`, on more than half.
+    Holds in part: on more than half of the measures.
     """
 
     def decide(all_results: Sequence[Results], setting: Setting) -> Verdict:
@@ -98,7 +104,7 @@ def all_above(names: Sequence[str], floor: str, *, by: float = 0.0, most: bool =
         worst, name = min(every, key=lambda pair: pair[0].gain)
         good = [g.gain > by and g.p < LEVEL for g, _ in every]
         above = f"above by more than {by:.0%}" if by else "above"
-        text = f"{above} on {sum(good)} of {len(good)} measures; the least is {name}: {worst}"
+        text = f"{above} on {sum(good)} of {len(good)} measures; smallest gain {name}: {worst}"
         share = float(np.mean(good))
         holds = share > 0.5 if most else share == 1.0
         return Verdict(HOLDS if holds else PART if share > 0.5 else NOT, text, worst.p)
@@ -107,7 +113,10 @@ def all_above(names: Sequence[str], floor: str, *, by: float = 0.0, most: bool =
 
 
 def in_order(*names: str) -> Decide:
-    """The contenders stand in this order, the best first, on all measures and beyond chance; in part: on most."""
+    """Decide that the contenders are in this order, the best first.
+
+    Holds: significantly (p < .05) for each step on all measures. Holds in part: for more than half of them.
+    """
 
     def decide(all_results: Sequence[Results], setting: Setting) -> Verdict:
         steps = [g for r in all_results for a, b in pairwise(names) for g in gains(r, setting, a, b)]
@@ -127,7 +136,7 @@ def in_order(*names: str) -> Decide:
 
 
 def tuned_to(name: str, data: str, **paper: float) -> Decide:
-    """Tuning finds the paper's values; in part: each within a factor of two."""
+    """Decide that the search finds the paper's values. Holds in part: each within a factor of two."""
 
     def decide(all_results: Sequence[Results], setting: Setting) -> Verdict:
         for results in all_results:
@@ -143,10 +152,10 @@ def tuned_to(name: str, data: str, **paper: float) -> Decide:
 
 
 def best_value(parameter: str, name: str, data: str, paper: float) -> Decide:
-    """The best value of a parameter is the paper's, once all of the curve is there.
+    """Decide that the best value of a parameter is the paper's. A curve that is not finished decides nothing.
 
-    Holds: it is. In part: another is better, but not beyond the spread of the seeds (Welch's t, p >= .05), or,
-    with one seed, by less than 2 %.
+    Holds: it is. Holds in part: another value is better, but not significantly over seeds (Welch's t, p >= .05),
+    or, with one seed, by less than 2 %.
     """
 
     def decide(all_results: Sequence[Results], setting: Setting) -> Verdict:
@@ -160,7 +169,7 @@ def best_value(parameter: str, name: str, data: str, paper: float) -> Decide:
 
 
 def _curve(results: Results, parameter: str, name: str) -> dict[Any, list[float]]:
-    """The points of a curve, if all that were planned are there; a run that diverged is no point."""
+    """Return the points of a curve if all planned trials are finished. A diverged trial is no point."""
     planned = [
         (value, trial)
         for seed in range(results.plan.curve_seeds)
@@ -190,10 +199,10 @@ def _best_of(points: dict[Any, Floats], paper: float) -> Verdict:
 
 
 def best_pair(stage: str, across: str, down: str, data: str, paper: tuple[float, float]) -> Decide:
-    """The best point of a grid is the paper's; in part: the paper's point is within 2 % of the best.
+    """Decide that the best point of a grid is the paper's. Holds in part: the paper's is within 2 % of the best.
 
-    Of a grid that was halved, the best is among those that went to the end; the paper's point is compared with it
-    where both have run equally long.
+    In a grid with successive halving, the best point is one that ran for all epochs. The paper's point is compared
+    with it after an equal number of epochs.
     """
 
     def decide(all_results: Sequence[Results], setting: Setting) -> Verdict:
@@ -223,9 +232,9 @@ def best_pair(stage: str, across: str, down: str, data: str, paper: tuple[float,
 
 
 def more_sensitive(data: str) -> Decide:
-    """F1@2 varies more along lambda of Theta than along lambda of Phi.
+    """Decide that F1@2 varies more along lambda of Theta than along lambda of Phi.
 
-    By the mean range over the lines of the grid, all points run equally long, without what diverged.
+    Compares the mean range over the lines of the grid, after an equal number of epochs, without diverged trials.
     """
 
     def decide(all_results: Sequence[Results], setting: Setting) -> Verdict:
@@ -248,12 +257,12 @@ def more_sensitive(data: str) -> Decide:
 
 
 def grows(parameter: str, data: str) -> Decide:
-    """From the least to the greatest value F1@2 grows by more than 5 %; in part: for most models."""
+    """Decide that F1@2 grows by more than 5 % from the least to the greatest value. In part: for most models."""
     return _along(parameter, data, lambda curve: curve[-1] / curve[0] - 1, lambda change: change > 0.05)
 
 
 def is_flat(parameter: str, data: str) -> Decide:
-    """The best and the worst value differ by less than 10 %; in part: for most models."""
+    """Decide that the best and the worst value differ by less than 10 %. Holds in part: for most models."""
     return _along(parameter, data, lambda curve: max(curve) / min(curve) - 1, lambda change: change < 0.10)
 
 
@@ -278,21 +287,21 @@ def _along(
 
 
 def gains_most_by(parameter: str, name: str) -> Decide:
-    """Tuning a parameter (best over the value 1) brings one model more than each of the others."""
+    """Decide that one model gains most from tuning a parameter: its best value against the value 1."""
 
     def decide(all_results: Sequence[Results], setting: Setting) -> Verdict:
         parts, agree = [], []
         for results in all_results:
-            brought = {}
+            tuning_gain = {}
             for other in COMPARED:
                 points = _curve(results, parameter, other)
                 if 1 in points:
                     means = {value: float(np.mean(seeds)) for value, seeds in points.items()}
-                    brought[other] = max(means.values()) / means[1] - 1
-            if len(brought) == len(COMPARED):
-                agree.append(max(brought, key=brought.__getitem__) == name)
-                told = ", ".join(f"{other} {value:+.1%}" for other, value in brought.items())
-                parts.append(f"{TITLES[results.plan.data]}: {told}")
+                    tuning_gain[other] = max(means.values()) / means[1] - 1
+            if len(tuning_gain) == len(COMPARED):
+                agree.append(max(tuning_gain, key=tuning_gain.__getitem__) == name)
+                listed = ", ".join(f"{other} {value:+.1%}" for other, value in tuning_gain.items())
+                parts.append(f"{TITLES[results.plan.data]}: {listed}")
         if not agree:
             return Verdict(MISSING, "")
         return Verdict(HOLDS if all(agree) else PART if any(agree) else NOT, "; ".join(parts))
@@ -301,7 +310,7 @@ def gains_most_by(parameter: str, name: str) -> Decide:
 
 
 def peaks_at(names: Sequence[str], k: int, data: str) -> Decide:
-    """F1@k is highest at this k for all of some models; in part: for most."""
+    """Decide that F1@k is highest at this k for all of some models. Holds in part: for most."""
 
     def decide(all_results: Sequence[Results], setting: Setting) -> Verdict:
         for results in all_results:
@@ -324,7 +333,7 @@ def peaks_at(names: Sequence[str], k: int, data: str) -> Decide:
 
 
 def gaps_shrink(names: Sequence[str]) -> Decide:
-    """The relative distance of the best to the worst of some models is less at k = 20 than at k = 2."""
+    """Decide that the relative gap between the best and the worst model is smaller at k = 20 than at k = 2."""
 
     def decide(all_results: Sequence[Results], setting: Setting) -> Verdict:
         parts, agree = [], []
@@ -345,7 +354,7 @@ def gaps_shrink(names: Sequence[str]) -> Decide:
 
 
 def sparser_is_lower() -> Decide:
-    """Every model's figures are lower on Amazon, the sparser data, than on MovieLens; in part: most are."""
+    """Decide that all metrics are lower on Amazon, the sparser dataset, than on MovieLens. In part: most are."""
 
     def decide(all_results: Sequence[Results], setting: Setting) -> Verdict:
         by_data = {results.plan.data: results for results in all_results}

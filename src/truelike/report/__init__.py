@@ -1,4 +1,4 @@
-"""One self-contained HTML page: text, tables and figures, nothing fetched from anywhere."""
+"""Self-contained HTML pages with text, tables and figures. A page loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from truelike.errors import MissingExtraError
 from truelike.files import replacing_file
 from truelike.report.cells import cell, digits_of
 
+__all__ = ["Page", "require_report_extra"]
+
 
 def require_report_extra() -> None:
-    """Say what to install where jinja2 or matplotlib is missing."""
+    """Raise an error that says what to install if jinja2 or matplotlib is missing."""
     try:
         import jinja2  # noqa: F401
         import matplotlib  # noqa: F401
@@ -27,11 +29,20 @@ def require_report_extra() -> None:
 
 @dataclass
 class Page:
-    """A page that grows from top to bottom and is then written.
+    """An HTML page, built from top to bottom.
+
+    The answer to the reader's question belongs at the top: use `answer` before tables and figures.
+
+    Parameters
+    ----------
+    title, subtitle
+        The heading of the page and the line below it.
+    parts
+        The parts that were added, in order.
 
     Examples
     --------
-    >>> page = Page("Results").text("All is well.").table(pl.DataFrame({"model": ["ItemPop"]}))
+    >>> page = Page("Results").answer("Use ItemPop.").table(pl.DataFrame({"model": ["ItemPop"]}))
     >>> "<h1>Results</h1>" in page.html()
     True
     """
@@ -41,33 +52,45 @@ class Page:
     parts: list[dict[str, Any]] = field(default_factory=list)
 
     def heading(self, text: str) -> Self:
-        """A heading of a new part."""
+        """Add a heading."""
         return self._add(kind="heading", text=text)
 
     def text(self, text: str) -> Self:
-        """A paragraph."""
+        """Add a paragraph."""
         return self._add(kind="text", text=text)
 
+    def banner(self, text: str) -> Self:
+        """Add a warning in a coloured box: something that the reader must know before the results."""
+        return self._add(kind="banner", text=text)
+
+    def answer(self, text: str) -> Self:
+        """Add the main result in a box, in large type."""
+        return self._add(kind="answer", text=text)
+
     def code(self, text: str) -> Self:
-        """A line to be typed, or copied."""
+        """Add code or a command to copy."""
         return self._add(kind="code", text=text)
 
     def table(self, frame: pl.DataFrame, caption: str = "", digits: int = 4) -> Self:
-        """A table; numbers with so many digits, the best of a column of scores left to the reader."""
+        """Add a table. Fractions have `digits` decimal places.
+
+        A table that is wider than the text uses the width of the window. One that is wider than the window scrolls
+        within the page; its first column stays visible.
+        """
         places = [digits_of(name, digits) for name in frame.columns]
         rows = [[cell(v, n) for v, n in zip(row, places, strict=True)] for row in frame.iter_rows()]
         numeric = [dtype.is_numeric() for dtype in frame.dtypes]
         return self._add(kind="table", columns=frame.columns, rows=rows, numeric=numeric, caption=caption)
 
     def figure(self, figure: Any, caption: str) -> Self:
-        """A matplotlib figure, as SVG within the page."""
+        """Add a matplotlib figure, as SVG."""
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", bbox_inches="tight")
         svg = buffer.getvalue()
         return self._add(kind="figure", svg=svg[svg.index("<svg") :], caption=caption)
 
     def html(self) -> str:
-        """The page as text."""
+        """Return the page as HTML."""
         require_report_extra()
         import jinja2
 
@@ -77,7 +100,7 @@ class Page:
         return html
 
     def write(self, path: str | Path) -> Path:
-        """Write the page, whole or not at all."""
+        """Write the page to a file, completely or not at all."""
         path = Path(path)
         with replacing_file(path) as fresh:
             fresh.write_text(self.html(), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""How a value is written in a table, on a page or on a terminal."""
+"""Format the cells of tables on pages and terminals."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def cell(value: Any, digits: int = 4) -> str:
-    """A value as text: nothing for None, so many digits for a fraction, an id as it is.
+    """Format a value: an empty text for None, a number of decimal places for a fraction, else as it is.
 
     >>> cell(None), cell(0.5, 2), cell(12345)
     ('', '0.50', '12345')
@@ -17,5 +17,5 @@ def cell(value: Any, digits: int = 4) -> str:
 
 
 def digits_of(column: str, digits: int = 4) -> int:
-    """Seconds need fewer digits than scores."""
+    """Return the decimal places of a column: two for seconds, else `digits`."""
     return 2 if column.endswith("(s)") else digits

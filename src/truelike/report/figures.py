@@ -1,4 +1,4 @@
-"""Figures for reports: matplotlib without a screen, one look."""
+"""Figures of reports: one style, drawn by matplotlib without a display."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COLOURS = ("#2f6fdb", "#e08a1e", "#3a9a5b", "#b8457a", "#6b5bb5", "#4a5568")
 
 
 def new_figure(width: float = 7.5, height: float = 3.6) -> tuple[Any, Any]:
-    """A figure and its axes, with quiet frames, drawn without touching a display."""
+    """Return a new figure and its axes."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
@@ -25,7 +25,7 @@ def new_figure(width: float = 7.5, height: float = 3.6) -> tuple[Any, Any]:
 
 
 def grouped_bars(table: pl.DataFrame, label: str, measures: list[str]) -> Any:
-    """Bars of several measures side by side for each row of a table."""
+    """Draw bars of several measures side by side for each row of a table."""
     many = len(table) > 6
     figure, axes = new_figure(width=10.5, height=4.4) if many else new_figure()
     at = np.arange(len(table))
@@ -41,14 +41,14 @@ def grouped_bars(table: pl.DataFrame, label: str, measures: list[str]) -> Any:
 
 
 def reliability_curves(panels: dict[str, dict[str, pl.DataFrame]], notes: dict[str, str] | None = None) -> Any:
-    """The share that is truly liked against the probability that a model gave it, a panel for each group.
+    """Draw the share of truly liked pairs by predicted probability, a panel for each group of models.
 
     Parameters
     ----------
     panels
-        By the title of a panel, the reliability tables (predicted, liked) by the names of models.
+        The reliability tables (predicted, liked), by the title of the panel and the name of the model.
     notes
-        What to add to the names of models in the legend.
+        Text to add to the names of models in the legend.
     """
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
@@ -62,13 +62,13 @@ def reliability_curves(panels: dict[str, dict[str, pl.DataFrame]], notes: dict[s
         figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
     ):
         axes.spines[["top", "right"]].set_visible(False)
-        axes.plot([0, top], [0, top], color="#94a3b8", linewidth=1, linestyle="--", label="a true probability")
+        axes.plot([0, top], [0, top], color="#94a3b8", linewidth=1, linestyle="--", label="perfect calibration")
         for name, table in group.items():
             note = "" if not notes or name not in notes else f"\n{notes[name]}"
             look = {"color": COLOURS[number % len(COLOURS)], "marker": "osD^vP"[number % 6]}
             axes.plot(table["predicted"], table["liked"], markersize=5, linewidth=1.5, label=name + note, **look)
             number += 1
-        axes.set(title=title, xlim=(0, top), ylim=(0, top), xlabel="the model's posterior of a hidden like")
-        axes.set_ylabel("share truly liked")
+        axes.set(title=title, xlim=(0, top), ylim=(0, top), xlabel="predicted probability of a hidden like")
+        axes.set_ylabel("share of true likes")
         axes.legend(frameon=False, loc="upper left", fontsize=8.5)
     return figure

@@ -1,4 +1,4 @@
-"""The machine that a report is written on."""
+"""The machine and the versions that a report was made with."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from truelike._version import __version__
 
 
 def machine() -> str:
-    """In a line: the version, Python, and the cores."""
+    """Return the versions of truelike and Python and the processor, in one line."""
     model = platform.processor() or platform.machine()
     return f"truelike {__version__}, Python {platform.python_version()}, {os.cpu_count()} cores ({model})"

@@ -1,19 +1,31 @@
-"""Callbacks of the trainer: keep the best epoch, stop early, show progress. Each is called after an epoch."""
+"""Callbacks of the epoch loop: keep the best epoch and stop early; show progress."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from truelike.errors import ParameterError
-from truelike.training.trainer import State
+from truelike.progress import logger, progress_bar
+
+if TYPE_CHECKING:
+    from truelike.training.engine import State
+
+SECONDS_BETWEEN_LINES = 10.0
 
 
 class KeepBest:
-    """Remember what was there at the best epoch of a metric, and stop after `patience` epochs without a better."""
+    """Keep a snapshot of the best epoch; stop after `patience` epochs without a better one.
 
-    def __init__(self, monitor: str, snapshot: Callable[[], Any], patience: int | None) -> None:
-        self.monitor, self.snapshot, self.patience = monitor, snapshot, patience
+    Training is never stopped while the best value is not above `floor`, the value of the popularity ranking: many
+    models stay on a plateau below it in their first epochs.
+    """
+
+    def __init__(
+        self, monitor: str, snapshot: Callable[[], Any], patience: int | None, floor: float = float("-inf")
+    ) -> None:
+        self.monitor, self.snapshot, self.patience, self.floor = monitor, snapshot, patience, floor
         self.best: Any = None
         self.best_value = float("-inf")
         self.best_epoch = -1
@@ -25,45 +37,66 @@ class KeepBest:
         value = state.last[self.monitor]
         if value > self.best_value:
             self.best_value, self.best_epoch, self.best = value, state.epoch, self.snapshot()
-        elif self.patience is not None and state.epoch - self.best_epoch >= self.patience:
+        elif (
+            self.patience is not None
+            and state.epoch - self.best_epoch >= self.patience
+            and self.best_value > self.floor
+        ):
             state.stop = True
 
 
 class Progress:
-    """A bar on the terminal: epoch, loss, metric, samples a second."""
+    """A bar in a terminal or notebook, log lines elsewhere: epoch, loss, metric, time left.
 
-    def __init__(self, epochs: int, samples: int, monitor: str | None, *, show: bool) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    The time left is estimated from whole epochs, so that it includes the evaluation after each of them.
+    """
 
-        console = Console(stderr=True)
-        self.samples, self.monitor = samples, monitor
-        self.bar = Progress(
-            TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
-            BarColumn(),
-            TextColumn("{task.fields[words]}"),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not (show and console.is_terminal),
-            transient=True,
-        )
-        total = epochs * samples
-        self.task = self.bar.add_task("", total=total, epoch=0, epochs=epochs, words="")
+    def __init__(
+        self, model: str, epochs: int, samples: int, monitor: str | None, *, show: bool, first: int = 0
+    ) -> None:
+        self.model, self.epochs, self.samples, self.monitor = model, epochs, samples, monitor
+        self.first, self.show = first, show
+        self.started = self.said = time.monotonic()
+        self.done = 0  # epochs since `started`, without the first, which may wait for the compiler
+        self.bar = progress_bar("epoch {task.fields[epoch]}/{task.fields[epochs]}", show=show)
+        self.task = self.bar.add_task("", total=epochs * samples, epoch=0, epochs=epochs, words="")
         self.bar.start()
 
     def within(self, epoch: int, done: int) -> None:
-        """So many samples of this epoch are done."""
-        self.bar.update(self.task, completed=epoch * self.samples + done, epoch=epoch + 1)
+        """Show the number of samples of this epoch that are done."""
+        number = epoch - self.first
+        self.bar.update(self.task, completed=number * self.samples + done, epoch=number + 1)
 
     def __call__(self, state: State) -> None:
         """Show the figures of the epoch that has just ended."""
-        row = state.last
+        row, number, now = state.last, state.epoch - self.first + 1, time.monotonic()
         words = f"loss {row['loss']:.4f}"
         if self.monitor in row:
             words += f"  {self.monitor} {row[self.monitor]:.4f}"
-        words += f"  {self.samples / max(row['seconds'], 1e-9) / 1e6:.1f} M positives/s"
-        self.bar.update(self.task, completed=(state.epoch + 1) * self.samples, words=words)
+        if self.done:
+            left = (now - self.started) / self.done * (self.epochs - number)
+            words += f"  {readable_seconds(left)} left"
+        else:
+            self.started = now
+        self.done += 1
+        self.bar.update(self.task, completed=number * self.samples, words=words)
+        last = state.stop or number == self.epochs
+        if self.bar.disable and self.show and (last or now - self.said >= SECONDS_BETWEEN_LINES):
+            self.said = now
+            logger.info("%s: epoch %d of %d  %s", self.model, number, self.epochs, words)
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self.bar.stop()
+
+
+def readable_seconds(seconds: float) -> str:
+    """A duration for people to read.
+
+    >>> readable_seconds(4.2), readable_seconds(200), readable_seconds(7_300)
+    ('4 s', '3 min', '2 h 2 min')
+    """
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,7 +1,7 @@
-"""Checkpoints: all that a training run needs to go on as if it had never stopped.
+"""Checkpoints: the state that training continues from, to the same bits as without an interruption.
 
-The random numbers of an epoch depend on the seed and its number alone, so tables, the best tables so far and
-the history are the whole state. A checkpoint is a directory, written aside and renamed, like a model.
+The random numbers of an epoch depend on the seed and the number of the epoch only. So the parameters, those of the
+best epoch and the history are the whole state. A checkpoint is a directory, replaced in one step, like a model.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from truelike.data.dataset import Dataset
 from truelike.errors import StorageError
 from truelike.files import reading, replacing_directory, settled
 from truelike.training.callbacks import KeepBest
-from truelike.training.trainer import Engine, State, Trained
+from truelike.training.engine import Engine, State, Trained
 
-FORMAT = 1
+FORMAT = 2
 
 
 def fingerprint(train: Dataset, parameters: dict[str, Any]) -> str:
@@ -33,7 +33,7 @@ def fingerprint(train: Dataset, parameters: dict[str, Any]) -> str:
 
 
 class Checkpoint:
-    """A callback that writes the state every so many epochs, or minutes, whichever comes first."""
+    """A callback that writes the state every few epochs or minutes, whichever comes first."""
 
     def __init__(
         self, place: Path, engine: Engine, best: KeepBest | None, mark: str, *, epochs: int, minutes: float
@@ -43,7 +43,7 @@ class Checkpoint:
         self.written = time.monotonic()
 
     def __call__(self, state: State) -> None:
-        """Write where it is time to."""
+        """Write the state if it is due."""
         due = (state.epoch + 1) % self.epochs == 0 or time.monotonic() - self.written >= self.seconds
         if due or state.stop or state.epoch + 1 == state.epochs:
             self.write(state)
@@ -69,7 +69,7 @@ class Checkpoint:
         self.written = time.monotonic()
 
     def read(self, trained: Trained) -> State | None:
-        """Put back what the engine trains and the best of it, and give the state; None: nothing is there."""
+        """Restore the engine and the best epoch, and return the state; None if there is no checkpoint."""
         from safetensors.numpy import load_file
 
         place = settled(self.place)
@@ -83,7 +83,7 @@ class Checkpoint:
             if about["fingerprint"] != self.mark:
                 raise StorageError(
                     f"the checkpoint in {str(place)!r} is of other data or other parameters. Delete it, or train "
-                    "with those that it was made with."
+                    "with the same."
                 )
             self.engine.restore(arrays)
             if self.best is not None and "best" in about:

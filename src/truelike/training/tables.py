@@ -1,4 +1,8 @@
-"""The tables of a factor model: a row is [preference | flip], padded with zeros to whole vector registers."""
+"""The tables of a factor model: U, V, P, Q and the item biases.
+
+A row is [preference | flip]: U and P are side by side in one array, and so are V and Q. Each of the two is padded
+with zeros to whole vector registers.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +17,12 @@ from truelike import randomness
 from truelike.errors import DataError
 
 Floats = NDArray[np.float32]
-LINE = 16  # float32 numbers in a line of the cache
-LANES = 8  # float32 numbers in a register: a padded width needs no remainder loop, and zeros stay zero
+CACHE_LINE = 16  # float32 numbers in a cache line
+LANES = 8  # float32 numbers in a vector register: a padded width needs no remainder loop, and the zeros stay zero
 
 
 def padded(width: int) -> int:
-    """The next multiple of the lanes.
+    """Return the next multiple of LANES.
 
     >>> padded(50), padded(0)
     (56, 0)
@@ -27,15 +31,28 @@ def padded(width: int) -> int:
 
 
 def aligned_zeros(n: int, width: int) -> Floats:
-    """A table whose rows begin where lines of the cache do (if the width is a whole number of lines)."""
-    room = np.zeros(n * width + LINE, dtype=np.float32)
-    start = -room.ctypes.data // 4 % LINE
-    return room[start : start + n * width].reshape(n, width)
+    """Return a table of zeros that starts at a cache line.
+
+    If the width is a multiple of CACHE_LINE, every row does.
+    """
+    memory = np.zeros(n * width + CACHE_LINE, dtype=np.float32)
+    start = -memory.ctypes.data // 4 % CACHE_LINE
+    return memory[start : start + n * width].reshape(n, width)
 
 
 @dataclass
 class Tables:
-    """U, V (preference, `factors` wide) and P, Q (flips, `flip_factors` wide), users' and items' side by side."""
+    """The parameters of a factor model.
+
+    Attributes
+    ----------
+    users, items
+        The padded tables [U | P] and [V | Q].
+    factors, flip_factors
+        The numbers of columns of U, V and of P, Q without the padding.
+    item_bias, flip_bias
+        The biases of r and of g; None: none.
+    """
 
     users: Floats
     items: Floats
@@ -46,17 +63,17 @@ class Tables:
 
     @property
     def width(self) -> int:
-        """Where the flips begin in a row."""
+        """The column at which the flips begin in a row."""
         return padded(self.factors)
 
     @classmethod
     def zeros(cls, n_users: int, n_items: int, factors: int, flip_factors: int, *, biased: bool = False) -> Tables:
-        """Tables of the right shape with nothing in them; `biased`: with a bias of each item."""
-        whole = padded(factors) + padded(flip_factors)
+        """Return tables of zeros; `biased`: with item biases."""
+        row_width = padded(factors) + padded(flip_factors)
         biases = np.zeros((2, n_items), dtype=np.float32)
         return cls(
-            aligned_zeros(n_users, whole),
-            aligned_zeros(n_items, whole),
+            aligned_zeros(n_users, row_width),
+            aligned_zeros(n_items, row_width),
             factors,
             flip_factors,
             biases[0] if biased else None,
@@ -84,21 +101,24 @@ class Tables:
         return self.items[:, self.width : self.width + self.flip_factors]
 
     def arrays(self) -> dict[str, Floats]:
-        """All that is trained and saved, by name."""
+        """Return the arrays that are trained and saved, by name."""
         biases = {"item_bias": self.item_bias, "flip_bias": self.flip_bias}
         present = {name: bias for name, bias in biases.items() if bias is not None}
         return {"users": self.users, "items": self.items, **present}
 
     def take(self, arrays: Mapping[str, NDArray[Any]], prefix: str = "") -> None:
-        """Put numbers in the place of those that are there."""
-        for name, room in self.arrays().items():
+        """Overwrite all tables with the given arrays."""
+        for name, table in self.arrays().items():
             given = arrays[prefix + name]
-            if given.shape != room.shape or given.dtype != room.dtype:
-                raise DataError(f"the table {name} has the shape {given.shape}, or is not {room.dtype}")
-            room[:] = given
+            if given.shape != table.shape or given.dtype != table.dtype:
+                raise DataError(
+                    f"the table {name} has shape {given.shape} and type {given.dtype}; expected {table.shape} and "
+                    f"{table.dtype}"
+                )
+            table[:] = given
 
     def copy(self) -> Tables:
-        """The same numbers in memory of their own."""
+        """Return a copy in new memory."""
         size = (len(self.users), len(self.items), self.factors, self.flip_factors)
         other = Tables.zeros(*size, biased=self.item_bias is not None)
         other.take(self.arrays())
@@ -108,7 +128,7 @@ class Tables:
     def restored(
         cls, arrays: Mapping[str, NDArray[Any]], n_users: int, n_items: int, factors: int, flip_factors: int
     ) -> Tables:
-        """Tables from saved arrays, which tell whether there are flips and biases."""
+        """Return tables made from saved arrays. The arrays determine whether there are flips and biases."""
         flips = arrays["users"].shape[1:] > (padded(factors),)
         tables = cls.zeros(n_users, n_items, factors, flip_factors if flips else 0, biased="item_bias" in arrays)
         tables.take(arrays)
@@ -117,32 +137,41 @@ class Tables:
     def initialise(
         self, init: Literal["paper", "normal", "spectral"], scale: float, flip_start: float, seed: int
     ) -> None:
-        """Fill with random numbers that depend on the seed, the row and the column alone.
+        """Fill the tables with random numbers that depend only on the seed, the row and the column.
 
-        "paper" is the authors': U, V uniform in [0, 1) / sqrt(K), P 5 times that by L, Q minus 5 times. "normal"
-        has mean zero and the given scale; the first flip factor of each row then carries the start of g.
-        "spectral" is that, and what `spectral.add_spectrum` adds to it.
+        Parameters
+        ----------
+        init
+            "paper" is that of the authors: U and V are uniform in [0, 1) / sqrt(K), P in [0, 5) / sqrt(L), and Q
+            in (-5, 0] / sqrt(L). "normal" has mean 0 and standard deviation `scale`. "spectral" is the same; the
+            caller adds `spectral.add_spectrum`.
+        scale
+            The standard deviation.
+        flip_start
+            The initial value of g (not for "paper"). It is put in the first flip factor.
+        seed
+            The seed.
         """
-        parts = (
+        tables = (
             ("U", self.user_factors, 1.0),
             ("V", self.item_factors, 1.0),
             ("P", self.user_flips, 5.0),
             ("Q", self.item_flips, -5.0),
         )
-        for name, part, stretch in parts:
-            if not part.size:
+        for name, table, width in tables:
+            if not table.size:
                 continue
-            counters = np.arange(part.size).reshape(part.shape)
+            counters = np.arange(table.size).reshape(table.shape)
             key = randomness.key(seed, "init", name)
             if init == "paper":
-                part[:] = stretch * randomness.uniform(key, counters) / np.sqrt(part.shape[1])
+                table[:] = width * randomness.uniform(key, counters) / np.sqrt(table.shape[1])
             else:
-                part[:] = scale * randomness.normal(key, counters)
+                table[:] = scale * randomness.normal(key, counters)
         if init != "paper" and self.flip_factors:
             root = np.sqrt(abs(flip_start))
             self.user_flips[:, 0] = root
             self.item_flips[:, 0] = np.sign(flip_start) * root
 
     def largest(self) -> float:
-        """The greatest absolute value; NaN where there is one."""
+        """Return the largest absolute value of the factors; NaN if there is one."""
         return float(np.maximum(np.abs(self.users).max(), np.abs(self.items).max()))

@@ -1,1 +1,1 @@
-"""Choosing parameters on validation: the paper's grids, successive halving, Optuna."""
+"""Hyperparameter search on validation: successive halving, Optuna and the paper's grids."""

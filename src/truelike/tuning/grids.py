@@ -1,4 +1,4 @@
-"""The paper's way of tuning (its Section 5.1.4): one grid after another, each around the best of those before."""
+"""The paper's search (its Section 5.1.4): one grid after another, each around the best setting so far."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Parameters = dict[str, Any]
 
 @dataclass(frozen=True)
 class Stage:
-    """A grid: from the best parameters so far to the candidates, each a change of them."""
+    """A grid: a function from the best parameters so far to candidates, each given by what it changes."""
 
     name: str
     candidates: Callable[[Parameters], list[Parameters]]
 
 
 def _rates(rates: list[float], strengths: list[float], flips: bool) -> list[Parameters]:
-    """Eta x lambda, the same lambda for both tables in this stage."""
+    """Eta x lambda, with the same lambda for both tables."""
     names = ("regularization", "flip_regularization") if flips else ("regularization",)
     return [{"learning_rate": rate, **dict.fromkeys(names, s)} for rate, s in product(rates, strengths)]
 
@@ -43,10 +43,21 @@ def axis(name: str, *values: Any) -> Stage:
 def paper_stages(
     *, flips: bool = False, flip_rate: bool = False, quick: bool = False, slower: float = 1.0
 ) -> list[Stage]:
-    """The stages for a model; `flips`: it has flip tables, `flip_rate`: it has ShiftMC's f; `quick`: less of all.
+    """Return the stages for a model.
 
-    `slower` lowers every learning rate, for a model that diverges at all of the paper's.
+    Parameters
+    ----------
+    flips
+        Whether the model has flip tables.
+    flip_rate
+        Whether it has ShiftMC's flip rate f.
+    quick
+        Use smaller grids.
+    slower
+        A factor of all learning rates, for a model that diverges at all of the paper's.
 
+    Examples
+    --------
     >>> [stage.name for stage in paper_stages()]
     ['coarse', 'fine', 'batch_size', 'n_negatives', 'factors']
     >>> [len(stage.candidates({"learning_rate": 0.1, "regularization": 1.0})) for stage in paper_stages()]

@@ -1,4 +1,4 @@
-"""How much memory a piece of work took: the peak of this process while it ran."""
+"""The peak memory of this process during a piece of work."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ MB = 1e6
 
 
 class Peak:
-    """The greatest resident memory of the process within a `with` block, all that was there before included.
+    """The peak resident memory of the process within a `with` block, including what was allocated before.
 
-    On Linux the kernel's own high-water mark is reset first, so that nothing before the block counts and no
-    moment of it is missed. Elsewhere there is no such reset: `mb` is the peak of the process since its start, or
-    None where not even that is known.
+    On Linux the kernel's high-water mark is reset first, so nothing before the block counts. Elsewhere `mb` is the
+    peak since the start of the process, or None where even that is unknown.
 
     Examples
     --------
@@ -28,7 +27,7 @@ class Peak:
     mb: float | None = None
 
     def __enter__(self) -> Peak:
-        with contextlib.suppress(OSError):  # not Linux, or not allowed: the peak since the start it is
+        with contextlib.suppress(OSError):  # not Linux, or not permitted: the peak since the start is used
             RESET.write_text("5")
         return self
 

@@ -1,4 +1,4 @@
-"""Trials in parallel processes, each result on disk as it comes; what is finished is never run again."""
+"""Runs trials in parallel processes and keeps each result on disk, so that no finished trial is run again."""
 
 from __future__ import annotations
 
@@ -9,40 +9,62 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import IO, Any, Self
 
 import numpy as np
 
+from truelike import progress
 from truelike.data.dataset import Dataset
 from truelike.data.splits import Split
-from truelike.errors import StorageError, TruelikeError
+from truelike.errors import DataWarning, StorageError, WorkerError
 from truelike.files import check_place, replacing_file
-from truelike.parallel import threads
+from truelike.parallel import one_blas_thread, threads
 from truelike.training.checkpoint import fingerprint
+from truelike.tuning.progress import TrialLog
+from truelike.tuning.references import NotImportableError, plain
 from truelike.tuning.trials import Record, Trial
+from truelike.tuning.worker import failure, run_and_save
 
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
 
 
-class WorkerError(TruelikeError):
-    """A process that ran trials has ended before its time."""
-
-
 class Runner:
-    """Runs trials on one data set, some at a time, and remembers them in a directory.
+    """Runs trials on one split, several at a time, and keeps their records in a directory.
 
-    The directory holds `split/` (what the trials may see), `trials.jsonl` (a line for each finished one) and
-    `users/` (the figures of each user, of trials that were judged on the test part). A search passes no test part.
+    The directory holds `split/` (the data that trials may use), `trials.jsonl` (one line for each finished trial)
+    and `users/` (the figures of each user, of trials that were evaluated on test). A search passes no test part.
+
+    A model class, an objective or a network of the user's own reaches the processes by reference. The trials of
+    one that they cannot import are run in this process, one at a time.
+
+    Parameters
+    ----------
+    directory
+        Where records are kept. It belongs to one split.
+    train, validation, test
+        The parts that trials may use.
+    n_jobs
+        Number of processes; -1 is one for each core, None is 1.
+    nice
+        The niceness of the processes.
+    report
+        Called with the record of each trial that was run.
+    log
+        Logs a line for each trial that was run.
+    local_n_jobs
+        Number of threads of a trial that is run in this process.
 
     Examples
     --------
     >>> import tempfile, truelike as tl
-    >>> split = tl.split.by_user(tl.synthetic.World(n_users=60, n_items=40).log(), seed=0)
-    >>> with Runner(tempfile.mkdtemp(), split.train, split.validation, jobs=1) as runner:
+    >>> split = tl.splits.by_user(tl.synthetic.World(n_users=60, n_items=40).dataset(), seed=0)
+    >>> with Runner(tempfile.mkdtemp(), split.train, split.validation, n_jobs=1) as runner:
     ...     [record] = runner.run([Trial("ItemPop")])
     >>> sorted(record["validation"])[:2]
     ['f1@10', 'f1@2']
@@ -55,61 +77,75 @@ class Runner:
         validation: Dataset,
         test: Dataset | None = None,
         *,
-        jobs: int | None = None,
+        n_jobs: int | None = -1,
         nice: int = 0,
         report: Callable[[Record], None] | None = None,
+        log: TrialLog | None = None,
+        local_n_jobs: int | None = 1,
     ) -> None:
-        self.directory, self.jobs, self.nice, self.report = Path(directory), threads(jobs), nice, report
+        self.directory, self.n_jobs, self.nice = Path(directory), threads(n_jobs), nice
+        self.report, self.log, self.local_n_jobs = report, log, threads(local_n_jobs)
         nothing = validation.select(np.zeros(validation.n_interactions, dtype=bool))
-        self._split = Split(train, validation, nothing if test is None else test)
+        # trials use neither titles nor the caller's frame library
+        parts = [
+            replace(part, titles=None, library="polars")
+            for part in (train, validation, nothing if test is None else test)
+        ]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DataWarning)  # the caller's split has warned already
+            self._split = Split(parts[0], parts[1], parts[2])
+        # models whose trials are run in this process; runners that share a log share them
+        self._local: set[str] = set() if log is None else log.local_models
         self._workers: list[_Worker] = []
         self._lock: IO[str] | None = None
         try:
             self._prepare()
-            self.records = read_records(self.directory / "trials.jsonl", mend=True)
+            self.records = read_records(self.directory / "trials.jsonl", repair=True)
         except BaseException:
             self.close()
             raise
 
     def run(self, trials: Sequence[Trial]) -> list[Record]:
-        """The records of some trials, in their order; only those not known yet are run."""
+        """Return the records of trials, in their order; run those that are not known yet.
+
+        A trial that raises an exception, or whose process ends, is a WorkerError.
+        """
         with contextlib.closing(self._work(self._missing(trials))) as work:
             for trial, record in work:
-                if "ended" in record:
-                    raise WorkerError(
-                        f"a process that ran trials ended before its time (exit code {record['ended']}; what it "
-                        f"said stands above); the trials that were finished are in {str(self.directory)!r}"
-                    )
+                if "failed" in record:
+                    raise self._error(trial, record) from record.get("exception")
                 self._add(trial, record)
         return [self.records[trial.key] for trial in trials]
 
     def run_some(self, trials: Sequence[Trial], skip: Callable[[Trial], bool]) -> list[Record]:
-        """The same, but a trial that is to be skipped when its turn comes is not run: its record is empty.
+        """Do the same, but leave out a trial where `skip` says so when its turn comes: its record is empty.
 
-        A process that ends before its time makes its trial one that was refused; the others go on.
+        A trial that fails gets a record with the error; the others go on.
         """
         with contextlib.closing(self._work(self._missing(trials), skip)) as work:
             for trial, record in work:
-                self._add(trial, _crashed(trial, record) if "ended" in record else record)
+                if "traceback" in record:
+                    progress.note(f"a trial of {trial.name} raised an exception\n{record['traceback']}")
+                self._add(trial, _failed(trial, record) if "failed" in record else record)
         return [self.records.get(trial.key, {}) for trial in trials]
 
     def per_user(self, trial: Trial) -> np.ndarray[Any, Any]:
-        """The test figures of each user: F1 at 2, 5, 10, 20, then NDCG at the same, and the trial's own metric.
+        """The test figures of each user: F1 at 2, 5, 10, 20, then NDCG at the same, then the trial's own metric.
 
-        With a metric at another length there are more; the columns are those of the record's "test".
+        The columns are those of the record's "test".
         """
         values: np.ndarray[Any, Any] = np.load(self._users(trial), allow_pickle=False)
         return values
 
     def has_users(self, trial: Trial) -> bool:
-        """Whether the figures of each user are there."""
+        """Whether the test figures of each user are on disk."""
         return self._users(trial).exists()
 
     def _users(self, trial: Trial) -> Path:
         return self.directory / "users" / f"{trial.key}.npy"
 
     def close(self) -> None:
-        """End the processes; nothing that is finished is lost."""
+        """End the processes. Finished trials are on disk."""
         self._end_workers()
         if self._lock is not None:
             self._lock.close()
@@ -121,50 +157,113 @@ class Runner:
         self.close()
 
     def _missing(self, trials: Sequence[Trial]) -> list[Trial]:
-        return list({trial.key: trial for trial in trials if trial.key not in self.records}.values())
+        missing: dict[str, Trial] = {}
+        for trial in trials:
+            if trial.key not in self.records and trial.key not in missing:
+                missing[trial.key] = trial
+            elif self.log is not None:
+                self.log.skip(trial.name, finished=True, final=trial.test)
+        return list(missing.values())
 
     def _end_workers(self) -> None:
         for worker in self._workers:
             worker.end()
         self._workers.clear()
 
+    # --- running --------------------------------------------------------------------------------
+
     def _work(
         self, trials: list[Trial], skip: Callable[[Trial], bool] = lambda trial: False
     ) -> Generator[tuple[Trial, Record], None, None]:
-        """Each trial with its record as it comes; with its process's exit code where that has ended."""
-        waiting, done = list(reversed(trials)), SimpleQueue[tuple[_Worker, Record | None]]()
+        """Yield each trial with its record as it is finished; "failed" in the record says why it has no result."""
+        waiting, here = deque(trials), deque[Trial]()
+        done = SimpleQueue[tuple[_Worker, Record | None]]()
         busy: dict[_Worker, tuple[Trial, float]] = {}
 
         def start() -> None:
-            """Give work to whoever is free, as long as there is any."""
-            while waiting and len(busy) < self.jobs:
-                trial = waiting.pop()
-                if skip(trial):
-                    continue
-                worker = next((each for each in self._workers if each not in busy), None)
-                if worker is None:
-                    worker = _Worker(self.directory, self.nice)
-                    self._workers.append(worker)
-                busy[worker] = trial, time.perf_counter()
-                worker.start(trial, done)
+            """Give trials to free workers."""
+            while waiting and len(busy) < self.n_jobs:
+                trial = waiting.popleft()
+                message = self._message(trial)
+                if message is None:
+                    here.append(trial)
+                elif not self._skipped(trial, skip):
+                    worker = next((each for each in self._workers if each not in busy), None) or self._new_worker()
+                    busy[worker] = trial, time.perf_counter()
+                    worker.start(message, done)
 
         try:
             start()
-            while busy:
+            while busy or here:
+                if here and not self._skipped(trial := here.popleft(), skip):
+                    yield trial, self._run_here(trial)
                 try:
-                    worker, record = done.get(timeout=1.0)  # short waits, so that Ctrl-C is heard
+                    # short waits, so that Ctrl-C is noticed
+                    worker, answer = done.get(block=not here, timeout=1.0 if busy else 0.0)
                 except Empty:
                     continue
                 trial, started = busy.pop(worker)
-                if record is None:
-                    self._workers.remove(worker)
-                    record = {"ended": worker.end(patience=5.0)}
-                    record["seconds"] = round(time.perf_counter() - started, 3)
-                yield trial, record
+                record = self._lost(worker) if answer is None else answer
+                if "not_importable" in record:
+                    self._run_locally(trial, record["not_importable"])
+                    here.append(trial)
+                else:
+                    record.setdefault("seconds", round(time.perf_counter() - started, 3))
+                    yield trial, record
                 start()
         finally:
-            if busy:  # stopped in the middle: what they are at is of no use to the next call
+            if busy:  # stopped early: the results of unfinished trials must not reach the next call
                 self._end_workers()
+
+    def _lost(self, worker: _Worker) -> Record:
+        """Describe a process that ended during a trial."""
+        self._workers.remove(worker)
+        code = worker.end(patience=5.0)
+        why = "it may have run out of memory" if code == -9 else "its output is above"
+        return {"failed": f"its process ended with exit code {code}; {why}"}
+
+    def _new_worker(self) -> _Worker:
+        self._workers.append(_Worker(self.directory, self.nice))
+        return self._workers[-1]
+
+    def _message(self, trial: Trial) -> Record | None:
+        """The message for a worker; None for a trial that is to be run in this process."""
+        if trial.name in self._local:
+            return None
+        try:
+            return trial.message()
+        except NotImportableError as error:
+            self._run_locally(trial, str(error))
+            return None
+
+    def _run_locally(self, trial: Trial, why: str) -> None:
+        if trial.name not in self._local:
+            self._local.add(trial.name)
+            progress.note(
+                f"{trial.name}: worker processes cannot import what it needs ({why}), so its trials are run in "
+                "this process, one at a time. Define it in a module of its own to run them in parallel."
+            )
+
+    def _run_here(self, trial: Trial) -> Record:
+        started = time.perf_counter()
+        # with one thread as in a worker: times are compared
+        limits = one_blas_thread() if self.local_n_jobs == 1 else contextlib.nullcontext()
+        try:
+            with limits:
+                record = run_and_save(trial, self._split, self.directory, n_jobs=self.local_n_jobs)
+        except Exception as error:  # a model of the user's own may raise anything
+            seconds = round(time.perf_counter() - started, 3)
+            return {**failure(error), "exception": error, "seconds": seconds}
+        if "fit" in record:
+            record["fit"]["mb"] = None  # this process holds more than the trial needs
+        return record
+
+    def _skipped(self, trial: Trial, skip: Callable[[Trial], bool]) -> bool:
+        if not skip(trial):
+            return False
+        if self.log is not None:
+            self.log.skip(trial.name, finished=False, final=trial.test)
+        return True
 
     # --- the directory --------------------------------------------------------------------------
 
@@ -175,32 +274,41 @@ class Runner:
         self.directory.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(self.directory)
         if known.exists() and known.read_text(encoding="utf-8").strip() != mark:
-            raise StorageError(f"the trials in {str(self.directory)!r} are of other data; name another directory")
+            raise StorageError(
+                f"the trials in {str(self.directory)!r} are of another dataset or split; use another directory"
+            )
         if not (self.directory / "split").is_dir():
-            # nobody reads titles in a trial, nor a frame of the caller's library
-            parts = [replace(part, titles=None, library="polars") for part in self._split.parts]
-            Split(parts[0], parts[1], parts[2], self._split.info).save(self.directory / "split")
+            self._split.save(self.directory / "split")
         with replacing_file(known) as fresh:
             fresh.write_text(mark + "\n", encoding="utf-8")
 
     def _add(self, trial: Trial, record: Record) -> None:
         self.records[trial.key] = record
-        if not record.get("refused"):  # it costs nothing to ask again, and another machine may answer otherwise
+        if not record.get("refused"):  # these cost little to run again, and may work on another machine
             with (self.directory / "trials.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
+        if self.log is not None:
+            self.log.add(record, final=trial.test)
         if self.report is not None:
             self.report(record)
 
+    def _error(self, trial: Trial, record: Record) -> WorkerError:
+        trace = f"\n\n{record['traceback']}" if "traceback" in record and "exception" not in record else ""
+        return WorkerError(
+            f"a trial of {trial.name} failed: {record['failed']}. Finished trials are kept in "
+            f"{str(self.directory)!r}{trace}"
+        )
 
-def read_records(path: Path, *, mend: bool = False) -> dict[str, Record]:
-    """The finished trials by their keys. A last line that a kill cut short is left out; `mend` removes it."""
+
+def read_records(path: Path, *, repair: bool = False) -> dict[str, Record]:
+    """Read finished trials by their keys, except an incomplete last line; `repair` removes it from the file."""
     if not path.exists():
         return {}
     text = path.read_bytes()
     end = text.rfind(b"\n") + 1
-    if mend and end != len(text):
+    if repair and end != len(text):
         os.truncate(path, end)
     records = {}
     for number, line in enumerate(text[:end].splitlines(), 1):
@@ -209,19 +317,19 @@ def read_records(path: Path, *, mend: bool = False) -> dict[str, Record]:
             records[record["key"]] = record
         except (ValueError, TypeError, KeyError) as error:
             raise StorageError(
-                f"line {number} of {str(path)!r} is not the record of a trial; without it the trial is run again"
+                f"line {number} of {str(path)!r} is not the record of a trial. Remove the line; its trial is then "
+                "run again"
             ) from error
     return records
 
 
-def _crashed(trial: Trial, record: Record) -> Record:
-    """The record of a trial whose process has ended."""
-    why = "for want of memory?" if record["ended"] == -9 else "what it said stands above"
+def _failed(trial: Trial, record: Record) -> Record:
+    """The record of a trial that raised an exception or whose process ended."""
     return {
         "key": trial.key,
-        "model": trial.model,
-        "parameters": trial.parameters,
-        "error": f"its process ended before its time (exit code {record['ended']}; {why})",
+        "model": trial.name,
+        "parameters": {name: plain(value) for name, value in trial.parameters.items()},
+        "error": record["failed"],
         "refused": True,
         "crashed": True,
         "seconds": record["seconds"],
@@ -229,17 +337,17 @@ def _crashed(trial: Trial, record: Record) -> Record:
 
 
 def _lock(directory: Path) -> IO[str] | None:
-    """Held while trials are run, so that no two searches write to one directory."""
+    """Lock the directory, so that no two searches write to it."""
     try:
         import fcntl
-    except ImportError:  # not on Windows
+    except ImportError:  # Windows
         return None
     file = (directory / "lock").open("w")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         file.close()
-        raise StorageError(f"another search is running in {str(directory)!r}") from error
+        raise StorageError(f"another search is running in {str(directory)!r}; use another directory") from error
     return file
 
 
@@ -255,25 +363,27 @@ class _Worker:
             text=True,
             encoding="utf-8",
             env=environment,
-            start_new_session=True,  # Ctrl-C is for the one who started the search
+            start_new_session=True,  # Ctrl-C is for the process that started the search
         )
+        self._first = json.dumps([path for path in sys.path if isinstance(path, str)]) + "\n"
         if nice and hasattr(os, "setpriority"):
             os.setpriority(os.PRIO_PROCESS, self.process.pid, nice)
 
-    def start(self, trial: Trial, done: SimpleQueue[tuple[_Worker, Record | None]]) -> None:
-        """Run a trial, and put the record into the queue when it is there; None if the process has ended."""
-        asked = json.dumps(asdict(trial))
+    def start(self, message: Record, done: SimpleQueue[tuple[_Worker, Record | None]]) -> None:
+        """Run a trial and put the answer into the queue when it is there; None if the process has ended."""
+        text = self._first + json.dumps(message) + "\n"
+        self._first = ""
 
         def wait() -> None:
             record = None
             try:
                 assert self.process.stdin is not None
                 assert self.process.stdout is not None
-                self.process.stdin.write(asked + "\n")
+                self.process.stdin.write(text)
                 self.process.stdin.flush()
                 record = json.loads(self.process.stdout.readline())
             except (OSError, ValueError):
-                pass  # it has ended; the one who waits says so
+                pass  # the process has ended; the one who waits reports it
             finally:
                 done.put((self, record))
 

@@ -1,45 +1,69 @@
-"""`tl.tune`: the best parameters of a model on validation, by the paper's grids, by halving or by Optuna.
+"""`tl.tune`: the parameters of a model that are best on validation, by halving, Optuna or the paper's grids.
 
-A search sees the training and the validation part and nothing else: the test part is never handed to it. All
-searches are the same to the last bit when they are run again, which is how a stopped one goes on: trials that are
-on disk are not run again, and the next ones follow from them.
+A search uses the training and the validation part and is never given the test part. Every search is deterministic.
+That is how a stopped one is resumed: the trials on disk are not run again, and the next ones follow from them.
 """
 
 from __future__ import annotations
 
-import math
 import tempfile
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import polars as pl
 
-from truelike.data.checks import check_log
+from truelike.data.checks import check_number
 from truelike.data.dataset import Dataset
-from truelike.errors import MissingExtraError, ParameterError, TruelikeError
-from truelike.models.iterative import is_measure
-from truelike.training.trainer import DivergedError
+from truelike.data.splits import Split
+from truelike.errors import DataError, DivergedError, MissingExtraError, ParameterError, TruelikeError
+from truelike.parallel import threads
 from truelike.tuning.grids import Parameters, Stage, paper_stages
+from truelike.tuning.halving import RUNGS, Expect, halve, parameters_of, trial_lengths, winner_of
+from truelike.tuning.progress import TrialLog
 from truelike.tuning.runner import Runner
-from truelike.tuning.spaces import default_space, draw, plain, suggest
-from truelike.tuning.trials import Record, Trial, score
+from truelike.tuning.spaces import checked_space, default_space, draw, suggest
+from truelike.tuning.trials import Record, Trial, check_metric, score
+from truelike.tuning.variants import Model, Variant, learns_flips, variant
 
-RUNGS = (1 / 9, 1 / 3, 1.0)  # of the epochs; after each the best third goes on
-FEWEST = 5  # epochs that tell anything: a shorter rung is left out
+AT_ONCE = 4  # trials that Optuna suggests at a time; fixed, so that the result does not depend on n_jobs
 
 
-@dataclass
+@dataclass(repr=False)
 class Tuned:
-    """What a search found: the best parameters, their figures, and all trials."""
+    """The result of a search.
 
-    model: str
+    Attributes
+    ----------
+    variant
+        The model class, with the parameters that its name fixes.
+    metric
+        The metric on validation that candidates were compared by.
+    parameters
+        The best parameters.
+    best
+        The record of the best trial.
+    records
+        The records of all trials.
+    stages
+        For each grid, the keys of its trials.
+    """
+
+    variant: Variant
     metric: str
     parameters: Parameters
     best: Record
-    records: list[Record] = field(repr=False)
-    stages: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    records: list[Record]
+    stages: list[dict[str, Any]] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"Tuned({self.make()!r}: {self.metric} {self.score:.4f} on validation, {len(self.records)} trials)"
+
+    @property
+    def model(self) -> str:
+        """The name of the model."""
+        return self.variant.name
 
     @property
     def score(self) -> float:
@@ -48,7 +72,7 @@ class Tuned:
 
     @property
     def trials(self) -> pl.DataFrame:
-        """A frame with a row for each trial, the best first."""
+        """A frame with one row a trial, the best first."""
         names = list(dict.fromkeys(name for record in self.records for name in record["parameters"]))
         rows = sorted(self.records, key=lambda record: -score(record, self.metric))
         return pl.DataFrame(
@@ -61,21 +85,20 @@ class Tuned:
         )
 
     def make(self, **more: Any) -> Any:
-        """The model with the best parameters, not fitted."""
-        return Trial(self.model, {**self.parameters, **more}).make()
+        """Create the unfitted model with the best parameters."""
+        return self.variant.make({**self.parameters, **more})
 
 
 def tune(
-    model: str | type,
-    train: Dataset,
-    validation: Dataset,
+    model: Model,
+    split: Split,
     *,
     search: Literal["halving", "optuna", "paper"] = "halving",
     metric: str = "ndcg@20",
     n_trials: int = 54,
-    space: Mapping[str, Any] | None = None,
+    search_space: Mapping[str, Any] | None = None,
     directory: str | Path | None = None,
-    jobs: int | None = None,
+    n_jobs: int | None = -1,
     seed: int = 0,
     report: Callable[[Record], None] | None = None,
     **fixed: Any,
@@ -85,94 +108,131 @@ def tune(
     Parameters
     ----------
     model
-        A class or its name, such as "NBPO".
-    train, validation
-        Two parts of a split. There is no place for the third.
+        A name such as "NBPO" or "NBPO:factors=64", a class, also of your own, or an unfitted model, whose
+        parameters are fixed where they differ from the defaults.
+    split
+        The training and the validation part are used. The test part is not.
     search
         "halving": many candidates for a few epochs, the best third of them for longer, and so on. "optuna": each
-        candidate follows from the results before (TPE). "paper": the grids of the paper, one after another.
+        candidate follows from earlier results (TPE). "paper": the paper's grids, one after another.
     metric
-        What is best, such as "ndcg@20" or "f1@2".
+        The metric to maximize, such as "ndcg@20" or "f1@2".
     n_trials
-        Candidates of "halving" and "optuna"; the paper's grids are as long as they are.
-    space
-        What "halving" and "optuna" search: name to (low, high), or to a list of values.
+        Number of candidates of "halving" and "optuna".
+    search_space
+        What "halving" and "optuna" search: (low, high) or a list of values for each parameter. None is the class
+        attribute `search_space` of the model.
     directory
-        Where trials are kept; called again with the same directory, a search that was stopped goes on.
-    jobs
-        Processes; None: one for each core. Never changes the result.
+        Where trials are kept. Called again with the same directory, a stopped search continues.
+    n_jobs
+        Number of processes; -1 is one for each core, None is 1. Never changes the result. A class that other
+        processes cannot import, such as one of a notebook, is run in this process.
     seed
-        Of the search, and of the models.
+        Seed of the search and of the models.
     report
         Called with the record of each trial that was run.
     **fixed
-        Parameters that are not searched.
+        Parameters of the model that are not searched.
+
+    Returns
+    -------
+    Tuned
+        The best parameters, their score and all trials; `make()` creates the model.
 
     Examples
     --------
     >>> import truelike as tl
-    >>> split = tl.split.by_user(tl.synthetic.World(n_users=80, n_items=40).log(), seed=0)
-    >>> found = tl.tune("ItemKNN", split.train, split.validation, n_trials=2, space={"neighbors": [5, 20]}, jobs=1)
+    >>> split = tl.splits.by_user(tl.synthetic.World(n_users=80, n_items=40).dataset(), seed=0)
+    >>> found = tl.tune("ItemKNN", split, n_trials=2, search_space={"neighbors": [5, 20]}, n_jobs=1)
     >>> found.parameters["neighbors"] in (5, 20)
     True
+    >>> model = found.make().fit(split.train)
     """
+    chosen = variant(model)
     check_metric(metric)
     if search not in ("halving", "optuna", "paper"):
-        raise ParameterError(f"search is {search!r}; it is 'halving', 'optuna' or 'paper'")
-    for what, value in (("n_trials", n_trials), ("jobs", 1 if jobs is None else jobs)):
-        if value < 1:
-            raise ParameterError(f"{what} is {value}; it is a whole number from 1 up")
-    taken = {"seed": "seed", "monitor": "metric", "n_jobs": "jobs"}
-    for parameter in fixed:
-        if parameter in taken:
-            raise ParameterError(f"{parameter} is not for tune to fix: say {taken[parameter]}=... instead")
-    check_log(train, "tune", part="train")
-    check_log(validation, "tune", part="validation")
-    name = model if isinstance(model, str) else model.__name__
+        raise ParameterError(f"search is {search!r}; it must be 'halving', 'optuna' or 'paper'")
+    check_number("n_trials", n_trials, low=1, whole=True)
+    check_number("seed", seed, low=0, whole=True)
+    processes = checked_jobs(n_jobs)
+    check_fixed(fixed, "tune")
+    chosen.check(fixed)
+    chosen.make(fixed)  # raises for a wrong value
+    check_split(split, "tune")
+    space: dict[str, Any] = {}
+    if search != "paper":
+        space = checked_space(search_space) if search_space is not None else default_space(chosen, fixed)
+        chosen.check(dict.fromkeys(space))
+        if not space:
+            raise ParameterError(
+                f"{chosen} has nothing to search; give search_space={{'parameter': [value, value]}}"
+            )
     with (
         tempfile.TemporaryDirectory() as spare,
-        Runner(directory or spare, train, validation, jobs=jobs, report=report) as runner,
-    ):
+        Runner(
+            directory or spare, split.train, split.validation, n_jobs=processes, report=report,
+            log=TrialLog(metric, processes), local_n_jobs=processes,
+        ) as runner,
+    ):  # fmt: skip
         if search == "paper":
-            return paper_search(runner, name, metric=metric, seed=seed, fixed=fixed)
-        chosen = plain(space) if space is not None else default_space(name, fixed)
-        if not chosen:
-            raise ParameterError(f"{name} has nothing to search for; say what: space={{'name': [1, 2]}}")
+            return paper_search(runner, chosen, metric=metric, seed=seed, fixed=fixed)
         if search == "optuna":
-            return optuna_search(runner, name, chosen, metric=metric, n=n_trials, seed=seed, fixed=fixed)
-        drawn = [draw(chosen, seed, n) for n in range(n_trials)]
+            return optuna_search(runner, chosen, space, metric=metric, n=n_trials, seed=seed, fixed=fixed)
+        drawn = [draw(space, seed, n) for n in range(n_trials)]
         stages = [Stage("drawn", lambda best: drawn)]
-        return staged_search(runner, name, stages, metric=metric, seed=seed, fixed=fixed, rungs=RUNGS)
+        return staged_search(runner, chosen, stages, metric=metric, seed=seed, fixed=fixed, rungs=RUNGS)
 
 
-def check_metric(metric: str) -> None:
-    """Raise an error where it is not a metric at a length."""
-    if not is_measure(metric):
-        raise ParameterError(f"metric is {metric!r}; it is a metric at a length, e.g. 'ndcg@20'")
+def check_split(split: Any, function: str) -> None:
+    """Raise DataError, with what to write instead, for anything but a Split."""
+    if isinstance(split, Split):
+        return
+    remedy = (
+        "tl.splits.by_user(data) splits a dataset"
+        if isinstance(split, Dataset)
+        else "tl.Split(tl.read(train), tl.read(validation), tl.read(test)) makes one of your own files or frames"
+    )
+    raise DataError(f"{function} takes a Split, not {type(split).__name__}: {remedy}")
+
+
+def check_fixed(fixed: Mapping[str, Any], function: str) -> None:
+    """Raise ParameterError for a parameter that the search sets itself."""
+    if "monitor" in fixed:
+        raise ParameterError(f"{function} sets monitor itself; use metric={fixed['monitor']!r} instead")
+
+
+def checked_jobs(n_jobs: int | None) -> int:
+    """The number of processes; raise ParameterError for what is not a number of them."""
+    if n_jobs is not None:
+        check_number("n_jobs", n_jobs, whole=True)
+    return threads(n_jobs)
 
 
 def paper_search(
     runner: Runner,
-    model: str,
+    model: Model,
     *,
     metric: str = "f1@2",
     seed: int = 0,
     fixed: Parameters | None = None,
     rungs: Sequence[float] = (1.0,),
 ) -> Tuned:
-    """The paper's grids by its authors' recipe; with several `rungs`, each grid is halved on the way."""
-    fixed = {"recipe": "paper", "patience": None, **(fixed or {})}
-    made: Any = Trial(model).make()
-    if not hasattr(made, "learning_rate"):
-        raise ParameterError(f"the paper's grids are of learning rates and the like; {model} has none")
-    made = Trial(model, fixed).make()
-    stages = paper_stages(flips=made.has_flips, flip_rate=made.objective == "ShiftMC")
-    return staged_search(runner, model, stages, metric=metric, seed=seed, fixed=fixed, rungs=rungs)
+    """Search the paper's grids with the authors' recipe; with several `rungs`, each grid is halved."""
+    chosen = variant(model)
+    if not {"learning_rate", "recipe"} <= set(chosen.parameter_names):
+        raise ParameterError(
+            f"search='paper' needs a model with learning_rate and recipe; {chosen} does not have them"
+        )
+    fixed = {**chosen.applicable({"recipe": "paper", "patience": None}), **(fixed or {})}
+    made: Any = chosen.make(fixed)
+    flip_rate = getattr(made, "objective", None) == "ShiftMC"
+    stages = paper_stages(flips=learns_flips(made), flip_rate=flip_rate)
+    return staged_search(runner, chosen, stages, metric=metric, seed=seed, fixed=fixed, rungs=rungs)
 
 
 def staged_search(
     runner: Runner,
-    model: str,
+    model: Model,
     stages: Sequence[Stage],
     *,
     metric: str,
@@ -180,145 +240,94 @@ def staged_search(
     fixed: Parameters | None = None,
     rungs: Sequence[float] = (1.0,),
 ) -> Tuned:
-    """One grid after another, each around the best of those before."""
-    given = fixed or {}  # not searched, even if a grid would
-    best = {**given, **of_training(model, metric, seed)}
+    """Search one grid after another, each around the best setting so far."""
+    chosen = variant(model)
+    given = {**chosen.parameters, **(fixed or {})}  # not searched, even if a grid has them
+    best: Parameters = {**(fixed or {}), **chosen.of_training(metric, seed)}
     seen: dict[str, Record] = {}
     told: list[dict[str, Any]] = []
     winner: Record | None = None
-    for stage in stages:
-        changes = stage.candidates(Trial(model, best).make().get_params())
-        candidates = [{**best, **{k: v for k, v in change.items() if k not in given}} for change in changes]
-        results = climb(runner, model, candidates, metric, rungs)
-        seen.update({record["key"]: record for record in results.records})
-        challenger = max(results.finalists, key=lambda record: score(record, metric))
+    for number, stage in enumerate(stages, 1):
+        candidates = _candidates(chosen, stage, best, given)
+        expect = _expect(runner, chosen, stages[number:], {**best, **candidates[0]}, given, rungs)
+        found = halve(runner.run, chosen, candidates, metric, rungs, expect)
+        seen.update({record["key"]: record for record in found.records})
+        challenger = max(found.finalists, key=lambda record: score(record, metric))
         if score(challenger, metric) > (float("-inf") if winner is None else score(winner, metric)):
             winner = challenger
-            best = dict(challenger["parameters"])
+            best = parameters_of(found.trials, challenger)
         told.append(
             {
                 "stage": stage.name,
-                "candidates": [record["key"] for record in results.latest],
-                "even": [record["key"] for record in results.records[: len(candidates)]],
+                "candidates": [record["key"] for record in found.latest],
+                "even": [record["key"] for record in found.records[: len(candidates)]],
             }
         )
     if winner is None:
-        raise _all_diverged(model, list(seen.values()))
-    return Tuned(model, metric, best, winner, list(seen.values()), told)
+        raise _no_result(chosen.name, list(seen.values()))
+    return Tuned(chosen, metric, best, winner, list(seen.values()), told)
 
 
-def _all_diverged(model: str, records: Sequence[Record]) -> TruelikeError:
-    return (ParameterError if any("refused" in record for record in records) else DivergedError)(
-        why_none(model, records)
-    )
+def _candidates(model: Variant, stage: Stage, best: Parameters, given: Mapping[str, Any]) -> list[Parameters]:
+    """The candidates of a stage around the best setting so far, without changes of fixed parameters."""
+    changes = stage.candidates(model.make(best).get_params())
+    return [{**best, **{name: value for name, value in change.items() if name not in given}} for change in changes]
 
 
-def why_none(model: str, records: Sequence[Record]) -> str:
-    """In words, why no trial of a model has a result."""
+def _expect(
+    runner: Runner,
+    model: Variant,
+    later: Sequence[Stage],
+    best: Parameters,
+    given: Mapping[str, Any],
+    rungs: Sequence[float],
+) -> Expect | None:
+    """A function that announces the trials of a stage, and those of the stages after it, to the log."""
+    log = runner.log
+    if log is None:
+        return None
+    sizes = [len(_candidates(model, stage, best, given)) for stage in later]
+    after = [length for size in sizes for length in trial_lengths(size, rungs)]
+    return lambda lengths: log.expect(model.name, [*lengths, *after])
+
+
+def _no_result(model: str, records: Sequence[Record]) -> TruelikeError:
+    refused = any("refused" in record for record in records)
+    return (ParameterError if refused else DivergedError)(no_result_reason(model, records))
+
+
+def no_result_reason(model: str, records: Sequence[Record]) -> str:
+    """Say why no trial of a model has a result."""
     failed = [record for record in records if "error" in record]
     refused = [record["error"] for record in failed if "refused" in record]
     if refused:
-        return f"{model} cannot be trained on this: {refused[-1]}"
-    return f"every trial of {model} diverged; the last said: {failed[-1]['error'] if failed else 'nothing'}"
-
-
-@dataclass
-class Climbed:
-    """What became of some candidates: the last record of each, who went all the way, and all records."""
-
-    latest: list[Record]
-    places: list[int]
-    records: list[Record]
-
-    @property
-    def finalists(self) -> list[Record]:
-        """The records of those who went all the way."""
-        return [self.latest[n] for n in self.places]
-
-
-Climbing = Generator[list[Trial], list[Record], Climbed]
-
-
-def climb(
-    runner: Runner, model: str, candidates: Sequence[Parameters], metric: str, rungs: Sequence[float]
-) -> Climbed:
-    """Run all candidates for a part of their epochs, the best third of them for a longer part, and so on."""
-    climbing = climb_by_steps(model, candidates, metric, rungs)
-    asked = next(climbing)
-    while True:
-        try:
-            asked = climbing.send(runner.run(asked))
-        except StopIteration as end:
-            found: Climbed = end.value
-            return found
-
-
-def climb_by_steps(
-    model: str,
-    candidates: Sequence[Parameters],
-    metric: str,
-    rungs: Sequence[float],
-    *,
-    keep_first: bool = False,
-) -> Climbing:
-    """The same for a caller who runs the trials: it gives those of a step, is sent records, empty if not run.
-
-    `keep_first` takes the first candidate all the way, however it starts.
-    """
-    epochs = getattr(Trial(model, dict(candidates[0])).make(), "epochs", None)
-    latest: list[Record] = [{} for _ in candidates]
-    records: list[Record] = []
-
-    def run(going: list[int], rung: float) -> Generator[list[Trial], list[Record], None]:
-        part = {} if epochs is None or rung == 1.0 else {"epochs": max(1, round(epochs * rung))}
-        found = yield [Trial(model, {**candidates[n], **part}, metric=metric) for n in going]
-        records.extend(record for record in found if record)
-        for place, record in zip(going, found, strict=True):
-            latest[place] = record or latest[place]
-
-    going = list(range(len(candidates)))
-    waiting: list[int] = []
-    for rung in rungs[:-1] if epochs is not None else ():
-        if round((epochs or 0) * rung) < FEWEST:
-            continue
-        yield from run(going, rung)
-        going.sort(key=lambda n: (-score(latest[n], metric), n))
-        best = max(1, -(-len(going) // 3))
-        kept = sorted({*going[:best], *([0] if keep_first else [])})
-        waiting, going = [*(n for n in going if n not in kept), *waiting], kept
-    yield from run(going, 1.0)
-    while waiting and all(score(latest[n], metric) == -math.inf for n in going):
-        going = [waiting.pop(0)]  # what was best so far diverged later: the next one
-        yield from run(going, 1.0)
-    return Climbed(latest, going, records)
-
-
-def of_training(model: str, metric: str, seed: int) -> Parameters:
-    """The seed, and the metric whose best epoch counts, for models that have such."""
-    known = {f.name for f in fields(type(Trial(model).make()))}
-    return {name: value for name, value in (("monitor", metric), ("seed", seed)) if name in known}
+        return f"{model} cannot be trained on this dataset: {refused[-1]}"
+    return f"every trial of {model} diverged; the last error: {failed[-1]['error'] if failed else 'none'}"
 
 
 def optuna_search(
-    runner: Runner, model: str, space: Mapping[str, Any], *, metric: str, n: int, seed: int, fixed: Parameters
+    runner: Runner, model: Model, space: Mapping[str, Any], *, metric: str, n: int, seed: int, fixed: Parameters
 ) -> Tuned:
-    """TPE in rounds of a few: asked and told in a fixed order, so that the same rounds come again."""
+    """Search by TPE, a few trials at a time, suggested and reported in a fixed order."""
     try:
         import optuna
     except ImportError as error:
-        raise MissingExtraError('this search needs optuna: pip install "truelike[tune]"') from error
+        raise MissingExtraError('search="optuna" needs optuna: pip install "truelike[tune]"') from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
-    base = {**fixed, **of_training(model, metric, seed)}
-    records: dict[str, Record] = {}
-    at_once = 4  # whatever the number of processes: a search must not depend on it
-    for first in range(0, n, at_once):
-        asked = [study.ask() for _ in range(min(at_once, n - first))]
-        trials = [Trial(model, {**base, **suggest(trial, space)}, metric=metric) for trial in asked]
-        for trial, record in zip(asked, runner.run(trials), strict=True):
-            records[record["key"]] = record
-            study.tell(trial, max(score(record, metric), 0.0))
-    winner = max(records.values(), key=lambda record: score(record, metric))
-    if score(winner, metric) == float("-inf"):
-        raise _all_diverged(model, list(records.values()))
-    return Tuned(model, metric, dict(winner["parameters"]), winner, list(records.values()))
+    chosen = variant(model)
+    base = {**fixed, **chosen.of_training(metric, seed)}
+    if runner.log is not None:
+        runner.log.expect(chosen.name, [1.0] * n)
+    trials: list[tuple[Trial, Record]] = []
+    for first in range(0, n, AT_ONCE):
+        asked = [study.ask() for _ in range(min(AT_ONCE, n - first))]
+        suggested = [Trial(chosen, {**base, **suggest(each, space)}, metric=metric) for each in asked]
+        for each, trial, record in zip(asked, suggested, runner.run(suggested), strict=True):
+            trials.append((trial, record))
+            study.tell(each, max(score(record, metric), 0.0))
+    records = list({record["key"]: record for _, record in trials}.values())
+    winner, best = winner_of(trials, metric)
+    if score(best, metric) == float("-inf"):
+        raise _no_result(chosen.name, records)
+    return Tuned(chosen, metric, dict(winner.parameters), best, records)

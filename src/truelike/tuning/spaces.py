@@ -1,4 +1,4 @@
-"""What a search looks through: the parameters of a model, each with a range or a list of values."""
+"""Search spaces: the parameters of a model that are searched, each with a range or a list of values."""
 
 from __future__ import annotations
 
@@ -9,30 +9,57 @@ import numpy as np
 
 from truelike import randomness
 from truelike.errors import ParameterError
-from truelike.models.naming import BY_FLIP_RATE
+from truelike.models.objective_names import BY_FLIP_RATE
 from truelike.tuning.grids import Parameters
-from truelike.tuning.trials import Trial
+from truelike.tuning.references import plain
+from truelike.tuning.variants import Model, learns_flips, variant
 
 
-def default_space(model: str, fixed: Mapping[str, Any]) -> dict[str, Any]:
-    """What the model's class says is worth a search, but what is fixed and what makes no difference to it.
+def default_space(model: Model, fixed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the search space of a model's class without fixed parameters and those that have no effect.
 
     >>> default_space("ItemKNN", {})
     {'neighbors': (5, 500)}
     >>> default_space("ItemPop", {})
     {}
     """
-    made: Any = Trial(model, dict(fixed)).make()
-    left_out = set(fixed) | (set(made.space) - set(made.deciding_params()))
-    if not getattr(made, "has_flips", False):
+    chosen = variant(model)
+    made: Any = chosen.make(fixed)
+    left_out = {*fixed, *chosen.parameters}
+    if not learns_flips(made):
         left_out |= {"flip_factors", "flip_regularization"}
-    if getattr(made, "objective", None) not in BY_FLIP_RATE:
+    if not has_flip_rate(made):
         left_out |= {"flip_rate"}
-    return {name: axis for name, axis in made.space.items() if name not in left_out}
+    return {name: axis for name, axis in made.search_space.items() if name not in left_out}
+
+
+def has_flip_rate(model: Any) -> bool:
+    """Whether the objective of a model has one flip rate for all items: ShiftMC and NBPR."""
+    return str(getattr(model, "objective", None)).lower() in {name.lower() for name in BY_FLIP_RATE}
+
+
+def checked_space(space: Mapping[str, Any]) -> dict[str, Any]:
+    """Check each axis, and convert NumPy's numbers to Python's.
+
+    >>> checked_space({"neighbors": [np.int64(5), np.int64(20)]})
+    {'neighbors': [5, 20]}
+    """
+    found: dict[str, Any] = {}
+    for name, axis in space.items():
+        if isinstance(axis, list) and axis:
+            found[name] = [plain(value) if isinstance(value, np.generic) else value for value in axis]
+            continue
+        is_range = isinstance(axis, tuple) and len(axis) == 2
+        if not is_range or not all(isinstance(end, int | float | np.number) for end in axis) or axis[0] > axis[1]:
+            raise ParameterError(
+                f"search_space has {name}={axis!r}; give each parameter (low, high) or a list of values"
+            )
+        found[name] = tuple(plain(end) for end in axis)
+    return found
 
 
 def draw(space: Mapping[str, Any], seed: int, number: int) -> Parameters:
-    """A candidate: each parameter drawn from its range, by logarithm where it spans a power of ten.
+    """Draw a candidate. A range that spans a power of ten is drawn by its logarithm.
 
     >>> draw({"n_negatives": (1, 4), "factors": [8]}, seed=0, number=0)["factors"]
     8
@@ -43,51 +70,34 @@ def draw(space: Mapping[str, Any], seed: int, number: int) -> Parameters:
         if isinstance(axis, list):
             found[name] = axis[int(share * len(axis))]
             continue
-        low, high = _range(name, axis)
-        if _whole(axis):
-            even = low + share * (high - low + 1)
-            found[name] = int(low * ((high + 1) / low) ** share if _by_logarithm(axis) else even)
-        elif _by_logarithm(axis):
+        low, high = axis
+        if _is_integer(axis):
+            linear = low + share * (high - low + 1)
+            found[name] = int(low * ((high + 1) / low) ** share if _is_logarithmic(axis) else linear)
+        elif _is_logarithmic(axis):
             found[name] = float(f"{low * (high / low) ** share:.4g}")
         else:
             found[name] = float(f"{low + share * (high - low):.4g}")
     return found
 
 
-def plain(space: Mapping[str, Any]) -> dict[str, Any]:
-    """With Python's own numbers, whatever they were given as: they are written as JSON."""
-
-    def number(value: Any) -> Any:
-        return value.item() if isinstance(value, np.generic) else value
-
-    return {
-        name: type(axis)(number(value) for value in axis) if isinstance(axis, list | tuple) else axis
-        for name, axis in space.items()
-    }
-
-
-def _range(name: str, axis: Any) -> tuple[Any, Any]:
-    if not isinstance(axis, tuple) or len(axis) != 2 or not axis[0] <= axis[1]:
-        raise ParameterError(f"the space of {name} is {axis!r}; it is (low, high), or a list of values")
-    return axis
-
-
-def _whole(axis: Any) -> bool:
-    return isinstance(axis[0], int) and isinstance(axis[1], int)
-
-
-def _by_logarithm(axis: Any) -> bool:
-    return bool(axis[0] > 0 and axis[1] / axis[0] >= 10)
-
-
 def suggest(trial: Any, space: Mapping[str, Any]) -> Parameters:
-    """A candidate as an Optuna trial proposes it."""
+    """Return the candidate that an Optuna trial suggests."""
     found: Parameters = {}
     for name, axis in sorted(space.items()):
         if isinstance(axis, list):
-            found[name] = trial.suggest_categorical(name, axis)
-        elif _whole(_range(name, axis)):
-            found[name] = trial.suggest_int(name, *axis, log=_by_logarithm(axis))
+            # by position: Optuna's categories are plain values, and ours may be classes
+            found[name] = axis[trial.suggest_categorical(name, list(range(len(axis))))]
+        elif _is_integer(axis):
+            found[name] = trial.suggest_int(name, *axis, log=_is_logarithmic(axis))
         else:
-            found[name] = float(f"{trial.suggest_float(name, *axis, log=_by_logarithm(axis)):.4g}")
+            found[name] = float(f"{trial.suggest_float(name, *axis, log=_is_logarithmic(axis)):.4g}")
     return found
+
+
+def _is_integer(axis: Any) -> bool:
+    return isinstance(axis[0], int) and isinstance(axis[1], int)
+
+
+def _is_logarithmic(axis: Any) -> bool:
+    return bool(axis[0] > 0 and axis[1] / axis[0] >= 10)

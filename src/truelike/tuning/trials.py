@@ -1,4 +1,4 @@
-"""A trial: a model and its parameters, fitted once and judged on validation (or, for a final run, on test)."""
+"""A trial: one model with its parameters, fitted once and evaluated on validation, and on test where asked."""
 
 from __future__ import annotations
 
@@ -6,30 +6,46 @@ import hashlib
 import json
 import math
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from truelike._version import __version__
-from truelike.errors import TruelikeError
-from truelike.training.trainer import DivergedError
+from truelike.errors import DataWarning, DivergedError, ParameterError, TrainingWarning, TruelikeError
+from truelike.evaluation.metrics import METRICS as PER_USER
+from truelike.tuning import references
+from truelike.tuning.digests import is_own
 from truelike.tuning.memory import Peak
+from truelike.tuning.variants import Model, Variant, is_iterative, variant
 
 if TYPE_CHECKING:
     from truelike.data.splits import Split
     from truelike.evaluation.evaluate import Evaluation
-    from truelike.models.recommender import Recommender
+    from truelike.models.base import Recommender
 
 KS = (2, 5, 10, 20)
 METRICS = ("f1", "ndcg")
-Record = dict[str, Any]  # what is known of a finished trial; one line of trials.jsonl
+Record = dict[str, Any]  # the result of a trial, plain values only; one line of trials.jsonl
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A model of the registry, or a variant of it, with some parameters; `test` asks for figures on the test part.
+    """A model and its parameters.
+
+    Attributes
+    ----------
+    model
+        A name, a class or an unfitted model.
+    parameters
+        Its parameters, on top of those that `model` fixes.
+    test
+        Whether to evaluate on the test part, too.
+    metric
+        A metric to measure beside the usual ones. A model with a `monitor` measures that one.
 
     Examples
     --------
@@ -37,32 +53,71 @@ class Trial:
     True
     """
 
-    model: str
+    model: Model
     parameters: dict[str, Any] = field(default_factory=dict)
     test: bool = False
-    metric: str | None = None  # measured beside the usual ones, of a model that does not watch one while it learns
+    metric: str | None = None
 
-    def make(self, **more: Any) -> Recommender:
-        """The model, not fitted."""
-        from truelike.models import variant
-
-        kind, own = variant(self.model)
-        known = {f.name for f in fields(kind)}
-        more = {name: value for name, value in more.items() if name in known}
-        return kind(**{**own, **self.parameters, **more})
+    @cached_property
+    def variant(self) -> Variant:
+        """The class and the parameters that `model` stands for."""
+        return variant(self.model)
 
     @property
+    def name(self) -> str:
+        """The name of the model in records and tables."""
+        return self.variant.name
+
+    def make(self, **more: Any) -> Recommender:
+        """Create the unfitted model; of the keyword arguments, those that it has no parameter for are ignored."""
+        known = {name: value for name, value in more.items() if name in self.variant.parameter_names}
+        return self.variant.make({**self.parameters, **known})
+
+    @cached_property
     def key(self) -> str:
-        """The same for trials that must give the same result, however their parameters were spelled."""
-        made = self.make()
-        asked = [] if self.metric is None or hasattr(made, "monitor") else [self.metric]
-        text = json.dumps([type(made).__name__, settings(made), self.test, *asked], sort_keys=True, default=repr)
+        """A digest of all that decides the result; the same however the parameters are spelled."""
+        model = self.make()
+        kind = type(model)
+        name = references.identity(kind) if is_own(kind) else kind.__name__
+        values = {each: references.identity(value) for each, value in _result_params(model).items()}
+        asked = [] if self.metric is None or hasattr(model, "monitor") else [self.metric]
+        text = json.dumps([name, values, self.test, *asked], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def message(self) -> dict[str, Any]:
+        """Convert to a message for a worker process; raise NotImportableError where a class cannot reach it."""
+        return {
+            "key": self.key,
+            "name": self.name,
+            "class": references.encode(self.variant.model_class),
+            "own": {name: references.encode(value) for name, value in self.variant.parameters.items()},
+            "parameters": {name: references.encode(value) for name, value in self.parameters.items()},
+            "test": self.test,
+            "metric": self.metric,
+        }
+
+    @classmethod
+    def from_message(cls, message: Mapping[str, Any]) -> Trial:
+        """Recreate a trial from its message; raise NotImportableError where a class is not the same here."""
+        own, parameters = (
+            {name: references.decode(value) for name, value in message[part].items()}
+            for part in ("own", "parameters")
+        )
+        model = Variant(message["name"], references.decode(message["class"]), own)
+        trial = cls(model, parameters, message["test"], message["metric"])
+        if trial.key != message["key"]:
+            raise references.NotImportableError(f"{trial.name} is another class or version where it is imported")
+        return trial
 
 
 def settings(model: Recommender) -> dict[str, Any]:
-    """All parameters that decide the result, each as its own kind of number."""
-    found = model.deciding_params()
+    """All parameters that decide the result, as plain values."""
+    return {name: references.plain(value) for name, value in _result_params(model).items()}
+
+
+def _result_params(model: Recommender) -> dict[str, Any]:
+    """The parameters that decide the result; a whole number is a float where the parameter is one."""
+    found = dict(model._result_params())
     for parameter in fields(model):
         value = found.get(parameter.name)
         if isinstance(value, int) and not isinstance(value, bool) and parameter.metadata.get("whole") is False:
@@ -71,69 +126,92 @@ def settings(model: Recommender) -> dict[str, Any]:
 
 
 def run(trial: Trial, split: Split, *, n_jobs: int | None = 1) -> tuple[Record, Evaluation | None]:
-    """Fit and judge. The best epoch is chosen on validation; the test part is looked at only if asked for.
+    """Fit and evaluate. The best epoch is chosen on validation; test is used only where the trial asks for it.
 
-    A run that is judged on the test part also tells what its fit took, its learning curve, and how it does on
-    popular and on rare items.
+    The record of a trial with test figures also has the time and memory of the fit, the learning curve, and recall
+    by item popularity. A model that cannot be trained on the dataset gives a record with the error.
     """
-    from truelike.evaluation.breakdown import by_popularity
-    from truelike.evaluation.evaluate import evaluate
-    from truelike.models.iterative import IterativeModel
-
     model = trial.make(n_jobs=n_jobs)
     record: Record = {
         "key": trial.key,
-        "model": trial.model,
-        "parameters": trial.parameters,
+        "model": trial.name,
+        "parameters": {name: references.plain(value) for name, value in trial.parameters.items()},
         "settings": settings(model),
         "version": __version__,
     }
+    if is_own(type(model)):
+        record["class"] = references.reference(type(model))
+    evaluation = None
     started = time.perf_counter()
-    judged = None
-    peak = Peak()
-    try:
-        if isinstance(model, IterativeModel):
-            with peak:
-                model.fit(split.train, validation=split.validation, progress=False)
-            curve = model.history_[model.monitor].to_list() if model.monitor in model.history_.columns else []
-            record["epochs"] = len(model.history_)
-            record["best_epoch"] = 1 + max(range(len(curve)), key=curve.__getitem__) if curve else None
-            record["peaks"] = {
-                name: float(model.history_[name].max()) for name in model.history_.columns if "@" in name
-            }
-        else:
-            with peak:
-                model.fit(split.train)
-        fitted = time.perf_counter()
-        metric, _, k = str(trial.metric or getattr(model, "monitor", "f1@2")).partition("@")
-        metrics, ks = tuple(dict.fromkeys((*METRICS, metric))), sorted({*KS, int(k)})
-        record["validation"] = evaluate(model, split.validation, ks=ks, metrics=metrics, n_jobs=n_jobs).means()
-        if trial.test:
-            judged = evaluate(model, split.test, ks=ks, metrics=metrics, n_jobs=n_jobs)
-            record["test"] = judged.means()
-            record["fit"] = {"seconds": round(fitted - started, 3), "mb": peak.mb and round(peak.mb, 1)}
-            record["popularity"] = by_popularity(model, split.test, int(k), n_jobs=n_jobs)
-            record.update(_curve(model))
-    except DivergedError as error:
-        record["error"] = str(error)
-    except (TruelikeError, MemoryError) as error:  # not for this log, or not on this machine
-        record.update(error=str(error) or type(error).__name__, refused=True)
+    with warnings.catch_warnings():
+        # a search tries bad settings, too; their scores show it
+        warnings.simplefilter("ignore", TrainingWarning)
+        warnings.simplefilter("ignore", DataWarning)
+        try:
+            evaluation = _fit_and_evaluate(trial, model, split, record, n_jobs)
+        except DivergedError as error:
+            record["error"] = str(error)
+        except (TruelikeError, MemoryError) as error:  # not for this dataset, or not on this machine
+            record.update(error=str(error) or type(error).__name__, refused=True)
     record["seconds"] = round(time.perf_counter() - started, 3)
-    return record, judged
+    return record, evaluation
 
 
-def _curve(model: Any) -> dict[str, Any]:
-    """The monitored metric after each epoch, and the seconds of training until then; of a model that iterates."""
-    history, monitor = model.__dict__.get("history_"), getattr(model, "monitor", None)
-    if history is None or monitor not in history.columns:
-        return {}
-    seconds = np.cumsum(np.asarray(history["seconds"], dtype=float))
-    values = [round(float(value), 6) for value in history[monitor]]
-    return {"curve": {"metric": monitor, "values": values, "seconds": seconds.round(3).tolist()}}
+def _fit_and_evaluate(
+    trial: Trial, model: Any, split: Split, record: Record, n_jobs: int | None
+) -> Evaluation | None:
+    """Fit, and add the results to the record step by step."""
+    from truelike.evaluation.breakdown import by_popularity
+    from truelike.evaluation.evaluate import evaluate
+
+    started = time.perf_counter()
+    with Peak() as peak:
+        model.fit(split.train, validation=split.validation, progress=False)
+    seconds = time.perf_counter() - started
+    monitor = getattr(model, "monitor", None)
+    history = getattr(model, "history_", None) if is_iterative(model) else None
+    curve: list[float] = []
+    if history is not None:
+        curve = [float(value) for value in history[monitor]] if monitor in history.columns else []
+        record["epochs"] = len(history)
+        record["best_epoch"] = 1 + int(np.argmax(curve)) if curve else None
+        record["peaks"] = {name: float(history[name].max()) for name in history.columns if "@" in name}
+    metric, _, k = str(trial.metric or monitor or "f1@2").partition("@")
+    metrics, ks = tuple(dict.fromkeys((*METRICS, metric))), sorted({*KS, int(k)})
+    record["validation"] = evaluate(model, split.validation, ks=ks, metrics=metrics, n_jobs=n_jobs).means()
+    if not trial.test:
+        return None
+    evaluation = evaluate(model, split.test, ks=ks, metrics=metrics, n_jobs=n_jobs)
+    record["test"] = evaluation.means()
+    record["fit"] = {"seconds": round(seconds, 3), "mb": peak.mb and round(peak.mb, 1)}
+    record["popularity"] = by_popularity(model, split.test, int(k), n_jobs=n_jobs)
+    if history is not None and curve:
+        record["curve"] = {
+            "metric": monitor,
+            "values": [round(value, 6) for value in curve],
+            "seconds": np.cumsum(np.asarray(history["seconds"], dtype=float)).round(3).tolist(),
+        }
+    return evaluation
+
+
+def check_metric(metric: str) -> None:
+    """Raise ParameterError for what is not a metric at a list length.
+
+    >>> check_metric("good")
+    Traceback (most recent call last):
+    ...
+    truelike.errors.ParameterError: metric is 'good'; it must be a metric at a list length, such as 'ndcg@20'. ...
+    """
+    name, _, k = str(metric).partition("@")
+    if name not in PER_USER or not k.isdigit() or int(k) < 1:
+        raise ParameterError(
+            f"metric is {metric!r}; it must be a metric at a list length, such as 'ndcg@20'. The metrics are "
+            f"{', '.join(PER_USER)}"
+        )
 
 
 def score(record: Record, metric: str) -> float:
-    """The metric on validation; below all others for a run that diverged."""
+    """The metric on validation; minus infinity for a trial that failed."""
     value = record.get("peaks", {}).get(metric, record.get("validation", {}).get(metric))
     return -math.inf if value is None else float(value)
 
@@ -141,11 +219,11 @@ def score(record: Record, metric: str) -> float:
 def toml(
     data: str,
     model: str,
-    parameters: dict[str, Any],
+    parameters: Mapping[str, Any],
     about: Sequence[str] = (),
     read: Mapping[str, Any] | None = None,
 ) -> str:
-    """A file that `truelike train --config` runs.
+    """Write a file that `truelike train --config` runs.
 
     >>> print(toml("log.csv", "BPR", {"factors": 8, "patience": None}, ["tuned"]), end="")
     # tuned
@@ -156,7 +234,7 @@ def toml(
     factors = 8
     patience = "none"
     """
-    # TOML has no None; "none" is what the command line takes for it. JSON's strings are TOML's.
+    # TOML has no None; the command line reads "none" as None. A JSON string is a TOML string.
     given = {name: "none" if value is None else value for name, value in parameters.items()}
     lines = [
         *(f"# {line}" for line in about),

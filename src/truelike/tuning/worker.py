@@ -2,8 +2,7 @@
 
     python -m truelike.tuning.worker DIRECTORY
 
-The directory holds the split that it may see. A search writes it without a test part, so that no trial of a search
-can look at one.
+The directory holds the split. A search writes it without a test part, so that no trial of a search can use one.
 """
 
 from __future__ import annotations
@@ -13,41 +12,65 @@ import os
 import sys
 import threading
 import time
-import warnings
+import traceback
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from truelike.data.splits import Split
-from truelike.errors import TrainingWarning
-from truelike.tuning.trials import Trial, run
+from truelike.tuning.references import NotImportableError
+from truelike.tuning.trials import Record, Trial, run
 
 
 def main() -> None:
-    """Serve until stdin ends."""
+    """Answer messages until stdin ends."""
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     directory = Path(sys.argv[1])
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever else is printed does not belong between the answers
-    warnings.simplefilter("ignore", TrainingWarning)  # a search tries bad settings, too, and sees what they bring
+    os.dup2(2, 1)  # anything else that is printed must not get between the answers
     split = Split.load(directory / "split")
+    sys.path[:] = json.loads(sys.stdin.readline())  # the parent's, so that its modules are found
     for line in sys.stdin:
-        asked = json.loads(line)
-        trial = Trial(**asked)
-        record, judged = run(trial, split)
-        if judged is not None:
-            values = np.stack(list(judged.values.values()), axis=1).astype(np.float32)
-            (directory / "users").mkdir(exist_ok=True)
-            np.save(directory / "users" / f"{trial.key}.npy", values, allow_pickle=False)
+        answer = _answer(json.loads(line), split, directory)
         try:
-            answers.write(json.dumps(record) + "\n")
+            answers.write(json.dumps(answer) + "\n")
             answers.flush()
-        except BrokenPipeError:  # nobody waits for it any more
+        except BrokenPipeError:  # the parent has ended
             os._exit(1)
 
 
+def _answer(message: dict[str, Any], split: Split, directory: Path) -> Record:
+    try:
+        trial = Trial.from_message(message)
+    except NotImportableError as error:
+        return {"not_importable": str(error)}
+    try:
+        return run_and_save(trial, split, directory)
+    except Exception as error:  # a model of the user's own may raise anything
+        return failure(error)
+
+
+def run_and_save(trial: Trial, split: Split, directory: Path, *, n_jobs: int | None = 1) -> Record:
+    """Run a trial; the test figures of each user go to `users/` in the directory."""
+    record, evaluation = run(trial, split, n_jobs=n_jobs)
+    if evaluation is not None:
+        values = np.stack(list(evaluation.values.values()), axis=1).astype(np.float32)
+        (directory / "users").mkdir(exist_ok=True)
+        np.save(directory / "users" / f"{trial.key}.npy", values, allow_pickle=False)
+    return record
+
+
+def failure(error: Exception) -> Record:
+    """Describe an exception that a trial raised."""
+    return {
+        "failed": f"{type(error).__name__}: {error}",
+        "traceback": "".join(traceback.format_exception(error)),
+    }
+
+
 def _end_with_parent(parent: int) -> None:
-    """A search that was killed cannot tell its processes to stop."""
+    """End this process when its parent is gone: a search that was killed cannot stop its workers."""
     while os.getppid() == parent:
         time.sleep(1.0)
     os._exit(1)

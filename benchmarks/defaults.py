@@ -1,0 +1,81 @@
+"""What a user gets: every public model at its defaults, fitted by `fit(split)`, beside implicit's at its defaults.
+
+    python benchmarks/defaults.py [--data ml-1m amazon-electronics-14core] [--models BPR IALS]
+
+Prints test NDCG@20 (all items ranked but those of the training part) and the seconds of the fit, one seed, all cores.
+Run it twice: the first run of an installation compiles the loops.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import numpy as np
+from common import machine
+
+import truelike as tl
+from truelike.models.registry import build, usual_models
+from truelike.ranking.top_k import top_k_by_factors
+
+
+class Peer:
+    """The factors of another library's model, evaluated like ours."""
+
+    def __init__(self, name: str, train: Any, users: Any, items: Any) -> None:
+        self.name, self.train_ = name, train
+        self.users, self.items = (np.ascontiguousarray(table, dtype=np.float32) for table in (users, items))
+
+    def _top_k(self, users: Any, k: int, *, exclude_seen: bool = True, allowed: Any = None, n_jobs: int = -1) -> Any:
+        seen = self.train_.matrix if exclude_seen else None
+        return top_k_by_factors(self.users, self.items, users, k, seen=seen, allowed=allowed, n_jobs=n_jobs)
+
+    def _score_block(self, users: Any) -> Any:
+        return self.users[users] @ self.items.T
+
+    def _tie_order(self) -> None:
+        return None
+
+
+def peers(train: Any) -> Any:
+    """implicit's ALS and BPR at their own defaults (64 and 100 factors)."""
+    from implicit.als import AlternatingLeastSquares
+    from implicit.bpr import BayesianPersonalizedRanking
+    from scipy.sparse import csr_matrix
+
+    matrix = csr_matrix((np.ones(train.n_interactions, np.float32), train.matrix.indices, train.matrix.indptr))
+    for name, model in (
+        ("implicit ALS", AlternatingLeastSquares(random_state=0)),
+        ("implicit BPR", BayesianPersonalizedRanking(random_state=0)),
+    ):
+        started = time.perf_counter()
+        model.fit(matrix, show_progress=False)
+        yield Peer(name, train, model.user_factors, model.item_factors), time.perf_counter() - started
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", nargs="+", default=["amazon-electronics-14core", "ml-1m"])
+    parser.add_argument("--models", nargs="+", default=["AutoRecommender", *usual_models()])
+    given = parser.parse_args()
+    print(machine())
+    for name in given.data:
+        data = tl.datasets.load(name, progress=False)
+        split = data if isinstance(data, tl.Split) else tl.splits.by_user(data, validation=0.1, test=0.1, seed=0)
+        print(f"\n{name}: {split}\n{'model':<18}{'ndcg@20':>9}{'seconds':>9}")
+        for model in given.models:
+            made, started = build(model, {}), time.perf_counter()
+            made.fit(split, progress=False)
+            show(model, made, split, time.perf_counter() - started)
+        for peer, seconds in peers(split.train):
+            show(peer.name, peer, split, seconds)
+
+
+def show(name: str, model: Any, split: Any, seconds: float) -> None:
+    value = tl.evaluate(model, split.test, ks=(20,), metrics=["ndcg"])["ndcg@20"]
+    print(f"{name:<18}{value:>9.4f}{seconds:>9.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

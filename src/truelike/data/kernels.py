@@ -1,0 +1,26 @@
+"""Loops that NumPy cannot express, compiled by numba at their first call and cached."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+
+
+@numba.njit(cache=True)
+def draw_by_user(order: Any, users: Any, items: Any, quota: Any, left: Any, guard: int, label: Any) -> None:
+    """Assign each row, in the given order, to the part for which its user lacks most rows.
+
+    A row whose item has `guard` rows or fewer left for training stays there. `quota[p, u]` is the number of rows
+    that part p + 1 still needs of user u, and `left[i]` the number of rows of item i in training. Both change.
+    """
+    for row in order:
+        user, item = users[row], items[row]
+        part = 0
+        for other in range(1, quota.shape[0]):
+            if quota[other, user] > quota[part, user]:
+                part = other
+        if quota[part, user] > 0 and left[item] > guard:
+            quota[part, user] -= 1
+            left[item] -= 1
+            label[row] = part + 1

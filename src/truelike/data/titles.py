@@ -1,0 +1,134 @@
+"""Titles of items: names that people can read."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from truelike.data.columns import COMMON
+from truelike.data.files import read_file, refuse_address
+from truelike.data.frames import library_of, missing, to_polars, to_series
+from truelike.data.ids import Ids
+from truelike.errors import DataError, some
+
+NAMES = """title item_title product_title movie_title track_title book_title name item_name product_name movie_name
+    track_name artist_name"""
+
+
+def titles_of(items: Ids, titles: Any, *, encoding: str = "utf-8") -> pl.Series:
+    """A title for each item; its id where none is given.
+
+    Parameters
+    ----------
+    items
+        The items of a dataset.
+    titles
+        A mapping {item: title}; a pair of columns (items, titles); a frame, or the path of a CSV, TSV, JSONL or
+        Parquet file, with a column of item ids and one of titles. Titles of other items are ignored.
+    encoding
+        That of a text file.
+
+    Examples
+    --------
+    >>> items = Ids(pl.Series([7, 9]), "int", "item")
+    >>> titles_of(items, {7: "Green tea"}).to_list()
+    ['Green tea', '9']
+    """
+    ids, texts = _columns(titles, encoding)
+    if len(ids) != len(texts):
+        raise DataError(
+            f"{len(ids):,} items and {len(texts):,} titles were given; there must be one title per item"
+        )
+    codes = items.codes(ids)
+    if len(codes) and not (codes >= 0).any():
+        raise DataError(
+            f"none of the {len(codes):,} titles is of an item of this dataset: they are of items such as "
+            f"{some(map(repr, ids.to_list()), 3)}, the dataset has items such as {some(map(repr, items[:3]))}. "
+            "Check which column has the item ids."
+        )
+    given = ~missing(texts).to_numpy() & (codes >= 0)
+    found = items.values.cast(pl.String).to_list()
+    for code, text in zip(codes[given].tolist(), texts.filter(pl.Series(given)).to_list(), strict=True):
+        found[code] = text
+    return pl.Series("title", found, dtype=pl.String)
+
+
+@dataclass(frozen=True)
+class _TitleColumns:
+    """The columns of a table of titles."""
+
+    item: str
+    title: str
+
+    def needed(self) -> list[str]:
+        return [self.item, self.title]
+
+    def required(self) -> list[str]:
+        return [self.item]
+
+
+def _columns(titles: Any, encoding: str) -> tuple[pl.Series, pl.Series]:
+    """The items and their titles, whatever form they come in."""
+    refuse_address(titles)
+    if isinstance(titles, (str, os.PathLike)):
+        return _from_file(Path(titles), encoding)
+    if isinstance(titles, Mapping):
+        return pl.Series([_key(key) for key in titles], dtype=pl.String), _texts(list(titles.values()))
+    if library_of(titles) is not None and hasattr(titles, "columns"):
+        chosen = _choose([str(name) for name in getattr(titles, "column_names", None) or titles.columns])
+        frame = to_polars(titles, chosen.needed())
+        return frame[chosen.item], _texts(frame[chosen.title])
+    if isinstance(titles, tuple) and len(titles) == 2 and not any(isinstance(each, str) for each in titles):
+        return to_series(titles[0]), _texts(titles[1])
+    raise DataError(
+        f"titles are {type(titles).__name__}; expected a mapping {{item: title}}, a pair of columns (items, "
+        "titles), a frame, or the path of a file with a column of item ids and one of titles"
+    )
+
+
+def _from_file(path: Path, encoding: str) -> tuple[pl.Series, pl.Series]:
+    table = read_file(path, _choose, encoding=encoding)
+    if table.bad:
+        line, reason = min(table.bad.items())
+        raise DataError(
+            f"{len(table.bad):,} {table.unit}s of the titles in {str(path)!r} are bad: {table.unit} {line} "
+            f"{reason}{' and others' * (len(table.bad) > 1)}. Fix the file, or pass a frame."
+        )
+    return table.frame[table.columns.item], _texts(table.frame[table.columns.title])
+
+
+def _choose(names: Sequence[str]) -> _TitleColumns:
+    """The column of ids and the column of titles, by their common names, or because there are only two."""
+    plain = {re.sub("[ -]", "_", name.strip().lower()): name for name in reversed(names)}
+
+    def pick(common: str) -> str | None:
+        return next((plain[name] for name in common.split() if name in plain), None)
+
+    item, title = pick(f"{COMMON['item']} id"), pick(NAMES)
+    if len(names) == 2:
+        if item is None:
+            item = names[1] if title == names[0] else names[0]
+        if title is None or title == item:
+            title = names[1] if item == names[0] else names[0]
+    if item is None or title is None or item == title:
+        lacking = "title" if item is not None else "item id"
+        raise DataError(
+            f"no column of the titles looks like the {lacking}: the table has {some(map(repr, names), 20)}. Name "
+            "the columns 'item_id' and 'title', or pass a table that has only these two."
+        )
+    return _TitleColumns(item, title)
+
+
+def _key(key: Any) -> str:
+    """A key of a mapping as the text of an id, so that keys may be of several types."""
+    return str(int(key)) if isinstance(key, float) and key.is_integer() else str(key)
+
+
+def _texts(values: Any) -> pl.Series:
+    return to_series(values).cast(pl.String)

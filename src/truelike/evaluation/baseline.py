@@ -1,0 +1,62 @@
+"""The value of a metric for the popularity ranking: the least that a trained model must reach."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from truelike.data.dataset import Dataset
+from truelike.evaluation.evaluate import relevant_items
+from truelike.evaluation.metrics import METRICS, parse_measure
+
+__all__ = ["popularity_baseline"]
+
+
+def popularity_baseline(train: Dataset, validation: Dataset, measure: str) -> float:
+    """Return the value that `tl.ItemPop` has on a validation part, without ranking any item.
+
+    In the list of a user, an item stands at its rank by popularity less the number of more popular items that the
+    user has in training. So only the validation items are looked at.
+
+    Parameters
+    ----------
+    train
+        The training interactions.
+    validation
+        The held-out interactions, with the ids of `train`.
+    measure
+        A metric at a list length, such as "ndcg@20".
+
+    Returns
+    -------
+    float
+        The mean over users; NaN if no user has a relevant item.
+
+    Examples
+    --------
+    >>> import truelike as tl
+    >>> split = tl.splits.by_user(tl.synthetic.World(n_users=200, n_items=100).dataset(), seed=0)
+    >>> model = tl.ItemPop().fit(split.train)
+    >>> value = popularity_baseline(split.train, split.validation, "ndcg@20")
+    >>> bool(np.isclose(value, tl.evaluate(model, split.validation)["ndcg@20"]))
+    True
+    """
+    metric, k = parse_measure(measure)
+    relevant = relevant_items(train, validation)
+    counts = np.diff(relevant.indptr)
+    users = np.flatnonzero(counts)
+    if not len(users):
+        return float("nan")
+    n_items = train.n_items
+    rank = np.empty(n_items, dtype=np.int64)
+    rank[np.argsort(-train.popularity(), kind="stable")] = np.arange(n_items)
+    # pairs are numbers user * n_items + rank, so that one sorted array holds the seen items of all users
+    seen = np.sort(train.user_of_entry.astype(np.int64) * n_items + rank[train.matrix.indices])
+    owners = np.repeat(np.arange(train.n_users, dtype=np.int64), counts)
+    ranks = rank[relevant.indices]
+    more_popular_seen = np.searchsorted(seen, owners * n_items + ranks) - train.matrix.indptr[owners]
+    places = ranks - more_popular_seen
+    row_of_user = np.cumsum(counts > 0) - 1
+    hits = np.zeros((len(users), min(k, n_items)))
+    listed = places < hits.shape[1]
+    hits[row_of_user[owners[listed]], places[listed]] = 1.0
+    return float(METRICS[metric](hits, counts[users].astype(np.float64), k).mean())

@@ -1,0 +1,720 @@
+"""The contract of a recommender.
+
+`fit` and the methods that answer are written here, once, for all models. A model implements how it learns (`_fit`),
+how it scores all items for a block of users (`_score_block`) and for histories of new users (`_score_histories`), and
+how similar items are (`_similarity_block`).
+
+What a model learns is one mapping, which `fit` assigns at its end. So a fit that fails or is interrupted leaves the
+model as it was.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields
+from numbers import Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy import sparse
+
+from truelike import parameters
+from truelike.data.checks import check_dataset, check_share, check_trainable, known_interactions
+from truelike.data.dataset import Dataset
+from truelike.data.frames import Library, library_of, to_native, to_series
+from truelike.data.ids import Codes, Ids, normalise, one_or_many
+from truelike.data.interactions import read
+from truelike.data.splits import Split
+from truelike.errors import DataWarning, NotFittedError, ParameterError, warn
+from truelike.models.availability import available_if
+from truelike.ranking.top_k import (
+    TopK,
+    check_users,
+    factor_score_block,
+    no_items,
+    top_k_by_factors,
+    top_k_by_scores,
+)
+from truelike.training.options import Callback, FitOptions, HeldOut
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+Floats = NDArray[np.float32]
+Frame: TypeAlias = "pl.DataFrame | pd.DataFrame | pa.Table"  # of the library that the training data came in
+OnUnknown = Literal["raise", "popular", "skip"]
+
+
+class DotProduct(NamedTuple):
+    """Vectors whose dot product, plus the bias of the item, is the score."""
+
+    users: Floats
+    items: Floats
+    bias: Floats | None
+
+
+class Choice(NamedTuple):
+    """What an `AutoRecommender` chose.
+
+    Attributes
+    ----------
+    model
+        The model, as it is written in Python.
+    reason
+        Why, in a sentence.
+    """
+
+    model: str
+    reason: str
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Recommender(ABC):
+    """Base class of all models.
+
+    Constructors take keyword-only parameters, check them and store them. `fit` returns self and always starts from
+    scratch. Learned attributes end in an underscore. Methods take and return the caller's own ids.
+    """
+
+    # ranges that a search goes through by default: (low, high) is a range, a list is a choice
+    search_space: ClassVar[dict[str, Any]] = {}
+    iterative: ClassVar[bool] = False  # trained epoch by epoch: uses validation, callbacks and checkpoints
+    takes_impressions: ClassVar[bool] = False
+    takes_features: ClassVar[tuple[str, ...]] = ()  # of whom: "user", "item"
+    supports_partial_fit: ClassVar[bool] = True
+
+    def __new__(cls, *positional: Any, **given: Any) -> Self:
+        """Check the names of the parameters, and remember which were given."""
+        if positional:
+            raise TypeError(f"{cls.__name__} takes its parameters by keyword, e.g. {cls.__name__}(seed=0)")
+        parameters.check_names(cls, given)
+        model = super().__new__(cls)
+        vars(model)["_given"] = frozenset(given)
+        return model
+
+    def __post_init__(self) -> None:
+        parameters.check(self)
+
+    # --- what a model implements ----------------------------------------------------------------
+
+    @abstractmethod
+    def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
+        """Learn from the training data; returns the learned attributes by name. Must not change the model."""
+
+    @abstractmethod
+    def _score_block(self, users: Codes) -> Floats:
+        """Scores of all items for some users: a new array (len(users), n_items)."""
+
+    @abstractmethod
+    def _score_histories(self, histories: Any) -> Floats:
+        """Scores of all items for new users, each of whom is a row of a CSR of interactions."""
+
+    @abstractmethod
+    def _similarity_block(self, items: Codes) -> Floats:
+        """Similarity of all items to some items: a new array (len(items), n_items)."""
+
+    # --- what a model may implement -------------------------------------------------------------
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        """The learned arrays by name, for saving. Default: every learned array."""
+        state = vars(self).get("_state", {})
+        return {
+            name.rstrip("_"): value
+            for name, value in state.items()
+            if isinstance(value, np.ndarray) and not name.startswith("_")
+        }
+
+    def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
+        """The learned attributes from saved arrays: the inverse of `_arrays`."""
+        return {f"{name}_": array for name, array in arrays.items()}
+
+    def _update(
+        self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
+    ) -> Mapping[str, Any]:
+        """Learn from the training data with more interactions; old user n is now users[n], old item n items[n].
+
+        Default: learn from the start.
+        """
+        return self._fit(train, FitOptions(progress=progress))
+
+    def _dot_product(self) -> DotProduct | None:
+        """The vectors whose dot product is the score; None if the score is no dot product."""
+        return None
+
+    def _ranking(self) -> AbstractContextManager[None]:
+        """A context for ranking by `_score_block`, which is called from several threads."""
+        return nullcontext()
+
+    def _tie_order(self) -> Codes | None:
+        """All items in the order in which equal scores are ranked; None: by row number."""
+        return None
+
+    def _saved_parameters(self) -> dict[str, Any]:
+        """The parameters as they are written to a file: plain values only."""
+        return self.get_params()
+
+    # --- fitting --------------------------------------------------------------------------------
+
+    @final
+    def fit(
+        self,
+        train: Dataset | Split,
+        *,
+        validation: HeldOut = None,
+        impressions: Any = None,
+        user_features: Any = None,
+        item_features: Any = None,
+        callbacks: Sequence[Callback] = (),
+        checkpoint: str | Path | None = None,
+        checkpoint_epochs: int = 10,
+        checkpoint_minutes: float = 5.0,
+        resume: bool = False,
+        progress: bool = True,
+    ) -> Self:
+        """Learn from a dataset, from scratch, and return self.
+
+        Parameters
+        ----------
+        train : Dataset or Split
+            Training data. Of a split, the training part and the validation part are used.
+        validation : Dataset or float, optional
+            Held-out interactions: the best epoch by `monitor` is kept, and training stops after `patience` epochs
+            without a better one. Or a share such as 0.1: this share of the interactions is held out to find the
+            number of epochs (its history is `search_history_`); then the model is trained on all interactions for
+            as many epochs. Models that are not trained in epochs ignore it.
+        impressions : optional
+            What was shown to whom, for models that use it (`takes_impressions`). A Dataset whose weights are how
+            often a pair was shown, anything that `tl.read` takes, or a frame with a column `propensity`.
+        user_features, item_features : optional
+            Tables of features, for models that use them (`takes_features`): a frame or the path of a CSV or Parquet
+            file, with a column of ids and columns of words, lists of words, or numbers.
+        callbacks : sequence of functions
+            Called after each epoch with the `State` of the training; one may set `state.stop`.
+        checkpoint : path, optional
+            Directory for checkpoints, written every `checkpoint_epochs` epochs or `checkpoint_minutes` minutes.
+        resume : bool
+            Continue from the checkpoint if there is one. The result is the same to the bit.
+        progress : bool
+            Show progress: a bar in terminals and notebooks, lines of the logger "truelike" elsewhere.
+        """
+        parameters.check(self)
+        if isinstance(train, Split):
+            if validation is None and train.validation.n_interactions:
+                validation = train.validation
+            train = train.train
+        check_dataset(train, "fit")
+        check_trainable(train)
+        if isinstance(validation, Real):
+            check_share("validation", validation)
+            validation = float(validation)
+        elif validation is not None:
+            validation = known_interactions(validation, train)
+        options = FitOptions(
+            validation=validation,
+            impressions=impressions,
+            user_features=user_features,
+            item_features=item_features,
+            callbacks=tuple(callbacks),
+            checkpoint=None if checkpoint is None else Path(checkpoint),
+            checkpoint_epochs=checkpoint_epochs,
+            checkpoint_minutes=checkpoint_minutes,
+            resume=resume,
+            progress=progress,
+        )
+        self._check_options(options)
+        _warn_of_weights(train, self.name)
+        self._assign(train, self._fit(train, options))
+        return self
+
+    @final
+    @available_if(lambda model: model.supports_partial_fit)
+    def partial_fit(self, more: Any, *, epochs: int = 5, progress: bool = True) -> Self:
+        """Continue from the learned parameters with more interactions; new users and items are added.
+
+        The interactions are added to the training data. Models that are trained in epochs are trained on all of it
+        for a few more; the others are computed again. A model that was never fitted is fitted.
+
+        Parameters
+        ----------
+        more
+            Anything that `tl.read` takes.
+        epochs
+            Number of epochs.
+        progress
+            Show progress.
+        """
+        more = more if isinstance(more, Dataset) else read(more)
+        if "_state" not in vars(self):
+            self.fit(more, progress=progress)
+            return self
+        known = self.train_
+        users, items = known.users.union(more.users), known.items.union(more.items)
+        train = known.recode(users, items)[0].merge(more.recode(users, items)[0])
+        if known.titles is not None:
+            train = train.with_titles(dict(zip(known.items.values, known.titles, strict=True)))
+        old_users, old_items = users.codes(known.users.values), items.codes(known.items.values)
+        self._assign(train, self._update(train, old_users, old_items, epochs, progress))
+        return self
+
+    @final
+    def _assign(self, train: Dataset, learned: Mapping[str, Any]) -> None:
+        """Replace the learned state, in one step."""
+        self._state = {"train_": train, **learned}
+
+    @final
+    def _fitted(self, train: Dataset, learned: Mapping[str, Any]) -> Self:
+        """A copy of this model with other learned attributes."""
+        copy: Self = clone(self)
+        copy._assign(train, learned)
+        return copy
+
+    @final
+    def _check_options(self, options: FitOptions) -> None:
+        """Refuse options that this model cannot use."""
+        if options.impressions is not None and not self.takes_impressions:
+            raise ParameterError(
+                f"{self.name} does not use impressions: they set the flip probabilities of an exact objective. "
+                "Use ExactNBPO."
+            )
+        for side in ("user", "item"):
+            if getattr(options, f"{side}_features") is not None and side not in self.takes_features:
+                able = "FM and DeepRecommender do" if side == "user" else "FM, ACF and DeepRecommender do"
+                raise ParameterError(f"{self.name} does not use {side}_features; {able}")
+        if not self.iterative and (options.callbacks or options.checkpoint or options.resume):
+            raise ParameterError(
+                f"{self.name} is not trained in epochs: it has no callbacks, checkpoint or resume"
+            )
+        if options.resume and options.checkpoint is None:
+            raise ParameterError("resume=True needs checkpoint=, the directory to continue from")
+
+    # --- parameters and state -------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """Name of the model in tables."""
+        return type(self).__name__
+
+    @final
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters by name. `deep` is accepted for compatibility with scikit-learn."""
+        return parameters.parameters_of(self)
+
+    @final
+    def set_params(self, **given: Any) -> Self:
+        """Change parameters and return self. The learned attributes stay until the next fit."""
+        parameters.check_names(type(self), given)
+        if "recipe" in given and given["recipe"] != getattr(self, "recipe", None):
+            raise ParameterError(
+                "recipe sets the defaults of the other parameters when a model is constructed; set_params cannot "
+                f"change it. Use {self.name}(recipe={given['recipe']!r})."
+            )
+        changed = clone(self, **given)
+        for name in given:
+            setattr(self, name, getattr(changed, name))
+        return self
+
+    @final
+    def _result_params(self) -> dict[str, Any]:
+        """The parameters that decide the result."""
+        return {name: value for name, value in self.get_params().items() if name != "n_jobs"}
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{key}={value!r}" for key, value in parameters.changed(self).items())
+        return f"{type(self).__name__}({shown})"
+
+    def __getattr__(self, name: str) -> Any:
+        # called only for attributes that are not found otherwise: the learned ones are in _state
+        state = vars(self).get("_state", {})
+        if name in state:
+            return state[name]
+        if name.endswith("_") and not name.startswith("_") and not state:
+            raise NotFittedError(f"{type(self).__name__} has no {name} yet: call fit(train) first")
+        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+
+    def __dir__(self) -> list[str]:
+        learned = vars(self).get("_state", {})
+        return sorted({*super().__dir__(), *(name for name in learned if not name.startswith("_"))})
+
+    # --- recommending ---------------------------------------------------------------------------
+
+    @final
+    def recommend(
+        self,
+        users: Any = None,
+        k: int = 10,
+        *,
+        candidates: Any = None,
+        exclude: Any = None,
+        exclude_seen: bool = True,
+        on_unknown: OnUnknown = "raise",
+        titles: bool = False,
+        n_jobs: int | None = -1,
+    ) -> Frame:
+        """Recommend the k best items for each user: a frame user_id, item_id, score, rank (from 1).
+
+        Parameters
+        ----------
+        users
+            One id or many; None: all users of the training data.
+        k
+            Number of items for each user. Fewer are returned if fewer are left.
+        candidates
+            Recommend only these items. Those that are not in the training data are skipped, with a warning.
+        exclude
+            Never recommend these items.
+        exclude_seen
+            Leave out the items that the user interacted with in the training data.
+        on_unknown
+            For a user who is not in the training data: "raise" an error, return the most "popular" items (their
+            score is the share of users who interacted with them), or "skip" the user.
+        titles
+            Add a column `title`.
+        n_jobs
+            Number of threads; -1: all cores. Never changes the result.
+        """
+        self._check_list(k, on_unknown, titles)
+        library = library_of(users) or self.train_.library
+        known = self.train_.users
+        asked = one_or_many(known if users is None else users)
+        codes = known.known(asked) if on_unknown == "raise" else known.codes(asked)
+        allowed = self._allowed(candidates, exclude)
+        here = np.flatnonzero(codes >= 0)
+        best = no_items(len(codes), min(k, self.train_.n_items))
+        found = self._top_k(codes[here], k, exclude_seen=exclude_seen, allowed=allowed, n_jobs=n_jobs)
+        best.items[here], best.scores[here] = found
+        if on_unknown == "popular" and len(here) < len(codes):
+            best.items[codes < 0], best.scores[codes < 0] = self._popular(k, allowed)
+        return self._frame({"user_id": _echo(asked, known)}, best, titles, library)
+
+    @final
+    def recommend_from_items(
+        self,
+        items: Any,
+        k: int = 10,
+        *,
+        candidates: Any = None,
+        exclude: Any = None,
+        exclude_seen: bool = True,
+        on_unknown: OnUnknown = "raise",
+        titles: bool = False,
+    ) -> Frame:
+        """Recommend the k best items for new users, from the items that they interacted with.
+
+        Parameters
+        ----------
+        items
+            The history of one new user: a list of item ids. The result is a frame item_id, score, rank. Or the
+            histories of many: a mapping from user to list of items, or a Dataset. The result then has a column
+            user_id, too.
+        k, candidates, exclude, exclude_seen, titles
+            As in `recommend`; "seen" is the history.
+        on_unknown
+            For an item of a history that is not in the training data: "raise" an error or "skip" it. With
+            "popular" it is skipped, and a history without a known item gets the most popular items.
+        """
+        self._check_list(k, on_unknown, titles)
+        library = library_of(items) or self.train_.library
+        keys, histories = self._histories(items, on_unknown)
+        allowed = self._allowed(candidates, exclude)
+        best = no_items(histories.shape[0], min(k, self.train_.n_items))
+        empty = np.diff(histories.indptr) == 0
+        if on_unknown == "popular":
+            best.items[empty], best.scores[empty] = self._popular(k, allowed)
+        here = np.flatnonzero(~empty).astype(np.int32)
+        found = top_k_by_scores(
+            lambda rows: self._score_histories(histories[rows]),
+            here,
+            k,
+            n_items=self.train_.n_items,
+            seen=histories if exclude_seen else None,
+            allowed=allowed,
+            ties=self._tie_order(),
+            n_jobs=1,
+        )
+        best.items[here], best.scores[here] = found
+        return self._frame(keys, best, titles, library)
+
+    @final
+    def similar_items(
+        self,
+        items: Any,
+        k: int = 10,
+        *,
+        candidates: Any = None,
+        exclude: Any = None,
+        on_unknown: OnUnknown = "raise",
+        titles: bool = False,
+        n_jobs: int | None = -1,
+    ) -> Frame:
+        """Find the k items most similar to each of some: a frame item_id, similar_item_id, score, rank."""
+        self._check_list(k, on_unknown, titles)
+        library = library_of(items) or self.train_.library
+        asked = one_or_many(items)
+        codes = self._item_codes(asked, on_unknown)
+        allowed = self._allowed(candidates, exclude)
+        here = np.flatnonzero(codes >= 0)
+        n_items = self.train_.n_items
+        best = no_items(len(codes), min(k, n_items))
+        itself = sparse.eye_array(n_items, dtype=np.float32, format="csr")
+        found = top_k_by_scores(
+            self._similarity_block, codes[here], k,
+            n_items=n_items, seen=itself, allowed=allowed, n_jobs=n_jobs,
+        )  # fmt: skip
+        best.items[here], best.scores[here] = found
+        if on_unknown == "popular" and len(here) < len(codes):
+            best.items[codes < 0], best.scores[codes < 0] = self._popular(k, allowed)
+        keys = {"item_id": _echo(asked, self.train_.items)}
+        return self._frame(keys, best, titles, library, column="similar_item_id")
+
+    @final
+    def score(self, users: Any, items: Any) -> Floats:
+        """The score of each pair (users[n], items[n]); one user or one item is paired with all of the other."""
+        return values_of_pairs(self._score_block, *self._pair_codes(users, items, "score"))
+
+    @final
+    @available_if(lambda model: model._scores_by_dot_product())
+    def user_vectors(self) -> Frame:
+        """The vectors of all users: a frame user_id, vector.
+
+        The score of a pair is the dot product of the vectors of user and item, plus the item's bias.
+        """
+        vectors = self._vectors()
+        return self._vector_frame("user_id", self.train_.users, vectors.users, None)
+
+    @final
+    @available_if(lambda model: model._scores_by_dot_product())
+    def item_vectors(self) -> Frame:
+        """The vectors of all items: a frame item_id, vector, and bias if the score has one."""
+        vectors = self._vectors()
+        return self._vector_frame("item_id", self.train_.items, vectors.items, vectors.bias)
+
+    @final
+    def set_titles(self, titles: Any) -> Self:
+        """Set the titles of items, in any form that `Dataset.with_titles` takes, and return self."""
+        self._state = {**vars(self).get("_state", {}), "train_": self.train_.with_titles(titles)}
+        return self
+
+    @final
+    def _top_k(
+        self,
+        users: Codes,
+        k: int,
+        *,
+        exclude_seen: bool = True,
+        allowed: NDArray[np.bool_] | None = None,
+        n_jobs: int | None = -1,
+    ) -> TopK:
+        """`recommend` in row numbers: arrays of row numbers and scores."""
+        train = self.train_
+        check_users(users, train.n_users)
+        seen = train.matrix if exclude_seen else None
+        vectors = self._dot_product()
+        if vectors is not None:
+            return top_k_by_factors(
+                vectors.users, vectors.items, users, k,
+                item_bias=vectors.bias, seen=seen, allowed=allowed, n_jobs=n_jobs,
+            )  # fmt: skip
+        with self._ranking():
+            return top_k_by_scores(
+                self._score_block, users, k,
+                n_items=train.n_items, seen=seen, allowed=allowed, ties=self._tie_order(), n_jobs=n_jobs,
+            )  # fmt: skip
+
+    # --- saving ---------------------------------------------------------------------------------
+
+    @final
+    def save(self, directory: str | Path, *, metrics: Mapping[str, float] | None = None) -> None:
+        """Write the model as a directory, whole or not at all; read it with `tl.load`."""
+        from truelike.storage import write_model
+
+        model = self._written()
+        choice = getattr(model, "choice_", None)
+        about = {
+            "class": type(model).__name__,
+            "parameters": model._saved_parameters(),
+            **({} if choice is None else {"choice": choice._asdict()}),
+        }
+        write_model(Path(directory), about, model._arrays(), model.train_, metrics or {})
+
+    def _written(self) -> Recommender:
+        """The model that is saved in place of this one."""
+        _ = self.train_
+        return self
+
+    # --- helpers --------------------------------------------------------------------------------
+
+    def _pair_codes(self, users: Any, items: Any, asking: str) -> tuple[Codes, Codes]:
+        """The row numbers of pairs; one user or one item is paired with all of the other."""
+        user_codes, item_codes = self.train_.users.known(users), self.train_.items.known(items)
+        try:
+            user_codes, item_codes = np.broadcast_arrays(user_codes, item_codes)
+        except ValueError:
+            raise ParameterError(
+                f"{asking} takes pairs: {len(user_codes)} users and {len(item_codes)} items were given"
+            ) from None
+        return user_codes, item_codes
+
+    def _popular(self, k: int, allowed: NDArray[np.bool_] | None) -> tuple[Codes, Floats]:
+        share = (self.train_.popularity() / self.train_.n_users).astype(np.float32)
+        best = top_k_by_scores(
+            lambda _: share[None, :].copy(),
+            np.zeros(1, dtype=np.int32),
+            k,
+            n_items=self.train_.n_items,
+            allowed=allowed,
+            n_jobs=1,
+        )
+        return best.items[0], best.scores[0]
+
+    def _item_codes(self, items: Any, on_unknown: OnUnknown) -> Codes:
+        known: Ids = self.train_.items
+        return known.known(items) if on_unknown == "raise" else known.codes(items)
+
+    def _histories(self, items: Any, on_unknown: OnUnknown) -> tuple[dict[str, pl.Series], Any]:
+        """The key columns of the result, and a CSR of histories in row numbers of items."""
+        if isinstance(items, Dataset):
+            keys = {"user_id": items.users.take(np.arange(items.n_users, dtype=np.int32))}
+            lists: list[Any] = [items.items.take(row) for row in _rows(items.matrix)]
+        elif isinstance(items, Mapping):
+            keys, lists = {"user_id": to_series(list(items))}, [one_or_many(row) for row in items.values()]
+        else:
+            keys, lists = {}, [one_or_many(items)]
+        codes = [self._item_codes(row, on_unknown) for row in lists]
+        rows = [np.unique(row[row >= 0]) for row in codes]
+        indptr = np.cumsum([0, *(len(row) for row in rows)]).astype(np.int32)
+        indices = np.concatenate([np.zeros(0, np.int32), *rows]).astype(np.int32)
+        parts = (np.ones(len(indices), np.float32), indices, indptr)
+        return keys, sparse.csr_array(parts, shape=(len(rows), self.train_.n_items))
+
+    def _allowed(self, candidates: Any, exclude: Any) -> NDArray[np.bool_] | None:
+        """A mask of the items that may be returned; None: all. Unknown candidates are skipped and counted."""
+        if candidates is None and exclude is None:
+            return None
+        allowed = np.full(self.train_.n_items, candidates is None)
+        if candidates is not None:
+            codes = self.train_.items.codes(one_or_many(candidates))
+            unknown = int((codes < 0).sum())
+            if unknown:
+                warn(
+                    f"{unknown:,} of {len(codes):,} candidates are not in the training data; they are skipped",
+                    DataWarning,
+                )
+            allowed[codes[codes >= 0]] = True
+        if exclude is not None:
+            codes = self.train_.items.codes(one_or_many(exclude))
+            allowed[codes[codes >= 0]] = False
+        return allowed
+
+    def _check_list(self, k: int, on_unknown: str, titles: bool = False) -> None:
+        train = self.train_
+        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
+            raise ParameterError(f"k is {k!r}; it must be a whole number, at least 1")
+        if on_unknown not in ("raise", "popular", "skip"):
+            raise ParameterError(f'on_unknown is {on_unknown!r}; it must be "raise", "popular" or "skip"')
+        if titles and train.titles is None:
+            raise ParameterError(
+                "the training data has no titles: give them with tl.read(..., titles=...) or model.set_titles(...)"
+            )
+
+    def _scores_by_dot_product(self) -> bool:
+        """Whether the score is a dot product, as far as it is known before fitting."""
+        if type(self)._dot_product is Recommender._dot_product:
+            return False
+        return "_state" not in vars(self) or self._dot_product() is not None
+
+    def _vectors(self) -> DotProduct:
+        _ = self.train_
+        found = self._dot_product()
+        assert found is not None
+        return found
+
+    def _vector_frame(self, column: str, ids: Ids, vectors: Floats, bias: Floats | None) -> Frame:
+        columns = [
+            ids.take(np.arange(len(ids), dtype=np.int32)).alias(column),
+            pl.Series("vector", np.ascontiguousarray(vectors), dtype=pl.Array(pl.Float32, vectors.shape[1])),
+        ]
+        if bias is not None:
+            columns.append(pl.Series("bias", bias))
+        return to_native(pl.DataFrame(columns), self.train_.library)
+
+    def _frame(
+        self,
+        keys: dict[str, pl.Series],
+        best: TopK,
+        titles: bool,
+        library: Library,
+        column: str = "item_id",
+    ) -> Frame:
+        """One row for each filled place of each list."""
+        row, rank = np.nonzero(best.items >= 0)
+        codes = best.items[row, rank]
+        columns = [series.gather(row).alias(name) for name, series in keys.items()]
+        columns += [
+            self.train_.items.take(codes).alias(column),
+            pl.Series("score", best.scores[row, rank]),
+            pl.Series("rank", rank + 1, dtype=pl.Int32),
+        ]
+        if titles and self.train_.titles is not None:
+            columns.append(self.train_.titles.gather(codes).alias("title"))
+        return to_native(pl.DataFrame(columns), library)
+
+
+def clone(model: Recommender, **changed: Any) -> Any:
+    """A new model of the same class with the same parameters, not fitted; `changed` replaces some.
+
+    >>> import truelike as tl
+    >>> tl.clone(tl.BPR(factors=8, epochs=2), epochs=3)
+    BPR(factors=8, epochs=3)
+    """
+    if not isinstance(model, Recommender):
+        raise ParameterError(f"clone takes a model, not {type(model).__name__}")
+    return type(model)(**{**{f.name: getattr(model, f.name) for f in fields(model)}, **changed})
+
+
+def values_of_pairs(block: Callable[[Codes], Floats], users: Codes, items: Codes) -> Floats:
+    """The values of pairs, from a function that gives all items of some users; each user is asked for once."""
+    wanted, at = np.unique(users, return_inverse=True)
+    found = np.empty(len(users), dtype=np.float32)
+    for start in range(0, len(wanted), 256):
+        values = block(wanted[start : start + 256])
+        mine = (at >= start) & (at < start + 256)
+        found[mine] = values[at[mine] - start, items[mine]]
+    return found
+
+
+def score_by_vectors(vectors: DotProduct, users: Codes) -> Floats:
+    """Scores of all items for some users, by dot products."""
+    return factor_score_block(vectors.users[users], vectors.items, vectors.bias)
+
+
+def _rows(matrix: Any) -> list[Codes]:
+    return [matrix.indices[a:b] for a, b in zip(matrix.indptr[:-1], matrix.indptr[1:], strict=True)]
+
+
+def _warn_of_weights(train: Dataset, name: str) -> None:
+    """Weights and repeated rows are not used yet."""
+    if train.has_weights:
+        warn(
+            f"{name} uses whether a pair was observed, not how often: the weights and repeated rows of the training "
+            "data do not count",
+            DataWarning,
+        )
+
+
+def _echo(asked: Any, known: Ids) -> pl.Series:
+    """The ids that were asked for, in the type of the training data if possible."""
+    codes = known.codes(asked)
+    if (codes >= 0).all():
+        return known.take(codes)
+    if known.kind == "uuid":
+        return pl.Series(list(asked), dtype=pl.Object)
+    series, _ = normalise(to_series(asked), known.what)
+    typed = series.cast(known.values.dtype, strict=False)
+    same = (typed.cast(pl.String) == series.cast(pl.String)).fill_null(False)
+    return typed if same.all() else series.cast(pl.String)

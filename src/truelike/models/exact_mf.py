@@ -1,0 +1,354 @@
+"""ExactMF: matrix factorization on all unobserved items, and its presets SoftmaxMF, ExactBPO and ExactNBPO."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from truelike import objectives
+from truelike.data.dataset import Dataset
+from truelike.data.ids import Codes
+from truelike.errors import ParameterError
+from truelike.evaluation.metrics import is_metric_at_k
+from truelike.models import objective_names
+from truelike.models.base import Floats
+from truelike.models.factor_model import (
+    FactorModel,
+    extended_tables,
+    learned_tables,
+    restored_tables,
+    table_attributes,
+)
+from truelike.models.fold_in import fold_in_all, rows_of
+from truelike.models.label_noise import LabelNoise
+from truelike.parameters import choice, flag, jobs, number, preset, special, whole_number
+from truelike.ranking.top_k import factor_score_block
+from truelike.training.exact.engine import ExactEngine, ExactSettings
+from truelike.training.impressions import KnownFlips, known_flips
+from truelike.training.loop import Training, continue_epochs, fit_epochs
+from truelike.training.options import FitOptions
+from truelike.training.regularization import interactions_per_row
+from truelike.training.spectral import add_spectrum
+from truelike.training.tables import Tables
+
+# the default regularization is this times the cube root of the mean number of interactions of a row: best on
+# validation for datasets with 20 and with 130 interactions a user
+REGULARIZATION_SCALE = 2.2
+
+SEARCH_SPACE: dict[str, Any] = {
+    "factors": [64, 128, 256],
+    "learning_rate": (0.01, 0.04),
+    "regularization": (2.0, 40.0),
+    "frequency_power": (0.4, 1.0),
+}
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ExactMF(LabelNoise, FactorModel):
+    """Matrix factorization r_ui = U_u . V_i + b_i, trained on all unobserved items instead of a sample.
+
+    The cost of an epoch grows with users x items. SoftmaxMF, ExactBPO and ExactNBPO are presets.
+
+    Parameters
+    ----------
+    objective : str or class, default 'softmax'
+        "softmax", "BPO", "NBPO", "NBPO-s", "NBPO-o", "ShiftMC", or a Pointwise or Listwise class.
+    factors : int, default 256
+        The paper's K.
+    flip_factors : int, default 32
+        The paper's L, for objectives with flips and without impressions.
+    learning_rate : float, default 0.02
+        Epoch e (from 0) runs at learning_rate x decay^e.
+    decay : float, default 0.95
+        Decay of the learning rate.
+    regularization : float or None, default None
+        L2 of the preference tables. None: 2.2 times the cube root of sqrt(mean interactions of a user x mean
+        interactions of an item); see `regularization_`.
+    flip_regularization : float or None, default None
+        L2 of the flip tables. None: as `regularization`.
+    optimizer : {'adam', 'sgd'}, default 'adam'
+        The optimizer.
+    item_bias : bool, default True
+        Whether items have a bias b_i.
+    frequency_power : float, default 0.75
+        The L2 of a row grows with its number of interactions to this power.
+    unobserved_weight : float, default 1.0
+        Weight of an unobserved item. Pointwise objectives only.
+    batch_size : int, default 128
+        Users in a batch.
+    init : {'spectral', 'normal'}, default 'spectral'
+        "normal" with mean zero and standard deviation `init_scale`; "spectral" adds the singular vectors of the
+        interactions.
+    init_scale : float, default 0.025
+        Standard deviation of the initialization.
+    flip_start : float, default 0.0
+        Initial flip logit g.
+    flip_rate : float, default 0.1
+        The constant flip rate of ShiftMC.
+    miss_rate : float, default 0.0
+        With impressions: the probability that a user misses a liked item when it is shown once.
+    epochs : int, default 60
+        Maximum number of epochs.
+    monitor : str, default 'ndcg@20'
+        Validation metric whose best epoch is kept.
+    patience : int or None, default 10
+        Stop after this many epochs without a better one; None: never. Training never stops before it ranks better
+        than item popularity.
+    seed : int, default 0
+        Seed. It alone decides the result.
+    n_jobs : int or None, default -1
+        Number of threads; -1: all cores. Never changes the result.
+
+    Attributes
+    ----------
+    user_factors_, item_factors_, item_bias_, user_flips_, item_flips_
+        The paper's U and V, the biases, and the paper's P and Q.
+    regularization_, flip_regularization_
+        The values that were used.
+    history_
+        A frame with one row per epoch: epoch, seconds, loss and each validation metric.
+
+    Examples
+    --------
+    >>> import truelike as tl
+    >>> split = tl.splits.by_user(tl.synthetic.World(n_users=200, n_items=100).dataset(), seed=0)
+    >>> model = tl.ExactMF(objective="BPO", factors=8, epochs=3).fit(split.train)
+    >>> model.item_bias_.shape, round(model.regularization_, 1)
+    ((95,), 4.4)
+    """
+
+    iterative: ClassVar[bool] = True
+    search_space: ClassVar[dict[str, Any]] = SEARCH_SPACE
+    _only_objective: ClassVar[str | None] = None  # a preset is its objective
+
+    objective: Any = special("softmax", objective_names.EXACT, objective_names.is_exact)
+    factors: int = whole_number(256, low=1)
+    flip_factors: int = whole_number(32, low=0)
+    learning_rate: float = number(0.02, low=1e-9)
+    decay: float = number(0.95, low=1e-6, high=1.0)
+    regularization: float | None = number(None, low=0.0)
+    flip_regularization: float | None = number(None, low=0.0)
+    optimizer: Literal["adam", "sgd"] = choice("adam", "sgd")
+    item_bias: bool = flag(True)
+    frequency_power: float = number(0.75, low=0.0, high=2.0)
+    unobserved_weight: float = number(1.0, low=0.0)
+    batch_size: int = whole_number(128, low=1)
+    init: Literal["spectral", "normal"] = choice("spectral", "normal")
+    init_scale: float = number(0.025, low=0.0)
+    flip_start: float = number(0.0, low=-20.0, high=20.0)
+    flip_rate: float = number(0.1, low=0.0, high=0.99)
+    miss_rate: float = number(0.0, low=0.0, high=1.0)
+    epochs: int = whole_number(60, low=0)
+    monitor: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
+    patience: int | None = whole_number(10, low=1, optional=True)
+    seed: int = whole_number(0, low=0)
+    n_jobs: int | None = jobs()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        objective_names.check_preset(self, "ExactMF")
+        kind = objective_names.kind_of(self.objective)
+        if issubclass(kind, objectives.Listwise) and self.unobserved_weight != 1:
+            raise ParameterError(
+                f"{self.name}: unobserved_weight is {self.unobserved_weight:g}; the listwise objective {kind.name} "
+                "weights unobserved items itself, so it must be 1"
+            )
+
+    @property
+    def takes_impressions(self) -> bool:  # type: ignore[override]
+        """Whether `fit` uses impressions: for objectives with flips."""
+        return objective_names.kind_of(self.objective).uses_flips
+
+    def _objective(self) -> type[objectives.Objective]:
+        return objective_names.objective(self.objective, self.flip_rate)
+
+    def _saved_parameters(self) -> dict[str, Any]:
+        return {**self.get_params(), "objective": objective_names.saved_name(self.objective)}
+
+    # --- learning -------------------------------------------------------------------------------
+
+    def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
+        known = None
+        if options.impressions is not None:
+            if isinstance(options.validation, float) and options.validation:
+                raise ParameterError(
+                    "with impressions a held-out interaction looks like a dislike: split the data, and call "
+                    "fit(split.train, validation=split.validation, impressions=split.impressions(impressions))"
+                )
+            known = known_flips(options.impressions, train, self.miss_rate)
+        result = fit_epochs(self._training(known), train, options)
+        return {**learned_tables(result, train), **self._derived(train, known)}
+
+    def _derived(self, train: Dataset, known: KnownFlips | None) -> dict[str, Any]:
+        return {
+            "known_flips_": known,
+            "regularization_": self._strength(train, self.regularization),
+            "flip_regularization_": self._strength(train, self.flip_regularization),
+        }
+
+    def _training(self, known: KnownFlips | None) -> Training[Tables]:
+        def ranker(train: Dataset, tables: Tables) -> ExactMF:
+            return self._fitted(train, {**table_attributes(tables), **self._derived(train, known)})
+
+        impressions = {} if known is None else {"impressions": known.digest()}
+        return Training(
+            name=self.name,
+            initial=lambda train: self._initial(train, known, self.flip_factors),
+            engine=lambda train, tables: self._engine(train, tables, known),
+            ranker=ranker,
+            epochs=self.epochs,
+            monitor=self.monitor,
+            patience=self.patience,
+            seed=self.seed,
+            n_jobs=self.n_jobs,
+            identity={"class": type(self).__name__, **self._saved_parameters(), **impressions},
+            advice=(
+                f"at learning_rate={self.learning_rate:g} and batch_size={self.batch_size}. "
+                f"Try learning_rate={self.learning_rate / 5:g}, or a smaller batch_size."
+            ),
+        )
+
+    def _initial(
+        self, train: Dataset, known: KnownFlips | None, flip_factors: int, *, spectral: bool = True
+    ) -> Tables:
+        uses_flips = objective_names.kind_of(self.objective).uses_flips
+        width = flip_factors if uses_flips and known is None else 0
+        tables = Tables.zeros(train.n_users, train.n_items, self.factors, width, biased=self.item_bias)
+        tables.initialise(self.init, self.init_scale, self.flip_start, self.seed)
+        if self.init == "spectral" and spectral:
+            add_spectrum(tables, train, self.seed, self.n_jobs)
+        if tables.item_bias is not None:
+            exposed = train.n_users if known is None else known.exposed_users()
+            tables.item_bias[:] = np.log((train.popularity() + 1) / (exposed + 1))
+        return tables
+
+    def _engine(self, train: Dataset, tables: Tables, known: KnownFlips | None) -> ExactEngine:
+        settings = {f.name: getattr(self, f.name) for f in fields(ExactSettings)}
+        settings["regularization"] = self._strength(train, self.regularization)
+        settings["flip_regularization"] = self._strength(train, self.flip_regularization)
+        return ExactEngine(
+            train,
+            tables,
+            self._objective(),
+            ExactSettings(**settings),
+            seed=self.seed,
+            n_jobs=self.n_jobs,
+            flips=known,
+        )
+
+    def _strength(self, train: Dataset, given: float | None) -> float:
+        """The given regularization, otherwise one that grows with the number of interactions of a row."""
+        return float(REGULARIZATION_SCALE * interactions_per_row(train) ** (1 / 3)) if given is None else given
+
+    def _update(
+        self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
+    ) -> Mapping[str, Any]:
+        old, known = self._tables(), self.known_flips_
+        if known is not None:  # nothing is known of impressions of new users and items: they were not shown
+            known = known.reindexed(users, items, train.matrix.shape)
+        tables = extended_tables(self._initial(train, known, old.flip_factors, spectral=False), old, users, items)
+        # a user's row moves once an epoch and by little, so the rows of new users start at their fold-in
+        model = self._fitted(train, {**table_attributes(tables), **self._derived(train, known)})
+        new = np.setdiff1d(np.arange(train.n_users), users)
+        for user, history in zip(new, rows_of(train.matrix[new]), strict=True):
+            tables.user_factors[user] = model._fold_in(history)
+        result = continue_epochs(self._training(known), train, tables, epochs, progress=progress)
+        return {**learned_tables(result, train), **self._derived(train, known)}
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        known = {} if self.known_flips_ is None else self.known_flips_.arrays()
+        return {**self._tables().arrays(), **known}
+
+    def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
+        known = KnownFlips.restored(arrays, train.matrix.shape)
+        return {**restored_tables(arrays, train, self.factors, self.flip_factors), **self._derived(train, known)}
+
+    # --- flips ----------------------------------------------------------------------------------
+
+    @property
+    def _has_flips(self) -> bool:
+        uses = objective_names.kind_of(self.objective).uses_flips
+        return uses and (self.flip_factors > 0 or getattr(self, "known_flips_", None) is not None)
+
+    @property
+    def _flips_from(self) -> str:
+        return "interactions" if self.known_flips_ is None else "impressions"
+
+    def _flip_logits(self, users: Codes) -> Floats:
+        tables = self._tables()
+        if self.known_flips_ is not None:
+            return np.asarray(self.known_flips_.dense_logits(users), dtype=np.float32)
+        return factor_score_block(tables.user_flips[users], tables.item_flips, tables.flip_bias)
+
+    # --- new users ------------------------------------------------------------------------------
+
+    def _score_histories(self, histories: Any) -> Floats:
+        return self._score_vectors(np.stack([self._fold_in(history) for history in rows_of(histories)]))
+
+    def _fold_in(self, history: Codes) -> Floats:
+        """The row of U of a user with this history, with the item tables fixed."""
+        train, tables = self.train_, self._tables()
+        frequency = len(history) / float(train.interactions_per_user().mean())
+        bias = np.zeros(train.n_items, dtype=np.float32) if tables.item_bias is None else tables.item_bias
+        return fold_in_all(
+            tables.item_factors,
+            bias,
+            history,
+            self._objective(),
+            self._typical_flips(),
+            unobserved_weight=self.unobserved_weight,
+            regularization=self.regularization_ * frequency**self.frequency_power,
+        )
+
+    def _typical_flips(self) -> Floats | None:
+        """The flip logits of the average user, which stand for those of a new user."""
+        tables = self._tables()
+        if self.known_flips_ is not None:
+            return np.asarray(self.known_flips_.average_logits(), dtype=np.float32)
+        if not tables.flip_factors:
+            return None
+        g = tables.item_flips @ tables.user_flips.mean(axis=0)
+        return np.asarray(g if tables.flip_bias is None else g + tables.flip_bias, dtype=np.float32)
+
+
+@preset(objective="softmax")
+class SoftmaxMF(ExactMF):
+    """The softmax over all items: p(i | u) = exp(r_ui) / sum_j exp(r_uj).
+
+    Examples
+    --------
+    >>> import truelike as tl
+    >>> tl.SoftmaxMF(factors=64)
+    SoftmaxMF(factors=64)
+    """
+
+    _only_objective: ClassVar[str] = "softmax"
+
+
+@preset(objective="BPO", learning_rate=0.05)
+class ExactBPO(ExactMF):
+    """Equation 4 as written: the log likelihood of the observed labels over all items."""
+
+    search_space: ClassVar[dict[str, Any]] = {**SEARCH_SPACE, "unobserved_weight": (0.05, 1.0)}
+    _only_objective: ClassVar[str] = "BPO"
+
+
+@preset(objective="NBPO-o")
+class ExactNBPO(ExactMF):
+    """Equation 6 as written: the log likelihood under label noise over all items.
+
+    With impressions (`fit(train, impressions=...)`) the flips are known, and `hidden_likes` estimates the truth.
+    Without, the flips are learned from interactions alone and have no meaning by themselves.
+    """
+
+    search_space: ClassVar[dict[str, Any]] = {
+        **SEARCH_SPACE,
+        "unobserved_weight": (0.05, 1.0),
+        "flip_factors": [0, 8, 32],
+        "flip_regularization": (2.0, 60.0),
+    }
+    _only_objective: ClassVar[str] = "NBPO-o"

@@ -1,0 +1,176 @@
+"""Fold-in: the factors of a new user from a history of items, with the item tables fixed.
+
+All unobserved items are used instead of a sample, so the result is not random. The row is found by Newton-like
+steps:
+
+- `fold_in`, for models trained on sampled negatives, replaces the Hessian by an upper bound, the objective's
+  `curvature`. Such a step never overshoots (Boehning and Lindsay, 1988).
+- `fold_in_all`, for models trained on all items, measures the Hessian. There the bound would be far too large:
+  most of the many unobserved items have almost no curvature. A step that is too long is halved.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from truelike.objectives import Listwise, Objective, Pairwise, Pointwise, Softmax, softmax
+
+STEPS = 30
+HALVINGS = 8
+WIDTH = 1e-3  # of the finite differences, in units of r
+ROWS_PER_CALL = 64  # rows of scores per call of `steps` of a listwise objective
+
+
+def rows_of(histories: Any) -> list[NDArray[np.int32]]:
+    """Return the items of each row of a CSR."""
+    return [histories.indices[a:b] for a, b in pairwise(histories.indptr)]
+
+
+def fold_in(
+    item_factors: NDArray[np.float32],
+    history: NDArray[np.int32],
+    objective: type[Objective],
+    probabilities: NDArray[np.float64],
+    flips: NDArray[np.floating] | None = None,
+    *,
+    item_bias: NDArray[np.float32] | None = None,
+    n_negatives: int,
+    weight: float,
+    regularization: float,
+) -> NDArray[np.float32]:
+    """Return the user's row at which the expected update of sampled training is zero.
+
+    Parameters
+    ----------
+    item_factors
+        The paper's V.
+    history
+        The user's positives.
+    objective
+        A pointwise or pairwise objective.
+    probabilities
+        The probability of each item as a negative of this user (0 for the history).
+    flips
+        The flip logit g of each item for this user; None: g = 0.
+    item_bias
+        The bias in the score of each item; None: no bias.
+    n_negatives, weight
+        The paper's rho, and the factor of a positive's step.
+    regularization
+        The lambda of the user's row, per epoch.
+    """
+    V = item_factors.astype(np.float64)
+    own = V[history]
+    expected = probabilities * (n_negatives * len(history))  # how often each item is drawn in an epoch
+    positive_weight = float(n_negatives) if issubclass(objective, Pairwise) else weight
+    bound = objective.curvature * (positive_weight * own.T @ own + (V * expected[:, None]).T @ V)
+    matrix = bound + max(regularization, 1e-6) * np.eye(V.shape[1])
+    g = np.zeros(len(V)) if flips is None else flips.astype(np.float64)
+    b = np.zeros(len(V)) if item_bias is None else item_bias.astype(np.float64)
+    row = np.zeros(V.shape[1])
+    for _ in range(STEPS):
+        gradient = _gradient(objective, V @ row + b, history, expected, g, weight, V) - regularization * row
+        row = row + np.linalg.solve(matrix, gradient)
+    return row.astype(np.float32)
+
+
+def _gradient(
+    objective: type[Objective], r: Any, history: Any, expected: Any, g: Any, weight: float, V: Any
+) -> Any:
+    """Return the expected gradient of the row in a whole epoch, without the L2."""
+    if issubclass(objective, Pairwise):
+        up, down = objective.pair(r[history][:, None], r[None, :])
+        draws = expected / len(history)  # for one positive
+        return V[history].T @ (up @ draws) + V.T @ (draws * np.asarray(down).sum(axis=0))
+    assert issubclass(objective, Pointwise)
+    up, _ = objective.positive(r[history], g[history])
+    down, _ = objective.negative(r, g)
+    return weight * (V[history].T @ up) + V.T @ (expected * down)
+
+
+def fold_in_all(
+    item_factors: NDArray[np.float32],
+    item_bias: NDArray[np.float32],
+    history: NDArray[np.int32],
+    objective: type[Objective],
+    flips: NDArray[np.floating] | None = None,
+    *,
+    unobserved_weight: float,
+    regularization: float,
+) -> NDArray[np.float32]:
+    """Return the user's row at which the gradient of training on all items is zero.
+
+    Parameters
+    ----------
+    item_factors, item_bias
+        The paper's V, and the biases.
+    history
+        The user's positives.
+    objective
+        A pointwise or listwise objective.
+    flips
+        The flip logit g of each item for this user; None: g = 0.
+    unobserved_weight
+        The weight of an unobserved item. Listwise objectives do not use it.
+    regularization
+        The L2 of the user's row.
+    """
+    V, b = item_factors.astype(np.float64), item_bias.astype(np.float64)
+    observed = np.zeros(len(V))
+    observed[history] = 1.0
+    g = np.zeros(len(V)) if flips is None else flips.astype(np.float64)
+
+    def steps(r: Any) -> Any:
+        if issubclass(objective, Listwise):
+            return objective.steps(r, observed)
+        assert issubclass(objective, Pointwise)
+        return np.where(observed, objective.positive(r, g)[0], unobserved_weight * objective.negative(r, g)[0])
+
+    def hessian(r: Any) -> Any:
+        """Return minus the Hessian with respect to the row, made positive semidefinite."""
+        if issubclass(objective, Listwise):
+            if objective.steps is not Softmax.steps:
+                return _listwise_hessian(objective, r, observed, V)
+            curvature = len(history) * softmax(r)  # without its term of rank one: a bound, so never overshoots
+        else:
+            curvature = np.maximum((steps(r - WIDTH) - steps(r + WIDTH)) / (2 * WIDTH), 0.0)
+        return (V * curvature[:, None]).T @ V
+
+    l2 = max(regularization, 1e-6)
+    row = np.zeros(V.shape[1])
+    gradient = V.T @ steps(b)
+    for _ in range(STEPS):
+        matrix = hessian(V @ row + b) + l2 * np.eye(len(row))
+        move = np.linalg.solve(matrix, gradient)
+        for _ in range(HALVINGS):  # a step that does not reduce the gradient is too long
+            ahead = V.T @ steps(V @ (row + move) + b) - l2 * (row + move)
+            if np.linalg.norm(ahead) < np.linalg.norm(gradient):
+                break
+            move = move / 2
+        row, gradient = row + move, ahead
+        if np.linalg.norm(move) <= 1e-5 * np.linalg.norm(row):
+            break
+    return row.astype(np.float32)
+
+
+def _listwise_hessian(objective: type[Listwise], r: Any, observed: Any, V: Any) -> Any:
+    """Return minus V^T J V, where J is the Jacobian of the steps, by finite differences along the factors.
+
+    Scores of different items may interact, so J is not diagonal. Negative eigenvalues are set to 0, so that the
+    step is an ascent direction also where the objective is not concave.
+    """
+    factors = V.shape[1]
+    widths = WIDTH / np.maximum(np.abs(V).max(axis=0), 1e-12)  # no score changes by more than WIDTH
+    product = np.empty((factors, factors))
+    for start in range(0, factors, ROWS_PER_CALL):
+        chosen = slice(start, start + ROWS_PER_CALL)
+        shift = (V[:, chosen] * widths[chosen]).T
+        rows = np.broadcast_to(observed, shift.shape)
+        change = objective.steps(r - shift, rows) - objective.steps(r + shift, rows)
+        product[chosen] = (change / (2 * widths[chosen, None])) @ V
+    values, vectors = np.linalg.eigh((product + product.T) / 2)
+    return (vectors * np.maximum(values, 0.0)) @ vectors.T

@@ -1,0 +1,106 @@
+"""What only models with flip probabilities have: `flip_probability` and `hidden_likes`."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+import polars as pl
+
+from truelike import objectives
+from truelike.data.frames import to_native
+from truelike.data.ids import Codes, one_or_many
+from truelike.models.availability import available_if
+from truelike.models.base import Floats, Frame, values_of_pairs
+from truelike.ranking.top_k import top_k_by_scores
+
+if TYPE_CHECKING:
+    from truelike.models.base import Recommender
+
+    _Base = Recommender
+else:
+    _Base = object
+
+
+class LabelNoise(_Base):
+    """Methods of models that have, beside the score r, a flip logit g: sigma(g) = p(observed 0 | truly 1).
+
+    Whether a model has flips depends on its objective and its parameters; without, the methods do not exist.
+    """
+
+    @property
+    @abstractmethod
+    def _has_flips(self) -> bool:
+        """Whether the model has flip probabilities, learned or known from impressions."""
+
+    @abstractmethod
+    def _flip_logits(self, users: Codes) -> Floats:
+        """The flip logits g of all items for some users: a new array (len(users), n_items)."""
+
+    @property
+    @abstractmethod
+    def _flips_from(self) -> str:
+        """What the flips rest on: "impressions", or "interactions", from which they are not identified."""
+
+    @final
+    @available_if(lambda model: model._has_flips)
+    def flip_probability(self, users: Any, items: Any) -> Floats:
+        """sigma(g) of each pair: the model's p(observed 0 | truly 1).
+
+        From interactions alone only the product of preference and exposure can be learned, so this is a quantity of
+        the model that helps it to rank, not a measured probability. After `fit(..., impressions=...)` it is what
+        the impressions say.
+        """
+        pairs = self._pair_codes(users, items, "flip_probability")
+        return np.asarray(objectives.sigmoid(values_of_pairs(self._flip_logits, *pairs)), dtype=np.float32)
+
+    @final
+    @available_if(lambda model: model._has_flips)
+    def hidden_likes(
+        self,
+        users: Any,
+        k: int = 10,
+        *,
+        candidates: Any = None,
+        exclude: Any = None,
+        titles: bool = False,
+        n_jobs: int | None = -1,
+    ) -> Frame:
+        """Find unobserved items that the model takes for liked.
+
+        A frame user_id, item_id, posterior, flip_probability, rank, flips_from. The posterior is
+        sigma(g) sigma(r) / (sigma(-r) + sigma(g) sigma(r)), by Bayes from Equation 5. Where `flips_from` is
+        "impressions", it estimates p(truly liked | not observed). Where it is "interactions", it is a quantity of
+        the model that helps it to rank, not a probability: see "Hidden likes" in the documentation.
+
+        Parameters
+        ----------
+        users
+            One id or many.
+        k, candidates, exclude, titles, n_jobs
+            As in `recommend`.
+        """
+        self._check_list(k, "raise", titles)
+        train = self.train_
+        codes = train.users.known(one_or_many(users))
+        best = top_k_by_scores(
+            self._hidden_like_block,
+            codes,
+            k,
+            n_items=train.n_items,
+            seen=train.matrix,
+            allowed=self._allowed(candidates, exclude),
+            n_jobs=n_jobs,
+        )
+        frame = self._frame({"user_id": train.users.take(codes)}, best, titles, "polars")
+        flips = self.flip_probability(frame["user_id"], frame["item_id"])
+        frame = frame.rename({"score": "posterior"}).insert_column(3, pl.Series("flip_probability", flips))
+        frame = frame.with_columns(pl.lit(self._flips_from).alias("flips_from"))
+        return to_native(frame, train.library)
+
+    @final
+    def _hidden_like_block(self, users: Codes) -> Floats:
+        """p(truly liked | not observed) of all items for some users, by the model."""
+        r, g = self._score_block(users), self._flip_logits(users)
+        return np.asarray(objectives.hidden_like_posterior(r, g), dtype=np.float32)

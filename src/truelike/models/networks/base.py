@@ -1,0 +1,465 @@
+"""NetworkModel: the base class of models whose scores are computed by networks."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Literal, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from truelike import negatives as sampling
+from truelike import objectives, randomness
+from truelike.data.checks import known_interactions
+from truelike.data.dataset import Dataset
+from truelike.data.features import Features, OnMissing
+from truelike.data.frames import to_native
+from truelike.data.ids import Codes
+from truelike.errors import ParameterError, StorageError, TrainingWarning, warn
+from truelike.evaluation.metrics import is_metric_at_k
+from truelike.models import objective_names
+from truelike.models.base import DotProduct, Floats, Recommender
+from truelike.models.fold_in import fold_in, rows_of
+from truelike.models.label_noise import LabelNoise
+from truelike.models.networks import checks, network_names, new_users
+from truelike.models.networks.scoring import Scorer
+from truelike.parameters import choice, jobs, number, special, whole_number
+from truelike.ranking.top_k import factor_score_block
+from truelike.training.loop import Result, Training, fit_epochs
+from truelike.training.options import FitOptions
+from truelike.training.regularization import interactions_per_row
+from truelike.training.sgd.samples import SGDSettings
+from truelike.training.torch import backend
+from truelike.training.torch.engine import NetworkEngine
+from truelike.training.torch.networks import Inputs, Maker, Networks
+
+SIDES: tuple[Literal["user", "item"], ...] = ("user", "item")
+FLAT = 0.02  # standard deviation of the scores below which they rank nothing
+MEASURED_USERS = 20  # users for whom it is measured
+SMALL_BATCH = 1 << 18  # numbers in a batch below which one thread is as fast as several
+
+FeatureTables = dict[str, Features]
+
+
+def objective_field(default: str) -> Any:
+    """The parameter `objective`, with the default of a model."""
+    return special(default, objective_names.SAMPLED, objective_names.is_sampled)
+
+
+def flips_field(default: str) -> Any:
+    """The parameter `flips`, with the default of a model."""
+    return special(default, network_names.EXPECTED, lambda value: value is None or network_names.is_network(value))
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class NetworkModel(LabelNoise, Recommender):
+    """Base class of models whose scores, and flips if the objective has any, are computed by networks.
+
+    Parameters
+    ----------
+    objective : str or class, default 'NBPO'
+        "BPO", "BPR", "NBPO", "NBPO-s", "NBPO-o", "ShiftMC", "NBPR", or a Pointwise or Pairwise class.
+    flips : str, function or None, default 'MF'
+        The network of the flip logits g, for objectives with flips: "MF", "FM", "NeuMF", "ACF", "LightGCN", or a
+        function that makes one from `Inputs`. None: g = 0 (the paper's Equation 11).
+    negatives : str or Negatives, default 'uniform'
+        The sampling distribution: "uniform", "popularity", "popularity^0.5", "hard", "hard:10".
+    factors : int, default 64
+        Width of the preference network.
+    flip_factors : int, default 32
+        Width of the flip network.
+    learning_rate : float, default 0.005
+        Epoch e (from 0) runs at learning_rate x decay^(e + 1).
+    decay : float, default 0.95
+        Decay of the learning rate.
+    regularization : float or None, default None
+        L2 of the preference network, which counts once per pass over the data. None: 15, or 8 for an objective with
+        flips; less for data with fewer than about 20 interactions a user and an item.
+    flip_regularization : float, default 15.0
+        L2 of the flip network.
+    optimizer : {'adam', 'sgd'}, default 'adam'
+        "adam", or "sgd" without momentum.
+    n_negatives : int, default 4
+        Negatives for each positive, 1 to 50.
+    batch_size : int, default 2000
+        Positives in a batch.
+    order : {'shuffled', 'file', 'users'}, default 'shuffled'
+        Order of the positives in an epoch; "users": shuffled users, each with all positives.
+    positive_weight : {'per_negative', 'once'}, default 'per_negative'
+        Whether a positive counts once for each of its negatives, or once.
+    flip_rate : float, default 0.1
+        The constant flip rate of ShiftMC and NBPR.
+    epochs : int, default 40
+        Maximum number of epochs.
+    monitor : str, default 'ndcg@20'
+        Validation metric whose best epoch is kept.
+    patience : int or None, default 5
+        Stop after this many epochs without a better one; None: never. Training never stops before it ranks better
+        than item popularity.
+    device : str, default 'auto'
+        "auto": "cuda" if PyTorch finds it, otherwise "cpu"; or "cuda:1", "mps", "xpu".
+    seed : int, default 0
+        Seed. It alone decides the result (on a GPU, as far as PyTorch allows).
+    n_jobs : int or None, default -1
+        Number of threads; -1: all cores.
+
+    Attributes
+    ----------
+    networks_
+        `networks_.preference` and `networks_.flips`, the trained modules.
+    features_
+        Features of users and items, if they were given: a dict with "user" and "item".
+    history_
+        A frame with one row per epoch: epoch, seconds, loss and each validation metric.
+    """
+
+    iterative: ClassVar[bool] = True
+    supports_partial_fit: ClassVar[bool] = False
+    search_space: ClassVar[dict[str, Any]] = {
+        "factors": [32, 64, 128],
+        "learning_rate": (0.001, 0.02),
+        "regularization": (3.0, 60.0),
+        "flip_regularization": (1.0, 60.0),
+        "n_negatives": (1, 8),
+    }
+
+    objective: Any = objective_field("NBPO")
+    flips: Any = flips_field("MF")
+    negatives: Any = special("uniform", sampling.NAMES, sampling.is_distribution)
+    factors: int = whole_number(64, low=1)
+    flip_factors: int = whole_number(32, low=1)
+    learning_rate: float = number(0.005, low=1e-9)
+    decay: float = number(0.95, low=1e-6, high=1.0)
+    regularization: float | None = number(None, low=0.0)
+    flip_regularization: float = number(15.0, low=0.0)
+    optimizer: Literal["adam", "sgd"] = choice("adam", "sgd")
+    n_negatives: int = whole_number(4, low=1, high=50)
+    batch_size: int | None = whole_number(2_000, low=1)
+    order: Literal["shuffled", "file", "users"] = choice("shuffled", "file", "users")
+    positive_weight: Literal["per_negative", "once"] = choice("per_negative", "once")
+    flip_rate: float = number(0.1, low=0.0, high=0.99)
+    epochs: int = whole_number(40, low=0)
+    monitor: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
+    patience: int | None = whole_number(5, low=1, optional=True)
+    device: str = special("auto", '"auto", "cpu", "cuda", "cuda:N", "mps" or "xpu"', backend.is_device)
+    seed: int = whole_number(0, low=0)
+    n_jobs: int | None = jobs()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        backend.need(type(self).__name__)
+        if isinstance(self.objective, str):
+            self.objective = objective_names.known_name(self.objective)
+
+    # --- what a model implements ----------------------------------------------------------------
+
+    @abstractmethod
+    def _preference(self) -> Maker:
+        """The function that makes the preference network."""
+
+    def _default_batch_size(self, train: Dataset) -> int:
+        """The number of positives in a batch if `batch_size` is None."""
+        raise ParameterError(f"{self.name}: batch_size is None; it must be a whole number")
+
+    def _extended(self, train: Dataset, features: FeatureTables) -> Dataset:
+        """The training data with the users and items that have features and no interactions."""
+        return train
+
+    def _prepare(self, train: Dataset, networks: Networks, features: FeatureTables) -> None:
+        """Called before the first epoch, and not when training resumes from a checkpoint."""
+
+    def _never_drawn(self) -> Codes:
+        """Items that were never sampled as negatives in training."""
+        return np.zeros(0, dtype=np.int32)
+
+    # --- parameters -----------------------------------------------------------------------------
+
+    @final
+    def _objective(self) -> type[objectives.Objective]:
+        return objective_names.objective(self.objective, self.flip_rate)
+
+    def _saved_parameters(self) -> dict[str, Any]:
+        negatives = self.negatives
+        return {
+            **self.get_params(),
+            "negatives": negatives.name if isinstance(negatives, sampling.Negatives) else negatives,
+            "objective": objective_names.saved_name(self.objective),
+            "flips": network_names.saved_name(self.flips),
+        }
+
+    # --- learning -------------------------------------------------------------------------------
+
+    @final
+    def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
+        given = self._read_features(train, options)
+        whole = self._extended(train, given)
+        features = _of_dataset(given, whole, getattr(self, "missing_features", "raise"))
+        warm = train
+        if features and whole is not train:
+            # ids without interactions are not trained on: as negatives they would be learned as disliked
+            observed = {"user": whole.interactions_per_user() > 0, "item": whole.popularity() > 0}
+            warm = whole.restrict(*(observed[side] | (side not in features) for side in SIDES))
+            if isinstance(options.validation, Dataset):
+                options = replace(options, validation=known_interactions(options.validation, warm))
+        self._check_cold(warm, whole)
+        own = _of_dataset(features, warm)
+        with backend.gradients_enabled():
+            result = fit_epochs(self._training(own), warm, options)
+        self._warn_if_flat(result, warm, own)
+        if whole is not train:
+            self._describe(result.trained, whole, features)
+        search = result.search_history
+        return {
+            **self._learned(result.trained, features),
+            "train_": whole,
+            "history_": to_native(result.history, train.library),
+            "search_history_": None if search is None else to_native(search, train.library),
+        }
+
+    def _read_features(self, train: Dataset, options: FitOptions) -> FeatureTables:
+        ids = {"user": train.users, "item": train.items}
+        tables = {"user": options.user_features, "item": options.item_features}
+        return {
+            side: Features.read(table, side).with_kind_of(ids[side])
+            for side, table in tables.items()
+            if table is not None
+        }
+
+    def _check_cold(self, warm: Dataset, whole: Dataset) -> None:
+        """Raise if there are ids without interactions that the flip network cannot score."""
+        if warm.matrix.shape != whole.matrix.shape and self._has_flips and self.flips != "FM":
+            raise ParameterError(
+                f"flips={self.flips!r} cannot score users or items without interactions, and the features have some: "
+                'use flips="FM" or flips=None, or remove them from the features'
+            )
+
+    @final
+    def _describe(self, networks: Networks, whole: Dataset, features: FeatureTables) -> None:
+        """Let trained networks score all users and items of a dataset, also those without interactions."""
+        for network in networks.parts().values():
+            if hasattr(network, "describe"):
+                where = network.bias.device
+                network.describe(self._inputs(whole, self.factors, features))
+                network.to(where)
+        networks.version += 1
+
+    @staticmethod
+    def _learned(networks: Networks, features: FeatureTables) -> dict[str, Any]:
+        networks.training(False)
+        return {"networks_": networks, "features_": features, "_scorer": Scorer(networks)}
+
+    @staticmethod
+    def _inputs(train: Dataset, factors: int, features: FeatureTables) -> Inputs:
+        return Inputs(train, factors, features.get("user"), features.get("item"))
+
+    def _training(self, features: FeatureTables) -> Training[Networks]:
+        tables = {f"{side}_features": known.digest() for side, known in features.items()}
+
+        def own(train: Dataset) -> FeatureTables:
+            return _of_dataset(features, train)
+
+        return Training(
+            name=self.name,
+            initial=lambda train: self._networks(train, own(train)).to(backend.device(self.device)),
+            engine=self._engine,
+            ranker=lambda train, networks: self._fitted(train, self._learned(networks, own(train))),
+            prepare=lambda train, networks: self._prepare(train, networks, own(train)),
+            epochs=self.epochs,
+            monitor=self.monitor,
+            patience=self.patience,
+            seed=self.seed,
+            n_jobs=self.n_jobs,
+            identity={"class": type(self).__name__, **self._saved_parameters(), **tables},
+            advice=f"at learning_rate={self.learning_rate:g}. Try learning_rate={self.learning_rate / 5:g}.",
+        )
+
+    @final
+    def _networks(self, train: Dataset, features: FeatureTables) -> Networks:
+        with backend.gradients_enabled():
+            with backend.seeded(randomness.key(self.seed, "preference")):
+                inputs = self._inputs(train, self.factors, features)
+                preference = checks.make("preference", self._preference(), inputs)
+            flips = None
+            if self._has_flips:
+                with backend.seeded(randomness.key(self.seed, "flips")):
+                    inputs = self._inputs(train, self.flip_factors, features)
+                    flips = checks.make("flips", network_names.maker(self.flips), inputs)
+                checks.check_separate(preference, flips)
+            return Networks(preference, flips)
+
+    @final
+    def _engine(self, train: Dataset, networks: Networks) -> NetworkEngine:
+        own = {f.name: getattr(self, f.name) for f in fields(SGDSettings) if hasattr(self, f.name)}
+        own["regularization"] = self._strength(train)
+        own["batch_size"] = self._default_batch_size(train) if self.batch_size is None else self.batch_size
+        samples = min(own["batch_size"], train.n_interactions) * (1 + self.n_negatives)
+        return NetworkEngine(
+            train,
+            networks,
+            self._objective(),
+            sampling.parse(self.negatives),
+            SGDSettings(**own, l2_schedule="epoch", l2_rows="all"),
+            optimizer=self.optimizer,
+            seed=self.seed,
+            device=backend.device(self.device),
+            n_jobs=self.n_jobs if samples * self.factors > SMALL_BATCH else 1,
+        )
+
+    def _strength(self, train: Dataset) -> float:
+        """The given regularization, otherwise one by the objective and the number of interactions of a row."""
+        if self.regularization is not None:
+            return self.regularization
+        usual = 8.0 if objective_names.kind_of(self.objective).uses_flips else 15.0
+        return usual * min(1.0, interactions_per_row(train) / 20)
+
+    def _warn_if_flat(self, result: Result[Networks], train: Dataset, features: FeatureTables) -> None:
+        spread, strength = _spread(Scorer(result.trained), train), self._strength(train)
+        # a network whose scores are that small from the start is not flattened by regularization
+        if strength and spread < FLAT and spread < _spread(Scorer(self._networks(train, features)), train) / 8:
+            warn(
+                f"{self.name}: the standard deviation of the scores is only {spread:.1g}: regularization={strength:g} "
+                f"shrinks the network to zero. Try regularization={strength / 4:g}.",
+                TrainingWarning,
+            )
+
+    # --- answering ------------------------------------------------------------------------------
+
+    @final
+    def _ranking(self) -> AbstractContextManager[None]:
+        return backend.using_threads(1)  # users are spread over threads already
+
+    @final
+    def _dot_product(self) -> DotProduct | None:
+        found = self._scorer.vectors("preference")
+        return None if found is None else DotProduct(*found)
+
+    @final
+    def _score_block(self, users: Codes) -> Floats:
+        scores: Floats = self._scorer.block("preference", users, self.train_.n_items)
+        return scores
+
+    @property
+    def _has_flips(self) -> bool:
+        return objective_names.kind_of(self.objective).uses_flips and self.flips is not None
+
+    @property
+    def _flips_from(self) -> str:
+        return "interactions"
+
+    @final
+    def _flip_logits(self, users: Codes) -> Floats:
+        logits: Floats = self._scorer.block("flips", users, self.train_.n_items)
+        return logits
+
+    @final
+    def _similarity_block(self, items: Codes) -> Floats:
+        unit = self._scorer.unit_items(self.train_)
+        return np.asarray(unit[items] @ unit.T, dtype=np.float32)
+
+    # --- new users ------------------------------------------------------------------------------
+
+    @final
+    def _score_histories(self, histories: Any) -> Floats:
+        found, network = self._scorer.vectors("preference"), self.networks_.preference
+        if hasattr(network, "user_embedding_names") and not hasattr(network, "new_user_vectors"):
+            return np.stack([self._by_training(history) for history in rows_of(histories)])
+        if found is None:
+            return new_users.by_similar_users(self._score_block, self.train_.matrix, histories)
+        _, item_vectors, bias = found
+        if hasattr(network, "new_user_vectors"):
+            rows = new_users.by_network(network, histories)
+        else:
+            rows = np.stack([self._folded_in(each, item_vectors, bias) for each in rows_of(histories)])
+        return factor_score_block(rows, item_vectors, bias)
+
+    def _folded_in(self, history: Codes, item_vectors: Floats, bias: Floats | None) -> Floats:
+        """The vector of a user with this history, for a score that is a dot product."""
+        settings = self._fold_in_settings()
+        return fold_in(
+            item_vectors,
+            history,
+            settings["objective"],
+            self._probabilities(history),
+            settings["flips"],
+            item_bias=bias,
+            n_negatives=self.n_negatives,
+            weight=settings["weight"],
+            regularization=settings["regularization"],
+        )
+
+    def _by_training(self, history: Codes) -> Floats:
+        """The scores for a user with this history, by training the user's embeddings."""
+        edges = np.cumsum(self._probabilities(history))
+        # a user who interacted with every item has no negatives
+        size = (new_users.STEPS, len(history), self.n_negatives if edges[-1] else 0)
+        chance = randomness.uniform(randomness.key(self.seed, "strangers"), np.arange(math.prod(size)))
+        drawn = np.searchsorted(edges, chance * edges[-1], side="right").clip(max=len(edges) - 1)
+        with backend.using_threads(1):
+            return new_users.by_training(
+                self.networks_.preference, history, drawn.reshape(size), **self._fold_in_settings()
+            )
+
+    def _fold_in_settings(self) -> dict[str, Any]:
+        """The settings of training that fold-in uses, too."""
+        train = self.train_
+        flips = np.zeros(train.n_items, dtype=np.float32)
+        if self.networks_.flips is not None:
+            flips = self._scorer.average_user("flips", train)
+        return {
+            "objective": self._objective(),
+            "flips": flips,
+            "weight": float(self.n_negatives) if self.positive_weight == "per_negative" else 1.0,
+            "regularization": self._strength(train),
+        }
+
+    def _probabilities(self, history: Codes) -> NDArray[np.float64]:
+        """The probability of each item as a negative of a new user."""
+        excluded = np.union1d(history, self._never_drawn())
+        return sampling.parse(self.negatives).probabilities(self.train_.popularity(), excluded)
+
+    # --- files ----------------------------------------------------------------------------------
+
+    @final
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        tables = {
+            f"{side}_features.{name}": array
+            for side, features in self.features_.items()
+            for name, array in features.arrays().items()
+        }
+        return {**self.networks_.arrays(), **tables}
+
+    @final
+    def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
+        ids = {"user": train.users, "item": train.items}
+        features: FeatureTables = {}
+        for side in SIDES:
+            prefix = f"{side}_features."
+            parts = {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
+            if parts:
+                features[side] = Features.restored(parts, ids[side])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TrainingWarning)  # about the initial parameters, which are replaced
+            networks = self._networks(train, features)
+        networks.take(arrays)
+        try:
+            where = backend.device(self.device)
+        except ParameterError as error:
+            raise StorageError(f"{error}. Load it with tl.load(directory, device='cpu').") from error
+        return self._learned(networks.to(where), features)
+
+
+def _of_dataset(features: FeatureTables, data: Dataset, missing: OnMissing = "raise") -> FeatureTables:
+    """The features of the users and items of a dataset, in its order."""
+    ids = {"user": data.users, "item": data.items}
+    return {side: known.of(ids[side], missing) for side, known in features.items()}
+
+
+def _spread(scorer: Scorer, train: Dataset) -> float:
+    """The standard deviation of the scores of all items for some users."""
+    users = np.arange(min(train.n_users, MEASURED_USERS), dtype=np.int32)
+    return float(scorer.block("preference", users, train.n_items).std())

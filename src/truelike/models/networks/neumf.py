@@ -1,0 +1,157 @@
+"""NeuMF, neural matrix factorization (He et al., WWW 2017): a product of embeddings beside a perceptron.
+
+The paper's last layer is one vector of weights over the concatenated towers. That is the sum of two towers with
+weights of their own, and is implemented so. Differences from the paper: it takes any objective instead of the logistic
+loss only, and `factors` is the width of all four embeddings, with layers that halve it; the paper counts from the last
+layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+from truelike.data.dataset import Dataset
+from truelike.models.networks.base import FeatureTables, NetworkModel, objective_field
+from truelike.parameters import number, whole_number, with_inherited_parameters
+from truelike.training.torch.backend import nn, torch
+from truelike.training.torch.networks import Inputs, Maker, Networks
+
+
+def _embedding(n: int, width: int, init_scale: float) -> Any:
+    table = nn.Embedding(n, width)
+    nn.init.normal_(table.weight, std=init_scale)
+    return table
+
+
+class GMFNetwork(nn.Module):
+    """Generalised matrix factorization: h . (p_u * q_i)."""
+
+    broadcasts = True
+
+    def __init__(self, inputs: Inputs, *, init_scale: float = 0.1) -> None:
+        super().__init__()
+        self.users = _embedding(inputs.n_users, inputs.factors, init_scale)
+        self.items = _embedding(inputs.n_items, inputs.factors, init_scale)
+        self.head = nn.Linear(inputs.factors, 1, bias=False)
+        nn.init.constant_(self.head.weight, 1.0)  # as in matrix factorization
+
+    def forward(self, users: Any, items: Any) -> Any:
+        """Score pairs of users and items."""
+        return (self.users(users) * self.items(items)) @ self.head.weight[0]
+
+    def score_grid(self, users: Any, items: Any) -> Any:
+        """Score all pairs of some users and some items."""
+        weighted = self.items(items) * self.head.weight
+        return torch.stack([weighted @ user for user in self.users(users)])
+
+
+class MLPNetwork(nn.Module):
+    """A perceptron of the two concatenated embeddings; its first layer is a sum of a user part and an item part."""
+
+    broadcasts = True
+
+    def __init__(self, inputs: Inputs, *, layers: int = 3, dropout: float = 0.0, init_scale: float = 0.1) -> None:
+        super().__init__()
+        self.width = inputs.factors
+        widths = [2 * inputs.factors, *(max(1, inputs.factors >> n) for n in range(layers))]
+        self.users = _embedding(inputs.n_users, inputs.factors, init_scale)
+        self.items = _embedding(inputs.n_items, inputs.factors, init_scale)
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(widths[-1], 1, bias=False)
+
+    def forward(self, users: Any, items: Any) -> Any:
+        """Score pairs of users and items."""
+        return self._after_first_layer(self._user_part(users) + self._item_part(items))
+
+    def score_grid(self, users: Any, items: Any) -> Any:
+        """Score all pairs of some users and some items."""
+        item_part = self._item_part(items)
+        return torch.stack([self._after_first_layer(self._user_part(user) + item_part) for user in users])
+
+    def _user_part(self, users: Any) -> Any:
+        """The users' part of the first layer."""
+        return nn.functional.linear(self.users(users), self.layers[0].weight[:, : self.width])
+
+    def _item_part(self, items: Any) -> Any:
+        """The items' part of the first layer, and its bias."""
+        first = self.layers[0]
+        return nn.functional.linear(self.items(items), first.weight[:, self.width :], first.bias)
+
+    def _after_first_layer(self, hidden: Any) -> Any:
+        """The scores from the sums of the first layer."""
+        hidden = self.dropout(torch.relu(hidden))
+        for layer in self.layers[1:]:
+            hidden = self.dropout(torch.relu(layer(hidden)))
+        return hidden @ self.head.weight[0]
+
+
+class NeuMFNetwork(nn.Module):
+    """The sum of both towers."""
+
+    broadcasts = True
+    user_embedding_names = ("gmf.users", "mlp.users")
+
+    def __init__(self, inputs: Inputs, *, layers: int = 3, dropout: float = 0.0, init_scale: float = 0.1) -> None:
+        super().__init__()
+        self.gmf = GMFNetwork(inputs, init_scale=init_scale)
+        self.mlp = MLPNetwork(inputs, layers=layers, dropout=dropout, init_scale=init_scale)
+
+    def forward(self, users: Any, items: Any) -> Any:
+        """Score pairs of users and items."""
+        return self.gmf(users, items) + self.mlp(users, items)
+
+    def score_grid(self, users: Any, items: Any) -> Any:
+        """Score all pairs of some users and some items."""
+        return self.gmf.score_grid(users, items) + self.mlp.score_grid(users, items)
+
+    def item_vectors(self) -> Any:
+        """Return the item embeddings of both towers."""
+        return torch.cat([self.gmf.items.weight, self.mlp.items.weight], dim=1)
+
+
+@with_inherited_parameters
+@dataclass(kw_only=True, eq=False, repr=False)
+class NeuMF(NetworkModel):
+    """Neural matrix factorization (He et al., WWW 2017): a product of embeddings beside a perceptron of them.
+
+    Parameters
+    ----------
+    layers : int, default 3
+        Hidden layers of the perceptron. The first has `factors` units, each further one half as many.
+    dropout : float, default 0.0
+        Share of hidden units that is dropped at each step of training.
+    init_scale : float, default 0.1
+        Standard deviation of the initial embeddings.
+    pretrain : int, default 0
+        Epochs of pretraining for each of the two towers alone. They are then combined with half their weights, as in
+        the paper. 0: both are trained together from the start.
+
+    Examples
+    --------
+    >>> import truelike as tl
+    >>> data = tl.synthetic.World(n_users=200, n_items=100).dataset()
+    >>> tl.NeuMF(factors=8, epochs=2).fit(data).recommend(0, k=3).height
+    3
+    """
+
+    objective: Any = objective_field("BPO")
+    layers: int = whole_number(3, low=1, high=10)
+    dropout: float = number(0.0, low=0.0, high=0.95)
+    init_scale: float = number(0.1, low=0.0)
+    pretrain: int = whole_number(0, low=0)
+
+    def _preference(self) -> Maker:
+        return partial(NeuMFNetwork, layers=self.layers, dropout=self.dropout, init_scale=self.init_scale)
+
+    def _prepare(self, train: Dataset, networks: Networks, features: FeatureTables) -> None:
+        for tower in (networks.preference.gmf, networks.preference.mlp) if self.pretrain else ():
+            alone = Networks(tower, None if networks.flips is None else networks.copy().flips)
+            engine = self._engine(train, alone)
+            for epoch in range(self.pretrain):
+                engine.epoch(epoch)
+            with torch.no_grad():
+                tower.head.weight.mul_(0.5)

@@ -1,0 +1,39 @@
+"""Operations on rows of different lengths, stored as a CSR. They add up in a fixed order.
+
+Rows are looked up by `index_select`, never by `table[index]`: several threads add up the gradient of the latter in
+no fixed order, so two runs would differ in their last bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from truelike.training.torch.backend import torch
+
+
+def row_entries(indptr: Any, rows: Any) -> tuple[Any, Any]:
+    """Find all entries of some rows of a CSR.
+
+    Returns
+    -------
+    owner
+        For each entry, the position of its row in `rows`.
+    place
+        For each entry, its position in the arrays of the CSR.
+    """
+    start = indptr[rows]
+    lengths = indptr[rows + 1] - start
+    owner = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), lengths)
+    first = torch.cumsum(lengths, 0) - lengths
+    return owner, torch.arange(len(owner), device=rows.device) + (start - first)[owner]
+
+
+def take_rows(table: Any, index: Any) -> Any:
+    """Look up rows of a table by an index of any shape."""
+    return torch.index_select(table, 0, index.reshape(-1)).view(*index.shape, *table.shape[1:])
+
+
+def sum_by_owner(values: Any, owner: Any, n: int) -> Any:
+    """Sum the values of each of n owners."""
+    totals = torch.zeros((n, *values.shape[1:]), dtype=values.dtype, device=values.device)
+    return totals.index_add(0, owner, values)

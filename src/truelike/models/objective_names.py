@@ -1,0 +1,88 @@
+"""Objectives by name, as parameters, files and the command line give them. Names ignore case."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from truelike import objectives
+from truelike.errors import ParameterError
+
+OBJECTIVES: dict[str, Any] = {
+    "BPO": objectives.BPO,
+    "BPR": objectives.BPR,
+    "NBPO": objectives.NBPO,
+    "NBPO-s": objectives.NBPOs,
+    "NBPO-o": objectives.NBPOo,
+    "softmax": objectives.Softmax,
+}
+BY_FLIP_RATE: dict[str, Any] = {"ShiftMC": objectives.shift_mc, "NBPR": objectives.noisy_bpr}
+KNOWN = (*OBJECTIVES, *BY_FLIP_RATE)
+SAMPLED = "one of BPO, BPR, NBPO, NBPO-s, NBPO-o, ShiftMC, NBPR, or a Pointwise or Pairwise class"
+EXACT = "one of softmax, BPO, NBPO, NBPO-s, NBPO-o, ShiftMC, or a Pointwise or Listwise class"
+OWN = "own: "  # is saved in place of a class of the user's own
+
+
+def known_name(value: str) -> str:
+    """The name as it is spelled here, if it is known.
+
+    >>> known_name("bpr"), known_name("nbpo-S")
+    ('BPR', 'NBPO-s')
+    """
+    return next((name for name in KNOWN if name.lower() == value.lower()), value)
+
+
+def is_sampled(value: Any) -> bool:
+    """Whether a value is, or names, an objective that can be trained on sampled negatives."""
+    return _is_objective(value) and not issubclass(kind_of(value), objectives.Listwise)
+
+
+def is_exact(value: Any) -> bool:
+    """Whether a value is, or names, an objective that can be trained on all items."""
+    return _is_objective(value) and not issubclass(kind_of(value), objectives.Pairwise)
+
+
+def _is_objective(value: Any) -> bool:
+    if isinstance(value, type):
+        return issubclass(value, (objectives.Pointwise, objectives.Pairwise, objectives.Listwise))
+    return isinstance(value, str) and (known_name(value) in KNOWN or value.startswith(OWN))
+
+
+def kind_of(value: Any) -> type[objectives.Objective]:
+    """The class that a name stands for, as far as the name alone tells."""
+    if isinstance(value, type) and issubclass(value, objectives.Objective):
+        return value
+    name = known_name(str(value))
+    kind = BY_FLIP_RATE[name](0.0) if name in BY_FLIP_RATE else OBJECTIVES.get(name, objectives.Objective)
+    return cast(type[objectives.Objective], kind)
+
+
+def objective(value: Any, flip_rate: float) -> type[objectives.Objective]:
+    """The class to train by."""
+    if isinstance(value, str) and value.startswith(OWN):
+        raise ParameterError(
+            f"the objective {value.removeprefix(OWN)!r} is a class of your own, which no file holds. The model can "
+            "recommend as it is; to train it, load it with tl.load(directory, objective=...)."
+        )
+    name = known_name(value) if isinstance(value, str) else value
+    made: type[objectives.Objective] = BY_FLIP_RATE[name](flip_rate) if name in BY_FLIP_RATE else kind_of(value)
+    return made
+
+
+def check_preset(model: Any, general: str) -> None:
+    """Raise an error if a preset is given another objective than its own; spell a name as it is known here."""
+    if isinstance(model.objective, str):
+        model.objective = known_name(model.objective)
+    own = model._only_objective
+    if own is not None and model.objective != own:
+        raise ParameterError(
+            f"{type(model).__name__}: objective is {model.objective!r}; it must be {own!r}, which the name stands "
+            f"for. {general} takes any."
+        )
+
+
+def saved_name(value: Any) -> Any:
+    """What is written to a file."""
+    if not isinstance(value, type):
+        return value
+    known = {kind: name for name, kind in OBJECTIVES.items()}
+    return known.get(value, f"{OWN}{value.__name__}")

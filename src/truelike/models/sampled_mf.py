@@ -1,0 +1,336 @@
+"""SampledMF: matrix factorization on positives and sampled negatives, and its presets BPR ... NBPO."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from truelike import negatives as sampling
+from truelike import objectives
+from truelike.data.dataset import Dataset
+from truelike.data.ids import Codes
+from truelike.evaluation.metrics import is_metric_at_k
+from truelike.models import objective_names
+from truelike.models.base import Floats
+from truelike.models.factor_model import (
+    FactorModel,
+    extended_tables,
+    learned_tables,
+    restored_tables,
+    table_attributes,
+)
+from truelike.models.fold_in import fold_in, rows_of
+from truelike.models.label_noise import LabelNoise
+from truelike.parameters import choice, jobs, number, preset, special, whole_number
+from truelike.ranking.top_k import factor_score_block
+from truelike.training.loop import Training, continue_epochs, fit_epochs
+from truelike.training.options import FitOptions
+from truelike.training.sgd.engine import SampledEngine
+from truelike.training.sgd.samples import SGDSettings
+from truelike.training.tables import Tables
+
+# The recipe of the paper's authors, from their release.
+PAPER: dict[str, Any] = {
+    "factors": 50,
+    "flip_factors": 50,
+    "learning_rate": 0.05,
+    "decay": 0.99,
+    "regularization": 1.0,
+    "flip_regularization": 5.0,
+    "l2_schedule": "batch",
+    "l2_rows": "all",
+    "n_negatives": 4,
+    "batch_size": 5_000,
+    "order": "file",
+    "positive_weight": "per_negative",
+    "init": "paper",
+    "init_scale": 0.1,
+    "epochs": 200,
+    "patience": None,
+}
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class SampledMF(LabelNoise, FactorModel):
+    """Matrix factorization r_ui = U_u . V_i, trained by SGD on positives and a few sampled negatives for each.
+
+    The objective and the sampling distribution of the negatives are independent choices. BPR, WBPR, NBPR, ShiftMC,
+    BPO and NBPO are presets.
+
+    Parameters
+    ----------
+    objective : str or class, default 'NBPO'
+        "BPO", "BPR", "NBPO", "NBPO-s", "NBPO-o", "ShiftMC", "NBPR", or a Pointwise or Pairwise class.
+    negatives : str or Negatives, default 'uniform'
+        The sampling distribution: "uniform", "popularity", "popularity^0.5", "hard", "hard:10".
+    recipe : {'default', 'paper'}, default 'default'
+        "paper" sets every parameter that is not given to the value of the authors' release.
+    factors : int, default 64
+        The paper's K.
+    flip_factors : int, default 32
+        The paper's L, for objectives with flips. With 0, NBPO has no flip tables (Equation 11).
+    learning_rate : float, default 0.02
+        Epoch e (from 0) runs at learning_rate x decay^(e + 1).
+    decay : float, default 0.98
+        Decay of the learning rate.
+    regularization : float, default 15.0
+        The paper's lambda of Theta: L2 of the preference tables.
+    flip_regularization : float, default 2.0
+        The paper's lambda of Phi: L2 of the flip tables.
+    l2_schedule : {'epoch', 'batch'}, default 'epoch'
+        "epoch": the L2 term counts once per pass over the data, as in Equation 4. "batch": it counts in full at
+        every batch, as in the authors' release.
+    l2_rows : {'all', 'touched'}, default 'all'
+        Whether all rows shrink at every batch, or only the rows of the batch.
+    n_negatives : int, default 8
+        The paper's rho: negatives for each positive, 1 to 50.
+    batch_size : int, default 1000
+        Positives in a batch.
+    order : {'shuffled', 'file'}, default 'shuffled'
+        Order of the positives in an epoch.
+    positive_weight : {'per_negative', 'once'}, default 'per_negative'
+        Whether a positive counts once for each of its negatives, as in the authors' release, or once.
+    init : {'normal', 'spectral', 'paper'}, default 'normal'
+        "normal" with mean zero and standard deviation `init_scale`; "spectral" adds the singular vectors of the
+        interactions; "paper" is the authors' positive initialization.
+    init_scale : float, default 0.1
+        Standard deviation of the initialization.
+    flip_start : float, default 0.0
+        Initial flip logit g (not for init="paper").
+    flip_rate : float, default 0.1
+        The constant flip rate of ShiftMC and NBPR.
+    epochs : int, default 100
+        Maximum number of epochs.
+    monitor : str, default 'ndcg@20'
+        Validation metric whose best epoch is kept.
+    patience : int or None, default 10
+        Stop after this many epochs without a better one; None: never. Training never stops before it ranks better
+        than item popularity.
+    seed : int, default 0
+        Seed. It alone decides the result.
+    n_jobs : int or None, default -1
+        Number of threads; -1: all cores. Never changes the result.
+
+    Attributes
+    ----------
+    user_factors_, item_factors_, user_flips_, item_flips_
+        The paper's U, V, P, Q.
+    history_
+        A frame with one row per epoch: epoch, seconds, loss and each validation metric.
+
+    Examples
+    --------
+    >>> import truelike as tl
+    >>> split = tl.splits.by_user(tl.synthetic.World(n_users=200, n_items=100).dataset(), seed=0)
+    >>> model = tl.SampledMF(objective="BPO", factors=8, epochs=3).fit(split.train)
+    >>> model.user_factors_.shape[1], model.history_.columns
+    (8, ['epoch', 'seconds', 'loss'])
+    """
+
+    iterative: ClassVar[bool] = True
+    search_space: ClassVar[dict[str, Any]] = {
+        "factors": [32, 64, 128],
+        "flip_factors": [0, 16, 32, 64],
+        "learning_rate": (0.005, 0.2),
+        "regularization": (0.5, 100.0),
+        "flip_regularization": (0.1, 20.0),
+        "n_negatives": (1, 16),
+        "flip_rate": (0.0, 0.9),
+    }
+    _only_objective: ClassVar[str | None] = None  # a preset is its objective
+
+    objective: Any = special("NBPO", objective_names.SAMPLED, objective_names.is_sampled)
+    negatives: Any = special("uniform", sampling.NAMES, sampling.is_distribution)
+    recipe: Literal["default", "paper"] = choice("default", "paper")
+    factors: int = whole_number(64, low=1)
+    flip_factors: int = whole_number(32, low=0)
+    learning_rate: float = number(0.02, low=1e-9)
+    decay: float = number(0.98, low=1e-6, high=1.0)
+    regularization: float = number(15.0, low=0.0)
+    flip_regularization: float = number(2.0, low=0.0)
+    l2_schedule: Literal["epoch", "batch"] = choice("epoch", "batch")
+    l2_rows: Literal["all", "touched"] = choice("all", "touched")
+    n_negatives: int = whole_number(8, low=1, high=50)
+    batch_size: int = whole_number(1_000, low=1)
+    order: Literal["shuffled", "file"] = choice("shuffled", "file")
+    positive_weight: Literal["per_negative", "once"] = choice("per_negative", "once")
+    init: Literal["normal", "spectral", "paper"] = choice("normal", "spectral", "paper")
+    init_scale: float = number(0.1, low=0.0)
+    flip_start: float = number(0.0, low=-20.0, high=20.0)
+    flip_rate: float = number(0.1, low=0.0, high=0.99)
+    epochs: int = whole_number(100, low=0)
+    monitor: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
+    patience: int | None = whole_number(10, low=1, optional=True)
+    seed: int = whole_number(0, low=0)
+    n_jobs: int | None = jobs()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        objective_names.check_preset(self, "SampledMF")
+        if self.recipe == "paper":
+            for name, value in PAPER.items():
+                if name not in self._given:
+                    setattr(self, name, value)
+
+    def _objective(self) -> type[objectives.Objective]:
+        return objective_names.objective(self.objective, self.flip_rate)
+
+    def _saved_parameters(self) -> dict[str, Any]:
+        negatives = self.negatives
+        return {
+            **self.get_params(),
+            "negatives": negatives.name if isinstance(negatives, sampling.Negatives) else negatives,
+            "objective": objective_names.saved_name(self.objective),
+        }
+
+    # --- learning -------------------------------------------------------------------------------
+
+    def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
+        return learned_tables(fit_epochs(self._training(), train, options), train)
+
+    def _training(self) -> Training[Tables]:
+        return Training(
+            name=self.name,
+            initial=self._initial,
+            engine=self._engine,
+            ranker=lambda train, tables: self._fitted(train, table_attributes(tables)),
+            epochs=self.epochs,
+            monitor=self.monitor,
+            patience=self.patience,
+            seed=self.seed,
+            n_jobs=self.n_jobs,
+            identity={"class": type(self).__name__, **self._saved_parameters()},
+            advice=(
+                f"at learning_rate={self.learning_rate:g} and batch_size={self.batch_size}. "
+                f"Try learning_rate={self.learning_rate / 5:g}, or a smaller batch_size."
+            ),
+        )
+
+    def _initial(self, train: Dataset) -> Tables:
+        tables = self._empty_tables(train)
+        tables.initialise(self.init, self.init_scale, self.flip_start, self.seed)
+        if self.init == "spectral":
+            from truelike.training.spectral import add_spectrum
+
+            add_spectrum(tables, train, self.seed, self.n_jobs)
+        return tables
+
+    def _empty_tables(self, train: Dataset) -> Tables:
+        flip_factors = self.flip_factors if self._has_flips else 0
+        return Tables.zeros(train.n_users, train.n_items, self.factors, flip_factors)
+
+    def _engine(self, train: Dataset, tables: Tables) -> SampledEngine:
+        settings = SGDSettings(**{f.name: getattr(self, f.name) for f in fields(SGDSettings)})
+        negatives = sampling.parse(self.negatives)
+        return SampledEngine(
+            train, tables, self._objective(), negatives, settings, seed=self.seed, n_jobs=self.n_jobs
+        )
+
+    def _update(
+        self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
+    ) -> Mapping[str, Any]:
+        old = self._tables()
+        fresh = Tables.zeros(train.n_users, train.n_items, old.factors, old.flip_factors)
+        fresh.initialise(self.init, self.init_scale, self.flip_start, self.seed)
+        tables = extended_tables(fresh, old, users, items)
+        return learned_tables(continue_epochs(self._training(), train, tables, epochs, progress=progress), train)
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        return dict(self._tables().arrays())
+
+    def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
+        return restored_tables(arrays, train, self.factors, self.flip_factors)
+
+    # --- flips ----------------------------------------------------------------------------------
+
+    @property
+    def _has_flips(self) -> bool:
+        return objective_names.kind_of(self.objective).uses_flips and self.flip_factors > 0
+
+    @property
+    def _flips_from(self) -> str:
+        return "interactions"
+
+    def _flip_logits(self, users: Codes) -> Floats:
+        tables = self._tables()
+        return factor_score_block(tables.user_flips[users], tables.item_flips)
+
+    # --- new users ------------------------------------------------------------------------------
+
+    def _score_histories(self, histories: Any) -> Floats:
+        return self._score_vectors(np.stack([self._fold_in(history) for history in rows_of(histories)]))
+
+    def _fold_in(self, history: Codes) -> Floats:
+        """The row of U of a user with this history, with the item tables fixed."""
+        train, tables = self.train_, self._tables()
+        batches = max(1, -(-train.n_interactions // self.batch_size))
+        if self.l2_schedule == "epoch":
+            passes = 1
+        else:
+            passes = min(batches, len(history)) if self.l2_rows == "touched" else batches
+        flips = None
+        if tables.flip_factors:  # those of the average user
+            flips = np.asarray(tables.item_flips @ tables.user_flips.mean(axis=0), dtype=np.float32)
+        return fold_in(
+            tables.item_factors,
+            history,
+            self._objective(),
+            sampling.parse(self.negatives).probabilities(train.popularity(), history),
+            flips,
+            n_negatives=self.n_negatives,
+            weight=float(self.n_negatives) if self.positive_weight == "per_negative" else 1.0,
+            regularization=self.regularization * passes,
+        )
+
+
+@preset(objective="BPR", factors=100, learning_rate=0.05, regularization=8.0, n_negatives=3)
+class BPR(SampledMF):
+    """Bayesian Personalized Ranking (Rendle et al., UAI 2009): a positive above a uniformly sampled negative.
+
+    Examples
+    --------
+    >>> import truelike as tl
+    >>> tl.BPR(factors=64)
+    BPR(factors=64)
+    """
+
+    _only_objective: ClassVar[str] = "BPR"
+
+
+@preset(objective="BPR", negatives="popularity", regularization=25.0)
+class WBPR(SampledMF):
+    """BPR with negatives sampled in proportion to popularity (Gantner et al., KDD Cup 2011)."""
+
+    _only_objective: ClassVar[str] = "BPR"
+
+
+@preset(objective="NBPR", factors=100, learning_rate=0.05, regularization=8.0, n_negatives=3)
+class NBPR(SampledMF):
+    """BPR whose pairs are weighted by the posterior that the negative is truly disliked, at a constant flip rate."""
+
+    _only_objective: ClassVar[str] = "NBPR"
+
+
+@preset(objective="ShiftMC", factors=100, learning_rate=0.01, regularization=25.0, n_negatives=3)
+class ShiftMC(SampledMF):
+    """Shifted matrix completion (Hsieh, Natarajan and Dhillon, ICML 2015): squared loss, constant flip rate."""
+
+    _only_objective: ClassVar[str] = "ShiftMC"
+
+
+@preset(objective="BPO", factors=100, regularization=25.0)
+class BPO(SampledMF):
+    """Bayesian Point-wise Optimization, the paper's Equation 4: the log likelihood of the observed labels."""
+
+    _only_objective: ClassVar[str] = "BPO"
+
+
+@preset(objective="NBPO")
+class NBPO(SampledMF):
+    """Noisy-label robust BPO, the paper's method (Equations 8 and 9): learns likes and flips together."""
+
+    _only_objective: ClassVar[str] = "NBPO"

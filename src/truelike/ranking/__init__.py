@@ -1,0 +1,1 @@
+"""Top-k items by scores or by factors. Works on arrays only."""

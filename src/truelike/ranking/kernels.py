@@ -1,0 +1,110 @@
+"""Compiled loops of ranking. numba compiles them at the first call and caches them on disk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+TILE = 1024  # items whose scores fit in the first-level cache
+_FUSE = {"contract"}  # a * b + c may be one instruction; the order of a sum may not change
+
+
+@numba.njit(cache=True, nogil=True)
+def mask_seen(scores: Any, users: Any, indptr: Any, indices: Any) -> None:
+    """Set the scores of seen items to -inf."""
+    for row in range(len(users)):
+        user = users[row]
+        for entry in range(indptr[user], indptr[user + 1]):
+            scores[row, indices[entry]] = -np.inf
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def _insert(score: Any, item: Any, items: Any, scores: Any) -> None:
+    """Insert an item into a list sorted by score, behind items with an equal score."""
+    at = len(scores) - 1
+    while at > 0 and scores[at - 1] < score:
+        scores[at] = scores[at - 1]
+        items[at] = items[at - 1]
+        at -= 1
+    scores[at] = score
+    items[at] = item
+
+
+@numba.njit(cache=True, nogil=True)
+def _insert_best(candidates: Any, first: Any, items: Any, scores: Any) -> None:
+    """Insert the best of consecutive items, the first of which has the row number `first`, into a sorted list."""
+    last = len(scores) - 1
+    worst = scores[last]
+    for i in range(len(candidates)):
+        score = candidates[i]
+        if score > worst:
+            _insert(score, first + i, items, scores)
+            worst = scores[last]
+
+
+@numba.njit(cache=True, nogil=True)
+def select_rows(scores: Any, items_out: Any, scores_out: Any) -> None:
+    """Select the best items of each row of scores. The outputs must be filled with -1 and -inf."""
+    for row in range(scores.shape[0]):
+        _insert_best(scores[row], 0, items_out[row], scores_out[row])
+
+
+@numba.njit(cache=True, nogil=True, fastmath=_FUSE)
+def _score_tile(a: Any, b: Any, by_factor: Any, start: Any, out_a: Any, out_b: Any) -> None:
+    """Add the products of two users with a tile of items, four factors at a time and in order."""
+    n = len(out_a)
+    for f in range(0, len(a), 4):
+        a0, a1, a2, a3 = a[f], a[f + 1], a[f + 2], a[f + 3]
+        b0, b1, b2, b3 = b[f], b[f + 1], b[f + 2], b[f + 3]
+        v0 = by_factor[f, start : start + n]
+        v1 = by_factor[f + 1, start : start + n]
+        v2 = by_factor[f + 2, start : start + n]
+        v3 = by_factor[f + 3, start : start + n]
+        for i in range(n):
+            out_a[i] = out_a[i] + a0 * v0[i] + a1 * v1[i] + a2 * v2[i] + a3 * v3[i]
+            out_b[i] = out_b[i] + b0 * v0[i] + b1 * v1[i] + b2 * v2[i] + b3 * v3[i]
+
+
+@numba.njit(cache=True, nogil=True)
+def factor_scores(vectors: Any, by_factor: Any, bias: Any, out: Any) -> None:
+    """Compute all scores of a block of users, with the same sums as `factor_top_k`."""
+    n_users, n_items = len(vectors), by_factor.shape[1]
+    spare = np.empty(TILE, dtype=np.float32)
+    for start in range(0, n_items, TILE):
+        n = min(TILE, n_items - start)
+        for row in range(0, n_users, 2):
+            pair = min(row + 1, n_users - 1)
+            out_a = out[row, start : start + n]
+            out_b = out[pair, start : start + n] if pair > row else spare[:n]
+            out_a[:] = bias[start : start + n]
+            out_b[:] = bias[start : start + n]
+            _score_tile(vectors[row], vectors[pair], by_factor, start, out_a, out_b)
+
+
+@numba.njit(cache=True, nogil=True)
+def factor_top_k(
+    vectors: Any, by_factor: Any, bias: Any, users: Any, indptr: Any, indices: Any,
+    items_out: Any, scores_out: Any,
+) -> None:  # fmt: skip
+    """Score a tile of items for two users at a time and keep the best items that are not seen."""
+    n_users, n_items = len(vectors), by_factor.shape[1]
+    tiles = np.empty((2, TILE), dtype=np.float32)
+    cursor = np.empty(n_users, dtype=np.int64)  # the next seen item of each user
+    for row in range(n_users):
+        cursor[row] = indptr[users[row]]
+    for start in range(0, n_items, TILE):
+        n = min(TILE, n_items - start)
+        for row in range(0, n_users, 2):
+            pair = min(row + 1, n_users - 1)
+            tiles[0, :n] = bias[start : start + n]
+            tiles[1, :n] = bias[start : start + n]
+            _score_tile(vectors[row], vectors[pair], by_factor, start, tiles[0, :n], tiles[1, :n])
+            for which in range(1 + pair - row):
+                at = row + which
+                end = indptr[users[at] + 1]
+                while cursor[at] < end and indices[cursor[at]] < start + n:
+                    tiles[which, indices[cursor[at]] - start] = -np.inf
+                    cursor[at] += 1
+                _insert_best(tiles[which, :n], start, items_out[at], scores_out[at])

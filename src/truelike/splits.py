@@ -1,0 +1,17 @@
+"""Split a dataset into training, validation and test parts.
+
+>>> import truelike as tl
+>>> data = tl.synthetic.World(n_users=50, n_items=40).dataset()
+>>> tl.splits.by_user(data, validation=0.1, test=0.1, seed=0)
+Split(... interactions, ... users, ... items)
+"""
+
+from __future__ import annotations
+
+from truelike.data.splits import by_user, leave_one_out, random, temporal
+
+__all__ = ["by_user", "leave_one_out", "random", "temporal"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""Alternating least squares."""

@@ -1,0 +1,198 @@
+"""The engine of iALS: an epoch solves all users' rows, then all items' rows, each with the other table fixed.
+
+The equations of a row do not depend on the other rows of its table. So rows are solved in fixed blocks, and the
+result is the same on any number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+
+from truelike.data.dataset import Dataset
+from truelike.parallel import for_each, one_blas_thread
+from truelike.training.engine import ArrayEngine
+from truelike.training.tables import Tables
+
+Floats = NDArray[np.float32]
+ROWS = 64  # per block of work; even, because the compiled loop solves two rows at a time
+GRAM_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights of the objective.
+
+    Attributes
+    ----------
+    unobserved
+        The weight of every pair's squared score.
+    regularization, frequency_power
+        The ridge of a row is regularization x (its interactions + unobserved x other side's rows)^frequency_power.
+    """
+
+    unobserved: float
+    regularization: float
+    frequency_power: float
+
+    def ridge(self, interactions: Any, n_others: int) -> Any:
+        """Return the ridge of a row with so many interactions, where the other table has n_others rows."""
+        return self.regularization * (interactions + self.unobserved * n_others) ** self.frequency_power
+
+
+@dataclass
+class _Side:
+    """A half of an epoch: the rows to solve, the fixed table, the interactions (CSR) and the ridge of each row."""
+
+    rows: Floats
+    table: Floats
+    interactions: Any
+    ridge: NDArray[np.float32]
+
+
+class AlternatingEngine(ArrayEngine):
+    """Alternating least squares on factor tables.
+
+    Parameters
+    ----------
+    train
+        The training data.
+    tables
+        The factor tables, which are trained in place.
+    weights
+        The weights of the objective.
+    solver
+        "cg": `cg_steps` steps of conjugate gradients for each row, starting from its present value. "cholesky":
+        the exact solution of each row.
+    cg_steps
+        The number of steps of conjugate gradients.
+    n_jobs
+        Number of threads; -1: all cores. It does not change the result.
+    """
+
+    def __init__(
+        self,
+        train: Dataset,
+        tables: Tables,
+        weights: Weights,
+        *,
+        solver: Literal["cg", "cholesky"],
+        cg_steps: int,
+        n_jobs: int | None,
+    ) -> None:
+        self.train, self.tables, self.weights = train, tables, weights
+        self.solver, self.cg_steps, self.n_jobs = solver, cg_steps, n_jobs
+        by_user = train.matrix
+        by_item = sparse.csr_array(by_user.T)
+        self.sides = tuple(
+            _Side(rows, table, interactions, self._ridge(interactions))
+            for rows, table, interactions in (
+                (tables.users, tables.items, by_user),
+                (tables.items, tables.users, by_item),
+            )
+        )
+        self._loss = float("nan")
+
+    def _ridge(self, interactions: Any) -> NDArray[np.float32]:
+        counts = np.diff(interactions.indptr).astype(np.float64)
+        return np.asarray(self.weights.ridge(counts, interactions.shape[1]), dtype=np.float32)
+
+    def epoch(self, number: int, progress: Callable[[int], None] | None = None) -> None:
+        """Solve the users' rows, then the items' rows."""
+        users, items = self.sides
+        with one_blas_thread():
+            self._solve(users)
+            if progress is not None:
+                progress(self.train.n_interactions // 2)
+            terms = self._solve(items)
+        # the items' terms contain all but the users' ridge
+        squares = np.einsum("nk,nk->n", users.rows, users.rows, dtype=np.float64)
+        self._loss = (terms + float(squares @ users.ridge)) / self.train.n_interactions
+
+    def loss(self) -> float:
+        """Return the objective after the last epoch, per interaction."""
+        return self._loss
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays from which training can resume."""
+        return dict(self.tables.arrays())
+
+    def _solve(self, side: _Side) -> float:
+        """Solve all rows of a side. Return the objective's terms of its rows."""
+        gram = weighted_gram(side.table, self.weights.unobserved, self.n_jobs)
+        work = self._conjugate_gradients(side, gram) if self.solver == "cg" else self._cholesky(side, gram)
+        return float(sum(for_each(work, range(0, len(side.rows), ROWS), self.n_jobs)))
+
+    def _conjugate_gradients(self, side: _Side, gram: NDArray[np.float64]) -> Callable[[int], float]:
+        solve_rows = compiled_solver()
+        width = side.rows.shape[1]
+        gram32, rows, table = gram.astype(np.float32).reshape(-1), side.rows.reshape(-1), side.table.reshape(-1)
+        indptr, positives = side.interactions.indptr, side.interactions.indices
+
+        def work(start: int) -> float:
+            stop = min(start + ROWS, len(side.rows))
+            buffers = (*np.zeros((3, 2 * width), dtype=np.float32), np.zeros(2, dtype=np.float32))
+            steps = self.cg_steps
+            return float(
+                solve_rows(start, stop, rows, width, table, gram32, indptr, positives, side.ridge, steps, *buffers)
+            )
+
+        return work
+
+    def _cholesky(self, side: _Side, gram: NDArray[np.float64]) -> Callable[[int], float]:
+        factors = self.tables.factors  # without the padding
+        small, table = gram[:factors, :factors], side.table[:, :factors]
+        indptr, positives = side.interactions.indptr, side.interactions.indices
+
+        def work(start: int) -> float:
+            terms = 0.0
+            for row in range(start, min(start + ROWS, len(side.rows))):
+                own = table[positives[indptr[row] : indptr[row + 1]]].astype(np.float64)
+                x = exact_row(own, small, float(side.ridge[row]))
+                side.rows[row, :factors] = x
+                terms += len(own) - float(own.sum(axis=0) @ x)  # at the solution x'Ax is b'x
+            return terms
+
+        return work
+
+
+@lru_cache(maxsize=1)
+def compiled_solver() -> Any:
+    """Return the compiled loop. It is called once without rows, so that no thread waits for the compiler."""
+    from truelike.progress import compiling
+
+    with compiling("the loops of iALS"):
+        from truelike.training.als.conjugate_gradient import solve_rows
+
+        numbers, places = np.zeros(2, dtype=np.float32), np.zeros(2, dtype=np.int32)
+        solve_rows(0, 0, numbers, 0, numbers, numbers, places, places, numbers, 0, *[numbers] * 4)
+        return solve_rows
+
+
+def weighted_gram(table: Floats, weight: float, n_jobs: int | None = -1) -> NDArray[np.float64]:
+    """Return weight x V'V, summed over fixed blocks in a fixed order."""
+
+    def product(start: int) -> NDArray[np.float64]:
+        block = table[start : start + GRAM_ROWS]
+        return np.asarray(block.T @ block, dtype=np.float64)
+
+    return np.asarray(weight * sum(for_each(product, range(0, len(table), GRAM_ROWS), n_jobs)), dtype=np.float64)
+
+
+def exact_row(own: NDArray[np.float64], gram: NDArray[np.float64], ridge: float) -> NDArray[np.float64]:
+    """Return the row x that minimises |1 - own x|^2 + x' gram x + ridge |x|^2.
+
+    `own` are the positives' rows of the other table.
+    """
+    if not len(own):
+        return np.zeros(len(gram))
+    matrix = gram + own.T @ own
+    matrix[np.diag_indices_from(matrix)] += ridge
+    factor = linalg.cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
+    return np.asarray(linalg.cho_solve(factor, own.sum(axis=0), check_finite=False), dtype=np.float64)

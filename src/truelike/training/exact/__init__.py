@@ -1,0 +1,1 @@
+"""The exact engine: every unobserved item counts, by dense matrix products."""

@@ -1,0 +1,352 @@
+"""The exact engine: training on all items of each user instead of sampled negatives, by dense matrix products.
+
+The paper's likelihood (Equations 4 to 6) is a sum over all items; sampling approximates it. Here a batch is a set
+of users B. The scores of all items are R = U_B V^T, the objective turns them into steps S, and the gradients are
+S V for the users and S^T U_B for the items.
+
+Items are divided into tiles, which depend only on the number of items. One thread works on a tile, BLAS runs on
+that thread alone, and sums over tiles are taken in a fixed order. So the result is the same on any number of
+threads.
+
+The steps of pointwise objectives and of the softmax are compiled. Those of any other listwise objective are
+computed by its own `steps`, in NumPy, on the users' whole rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from truelike import randomness
+from truelike.data.dataset import Dataset
+from truelike.errors import ParameterError
+from truelike.objectives import Listwise, Objective, Pointwise, Softmax
+from truelike.parallel import one_blas_thread
+from truelike.parallel import threads as thread_count
+from truelike.training.engine import ArrayEngine
+from truelike.training.exact.adam import DotProduct, Floats, OptimizedTable, Rows
+from truelike.training.exact.kernels import compiled
+from truelike.training.impressions import KnownFlips
+from truelike.training.sgd.engine import compiled_steps
+from truelike.training.tables import Tables
+
+MIN_TILE = 512  # items in a tile
+MAX_TILES = 64
+MEMORY = 256 * 2**20  # bytes of the scores and steps of a block of users
+LISTWISE_USERS = 16  # users per call of `steps` of a listwise objective
+LOSS_USERS = 200  # users on whom the loss is measured
+
+
+@dataclass(frozen=True)
+class ExactSettings:
+    """The settings of the exact engine.
+
+    Attributes
+    ----------
+    learning_rate, decay
+        Epoch e (from 0) runs at learning_rate x decay^e for the users, which are updated once per epoch. Items are
+        updated at every batch; their rate is divided by the square root of the number of batches.
+    optimizer
+        "adam" or "sgd".
+    regularization, flip_regularization, frequency_power
+        The L2 of a user's row is regularization x (n_u / mean n_u)^frequency_power. That of an item's row is the
+        same with its popularity, times n_users / n_items, so that users and items are regularized alike in
+        proportion to their interactions.
+    unobserved_weight
+        The weight of an unobserved item; a positive has weight 1. Listwise objectives do not use it.
+    batch_size
+        Users per batch.
+    """
+
+    learning_rate: float
+    decay: float
+    optimizer: Literal["adam", "sgd"]
+    regularization: float
+    flip_regularization: float
+    frequency_power: float
+    unobserved_weight: float
+    batch_size: int
+
+    def rate(self, epoch: int) -> float:
+        """Return the learning rate of an epoch."""
+        return self.learning_rate * self.decay**epoch
+
+
+class ExactEngine(ArrayEngine):
+    """Trains factor tables in place, an epoch at a time, on all items of each user.
+
+    Parameters
+    ----------
+    train
+        The training data.
+    tables
+        The factor tables, which are trained in place.
+    objective
+        A pointwise or listwise objective.
+    settings
+        Learning rate, regularization, batches.
+    seed
+        Determines the order of the users.
+    n_jobs
+        Number of threads; -1: all cores. It does not change the result.
+    flips
+        Known flip logits; None: learned if the tables have flip factors, else 0.
+    """
+
+    def __init__(
+        self,
+        train: Dataset,
+        tables: Tables,
+        objective: type[Objective],
+        settings: ExactSettings,
+        *,
+        seed: int,
+        n_jobs: int | None = -1,
+        flips: KnownFlips | None = None,
+    ) -> None:
+        if not issubclass(objective, Pointwise | Listwise):
+            raise ParameterError(f"the objective {objective.__name__} is neither pointwise nor listwise")
+        assert flips is None or flips.logits.shape == train.matrix.shape
+        self.train, self.tables, self.objective, self.settings = train, tables, objective, settings
+        self.seed, self.threads, self.flips = seed, thread_count(n_jobs), flips
+        size = max(MIN_TILE, -(-train.n_items // MAX_TILES))
+        self.tiles = [slice(a, min(a + size, train.n_items)) for a in range(0, train.n_items, size)]
+        n_arrays = 1 + (flips is not None or tables.flip_factors > 0)
+        if self._is_custom_listwise:
+            n_arrays += 3  # whole rows of scores and of `observed`, and a temporary of the objective
+        fitting = MEMORY // (4 * train.n_items * n_arrays)
+        self.block_size = int(max(1, min(settings.batch_size, fitting, train.n_users)))
+        self.preference = self._dot_product(
+            tables.user_factors, tables.item_factors, tables.item_bias, settings.regularization
+        )
+        self.components = [self.preference]
+        if flips is None and tables.flip_factors:
+            self.components.append(
+                self._dot_product(
+                    tables.user_flips, tables.item_flips, tables.flip_bias, settings.flip_regularization
+                )
+            )
+        self._flip_buffers = self._tile_buffers() if flips is not None else []
+        self._row_max, self._sums = np.empty((2, len(self.tiles), self.block_size), dtype=np.float32)
+        n_whole_rows = self.block_size if self._is_custom_listwise else 0
+        self._whole_rows = np.empty((n_whole_rows, train.n_items), dtype=np.float32)
+
+    def epoch(self, number: int, progress: Callable[[int], None] | None = None) -> None:
+        """Train on all users once."""
+        n, size = self.train.n_users, self.settings.batch_size
+        key = randomness.key(self.seed, "users", number)
+        order = np.argsort(randomness.bits(key, np.arange(n)), kind="stable").astype(np.int32)
+        positives = np.cumsum(self.train.interactions_per_user()[order])
+        quiet = np.errstate(over="ignore", invalid="ignore")  # divergence is checked at the end of the epoch
+        with one_blas_thread(), quiet, ThreadPoolExecutor(self.threads) as pool:
+            self._map: Any = map if self.threads == 1 else pool.map
+            for start in range(0, n, size):
+                self._batch(np.sort(order[start : start + size]), self.settings.rate(number))
+                if progress is not None:
+                    progress(int(positives[min(start + size, n) - 1]))
+        self._write_back()
+
+    def _batch(self, users: Rows, rate: float) -> None:
+        """Update the rows of some users and of all items by the gradients of these users."""
+        gradients: list[list[Floats]] = [[] for _ in self.components]
+        for start in range(0, len(users), self.block_size):
+            block = users[start : start + self.block_size]
+            for of_blocks, of_block in zip(gradients, self._block_gradients(block, first=start == 0), strict=True):
+                of_blocks.append(of_block)
+        # a user is updated once in an epoch, an item at every batch: at a lower rate, so that both learn alike
+        item_rate = rate / (-(-self.train.n_users // self.settings.batch_size)) ** 0.5
+        self._map_tiles(lambda t, tile: self._update_items(tile, len(users) / self.train.n_users, item_rate))
+        for component, of_blocks in zip(self.components, gradients, strict=True):
+            component.users.update(users, np.concatenate(of_blocks), 1.0, rate)
+
+    def _block_gradients(self, block: Rows, *, first: bool) -> list[Floats]:
+        """Return the gradients of the users of a block, for each component. The components store the items'."""
+        rows = [component.users.table[block] for component in self.components]
+        steps_of_tile = self._prepare_steps(block, rows)
+
+        def work(t: int, tile: slice) -> list[Floats]:
+            steps = zip(self.components, rows, steps_of_tile(t), strict=False)  # known flips have no component
+            return [
+                component.gradients(tile, each, sums, user_rows, first=first)
+                for component, user_rows, (each, sums) in steps
+            ]
+
+        # summed in the order of the tiles, whichever thread was first
+        return [reduce(np.add, of_tiles) for of_tiles in zip(*self._map_tiles(work), strict=True)]
+
+    def _map_tiles(self, work: Callable[[int, slice], Any]) -> list[Any]:
+        """Call a function of each tile's number and slice, on all threads."""
+        return list(self._map(work, range(len(self.tiles)), self.tiles))
+
+    def _update_items(self, tile: slice, l2_part: float, rate: float) -> None:
+        for component in self.components:
+            component.update_items(tile, l2_part, rate)
+
+    # --- from scores to steps -----------------------------------------------------------------------
+
+    @property
+    def _is_custom_listwise(self) -> bool:
+        """Whether the objective is listwise, but not the softmax, which has compiled loops of its own."""
+        return issubclass(self.objective, Listwise) and self.objective.steps is not Softmax.steps
+
+    def _prepare_steps(self, block: Rows, rows: list[Floats]) -> Callable[[int], list[tuple[Floats, Floats]]]:
+        """Do what needs the whole rows of a block, and return a function that computes the steps of tile t.
+
+        The function returns the steps of r, and of g if it is learned, each with its sums over the users.
+        """
+        if issubclass(self.objective, Pointwise):
+            return lambda t: self._pointwise_steps(t, block, rows)
+        if self._is_custom_listwise:
+            self._listwise_rows(block, rows[0])
+            return lambda t: self._listwise_steps(t, block)
+        scale = self._softmax_scale(block, rows[0])
+        return lambda t: self._softmax_steps(t, block, scale)
+
+    def _pointwise_steps(self, t: int, block: Rows, rows: list[Floats]) -> list[tuple[Floats, Floats]]:
+        tile, matrix = self.tiles[t], self.train.matrix
+        n = tile.stop - tile.start
+        r = self.preference.scores(t, tile, rows[0])
+        g = r[:0]
+        if self.flips is not None:
+            g = self._flip_buffers[t][: r.size].reshape(r.shape)
+            self.flips.fill(g, block, tile.start)
+        elif len(self.components) > 1:
+            g = self.components[1].scores(t, tile, rows[1])
+            g += self.components[1].biases(tile)
+        sums, flip_sums, *buffers = np.empty((5, n), dtype=np.float32)
+        compiled("pointwise")(
+            r, g, self.preference.biases(tile), block, matrix.indptr, matrix.indices, tile.start,
+            *compiled_steps(self.objective), np.float32(self.settings.unobserved_weight),  # type: ignore[arg-type]
+            *buffers, sums, flip_sums,
+        )  # fmt: skip
+        return [(r, sums), (g, flip_sums)]
+
+    def _softmax_scale(self, block: Rows, rows: Floats) -> Floats:
+        """Leave the exp of the scores in the buffers, and return their factors for each tile to get n_u p_ui."""
+
+        def work(t: int, tile: slice) -> None:
+            r = self.preference.scores(t, tile, rows)
+            compiled("subtract_row_max")(r, self.preference.biases(tile), self._row_max[t, : len(block)])
+            np.exp(r, out=r)
+            r.sum(axis=1, out=self._sums[t, : len(block)])
+
+        self._map_tiles(work)
+        row_max, sums = self._row_max[:, : len(block)], self._sums[:, : len(block)]
+        scale = np.exp(row_max - row_max.max(axis=0))
+        n_u = self.train.interactions_per_user()[block].astype(np.float32)
+        return np.asarray(scale * (n_u / (scale * sums).sum(axis=0)), dtype=np.float32)
+
+    def _softmax_steps(self, t: int, block: Rows, scale: Floats) -> list[tuple[Floats, Floats]]:
+        tile, matrix = self.tiles[t], self.train.matrix
+        steps = self.preference.buffer(t, tile, len(block))
+        sums = np.empty(tile.stop - tile.start, dtype=np.float32)
+        compiled("softmax")(steps, scale[t], block, matrix.indptr, matrix.indices, tile.start, sums)
+        return [(steps, sums)]
+
+    def _listwise_rows(self, block: Rows, rows: Floats) -> None:
+        """Compute the steps of a listwise objective in `_whole_rows`, by the objective's own function.
+
+        The function is always called for the same groups of users, whatever the number of threads.
+        """
+        objective, r = self.objective, self._whole_rows[: len(block)]
+        assert issubclass(objective, Listwise)
+        positives = self.train.matrix[block]
+        observed = np.zeros(r.shape, dtype=np.float32)
+        observed[np.repeat(np.arange(len(block)), np.diff(positives.indptr)), positives.indices] = 1.0
+
+        def score(t: int, tile: slice) -> None:
+            np.add(self.preference.scores(t, tile, rows), self.preference.biases(tile), out=r[:, tile])
+
+        def step(start: int) -> None:
+            users = slice(start, start + LISTWISE_USERS)
+            with np.errstate(over="ignore", invalid="ignore"):
+                steps = np.asarray(objective.steps(r[users], observed[users]))
+            if steps.shape != r[users].shape:
+                raise ParameterError(
+                    f"{objective.__name__}.steps returned an array of shape {steps.shape}; it must return one "
+                    f"step for each score, an array of shape {r[users].shape}"
+                )
+            r[users] = steps
+
+        self._map_tiles(score)
+        list(self._map(step, range(0, len(block), LISTWISE_USERS)))
+
+    def _listwise_steps(self, t: int, block: Rows) -> list[tuple[Floats, Floats]]:
+        steps = self.preference.buffer(t, self.tiles[t], len(block))
+        steps[:] = self._whole_rows[: len(block), self.tiles[t]]
+        return [(steps, steps.sum(axis=0))]
+
+    # --- tables, state and loss ---------------------------------------------------------------------
+
+    def _dot_product(self, users: Floats, items: Floats, bias: Floats | None, regularization: float) -> DotProduct:
+        """Return contiguous copies of two tables and a bias, with the L2 of each row."""
+        train, adam = self.train, self.settings.optimizer == "adam"
+        nu = self.settings.frequency_power
+        n_u, n_i = train.interactions_per_user(), train.popularity()
+        user_l2 = regularization * (n_u / n_u.mean()) ** nu
+        item_l2 = regularization * (train.n_users / train.n_items) * ((n_i + 1) / n_i.mean()) ** nu
+        no_l2 = np.zeros(train.n_items, dtype=np.float32)
+        return DotProduct(
+            OptimizedTable(np.array(users, order="C"), user_l2.astype(np.float32), adam),
+            OptimizedTable(np.array(items, order="C"), item_l2.astype(np.float32), adam),
+            None if bias is None else OptimizedTable(bias[:, None].copy(), no_l2, adam),
+            self._tile_buffers(),
+            np.empty_like(items, order="C"),
+            np.empty((train.n_items, 1), dtype=np.float32),
+        )
+
+    def _tile_buffers(self) -> list[Floats]:
+        return [np.empty(self.block_size * (t.stop - t.start), dtype=np.float32) for t in self.tiles]
+
+    def _write_back(self) -> None:
+        """Copy the trained parameters to the tables."""
+        tables = self.tables
+        targets = [
+            (tables.user_factors, tables.item_factors, tables.item_bias),
+            (tables.user_flips, tables.item_flips, tables.flip_bias),
+        ]
+        for component, (users, items, bias) in zip(self.components, targets, strict=False):
+            users[:], items[:] = component.users.table, component.items.table
+            if bias is not None and component.bias is not None:
+                bias[:] = component.bias.table[:, 0]
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays from which training can resume."""
+        named = zip(("preference", "flips"), self.components, strict=False)
+        trained = {f"{name}.{part}": array for name, each in named for part, array in each.state().items()}
+        return {**self.tables.arrays(), **trained}
+
+    def loss(self) -> float:
+        """Return minus the likelihood of all items of a fixed sample of users, per positive.
+
+        NaN for an objective without likelihood functions.
+        """
+        try:
+            return self._loss()
+        except NotImplementedError:
+            return float("nan")
+
+    def _loss(self) -> float:
+        train, tables = self.train, self.tables
+        users = np.unique(np.linspace(0, train.n_users - 1, LOSS_USERS).astype(np.int32))
+        users = users[train.interactions_per_user()[users] > 0]
+        observed = train.matrix[users].toarray() != 0
+        r = (tables.user_factors[users] @ tables.item_factors.T).astype(np.float64)
+        r += 0 if tables.item_bias is None else tables.item_bias
+        if issubclass(self.objective, Listwise):
+            likelihood = self.objective.likelihood(r, observed.astype(np.float64))
+            return -float(np.sum(likelihood) / observed.sum())
+        assert issubclass(self.objective, Pointwise)
+        g = np.zeros_like(r) if self.flips is None else self.flips.dense_logits(users)
+        if self.flips is None and tables.flip_factors:
+            g = tables.user_flips[users] @ tables.item_flips.T
+            g = (g if tables.flip_bias is None else g + tables.flip_bias).astype(np.float64)
+        positive = self.objective.likelihood_positive(r[observed], g[observed]).sum()
+        negative = self.objective.likelihood_negative(r[~observed], g[~observed]).sum()
+        return -float((positive + self.settings.unobserved_weight * negative) / observed.sum())

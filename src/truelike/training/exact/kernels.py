@@ -1,0 +1,168 @@
+"""The compiled loops of the exact engine: scores become steps, and rows are updated by SGD or Adam.
+
+The loops work on a block of users x a tile of items. `users` are the users of the block, `first` is the first
+item of the tile, and `indptr` and `indices` are the CSR of the training data.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+
+from truelike.training.objective_compiler import STEPS_SIGNATURE, uniquely_named
+
+BETA_1, BETA_2, EPSILON = np.float32(0.9), np.float32(0.99), np.float32(1e-8)
+
+
+@numba.njit(nogil=True, inline="always")
+def _first_at_least(indices: Any, start: Any, stop: Any, value: Any) -> Any:
+    """Return the first position in the sorted indices[start:stop] with a value of at least `value`."""
+    while start < stop:
+        middle = (start + stop) // 2
+        if indices[middle] < value:
+            start = middle + 1
+        else:
+            stop = middle
+    return start
+
+
+def _pointwise(
+    r: Any, g: Any, bias: Any, users: Any, indptr: Any, indices: Any, first: Any,
+    positive_steps: Any, negative_steps: Any, weight: Any,
+    positive_r: Any, positive_g: Any, zero_g: Any, step_sums: Any, flip_step_sums: Any,
+) -> None:  # fmt: skip
+    """Replace the scores r (and the flip logits g, if there are any) by the steps of a pointwise objective.
+
+    The steps of unobserved items are multiplied by `weight`. `step_sums` and `flip_step_sums` are set to the sums
+    over the users, which are the gradients of the biases. `positive_r`, `positive_g` and `zero_g` are buffers.
+    """
+    n, flips, zero = r.shape[1], g.shape[0] > 0, np.uint64(0)
+    step_sums[:] = np.float32(0.0)
+    flip_step_sums[:] = np.float32(0.0)
+    for row in range(r.shape[0]):
+        scores = r[row]
+        for k in range(n):
+            scores[k] += bias[k]
+        start = _first_at_least(indices, indptr[users[row]], indptr[users[row] + 1], first)
+        stop = _first_at_least(indices, start, indptr[users[row] + 1], first + n)
+        for entry in range(start, stop):  # saved before `negative_steps` overwrites them
+            item = indices[entry] - first
+            positive_r[entry - start] = scores[item]
+            positive_g[entry - start] = g[row, item] if flips else np.float32(0.0)
+        positive_steps(positive_r, positive_g, zero, np.uint64(stop - start))
+        logits = g[row] if flips else zero_g
+        if not flips:
+            for k in range(n):
+                logits[k] = np.float32(0.0)
+        negative_steps(scores, logits, zero, np.uint64(n))
+        for k in range(n):
+            scores[k] *= weight
+        if flips:
+            for k in range(n):
+                logits[k] *= weight
+        for entry in range(start, stop):
+            item = indices[entry] - first
+            scores[item] = positive_r[entry - start]
+            if flips:
+                logits[item] = positive_g[entry - start]
+        for k in range(n):
+            step_sums[k] += scores[k]
+        if flips:
+            for k in range(n):
+                flip_step_sums[k] += logits[k]
+
+
+def _subtract_row_max(r: Any, bias: Any, row_max: Any) -> None:
+    """Add the biases to the scores and subtract the maximum of each row, which is stored in `row_max`."""
+    n = r.shape[1]
+    for row in range(r.shape[0]):
+        scores, top = r[row], np.float32(-np.inf)
+        for k in range(n):
+            scores[k] += bias[k]
+            top = max(top, scores[k])
+        for k in range(n):
+            scores[k] -= top
+        row_max[row] = top
+
+
+def _softmax(r: Any, scale: Any, users: Any, indptr: Any, indices: Any, first: Any, step_sums: Any) -> None:
+    """Replace exp(scores) by the steps of the softmax: -scale x exp(score) = -n_u p_ui, plus 1 for positives."""
+    n = r.shape[1]
+    step_sums[:] = np.float32(0.0)
+    for row in range(r.shape[0]):
+        steps, factor = r[row], -scale[row]
+        for k in range(n):
+            steps[k] *= factor
+        start = _first_at_least(indices, indptr[users[row]], indptr[users[row] + 1], first)
+        stop = _first_at_least(indices, start, indptr[users[row] + 1], first + n)
+        for entry in range(start, stop):
+            steps[indices[entry] - first] += np.float32(1.0)
+        for k in range(n):
+            step_sums[k] += steps[k]
+
+
+def _fill_flips(g: Any, unlisted: Any, users: Any, indptr: Any, indices: Any, logits: Any, first: Any) -> None:
+    """Fill g with known flip logits: those of the listed pairs, and `unlisted` for all other pairs."""
+    n = g.shape[1]
+    for row in range(g.shape[0]):
+        g[row, :] = unlisted
+        start = _first_at_least(indices, indptr[users[row]], indptr[users[row] + 1], first)
+        stop = _first_at_least(indices, start, indptr[users[row] + 1], first + n)
+        for entry in range(start, stop):
+            g[row, indices[entry] - first] = logits[entry]
+
+
+def _sgd(table: Any, rows: Any, gradient: Any, regularization: Any, rate: Any) -> None:
+    """Update some rows by SGD: row += rate x (gradient - regularization x row)."""
+    for n in range(len(rows)):
+        row, shrink = rows[n], np.float32(1.0) - rate * regularization[n]
+        for k in range(table.shape[1]):
+            table[row, k] = shrink * table[row, k] + rate * gradient[n, k]
+
+
+def _adam(
+    table: Any, rows: Any, gradient: Any, regularization: Any, rate: Any,
+    first_moment: Any, second_moment: Any, n_updates: Any,
+) -> None:  # fmt: skip
+    """Update some rows by Adam (Kingma and Ba, 2015). Each row has its own count of updates."""
+    one = np.float32(1.0)
+    for n in range(len(rows)):
+        row, l2 = rows[n], regularization[n]
+        n_updates[row] += 1
+        step = rate / np.float32(1.0 - float(BETA_1) ** n_updates[row])
+        root = np.float32(1.0 / np.sqrt(1.0 - float(BETA_2) ** n_updates[row]))
+        for k in range(table.shape[1]):
+            total = gradient[n, k] - l2 * table[row, k]
+            m = BETA_1 * first_moment[row, k] + (one - BETA_1) * total
+            v = BETA_2 * second_moment[row, k] + (one - BETA_2) * total * total
+            first_moment[row, k], second_moment[row, k] = m, v
+            table[row, k] += step * m / (np.sqrt(v) * root + EPSILON)
+
+
+_f4, _i4, _i8 = types.float32, types.int32, types.int64
+_STEPS_POINTER = types.FunctionType(STEPS_SIGNATURE)
+_ROWS = (_f4[:, ::1], _i4[::1], _f4[:, ::1], _f4[::1], _f4)
+_SIGNATURES = {
+    _pointwise: types.void(
+        _f4[:, ::1], _f4[:, ::1], _f4[::1], _i4[::1], _i4[::1], _i4[::1], _i8,
+        _STEPS_POINTER, _STEPS_POINTER, _f4, _f4[::1], _f4[::1], _f4[::1], _f4[::1], _f4[::1],
+    ),
+    _subtract_row_max: types.void(_f4[:, ::1], _f4[::1], _f4[::1]),
+    _softmax: types.void(_f4[:, ::1], _f4[::1], _i4[::1], _i4[::1], _i4[::1], _i8, _f4[::1]),
+    _fill_flips: types.void(_f4[:, ::1], _f4, _i4[::1], _i4[::1], _i4[::1], _f4[::1], _i8),
+    _sgd: types.void(*_ROWS),
+    _adam: types.void(*_ROWS, _f4[:, ::1], _f4[:, ::1], _i8[::1]),
+}  # fmt: skip
+
+
+@cache
+def compiled(name: str) -> Any:
+    """Return a loop of this module by its name, from numba's cache on disk after the first time."""
+    [function] = [known for known in _SIGNATURES if known.__code__.co_name == f"_{name}"]
+    signature = _SIGNATURES[function]
+    options = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": {"contract", "nsz"}}
+    return numba.njit(signature, **options)(uniquely_named(function))

@@ -1,0 +1,1 @@
+"""The sampled engine: mini-batch SGD on positives and sampled negatives."""

@@ -1,0 +1,217 @@
+"""The sampled engine: mini-batch SGD on positives and sampled negatives, as in the paper.
+
+`SampledEngine` prepares an epoch: the order of the positives, the learning rate, the L2 factors and all buffers.
+The compiled loops of `kernels` do the work, on one or more threads, with the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from truelike.data.dataset import Dataset
+from truelike.errors import ParameterError
+from truelike.negatives import Negatives
+from truelike.objectives import Objective, Pairwise, Pointwise
+from truelike.parallel import threads as thread_count
+from truelike.training.engine import ArrayEngine
+from truelike.training.sgd.samples import Samples, SGDSettings, mean_loss
+from truelike.training.tables import Tables, aligned_zeros
+
+SAMPLES_PER_CALL = 2_000_000  # of the compiled loops; between calls progress is reported and Ctrl-C is noticed
+
+
+class SampledEngine(ArrayEngine):
+    """Trains factor tables in place, an epoch at a time. An epoch depends only on the seed and its number.
+
+    Parameters
+    ----------
+    train
+        The training data.
+    tables
+        The factor tables, which are trained in place.
+    objective
+        A pointwise or pairwise objective.
+    negatives
+        The sampling distribution of negatives.
+    settings
+        Learning rate, regularization, batches.
+    seed
+        Determines the samples.
+    n_jobs
+        Number of threads; -1: all cores. It does not change the result.
+    """
+
+    def __init__(
+        self,
+        train: Dataset,
+        tables: Tables,
+        objective: type[Objective],
+        negatives: Negatives,
+        settings: SGDSettings,
+        *,
+        seed: int,
+        n_jobs: int | None = -1,
+    ) -> None:
+        self.samples = Samples(train, negatives, settings, seed)
+        self.train, self.tables, self.settings = train, tables, settings
+        self.objective, self.negatives = objective, negatives
+        self.threads = thread_count(n_jobs)
+        self.n_batches = self.samples.n_batches
+        self.user_last_updated = np.zeros(train.n_users, dtype=np.int32)
+        self.item_last_updated = np.zeros(train.n_items, dtype=np.int32)
+        self._steps = compiled_steps(objective)  # type: ignore[arg-type]
+        self._counters = np.zeros((2, 8), dtype=np.int64)  # barrier and chunks, each in its own cache line
+        self._buffers = self._allocate()
+
+    def epoch(self, number: int, progress: Callable[[int], None] | None = None) -> None:
+        """Train on all positives once."""
+        from truelike.training.sgd.kernels import apply_missed_l2
+
+        settings, n = self.settings, self.train.n_interactions
+        rate = settings.rate(number)
+        powers, flip_powers, shrink, flip_shrink = self._l2_factors(rate)
+        key = self.samples.key(number)
+        batches_per_call = max(1, SAMPLES_PER_CALL // (settings.batch_size * (1 + settings.n_negatives)))
+        with ThreadPoolExecutor(max(1, self.threads - 1)) as pool:
+            for first in range(0, self.n_batches, batches_per_call):
+                start = first * settings.batch_size
+                stop = min(n, start + batches_per_call * settings.batch_size)
+                entries = self.samples.entries(number, start, stop)
+                self._run(pool, first, entries, key, rate, powers, flip_powers, shrink, flip_shrink)
+                if progress is not None:
+                    progress(stop)
+        for table, last_updated in (
+            (self.tables.users, self.user_last_updated),
+            (self.tables.items, self.item_last_updated),
+        ):
+            apply_missed_l2(table, last_updated, self.tables.width, self.n_batches, powers, flip_powers)
+
+    def _run(
+        self, pool: ThreadPoolExecutor, first: int, entries: Any, key: Any, rate: float, *l2_factors: Any
+    ) -> None:
+        """Run some batches, from batch `first` on, on all threads. The calling thread is thread 0."""
+        kernel = compiled_batches()
+        matrix, tables, settings = self.train.matrix, self.tables, self.settings
+        self._counters[:] = 0
+
+        def run(thread: int) -> None:
+            kernel(
+                thread, self.threads, *self._counters, first, settings.batch_size, entries, key,
+                self.train.user_of_entry, matrix.indices, matrix.indptr, self.samples.bit_table,
+                tables.users.reshape(-1), tables.items.reshape(-1),
+                self.user_last_updated, self.item_last_updated,
+                np.uint64(tables.width), np.uint64(tables.users.shape[1] - tables.width),
+                np.float32(rate), *l2_factors,
+                settings.n_negatives, self.negatives.candidates, *self.samples.alias_tables,
+                issubclass(self.objective, Pairwise), np.float32(settings.positive_factor), *self._steps,
+                *self._buffers.values(),
+            )  # fmt: skip
+
+        others = [pool.submit(run, thread) for thread in range(1, self.threads)]
+        run(0)
+        for other in others:
+            other.result()
+
+    def _allocate(self) -> dict[str, Any]:
+        """Allocate all buffers of the loops, in the order of the kernel's arguments.
+
+        They are allocated once, so that no thread can run out of memory while others wait for it.
+        """
+        from truelike.training.sgd.kernels import BLOCK
+
+        positives = min(self.settings.batch_size, self.train.n_interactions)
+        samples = positives * (1 + self.settings.n_negatives)
+        n_items, threads, row_width = self.train.n_items, self.threads, self.tables.users.shape[1]
+        return {
+            "old_rows": aligned_zeros(positives, row_width).reshape(-1),
+            "sample_item": np.empty(samples, dtype=np.int32),
+            "sample_slot": np.empty(samples, dtype=np.int32),
+            "sample_step": np.empty(samples, dtype=np.float32),
+            "sample_flip": np.zeros(samples, dtype=np.float32),
+            "bounds": self._item_bounds(),
+            "item_cursor": np.zeros(n_items, dtype=np.int32),
+            "own_samples": np.tile(np.arange(samples + 1, dtype=np.int32), (threads, 1)),
+            "touched_items": np.empty((threads, min(samples, n_items) + 1), dtype=np.int32),
+            "row_offsets": np.empty((threads, samples), dtype=np.uint32),
+            "steps": np.empty((threads, samples), dtype=np.float32),
+            "flips": np.empty((threads, samples), dtype=np.float32),
+            "offsets": np.empty((threads, BLOCK + 4), dtype=np.uint64),
+            "gradient": np.empty((threads, row_width), dtype=np.float32),
+            "scratch": np.empty((threads, 4, BLOCK + 4), dtype=np.float32),
+        }
+
+    def _item_bounds(self) -> NDArray[np.int32]:
+        """Return the bounds of the threads' items: thread t owns items bounds[t] ... bounds[t + 1] - 1.
+
+        All threads have about the same number of samples.
+        """
+        popularity = self.train.popularity()
+        probabilities = self.negatives.weights(popularity)
+        weights = popularity + probabilities * (self.settings.n_negatives * popularity.sum() / probabilities.sum())
+        edges = np.linspace(0, weights.sum(), self.threads + 1)
+        bounds = np.searchsorted(np.cumsum(weights), edges)
+        bounds[0], bounds[-1] = 0, len(popularity)
+        return bounds.astype(np.int32)
+
+    def _l2_factors(self, rate: float) -> tuple[NDArray[np.float32], NDArray[np.float32], np.float32, np.float32]:
+        """Return the factors by which a row shrinks in 0, 1, 2, ... missed batches, and in one that touches it.
+
+        First those of the missed batches, for preference and flips, then those of the touching batch.
+        """
+        batch_part = min(1.0, self.settings.batch_size / self.train.n_interactions)
+        powers, factors = [], []
+        for regularization in (self.settings.regularization, self.settings.flip_regularization):
+            factor = 1.0 - rate * regularization * (batch_part if self.settings.l2_schedule == "epoch" else 1.0)
+            missed = factor if self.settings.l2_rows == "all" else 1.0
+            with np.errstate(over="ignore"):  # divergence is checked at the end of the epoch
+                powers.append((missed ** np.arange(self.n_batches + 1)).astype(np.float32))
+            factors.append(np.float32(factor))
+        return powers[0], powers[1], factors[0], factors[1]
+
+    def loss(self) -> float:
+        """Return minus the mean likelihood of a fixed sample of positives and their negatives."""
+        users, items, negatives = self.samples.loss_samples
+        rows, tables = np.column_stack([items, negatives]), self.tables
+
+        def scores(left: Any, right: Any) -> NDArray[np.float64]:
+            return np.asarray(np.einsum("nk,nmk->nm", left[users], right[rows]), dtype=np.float64)
+
+        r = scores(tables.user_factors, tables.item_factors)
+        return mean_loss(self.objective, r, scores(tables.user_flips, tables.item_flips))
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays from which training can resume."""
+        return dict(self.tables.arrays())
+
+
+@lru_cache(maxsize=1)
+def compiled_batches() -> Any:
+    """Return the compiled loops. The first call of an installation compiles them and reports it."""
+    from truelike.progress import compiling
+
+    with compiling("the training loops"):
+        from truelike.training.sgd.kernels import compile_batches
+
+        return compile_batches()
+
+
+@lru_cache(maxsize=64)
+def compiled_steps(objective: type[Objective]) -> tuple[Any, Any]:
+    """Return the compiled steps of an objective, for positives and for negatives.
+
+    For a pairwise objective both are the steps of pairs.
+    """
+    from truelike.training.objective_compiler import compile_steps
+
+    if issubclass(objective, Pairwise):
+        pairs = compile_steps(objective.pair, pairwise=True)
+        return pairs, pairs
+    if not issubclass(objective, Pointwise):
+        raise ParameterError(f"the objective {objective.__name__} is neither pointwise nor pairwise")
+    return compile_steps(objective.positive), compile_steps(objective.negative)

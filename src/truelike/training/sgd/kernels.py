@@ -1,0 +1,389 @@
+"""The compiled loops of the sampled engine: mini-batches of positives, each with its drawn negatives.
+
+A batch has two phases. In the first, each user of the batch belongs to one thread, which computes the scores and
+steps of the user's samples and updates the user's row. In the second, each item belongs to one thread, which
+updates the item's row by the stored steps. No two threads write the same row, and every sum is taken in the order
+of the samples. So the result does not depend on the number of threads.
+
+A row of a table is [preference | flip]: U and P side by side, and V and Q, so that one access loads both. L2
+shrinks *every* row at every batch, but it is applied lazily: `*_last_updated` holds the batch up to which it has
+been applied to a row, and the factor of the missed batches, `powers[batch - last_updated]`, is applied when the
+row is read.
+
+Arguments of several functions:
+
+- `entries`: the positives of a batch, as positions in the CSR of the training data.
+- `bit_table`: tells positives from other items, see `negative_sampling`.
+- `powers`, `flip_powers`: the factors by which a row shrinks in 0, 1, 2, ... batches that do not touch it;
+  `shrink`, `flip_shrink`: in the batch that does.
+- `old_rows`: the users' rows before the batch, in the slots of their first positives.
+- `sample_item`, `sample_slot`, `sample_step`, `sample_flip`: a sample's item, the slot of its user in `old_rows`,
+  and its steps of r and g.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+
+from truelike.training.objective_compiler import STEPS_SIGNATURE, uniquely_named
+from truelike.training.row_ops import INLINE, LOOP, add_four, dot, dot_four, prefetch, prefetch_row, scaled_add
+from truelike.training.sgd.barrier import add_atomically, wait
+from truelike.training.sgd.negative_sampling import BITS_PER_POSITIVE, draw_negative, stream_start
+
+BLOCK = 64  # samples that are processed together: their rows fit into the L1 cache
+CHUNKS_PER_THREAD = 8  # of the positives of a batch
+PREFETCH_ITEMS = 16  # how many items ahead rows are prefetched
+
+
+@numba.njit(**LOOP)
+def _hardest_negative(
+    j: Any, state: Any, candidates: Any,
+    entry_item: Any, start: Any, stop: Any, bit_table: Any, n_items: Any, keep: Any, alias: Any, weights: Any,
+    old_rows: Any, old_row: Any, item_table: Any, row_width: Any, width: Any,
+    item_last_updated: Any, batch: Any, powers: Any,
+) -> Any:  # fmt: skip
+    """Return the best-scored of the drawn item j and further candidates, and the state of the random stream."""
+    r_j = powers[batch - item_last_updated[j]] * dot(old_rows, old_row, item_table, j * row_width, width)
+    for _ in range(1, candidates):
+        other, state = draw_negative(state, entry_item, start, stop, bit_table, n_items, keep, alias, weights)
+        scale = powers[batch - item_last_updated[other]]
+        score = scale * dot(old_rows, old_row, item_table, other * row_width, width)
+        if score > r_j:
+            j, r_j = other, score
+    return j, state
+
+
+@numba.njit(**INLINE)
+def _prepare_sample(
+    item: Any, sample: Any, sample_item: Any, s: Any, offsets: Any, item_scale: Any, item_flip_scale: Any,
+    item_table: Any, width: Any, flip_width: Any,
+    item_last_updated: Any, batch: Any, powers: Any, flip_powers: Any,
+) -> None:  # fmt: skip
+    """Store a sample's item, the offset of its row and the missed L2 of the row, and prefetch the row."""
+    offset = item * (width + flip_width)
+    prefetch_row(item_table, offset, width + flip_width)
+    missed = np.uint64(batch - item_last_updated[item])
+    sample_item[sample], offsets[s], item_scale[s] = item, offset, powers[missed]
+    if flip_width > np.uint64(0):
+        item_flip_scale[s] = flip_powers[missed]
+
+
+@numba.njit(**INLINE)
+def _prefetch_users(
+    at: Any, n: Any, entries: Any, entry_user: Any, entry_item: Any, indptr: Any, bit_table: Any,
+    user_table: Any, user_last_updated: Any, row_width: Any,
+) -> None:  # fmt: skip
+    """Prefetch the data of the next users, in three stages.
+
+    In a shuffled batch nearly every positive has another user, and each would wait for memory several times.
+    """
+    if at + 24 < n:
+        entry = np.uint64(entries[at + 24])
+        prefetch(entry_user, entry)
+        prefetch(entry_item, entry)
+        user = np.uint64(entry_user[entries[at + 16]])
+        prefetch(indptr, user)
+        prefetch(user_last_updated, user)
+        prefetch_row(user_table, user * row_width, row_width)
+        user = np.uint64(entry_user[entries[at + 8]])
+        prefetch(bit_table, np.uint64(indptr[user]) * np.uint64(BITS_PER_POSITIVE // 8))
+
+
+def _update_users(
+    chunk: Any, n_chunks: Any, entries: Any, batch: Any, key: Any,
+    entry_user: Any, entry_item: Any, indptr: Any, bit_table: Any,
+    user_table: Any, item_table: Any, user_last_updated: Any, item_last_updated: Any, width: Any, flip_width: Any,
+    rate: Any, powers: Any, flip_powers: Any, shrink: Any, flip_shrink: Any,
+    n_negatives: Any, candidates: Any, keep: Any, alias: Any, weights: Any,
+    pairwise: Any, weight: Any, positive_steps: Any, negative_steps: Any,
+    old_rows: Any, sample_item: Any, sample_slot: Any, sample_step: Any, sample_flip: Any,
+    offsets: Any, gradient: Any, r: Any, g: Any, item_scale: Any, item_flip_scale: Any,
+) -> None:  # fmt: skip
+    """Process the users of a chunk: score their samples, store the steps for the items, update the users' rows.
+
+    A user's samples (some positives, then their negatives) go through short loops (draw, score, step, add), a
+    block at a time. So the processor can work on many samples at once, and the rows of a block stay in its cache.
+    """
+    n, row_width, zero, one, four = len(entries), width + flip_width, np.uint64(0), np.uint64(1), np.uint64(4)
+    n_items, rho = np.uint64(len(item_last_updated)), np.uint64(n_negatives)
+    flips = flip_width > zero and not pairwise
+    block = max(1, BLOCK // (n_negatives + 1))
+    at, end = chunk * n // n_chunks, (chunk + 1) * n // n_chunks
+    while 0 < at < n and entry_user[entries[at]] == entry_user[entries[at - 1]]:
+        at += 1  # the positives of the previous user belong to the previous chunk
+    while at < end:
+        _prefetch_users(
+            at, n, entries, entry_user, entry_item, indptr, bit_table, user_table, user_last_updated, row_width
+        )
+        user = np.uint64(entry_user[entries[at]])
+        run_end = at + 1
+        while run_end < n and np.uint64(entry_user[entries[run_end]]) == user:
+            run_end += 1
+        start, stop = np.uint64(indptr[user]), np.uint64(indptr[user + one])
+        missed = batch - user_last_updated[user]
+        row, old_row = user * row_width, np.uint64(at) * row_width
+        flip_row, old_flip_row = row + width, old_row + width
+        for k in range(row_width):
+            gradient[k] = np.float32(0.0)
+        scaled_add(old_rows, old_row, powers[missed], user_table, row, np.float32(0.0), gradient, zero, width)
+        scaled_add(
+            old_rows, old_flip_row, flip_powers[missed], user_table, flip_row,
+            np.float32(0.0), gradient, zero, flip_width,
+        )  # fmt: skip
+        for first in range(at, run_end, block):
+            n_positives = np.uint64(min(block, run_end - first))
+            base, n_samples = np.uint64(first) * (rho + one), n_positives * (rho + one)
+            # draw
+            for p in range(n_positives):
+                entry = entries[np.uint64(first) + p]
+                _prepare_sample(
+                    np.uint64(entry_item[entry]), base + p, sample_item, p, offsets, item_scale, item_flip_scale,
+                    item_table, width, flip_width, item_last_updated, batch, powers, flip_powers,
+                )  # fmt: skip
+                state = stream_start(key, entry)
+                for k in range(one, rho + one):
+                    j, state = draw_negative(
+                        state, entry_item, start, stop, bit_table, n_items, keep, alias, weights
+                    )
+                    if candidates > 1:
+                        j, state = _hardest_negative(
+                            j, state, candidates,
+                            entry_item, start, stop, bit_table, n_items, keep, alias, weights,
+                            old_rows, old_row, item_table, row_width, width, item_last_updated, batch, powers,
+                        )  # fmt: skip
+                    negative = k * n_positives + p
+                    _prepare_sample(
+                        j, base + negative, sample_item, negative, offsets, item_scale, item_flip_scale,
+                        item_table, width, flip_width, item_last_updated, batch, powers, flip_powers,
+                    )  # fmt: skip
+            for s in range(n_samples, n_samples + four):  # pad to groups of four
+                offsets[s], item_scale[s], item_flip_scale[s] = offsets[zero], np.float32(0.0), np.float32(0.0)
+            # score
+            for s in range(zero, n_samples, four):
+                dot_four(r, s, old_rows, old_row, item_table, offsets, zero, width)
+            for s in range(n_samples):
+                r[s] *= item_scale[s]
+            if flips:
+                for s in range(zero, n_samples, four):
+                    dot_four(g, s, old_rows, old_flip_row, item_table, offsets, width, flip_width)
+                for s in range(n_samples):
+                    g[s] *= item_flip_scale[s]
+            elif not pairwise:
+                for s in range(n_samples):
+                    g[s] = np.float32(0.0)
+            # step
+            if pairwise:
+                for k in range(n_positives, n_samples, n_positives):
+                    for p in range(n_positives):
+                        g[k + p] = r[p]
+                negative_steps(r, g, n_positives, n_samples)
+                for p in range(n_positives):
+                    r[p] = g[n_positives + p]
+                for k in range(n_positives + n_positives, n_samples, n_positives):
+                    for p in range(n_positives):
+                        r[p] += g[k + p]
+            else:
+                positive_steps(r, g, zero, n_positives)
+                negative_steps(r, g, n_positives, n_samples)
+                for p in range(n_positives):
+                    r[p] *= weight
+                    g[p] *= weight
+            for s in range(n_samples):
+                sample_slot[base + s], sample_step[base + s] = at, r[s]
+                r[s] *= item_scale[s]
+            if flips:
+                for s in range(n_samples):
+                    sample_flip[base + s] = g[s]
+                    g[s] *= item_flip_scale[s]
+            # add
+            for s in range(n_samples, n_samples + four):
+                r[s], g[s] = np.float32(0.0), np.float32(0.0)
+            for s in range(zero, n_samples, four):
+                add_four(gradient, zero, np.float32(1.0), r, s, item_table, offsets, zero, width)
+            if flips:
+                for s in range(zero, n_samples, four):
+                    add_four(gradient, width, np.float32(1.0), g, s, item_table, offsets, width, flip_width)
+        scaled_add(user_table, row, shrink, old_rows, old_row, rate, gradient, zero, width)
+        scaled_add(user_table, flip_row, flip_shrink, old_rows, old_flip_row, rate, gradient, width, flip_width)
+        user_last_updated[user] = batch + 1
+        at = run_end
+
+
+def _update_items(
+    thread: Any, threads: Any, n_samples: Any, batch: Any,
+    item_table: Any, item_last_updated: Any, width: Any, flip_width: Any,
+    rate: Any, powers: Any, flip_powers: Any, shrink: Any, flip_shrink: Any,
+    old_rows: Any, sample_item: Any, sample_slot: Any, sample_step: Any, sample_flip: Any,
+    bounds: Any, item_cursor: Any, own_samples: Any, touched_items: Any, row_offsets: Any, steps: Any, flips: Any,
+    last_offsets: Any, last_steps: Any, last_flips: Any,
+) -> None:  # fmt: skip
+    """Update the rows of this thread's items, each by its samples in their order.
+
+    The samples are first grouped by item, by a counting sort. Its loops have no branch that depends on the data:
+    it would be mispredicted half of the time.
+    """
+    row_width, zero, one, four = width + flip_width, np.uint64(0), np.uint64(1), np.uint64(4)
+    n_own, n_touched = np.uint64(n_samples), zero
+    # select the samples of this thread's items
+    if threads > 1:
+        n_own, low, high = zero, bounds[thread], bounds[thread + 1]
+        for s in range(np.uint64(n_samples)):
+            item = sample_item[s]
+            own_samples[n_own] = s
+            n_own += np.uint64((low <= item) & (item < high))
+    # count the samples of each item
+    for k in range(n_own):
+        item = np.uint64(sample_item[np.uint64(own_samples[k])])
+        touched_items[n_touched] = item
+        n_touched += np.uint64(item_cursor[item] == 0)
+        item_cursor[item] += 1
+    # group the samples by item
+    end = zero
+    for t in range(n_touched):
+        item = np.uint64(touched_items[t])
+        count = np.uint64(item_cursor[item])
+        item_cursor[item] = end
+        end += count
+    for k in range(n_own):
+        sample = np.uint64(own_samples[k])
+        item = np.uint64(sample_item[sample])
+        position = np.uint64(item_cursor[item])
+        item_cursor[item] += 1
+        row_offsets[position] = np.uint64(sample_slot[sample]) * row_width
+        steps[position] = rate * sample_step[sample]
+        if flip_width > zero:
+            flips[position] = rate * sample_flip[sample]
+    # update the rows
+    begin = zero
+    for t in range(n_touched):
+        item = np.uint64(touched_items[t])
+        if t + np.uint64(PREFETCH_ITEMS) < n_touched:
+            prefetch_row(
+                item_table, np.uint64(touched_items[t + np.uint64(PREFETCH_ITEMS)]) * row_width, row_width
+            )
+        end = np.uint64(item_cursor[item])
+        item_cursor[item] = 0
+        missed, row = batch - item_last_updated[item], item * row_width
+        scale, flip_scale = shrink * powers[missed], flip_shrink * flip_powers[missed]
+        while begin + four <= end:
+            add_four(item_table, row, scale, steps, begin, old_rows, row_offsets, zero, width)
+            add_four(item_table, row + width, flip_scale, flips, begin, old_rows, row_offsets, width, flip_width)
+            scale = flip_scale = np.float32(1.0)
+            begin += four
+        if begin < end:  # the last one to three, padded to four
+            for k in range(four):
+                sample = min(begin + k, end - one)
+                counts = np.float32(begin + k < end)
+                last_offsets[k], last_steps[k] = row_offsets[sample], counts * steps[sample]
+                if flip_width > zero:
+                    last_flips[k] = counts * flips[sample]
+            add_four(item_table, row, scale, last_steps, zero, old_rows, last_offsets, zero, width)
+            add_four(
+                item_table, row + width, flip_scale, last_flips, zero, old_rows, last_offsets, width, flip_width
+            )
+            begin = end
+        item_last_updated[item] = batch + 1
+
+
+def _run_batches(
+    update_users: Any, update_items: Any,
+    thread: Any, threads: Any, barrier: Any, chunk_counter: Any,
+    first: Any, batch_size: Any, entries: Any, key: Any,
+    entry_user: Any, entry_item: Any, indptr: Any, bit_table: Any,
+    user_table: Any, item_table: Any, user_last_updated: Any, item_last_updated: Any, width: Any, flip_width: Any,
+    rate: Any, powers: Any, flip_powers: Any, shrink: Any, flip_shrink: Any,
+    n_negatives: Any, candidates: Any, keep: Any, alias: Any, weights: Any,
+    pairwise: Any, weight: Any, positive_steps: Any, negative_steps: Any,
+    old_rows: Any, sample_item: Any, sample_slot: Any, sample_step: Any, sample_flip: Any,
+    bounds: Any, item_cursor: Any, own_samples: Any, touched_items: Any, row_offsets: Any, steps: Any, flips: Any,
+    offsets: Any, gradient: Any, scratch: Any,
+) -> None:  # fmt: skip
+    """Run one thread's part of batches first, first + 1, ... of the given entries (sorted within each batch).
+
+    A thread takes the next chunk of users when it is done with one, so that no thread waits long for a slower one.
+    In every batch each thread asks once more than there are chunks for it, which `chunk_counter` accounts for.
+    """
+    n_chunks = 1 if threads == 1 else CHUNKS_PER_THREAD * threads
+    for b in range((len(entries) + batch_size - 1) // batch_size):
+        part = entries[b * batch_size : (b + 1) * batch_size]
+        batch = first + b
+        chunk = add_atomically(chunk_counter, 1) - b * (n_chunks + threads)
+        while chunk < n_chunks:
+            update_users(
+                chunk, n_chunks, part, batch, key, entry_user, entry_item, indptr, bit_table,
+                user_table, item_table, user_last_updated, item_last_updated, width, flip_width,
+                rate, powers, flip_powers, shrink, flip_shrink,
+                n_negatives, candidates, keep, alias, weights,
+                pairwise, weight, positive_steps, negative_steps,
+                old_rows, sample_item, sample_slot, sample_step, sample_flip, offsets[thread], gradient[thread],
+                scratch[thread, 0], scratch[thread, 1], scratch[thread, 2], scratch[thread, 3],
+            )  # fmt: skip
+            chunk = add_atomically(chunk_counter, 1) - b * (n_chunks + threads)
+        wait(barrier, threads)
+        update_items(
+            thread, threads, len(part) * (n_negatives + 1), batch,
+            item_table, item_last_updated, width, flip_width, rate, powers, flip_powers, shrink, flip_shrink,
+            old_rows, sample_item, sample_slot, sample_step, sample_flip,
+            bounds, item_cursor, own_samples[thread], touched_items[thread],
+            row_offsets[thread], steps[thread], flips[thread],
+            offsets[thread], scratch[thread, 0], scratch[thread, 1],
+        )  # fmt: skip
+        wait(barrier, threads)
+
+
+_f4, _i4, _i8 = types.float32, types.int32, types.int64
+_u1, _u4, _u8 = types.uint8, types.uint32, types.uint64
+_STEPS_POINTER = types.FunctionType(STEPS_SIGNATURE)
+_DATASET = (_i4[::1], _i4[::1], _i4[::1], _u1[::1])
+_TABLES = (_f4[::1], _f4[::1], _i4[::1], _i4[::1], _u8, _u8)
+_SHRINKING = (_f4, _f4[::1], _f4[::1], _f4, _f4)
+_DISTRIBUTION = (_i8, _i8, _f4[::1], _i4[::1], types.float64[::1])
+_OBJECTIVE = (types.boolean, _f4, _STEPS_POINTER, _STEPS_POINTER)
+_SAMPLES = (_f4[::1], _i4[::1], _i4[::1], _f4[::1], _f4[::1])
+_UPDATE_USERS = types.void(
+    _i8, _i8, _i4[::1], _i8, _u8, *_DATASET, *_TABLES, *_SHRINKING, *_DISTRIBUTION, *_OBJECTIVE, *_SAMPLES,
+    _u8[::1], _f4[::1], _f4[::1], _f4[::1], _f4[::1], _f4[::1],
+)  # fmt: skip
+_UPDATE_ITEMS = types.void(
+    _i8, _i8, _i8, _i8, _f4[::1], _i4[::1], _u8, _u8, *_SHRINKING, *_SAMPLES,
+    _i4[::1], _i4[::1], _i4[::1], _i4[::1], _u4[::1], _f4[::1], _f4[::1], _u8[::1], _f4[::1], _f4[::1],
+)  # fmt: skip
+_BATCHES = types.void(
+    types.FunctionType(_UPDATE_USERS), types.FunctionType(_UPDATE_ITEMS),
+    _i8, _i8, _i8[::1], _i8[::1], _i8, _i8, _i4[::1], _u8,
+    *_DATASET, *_TABLES, *_SHRINKING, *_DISTRIBUTION, *_OBJECTIVE, *_SAMPLES,
+    _i4[::1], _i4[::1], _i4[:, ::1], _i4[:, ::1], _u4[:, ::1], _f4[:, ::1], _f4[:, ::1],
+    _u8[:, ::1], _f4[:, ::1], _f4[:, :, ::1],
+)  # fmt: skip
+
+
+def compile_batches() -> Any:
+    """Return the compiled loop over batches, from numba's cache on disk after the first time.
+
+    The signatures are explicit so that an objective is passed as a pointer: the loops are compiled once for all
+    objectives. The two phases are pointers, too: as ordinary calls they would be compiled a second time.
+    """
+    options = {"nogil": True, "_nrt": False, "cache": True}
+    update_users, update_items = (
+        numba.njit(signature, **options, no_cpython_wrapper=True)(uniquely_named(function))
+        for signature, function in ((_UPDATE_USERS, _update_users), (_UPDATE_ITEMS, _update_items))
+    )
+    batches = numba.njit(_BATCHES, **options, no_cfunc_wrapper=True)(uniquely_named(_run_batches))
+    return partial(batches, update_users, update_items)
+
+
+@numba.njit(cache=True, nogil=True)
+def apply_missed_l2(table: Any, last_updated: Any, width: Any, batch: Any, powers: Any, flip_powers: Any) -> None:
+    """Apply the L2 that rows have missed up to a batch, and reset `last_updated` to 0."""
+    for row in range(table.shape[0]):
+        missed = batch - last_updated[row]
+        for k in range(width):
+            table[row, k] *= powers[missed]
+        for k in range(width, table.shape[1]):
+            table[row, k] *= flip_powers[missed]
+        last_updated[row] = 0

@@ -1,0 +1,172 @@
+"""Compiled sampling: the negatives of a positive, and a random permutation that needs no memory.
+
+Both depend only on a key and an index, so they are the same on any number of threads. A negative is drawn from the
+sampling distribution until it is not a positive of the user. Whether it is one is looked up in a bit table first:
+a binary search of the user's positives for each draw would cost more than the rest of training.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from truelike.training.row_ops import INLINE, LOOP
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_TRIES = 200  # rejected draws before the negative is found by a pass over all items instead
+BITS_PER_POSITIVE = 16  # size of a user's bit table
+
+
+@numba.njit(**INLINE)
+def mix(x: Any) -> Any:
+    """The finaliser of SplitMix64, as in randomness.py."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@numba.njit(**INLINE)
+def stream_start(key: Any, entry: Any) -> Any:
+    """Return the state of the random stream of a positive. Each further number advances it by GOLDEN."""
+    return mix(key + GOLDEN * np.uint64(entry))
+
+
+@numba.njit(**INLINE)
+def _bit_index(item: Any, start: Any, stop: Any, n_items: Any) -> Any:
+    """Return the index of an item's bit in the bit table of the user with the positives items[start:stop].
+
+    A user has BITS_PER_POSITIVE bits for each positive. If these are enough for all items, each item has a bit of
+    its own. Otherwise the bit is chosen by a hash, and items may share it.
+    """
+    n_bits = (stop - start) * np.uint64(BITS_PER_POSITIVE)
+    hashed = (item * np.uint64(2654435761)) & np.uint64(0xFFFFFFFF)
+    within = item if n_bits >= n_items else (hashed * n_bits) >> np.uint64(32)
+    return start * np.uint64(BITS_PER_POSITIVE) + within
+
+
+@numba.njit(cache=True, nogil=True)
+def positive_bits(indptr: Any, items: Any, n_items: Any) -> Any:
+    """Return the bit tables of all users. If the bit of an item is not set, it is not a positive of the user."""
+    out = np.zeros(len(items) * BITS_PER_POSITIVE // 8, dtype=np.uint8)
+    for user in range(len(indptr) - 1):
+        start, stop = np.uint64(indptr[user]), np.uint64(indptr[user + 1])
+        for entry in range(start, stop):
+            bit = _bit_index(np.uint64(items[entry]), start, stop, np.uint64(n_items))
+            out[bit >> np.uint64(3)] |= np.uint8(1) << np.uint8(bit & np.uint64(7))
+    return out
+
+
+@numba.njit(**INLINE)
+def _is_positive(item: Any, items: Any, start: Any, stop: Any, bit_table: Any, n_items: Any) -> Any:
+    """Return whether an item is in the sorted items[start:stop], whose bits are in `bit_table`."""
+    if start == stop:
+        return False
+    bit = _bit_index(item, start, stop, n_items)
+    if (bit_table[bit >> np.uint64(3)] >> np.uint8(bit & np.uint64(7))) & np.uint8(1) == np.uint8(0):
+        return False
+    left = stop - start
+    if left * np.uint64(BITS_PER_POSITIVE) >= n_items:
+        return True
+    while left > np.uint64(1):
+        half = left >> np.uint64(1)
+        start += half * np.uint64(np.uint64(items[start + half]) <= item)  # a branch would be mispredicted
+        left -= half
+    return np.uint64(items[start]) == item
+
+
+@numba.njit(**INLINE)
+def _draw_item(bits: Any, n_items: Any, keep: Any, alias: Any) -> Any:
+    """Draw an item from the alias table, or uniformly if the table is empty."""
+    item = ((bits >> np.uint64(32)) * n_items) >> np.uint64(32)
+    if len(keep) > 0 and np.float32(bits & np.uint64(0xFFFFFF)) >= keep[item] * np.float32(0x1000000):
+        item = np.uint64(alias[item])
+    return item
+
+
+@numba.njit(**INLINE)
+def draw_negative(
+    state: Any, items: Any, start: Any, stop: Any, bit_table: Any, n_items: Any,
+    keep: Any, alias: Any, weights: Any,
+) -> Any:  # fmt: skip
+    """Draw an item that is not in items[start:stop]. Return it and the next state of the random stream."""
+    item, tries = np.uint64(0), 0
+    while tries < _TRIES:
+        state += GOLDEN
+        item = _draw_item(mix(state), n_items, keep, alias)
+        if not _is_positive(item, items, start, stop, bit_table, n_items):
+            break
+        tries += 1
+    if tries == _TRIES:
+        state += GOLDEN
+        item = _draw_by_counting(mix(state), items, start, stop, n_items, weights)
+    return item, state
+
+
+@numba.njit(**LOOP)
+def _draw_by_counting(bits: Any, items: Any, start: Any, stop: Any, n_items: Any, weights: Any) -> Any:
+    """Draw from the same distribution without rejection, for a user who interacted with nearly every item."""
+    total, left, last = 0.0, 0.0, np.uint64(0)
+    for turn in range(2):  # first the sum of the weights of the unobserved items, then the drawn item
+        if turn == 1:
+            left = total * (np.float64(bits >> np.uint64(11)) * 2.0**-53)
+        positive = start
+        for n in range(n_items):
+            item = np.uint64(n)
+            if positive < stop and np.uint64(items[positive]) == item:
+                positive += np.uint64(1)
+                continue
+            weight = weights[item] if len(weights) > 0 else 1.0
+            if turn == 0:
+                total += weight
+            else:
+                last = item
+                left -= weight
+                if left < 0.0:
+                    break
+    return last
+
+
+@numba.njit(cache=True, nogil=True)
+def draw_negatives(
+    key: Any, entries: Any, n: Any,
+    entry_user: Any, entry_item: Any, indptr: Any, bit_table: Any, n_items: Any,
+    keep: Any, alias: Any, weights: Any,
+) -> Any:  # fmt: skip
+    """Return n negatives of each positive of `entries`: those that the training loops draw."""
+    drawn = np.empty((len(entries), n), dtype=np.int32)
+    for row in range(len(entries)):
+        user = np.uint64(entry_user[entries[row]])
+        start, stop = np.uint64(indptr[user]), np.uint64(indptr[user + np.uint64(1)])
+        state = stream_start(key, entries[row])
+        for k in range(n):
+            drawn[row, k], state = draw_negative(
+                state, entry_item, start, stop, bit_table, np.uint64(n_items), keep, alias, weights
+            )
+    return drawn
+
+
+@numba.njit(cache=True, nogil=True)
+def permutation(key: Any, start: Any, stop: Any, n: Any) -> Any:
+    """Return elements start ... stop - 1 of a random permutation of 0 ... n - 1.
+
+    Each element is computed independently of the others, by a Feistel network.
+    """
+    half = np.uint64(1)
+    while (np.uint64(1) << (np.uint64(2) * half)) < np.uint64(n):
+        half += np.uint64(1)
+    low = (np.uint64(1) << half) - np.uint64(1)
+    out = np.empty(stop - start, dtype=np.int32)
+    for index in range(start, stop):
+        x = np.uint64(index)
+        while True:
+            left, right = x >> half, x & low
+            for level in range(4):
+                mixed = mix(right + key + GOLDEN * np.uint64(level + 1)) & low
+                left, right = right, left ^ mixed
+            x = (left << half) | right
+            if x < np.uint64(n):
+                break
+        out[index - start] = x
+    return out

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import truelike as tl
+
+Run = Callable[..., Any]
+
+
+def test_describe_in_a_pipe_is_one_csv_and_takes_a_split_as_a_whole(run: Run, log: Path, split: Path) -> None:
+    whole = sum(part.n_interactions for part in tl.Split.load(split).parts)
+    for path, n in ((log, tl.read(log).n_interactions), (split, whole)):
+        table = dict(run("data", "describe", path).table.rows())
+        assert table["Interactions"] == f"{n:,}"
+        assert "Gini index of item popularity" in table
+
+
+@pytest.mark.parametrize("by", ["random", "user", "leave-one-out"])
+def test_every_strategy_writes_a_split(run: Run, log: Path, tmp_path: Path, by: str) -> None:
+    assert run("data", "split", log, "-o", tmp_path / by, "--by", by).code == 0
+    assert tl.Split.load(tmp_path / by).test.n_interactions > 0
+
+
+def test_parts_of_your_own_become_a_split_with_the_ids_of_the_training_part(
+    run: Run, files: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "test.csv").write_text((files / "test.csv").read_text() + "somebody,1\n")
+    parts = ("--validation", files / "validation.csv", "--test", tmp_path / "test.csv")
+    done = run("data", "split", files / "train.csv", *parts, "-o", tmp_path / "own")
+    assert done.code == 0, done.err
+    assert done.err.count("warning: dropped 1 of ") == 1
+    own, made = tl.Split.load(tmp_path / "own"), tl.Split.load(files / "split")
+    for a, b in zip(own.parts, made.parts, strict=True):
+        assert a.to_frame().equals(b.to_frame())
+    mixed = run("data", "split", files / "train.csv", parts[0], parts[1], "--test", "0.1", "-o", tmp_path / "x")
+    assert (mixed.code, "both shares or both files" in mixed.usage_error) == (2, True)
+
+
+def test_all_reading_options_reach_the_reader(run: Run, log: Path, tmp_path: Path) -> None:
+    path = tmp_path / "log.dat"
+    rows = pl.read_csv(log).rows()
+    text = "".join(f"é{user}~{item}~{n % 5}~7~{n % 3}\n" for n, (user, item) in enumerate(rows)) + "u1~~5~7~1\n"
+    path.write_bytes(text.encode("latin-1"))
+    (tmp_path / "titles.csv").write_text("item,title\n1,One\n")
+    options = ["--format", "csv", "--separator", "~", "--no-header", "--user", 0, "--item", 1, "--rating", 2,
+               "--time", 3, "--weight", 4, "--min-rating", 1, "--on-bad-rows", "drop", "--encoding", "latin-1",
+               "--k-core", 2, "--titles", tmp_path / "titles.csv"]  # fmt: skip
+    done = run("train", path, "--model", "ItemPop", "-o", tmp_path / "m", *options)
+    assert done.code == 0, done.err
+    kept = pl.DataFrame(rows, schema=["user", "item"], orient="row").with_row_index("n")
+    kept = kept.filter(pl.col("n") % 5 >= 1, pl.col("n") % 3 >= 1)
+    core, _ = tl.k_core(tl.read(kept), user=2, item=2)
+    train = tl.load(tmp_path / "m").train_
+    assert train.n_interactions == core.n_interactions
+    assert train.users[0].startswith("é")
+    assert train.has_weights
+    assert "One" in train.titles
+    for command in ("tune", "compare", "evaluate", "train", ("data", "describe"), ("data", "split")):
+        help_text = run(*([command] if isinstance(command, str) else command), "--help").out
+        for option in ("--encoding", "--on-bad-rows", "--k-core", "--weight"):
+            assert option in help_text, (command, option)
+
+
+@pytest.mark.parametrize(
+    ("content", "hint"),
+    [
+        (b"a,b\nc,d\n", "--no-header"),
+        (b"a,b\nc,d\n", "--user"),
+        (b"196,242\n186,302\n", "--no-header"),
+        (b"user,item\na,\nc,d\n", "--on-bad-rows drop"),
+        ("user,item\né,1\n".encode("latin-1"), "--encoding latin-1"),
+        (b"", "is empty"),
+    ],
+)
+def test_errors_of_reading_name_options_of_the_command_line(
+    run: Run, tmp_path: Path, content: bytes, hint: str
+) -> None:
+    path = tmp_path / "log.csv"
+    path.write_bytes(content)
+    done = run("data", "describe", path)
+    assert done.code == 1
+    assert hint in done.err
+    assert "=" not in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_options_that_cannot_apply_are_an_error(run: Run, split: Path) -> None:
+    for options, words in ((("--min-rating", 3), "which --min-rating cannot change"), (("--k-core", 3), "k-core")):
+        done = run("data", "describe", split, *options)
+        assert done.code == 1
+        assert words in done.err
+
+
+def test_bad_rows_stop_with_their_lines_or_are_dropped_with_one_warning(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text("user,item\na,1\n,2\nb,2\na,3,9\nb,1\n")
+    refused = run("data", "describe", path)
+    assert refused.code == 1
+    assert "line 3" in refused.err
+    assert "line 5" in refused.err
+    accepted = run("data", "describe", path, "--on-bad-rows", "drop")
+    assert accepted.code == 0
+    assert accepted.err.startswith("warning: dropped 2 bad rows")
+    assert accepted.err.count("\n") == 1
+
+
+def test_the_list_says_what_is_in_the_cache(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRUELIKE_DATA", str(tmp_path))
+    table = run("data", "list").table
+    assert "ml-1m" in table["name"].to_list()
+    assert set(table["cached"]) == {"no"}

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import truelike as tl
+
+Run = Callable[..., Any]
+
+
+def test_a_pipe_gets_a_row_per_measure_with_its_interval(run: Run, model: Path, split: Path) -> None:
+    done = run("evaluate", model, split, "--ks", "5,10")
+    assert done.code == 0, done.err
+    assert done.table.columns == ["model", "metric", "k", "value", "low", "high"]
+    assert set(done.table["metric"]) >= {"f1", "ndcg", "coverage"}
+    assert sorted(set(done.table["k"])) == [5, 10]
+    expected = tl.evaluate(tl.load(model), tl.Split.load(split).test, ks=(5, 10))
+    row = done.table.filter(pl.col("metric") == "ndcg", pl.col("k") == 10)
+    assert row["value"].item() == expected["ndcg@10"]
+
+
+def test_a_terminal_gets_a_row_per_metric_and_a_column_per_length(
+    run: Run, model: Path, split: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")  # no codes of colours
+    monkeypatch.setattr("truelike.cli.evaluate.sys.stdout.isatty", lambda: True, raising=False)
+    done = run("evaluate", model, split, "--ks", "5,10", "--metrics", "ndcg,recall")
+    lines = [line.split() for line in done.out.replace("\u2502", " ").replace("\u2503", " ").splitlines()]
+    assert ["metric", "@5", "@10"] in lines
+    assert [words[0] for words in lines if words and words[0] in ("ndcg", "recall")] == ["ndcg", "recall"]
+
+
+def test_test_rows_in_a_file_give_the_same_as_the_split(run: Run, files: Path) -> None:
+    of_split = run("evaluate", files / "model", files / "split")
+    of_file = run("evaluate", files / "model", files / "test.csv")
+    assert of_file.out == of_split.out
+    validation = run("evaluate", files / "model", files / "split", "--part", "validation")
+    assert validation.out == run("evaluate", files / "model", files / "validation.csv").out != of_split.out
+
+
+def test_several_models_are_told_apart_and_compared_user_by_user(run: Run, files: Path, tmp_path: Path) -> None:
+    tl.ItemPop().fit(tl.Split.load(files / "split").train).save(tmp_path / "model")
+    models, values, table = (files / "model", tmp_path / "model"), tmp_path / "v.parquet", tmp_path / "c.csv"
+    done = run("evaluate", *models, files / "split", "--ks", "3,7", "--per-user", values, "--comparison", table)
+    assert done.code == 0
+    assert "p_holm" in done.err
+    names = {f"ItemKNN ({models[0]})", f"ItemPop ({models[1]})"}
+    assert set(done.table["model"]) == set(pl.read_parquet(values)["model"]) == names
+    assert pl.read_csv(table)["measure"].to_list() == ["ndcg@7"]
+
+
+def test_an_output_that_cannot_be_written_is_an_error_before_the_evaluation(
+    run: Run, model: Path, split: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    for option, name, words in (
+        ("--output", "table.xls", "must end in .csv"),
+        ("--per-user", "file/values.csv", "is a file"),
+        ("--comparison", ".csv/", "must end in .csv"),
+    ):
+        done = run("evaluate", model, split, option, tmp_path / name)
+        assert (done.code, done.out) == (1, "")
+        assert words in done.err

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import truelike as tl
+
+Run = Callable[..., Any]
+
+
+def test_users_are_answered_in_the_order_of_the_call(run: Run, model: Path) -> None:
+    table = run("recommend", model, "--users", "u3,u1", "-k", 4).table
+    assert table.columns == ["user_id", "item_id", "score", "rank"]
+    assert table["user_id"].to_list() == ["u3"] * 4 + ["u1"] * 4
+
+
+def test_users_come_from_stdin_or_a_file(run: Run, model: Path, tmp_path: Path) -> None:
+    by_stdin = run("recommend", model, "--users", "-", "-k", 2, stdin="u5\nu6\n").out
+    assert by_stdin.count("\n") == 5
+    for name, text in (
+        ("lines.txt", "u5\n\nu6\n"),
+        ("lines.csv", "u5\nu6\n"),
+        ("column.csv", "user_id\nu5\nu6\n"),
+        ("table.csv", "age,user_id\n30,u5\n40,u6\n"),
+        ("table.jsonl", '{"user": "u5"}\n{"user": "u6"}\n'),
+    ):
+        (tmp_path / name).write_text(text)
+        assert run("recommend", model, "--users-file", tmp_path / name, "-k", 2).out == by_stdin, name
+    (tmp_path / "wrong.csv").write_text("age,height\n1,2\n")
+    wrong = run("recommend", model, "--users-file", tmp_path / "wrong.csv")
+    assert (wrong.code, "Rename one to user_id" in wrong.err) == (1, True)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_all_users_are_written_in_the_format_of_the_name(
+    run: Run, model: Path, tmp_path: Path, ending: str
+) -> None:
+    path = tmp_path / f"recommended{ending}"
+    done = run("recommend", model, "--all-users", "-k", 3, "-o", path)
+    assert (done.code, done.out) == (0, "")
+    reader = {
+        ".csv": pl.read_csv,
+        ".tsv": lambda p: pl.read_csv(p, separator="\t"),
+        ".jsonl": pl.read_ndjson,
+        ".parquet": pl.read_parquet,
+    }
+    loaded = tl.load(model)
+    assert reader[ending](path)["item_id"].to_list() == loaded.recommend(k=3)["item_id"].to_list()
+
+
+def test_new_users_come_from_an_option_or_a_file_of_histories(run: Run, model: Path, tmp_path: Path) -> None:
+    one = run("recommend", model, "--from-items", "1,2", "-k", 3).table
+    assert one.columns == ["item_id", "score", "rank"]
+    (tmp_path / "histories.csv").write_text("zoe;1\nzoe;2\nadam;5\n")
+    options = ("--no-header", "--separator", ";")
+    many = run("recommend", model, "--histories", tmp_path / "histories.csv", "-k", 3, *options).table
+    assert many["user_id"].unique(maintain_order=True).to_list() == ["adam", "zoe"]
+    assert many.filter(pl.col("user_id") == "zoe")["item_id"].to_list() == one["item_id"].to_list()
+
+
+def test_similar_items(run: Run, model: Path) -> None:
+    table = run("recommend", model, "--similar-to", "5", "-k", 3).table
+    assert table.columns == ["item_id", "similar_item_id", "score", "rank"]
+    assert table["item_id"].to_list() == [5, 5, 5]
+
+
+def test_candidates_and_excluded_items_come_from_files(run: Run, model: Path, tmp_path: Path) -> None:
+    best = run("recommend", model, "--users", "u1", "-k", 4).table["item_id"].to_list()
+    (tmp_path / "in-stock.txt").write_text("\n".join(map(str, [*best[1:], "new"])))
+    (tmp_path / "banned.csv").write_text(f"item_id,why\n{best[2]},recalled\n")
+    more = ("--candidates", tmp_path / "in-stock.txt", "--exclude", tmp_path / "banned.csv")
+    for whom in (("--users", "u1"), ("--from-items", best[0]), ("--similar-to", best[0])):
+        done = run("recommend", model, *whom, *more, "-k", 4)
+        column = "similar_item_id" if whom[0] == "--similar-to" else "item_id"
+        # ItemKNN lists only the neighbours of an item as similar to it
+        listed = run("recommend", model, *whom, "-k", 60).table[column]
+        assert set(done.table[column]) == {best[1], best[3]} & set(listed) != set()
+        if whom[0] != "--similar-to":
+            assert len(done.table) == 2
+        assert done.err.count("1 of 4 candidates") == 1
+
+
+def test_titles_come_from_a_file_in_any_encoding(run: Run, files: Path, tmp_path: Path) -> None:
+    latin = tmp_path / "titles.csv"
+    latin.write_bytes((files / "titles.csv").read_text("utf-8").encode("latin-1"))
+    call = ("recommend", files / "model", "--users", "u1", "-k", 2)
+    titles = run(*call, "--titles", files / "titles.csv").table
+    assert titles["title"].to_list() == [f"Café {item}" for item in titles["item_id"]]
+    assert run(*call, "--titles", latin, "--encoding", "latin-1").table.equals(titles)
+    wrong = run(*call, "--titles", latin)
+    assert (wrong.code, "--encoding latin-1" in wrong.err) == (1, True)
+
+
+def test_an_unknown_user_is_an_error_or_gets_popular_items(run: Run, model: Path) -> None:
+    refused = run("recommend", model, "--users", "nobody")
+    assert refused.code == 1
+    assert "'nobody'" in refused.err
+    assert "Use --on-unknown popular or --on-unknown skip" in refused.err
+    served = run("recommend", model, "--users", "nobody", "--on-unknown", "popular", "-k", 2)
+    assert served.out.count("nobody") == 2
+
+
+def test_a_model_that_was_trained_with_pandas_is_answered_without_it(
+    run: Run, files: Path, tmp_path: Path
+) -> None:
+    pandas = pytest.importorskip("pandas")
+    data = tl.read(pandas.read_csv(files / "log.csv"))
+    tl.ItemPop().fit(data).save(tmp_path / "model")
+    for whom in (("--users", "u1"), ("--all-users",), ("--similar-to", "5")):
+        done = run("recommend", tmp_path / "model", *whom, "-k", 1)
+        assert done.code == 0, done.err
+    assert run("evaluate", tmp_path / "model", files / "split").code == 1  # all of it is in training

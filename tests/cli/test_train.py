@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import truelike as tl
+
+Run = Callable[..., Any]
+SMALL = ("--set", "factors=4", "--set", "epochs=2")
+
+
+def metrics_of(model: Path) -> dict[str, float]:
+    found: dict[str, float] = json.loads((model / "model.json").read_text())["metrics"]
+    return found
+
+
+def test_without_a_model_the_choice_is_printed_once_with_its_reason_and_kept(
+    run: Run, split: Path, tmp_path: Path
+) -> None:
+    done = run("train", split, "-o", tmp_path / "m", "--set", "seed=3")
+    assert done.code == 0, done.err
+    choice = tl.load(tmp_path / "m").choice_
+    assert choice.model == "SoftmaxMF(seed=3)"
+    assert done.err.count(choice.reason) == 1
+    assert "chosen by AutoRecommender" in done.err
+    evaluated = run("evaluate", tmp_path / "m", split)
+    assert choice.reason in evaluated.err
+
+
+@pytest.mark.parametrize("source", ["option", "config"])
+def test_a_parameter_without_a_model_is_an_error(run: Run, log: Path, tmp_path: Path, source: str) -> None:
+    config = tmp_path / "train.toml"
+    config.write_text("[parameters]\nfactors = 64\n")
+    more = ("--set", "factors=64") if source == "option" else ("--config", config)
+    done = run("train", log, *more)
+    assert done.code == 1
+    assert "name a model with --model, e.g. --model NBPO --set factors=64" in done.err
+
+
+def test_a_config_file_trains_and_options_override_it(run: Run, log: Path, tmp_path: Path) -> None:
+    config = tmp_path / "train.toml"
+    config.write_text(
+        f'data = "{log}"\nmodel = "ItemKNN"\n[parameters]\nneighbors = 7\nshrinkage = 2.5\n'
+        '[read]\nuser = "user_id"\nk_core = 2\n'
+    )
+    assert run("train", "--config", config, "-o", tmp_path / "m", "--set", "neighbors=9").code == 0
+    model = tl.load(tmp_path / "m")
+    assert (model.neighbors, model.shrinkage) == (9, 2.5)
+    assert model.train_.popularity().min() >= 2
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (b"data = 5", "data in .* is 5; expected text"),
+        (b"parameters = 3", "parameters in .* is 3; expected a table"),
+        (b"[read]\nuzer = 'a'", "unknown keys: uzer"),
+        (b"[read]\nheader = 'no'", "header in .* expected true or false"),
+        (b"data = '\xff'", "is not utf-8"),
+        (b"data = ", "is not TOML"),
+    ],
+)
+def test_a_wrong_config_is_an_error(run: Run, tmp_path: Path, config: bytes, words: str) -> None:
+    path = tmp_path / "train.toml"
+    path.write_bytes(config)
+    done = run("train", "--config", path, "-o", tmp_path / "m")
+    assert done.code == 1
+    assert re.search(words, done.err)
+
+
+def test_the_output_is_checked_before_training(run: Run, log: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for place, words in ((tmp_path / "file", "is a file"), (tmp_path, "other files"), ("file/m", "is a file")):
+        done = run("train", log, "-o", tmp_path / place)
+        assert done.code == 1
+        assert words in done.err
+        assert "training" not in done.err
+
+
+# --- validation -----------------------------------------------------------------------------------
+
+
+def test_a_split_and_its_parts_as_files_train_the_same_model(run: Run, files: Path, tmp_path: Path) -> None:
+    model = ("--model", "BPR", "--set", "factors=4", "--set", "epochs=5")
+    done = run("train", files / "split", *model, "-o", tmp_path / "a")
+    assert re.search(r"validation: ndcg@20 0\.\d+, f1@2 0\.\d+", done.err)
+    own = run("train", files / "train.csv", "--validation", files / "validation.csv", *model, "-o", tmp_path / "b")
+    assert own.code == 0, own.err
+    a, b = tl.load(tmp_path / "a"), tl.load(tmp_path / "b")
+    assert a.item_factors_.tobytes() == b.item_factors_.tobytes()
+    assert metrics_of(tmp_path / "a") == metrics_of(tmp_path / "b")
+    assert 0 < metrics_of(tmp_path / "a")["validation ndcg@20"] < 1
+
+
+def test_for_a_log_the_number_of_epochs_is_searched_unless_it_is_given(
+    run: Run, log: Path, tmp_path: Path
+) -> None:
+    def trained(*more: str) -> Any:
+        call = ("train", log, "-o", tmp_path / "m", "--model", "SoftmaxMF", "-s", "factors=4", *more)
+        assert run(*call).code == 0
+        return tl.load(tmp_path / "m").recommend("u1")["score"].to_list()
+
+    def fitted(epochs: int = 60, **options: Any) -> Any:
+        model = tl.SoftmaxMF(factors=4, epochs=epochs).fit(tl.read(log), **options)
+        return model.recommend("u1")["score"].to_list()
+
+    assert trained() == fitted()  # too few interactions to hold any out
+    assert trained("--validation", "0.3") == fitted(validation=0.3)
+    assert metrics_of(tmp_path / "m").keys() == {"epochs", "held-out ndcg@20"}
+    assert trained("--validation", "0") == fitted()
+    assert trained("--set", "epochs=5") == fitted(epochs=5)
+    assert trained("--model", "SoftmaxMF:epochs=5") == fitted(epochs=5)
+
+
+def test_validation_that_cannot_be_used_is_explained(run: Run, files: Path, tmp_path: Path) -> None:
+    log, to = files / "log.csv", ("-o", tmp_path / "m")
+    wrong = run("train", log, *to, "--validation", "2")
+    assert (wrong.code, "a share is at least 0 and below 1" in wrong.err) == (1, True)
+    missing = run("train", log, *to, "--validation", "nowhere.csv")
+    assert (missing.code, "'nowhere.csv'" in missing.err) == (1, True)
+    for more in ("0.1", files / "validation.csv"):
+        wrong = run("train", files / "split", *to, "--validation", more)
+        assert (wrong.code, "has a validation part" in wrong.usage_error) == (2, True)
+    ignored = run("train", log, *to, "--model", "EASE", "--validation", "0.1")
+    assert (ignored.code, "EASE is not trained in epochs" in ignored.err) == (0, True)
+
+
+def test_a_model_is_saved_although_validation_gives_no_metrics(run: Run, files: Path, tmp_path: Path) -> None:
+    done = run(
+        "train", files / "log.csv", "--validation", files / "validation.csv", "-m", "ItemPop", "-o", tmp_path / "m"
+    )
+    assert done.code == 0
+    assert "warning: no metrics on the validation part" in done.err
+    assert metrics_of(tmp_path / "m") == {}
+
+
+# --- checkpoints ----------------------------------------------------------------------------------
+
+
+def test_training_that_resumes_from_a_checkpoint_ends_the_same(run: Run, split: Path, tmp_path: Path) -> None:
+    call = ("train", split, "--model", "NBPO", "--set", "factors=8", "--set", "epochs=6")
+    assert run(*call, "-o", tmp_path / "whole").code == 0
+    stopped = (*call[:-1], "epochs=3", "--checkpoint", tmp_path / "run")
+    assert run(*stopped, "-o", tmp_path / "part").code == 0
+    done = run(*call, "--checkpoint", tmp_path / "run", "--resume", "-o", tmp_path / "resumed")
+    assert done.code == 0
+    whole, resumed = tl.load(tmp_path / "whole"), tl.load(tmp_path / "resumed")
+    assert whole.item_factors_.tobytes() == resumed.item_factors_.tobytes()
+
+
+def test_a_model_without_epochs_has_no_checkpoints(run: Run, log: Path, tmp_path: Path) -> None:
+    done = run("train", log, "--model", "ItemPop", "--checkpoint", tmp_path / "run")
+    assert done.code == 1
+    assert "ItemPop is not trained in epochs" in done.err
+
+
+# --- impressions and features ---------------------------------------------------------------------
+
+
+def test_impressions_set_the_flip_probabilities(run: Run, files: Path, tmp_path: Path) -> None:
+    log, shown = files / "log.csv", files / "shown.csv"
+    to = ("--model", "exact-nbpo", *SMALL, "-o", tmp_path / "model")
+    assert run("train", log, "--impressions", shown, *to).code == 0
+    model = tl.load(tmp_path / "model")
+    known = {"user_id": model.train_.users, "item_id": model.train_.items}
+    seen = pl.read_csv(shown).filter(pl.col(name).is_in(ids.values.to_list()) for name, ids in known.items())
+    assert model.flip_probability(seen["user_id"][:9], seen["item_id"][:9]).max() < 1e-6
+
+    likely = seen.unique(maintain_order=True).with_columns(pl.lit(0.25).alias("propensity"))
+    likely.write_csv(tmp_path / "likely.csv")
+    assert run("train", log, "--impressions", tmp_path / "likely.csv", *to).code == 0
+    flips = tl.load(tmp_path / "model").flip_probability(likely["user_id"][:9], likely["item_id"][:9])
+    assert flips == pytest.approx(0.75, rel=1e-3)
+
+
+def test_a_held_out_interaction_is_not_taken_for_a_dislike(run: Run, files: Path, tmp_path: Path) -> None:
+    to = ("--model", "exact-nbpo", *SMALL, "-o", tmp_path / "model")
+    assert run("train", files / "split", "--impressions", files / "shown.csv", *to).code == 0
+    split, model = tl.Split.load(files / "split"), tl.load(tmp_path / "model")
+    held_out = split.test.to_frame()
+    flips = model.flip_probability(held_out["user_id"], held_out["item_id"])
+    total = sum(part.interactions_per_user() for part in split.parts)
+    share = (1 - split.train.interactions_per_user() / total)[split.test.user_of_entry]
+    assert flips == pytest.approx(share, rel=1e-3)
+    assert (flips > 0.05).all()
+
+
+def test_impressions_that_cannot_be_used_are_explained(run: Run, files: Path, tmp_path: Path) -> None:
+    log, shown, to = files / "log.csv", files / "shown.csv", ("-o", tmp_path / "model")
+    done = run("train", log, "--impressions", shown, "--model", "item-knn", *to)
+    assert (done.code, "Use ExactNBPO" in done.err) == (1, True)
+    done = run("train", log, "--impressions", files / "split", "--model", "ExactNBPO", *to)
+    assert (done.code, "a split" in done.err) == (1, True)
+    done = run("train", log, "--impressions", shown, "--validation", "0.1", *to)
+    assert (done.code, "would count as a dislike" in done.usage_error) == (2, True)
+    assert not (tmp_path / "model").exists()
+
+
+def test_items_that_have_only_features_are_recommended(run: Run, log: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'truelike[deep]'")
+    table = tl.synthetic.World(n_users=120, n_items=60, seed=1).item_features().drop("moods")
+    new = table[:1].with_columns(item_id=pl.lit(999, dtype=pl.Int32))
+    pl.concat([table, new]).write_csv(tmp_path / "items.csv")
+    features = ("--item-features", tmp_path / "items.csv")
+    trained = run("train", log, *features, "-o", tmp_path / "model", "-m", "FM", "-s", "epochs=2")
+    assert trained.code == 0, trained.err
+    assert 999 in tl.load(tmp_path / "model").recommend("u1", k=100)["item_id"].to_list()
+    wrong = run("train", log, "--model", "NBPO", *features)
+    assert (wrong.code, "NBPO does not use item_features; FM" in wrong.err) == (1, True)

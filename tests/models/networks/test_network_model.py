@@ -1,0 +1,285 @@
+"""Networks are trained, resumed, saved and asked as every model is."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import truelike as tl
+from truelike.errors import DivergedError, MissingExtraError, ParameterError, StorageError, TrainingWarning
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'truelike[deep]'")
+
+from truelike.models.networks import base  # noqa: E402
+from truelike.training.torch import backend  # noqa: E402
+
+Quick = Callable[..., dict[str, Any]]
+NETWORKS = ["FM", "NeuMF", "ACF", "LightGCN", "DeepRecommender"]
+USERS = np.arange(60, dtype=np.int32)
+SAME_TASTE = USERS[:, None] % 4 == np.arange(40)[None, :] % 4  # in `world`
+
+
+def bits(model: Any) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in model.networks_.arrays().items()}
+
+
+@pytest.mark.parametrize(
+    ("preference", "flips"),
+    [("NeuMF", "MF"), ("MF", "NeuMF"), ("LightGCN", "ACF"), ("ACF", "LightGCN"), ("FM", "FM"), ("MF", None)],
+)
+def test_any_two_networks_can_be_combined(trained: Any, preference: str, flips: str | None) -> None:
+    model = trained("DeepRecommender", preference=preference, flips=flips, objective="NBPO")
+    scores = model._score_block(USERS)
+    assert scores[SAME_TASTE].mean() > scores[~SAME_TASTE].mean() + 0.3
+    assert hasattr(model, "hidden_likes") == (flips is not None)
+    if flips is not None:
+        assert model.flip_probability([0, 1], [2, 3]).shape == (2,)
+        assert model.hidden_likes(3, k=5)["flips_from"].unique().to_list() == ["interactions"]
+
+
+@pytest.mark.parametrize("objective", ["BPO", "BPR", "NBPO", "NBPO-s", "NBPO-o", "ShiftMC", "NBPR"])
+def test_every_objective_trains_a_network(world: Any, quick: Quick, objective: str) -> None:
+    model = tl.NeuMF(**quick(objective=objective, epochs=8)).fit(world)
+    losses = model.history_["loss"].to_numpy()
+    assert losses[-1] < losses[0]
+    assert hasattr(model, "hidden_likes") == objective.startswith("NBPO")
+
+
+def test_pretrained_towers_of_neumf_are_combined_with_half_their_weights(world: Any, quick: Quick) -> None:
+    plain, pretrained, again = (
+        tl.NeuMF(**quick(epochs=0, pretrain=pretrain)).fit(world) for pretrain in (0, 15, 15)
+    )
+    weights = [model.networks_.preference.gmf.users.weight for model in (pretrained, plain)]
+    assert not torch.equal(*weights)
+    scores = pretrained._score_block(USERS)
+    assert scores[SAME_TASTE].mean() > scores[~SAME_TASTE].mean() + 0.5
+    assert again._score_block(USERS).tobytes() == scores.tobytes()
+
+
+@pytest.mark.parametrize(("interactions", "expected"), [(10_000, 5_000), (250_000, 6_250)])
+def test_lightgcn_takes_forty_batches_an_epoch_at_most(interactions: int, expected: int) -> None:
+    assert tl.LightGCN()._default_batch_size(SimpleNamespace(n_interactions=interactions)) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, 5_000), (77, 77)])
+def test_lightgcn_uses_the_given_batch_size(given: int | None, expected: int, world: Any) -> None:
+    model = tl.LightGCN(factors=2, epochs=0, batch_size=given).fit(world)
+    assert model._engine(world, model.networks_).settings.batch_size == expected
+
+
+def test_acf_uses_and_saves_item_features(world: Any, quick: Quick, tmp_path: Path) -> None:
+    table = pl.DataFrame({"item": np.arange(40), "kind": [f"k{i % 4}" for i in range(40)]})
+    model = tl.ACF(**quick(epochs=3)).fit(world, item_features=table)
+    assert model.networks_.preference.components is not None
+    model.save(tmp_path / "model")
+    assert tl.load(tmp_path / "model").recommend().equals(model.recommend())
+
+
+@pytest.mark.parametrize("name", ["FM", "NeuMF", "ACF", "LightGCN"])
+def test_a_user_with_one_interaction_can_be_trained_and_gets_recommendations(name: str, quick: Quick) -> None:
+    rows = [("one", "a"), *((f"u{u}", item) for u in range(9) for item in "abcd" if item != "abcd"[u % 4])]
+    model = getattr(tl, name)(**quick(epochs=3)).fit(tl.read(rows))
+    assert model.recommend("one", k=3).height == 3
+
+
+def test_features_are_refused_by_networks_that_do_not_use_them(world: Any) -> None:
+    with pytest.raises(ParameterError, match="NeuMF does not use item_features; FM, ACF and DeepRecommender do"):
+        tl.NeuMF().fit(world, item_features="items.csv")
+    with pytest.raises(ParameterError, match="ACF does not use user_features; FM and DeepRecommender do"):
+        tl.ACF().fit(world, user_features="users.csv")
+
+
+# --- regularization -------------------------------------------------------------------------------
+
+
+def test_a_regularization_that_shrinks_the_network_to_zero_is_a_warning(world: Any, quick: Quick) -> None:
+    with pytest.warns(
+        TrainingWarning,
+        match=r"standard deviation of the scores is only .* regularization=2000 .* Try regularization=500",
+    ):
+        tl.DeepRecommender(**quick(objective="BPR", regularization=2000.0)).fit(world)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tl.DeepRecommender(**quick(objective="BPR", regularization=1.0)).fit(world)
+
+
+@pytest.mark.filterwarnings("ignore::truelike.errors.TrainingWarning")
+@pytest.mark.parametrize(("interactions", "share"), [(30, 1.0), (5, 0.25)], ids=["dense", "sparse"])
+@pytest.mark.parametrize(("objective", "strength"), [("BPO", 15.0), ("NBPO", 8.0)])
+def test_the_default_regularization_depends_on_flips_and_sparsity(
+    objective: str, strength: float, interactions: int, share: float
+) -> None:
+    data = tl.read([(u, (u + i) % 60) for u in range(60) for i in range(interactions)])
+    few = {"factors": 4, "epochs": 2, "learning_rate": 0.05, "objective": objective}
+    default = tl.DeepRecommender(**few).fit(data)
+    given = tl.DeepRecommender(regularization=strength * share, **few).fit(data)
+    assert default.regularization is None
+    assert bits(default) == bits(given)
+
+
+@pytest.mark.parametrize(("name", "epochs"), [("NeuMF", 8), ("DeepRecommender", 20)])
+def test_the_default_regularization_learns_from_small_data(name: str, epochs: int) -> None:
+    """The strength that suits large data would shrink the scores to zero."""
+    data = tl.synthetic.World(n_users=300, n_items=150).dataset()
+    split = tl.splits.by_user(data, validation=0, test=0.2, seed=0)
+    popular = tl.evaluate(tl.ItemPop().fit(split.train), split.test)["ndcg@20"]
+    model = getattr(tl, name)(epochs=epochs, learning_rate=0.02, n_jobs=1).fit(split.train)
+    assert tl.evaluate(model, split.test)["ndcg@20"] > popular
+
+
+# --- bits -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_number_of_threads_does_not_change_the_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = tl.synthetic.World(n_users=200, n_items=150, seed=3)
+    data = world.dataset()
+    features = {"item_features": world.item_features()} if name in ("FM", "ACF") else {}
+    parameters = {"factors": 64, "batch_size": 1_500, "epochs": 1, "objective": "NBPO"}
+    monkeypatch.setattr(base, "SMALL_BATCH", 0)  # use threads for every batch
+
+    def fitted(n_jobs: int) -> Any:
+        return bits(getattr(tl, name)(**parameters, n_jobs=n_jobs).fit(data, **features))
+
+    one = fitted(1)
+    assert all(fitted(n_jobs) == one for n_jobs in (2, 2, 3))
+
+
+@pytest.mark.filterwarnings("ignore::truelike.errors.TrainingWarning")  # SGD learns little in a few epochs
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("NeuMF", {"dropout": 0.3, "pretrain": 1}),
+        ("LightGCN", {}),
+        ("ACF", {}),
+        ("FM", {}),
+        ("DeepRecommender", {}),
+        ("DeepRecommender", {"optimizer": "sgd", "learning_rate": 0.002}),
+    ],
+    ids=["NeuMF", "LightGCN", "ACF", "FM", "MF", "MF with SGD"],
+)
+def test_a_resumed_training_ends_with_the_same_bits(
+    name: str, changed: dict[str, Any], world: Any, other_world: Any, quick: Quick, tmp_path: Path
+) -> None:
+    class StoppedError(Exception):
+        pass
+
+    def stop(state: Any) -> None:
+        if state.epoch == 1:
+            raise StoppedError
+
+    def make() -> Any:
+        return getattr(tl, name)(**quick(epochs=4, objective="NBPO", **changed))
+
+    how = {"validation": other_world, "checkpoint": tmp_path / "place", "checkpoint_epochs": 1}
+    whole = make().fit(world, validation=other_world)
+    with pytest.raises(StoppedError):
+        make().fit(world, callbacks=[stop], **how)
+    epochs: list[int] = []
+    again = make().fit(world, resume=True, callbacks=[lambda state: epochs.append(state.epoch)], **how)
+    assert epochs == [1, 2, 3]
+    assert bits(again) == bits(whole)
+    assert again.history_.drop("seconds").equals(whole.history_.drop("seconds"))
+
+
+def test_pretraining_is_not_repeated_when_training_is_resumed(
+    world: Any, quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how = {"checkpoint": tmp_path / "place", "checkpoint_epochs": 1}
+    tl.NeuMF(**quick(epochs=2, pretrain=2)).fit(world, **how)
+    whole = tl.NeuMF(**quick(epochs=4, pretrain=2)).fit(world)
+    monkeypatch.delattr(tl.NeuMF, "_prepare")
+    again = tl.NeuMF(**quick(epochs=4, pretrain=2)).fit(world, resume=True, **how)
+    assert bits(again) == bits(whole)
+    assert bits(again) != bits(tl.NeuMF(**quick(epochs=4)).fit(world))
+
+
+def test_the_best_epoch_on_validation_is_kept(world: Any, other_world: Any, quick: Quick) -> None:
+    model = tl.NeuMF(**quick(epochs=25, patience=3)).fit(world, validation=other_world)
+    values = model.history_["ndcg@20"].to_numpy()
+    assert len(values) < 25
+    assert len(values) - 1 - values.argmax() == 3
+    assert tl.evaluate(model, other_world, ks=(20,))["ndcg@20"] == pytest.approx(values.max())
+
+
+def test_training_does_not_change_the_random_state_or_the_threads_of_pytorch(world: Any, quick: Quick) -> None:
+    torch.manual_seed(5)
+    torch.set_num_threads(2)
+    expected = torch.random.get_rng_state()
+    tl.NeuMF(dropout=0.5, n_jobs=1, **quick(epochs=2)).fit(world).recommend(0)
+    assert torch.equal(torch.random.get_rng_state(), expected)
+    assert torch.get_num_threads() == 2
+
+
+def test_dropout_is_active_in_training_only(world: Any, quick: Quick) -> None:
+    model = tl.NeuMF(dropout=0.5, **quick(epochs=2)).fit(world)
+    assert not model.networks_.preference.training
+    assert model.recommend(0).equals(model.recommend(0))
+    plain = tl.NeuMF(**quick(epochs=2)).fit(world)
+    assert not np.array_equal(plain.history_["loss"], model.history_["loss"])
+
+
+def test_a_copy_of_a_fitted_model_is_independent(world: Any, other_world: Any, quick: Quick) -> None:
+    model = tl.LightGCN(**quick(epochs=2)).fit(world)
+    before = model.recommend(0)
+    copy.deepcopy(model).fit(other_world)
+    assert model.recommend(0).equals(before)
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+def test_a_learning_rate_that_diverges_is_an_error(world: Any, quick: Quick) -> None:
+    with pytest.raises(DivergedError, match=r"learning_rate"):
+        tl.NeuMF(**quick(learning_rate=1e6, optimizer="sgd")).fit(world)
+
+
+def test_wrong_parameters_are_refused() -> None:
+    for wrong in ("softmax", "no such"):
+        with pytest.raises(ParameterError, match="objective is"):
+            tl.NeuMF(objective=wrong)
+    with pytest.raises(ParameterError, match=r"negatives is 'all'"):
+        tl.NeuMF(negatives="all")
+    with pytest.raises(ParameterError, match=r"device is 'tpu'; it must be"):
+        tl.NeuMF(device="tpu")
+
+
+def test_the_device_is_used_if_it_is_available(world: Any, quick: Quick) -> None:
+    model = tl.NeuMF(device="cpu", **quick(epochs=1)).fit(world)
+    assert model.networks_.preference.gmf.users.weight.device.type == "cpu"
+    if not torch.cuda.is_available():
+        with pytest.raises(ParameterError, match="device is 'cuda'"):
+            tl.NeuMF(device="cuda").fit(world)
+
+
+def test_loading_names_what_is_not_available(
+    world: Any, quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "model"
+    tl.NeuMF(**quick(epochs=1)).fit(world).save(place)
+    with pytest.raises(StorageError, match="is a NeuMF: it has no 'preference'"):
+        tl.load(place, preference="MF")
+    about = (place / "model.json").read_text()
+    (place / "model.json").write_text(about.replace('"device": "auto"', '"device": "xpu:7"'))
+    with pytest.raises(StorageError, match=r"device is 'xpu:7'.*device='cpu'"):
+        tl.load(place)
+    assert tl.load(place, device="cpu").recommend(0).height == 10
+    monkeypatch.setattr(backend, "installed", False)
+    with pytest.raises(MissingExtraError, match="NeuMF needs PyTorch"):
+        tl.load(place)
+
+
+def test_loading_refuses_arrays_of_another_width(world: Any, quick: Quick, tmp_path: Path) -> None:
+    tl.NeuMF(**quick(epochs=1)).fit(world).save(tmp_path / "model")
+    about = tmp_path / "model" / "model.json"
+    about.write_text(about.read_text().replace('"factors": 6', '"factors": 7'))
+    with pytest.raises(tl.errors.TruelikeError, match=r"has the shape"):
+        tl.load(tmp_path / "model")

@@ -1,0 +1,163 @@
+"""Fold-in finds the row of a new user at which the expected step of training is zero."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import truelike as tl
+from truelike.models.fold_in import fold_in
+from truelike.negatives import Popularity, Uniform
+from truelike.objectives import BPO, BPR, NBPO, NBPOo, NBPOs, shift_mc
+
+OBJECTIVES: list[Any] = [BPO, NBPO, NBPOs, NBPOo, BPR, shift_mc(0.3)]
+RNG = np.random.default_rng(0)
+V = RNG.normal(0, 0.7, (50, 6)).astype(np.float32)
+FLIPS = RNG.normal(-1, 1, 50)
+POPULARITY = RNG.integers(1, 40, 50)
+HISTORY = np.array([3, 8, 20, 21, 44], dtype=np.int32)
+
+
+def expected_step(
+    objective: Any, row: Any, history: Any, probabilities: Any, flips: Any, rho: int, weight: float
+) -> Any:
+    """The sum over an epoch, one (positive, negative) pair at a time."""
+    total = np.zeros(len(row))
+    vectors = V.astype(float)
+    g = np.zeros(50) if flips is None else flips
+    for i in history:
+        if objective is not BPR:
+            total += weight * objective.positive(row @ vectors[i], g[i])[0] * vectors[i]
+        for j in np.flatnonzero(probabilities):
+            if objective is BPR:
+                up, down = objective.pair(row @ vectors[i], row @ vectors[j])
+                total += rho * probabilities[j] * (up * vectors[i] + down * vectors[j])
+            else:
+                total += rho * probabilities[j] * objective.negative(row @ vectors[j], g[j])[0] * vectors[j]
+    return total
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda o: o.name)
+@pytest.mark.parametrize("distribution", [Uniform(), Popularity()], ids=["uniform", "popularity"])
+@pytest.mark.parametrize("weight", [1.0, 4.0])
+@pytest.mark.parametrize("with_flips", [False, True])
+def test_the_expected_step_of_training_is_zero_at_the_folded_row(
+    objective: Any, distribution: Any, weight: float, with_flips: bool
+) -> None:
+    flips = FLIPS if with_flips else None
+    chances = distribution.probabilities(POPULARITY, HISTORY)
+    row = fold_in(V, HISTORY, objective, chances, flips, n_negatives=4, weight=weight, regularization=2.0)
+    start = expected_step(objective, np.zeros(6), HISTORY, chances, flips, 4, weight)
+    end = expected_step(objective, row.astype(float), HISTORY, chances, flips, 4, weight) - 2.0 * row
+    assert np.linalg.norm(start) > 0.3
+    assert np.linalg.norm(end) < 1e-3 * np.linalg.norm(start)
+
+
+@pytest.mark.parametrize("objective", [BPO, BPR], ids=lambda o: o.name)
+def test_with_item_biases_the_folded_row_has_the_highest_likelihood(objective: Any) -> None:
+    bias = RNG.normal(0, 1, 50).astype(np.float32)
+    probabilities = Uniform().probabilities(POPULARITY, HISTORY)
+    row = fold_in(
+        V, HISTORY, objective, probabilities, item_bias=bias, n_negatives=3, weight=1.0, regularization=2.0
+    )
+
+    def likelihood(step: Any) -> Any:
+        """The likelihood of the positives and of the expected negatives, less the L2 term."""
+        r = V.astype(float) @ (row + step) + bias
+        expected = 3 * len(HISTORY) * probabilities
+        if objective is BPR:
+            total = sum(3 * probabilities @ objective.likelihood_pair(r[i], r) for i in HISTORY)
+        else:
+            total = objective.likelihood_positive(r[HISTORY], 0.0).sum()
+            total = total + expected @ objective.likelihood_negative(r, np.zeros(50))
+        return total - np.sum((row + step) ** 2)
+
+    for step in np.eye(6) * 0.05:  # no direction improves it
+        assert likelihood(np.zeros(6)) > max(likelihood(step), likelihood(-step))
+
+
+def test_fold_in_is_deterministic() -> None:
+    probabilities = Uniform().probabilities(POPULARITY, HISTORY)
+    how = {"n_negatives": 5, "weight": 1.0, "regularization": 1.0}
+    assert_array_equal(
+        fold_in(V, HISTORY, BPR, probabilities, **how), fold_in(V, HISTORY, BPR, probabilities, **how)
+    )
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda o: o.name)
+def test_more_regularization_gives_a_shorter_row(objective: Any) -> None:
+    probabilities = Uniform().probabilities(POPULARITY, HISTORY)
+    lengths = [
+        np.linalg.norm(
+            fold_in(V, HISTORY, objective, probabilities, n_negatives=4, weight=1.0, regularization=strength)
+        )
+        for strength in (0.1, 1.0, 10.0, 100.0)
+    ]
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths[-1] < 0.5 * lengths[0]
+
+
+# --- through a model ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def data() -> Any:
+    """90 users of three tastes and 45 items; user 0 likes items 0, 3, 6, ..."""
+    rng = np.random.default_rng(5)
+    users, items = np.arange(90)[:, None], np.arange(45)[None, :]
+    observed = (rng.random((90, 45)) < np.where(users % 3 == items % 3, 0.6, 0.05)) | (users % 45 == items)
+    return tl.read([(int(u), int(i)) for u, i in np.argwhere(observed)])
+
+
+FITTED: dict[str, dict[str, Any]] = {
+    "BPO": {}, "BPR": {}, "NBPO": {}, "NBPO-o": {}, "NBPO-s": {"regularization": 0.3},
+    "ShiftMC": {"learning_rate": 0.01},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=FITTED)
+def model(request: pytest.FixtureRequest, data: Any) -> Any:
+    quick = {
+        "factors": 6, "flip_factors": 3, "epochs": 120, "batch_size": 60, "regularization": 2.0,
+        "flip_regularization": 8.0, "learning_rate": 0.05, "decay": 0.98, "n_negatives": 5,
+    }  # fmt: skip
+    return tl.SampledMF(objective=request.param, **{**quick, **FITTED[request.param]}).fit(data)
+
+
+def test_the_folded_row_of_a_training_user_is_close_to_the_trained_row(model: Any, data: Any) -> None:
+    correlations = []
+    for user in range(data.n_users):
+        history = data.matrix.indices[data.matrix.indptr[user] : data.matrix.indptr[user + 1]]
+        folded, trained = model._score_vectors(np.stack([model._fold_in(history), model.user_factors_[user]]))
+        correlations.append(np.corrcoef(folded, trained)[0, 1])
+    assert np.mean(correlations) > 0.9
+    assert np.min(correlations) > 0.6
+
+
+def test_a_longer_history_of_one_taste_gives_a_larger_margin(model: Any) -> None:
+    def margin(history: list[int]) -> float:
+        """By how much the unseen items of taste 1 score above all others."""
+        scores = model._score_vectors(model._fold_in(np.array(history, dtype=np.int32))[None])[0]
+        unseen = np.setdiff1d(np.arange(45), history)
+        return float(scores[unseen[unseen % 3 == 1]].mean() - scores[unseen[unseen % 3 != 1]].mean())
+
+    one, some, many = margin([1]), margin([1, 7, 13]), margin([1, 4, 7, 10, 13, 16, 19, 22])
+    assert 0 < one < some < many
+
+
+def test_a_new_user_gets_the_other_items_of_the_same_taste(model: Any) -> None:
+    history = [1, 4, 7, 10, 13, 16]
+    best = set(model.recommend_from_items(history, k=9)["item_id"])
+    assert len(best & set(range(1, 45, 3))) >= 6  # of the 9 that are left; by chance it would be 2
+    assert not best & set(history)
+
+
+def test_a_history_of_two_tastes_ranks_both_above_the_third(model: Any) -> None:
+    history = np.array([1, 4, 7, 10, 2, 5, 8, 11], dtype=np.int32)
+    scores = model._score_vectors(model._fold_in(history)[None])[0]
+    unseen = np.setdiff1d(np.arange(45), history)
+    means = [scores[unseen[unseen % 3 == taste]].mean() for taste in range(3)]
+    assert means[0] < min(means[1:])

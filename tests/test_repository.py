@@ -1,0 +1,67 @@
+"""Git tracks sources, settings, final tables and figures: no ignored file, no data, no path of a machine."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MOST_BYTES = 4_000_000
+# a home directory or a working directory at the start of a path, not inside a URL or a relative path
+PATH_OF_A_MACHINE = re.compile(rb"(?<![\w.~/:)}\]-])/(?:home|root|work|Users)/[\w.]|\b[A-Z]:\\Users\\")
+
+
+def git(*arguments: str) -> list[str]:
+    answer = subprocess.run(["git", *arguments, "-z"], cwd=ROOT, capture_output=True, check=True)
+    return [name for name in answer.stdout.decode().split("\0") if name]
+
+
+@pytest.fixture(scope="module")
+def tracked() -> list[Path]:
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    if not (ROOT / ".git").exists():
+        pytest.skip("this is not a clone: there is no .git beside the sources")
+    paths = [ROOT / name for name in git("ls-files")]
+    assert Path(__file__).resolve() in {path.resolve() for path in paths}
+    return [path for path in paths if path.is_file()]  # a deletion may not be staged yet
+
+
+@pytest.mark.usefixtures("tracked")
+def test_no_ignored_file_is_tracked() -> None:
+    assert git("ls-files", "--cached", "--ignored", "--exclude-standard") == []
+
+
+def test_tracked_files_are_small_together(tracked: list[Path]) -> None:
+    sizes = {path.relative_to(ROOT).as_posix(): path.stat().st_size for path in tracked}
+    largest = sorted(sizes, key=sizes.__getitem__)[-5:]
+    assert sum(sizes.values()) < MOST_BYTES, f"the largest: {', '.join(largest)}"
+
+
+def test_no_tracked_file_names_a_path_of_a_machine(tracked: list[Path]) -> None:
+    found = [
+        f"{path.relative_to(ROOT).as_posix()}:{number}: {line.strip().decode(errors='replace')[:100]}"
+        for path in tracked
+        if path != Path(__file__)  # the examples below
+        for number, line in enumerate(path.read_bytes().splitlines(), start=1)
+        if PATH_OF_A_MACHINE.search(line)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "line", [b"/home/ada/a.csv", b'"/work/main"', b"x=/root/.cache", b"cd /Users/a", rb"C:\Users\a", b"(/home/a)"]
+)
+def test_a_path_of_a_machine_is_recognized(line: bytes) -> None:
+    assert PATH_OF_A_MACHINE.search(line)
+
+
+@pytest.mark.parametrize(
+    "line", [b"https://example.org/home/index.html", b"../work/main", b"user/home/x", b"a/work/day", b"~/work/x"]
+)
+def test_other_text_is_not_taken_for_one(line: bytes) -> None:
+    assert not PATH_OF_A_MACHINE.search(line)

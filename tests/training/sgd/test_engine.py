@@ -1,0 +1,326 @@
+"""The sampled engine equals a NumPy reference, with the same bits on any number of threads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from scipy.stats import chisquare
+
+import truelike as tl
+from truelike import randomness
+from truelike.errors import ParameterError
+from truelike.negatives import parse
+from truelike.objectives import BPO, BPR, NBPO, NBPOo, NBPOs, Pairwise, Softmax, shift_mc
+from truelike.training.sgd import engine as sampled
+from truelike.training.sgd.engine import SampledEngine
+from truelike.training.sgd.negative_sampling import permutation
+from truelike.training.sgd.samples import Samples, SGDSettings
+from truelike.training.tables import Tables
+
+OBJECTIVES: list[Any] = [BPO, NBPO, NBPOs, NBPOo, BPR, shift_mc(0.3)]
+NEGATIVES = ["uniform", "popularity^0.5", "popularity", "hard:3"]
+SETTINGS = SGDSettings(
+    learning_rate=0.1, decay=0.9, regularization=0.4, flip_regularization=0.9, l2_schedule="batch", l2_rows="all",
+    n_negatives=3, batch_size=40, order="file", positive_weight="once",
+)  # fmt: skip
+
+
+def make_dataset(n_users: int = 30, n_items: int = 25, seed: int = 0) -> Any:
+    rng = np.random.default_rng(seed)
+    observed = rng.random((n_users, n_items)) < rng.uniform(0.03, 0.5, (n_users, 1))
+    observed[np.arange(n_users), np.arange(n_users) % n_items] = True
+    return tl.read(sparse.csr_array(observed.astype(np.float32)))
+
+
+def initial_tables(train: Any, factors: int, flip_factors: int, seed: int = 0) -> Tables:
+    tables = Tables.zeros(train.n_users, train.n_items, factors, flip_factors)
+    tables.initialise("normal", 0.5, -1.0, seed)
+    return tables
+
+
+def trained(
+    train: Any, objective: Any = NBPO, negatives: str = "uniform", settings: SGDSettings = SETTINGS, **options: Any
+) -> Tables:
+    shape = options.get("shape", (5, 3))
+    tables = initial_tables(train, *shape)
+    engine = SampledEngine(
+        train,
+        tables,
+        objective,
+        parse(negatives),
+        settings,
+        seed=options.get("seed", 7),
+        n_jobs=options.get("n_jobs", 1),
+    )
+    for epoch in range(options.get("epochs", 2)):
+        engine.epoch(epoch)
+    return tables
+
+
+def as_bytes(tables: Tables) -> tuple[bytes, bytes]:
+    return tables.users.tobytes(), tables.items.tobytes()
+
+
+# --- the reference: dense, one sample at a time, in float64 ----------------------------------------
+
+
+def reference(
+    train: Any,
+    objective: Any,
+    negatives: str,
+    settings: SGDSettings,
+    shape: tuple[int, int],
+    epochs: int,
+    seed: int = 7,
+) -> list[Any]:
+    tables = initial_tables(train, *shape)
+    U, V = tables.user_factors.astype(float), tables.item_factors.astype(float)
+    P, Q = tables.user_flips.astype(float), tables.item_flips.astype(float)
+    indices, n = train.matrix.indices, train.n_interactions
+    samples = Samples(train, parse(negatives), settings, seed)
+    weight = settings.n_negatives if settings.positive_weight == "per_negative" else 1
+    batch_part = min(1.0, settings.batch_size / n) if settings.l2_schedule == "epoch" else 1.0
+    for epoch in range(epochs):
+        rate = settings.learning_rate * settings.decay ** (epoch + 1)
+        key = np.uint64(randomness.key(seed, "negatives", epoch))
+        order = np.arange(n)
+        if settings.order == "shuffled":
+            order = permutation(np.uint64(randomness.key(seed, "order", epoch)), 0, n, n)
+        for start in range(0, n, settings.batch_size):
+            dU, dV, dP, dQ = (np.zeros_like(table) for table in (U, V, P, Q))
+            users, items = np.zeros(len(U), bool), np.zeros(len(V), bool)
+            for entry in order[start : start + settings.batch_size]:
+                u, i = train.user_of_entry[entry], indices[entry]
+                drawn = samples.draw(key, np.array([entry], dtype=np.int32))[0]
+                steps: list[Any] = []
+                if issubclass(objective, Pairwise):
+                    for j in drawn:
+                        up, down = objective.pair(U[u] @ V[i], U[u] @ V[j])
+                        steps += [(i, up, 0.0), (j, down, 0.0)]
+                else:
+                    up, flip = objective.positive(U[u] @ V[i], P[u] @ Q[i])
+                    steps.append((i, weight * up, weight * flip))
+                    steps += [(j, *objective.negative(U[u] @ V[j], P[u] @ Q[j])) for j in drawn]
+                users[u] = True
+                for item, step, flip in steps:
+                    items[item] = True
+                    dU[u] += step * V[item]
+                    dV[item] += step * U[u]
+                    dP[u] += flip * Q[item]
+                    dQ[item] += flip * P[u]
+            for table, gradient, regularization, touched in (
+                (U, dU, settings.regularization, users),
+                (V, dV, settings.regularization, items),
+                (P, dP, settings.flip_regularization, users),
+                (Q, dQ, settings.flip_regularization, items),
+            ):
+                rows = touched if settings.l2_rows == "touched" else slice(None)
+                table[rows] += rate * (gradient[rows] - regularization * batch_part * table[rows])
+    return [U, V, P, Q]
+
+
+def assert_like_reference(
+    objective: Any, negatives: str, settings: SGDSettings, shape: tuple[int, int] = (5, 3), epochs: int = 2
+) -> None:
+    train = make_dataset()
+    tables = trained(train, objective, negatives, settings, shape=shape, epochs=epochs)
+    expected = reference(train, objective, negatives, settings, shape, epochs)
+    found = (tables.user_factors, tables.item_factors, tables.user_flips, tables.item_flips)
+    start = initial_tables(train, *shape)
+    assert np.abs(found[0] - start.user_factors).max() > 0.01  # it was trained
+    for ours, theirs in zip(found, expected, strict=True):
+        assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda o: o.name)
+@pytest.mark.parametrize("positive_weight", ["once", "per_negative"])
+def test_every_objective_equals_the_reference(objective: Any, positive_weight: Any) -> None:
+    settings = replace(SETTINGS, positive_weight=positive_weight, learning_rate=0.03)
+    assert_like_reference(objective, "uniform", settings)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (8, 8), (13, 9), (16, 0), (3, 17)])
+@pytest.mark.parametrize("objective", [NBPO, BPR], ids=lambda o: o.name)
+def test_any_width_equals_the_reference_and_the_padding_stays_zero(objective: Any, shape: tuple[int, int]) -> None:
+    assert_like_reference(objective, "uniform", replace(SETTINGS, learning_rate=0.03), shape=shape)
+    tables = trained(make_dataset(), objective, shape=shape)
+    used = np.zeros(tables.users.shape[1], bool)
+    used[: shape[0]] = used[tables.width : tables.width + shape[1]] = True
+    assert not tables.users[:, ~used].any()
+    assert not tables.items[:, ~used].any()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"batch_size": 100_000},
+        {"batch_size": 1},
+        {"batch_size": 7},
+        {"l2_schedule": "epoch"},
+        {"l2_schedule": "epoch", "batch_size": 100_000},
+        {"l2_rows": "touched"},
+        {"l2_rows": "touched", "batch_size": 6, "regularization": 3.0},
+        {"batch_size": 6, "regularization": 3.0, "flip_regularization": 5.0},
+        {"order": "shuffled"},
+        {"order": "shuffled", "batch_size": 9, "l2_rows": "touched"},
+        {"n_negatives": 1},
+        {"n_negatives": 50, "learning_rate": 0.01},
+        {"n_negatives": 50, "learning_rate": 0.01, "positive_weight": "per_negative"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("objective", [NBPO, BPR], ids=lambda o: o.name)
+def test_every_setting_equals_the_reference(objective: Any, change: dict[str, Any]) -> None:
+    assert_like_reference(objective, "uniform", replace(SETTINGS, **{"learning_rate": 0.03, **change}))
+
+
+@pytest.mark.parametrize("negatives", ["popularity", "popularity^0.5"])
+def test_other_negatives_equal_the_reference(negatives: str) -> None:
+    assert_like_reference(NBPO, negatives, replace(SETTINGS, learning_rate=0.03))
+
+
+def test_a_row_that_no_batch_touches_shrinks_at_every_batch_or_never() -> None:
+    """User 29 has no positives. Its row shrinks by 1 - rate x lambda at each batch, or stays as it is."""
+    observed = np.zeros((30, 9), dtype=np.float32)
+    observed[:29, :1] = observed[:10, 1:2] = observed[:1, 2:8] = 1
+    train = tl.read(sparse.csr_array(observed))
+    start = initial_tables(train, 5, 3)
+    settings = replace(SETTINGS, batch_size=6, order="shuffled")
+    batches = -(-train.n_interactions // 6)
+    lazy = trained(train, settings=settings, epochs=1)
+    assert_allclose(lazy.user_factors[29], start.user_factors[29] * (1 - 0.09 * 0.4) ** batches, rtol=1e-5)
+    assert_allclose(lazy.user_flips[29], start.user_flips[29] * (1 - 0.09 * 0.9) ** batches, rtol=1e-5)
+    shared = trained(train, settings=replace(settings, l2_schedule="epoch"), epochs=1)
+    factor = (1 - 0.09 * 0.4 * 6 / train.n_interactions) ** batches
+    assert_allclose(shared.user_factors[29], start.user_factors[29] * factor, rtol=1e-5)
+    touched = trained(train, settings=replace(settings, l2_rows="touched"), epochs=1)
+    assert_array_equal(touched.users[29], start.users[29])
+    assert not np.array_equal(touched.users[0], start.users[0])
+
+
+def test_the_rate_decays_before_the_first_epoch() -> None:
+    train = make_dataset()
+    halved = trained(train, settings=replace(SETTINGS, learning_rate=0.1, decay=0.5), epochs=1)
+    direct = trained(train, settings=replace(SETTINGS, learning_rate=0.05, decay=1.0), epochs=1)
+    assert as_bytes(halved) == as_bytes(direct)
+    assert [replace(SETTINGS, decay=0.5).rate(epoch) for epoch in range(3)] == [0.05, 0.025, 0.0125]
+
+
+def test_the_loss_decreases_and_is_the_mean_likelihood() -> None:
+    train = make_dataset()
+    tables = initial_tables(train, 5, 3)
+    engine = SampledEngine(train, tables, BPO, parse("uniform"), replace(SETTINGS, regularization=0.0), seed=0)
+    before = engine.loss()
+    for epoch in range(5):
+        engine.epoch(epoch)
+    assert engine.loss() < before - 0.1
+    tables.users[:] = 0
+    assert engine.loss() == pytest.approx(np.log(2))
+
+
+# --- reproducibility ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("negatives", NEGATIVES)
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda o: o.name)
+@pytest.mark.parametrize("order", ["file", "shuffled"])
+def test_the_number_of_threads_does_not_change_the_result(objective: Any, negatives: str, order: Any) -> None:
+    train = make_dataset(60, 40)
+    settings = replace(SETTINGS, order=order, learning_rate=0.03, batch_size=37)
+    alone = as_bytes(trained(train, objective, negatives, settings))
+    for n_jobs in (2, 3, 8):
+        assert as_bytes(trained(train, objective, negatives, settings, n_jobs=n_jobs)) == alone
+
+
+def test_there_may_be_more_threads_than_users_in_a_batch() -> None:
+    train = make_dataset(3, 30)
+    settings = replace(SETTINGS, batch_size=2)
+    assert as_bytes(trained(train, settings=settings, n_jobs=8)) == as_bytes(trained(train, settings=settings))
+
+
+@pytest.mark.parametrize("negatives", ["uniform", "hard:3"])
+def test_the_number_of_batches_per_call_does_not_change_the_result(
+    negatives: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = make_dataset()
+    settings = replace(SETTINGS, order="shuffled", batch_size=16)
+    found = set()
+    for samples_per_call in (1, 64, 200, 333, 2_000_000):
+        monkeypatch.setattr(sampled, "SAMPLES_PER_CALL", samples_per_call)
+        found.add(as_bytes(trained(train, negatives=negatives, settings=settings, n_jobs=2)))
+    assert len(found) == 1
+
+
+def test_another_seed_or_epoch_gives_another_result() -> None:
+    train = make_dataset()
+    assert as_bytes(trained(train, seed=7)) != as_bytes(trained(train, seed=8))
+    first, second = initial_tables(train, 5, 3), initial_tables(train, 5, 3)
+    for number, tables in enumerate((first, second)):
+        settings = replace(SETTINGS, decay=1.0)
+        SampledEngine(train, tables, NBPO, parse("uniform"), settings, seed=7).epoch(number)
+    assert as_bytes(first) != as_bytes(second)
+
+
+# --- the order of the positives -------------------------------------------------------------------
+
+
+@given(st.integers(0, 2**63), st.integers(1, 3_000), st.integers(1, 400))
+@examples(max_examples=60)
+def test_a_permutation_contains_every_number_once_and_can_be_computed_in_pieces(
+    key: int, n: int, piece: int
+) -> None:
+    whole = permutation(np.uint64(key), 0, n, n)
+    assert_array_equal(np.sort(whole), np.arange(n))
+    parts = [permutation(np.uint64(key), at, min(at + piece, n), n) for at in range(0, n, piece)]
+    assert_array_equal(np.concatenate(parts), whole)
+
+
+@pytest.mark.parametrize(
+    "n", [50, 200]
+)  # below some dozens the four rounds are not uniform, which does not matter
+def test_every_number_is_equally_likely_at_every_place(n: int) -> None:
+    keys = [np.uint64(randomness.key(seed, "order")) for seed in range(4_000)]
+    found = np.array([permutation(key, 0, n, n) for key in keys])
+    for place in range(n):
+        assert chisquare(np.bincount(found[:, place], minlength=n)).pvalue > 1e-6
+
+
+def test_a_permutation_is_not_correlated_with_the_order() -> None:
+    found = permutation(np.uint64(randomness.key(1, "order")), 0, 100_000, 100_000).astype(float)
+    assert abs(np.corrcoef(found, np.arange(100_000))[0, 1]) < 0.015
+    assert abs(np.corrcoef(found[1:], found[:-1])[0, 1]) < 0.015
+
+
+@pytest.mark.parametrize("batch_size", [1, 16, 10_000])
+def test_an_epoch_contains_every_positive_once_and_sorts_each_batch(batch_size: int) -> None:
+    train = make_dataset()
+    settings = replace(SETTINGS, order="shuffled", batch_size=batch_size)
+    n = train.n_interactions
+    entries = Samples(train, parse("uniform"), settings, seed=0).entries(5, 0, n)
+    assert_array_equal(np.sort(entries), np.arange(n))
+    for start in range(0, n, batch_size):
+        assert (np.diff(entries[start : start + batch_size]) > 0).all()
+    if batch_size < n:
+        assert (np.diff(entries) < 0).any()
+
+
+def test_a_listwise_objective_is_an_error() -> None:
+    train = make_dataset()
+    with pytest.raises(ParameterError, match="Softmax is neither pointwise nor pairwise"):
+        SampledEngine(train, initial_tables(train, 5, 3), Softmax, parse("uniform"), SETTINGS, seed=0)
+
+
+def test_every_compiled_function_has_a_unique_name() -> None:
+    """numba finds cached functions by name. Two loops of one name, cached by two processes, were mixed up."""
+    everything = [*OBJECTIVES, shift_mc(0.5), shift_mc(0.0)]
+    functions = {function for objective in everything for function in sampled.compiled_steps(objective)}
+    names = {function.py_func.__qualname__ for function in functions}
+    assert len(names) >= len(functions) - 2  # the negative step of ShiftMC is the same at any flip rate
