@@ -73,14 +73,14 @@ class Progress:
         words = f"loss {row['loss']:.4f}"
         if self.monitor in row:
             words += f"  {self.monitor} {row[self.monitor]:.4f}"
-        if self.done:
+        last = state.stop or number == self.epochs
+        if self.done and not last:
             left = (now - self.started) / self.done * (self.epochs - number)
             words += f"  {readable_seconds(left)} left"
-        else:
+        elif not self.done:
             self.started = now
         self.done += 1
         self.bar.update(self.task, completed=number * self.samples, words=words)
-        last = state.stop or number == self.epochs
         if self.bar.disable and self.show and (last or now - self.said >= SECONDS_BETWEEN_LINES):
             self.said = now
             logger.info("%s: epoch %d of %d  %s", self.model, number, self.epochs, words)

@@ -173,7 +173,7 @@ def acf_by_hand(network: Any, data: Any, user: int, item: int, of_items: Any = N
     for seen in history:
         hidden = weight["of_user.weight"] @ u + weight["of_user.bias"]
         hidden = hidden + weight["of_item.weight"] @ weight["items.weight"][seen]
-        hidden = hidden + weight["of_vote.weight"] @ weight["votes.weight"][seen]
+        hidden = hidden + weight["of_history_item.weight"] @ weight["history_items.weight"][seen]
         if of_items is not None:
             x = of_items.matrix[[seen]].toarray()[0]
             components = np.flatnonzero(x)
@@ -188,7 +188,7 @@ def acf_by_hand(network: Any, data: Any, user: int, item: int, of_items: Any = N
             hidden = hidden + weight["components.out.weight"] @ content
         logits.append(float(weight["attention.weight"][0] @ np.maximum(hidden, 0)))
     alpha = np.exp(logits) / np.exp(logits).sum()
-    vector = u + sum(a * weight["votes.weight"][seen] for a, seen in zip(alpha, history, strict=True))
+    vector = u + sum(a * weight["history_items.weight"][seen] for a, seen in zip(alpha, history, strict=True))
     return float(vector @ weight["items.weight"][item])
 
 

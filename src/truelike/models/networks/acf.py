@@ -44,12 +44,12 @@ class ACFNetwork(nn.Module):
         width, self.n_items = inputs.factors, inputs.n_items
         self.users = nn.Embedding(inputs.n_users, width)
         self.items = nn.Embedding(inputs.n_items, width)
-        self.votes = nn.Embedding(inputs.n_items, width)  # p of the paper; the name is part of saved models
-        for table in (self.users, self.items, self.votes):
+        self.history_items = nn.Embedding(inputs.n_items, width)  # p of the paper
+        for table in (self.users, self.items, self.history_items):
             nn.init.normal_(table.weight, std=init_scale)
         self.of_user = nn.Linear(width, width)
         self.of_item = nn.Linear(width, width, bias=False)
-        self.of_vote = nn.Linear(width, width, bias=False)
+        self.of_history_item = nn.Linear(width, width, bias=False)
         self.attention = nn.Linear(width, 1, bias=False)
         self.components = _Components(inputs) if inputs.item_features is not None else None
         observed = inputs.dataset.matrix
@@ -109,14 +109,14 @@ class ACFNetwork(nn.Module):
     def _weighted(self, own: Any, histories: _Histories) -> tuple[Any, Any, Any, Any]:
         """The attention weight and weighted vector of each interaction, and the sums of both for each user."""
         weight = self._attention(own, histories)
-        weighted = weight[:, None] * self.votes(histories.item)
+        weighted = weight[:, None] * self.history_items(histories.item)
         owner, n = histories.owner, len(own)
         return weight, weighted, sum_by_owner(weight, owner, n), sum_by_owner(weighted, owner, n)
 
     def _attention(self, own: Any, histories: _Histories) -> Any:
         """The exp of the item-level attention of each interaction, scaled such that a user's largest is 1."""
         owner, item = histories
-        of_items = self.of_item(self.items.weight) + self.of_vote(self.votes.weight)
+        of_items = self.of_item(self.items.weight) + self.of_history_item(self.history_items.weight)
         hidden = take_rows(self.of_user(own), owner) + take_rows(of_items, item)
         if self.components is not None:
             hidden = hidden + self.components(own, owner, item)
