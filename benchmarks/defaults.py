@@ -27,7 +27,9 @@ class Peer:
         self.name, self.train_ = name, train
         self.users, self.items = (np.ascontiguousarray(table, dtype=np.float32) for table in (users, items))
 
-    def _top_k(self, users: Any, k: int, *, exclude_seen: bool = True, allowed: Any = None, n_jobs: int = -1) -> Any:
+    def _top_k(
+        self, users: Any, k: int, *, exclude_seen: bool = True, allowed: Any = None, n_jobs: int = -1
+    ) -> Any:
         seen = self.train_.matrix if exclude_seen else None
         return top_k_by_factors(self.users, self.items, users, k, seen=seen, allowed=allowed, n_jobs=n_jobs)
 
