@@ -209,3 +209,8 @@ def test_any_other_value_is_an_error_that_lists_the_names(wrong: Any) -> None:
 def test_invalid_parameters_of_a_distribution_are_an_error(wrong: Any) -> None:
     with pytest.raises(ParameterError, match="alpha must be finite, and candidates at least 1"):
         Negatives(**wrong)
+
+
+def test_hard_negatives_are_the_best_of_uniform_draws_only() -> None:
+    with pytest.raises(ParameterError, match="alpha must be 0"):
+        Negatives(alpha=1.0, candidates=5)

@@ -44,6 +44,8 @@ class Negatives:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.alpha) and self.candidates >= 1):
             raise ParameterError(f"{self!r}: alpha must be finite, and candidates at least 1")
+        if self.alpha and self.candidates > 1:
+            raise ParameterError(f"{self!r}: hard negatives are the best of uniform draws, so alpha must be 0")
 
     @property
     def name(self) -> str:

@@ -90,12 +90,12 @@ class Objective:
     uses_flips
         Whether the objective learns the flip logits g.
     curvature
-        An upper bound of ``|d step / dr|``. Fold-in of a pointwise or pairwise objective needs it.
+        An upper bound of ``|d step / dr|``, for fold-in of a pointwise or pairwise objective. None: it is measured.
     """
 
     name: ClassVar[str]
     uses_flips: ClassVar[bool] = False
-    curvature: ClassVar[float] = 0.25
+    curvature: ClassVar[float | None] = None
 
 
 class Pointwise(Objective):
@@ -158,6 +158,7 @@ class BPO(Pointwise):
     """Equation 4: the log likelihood of the observed labels, ln sigma(r) and ln sigma(-r)."""
 
     name = "BPO"
+    curvature = 0.25
 
     @staticmethod
     def positive(r: Any, g: Any) -> Steps:
@@ -231,6 +232,7 @@ class NBPOo(Pointwise):
 
     name = "NBPO-o"
     uses_flips = True
+    curvature = 0.25
 
     @staticmethod
     def positive(r: Any, g: Any) -> Steps:

@@ -76,6 +76,8 @@ def preset(**defaults: Any) -> Callable[[type[C]], type[C]]:
             own: Any = field(default=default, metadata=dict(inherited[name].metadata))
             setattr(cls, name, own)
             cls.__annotations__[name] = inherited[name].type
+        if "objective" in defaults:
+            cls._only_objective = defaults["objective"]  # type: ignore[attr-defined]
         return with_inherited_parameters(dataclass(kw_only=True, eq=False, repr=False)(cls))
 
     return decorate

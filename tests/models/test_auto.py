@@ -73,6 +73,13 @@ def test_saved_and_loaded_it_is_the_chosen_model_and_says_why(split: Any, tmp_pa
     assert load(tmp_path / "copy").choice_ == model.choice_
 
 
+def test_titles_that_are_set_are_saved(split: Any, tmp_path: Path) -> None:
+    model = tl.AutoRecommender().fit(split).set_titles({item: f"item {item}" for item in split.train.items})
+    assert model.recommend(k=1, titles=True)["title"].str.starts_with("item ").all()
+    model.save(tmp_path / "model")
+    assert "title" in load(tmp_path / "model").recommend(k=1, titles=True).columns
+
+
 def test_impressions_and_features_decide_first(split: Any) -> None:
     world = tl.synthetic.World(n_users=120, n_items=60)
     shown = tl.AutoRecommender().fit(world.dataset(), impressions=world.impressions())

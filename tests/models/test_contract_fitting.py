@@ -207,6 +207,50 @@ def test_a_deep_copy_gives_the_same_answers(model: Any) -> None:
     assert answers(copy.deepcopy(model)) == answers(model)
 
 
+def test_parameters_given_to_load_are_checked_as_usual(world: Any, tmp_path: Path) -> None:
+    tl.IALS(factors=4, epochs=1).fit(world).save(tmp_path / "model")
+    assert tl.load(tmp_path / "model", n_jobs=1).n_jobs == 1
+    with pytest.raises(ParameterError, match="n_jobs is 0"):
+        tl.load(tmp_path / "model", n_jobs=0)
+    with pytest.raises(ParameterError, match="IALS has no parameter 'preference'"):
+        tl.load(tmp_path / "model", preference=3)
+
+
+def test_a_changed_parameter_makes_a_model_unfitted(world: Any) -> None:
+    model = tl.IALS(factors=4, epochs=1).fit(world)
+    assert model.set_params(n_jobs=1, factors=4).recommend(1).height == 10
+    with pytest.raises(NotFittedError):
+        model.set_params(factors=5).recommend(1)
+
+
+def test_wrong_options_are_errors_that_name_them(world: Any, tmp_path: Path) -> None:
+    model = tl.IALS(factors=4, epochs=1)
+    for option, value in (("checkpoint_epochs", 0), ("checkpoint_minutes", "x"), ("callbacks", print)):
+        with pytest.raises(ParameterError, match=f"{option} is"):
+            model.fit(world, checkpoint=tmp_path / "state", **{option: value})
+    for epochs in (-3, 2.5, "x"):
+        with pytest.raises(ParameterError, match="epochs is"):
+            model.fit(world).partial_fit([(1, 2)], epochs=epochs)
+    with pytest.raises(ParameterError, match='must be "raise" or "skip"'):
+        model.similar_users(1, on_unknown="popular")
+    with pytest.raises(DataError, match="every validation interaction is also in the training data"):
+        model.fit(world, validation=world.select(np.arange(world.n_interactions) < 60))
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Sparse(tl.ItemPop):
+    """A model of a user's own that learns something else than an array."""
+
+    def _fit(self, train: Any, options: Any) -> Any:
+        return {"popularity_": train.popularity().astype(np.float32), "similarity_": train.matrix}
+
+
+def test_what_cannot_be_saved_is_named(world: Any, tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="Sparse: similarity_ is a csr_array; only arrays are saved"):
+        Sparse().fit(world).save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class Shifted(tl.ItemPop):
     """A model of a user's own: popularity plus a constant."""

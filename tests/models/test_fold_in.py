@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 import truelike as tl
 from truelike.models.fold_in import fold_in
 from truelike.negatives import Popularity, Uniform
-from truelike.objectives import BPO, BPR, NBPO, NBPOo, NBPOs, shift_mc
+from truelike.objectives import BPO, BPR, NBPO, NBPOo, NBPOs, Pairwise, shift_mc
 
 OBJECTIVES: list[Any] = [BPO, NBPO, NBPOs, NBPOo, BPR, shift_mc(0.3)]
 RNG = np.random.default_rng(0)
@@ -161,3 +161,23 @@ def test_a_history_of_two_tastes_ranks_both_above_the_third(model: Any) -> None:
     unseen = np.setdiff1d(np.arange(45), history)
     means = [scores[unseen[unseen % 3 == taste]].mean() for taste in range(3)]
     assert means[0] < min(means[1:])
+
+
+class SquaredPair(Pairwise):
+    """A pairwise objective that declares no curvature: -(1 - (r_i - r_j))^2."""
+
+    name = "SquaredPair"
+
+    @staticmethod
+    def pair(r_i: Any, r_j: Any) -> Any:
+        step = 2 * (1 - (r_i - r_j))
+        return step, -step
+
+
+def test_the_curvature_of_an_objective_of_ones_own_is_measured() -> None:
+    data = tl.synthetic.World(n_users=150, n_items=60).dataset()
+    model = tl.SampledMF(objective=SquaredPair, factors=8, epochs=20, learning_rate=0.005).fit(
+        data, progress=False
+    )
+    scores = model.recommend_from_items(data.seen(data.users[0]), k=60)["score"]
+    assert scores.abs().max() < 10

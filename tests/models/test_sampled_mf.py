@@ -54,8 +54,10 @@ def test_the_recipe_is_chosen_when_a_model_is_constructed() -> None:
     model = tl.NBPO(recipe="paper", factors=7)
     assert tl.clone(model).get_params() == model.get_params()
     assert model.set_params(recipe="paper", seed=3).seed == 3
-    with pytest.raises(ParameterError, match=r"set_params cannot change it.*NBPO\(recipe='default'\)"):
+    with pytest.raises(ParameterError, match=r"cannot be changed later.*NBPO\(recipe='default'\)"):
         model.set_params(recipe="default")
+    with pytest.raises(ParameterError, match="cannot be changed later"):
+        tl.clone(tl.NBPO(), recipe="paper")
 
 
 def test_every_parameter_has_a_value_under_either_recipe() -> None:

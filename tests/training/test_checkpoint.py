@@ -107,6 +107,26 @@ def test_early_stopping_counts_on_over_a_stop(at: int, split: Any, tmp_path: Pat
     assert as_bytes(third) == as_bytes(whole)
 
 
+def test_a_resumed_run_may_have_more_patience_but_not_fewer_epochs(split: Any, tmp_path: Path) -> None:
+    how = {"validation": split.validation, "checkpoint": tmp_path / "state", "progress": False}
+    whole = model_of(epochs=60, patience=None).fit(split.train, validation=split.validation)
+    short = model_of(epochs=60, patience=2).fit(split.train, **how)
+    assert len(short.history_) < 60
+    again = model_of(epochs=60, patience=None).fit(split.train, resume=True, **how)
+    assert as_bytes(again) == as_bytes(whole)
+    with pytest.raises(StorageError, match="is after epoch 60, and epochs is 5"):
+        model_of(epochs=5).fit(split.train, resume=True, **how)
+
+
+def test_a_run_that_a_callback_stopped_can_be_resumed(split: Any, tmp_path: Path) -> None:
+    def stop(state: Any) -> None:
+        state.stop = state.epoch == 2
+
+    model_of().fit(split.train, checkpoint=tmp_path / "state", callbacks=[stop])
+    again = model_of().fit(split.train, checkpoint=tmp_path / "state", resume=True)
+    assert as_bytes(again) == as_bytes(model_of().fit(split.train))
+
+
 def test_the_threads_and_the_number_of_epochs_may_change_between(split: Any, tmp_path: Path) -> None:
     whole = as_bytes(model_of().fit(split.train))
     model_of(epochs=4, n_jobs=2).fit(split.train, checkpoint=tmp_path / "state")

@@ -170,8 +170,7 @@ def _share(given: Any, model: Any, dataset: Any, options: dict[str, Any]) -> flo
     An AutoRecommender decides it itself. Of other models, it is a tenth unless the epochs were set.
     """
     import truelike as tl
-    from truelike.models.auto import HOLD_OUT
-    from truelike.training.loop import MIN_HELD_OUT
+    from truelike.models.auto import usual_validation
 
     if not model.iterative:
         if given is not None:
@@ -180,7 +179,7 @@ def _share(given: Any, model: Any, dataset: Any, options: dict[str, Any]) -> flo
     if given is not None or isinstance(model, tl.AutoRecommender):
         return None if given is None else float(given)
     is_set = "epochs" in model._given or options["impressions"] is not None
-    return None if is_set or HOLD_OUT * dataset.n_interactions < 2 * MIN_HELD_OUT else HOLD_OUT
+    return None if is_set else usual_validation(dataset)
 
 
 def _evaluate(model: Any, validation: Any, n_jobs: int) -> dict[str, float]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -22,7 +21,7 @@ from truelike.data.columns import COMMON
 from truelike.data.frames import library_of, missing, to_polars
 from truelike.data.ids import Ids, encode, normalise
 from truelike.data.matrix import checked_csr
-from truelike.errors import DataError, DataWarning, ParameterError, some
+from truelike.errors import DataError, DataWarning, ParameterError, some, warn
 
 OnUnknownValue = Literal["raise", "skip"]
 OnMissing = Literal["raise", "zeros"]
@@ -296,11 +295,10 @@ def _column(
     words = _words(series, rows, what)
     different = words["word"].n_unique()
     if before is None and different > max(50, 0.5 * len(ids)):
-        warnings.warn(
+        warn(
             f"the column {series.name!r} of the {what} features has {different:,} different words in {len(ids):,} "
             f"rows, so most of them describe one {what} only. If it is a name or a title, leave it out.",
             DataWarning,
-            stacklevel=5,
         )
     found = tuple(sorted(words["word"].unique().to_list())) if before is None else before.words or ()
     place = {word: n for n, word in enumerate(found)}

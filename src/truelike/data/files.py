@@ -13,7 +13,6 @@ import gzip
 import io
 import json
 import re
-import warnings
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -28,7 +27,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from truelike.data.frames import missing
-from truelike.errors import DataError, DataWarning, ParameterError, some
+from truelike.errors import DataError, DataWarning, ParameterError, some, warn
 
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".txt": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl",
            ".json": "jsonl", ".parquet": "parquet", ".pq": "parquet"}  # fmt: skip
@@ -262,7 +261,7 @@ def _chosen(names: list[str], choose: Callable[[list[str]], W], path: Path, head
             raise DataError(found) from error
         raise
     if row and any(_is_number(name) for name in columns.required()):
-        warnings.warn(found, DataWarning, stacklevel=5)
+        warn(found, DataWarning)
     return columns
 
 

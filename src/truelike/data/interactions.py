@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,7 @@ from truelike.data.dataset import Dataset
 from truelike.data.files import read_file, refuse_address
 from truelike.data.frames import Library, library_of, missing, to_polars, to_series
 from truelike.data.ids import Codes, Ids, Kind, encode, normalise
-from truelike.errors import DataError, DataWarning, ParameterError, some
+from truelike.errors import DataError, DataWarning, ParameterError, some, warn
 
 POSITIONS = ("user", "item", "rating", "time")
 TIME, WEIGHT = "__time__", "__weight__"
@@ -235,11 +234,10 @@ def _times(rows: _Rows, column: str) -> pl.Series:
     if not rows.columns.time_guessed:
         rows.mark(times.is_null(), f"has no usable time (column {column!r})")
         return times
-    warnings.warn(
+    warn(
         f"the column {column!r} looks like a time, but {wrong:,} of its values cannot be read as one, so times "
         "are not used. Name the right column with time=...",
         DataWarning,
-        stacklevel=4,
     )
     return pl.Series(TIME, [None] * len(times), dtype=pl.Int64)
 
@@ -282,7 +280,7 @@ def _report_bad_rows(rows: _Rows, on_bad_rows: str) -> None:
     found = "; ".join(_where(rows.unit, numbers, reason) for reason, numbers in reasons.items())
     total = len(rows.bad)
     if on_bad_rows == "drop":
-        warnings.warn(f"dropped {total:,} bad row{'s' * (total > 1)}: {found}.", DataWarning, stacklevel=4)
+        warn(f"dropped {total:,} bad row{'s' * (total > 1)}: {found}.", DataWarning)
         return
     are, them = ("row is", "it") if total == 1 else ("rows are", "them")
     raise DataError(f'{total:,} {are} bad: {found}. Fix {them}, or pass on_bad_rows="drop" to read the others.')

@@ -7,7 +7,6 @@ follow the sorted ids, so the order of the rows that were read does not matter.
 from __future__ import annotations
 
 import json
-import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +22,7 @@ from truelike.data.dataset import Dataset
 from truelike.data.html import split_html
 from truelike.data.id_files import known_library, read_ids, write_ids
 from truelike.data.ids import Ids
-from truelike.errors import DataError, DataWarning, ParameterError, StorageError
+from truelike.errors import DataError, DataWarning, ParameterError, StorageError, warn
 from truelike.files import has_file, reading, replacing_directory, settled
 
 TRAIN, VALIDATION, TEST = 0, 1, 2
@@ -93,7 +92,7 @@ class Split:
             info["also_in_train"] = shared
         self._set(train, aligned["validation"], aligned["test"], info)
         for message in messages:
-            warnings.warn(message, DataWarning, stacklevel=2)
+            warn(message, DataWarning)
 
     @classmethod
     def _of_aligned(cls, train: Dataset, validation: Dataset, test: Dataset, info: dict[str, Any]) -> Split:
@@ -148,6 +147,9 @@ class Split:
         >>> bool((split.impressions(world.impressions())["propensity"] < 1).any())
         True
         """
+        if weight not in ("count", "propensity"):
+            raise ParameterError(f'weight is {weight!r}; it must be "count" or "propensity"')
+        check_dataset(impressions, "Split.impressions")
         shown = impressions.recode(self.train.users, self.train.items)[0]
         total = np.sum([part.interactions_per_user() for part in self.parts], axis=0)
         share = self.train.interactions_per_user() / np.maximum(total, 1)
@@ -530,11 +532,10 @@ def _warn_of_empty(split: Split) -> None:
     for name in ("validation", "test"):
         asked = split.info.get(name, 1)  # leave_one_out has no shares and always makes both
         if asked and not getattr(split, name).n_interactions:
-            warnings.warn(
+            warn(
                 f"the {name} part is empty: the dataset is too small for this split, or all interactions drawn "
                 "for it are of users or items without any in training. Ask for a larger share, or another split.",
                 DataWarning,
-                stacklevel=4,
             )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any
@@ -16,7 +15,7 @@ from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.data.splits import Split
 from truelike.data.truth import Truth
-from truelike.errors import DataError, DataWarning, ParameterError
+from truelike.errors import DataError, DataWarning, ParameterError, warn
 from truelike.evaluation.metrics import METRICS, coverage, popularity_and_novelty
 from truelike.evaluation.protocol import Ranker, check_ranker
 from truelike.evaluation.result import ALL_METRICS, Evaluation
@@ -94,11 +93,10 @@ def evaluate(
     train = model.train_
     known, unknown = test.recode(train.users, train.items)
     if unknown:
-        warnings.warn(
+        warn(
             f"{unknown:,} of {test.n_interactions:,} test rows have a user or an item that the model "
             "does not know; they are left out",
             DataWarning,
-            stacklevel=2,
         )
     relevant = relevant_items(train, known)
     counts = np.diff(relevant.indptr)

@@ -80,8 +80,8 @@ class AutoRecommender(Recommender):
         note(f"{choice.model}: {choice.reason}")
         if not model.iterative:
             options = options.without("callbacks", "checkpoint", "resume")
-        elif options.validation is None and options.impressions is None and _enough_to_hold_out(train):
-            options = replace(options, validation=HOLD_OUT)
+        elif options.validation is None and options.impressions is None:
+            options = replace(options, validation=usual_validation(train))
         model._check_options(options)
         model._assign(train, {**model._fit(train, options), "choice_": choice})
         return {"model_": model, "choice_": choice, "train_": model.train_}
@@ -178,6 +178,7 @@ def _needed_for(options: FitOptions) -> tuple[str, str] | None:
     return ("FM", "it uses the features") if features else None
 
 
-def _enough_to_hold_out(train: Dataset) -> bool:
-    """Whether a share of the interactions can be held out; not all that are drawn can be spared."""
-    return HOLD_OUT * train.n_interactions >= 2 * MIN_HELD_OUT
+def usual_validation(train: Dataset) -> float | None:
+    """The share of the interactions to find the number of epochs with; None if there are too few."""
+    # not all that are drawn can be spared
+    return HOLD_OUT if HOLD_OUT * train.n_interactions >= 2 * MIN_HELD_OUT else None

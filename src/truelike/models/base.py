@@ -24,14 +24,15 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike import parameters
-from truelike.data.checks import check_dataset, check_share, check_trainable, known_interactions
+from truelike.data.checks import check_dataset, check_number, check_share, check_trainable, known_interactions
 from truelike.data.dataset import Dataset
 from truelike.data.frames import Library, library_of, to_native, to_series
 from truelike.data.ids import Codes, Ids, normalise, one_or_many
 from truelike.data.interactions import read
 from truelike.data.splits import Split
-from truelike.errors import DataWarning, NotFittedError, ParameterError, warn
+from truelike.errors import DataWarning, NotFittedError, ParameterError, StorageError, warn
 from truelike.models.availability import available_if
+from truelike.models.fold_in import rows_of
 from truelike.ranking.top_k import (
     TopK,
     check_users,
@@ -122,13 +123,16 @@ class Recommender(ABC):
     # --- what a model may implement -------------------------------------------------------------
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        """The learned arrays by name, for saving. Default: every learned array."""
-        state = vars(self).get("_state", {})
-        return {
-            name.rstrip("_"): value
-            for name, value in state.items()
-            if isinstance(value, np.ndarray) and not name.startswith("_")
-        }
+        """The learned arrays by name, for saving. Default: every learned attribute, which must be an array."""
+        state = {name: value for name, value in vars(self).get("_state", {}).items() if not name.startswith("_")}
+        learned = {name: value for name, value in state.items() if name not in ("train_", "choice_")}
+        for name, value in learned.items():
+            if not isinstance(value, np.ndarray):
+                raise StorageError(
+                    f"{self.name}: {name} is a {type(value).__name__}; only arrays are saved. Implement _arrays and "
+                    "_restore to save it as arrays."
+                )
+        return {name.rstrip("_"): value for name, value in learned.items()}
 
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
         """The learned attributes from saved arrays: the inverse of `_arrays`."""
@@ -154,6 +158,10 @@ class Recommender(ABC):
     def _tie_order(self) -> Codes | None:
         """All items in the order in which equal scores are ranked; None: by row number."""
         return None
+
+    def _check_changes(self, changed: Mapping[str, Any]) -> None:
+        """Raise if some parameters of a constructed model cannot be changed."""
+        return
 
     def _saved_parameters(self) -> dict[str, Any]:
         """The parameters as they are written to a file: plain values only."""
@@ -210,6 +218,10 @@ class Recommender(ABC):
             train = train.train
         check_dataset(train, "fit")
         check_trainable(train)
+        check_number("checkpoint_epochs", checkpoint_epochs, low=1, whole=True)
+        check_number("checkpoint_minutes", checkpoint_minutes, low=0)
+        if not (isinstance(callbacks, Sequence) and all(map(callable, callbacks))):
+            raise ParameterError(f"callbacks is {callbacks!r}; it must be a list of functions")
         if isinstance(validation, Real):
             check_share("validation", validation)
             validation = float(validation)
@@ -249,6 +261,7 @@ class Recommender(ABC):
         progress
             Show progress.
         """
+        check_number("epochs", epochs, low=0, whole=True)
         more = more if isinstance(more, Dataset) else read(more)
         if "_state" not in vars(self):
             self.fit(more, progress=progress)
@@ -307,14 +320,13 @@ class Recommender(ABC):
 
     @final
     def set_params(self, **given: Any) -> Self:
-        """Change parameters and return self. The learned attributes stay until the next fit."""
-        parameters.check_names(type(self), given)
-        if "recipe" in given and given["recipe"] != getattr(self, "recipe", None):
-            raise ParameterError(
-                "recipe sets the defaults of the other parameters when a model is constructed; set_params cannot "
-                f"change it. Use {self.name}(recipe={given['recipe']!r})."
-            )
+        """Change parameters and return self.
+
+        A fitted model is no longer fitted then, unless only `n_jobs` changes.
+        """
         changed = clone(self, **given)
+        if changed._result_params() != self._result_params():
+            vars(self).pop("_state", None)
         for name in given:
             setattr(self, name, getattr(changed, name))
         return self
@@ -497,7 +509,9 @@ class Recommender(ABC):
     @final
     def set_titles(self, titles: Any) -> Self:
         """Set the titles of items, in any form that `Dataset.with_titles` takes, and return self."""
-        self._state = {**vars(self).get("_state", {}), "train_": self.train_.with_titles(titles)}
+        train = self.train_.with_titles(titles)
+        for model in {id(m): m for m in (self, self._written())}.values():
+            model._state = {**vars(model)["_state"], "train_": train}
         return self
 
     @final
@@ -580,7 +594,7 @@ class Recommender(ABC):
         """The key columns of the result, and a CSR of histories in row numbers of items."""
         if isinstance(items, Dataset):
             keys = {"user_id": items.users.take(np.arange(items.n_users, dtype=np.int32))}
-            lists: list[Any] = [items.items.take(row) for row in _rows(items.matrix)]
+            lists: list[Any] = [items.items.take(row) for row in rows_of(items.matrix)]
         elif isinstance(items, Mapping):
             keys, lists = {"user_id": to_series(list(items))}, [one_or_many(row) for row in items.values()]
         else:
@@ -674,6 +688,8 @@ def clone(model: Recommender, **changed: Any) -> Any:
     """
     if not isinstance(model, Recommender):
         raise ParameterError(f"clone takes a model, not {type(model).__name__}")
+    parameters.check_names(type(model), changed)
+    model._check_changes(changed)
     return type(model)(**{**{f.name: getattr(model, f.name) for f in fields(model)}, **changed})
 
 
@@ -691,10 +707,6 @@ def values_of_pairs(block: Callable[[Codes], Floats], users: Codes, items: Codes
 def score_by_vectors(vectors: DotProduct, users: Codes) -> Floats:
     """Scores of all items for some users, by dot products."""
     return factor_score_block(vectors.users[users], vectors.items, vectors.bias)
-
-
-def _rows(matrix: Any) -> list[Codes]:
-    return [matrix.indices[a:b] for a, b in zip(matrix.indptr[:-1], matrix.indptr[1:], strict=True)]
 
 
 def _warn_of_weights(train: Dataset, name: str) -> None:

@@ -123,7 +123,7 @@ class ExactMF(LabelNoise, FactorModel):
 
     iterative: ClassVar[bool] = True
     search_space: ClassVar[dict[str, Any]] = SEARCH_SPACE
-    _only_objective: ClassVar[str | None] = None  # a preset is its objective
+    _only_objective: ClassVar[str | None] = None  # set by `preset`: a preset is its objective
 
     objective: Any = special("softmax", objective_names.EXACT, objective_names.is_exact)
     factors: int = whole_number(256, low=1)
@@ -326,15 +326,12 @@ class SoftmaxMF(ExactMF):
     SoftmaxMF(factors=64)
     """
 
-    _only_objective: ClassVar[str] = "softmax"
-
 
 @preset(objective="BPO", learning_rate=0.05)
 class ExactBPO(ExactMF):
     """Equation 4 as written: the log likelihood of the observed labels over all items."""
 
     search_space: ClassVar[dict[str, Any]] = {**SEARCH_SPACE, "unobserved_weight": (0.05, 1.0)}
-    _only_objective: ClassVar[str] = "BPO"
 
 
 @preset(objective="NBPO-o")
@@ -351,4 +348,3 @@ class ExactNBPO(ExactMF):
         "flip_factors": [0, 8, 32],
         "flip_regularization": (2.0, 60.0),
     }
-    _only_objective: ClassVar[str] = "NBPO-o"

@@ -11,8 +11,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from truelike.data.dataset import Dataset
-from truelike.data.frames import to_native
+from truelike.data.frames import library_of, to_native
 from truelike.data.ids import Codes, one_or_many
+from truelike.errors import ParameterError
 from truelike.models.base import DotProduct, Floats, Frame, OnUnknown, Recommender, score_by_vectors
 from truelike.ranking.top_k import factor_score_block, top_k_by_scores
 from truelike.training.loop import Result
@@ -71,7 +72,10 @@ class FactorModel(Recommender):
         self, users: Any, k: int = 10, *, on_unknown: OnUnknown = "raise", n_jobs: int | None = -1
     ) -> Frame:
         """Find the k users most similar to each of some: a frame user_id, similar_user_id, score, rank."""
-        self._check_list(k, "raise" if on_unknown == "popular" else on_unknown)
+        self._check_list(k, on_unknown)
+        if on_unknown == "popular":
+            raise ParameterError('on_unknown is "popular"; for similar users it must be "raise" or "skip"')
+        library = library_of(users) or self.train_.library
         asked = one_or_many(users)
         codes = self.train_.users.known(asked) if on_unknown == "raise" else self.train_.users.codes(asked)
         codes = codes[codes >= 0]
@@ -93,7 +97,7 @@ class FactorModel(Recommender):
                 pl.Series("rank", rank + 1, dtype=pl.Int32),
             ]
         )
-        return to_native(frame, self.train_.library)
+        return to_native(frame, library)
 
 
 def learned_tables(result: Result[Tables], train: Dataset) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def fold_in(
     own = V[history]
     expected = probabilities * (n_negatives * len(history))  # how often each item is drawn in an epoch
     positive_weight = float(n_negatives) if issubclass(objective, Pairwise) else weight
-    bound = objective.curvature * (positive_weight * own.T @ own + (V * expected[:, None]).T @ V)
+    bound = _curvature(objective) * (positive_weight * own.T @ own + (V * expected[:, None]).T @ V)
     matrix = bound + max(regularization, 1e-6) * np.eye(V.shape[1])
     g = np.zeros(len(V)) if flips is None else flips.astype(np.float64)
     b = np.zeros(len(V)) if item_bias is None else item_bias.astype(np.float64)
@@ -76,6 +76,20 @@ def fold_in(
         gradient = _gradient(objective, V @ row + b, history, expected, g, weight, V) - regularization * row
         row = row + np.linalg.solve(matrix, gradient)
     return row.astype(np.float32)
+
+
+def _curvature(objective: type[Objective]) -> float:
+    """Return the objective's bound of ``|d step / dr|``; if it declares none, the largest value over -20 ... 20."""
+    if objective.curvature is not None:
+        return objective.curvature
+    r = np.linspace(-20, 20, 8_001)
+    if issubclass(objective, Pairwise):  # r_i and r_j both depend on the user's row
+        steps = [2 * np.asarray(objective.pair(r, np.zeros_like(r))[0])]
+    else:
+        assert issubclass(objective, Pointwise)
+        flips = [np.full_like(r, g) for g in (-3.0, 0.0, 3.0)]
+        steps = [np.asarray(step(r, g)[0]) for step in (objective.positive, objective.negative) for g in flips]
+    return float(max(np.abs(np.diff(step)).max() for step in steps) / (r[1] - r[0]))
 
 
 def _gradient(

@@ -123,7 +123,9 @@ class IALS(FactorModel):
             seed=self.seed,
             n_jobs=self.n_jobs,
             identity={"class": type(self).__name__, **self.get_params()},
-            advice=f"at regularization={self.regularization}. Try more.",
+            advice="with this regularization. Try more."
+            if self.regularization is None
+            else f"at regularization={self.regularization:g}. Try more.",
         )
 
     def _initial(self, train: Dataset) -> Tables:

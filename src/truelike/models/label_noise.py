@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from truelike import objectives
-from truelike.data.frames import to_native
+from truelike.data.frames import library_of, to_native
 from truelike.data.ids import Codes, one_or_many
 from truelike.models.availability import available_if
 from truelike.models.base import Floats, Frame, values_of_pairs
@@ -83,21 +83,23 @@ class LabelNoise(_Base):
         """
         self._check_list(k, "raise", titles)
         train = self.train_
+        library = library_of(users) or train.library
         codes = train.users.known(one_or_many(users))
-        best = top_k_by_scores(
-            self._hidden_like_block,
-            codes,
-            k,
-            n_items=train.n_items,
-            seen=train.matrix,
-            allowed=self._allowed(candidates, exclude),
-            n_jobs=n_jobs,
-        )
+        with self._ranking():
+            best = top_k_by_scores(
+                self._hidden_like_block,
+                codes,
+                k,
+                n_items=train.n_items,
+                seen=train.matrix,
+                allowed=self._allowed(candidates, exclude),
+                n_jobs=n_jobs,
+            )
         frame = self._frame({"user_id": train.users.take(codes)}, best, titles, "polars")
         flips = self.flip_probability(frame["user_id"], frame["item_id"])
         frame = frame.rename({"score": "posterior"}).insert_column(3, pl.Series("flip_probability", flips))
         frame = frame.with_columns(pl.lit(self._flips_from).alias("flips_from"))
-        return to_native(frame, train.library)
+        return to_native(frame, library)
 
     @final
     def _hidden_like_block(self, users: Codes) -> Floats:

@@ -17,8 +17,6 @@ OBJECTIVES: dict[str, Any] = {
 }
 BY_FLIP_RATE: dict[str, Any] = {"ShiftMC": objectives.shift_mc, "NBPR": objectives.noisy_bpr}
 KNOWN = (*OBJECTIVES, *BY_FLIP_RATE)
-SAMPLED = "one of BPO, BPR, NBPO, NBPO-s, NBPO-o, ShiftMC, NBPR, or a Pointwise or Pairwise class"
-EXACT = "one of softmax, BPO, NBPO, NBPO-s, NBPO-o, ShiftMC, or a Pointwise or Listwise class"
 OWN = "own: "  # is saved in place of a class of the user's own
 
 
@@ -60,8 +58,8 @@ def objective(value: Any, flip_rate: float) -> type[objectives.Objective]:
     """The class to train by."""
     if isinstance(value, str) and value.startswith(OWN):
         raise ParameterError(
-            f"the objective {value.removeprefix(OWN)!r} is a class of your own, which no file holds. The model can "
-            "recommend as it is; to train it, load it with tl.load(directory, objective=...)."
+            f"the objective {value.removeprefix(OWN)!r} is a class of your own, which no file holds. To train the "
+            "model or to serve new users, load it with tl.load(directory, objective=...)."
         )
     name = known_name(value) if isinstance(value, str) else value
     made: type[objectives.Objective] = BY_FLIP_RATE[name](flip_rate) if name in BY_FLIP_RATE else kind_of(value)
@@ -86,3 +84,7 @@ def saved_name(value: Any) -> Any:
         return value
     known = {kind: name for name, kind in OBJECTIVES.items()}
     return known.get(value, f"{OWN}{value.__name__}")
+
+
+SAMPLED = f"one of {', '.join(filter(is_sampled, KNOWN))}, or a Pointwise or Pairwise class"
+EXACT = f"one of {', '.join(filter(is_exact, KNOWN))}, or a Pointwise or Listwise class"

@@ -8,13 +8,12 @@ from __future__ import annotations
 import ast
 import importlib
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from truelike.errors import ParameterError, StorageError
 from truelike.files import reading
-from truelike.models.base import Choice, Recommender
+from truelike.models.base import Choice, Recommender, clone
 from truelike.parameters import parse
 from truelike.storage import read_model
 
@@ -135,12 +134,11 @@ def load(directory: str | Path, *, model_class: type[Recommender] | None = None,
     True
     """
     about, arrays, train = read_model(directory)
+    kind = _class_of(str(about.get("class")), str(directory), model_class)
     with reading(Path(directory), "model"):
-        kind = _class_of(str(about["class"]), str(directory), model_class)
-        unknown = set(own) - {parameter.name for parameter in fields(kind)}
-        if unknown:
-            raise StorageError(f"the model in {str(directory)!r} is a {kind.__name__}: it has no {min(unknown)!r}")
-        model = kind(**{**about["parameters"], **own})
+        saved = kind(**about["parameters"])
+    model: Recommender = clone(saved, **own)
+    with reading(Path(directory), "model"):
         learned = dict(model._restore(arrays, train))
         if "choice" in about:
             learned["choice_"] = Choice(**about["choice"])

@@ -13,6 +13,7 @@ from truelike import negatives as sampling
 from truelike import objectives
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
+from truelike.errors import ParameterError
 from truelike.evaluation.metrics import is_metric_at_k
 from truelike.models import objective_names
 from truelike.models.base import Floats
@@ -141,7 +142,7 @@ class SampledMF(LabelNoise, FactorModel):
         "n_negatives": (1, 16),
         "flip_rate": (0.0, 0.9),
     }
-    _only_objective: ClassVar[str | None] = None  # a preset is its objective
+    _only_objective: ClassVar[str | None] = None  # set by `preset`: a preset is its objective
 
     objective: Any = special("NBPO", objective_names.SAMPLED, objective_names.is_sampled)
     negatives: Any = special("uniform", sampling.NAMES, sampling.is_distribution)
@@ -175,6 +176,13 @@ class SampledMF(LabelNoise, FactorModel):
             for name, value in PAPER.items():
                 if name not in self._given:
                     setattr(self, name, value)
+
+    def _check_changes(self, changed: Mapping[str, Any]) -> None:
+        if changed.get("recipe", self.recipe) != self.recipe:
+            raise ParameterError(
+                "recipe sets the values of the other parameters when a model is constructed, and cannot be changed "
+                f"later. Use {self.name}(recipe={changed['recipe']!r})."
+            )
 
     def _objective(self) -> type[objectives.Objective]:
         return objective_names.objective(self.objective, self.flip_rate)
@@ -298,39 +306,27 @@ class BPR(SampledMF):
     BPR(factors=64)
     """
 
-    _only_objective: ClassVar[str] = "BPR"
-
 
 @preset(objective="BPR", negatives="popularity", regularization=25.0)
 class WBPR(SampledMF):
     """BPR with negatives sampled in proportion to popularity (Gantner et al., KDD Cup 2011)."""
-
-    _only_objective: ClassVar[str] = "BPR"
 
 
 @preset(objective="NBPR", factors=100, learning_rate=0.05, regularization=8.0, n_negatives=3)
 class NBPR(SampledMF):
     """BPR whose pairs are weighted by the posterior that the negative is truly disliked, at a constant flip rate."""
 
-    _only_objective: ClassVar[str] = "NBPR"
-
 
 @preset(objective="ShiftMC", factors=100, learning_rate=0.01, regularization=25.0, n_negatives=3)
 class ShiftMC(SampledMF):
     """Shifted matrix completion (Hsieh, Natarajan and Dhillon, ICML 2015): squared loss, constant flip rate."""
-
-    _only_objective: ClassVar[str] = "ShiftMC"
 
 
 @preset(objective="BPO", factors=100, regularization=25.0)
 class BPO(SampledMF):
     """Bayesian Point-wise Optimization, the paper's Equation 4: the log likelihood of the observed labels."""
 
-    _only_objective: ClassVar[str] = "BPO"
-
 
 @preset(objective="NBPO")
 class NBPO(SampledMF):
     """Noisy-label robust BPO, the paper's method (Equations 8 and 9): learns likes and flips together."""
-
-    _only_objective: ClassVar[str] = "NBPO"

@@ -37,12 +37,13 @@ class KeepBest:
         value = state.last[self.monitor]
         if value > self.best_value:
             self.best_value, self.best_epoch, self.best = value, state.epoch, self.snapshot()
-        elif (
-            self.patience is not None
-            and state.epoch - self.best_epoch >= self.patience
-            and self.best_value > self.floor
-        ):
+        elif self.exhausted(state.epoch):
             state.stop = True
+
+    def exhausted(self, epoch: int) -> bool:
+        """Whether training stops after this epoch."""
+        waited = self.patience is not None and epoch - self.best_epoch >= self.patience
+        return waited and self.best_value > self.floor
 
 
 class Progress:

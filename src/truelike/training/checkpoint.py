@@ -57,7 +57,6 @@ class Checkpoint:
             "format": FORMAT,
             "fingerprint": self.mark,
             "epoch": state.epoch,
-            "stop": state.stop,
             "rows": state.rows,
         }
         if self.best is not None and self.best.best is not None:
@@ -90,4 +89,4 @@ class Checkpoint:
                 self.best.best_value, self.best.best_epoch = about["best"]["value"], about["best"]["epoch"]
                 self.best.best = trained.copy()
                 self.best.best.take(arrays, prefix="best_")
-        return State(about["epoch"], 0, about["rows"], about["stop"])
+        return State(about["epoch"], 0, about["rows"])

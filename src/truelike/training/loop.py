@@ -6,6 +6,7 @@ engine runs an epoch, and a ranker ranks for the evaluation on held-out interact
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import polars as pl
 
 from truelike.data.dataset import Dataset
 from truelike.data.splits import hold_out
-from truelike.errors import DataWarning, DivergedError, TrainingWarning, warn
+from truelike.errors import DataError, DataWarning, DivergedError, StorageError, TrainingWarning, warn
 from truelike.progress import note
 from truelike.training.callbacks import KeepBest, Progress
 from truelike.training.checkpoint import Checkpoint, fingerprint
@@ -111,7 +112,7 @@ def fit_epochs(training: Training[T], train: Dataset, options: FitOptions) -> Re
 def continue_epochs(
     training: Training[T], train: Dataset, trained: T, epochs: int, *, progress: bool
 ) -> Result[T]:
-    """Train further for some epochs, at the learning rates that follow the last of `fit`."""
+    """Train further for some epochs, at the learning rates that follow the last of `training.epochs`."""
     engine = training.engine(train, trained)
     done = training.epochs
     bar = Progress(training.name, epochs, train.n_interactions, None, show=progress, first=done)
@@ -224,11 +225,16 @@ def _run(
             place, engine, best, mark, epochs=options.checkpoint_epochs, minutes=options.checkpoint_minutes
         )
         state = saver.read(trained) if options.resume else None
+        if state is not None and state.epoch >= epochs:
+            raise StorageError(
+                f"the checkpoint in {str(place)!r} is after epoch {state.epoch + 1}, and epochs is {epochs}: "
+                "train for as many at least, or delete it"
+            )
         callbacks.append(saver)
     if state is None and training.prepare is not None:
         training.prepare(train, trained)
     try:
-        if state is None or not state.stop:
+        if state is None or best is None or not best.exhausted(state.epoch):
             state = run_epochs(
                 engine, epochs, check=lambda: training.check(trained), callbacks=callbacks, measure=measure,
                 within_epoch=bar.within, state=state,
@@ -246,15 +252,19 @@ def _measures(
     """A function that evaluates the parameters as they are now, and the value of the popularity ranking."""
     from truelike.evaluation.baseline import popularity_baseline
     from truelike.evaluation.evaluate import KS, evaluate
+    from truelike.evaluation.metrics import parse_measure
 
-    metric, _, k = training.monitor.partition("@")
+    popularity = popularity_baseline(train, validation, training.monitor)
+    if math.isnan(popularity):
+        raise DataError("every validation interaction is also in the training data, so none can be ranked")
+    metric, k = parse_measure(training.monitor)
     ranker = training.ranker(train, trained)
-    metrics, ks = tuple(dict.fromkeys(("f1", "ndcg", metric))), tuple(sorted({*KS, int(k)}))
+    metrics, ks = tuple(dict.fromkeys(("f1", "ndcg", metric))), tuple(sorted({*KS, k}))
 
     def measure() -> dict[str, float]:
         return evaluate(ranker, validation, ks=ks, metrics=metrics, n_jobs=training.n_jobs).means()
 
-    return measure, popularity_baseline(train, validation, training.monitor)
+    return measure, popularity
 
 
 def _warn_if_no_better_than_popularity(training: Training[T], best: KeepBest, validation: Dataset) -> None:

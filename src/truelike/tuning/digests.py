@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache, partial
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -43,11 +43,8 @@ def is_own(value: Any) -> bool:
 
 def _describe(value: Any, seen: set[int]) -> Iterator[str]:
     """Yield lines that are the same for the same definition, in any process."""
-    if isinstance(value, staticmethod | classmethod):
-        yield from _describe(value.__func__, seen)
-    elif isinstance(value, property):
-        yield from _describe((value.fget, value.fset), seen)
-    elif isinstance(value, list | tuple):
+    value = _unwrapped(value)
+    if isinstance(value, list | tuple):
         for each in value:
             yield from _describe(each, seen)
     elif isinstance(value, dict):
@@ -63,6 +60,17 @@ def _describe(value: Any, seen: set[int]) -> Iterator[str]:
         yield from _describe_definition(value, seen)
     else:
         yield _name(type(value))
+
+
+def _unwrapped(value: Any) -> Any:
+    """The functions inside a method, a property or a partial function; other values as they are."""
+    if isinstance(value, staticmethod | classmethod):
+        return value.__func__
+    if isinstance(value, property):
+        return (value.fget, value.fset)
+    if isinstance(value, cached_property):
+        return value.func
+    return (value.func, value.args, value.keywords) if isinstance(value, partial) else value
 
 
 def _describe_definition(value: Any, seen: set[int]) -> Iterator[str]:

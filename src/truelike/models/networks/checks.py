@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import warnings
 from typing import Any
 
 import numpy as np
 
-from truelike.errors import DivergedError, ParameterError, TrainingWarning, TruelikeError
+from truelike.errors import DivergedError, ParameterError, TrainingWarning, TruelikeError, warn
 from truelike.models.networks.new_users import fixed_copy
 from truelike.training.torch.backend import nn, torch
 from truelike.training.torch.networks import Inputs, Maker, check_scores
@@ -75,12 +74,11 @@ class _Comparison:
         """Compare with the initial parameters, and with changed ones."""
         self._compare()
         if float(self.expected.abs().float().median()) > SATURATED:
-            warnings.warn(
+            warn(
                 f"{self.title} starts with scores of about {float(self.expected.float().median()):.0f}, where the "
                 "gradient of the objectives is nearly zero. Use smaller initial parameters, e.g. "
                 "torch.nn.init.normal_(table.weight, std=0.1).",
                 TrainingWarning,
-                stacklevel=9,
             )
         for parameter in self.network.parameters():
             if parameter.is_floating_point():
