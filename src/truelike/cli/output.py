@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")
+LONG_NAME = 30  # characters; longer names of models are wrapped
 WIDTH = 110  # of a table that is not shown in a terminal
 
 
@@ -97,17 +98,22 @@ def drawn(frame: pl.DataFrame, *, title: str = "", digits: int = 4) -> str:
     from truelike.report.cells import cell, digits_of
 
     table = Table(title=Text(title) if title else None, title_justify="left", title_style="bold")
-    for name, dtype in frame.schema.items():
-        # in a narrow terminal other text is wrapped before figures and names of models are cut
+    places = [digits_of(name, digits) for name in frame.columns]
+    rows = [[cell(value, n) for value, n in zip(row, places, strict=True)] for row in frame.iter_rows()]
+    for number, (name, dtype) in enumerate(frame.schema.items()):
+        # in a narrow terminal text is wrapped, and figures are never cut
         is_number = dtype.is_numeric()
         header = name.replace(" ", "\n") if is_number else name
+        longest = max(map(len, [*header.splitlines(), *(row[number] for row in rows)]), default=0)
         table.add_column(
-            Text(header), justify="right" if is_number else "left", no_wrap=is_number or name == "model"
+            Text(header),
+            justify="right" if is_number else "left",
+            no_wrap=is_number or (name == "model" and longest <= LONG_NAME),
+            min_width=longest if is_number else None,
+            overflow="fold",
         )
-    places = [digits_of(name, digits) for name in frame.columns]
-    for row in frame.iter_rows():
-        # as Text, so that an id such as "[/red]" is not taken for markup
-        table.add_row(*(Text(cell(value, n)) for value, n in zip(row, places, strict=True)))
+    for row in rows:
+        table.add_row(*map(Text, row))  # as Text, so that an id such as "[/red]" is not taken for markup
     console = Console()
     if not console.is_terminal:
         console.width = WIDTH
