@@ -102,7 +102,7 @@ def compare(
     default = None
     if models is None:
         default = choose(split.train)[0]
-        chosen = with_default(chosen, data, fixed)
+        chosen = with_default(chosen, split, fixed)
     activity = _activity(split)
     log = TrialLog(metric, processes)
     log.is_open_ended = minutes is not None
