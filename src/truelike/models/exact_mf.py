@@ -195,16 +195,11 @@ class ExactMF(LabelNoise, FactorModel):
             return self._fitted(train, {**table_attributes(tables), **self._derived(train, known)})
 
         impressions = {} if known is None else {"impressions": known.digest()}
-        return Training(
-            name=self.name,
+        return Training.of(
+            self,
             initial=lambda train: self._initial(train, known, self.flip_factors),
             engine=lambda train, tables: self._engine(train, tables, known),
             ranker=ranker,
-            epochs=self.epochs,
-            monitor=self.monitor,
-            patience=self.patience,
-            seed=self.seed,
-            n_jobs=self.n_jobs,
             identity={"class": type(self).__name__, **self._saved_parameters(), **impressions},
             advice=(
                 f"at learning_rate={self.learning_rate:g} and batch_size={self.batch_size}. "

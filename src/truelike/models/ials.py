@@ -112,16 +112,11 @@ class IALS(FactorModel):
         return {**learned_tables(result, train), "regularization_": self._weights(train).regularization}
 
     def _training(self) -> Training[Tables]:
-        return Training(
-            name=self.name,
+        return Training.of(
+            self,
             initial=self._initial,
             engine=self._engine,
             ranker=lambda train, tables: self._fitted(train, table_attributes(tables)),
-            epochs=self.epochs,
-            monitor=self.monitor,
-            patience=self.patience,
-            seed=self.seed,
-            n_jobs=self.n_jobs,
             identity={"class": type(self).__name__, **self.get_params()},
             advice="with this regularization. Try more."
             if self.regularization is None

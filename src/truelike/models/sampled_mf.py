@@ -201,16 +201,11 @@ class SampledMF(LabelNoise, FactorModel):
         return learned_tables(fit_epochs(self._training(), train, options), train)
 
     def _training(self) -> Training[Tables]:
-        return Training(
-            name=self.name,
+        return Training.of(
+            self,
             initial=self._initial,
             engine=self._engine,
             ranker=lambda train, tables: self._fitted(train, table_attributes(tables)),
-            epochs=self.epochs,
-            monitor=self.monitor,
-            patience=self.patience,
-            seed=self.seed,
-            n_jobs=self.n_jobs,
             identity={"class": type(self).__name__, **self._saved_parameters()},
             advice=(
                 f"at learning_rate={self.learning_rate:g} and batch_size={self.batch_size}. "

@@ -68,6 +68,12 @@ class Training(Generic[T]):
     advice: str
     prepare: Callable[[Dataset, T], None] | None = None
 
+    @classmethod
+    def of(cls, model: Any, **how: Any) -> Training[T]:
+        """The training of a model, which has the name and the parameters that every training has."""
+        own = ("name", "epochs", "monitor", "patience", "seed", "n_jobs")
+        return cls(**{name: getattr(model, name) for name in own}, **how)
+
     def check(self, trained: T) -> None:
         """Raise DivergedError if a parameter is not finite or absurdly large."""
         largest = trained.largest()

@@ -263,17 +263,12 @@ class NetworkModel(LabelNoise, Recommender):
         def own(train: Dataset) -> FeatureTables:
             return _of_dataset(features, train)
 
-        return Training(
-            name=self.name,
+        return Training.of(
+            self,
             initial=lambda train: self._networks(train, own(train)).to(backend.device(self.device)),
             engine=self._engine,
             ranker=lambda train, networks: self._fitted(train, self._learned(networks, own(train))),
             prepare=lambda train, networks: self._prepare(train, networks, own(train)),
-            epochs=self.epochs,
-            monitor=self.monitor,
-            patience=self.patience,
-            seed=self.seed,
-            n_jobs=self.n_jobs,
             identity={"class": type(self).__name__, **self._saved_parameters(), **tables},
             advice=f"at learning_rate={self.learning_rate:g}. Try learning_rate={self.learning_rate / 5:g}.",
         )
