@@ -64,8 +64,13 @@ def flag(default: bool | None) -> Any:
     return field(default=default, metadata={"flag": True, "optional": default is None})
 
 
-def preset(**defaults: Any) -> Callable[[type[C]], type[C]]:
-    """A class decorator: the parameters of the parent class, with other defaults.
+def parameter_fields(model: Any) -> list[Field[Any]]:
+    """The fields of a model or its class that are parameters."""
+    return [f for f in fields(model) if f.init]
+
+
+def preset(*, without: Collection[str] = (), **defaults: Any) -> Callable[[type[C]], type[C]]:
+    """A class decorator: the parameters of the parent class with other defaults, `without` those that have no effect.
 
     The docstring gets the parent's description of the parameters, with the defaults of the preset.
     """
@@ -75,6 +80,9 @@ def preset(**defaults: Any) -> Callable[[type[C]], type[C]]:
         for name, default in defaults.items():
             own: Any = field(default=default, metadata=dict(inherited[name].metadata))
             setattr(cls, name, own)
+            cls.__annotations__[name] = inherited[name].type
+        for name in without:
+            setattr(cls, name, field(default=inherited[name].default, init=False, repr=False))
             cls.__annotations__[name] = inherited[name].type
         if "objective" in defaults:
             cls._only_objective = defaults["objective"]  # type: ignore[attr-defined]
@@ -93,7 +101,7 @@ def with_inherited_parameters(cls: type[C]) -> type[C]:
         return cls
     own, parent = inspect.cleandoc(cls.__doc__), inspect.cleandoc(cls.__mro__[1].__doc__)
     described, inherited = _described(own), _described(parent)
-    for parameter in fields(cls):  # type: ignore[arg-type]
+    for parameter in parameter_fields(cls):
         if parameter.name in inherited and parameter.name not in described:
             described[parameter.name] = _with_default(inherited[parameter.name], parameter.default)
     section = "\n".join(["Parameters", "----------", *described.values()])
@@ -134,7 +142,7 @@ def check_names(cls: type, given: Collection[str]) -> None:
 
 def unknown_parameter(cls: type, name: str) -> ParameterError:
     """The error for a parameter that a class does not have."""
-    known = [f.name for f in fields(cls)]
+    known = [f.name for f in parameter_fields(cls)]
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
     return ParameterError(f"{cls.__name__} has no parameter {name!r}{hint} It has {', '.join(known) or 'none'}.")
@@ -142,7 +150,7 @@ def unknown_parameter(cls: type, name: str) -> ParameterError:
 
 def check(model: Any) -> None:
     """Raise an error that names the parameter, its value and what is allowed."""
-    for parameter in fields(model):
+    for parameter in parameter_fields(model):
         value = getattr(model, parameter.name)
         wrong = _wrong(parameter, value)
         if wrong:
@@ -182,7 +190,7 @@ def _is_number(value: Any, *, whole: bool) -> bool:
 
 def parameters_of(model: Any) -> dict[str, Any]:
     """The parameters of a model, as plain values."""
-    return {f.name: _plain(getattr(model, f.name)) for f in fields(model)}
+    return {f.name: _plain(getattr(model, f.name)) for f in parameter_fields(model)}
 
 
 def _plain(value: Any) -> Any:
@@ -196,14 +204,14 @@ def changed(model: Any) -> dict[str, Any]:
     """The parameters that differ from their defaults."""
     return {
         f.name: value
-        for f in fields(model)
+        for f in parameter_fields(model)
         if (value := _plain(getattr(model, f.name))) != f.default or f.default is MISSING
     }
 
 
 def parse(model_class: type, settings: dict[str, Any]) -> dict[str, Any]:
     """Settings from the command line or a TOML file, in the types of the parameters; an unknown name is an error."""
-    known = {f.name: f for f in fields(model_class)}
+    known = {f.name: f for f in parameter_fields(model_class)}
     parsed = {}
     for name, value in settings.items():
         if name not in known:

@@ -260,9 +260,9 @@ def test_wrong_metrics_are_an_error_that_lists_the_right_ones(pop: Any, metrics:
 
 
 def test_a_test_set_without_a_relevant_item_is_an_error(pop: Any) -> None:
-    with pytest.raises(DataError, match="no user of the test set"):
+    with pytest.raises(DataError, match="no user of the held-out part"):
         tl.evaluate(pop, tl.read(TRAIN))
-    with pytest.warns(DataWarning), pytest.raises(DataError, match="no user of the test set"):
+    with pytest.warns(DataWarning), pytest.raises(DataError, match="no user of the held-out part"):
         tl.evaluate(pop, tl.read([("x", "y"), ("z", "w")]))
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import pytest
 
 from truelike.models.registry import REGISTRY, model_class
-from truelike.parameters import preset, whole_number, with_inherited_parameters
+from truelike.parameters import parameter_fields, preset, whole_number, with_inherited_parameters
 
 
 def documented_defaults(cls: type) -> dict[str, str]:
@@ -27,7 +27,7 @@ def documented_defaults(cls: type) -> dict[str, str]:
 @pytest.mark.parametrize("name", REGISTRY)
 def test_the_docstring_of_a_model_names_every_parameter_with_its_default(name: str) -> None:
     cls = model_class(name)
-    assert documented_defaults(cls) == {f.name: repr(f.default) for f in fields(cls)}  # type: ignore[arg-type]
+    assert documented_defaults(cls) == {f.name: repr(f.default) for f in parameter_fields(cls)}  # type: ignore[arg-type]
 
 
 def test_inherited_parameters_follow_the_own_ones_with_the_defaults_of_the_class() -> None:

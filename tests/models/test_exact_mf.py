@@ -36,7 +36,7 @@ def test_an_objective_goes_with_its_engine() -> None:
     with pytest.raises(ParameterError, match=r"SoftmaxMF: objective is 'BPO'.*ExactMF takes any"):
         tl.SoftmaxMF(objective="BPO")
     with pytest.raises(ParameterError, match=r"unobserved_weight is 0\.5; the listwise objective softmax"):
-        tl.SoftmaxMF(unobserved_weight=0.5)
+        tl.ExactMF(objective="softmax", unobserved_weight=0.5)
 
 
 def test_presets_have_their_own_defaults() -> None:

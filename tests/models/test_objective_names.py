@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+import truelike as tl
 from truelike import objectives
+from truelike.errors import ParameterError
 from truelike.models import objective_names as names
 
 
@@ -28,3 +30,33 @@ def test_sampled_engines_take_no_listwise_and_the_exact_engine_no_pairwise_objec
 def test_other_values_are_no_objectives(wrong: Any) -> None:
     assert not names.is_sampled(wrong)
     assert not names.is_exact(wrong)
+
+
+class OneStep(objectives.Pairwise):
+    name = "OneStep"
+
+    @staticmethod
+    def pair(r_i: Any, r_j: Any) -> Any:
+        return r_i - r_j
+
+
+class Broken(objectives.Pointwise):
+    name = "Broken"
+
+    @staticmethod
+    def positive(r: Any, g: Any) -> Any:
+        return undefined(r), g  # type: ignore[name-defined]  # noqa: F821
+
+
+@pytest.mark.parametrize(
+    ("objective", "message"),
+    [
+        (OneStep, r"pair\(r_i, r_j\) of the objective OneStep must return two steps"),
+        (Broken, r"positive\(r, g\) of the objective Broken failed: name 'undefined'"),
+        (objectives.Pointwise, r"the objective Pointwise has no function positive\(r, g\)"),
+    ],
+)
+def test_a_mistake_in_an_objective_is_found_before_it_is_compiled(objective: Any, message: str) -> None:
+    data = tl.read([(u, i) for u in range(6) for i in range(6) if (u + i) % 3])
+    with pytest.raises(ParameterError, match=message):
+        tl.SampledMF(objective=objective, epochs=1).fit(data)

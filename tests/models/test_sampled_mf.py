@@ -20,6 +20,7 @@ QUICK: dict[str, Any] = {
     "factors": 6, "flip_factors": 3, "epochs": 40, "batch_size": 60, "regularization": 3.0,
     "flip_regularization": 8.0, "learning_rate": 0.05, "decay": 0.98, "n_negatives": 5,
 }  # fmt: skip
+PLAIN = {name: value for name, value in QUICK.items() if not name.startswith("flip")}  # for presets without flips
 ALIVE: dict[str, Any] = {**QUICK, "flip_regularization": 0.5}  # flips that training does not shrink away
 
 
@@ -40,7 +41,8 @@ RELEASE = {  # the recipe of the authors' release
 @pytest.mark.parametrize("preset", ["NBPO", "BPO", "BPR"])
 def test_the_paper_recipe_is_exactly_the_release(preset: str) -> None:
     parameters = getattr(tl, preset)(recipe="paper").get_params()
-    assert {name: parameters[name] for name in RELEASE} == RELEASE
+    expected = RELEASE if preset == "NBPO" else {n: v for n, v in RELEASE.items() if not n.startswith("flip")}
+    assert {name: parameters[name] for name in expected} == expected
     assert parameters["objective"] == preset
 
 
@@ -95,7 +97,7 @@ def test_shift_mc_takes_its_flip_rate() -> None:
 
 
 def test_a_preset_is_sampled_mf_with_the_same_values(world: Any) -> None:
-    model = tl.WBPR(**QUICK)
+    model = tl.WBPR(**PLAIN)
     same = tl.SampledMF(**model.get_params())
     assert same.fit(world).user_factors_.tobytes() == model.fit(world).user_factors_.tobytes()
 
@@ -104,6 +106,18 @@ def test_a_preset_is_sampled_mf_with_the_same_values(world: Any) -> None:
 def test_an_unknown_objective_is_an_error_that_lists_the_known_ones(wrong: Any) -> None:
     with pytest.raises(ParameterError, match=r"objective is .*BPO, BPR, NBPO, NBPO-s, NBPO-o, ShiftMC, NBPR"):
         tl.SampledMF(objective=wrong)
+
+
+def test_a_preset_has_no_parameters_without_effect() -> None:
+    flips = {"flip_factors", "flip_regularization", "flip_start", "flip_rate"}
+    for name, expected in (
+        ("BPR", set()), ("WBPR", set()), ("BPO", set()), ("NBPR", {"flip_rate"}), ("ShiftMC", {"flip_rate"}),
+        ("NBPO", flips - {"flip_rate"}), ("SampledMF", flips), ("SoftmaxMF", set()), ("ExactBPO", set()),
+        ("ExactNBPO", flips - {"flip_rate"}),
+    ):  # fmt: skip
+        assert flips & set(getattr(tl, name)().get_params()) == expected
+    with pytest.raises(ParameterError, match="BPR has no parameter 'flip_factors'"):
+        tl.BPR(flip_factors=3)
 
 
 def test_the_names_of_objectives_ignore_case() -> None:
@@ -298,7 +312,7 @@ def test_partial_fit_serves_new_ids_and_keeps_the_old_rows_near(kind: Any, world
 
 
 def test_partial_fit_with_nothing_new_only_goes_on(world: Any) -> None:
-    model = tl.BPR(**QUICK).fit(world)
+    model = tl.BPR(**PLAIN).fit(world)
     before = model.user_factors_.copy()
     model.partial_fit(world, epochs=1)
     assert model.train_.n_interactions == world.n_interactions
@@ -308,11 +322,11 @@ def test_partial_fit_with_nothing_new_only_goes_on(world: Any) -> None:
 
 
 def test_partial_fit_of_an_unfitted_model_is_fit(world: Any) -> None:
-    assert_array_equal(tl.BPR(**QUICK).partial_fit(world).user_factors_, tl.BPR(**QUICK).fit(world).user_factors_)
+    assert_array_equal(tl.BPR(**PLAIN).partial_fit(world).user_factors_, tl.BPR(**PLAIN).fit(world).user_factors_)
 
 
 def test_partial_fit_of_ids_of_another_kind_is_an_error_and_changes_nothing(world: Any) -> None:
-    model = tl.BPR(**QUICK).fit(world)
+    model = tl.BPR(**PLAIN).fit(world)
     before = model.recommend([1, 2])
     with pytest.raises(DataError, match="kind"):
         model.partial_fit(tl.read([("ann", "tea"), ("bob", "milk")]))

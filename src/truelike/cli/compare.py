@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -114,11 +113,11 @@ def compare(
 
 def _parse(models: list[Any], pairs: dict[str, str]) -> dict[str, Any]:
     """Settings in the types of the models that have them; `tl.compare` rejects those that no model has."""
-    from truelike.parameters import parse
+    from truelike.parameters import parameter_fields, parse
 
     found: dict[str, Any] = dict(pairs)
     for model in models:
-        known = {f.name for f in fields(model.model_class)}
+        known = {f.name for f in parameter_fields(model.model_class)}
         found.update(parse(model.model_class, {name: value for name, value in pairs.items() if name in known}))
     return found
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +21,7 @@ from truelike.cli.inputs import (
 from truelike.cli.messages import say, warn
 from truelike.cli.options import N_JOBS
 from truelike.errors import DataError, ParameterError
+from truelike.parameters import parameter_fields
 
 
 @reads_log()
@@ -142,7 +142,7 @@ def _build(name: str | None, given: dict[str, Any], n_jobs: int) -> Any:
     import truelike as tl
     from truelike.models.registry import build, model_class
 
-    known = [f.name for f in fields(tl.AutoRecommender)]
+    known = [f.name for f in parameter_fields(tl.AutoRecommender)]
     unknown = [parameter for parameter in given if parameter not in known]
     if name is None and unknown:
         raise ParameterError(
@@ -150,7 +150,9 @@ def _build(name: str | None, given: dict[str, Any], n_jobs: int) -> Any:
             f"--model NBPO --set {unknown[0]}={given[unknown[0]]}"
         )
     name = name or "AutoRecommender"
-    if n_jobs != -1 and "n_jobs" in {f.name for f in fields(model_class(name.partition(":")[0].strip()))}:
+    if n_jobs != -1 and "n_jobs" in {
+        f.name for f in parameter_fields(model_class(name.partition(":")[0].strip()))
+    }:
         given = {"n_jobs": n_jobs, **given}
     return build(name, given)
 

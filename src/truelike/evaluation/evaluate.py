@@ -103,7 +103,7 @@ def evaluate(
     users = np.flatnonzero(counts).astype(np.int32)
     if not len(users):
         raise DataError(
-            f"no user of the test set ({test.n_interactions:,} interactions) has a relevant item: one that the "
+            f"no user of the held-out part ({test.n_interactions:,} interactions) has a relevant item: one that the "
             "model knows and the user does not have in training. Give interactions held out of training."
         )
     best = model._top_k(users, max(ks), n_jobs=n_jobs).items

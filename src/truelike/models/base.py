@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, final
@@ -159,7 +159,7 @@ class Recommender(ABC):
         """All items in the order in which equal scores are ranked; None: by row number."""
         return None
 
-    def _check_changes(self, changed: Mapping[str, Any]) -> None:
+    def _check_changes(self, given: Mapping[str, Any]) -> None:
         """Raise if some parameters of a constructed model cannot be changed."""
         return
 
@@ -278,6 +278,10 @@ class Recommender(ABC):
     @final
     def _assign(self, train: Dataset, learned: Mapping[str, Any]) -> None:
         """Replace the learned state, in one step."""
+        if not isinstance(learned, Mapping):
+            raise TypeError(
+                f"{self.name}._fit returned a {type(learned).__name__}; it must return the learned attributes by name"
+            )
         self._state = {"train_": train, **learned}
 
     @final
@@ -422,8 +426,8 @@ class Recommender(ABC):
         ----------
         items
             The history of one new user: a list of item ids. The result is a frame item_id, score, rank. Or the
-            histories of many: a mapping from user to list of items, or a Dataset. The result then has a column
-            user_id, too.
+            histories of many: a mapping from user to list of items, a list of lists (users 0, 1, ...), or a Dataset.
+            The result then has a column user_id, too.
         k, candidates, exclude, exclude_seen, titles
             As in `recommend`; "seen" is the history.
         on_unknown
@@ -597,6 +601,8 @@ class Recommender(ABC):
             lists: list[Any] = [items.items.take(row) for row in rows_of(items.matrix)]
         elif isinstance(items, Mapping):
             keys, lists = {"user_id": to_series(list(items))}, [one_or_many(row) for row in items.values()]
+        elif isinstance(items, (list, tuple)) and items and all(isinstance(row, (list, tuple)) for row in items):
+            keys, lists = {"user_id": pl.Series(range(len(items)))}, list(items)
         else:
             keys, lists = {}, [one_or_many(items)]
         codes = [self._item_codes(row, on_unknown) for row in lists]
@@ -690,7 +696,9 @@ def clone(model: Recommender, **changed: Any) -> Any:
         raise ParameterError(f"clone takes a model, not {type(model).__name__}")
     parameters.check_names(type(model), changed)
     model._check_changes(changed)
-    return type(model)(**{**{f.name: getattr(model, f.name) for f in fields(model)}, **changed})
+    return type(model)(
+        **{**{f.name: getattr(model, f.name) for f in parameters.parameter_fields(model)}, **changed}
+    )
 
 
 def values_of_pairs(block: Callable[[Codes], Floats], users: Codes, items: Codes) -> Floats:

@@ -39,6 +39,9 @@ from truelike.training.tables import Tables
 # validation for datasets with 20 and with 130 interactions a user
 REGULARIZATION_SCALE = 2.2
 
+# parameters of objectives with flips
+FLIPS = ("flip_factors", "flip_regularization", "flip_start", "flip_rate", "miss_rate")
+
 SEARCH_SPACE: dict[str, Any] = {
     "factors": [64, 128, 256],
     "learning_rate": (0.01, 0.04),
@@ -310,7 +313,7 @@ class ExactMF(LabelNoise, FactorModel):
         return np.asarray(g if tables.flip_bias is None else g + tables.flip_bias, dtype=np.float32)
 
 
-@preset(objective="softmax")
+@preset(objective="softmax", without=(*FLIPS, "unobserved_weight"))
 class SoftmaxMF(ExactMF):
     """The softmax over all items: p(i | u) = exp(r_ui) / sum_j exp(r_uj).
 
@@ -322,14 +325,14 @@ class SoftmaxMF(ExactMF):
     """
 
 
-@preset(objective="BPO", learning_rate=0.05)
+@preset(objective="BPO", learning_rate=0.05, without=FLIPS)
 class ExactBPO(ExactMF):
     """Equation 4 as written: the log likelihood of the observed labels over all items."""
 
     search_space: ClassVar[dict[str, Any]] = {**SEARCH_SPACE, "unobserved_weight": (0.05, 1.0)}
 
 
-@preset(objective="NBPO-o")
+@preset(objective="NBPO-o", without=("flip_rate",))
 class ExactNBPO(ExactMF):
     """Equation 6 as written: the log likelihood under label noise over all items.
 

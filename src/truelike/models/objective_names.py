@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import numpy as np
+
 from truelike import objectives
 from truelike.errors import ParameterError
 
@@ -61,9 +63,35 @@ def objective(value: Any, flip_rate: float) -> type[objectives.Objective]:
             f"the objective {value.removeprefix(OWN)!r} is a class of your own, which no file holds. To train the "
             "model or to serve new users, load it with tl.load(directory, objective=...)."
         )
+    if isinstance(value, type):
+        _check_functions(value)
     name = known_name(value) if isinstance(value, str) else value
     made: type[objectives.Objective] = BY_FLIP_RATE[name](flip_rate) if name in BY_FLIP_RATE else kind_of(value)
     return made
+
+
+def _check_functions(kind: type[objectives.Objective]) -> None:
+    """Call the functions of an objective once, so that a mistake in them is found before they are compiled."""
+    r, observed = np.array([0.5, -0.5], dtype=np.float32), np.array([1.0, 0.0], dtype=np.float32)
+    calls: dict[str, Any] = {"steps(r, observed)": (r, observed)} if issubclass(kind, objectives.Listwise) else {}
+    if issubclass(kind, objectives.Pairwise):
+        calls = {"pair(r_i, r_j)": (r, -r)}
+    elif issubclass(kind, objectives.Pointwise):
+        calls = {"positive(r, g)": (r, -r), "negative(r, g)": (r, -r)}
+    for call, arguments in calls.items():
+        try:
+            found = getattr(kind, call.partition("(")[0])(*arguments)
+        except NotImplementedError:
+            raise ParameterError(f"the objective {kind.__name__} has no function {call}") from None
+        except Exception as error:
+            raise ParameterError(f"{call} of the objective {kind.__name__} failed: {error}") from error
+        if issubclass(kind, objectives.Listwise):
+            fits = getattr(found, "shape", None) == r.shape
+        else:
+            fits = isinstance(found, tuple) and len(found) == 2
+        if not fits:
+            expected = "an array like r" if issubclass(kind, objectives.Listwise) else "two steps"
+            raise ParameterError(f"{call} of the objective {kind.__name__} must return {expected}, not {found!r}")
 
 
 def check_preset(model: Any, general: str) -> None:

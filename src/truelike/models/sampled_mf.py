@@ -26,7 +26,7 @@ from truelike.models.factor_model import (
 )
 from truelike.models.fold_in import fold_in, rows_of
 from truelike.models.label_noise import LabelNoise
-from truelike.parameters import choice, jobs, number, preset, special, whole_number
+from truelike.parameters import changed, choice, jobs, number, preset, special, whole_number
 from truelike.ranking.top_k import factor_score_block
 from truelike.training.loop import Training, continue_epochs, fit_epochs
 from truelike.training.options import FitOptions
@@ -34,6 +34,8 @@ from truelike.training.sgd.engine import SampledEngine
 from truelike.training.sgd.samples import SGDSettings
 from truelike.training.tables import Tables
 
+FLIP_TABLES = ("flip_factors", "flip_regularization", "flip_start")  # parameters of objectives that learn flips
+FLIPS = (*FLIP_TABLES, "flip_rate")
 # The recipe of the paper's authors, from their release.
 PAPER: dict[str, Any] = {
     "factors": 50,
@@ -177,11 +179,17 @@ class SampledMF(LabelNoise, FactorModel):
                 if name not in self._given:
                     setattr(self, name, value)
 
-    def _check_changes(self, changed: Mapping[str, Any]) -> None:
-        if changed.get("recipe", self.recipe) != self.recipe:
+    def __repr__(self) -> str:
+        shown = changed(self)
+        if self.recipe == "paper":
+            shown = {name: value for name, value in shown.items() if name not in PAPER or PAPER[name] != value}
+        return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+    def _check_changes(self, given: Mapping[str, Any]) -> None:
+        if given.get("recipe", self.recipe) != self.recipe:
             raise ParameterError(
                 "recipe sets the values of the other parameters when a model is constructed, and cannot be changed "
-                f"later. Use {self.name}(recipe={changed['recipe']!r})."
+                f"later. Use {self.name}(recipe={given['recipe']!r})."
             )
 
     def _objective(self) -> type[objectives.Objective]:
@@ -290,7 +298,14 @@ class SampledMF(LabelNoise, FactorModel):
         )
 
 
-@preset(objective="BPR", factors=100, learning_rate=0.05, regularization=8.0, n_negatives=3)
+@preset(
+    objective="BPR",
+    factors=100,
+    learning_rate=0.05,
+    regularization=8.0,
+    n_negatives=3,
+    without=FLIPS,
+)
 class BPR(SampledMF):
     """Bayesian Personalized Ranking (Rendle et al., UAI 2009): a positive above a uniformly sampled negative.
 
@@ -302,26 +317,28 @@ class BPR(SampledMF):
     """
 
 
-@preset(objective="BPR", negatives="popularity", regularization=25.0)
+@preset(objective="BPR", negatives="popularity", regularization=25.0, without=FLIPS)
 class WBPR(SampledMF):
     """BPR with negatives sampled in proportion to popularity (Gantner et al., KDD Cup 2011)."""
 
 
-@preset(objective="NBPR", factors=100, learning_rate=0.05, regularization=8.0, n_negatives=3)
+@preset(objective="NBPR", factors=100, learning_rate=0.05, regularization=8.0, n_negatives=3, without=FLIP_TABLES)
 class NBPR(SampledMF):
     """BPR whose pairs are weighted by the posterior that the negative is truly disliked, at a constant flip rate."""
 
 
-@preset(objective="ShiftMC", factors=100, learning_rate=0.01, regularization=25.0, n_negatives=3)
+@preset(
+    objective="ShiftMC", factors=100, learning_rate=0.01, regularization=25.0, n_negatives=3, without=FLIP_TABLES
+)
 class ShiftMC(SampledMF):
     """Shifted matrix completion (Hsieh, Natarajan and Dhillon, ICML 2015): squared loss, constant flip rate."""
 
 
-@preset(objective="BPO", factors=100, regularization=25.0)
+@preset(objective="BPO", factors=100, regularization=25.0, without=FLIPS)
 class BPO(SampledMF):
     """Bayesian Point-wise Optimization, the paper's Equation 4: the log likelihood of the observed labels."""
 
 
-@preset(objective="NBPO")
+@preset(objective="NBPO", without=("flip_rate",))
 class NBPO(SampledMF):
     """Noisy-label robust BPO, the paper's method (Equations 8 and 9): learns likes and flips together."""

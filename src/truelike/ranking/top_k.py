@@ -83,6 +83,7 @@ def top_k_by_scores(
     def work(start: int) -> None:
         block = slice(start, start + rows)
         scores = score_block(users[block])
+        _check_scores(scores, (len(users[block]), n_items))
         if seen is not None:
             mask_seen(scores, users[block], seen.indptr, seen.indices)
         if banned is not None:
@@ -181,6 +182,13 @@ def _padded(vectors: Floats, width: int) -> Floats:
     wide = np.zeros((len(vectors), width), dtype=np.float32)
     wide[:, : vectors.shape[1]] = vectors
     return wide
+
+
+def _check_scores(scores: Any, shape: tuple[int, int]) -> None:
+    """Raise if a model's scores have another shape: the compiled loops do not check."""
+    found = getattr(scores, "shape", None)
+    if found != shape or scores.dtype.kind != "f":
+        raise ParameterError(f"the scores have shape {found}; expected floating-point numbers of shape {shape}")
 
 
 def no_items(n_users: int, k: int) -> TopK:

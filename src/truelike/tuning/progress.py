@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterable
 
 from truelike import progress
 from truelike.tuning.trials import Record, score
+
+SECONDS_BETWEEN_LINES = 3.0
 
 
 class TrialLog:
@@ -31,6 +34,7 @@ class TrialLog:
         self._expected: dict[tuple[str, bool], deque[float]] = {}  # by model and phase: lengths of trials to come
         self._spent: dict[str, tuple[float, float]] = {}  # by model: seconds and lengths of its trials so far
         self._best: dict[str, float] = {}
+        self._said = float("-inf")
 
     def expect(self, name: str, lengths: Iterable[float], *, final: bool = False) -> None:
         """Set the trials of a model that are still to come, by the share of the epochs that each runs for.
@@ -45,8 +49,12 @@ class TrialLog:
         self.done += finished
 
     def add(self, record: Record, *, final: bool = False) -> None:
-        """Count a trial that was run, and log its line."""
-        progress.note(self.line(record, final=final))
+        """Count a trial that was run, and log its line; where nobody watches, at most one line every few seconds."""
+        line, now = self.line(record, final=final), time.monotonic()
+        is_last = not any(self._expected.values())
+        if progress.interactive() or is_last or now - self._said >= SECONDS_BETWEEN_LINES:
+            self._said = now
+            progress.note(line)
 
     def line(self, record: Record, *, final: bool = False) -> str:
         """Count a trial that was run, and return its line."""

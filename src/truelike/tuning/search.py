@@ -186,6 +186,10 @@ def tune(
 def check_split(split: Any, function: str) -> None:
     """Raise DataError, with what to write instead, for anything but a Split."""
     if isinstance(split, Split):
+        if not split.validation.n_interactions:
+            raise DataError(
+                f"the split has no validation part, which {function} searches on: split again with validation=0.1"
+            )
         return
     remedy = (
         "tl.splits.by_user(data) splits a dataset"

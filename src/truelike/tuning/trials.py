@@ -8,7 +8,7 @@ import math
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from truelike._version import __version__
 from truelike.errors import DataWarning, DivergedError, ParameterError, TrainingWarning, TruelikeError
 from truelike.evaluation.metrics import METRICS as PER_USER
+from truelike.parameters import parameter_fields
 from truelike.tuning import references
 from truelike.tuning.digests import is_own
 from truelike.tuning.memory import Peak
@@ -118,7 +119,7 @@ def settings(model: Recommender) -> dict[str, Any]:
 def _result_params(model: Recommender) -> dict[str, Any]:
     """The parameters that decide the result; a whole number is a float where the parameter is one."""
     found = dict(model._result_params())
-    for parameter in fields(model):
+    for parameter in parameter_fields(model):
         value = found.get(parameter.name)
         if isinstance(value, int) and not isinstance(value, bool) and parameter.metadata.get("whole") is False:
             found[parameter.name] = float(value)

@@ -265,7 +265,7 @@ def test_loading_names_what_is_not_available(
 ) -> None:
     place = tmp_path / "model"
     tl.NeuMF(**quick(epochs=1)).fit(world).save(place)
-    with pytest.raises(StorageError, match="is a NeuMF: it has no 'preference'"):
+    with pytest.raises(ParameterError, match="NeuMF has no parameter 'preference'"):
         tl.load(place, preference="MF")
     about = (place / "model.json").read_text()
     (place / "model.json").write_text(about.replace('"device": "auto"', '"device": "xpu:7"'))
