@@ -2,7 +2,8 @@
 
 Python's barrier costs a tenth of a millisecond, as much as a small batch. numba's parallel loops cost tens of
 seconds of compilation. This barrier is an atomic counter: a thread that arrives adds one, and waits until the
-counter has reached the next multiple of the number of threads.
+counter has reached the next multiple of the number of threads. `abort` sets the counter beyond all multiples, so that
+no thread waits for one that failed, was interrupted or never started.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from truelike.training.row_ops import LOOP
 _yield_processor = types.ExternalFunction(
     "SwitchToThread" if sys.platform == "win32" else "sched_yield", types.intc()
 )
+ABORTED = 1 << 62  # a counter that no work reaches
 _SPINS = 2_000  # reads of the counter before yielding: longer than threads on free cores wait for each other
 
 
@@ -39,14 +41,24 @@ def add_atomically(typing_context: Any, counter: Any, amount: Any) -> Any:
 
 
 @numba.njit(**LOOP)
-def wait(counter: Any, threads: Any) -> None:
-    """Wait until all threads have called this function once more."""
+def wait(counter: Any, threads: Any) -> Any:
+    """Wait until all threads have called this function once more; False if the work was aborted meanwhile."""
     if threads == 1:
-        return
+        return True
     before = add_atomically(counter, 1)
+    if before >= ABORTED:
+        return False
     until = (before // threads + 1) * threads
     spins = 0
-    while add_atomically(counter, 0) < until:
+    now = add_atomically(counter, 0)
+    while now < until:
         spins += 1
         if spins > _SPINS:
             _yield_processor()
+        now = add_atomically(counter, 0)
+    return now < ABORTED
+
+
+def abort(counter: Any) -> None:
+    """Let all threads that wait, now or later, return at once: one of them failed, or will never come."""
+    counter[0] = ABORTED

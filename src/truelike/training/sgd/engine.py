@@ -7,7 +7,7 @@ The compiled loops of `kernels` do the work, on one or more threads, with the sa
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import lru_cache
 from typing import Any
 
@@ -78,7 +78,7 @@ class SampledEngine(ArrayEngine):
         powers, flip_powers, shrink, flip_shrink = self._l2_factors(rate)
         key = self.samples.key(number)
         batches_per_call = max(1, SAMPLES_PER_CALL // (settings.batch_size * (1 + settings.n_negatives)))
-        with ThreadPoolExecutor(max(1, self.threads - 1)) as pool:
+        with ThreadPoolExecutor(self.threads) as pool:
             for first in range(0, self.n_batches, batches_per_call):
                 start = first * settings.batch_size
                 stop = min(n, start + batches_per_call * settings.batch_size)
@@ -95,8 +95,10 @@ class SampledEngine(ArrayEngine):
     def _run(
         self, pool: ThreadPoolExecutor, first: int, entries: Any, key: Any, rate: float, *l2_factors: Any
     ) -> None:
-        """Run some batches, from batch `first` on, on all threads. The calling thread is thread 0."""
+        """Run some batches, from batch `first` on, on all threads."""
         kernel = compiled_batches()
+        from truelike.training.sgd.barrier import abort
+
         matrix, tables, settings = self.train.matrix, self.tables, self.settings
         self._counters[:] = 0
 
@@ -113,10 +115,17 @@ class SampledEngine(ArrayEngine):
                 *self._buffers.values(),
             )  # fmt: skip
 
-        others = [pool.submit(run, thread) for thread in range(1, self.threads)]
-        run(0)
-        for other in others:
-            other.result()
+        # The calling thread only waits: it alone gets interrupts, which must not stop it inside a barrier or a lock.
+        try:
+            running = [pool.submit(run, thread) for thread in range(self.threads)]
+            wait(running, return_when=FIRST_EXCEPTION)
+            for each in running:
+                if each.done():
+                    each.result()
+        except BaseException:
+            # an interrupt, or a thread that failed or could not be started: the others would wait for it forever
+            abort(self._counters[0])
+            raise
 
     def _allocate(self) -> dict[str, Any]:
         """Allocate all buffers of the loops, in the order of the kernel's arguments.

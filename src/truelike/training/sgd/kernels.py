@@ -324,7 +324,8 @@ def _run_batches(
                 scratch[thread, 0], scratch[thread, 1], scratch[thread, 2], scratch[thread, 3],
             )  # fmt: skip
             chunk = add_atomically(chunk_counter, 1) - b * (n_chunks + threads)
-        wait(barrier, threads)
+        if not wait(barrier, threads):
+            return
         update_items(
             thread, threads, len(part) * (n_negatives + 1), batch,
             item_table, item_last_updated, width, flip_width, rate, powers, flip_powers, shrink, flip_shrink,
@@ -333,7 +334,8 @@ def _run_batches(
             row_offsets[thread], steps[thread], flips[thread],
             offsets[thread], scratch[thread, 0], scratch[thread, 1],
         )  # fmt: skip
-        wait(barrier, threads)
+        if not wait(barrier, threads):
+            return
 
 
 _f4, _i4, _i8 = types.float32, types.int32, types.int64
