@@ -54,14 +54,16 @@ def test_no_tracked_file_names_a_path_of_a_machine(tracked: list[Path]) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"/home/ada/a.csv", b'"/work/main"', b"x=/root/.cache", b"cd /Users/a", rb"C:\Users\a", b"(/home/a)"]
+    "line",
+    [b"/home/ada/a.csv", b'"/work/project"', b"x=/root/.cache", b"cd /Users/a", rb"C:\Users\a", b"(/home/a)"],
 )
 def test_a_path_of_a_machine_is_recognized(line: bytes) -> None:
     assert PATH_OF_A_MACHINE.search(line)
 
 
 @pytest.mark.parametrize(
-    "line", [b"https://example.org/home/index.html", b"../work/main", b"user/home/x", b"a/work/day", b"~/work/x"]
+    "line",
+    [b"https://example.org/home/index.html", b"../work/project", b"user/home/x", b"a/work/day", b"~/work/x"],
 )
 def test_other_text_is_not_taken_for_one(line: bytes) -> None:
     assert not PATH_OF_A_MACHINE.search(line)
