@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import time
 
+import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
-from truelike.errors import ParameterError
-from truelike.parallel import cores, for_each, threads
+from truelike.errors import ParameterError, ParameterWarning, TooLargeError
+from truelike.parallel import Team, cores, for_each, in_background, one_blas_thread, threads
 
 
 def test_n_jobs_follows_scikit_learn() -> None:
@@ -56,3 +58,110 @@ def test_an_error_in_a_piece_reaches_the_caller_and_the_rest_is_not_begun(n_jobs
     with pytest.raises(KeyError, match="piece 0"):
         for_each(work, range(1_000), n_jobs)
     assert len(begun) < 500
+
+
+def test_more_threads_than_help_are_not_started() -> None:
+    with pytest.warns(ParameterWarning, match=r"n_jobs is 9999999; \d+ threads are used"):
+        assert threads(9_999_999) == max(16, 2 * cores())
+
+
+# --- teams ----------------------------------------------------------------------------------------
+
+
+def test_all_threads_of_a_team_work_at_the_same_time() -> None:
+    together = threading.Barrier(5, timeout=20)
+    with Team(5) as team:
+        team.run(lambda thread: together.wait() and None, abort=together.abort)
+
+
+def test_a_thread_that_fails_aborts_the_others() -> None:
+    aborted = threading.Event()
+
+    def work(thread: int) -> None:
+        if thread == 1:
+            raise KeyError("thread 1")
+        assert aborted.wait(20)
+
+    with pytest.raises(KeyError, match="thread 1"), Team(3) as team:
+        team.run(work, abort=aborted.set)
+    assert not any(thread.is_alive() for thread in team._threads)
+
+
+@pytest.mark.parametrize("startable", [0, 1, 4])
+def test_a_thread_that_cannot_be_started_is_an_error_and_no_thread_works(
+    startable: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, started, worked = threading.Thread.start, [], []
+
+    def limited(thread: threading.Thread) -> None:
+        if len(started) == startable:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    with pytest.raises(TooLargeError, match=f"only {startable} of 5 threads could be started"):
+        for_each(worked.append, range(5), 5)
+    for thread in started:
+        thread.join(20)
+        assert not thread.is_alive()
+    assert not worked
+
+
+def test_threads_work_in_the_context_of_the_caller() -> None:
+    def divide(_: int) -> float:
+        return float(np.float32(1.0) / np.float32(0.0))
+
+    with np.errstate(divide="ignore"):  # otherwise a warning, which is an error in tests
+        assert for_each(divide, range(4), 2) == [np.inf] * 4
+
+
+def test_work_in_the_background_returns_its_result_or_its_error() -> None:
+    assert in_background(lambda: threading.current_thread() is threading.main_thread()) is False
+    with pytest.raises(KeyError, match="lost"):
+        in_background(lambda: {}["lost"])
+
+
+# --- BLAS -----------------------------------------------------------------------------------------
+
+
+def blas_threads() -> set[int]:
+    np.ones((2, 2)) @ np.ones((2, 2))
+    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+
+def test_the_limit_of_blas_nests() -> None:
+    before = blas_threads()
+    with one_blas_thread():
+        with one_blas_thread():
+            assert blas_threads() == {1}
+        assert blas_threads() == {1}
+    assert blas_threads() == before
+
+
+def test_limits_of_blas_in_two_threads_may_overlap() -> None:
+    before = blas_threads()
+    inside, outside = threading.Event(), threading.Event()
+    seen = []
+
+    def second() -> None:
+        with one_blas_thread():
+            inside.set()
+            assert outside.wait(20)
+            seen.append(blas_threads())
+
+    thread = threading.Thread(target=second)
+    with one_blas_thread():
+        thread.start()
+        assert inside.wait(20)
+    outside.set()
+    thread.join(20)
+    assert seen == [{1}]
+    assert blas_threads() == before
+
+
+def test_an_error_restores_the_threads_of_blas() -> None:
+    before = blas_threads()
+    with pytest.raises(KeyError), one_blas_thread():
+        raise KeyError
+    assert blas_threads() == before

@@ -13,6 +13,7 @@ __all__ = [
     "MissingExtraError",
     "NotFittedError",
     "ParameterError",
+    "ParameterWarning",
     "StorageError",
     "TooLargeError",
     "TrainingWarning",
@@ -45,6 +46,10 @@ class TrainingWarning(UserWarning):
 
 class ParameterError(TruelikeError, ValueError):
     """A parameter is outside its allowed range."""
+
+
+class ParameterWarning(UserWarning):
+    """A parameter is used, but not as it was given."""
 
 
 class DivergedError(TruelikeError, ArithmeticError):

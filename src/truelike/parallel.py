@@ -1,17 +1,27 @@
-"""Work in fixed pieces on several threads. The result does not depend on the number of threads."""
+"""Work in fixed pieces on several threads. The result does not depend on the number of threads.
+
+The calling thread only waits, because it alone gets interrupts (Ctrl-C), and one must not stop it inside a lock or a
+barrier. If a piece fails, or the calling thread is interrupted, no further piece is begun.
+"""
 
 from __future__ import annotations
 
+import contextvars
 import os
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, TypeVar
+from queue import Empty, SimpleQueue
+from typing import Any, Self, TypeVar
 
-from truelike.errors import ParameterError
+from truelike.errors import ParameterError, ParameterWarning, TooLargeError, warn
 
 T = TypeVar("T")
+R = TypeVar("R")
+
+MOST_THREADS = 16  # on a machine with few cores: more threads than cores only wait for each other
+WAIT = 0.5  # seconds after which a waiting thread looks for an interrupt, where a system does not wake it
 
 
 def cores() -> int:
@@ -22,7 +32,7 @@ def cores() -> int:
 def threads(n_jobs: int | None) -> int:
     """The number of threads that `n_jobs` asks for, by scikit-learn's convention.
 
-    -1 is all cores, -2 all but one, None is 1.
+    -1 is all cores, -2 all but one, None is 1. More than twice the cores, and more than 16, are not started.
 
     >>> threads(3), threads(None)
     (3, 1)
@@ -31,36 +41,244 @@ def threads(n_jobs: int | None) -> int:
         return 1
     if n_jobs == 0:
         raise ParameterError("n_jobs is 0; it is a number of threads, or -1 for all cores")
-    return n_jobs if n_jobs > 0 else max(1, cores() + 1 + n_jobs)
+    if n_jobs < 0:
+        return max(1, cores() + 1 + n_jobs)
+    most = max(MOST_THREADS, 2 * cores())
+    if n_jobs > most:
+        warn(f"n_jobs is {n_jobs}; {most} threads are used, because {cores()} cores are there", ParameterWarning)
+    return min(n_jobs, most)
 
 
-def for_each(work: Callable[[T], Any], pieces: Iterable[T], n_jobs: int | None) -> list[Any]:
+class _Job:
+    """A function that every thread of a team calls once with its number."""
+
+    def __init__(self, work: Callable[[int], None]) -> None:
+        self.work = work
+        self.context = contextvars.copy_context()  # the caller's, e.g. of np.errstate
+        self.ended: SimpleQueue[BaseException | None] = SimpleQueue()
+
+    def run(self, thread: int) -> None:
+        error: BaseException | None = None
+        try:
+            self.context.copy().run(self.work, thread)
+        except BaseException as raised:
+            error = raised
+        self.ended.put(error)
+
+
+class Team:
+    """Threads that are all started before any of them works: a context.
+
+    The threads do not keep the process alive.
+
+    Parameters
+    ----------
+    n
+        Number of threads.
+
+    Examples
+    --------
+    >>> with Team(2) as team:
+    ...     team.map(abs, [-1, 2, -3])
+    [1, 2, 3]
+    """
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self._inboxes: list[SimpleQueue[_Job | None]] = []
+        self._threads: list[threading.Thread] = []
+        self._abort: Callable[[], None] = _nothing
+
+    def __enter__(self) -> Self:
+        try:
+            for number in range(self.n):
+                inbox: SimpleQueue[_Job | None] = SimpleQueue()
+                thread = threading.Thread(target=_serve, args=(number, inbox), daemon=True)
+                self._inboxes.append(inbox)
+                thread.start()
+                self._threads.append(thread)
+        except BaseException as error:
+            self._end()
+            if isinstance(error, (RuntimeError, MemoryError)):
+                raise TooLargeError(
+                    f"only {len(self._threads)} of {self.n} threads could be started ({error}). Use a smaller "
+                    "n_jobs, or allow this process more threads or memory."
+                ) from error
+            raise
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            self._abort()  # once more: a second interrupt may have come before the first was dealt with
+        self._end()
+        for thread in self._threads:
+            thread.join()
+
+    def _end(self) -> None:
+        for inbox in self._inboxes:
+            inbox.put(None)
+
+    def run(self, work: Callable[[int], None], abort: Callable[[], None]) -> None:
+        """Call `work` with 0, 1, ... n - 1, each on a thread of its own, and wait for all.
+
+        If one raises an exception, or this thread is interrupted, `abort` is called, which must let the others
+        return soon, and the exception is raised. The team does not work again then.
+        """
+        self._abort = abort
+        job = _Job(work)
+        try:
+            for inbox in self._inboxes:
+                inbox.put(job)
+            for _ in self._inboxes:
+                _raise_if(_wait(job.ended))
+        except BaseException:
+            abort()
+            raise
+
+    def map(self, work: Callable[[T], R], pieces: Iterable[T]) -> list[R]:
+        """The results of `work` on each piece, in the order of the pieces."""
+        if self.n == 1:
+            return [work(piece) for piece in pieces]
+        todo = list(pieces)
+        results: list[Any] = [None] * len(todo)
+        numbers = iter(range(len(todo)))
+        lock = threading.Lock()
+        stopped = False
+
+        def share(_: int) -> None:
+            while not stopped:
+                with lock:
+                    number = next(numbers, None)
+                if number is None:
+                    return
+                results[number] = work(todo[number])
+
+        def stop() -> None:
+            nonlocal stopped
+            stopped = True
+
+        self.run(share, stop)
+        return results
+
+
+def _nothing() -> None:
+    """No work is running yet."""
+
+
+def _serve(number: int, inbox: SimpleQueue[_Job | None]) -> None:
+    while (job := inbox.get()) is not None:
+        job.run(number)
+        del job  # it holds the caller's arrays
+
+
+def _wait(ended: SimpleQueue[BaseException | None]) -> BaseException | None:
+    """The next answer; an interrupt is noticed meanwhile."""
+    while True:
+        try:
+            return ended.get(timeout=WAIT)
+        except Empty:
+            continue
+
+
+def _raise_if(error: BaseException | None) -> None:
+    if error is not None:
+        raise error
+
+
+def for_each(work: Callable[[T], R], pieces: Iterable[T], n_jobs: int | None) -> list[R]:
     """The results of `work` on each piece, in the order of the pieces.
 
     >>> for_each(abs, [-1, 2], n_jobs=2)
     [1, 2]
     """
-    n = threads(n_jobs)
-    if n == 1:
-        return [work(piece) for piece in pieces]
-    with ThreadPoolExecutor(n) as pool:
-        return list(pool.map(work, pieces))
+    todo = list(pieces)
+    n = min(threads(n_jobs), len(todo))
+    if n <= 1:
+        return [work(piece) for piece in todo]
+    with Team(n) as team:
+        return team.map(work, todo)
 
 
-def one_blas_thread() -> AbstractContextManager[Any]:
+class _BlasLimit:
+    """One thread for BLAS while anyone asks for it: the number of its threads is one for the whole process.
+
+    The first who asks sets it, the last who leaves restores it. So contexts may nest, and those of several threads may
+    overlap. An interrupt between any two lines leaves a state that the next call puts right.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._asking: set[object] = set()
+        self._before: list[tuple[Any, int]] = []  # each library and its number of threads
+
+    def ask(self, who: object) -> None:
+        with self._lock:
+            self._asking.add(who)
+            if not self._before:
+                self._before = [(library, library.num_threads) for library in _libraries()]
+                for library, _ in self._before:
+                    _set_threads(library, 1)
+
+    def leave(self, who: object) -> None:
+        with self._lock:
+            self._asking.discard(who)
+            if not self._asking:
+                for library, n in self._before:
+                    _set_threads(library, n)
+                self._before = []
+
+
+_blas = _BlasLimit()
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
     """A context in which a matrix product runs on the calling thread only.
 
     BLAS splits a product by the number of threads, which changes the rounding. Work whose result must not depend on
     it is split into fixed pieces here, and the pieces run on several threads.
     """
-    limits: AbstractContextManager[Any] = _libraries().limit(limits=1, user_api="blas")
-    return limits
+    who = object()
+    try:
+        _blas.ask(who)
+        yield
+    finally:
+        _blas.leave(who)
+
+
+def _set_threads(library: Any, n: int) -> None:
+    """Set the threads of a BLAS library from any thread.
+
+    Newer versions of threadpoolctl ignore all threads but the one that set it first, until that one is forgotten.
+    """
+    forget = getattr(library, "clear_controlling_thread", None)
+    if forget is not None:
+        forget(force=True)
+    library.set_num_threads(n)
+    if forget is not None:
+        forget(force=True)
 
 
 @lru_cache(maxsize=1)
-def _libraries() -> Any:
+def _libraries() -> list[Any]:
     """The BLAS libraries of NumPy and SciPy. Finding them takes milliseconds, so it is done once."""
     import scipy.linalg  # noqa: F401  so that its library is among those found
     from threadpoolctl import ThreadpoolController
 
-    return ThreadpoolController()
+    return list(ThreadpoolController().select(user_api="blas").lib_controllers)
+
+
+def in_background(work: Callable[[], R]) -> R:
+    """The result of `work`, which runs on a thread of its own while this thread waits for it.
+
+    An interrupt is raised here at once; the other thread ends when it is done, and its result is lost. For work that
+    cannot be interrupted in any other way, such as compiling: an interrupt inside a callback of LLVM is lost.
+
+    >>> in_background(lambda: 2 + 3)
+    5
+    """
+    results: list[R] = []
+    job = _Job(lambda _: results.append(work()))
+    threading.Thread(target=job.run, args=(0,), daemon=True).start()
+    _raise_if(_wait(job.ended))
+    return results[0]

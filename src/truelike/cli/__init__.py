@@ -41,7 +41,10 @@ def _root(version: bool = typer.Option(False, "--version", help="Print the versi
 
 
 def main() -> None:
-    """Run the command line. Errors that truelike raises on purpose are one line, not a traceback."""
+    """Run the command line. Errors that truelike raises on purpose are one line, not a traceback.
+
+    An interrupt is raised as KeyboardInterrupt, for `truelike.__main__`.
+    """
     with messages():
         try:
             app(prog_name="truelike")
@@ -50,14 +53,7 @@ def main() -> None:
             sys.exit(1)
         except ReaderGone:
             sys.exit(0)
-        except KeyboardInterrupt:
-            _interrupted()
         except SystemExit as stop:
             if stop.code == INTERRUPTED:  # typer exits so after Ctrl-C, without a message
-                _interrupted()
+                raise KeyboardInterrupt from None
             raise
-
-
-def _interrupted() -> None:
-    sys.stderr.write("interrupted\n")
-    sys.exit(INTERRUPTED)

@@ -13,10 +13,10 @@ from typing import Any
 import typer
 
 from truelike.cli.options import Options, add_options
-from truelike.errors import DataWarning, TrainingWarning
+from truelike.errors import DataWarning, ParameterWarning, TrainingWarning
 from truelike.progress import logger
 
-SHOWN = (DataWarning, TrainingWarning)
+SHOWN = (DataWarning, ParameterWarning, TrainingWarning)
 QUIET = typer.Option(False, "--quiet", "-q", help="Print warnings and errors only.", rich_help_panel="Messages")
 VERBOSE = typer.Option(
     False,

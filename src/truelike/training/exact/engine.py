@@ -15,7 +15,6 @@ computed by its own `steps`, in NumPy, on the users' whole rows.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Literal
@@ -27,7 +26,7 @@ from truelike import randomness
 from truelike.data.dataset import Dataset
 from truelike.errors import ParameterError
 from truelike.objectives import Listwise, Objective, Pointwise, Softmax
-from truelike.parallel import one_blas_thread
+from truelike.parallel import Team, one_blas_thread
 from truelike.parallel import threads as thread_count
 from truelike.training.engine import ArrayEngine
 from truelike.training.exact.adam import DotProduct, Floats, OptimizedTable, Rows
@@ -144,8 +143,7 @@ class ExactEngine(ArrayEngine):
         order = np.argsort(randomness.bits(key, np.arange(n)), kind="stable").astype(np.int32)
         positives = np.cumsum(self.train.interactions_per_user()[order])
         quiet = np.errstate(over="ignore", invalid="ignore")  # divergence is checked at the end of the epoch
-        with one_blas_thread(), quiet, ThreadPoolExecutor(self.threads) as pool:
-            self._map: Any = map if self.threads == 1 else pool.map
+        with one_blas_thread(), quiet, Team(self.threads) as self._team:
             for start in range(0, n, size):
                 self._batch(np.sort(order[start : start + size]), self.settings.rate(number))
                 if progress is not None:
@@ -182,7 +180,7 @@ class ExactEngine(ArrayEngine):
 
     def _map_tiles(self, work: Callable[[int, slice], Any]) -> list[Any]:
         """Call a function of each tile's number and slice, on all threads."""
-        return list(self._map(work, range(len(self.tiles)), self.tiles))
+        return self._team.map(lambda t: work(t, self.tiles[t]), range(len(self.tiles)))
 
     def _update_items(self, tile: slice, l2_part: float, rate: float) -> None:
         for component in self.components:
@@ -275,7 +273,7 @@ class ExactEngine(ArrayEngine):
             r[users] = steps
 
         self._map_tiles(score)
-        list(self._map(step, range(0, len(block), LISTWISE_USERS)))
+        self._team.map(step, range(0, len(block), LISTWISE_USERS))
 
     def _listwise_steps(self, t: int, block: Rows) -> list[tuple[Floats, Floats]]:
         steps = self.preference.buffer(t, self.tiles[t], len(block))

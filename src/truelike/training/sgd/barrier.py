@@ -3,7 +3,8 @@
 Python's barrier costs a tenth of a millisecond, as much as a small batch. numba's parallel loops cost tens of
 seconds of compilation. This barrier is an atomic counter: a thread that arrives adds one, and waits until the
 counter has reached the next multiple of the number of threads. `abort` sets the counter beyond all multiples, so that
-no thread waits for one that failed, was interrupted or never started.
+no thread waits for one that failed, was interrupted or never started. Threads also look for it between pieces of a
+large batch.
 """
 
 from __future__ import annotations
@@ -41,10 +42,16 @@ def add_atomically(typing_context: Any, counter: Any, amount: Any) -> Any:
 
 
 @numba.njit(**LOOP)
+def aborted(counter: Any) -> Any:
+    """Return whether the work was aborted."""
+    return add_atomically(counter, 0) >= ABORTED
+
+
+@numba.njit(**LOOP)
 def wait(counter: Any, threads: Any) -> Any:
     """Wait until all threads have called this function once more; False if the work was aborted meanwhile."""
     if threads == 1:
-        return True
+        return not aborted(counter)
     before = add_atomically(counter, 1)
     if before >= ABORTED:
         return False

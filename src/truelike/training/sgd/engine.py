@@ -7,7 +7,6 @@ The compiled loops of `kernels` do the work, on one or more threads, with the sa
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +17,7 @@ from truelike.data.dataset import Dataset
 from truelike.errors import ParameterError
 from truelike.negatives import Negatives
 from truelike.objectives import Objective, Pairwise, Pointwise
+from truelike.parallel import Team
 from truelike.parallel import threads as thread_count
 from truelike.training.engine import ArrayEngine
 from truelike.training.sgd.samples import Samples, SGDSettings, mean_loss
@@ -78,12 +78,12 @@ class SampledEngine(ArrayEngine):
         powers, flip_powers, shrink, flip_shrink = self._l2_factors(rate)
         key = self.samples.key(number)
         batches_per_call = max(1, SAMPLES_PER_CALL // (settings.batch_size * (1 + settings.n_negatives)))
-        with ThreadPoolExecutor(self.threads) as pool:
+        with Team(self.threads) as team:
             for first in range(0, self.n_batches, batches_per_call):
                 start = first * settings.batch_size
                 stop = min(n, start + batches_per_call * settings.batch_size)
                 entries = self.samples.entries(number, start, stop)
-                self._run(pool, first, entries, key, rate, powers, flip_powers, shrink, flip_shrink)
+                self._run(team, first, entries, key, rate, powers, flip_powers, shrink, flip_shrink)
                 if progress is not None:
                     progress(stop)
         for table, last_updated in (
@@ -92,9 +92,7 @@ class SampledEngine(ArrayEngine):
         ):
             apply_missed_l2(table, last_updated, self.tables.width, self.n_batches, powers, flip_powers)
 
-    def _run(
-        self, pool: ThreadPoolExecutor, first: int, entries: Any, key: Any, rate: float, *l2_factors: Any
-    ) -> None:
+    def _run(self, team: Team, first: int, entries: Any, key: Any, rate: float, *l2_factors: Any) -> None:
         """Run some batches, from batch `first` on, on all threads."""
         kernel = compiled_batches()
         from truelike.training.sgd.barrier import abort
@@ -115,17 +113,7 @@ class SampledEngine(ArrayEngine):
                 *self._buffers.values(),
             )  # fmt: skip
 
-        # The calling thread only waits: it alone gets interrupts, which must not stop it inside a barrier or a lock.
-        try:
-            running = [pool.submit(run, thread) for thread in range(self.threads)]
-            wait(running, return_when=FIRST_EXCEPTION)
-            for each in running:
-                if each.done():
-                    each.result()
-        except BaseException:
-            # an interrupt, or a thread that failed or could not be started: the others would wait for it forever
-            abort(self._counters[0])
-            raise
+        team.run(run, abort=lambda: abort(self._counters[0]))
 
     def _allocate(self) -> dict[str, Any]:
         """Allocate all buffers of the loops, in the order of the kernel's arguments.

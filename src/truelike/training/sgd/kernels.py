@@ -32,11 +32,13 @@ from numba import types
 
 from truelike.training.objective_compiler import STEPS_SIGNATURE, uniquely_named
 from truelike.training.row_ops import INLINE, LOOP, add_four, dot, dot_four, prefetch, prefetch_row, scaled_add
-from truelike.training.sgd.barrier import add_atomically, wait
+from truelike.training.sgd.barrier import aborted, add_atomically, wait
 from truelike.training.sgd.negative_sampling import BITS_PER_POSITIVE, draw_negative, stream_start
 
 BLOCK = 64  # samples that are processed together: their rows fit into the L1 cache
 CHUNKS_PER_THREAD = 8  # of the positives of a batch
+CHUNK_WORK = 2**27  # numbers of item rows in a chunk at most: tenths of a second, after which an abort is noticed
+ITEMS_BETWEEN_LOOKS = 1024  # for an abort
 PREFETCH_ITEMS = 16  # how many items ahead rows are prefetched
 
 
@@ -215,7 +217,7 @@ def _update_users(
 
 
 def _update_items(
-    thread: Any, threads: Any, n_samples: Any, batch: Any,
+    thread: Any, threads: Any, barrier: Any, n_samples: Any, batch: Any,
     item_table: Any, item_last_updated: Any, width: Any, flip_width: Any,
     rate: Any, powers: Any, flip_powers: Any, shrink: Any, flip_shrink: Any,
     old_rows: Any, sample_item: Any, sample_slot: Any, sample_step: Any, sample_flip: Any,
@@ -261,6 +263,8 @@ def _update_items(
     # update the rows
     begin = zero
     for t in range(n_touched):
+        if t % np.uint64(ITEMS_BETWEEN_LOOKS) == zero and aborted(barrier):
+            return
         item = np.uint64(touched_items[t])
         if t + np.uint64(PREFETCH_ITEMS) < n_touched:
             prefetch_row(
@@ -308,7 +312,8 @@ def _run_batches(
     A thread takes the next chunk of users when it is done with one, so that no thread waits long for a slower one.
     In every batch each thread asks once more than there are chunks for it, which `chunk_counter` accounts for.
     """
-    n_chunks = 1 if threads == 1 else CHUNKS_PER_THREAD * threads
+    work = min(batch_size, len(entries)) * (n_negatives + 1) * np.int64(width + flip_width)
+    n_chunks = max(1 if threads == 1 else CHUNKS_PER_THREAD * threads, work // CHUNK_WORK)
     for b in range((len(entries) + batch_size - 1) // batch_size):
         part = entries[b * batch_size : (b + 1) * batch_size]
         batch = first + b
@@ -323,11 +328,13 @@ def _run_batches(
                 old_rows, sample_item, sample_slot, sample_step, sample_flip, offsets[thread], gradient[thread],
                 scratch[thread, 0], scratch[thread, 1], scratch[thread, 2], scratch[thread, 3],
             )  # fmt: skip
+            if aborted(barrier):
+                return
             chunk = add_atomically(chunk_counter, 1) - b * (n_chunks + threads)
         if not wait(barrier, threads):
             return
         update_items(
-            thread, threads, len(part) * (n_negatives + 1), batch,
+            thread, threads, barrier, len(part) * (n_negatives + 1), batch,
             item_table, item_last_updated, width, flip_width, rate, powers, flip_powers, shrink, flip_shrink,
             old_rows, sample_item, sample_slot, sample_step, sample_flip,
             bounds, item_cursor, own_samples[thread], touched_items[thread],
@@ -352,7 +359,7 @@ _UPDATE_USERS = types.void(
     _u8[::1], _f4[::1], _f4[::1], _f4[::1], _f4[::1], _f4[::1],
 )  # fmt: skip
 _UPDATE_ITEMS = types.void(
-    _i8, _i8, _i8, _i8, _f4[::1], _i4[::1], _u8, _u8, *_SHRINKING, *_SAMPLES,
+    _i8, _i8, _i8[::1], _i8, _i8, _f4[::1], _i4[::1], _u8, _u8, *_SHRINKING, *_SAMPLES,
     _i4[::1], _i4[::1], _i4[::1], _i4[::1], _u4[::1], _f4[::1], _f4[::1], _u8[::1], _f4[::1], _f4[::1],
 )  # fmt: skip
 _BATCHES = types.void(
