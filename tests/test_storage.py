@@ -16,6 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 import truelike as tl
 from truelike import files
+from truelike.array_files import checksum
 from truelike.errors import NotFittedError, StorageError
 
 FILES = {"model.json", "arrays.safetensors", "users.parquet", "items.parquet"}
@@ -42,6 +43,7 @@ def edit_arrays(place: Path, **changes: Any) -> None:
     arrays = load_file(place / "arrays.safetensors")
     arrays.update({name.replace("__", "."): array for name, array in changes.items()})
     save_file(arrays, place / "arrays.safetensors")
+    edit(place, arrays={name: checksum(array) for name, array in arrays.items()})
 
 
 def refused(place: Path, *words: str) -> None:
@@ -71,7 +73,7 @@ def test_what_is_loaded_is_what_was_saved(model: Any, place: Path) -> None:
 def test_the_file_says_what_it_is(model: Any, place: Path) -> None:
     model.save(place, metrics={"ndcg@20": np.float32(0.25)})
     about = json.loads((place / "model.json").read_text())
-    assert about["format"] == 2
+    assert about["format"] == 3
     assert about["class"] == "ItemKNN"
     assert about["parameters"] == {"neighbors": 7, "shrinkage": 10.0, "n_jobs": -1}
     assert about["metrics"] == {"ndcg@20": 0.25}
@@ -163,12 +165,12 @@ def test_no_model_at_all(tmp_path: Path) -> None:
 
 def test_a_model_of_an_older_format_is_refused_with_the_version_that_wrote_it(place: Path) -> None:
     edit(place, format=1, library_version="0.1.0")
-    refused(place, "format 1", "0.1.0", "reads format 2")
+    refused(place, "format 1", "0.1.0", "reads format 3")
 
 
 def test_a_model_of_another_format_names_the_version_that_wrote_it(place: Path) -> None:
     edit(place, format=99, library_version="7.0")
-    refused(place, "format 99", "7.0", "reads format 2", "Train it again")
+    refused(place, "format 99", "7.0", "reads format 3", "Recreate it")
 
 
 @pytest.mark.parametrize("unknown", ["os.system", "Recommender", "itemknn", 5])
@@ -183,7 +185,7 @@ def test_parameters_that_the_class_does_not_take_are_damage(place: Path, paramet
     refused(place, "damaged or incomplete")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", "\x00\x01", '{"format": 2}', '{"class": "ItemPop"}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", "\x00\x01", '{"format": 3}', '{"class": "ItemPop"}'])
 def test_garbage_in_model_json_is_damage(place: Path, text: str) -> None:
     (place / "model.json").write_text(text)
     refused(place, "damaged or incomplete")
@@ -228,6 +230,43 @@ def test_a_popularity_that_is_not_one_number_an_item_is_damage(tmp_path: Path) -
 
 def test_an_id_map_of_another_model_is_damage(place: Path) -> None:
     pl.DataFrame({"item_id": list("abcdefgh")}).write_parquet(place / "items.parquet")
+    refused(place, "damaged or incomplete", "items.parquet cannot belong to model.json")
+
+
+@pytest.mark.parametrize("name", sorted(FILES - {"model.json"}))
+def test_a_file_of_another_model_of_the_same_shape_is_damage(place: Path, tmp_path: Path, name: str) -> None:
+    rows = [(user.upper(), item.upper()) for user, item in ROWS]
+    tl.ItemKNN(neighbors=7, shrinkage=1.0).fit(tl.read(rows)).save(tmp_path / "other")
+    (place / name).write_bytes((tmp_path / "other" / name).read_bytes())
+    refused(place, f"{name} cannot belong to model.json")
+
+
+@pytest.mark.parametrize("ids", [["rum", "gin", "milk", "tea"], ["gin", "gin", "milk", "tea"]])
+def test_ids_that_are_not_sorted_or_repeated_are_damage(place: Path, ids: list[str]) -> None:
+    pl.DataFrame({"item_id": ids}).write_parquet(place / "items.parquet")
+    edit(place, files=files.describe_files(place, ["users.parquet", "items.parquet"]))
+    refused(place, "the item ids are not sorted, or some are repeated")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+@pytest.mark.parametrize("name", sorted(FILES))
+@pytest.mark.parametrize("kind", ["pipe", "directory", "device"])
+def test_what_is_not_a_regular_file_is_damage(place: Path, name: str, kind: str) -> None:
+    (place / name).unlink()
+    if kind == "pipe":
+        os.mkfifo(place / name)  # opening one waits for a writer
+    elif kind == "directory":
+        (place / name).mkdir()
+    else:
+        (place / name).symlink_to("/dev/zero")
+    refused(place, "is not a regular file")
+
+
+@pytest.mark.parametrize("described", [None, 3, {}, {"arrays.safetensors": 7}])
+def test_a_model_whose_files_are_not_described_is_damage(place: Path, described: Any) -> None:
+    edit(place, files=described)
+    refused(place, "damaged or incomplete")
+    edit(place, arrays=described)
     refused(place, "damaged or incomplete")
 
 

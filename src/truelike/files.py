@@ -1,20 +1,35 @@
-"""Atomic writes: a file or directory is written beside its place and renamed. A crash leaves the old or the new one."""
+"""Directories of models, splits and checkpoints, and files: written and read as a whole.
+
+Writing: a file or directory is written beside its place and renamed. A crash leaves the old or the new one. A directory
+is never changed once it is in its place.
+
+Reading: all files of a directory are opened before any is read, from one and the same directory, so that a reader gets
+one state while another process replaces it. One of the files, the description (`model.json`, `split.json`,
+`checkpoint.json`), has checksums of the others: the CRC-32 of a file, or one for each of its arrays. So files of
+another model, or damaged ones, are found.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import secrets
 import shutil
 import socket
+import stat
 import time
-from collections.abc import Collection, Iterator
+import zlib
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any, Self
 
+from truelike.array_files import Arrays, checksum, read_arrays
 from truelike.errors import DataError, MissingExtraError, StorageError, TruelikeError, some
 
 DAY = 24 * 60 * 60
+TRIES = 100  # of opening a directory that is being replaced, and of replacing one that another process replaces
 
 
 def _previous(directory: Path) -> Path:
@@ -144,10 +159,17 @@ def _refuse_to_delete_others(directory: Path, names: Collection[str]) -> None:
 
 def _swap(fresh: Path, directory: Path) -> None:
     previous = _previous(directory)
-    if directory.exists():
-        shutil.rmtree(previous, ignore_errors=True)
-        directory.rename(previous)
-    fresh.rename(directory)
+    for left in reversed(range(TRIES)):
+        try:
+            if directory.exists():
+                shutil.rmtree(previous, ignore_errors=True)
+                directory.rename(previous)
+            fresh.rename(directory)
+            break
+        except OSError:  # another process replaces the same directory
+            if not left or not fresh.exists():
+                raise
+            time.sleep(0.01)
     shutil.rmtree(previous, ignore_errors=True)
 
 
@@ -169,6 +191,132 @@ def has_file(directory: Path, name: str) -> bool:
         return (directory / name).is_file()
     except OSError as error:
         raise StorageError(f"{str(directory)!r} cannot be read: {error.strerror}") from error
+
+
+def describe_files(place: Path, names: Collection[str]) -> dict[str, dict[str, int]]:
+    """The size and the CRC-32 of files, for the description of their directory."""
+    return {name: _described((place / name).read_bytes()) for name in names}
+
+
+def _described(content: bytes) -> dict[str, int]:
+    return {"bytes": len(content), "crc32": zlib.crc32(content)}
+
+
+class OpenDirectory:
+    """The files of a directory as they were when it was opened: a context.
+
+    The files stay readable when another process replaces the directory.
+
+    Parameters
+    ----------
+    directory
+        The directory.
+    what
+        What it holds, for messages: "model", "split" or "checkpoint".
+    description
+        The file that describes the others.
+    names
+        The other files.
+    """
+
+    def __init__(self, directory: Path, what: str, description: str, names: Collection[str]) -> None:
+        self.what, self.description = what, description
+        self._open: dict[str, int] = {}
+        self._about: dict[str, Any] = {}
+        for left in reversed(range(TRIES)):
+            self.place = settled(directory)
+            try:
+                self._open_all((description, *names))
+                break
+            except FileNotFoundError as error:
+                self.close()
+                gone = str(error.filename) if error.filename in names else description
+                if left and has_file(settled(directory), gone):
+                    continue  # it was replaced meanwhile
+                if gone == description:
+                    raise StorageError(f"there is no {what} in {str(directory)!r}: {gone} is missing") from error
+                raise self.damage(f"{gone} is missing") from error
+            except BaseException:
+                self.close()
+                raise
+
+    def _open_all(self, names: Collection[str]) -> None:
+        by_descriptor = os.open in os.supports_dir_fd
+        try:
+            directory = os.open(self.place, os.O_RDONLY | os.O_DIRECTORY) if by_descriptor else None
+            try:
+                for name in names:
+                    path = name if by_descriptor else self.place / name
+                    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+                    self._open[name] = os.open(path, flags, dir_fd=directory)  # a pipe does not block it
+                    if not stat.S_ISREG(os.fstat(self._open[name]).st_mode):
+                        raise self.damage(f"{name} is not a regular file")
+            finally:
+                if directory is not None:
+                    os.close(directory)
+        except FileNotFoundError:
+            raise
+        except NotADirectoryError as error:
+            raise StorageError(f"there is no {self.what} in {str(self.place)!r}: it is a file") from error
+        except OSError as error:
+            if isinstance(error, StorageError):
+                raise
+            raise StorageError(f"{str(self.place)!r} cannot be read: {error.strerror}") from error
+
+    def damage(self, why: str) -> StorageError:
+        """The error for a directory whose files are damaged or do not belong together."""
+        return StorageError(
+            f"the {self.what} in {str(self.place)!r} is damaged or incomplete: {why}. Recreate it."
+        )
+
+    def read(self, name: str) -> bytes:
+        """The content of a file, compared with its description."""
+        with os.fdopen(os.dup(self._open[name]), "rb") as handle:
+            content = handle.read()
+        if name != self.description and self._described("files").get(name) != _described(content):
+            raise self.damage(
+                f"{name} cannot belong to {self.description}, which has another size or CRC-32 of it"
+            )
+        return content
+
+    def read_arrays(self, name: str) -> Arrays:
+        """The arrays of a file, compared with their description."""
+        arrays = read_arrays(self._open[name])
+        for each in {**arrays, **self._described("arrays")}:
+            if each not in arrays or self._described("arrays").get(each) != checksum(arrays[each]):
+                raise self.damage(f"the array {each!r} of {name} cannot belong to {self.description}")
+        return arrays
+
+    def _described(self, part: str) -> Mapping[str, Any]:
+        described = self._about.get(part)
+        if not isinstance(described, Mapping):
+            raise self.damage(f"{self.description} does not describe the other files")
+        return described
+
+    def about(self, format: int) -> dict[str, Any]:
+        """The description, whose format is checked. It must be read first."""
+        found = json.loads(self.read(self.description))
+        if not isinstance(found, dict) or "format" not in found:
+            raise self.damage(f"{self.description} has no format")
+        if found["format"] != format:
+            by = f", written by truelike {found['library_version']}" if "library_version" in found else ""
+            raise StorageError(
+                f"the {self.what} in {str(self.place)!r} has format {found['format']}{by}; this version reads format "
+                f"{format}. Recreate it."
+            )
+        self._about = found
+        return found
+
+    def close(self) -> None:
+        """Close all files."""
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import contextvars
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from queue import Empty, SimpleQueue
 from typing import Any, Self, TypeVar
@@ -199,51 +199,63 @@ def for_each(work: Callable[[T], R], pieces: Iterable[T], n_jobs: int | None) ->
         return team.map(work, todo)
 
 
-class _BlasLimit:
-    """One thread for BLAS while anyone asks for it: the number of its threads is one for the whole process.
+class SharedSetting:
+    """A setting of the whole process that several threads may change for a time.
 
-    The first who asks sets it, the last who leaves restores it. So contexts may nest, and those of several threads may
-    overlap. An interrupt between any two lines leaves a state that the next call puts right.
+    The first who changes it remembers what it was, and the last who leaves restores that. So contexts may nest, and
+    those of several threads may overlap. An interrupt between any two lines leaves a state that the next call puts
+    right.
+
+    Parameters
+    ----------
+    get, set
+        Functions that read and write the setting.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, get: Callable[[], Any], set: Callable[[Any], None]) -> None:
+        self._get, self._set = get, set
         self._lock = threading.Lock()
-        self._asking: set[object] = set()
-        self._before: list[tuple[Any, int]] = []  # each library and its number of threads
+        self._inside: dict[object, None] = {}
+        self._before: list[Any] = []
 
-    def ask(self, who: object) -> None:
-        with self._lock:
-            self._asking.add(who)
-            if not self._before:
-                self._before = [(library, library.num_threads) for library in _libraries()]
-                for library, _ in self._before:
-                    _set_threads(library, 1)
+    @contextmanager
+    def changed(self, value: Any) -> Iterator[None]:
+        """A context in which the setting has a value, as long as no other thread changes it."""
+        who = object()
+        try:
+            with self._lock:
+                self._inside[who] = None
+                if not self._before:
+                    self._before = [self._get()]
+                self._set(value)
+            yield
+        finally:
+            with self._lock:
+                self._inside.pop(who, None)
+                if not self._inside and self._before:
+                    self._set(self._before[0])
+                    self._before = []
 
-    def leave(self, who: object) -> None:
-        with self._lock:
-            self._asking.discard(who)
-            if not self._asking:
-                for library, n in self._before:
-                    _set_threads(library, n)
-                self._before = []
+
+def _blas_threads() -> list[int]:
+    return [library.num_threads for library in _libraries()]
 
 
-_blas = _BlasLimit()
+def _set_blas_threads(numbers: list[int] | int) -> None:
+    for n, library in enumerate(_libraries()):
+        _set_threads(library, numbers if isinstance(numbers, int) else numbers[n])
 
 
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
+_blas = SharedSetting(_blas_threads, _set_blas_threads)
+
+
+def one_blas_thread() -> AbstractContextManager[None]:
     """A context in which a matrix product runs on the calling thread only.
 
     BLAS splits a product by the number of threads, which changes the rounding. Work whose result must not depend on
     it is split into fixed pieces here, and the pieces run on several threads.
     """
-    who = object()
-    try:
-        _blas.ask(who)
-        yield
-    finally:
-        _blas.leave(who)
+    return _blas.changed(1)
 
 
 def _set_threads(library: Any, n: int) -> None:

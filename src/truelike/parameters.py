@@ -17,8 +17,9 @@ import inspect
 import math
 import numbers
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from truelike.errors import ParameterError
@@ -132,12 +133,17 @@ def _with_default(entry: str, default: Any) -> str:
 
 def check_names(cls: type, given: Collection[str]) -> None:
     """Raise an error that names a parameter which the class does not have, and the nearest one that it has."""
-    known = inspect.signature(cls.__init__).parameters  # type: ignore[misc]
+    known = _arguments(cls)
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values()):
         return
     for name in given:
         if name not in known:
             raise unknown_parameter(cls, name)
+
+
+@lru_cache(maxsize=256)
+def _arguments(cls: type) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(cls.__init__).parameters  # type: ignore[misc]
 
 
 def unknown_parameter(cls: type, name: str) -> ParameterError:

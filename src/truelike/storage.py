@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 
 from truelike._version import __version__
+from truelike.array_files import write_arrays
 from truelike.data.dataset import Dataset
-from truelike.data.id_files import known_library, read_ids, write_ids
+from truelike.data.id_files import ID_FILES, known_library, read_ids, write_ids
 from truelike.data.matrix import checked_csr
 from truelike.errors import StorageError
-from truelike.files import check_place, has_file, reading, replacing_directory, settled
+from truelike.files import OpenDirectory, check_place, describe_files, reading, replacing_directory
 
-FORMAT = 2
-FILES = ("model.json", "arrays.safetensors", "users.parquet", "items.parquet")
+FORMAT = 3
+FILES = ("model.json", "arrays.safetensors", *ID_FILES)
 PREFIX = "model."  # of the arrays of the model, beside those of the training data
 
 
@@ -52,8 +53,6 @@ def write_model(
     metrics
         Figures to keep with the model, by name.
     """
-    from safetensors.numpy import save_file
-
     text = {
         "format": FORMAT,
         **about,
@@ -76,28 +75,19 @@ def write_model(
     }
     _check_finite(numbers)
     with replacing_directory(directory) as place:
-        save_file({name: np.ascontiguousarray(array) for name, array in numbers.items()}, place / FILES[1])
+        text["arrays"] = write_arrays(place / "arrays.safetensors", numbers)
         write_ids(train, place)
+        text["files"] = describe_files(place, ID_FILES)
         (place / "model.json").write_text(json.dumps(text, indent=2) + "\n")
 
 
 def read_model(directory: str | Path) -> tuple[dict[str, Any], dict[str, Any], Dataset]:
     """Read what `write_model` wrote: model.json, the learned arrays and the training data."""
-    from safetensors.numpy import load_file
-
-    place = settled(Path(directory))
-    if not has_file(place, "model.json"):
-        raise StorageError(f"there is no model in {str(directory)!r}: model.json is missing")
-    with reading(place, "model"):
-        about = json.loads((place / "model.json").read_text())
-        if about["format"] != FORMAT:
-            raise StorageError(
-                f"the model in {str(place)!r} has format {about['format']}, written by truelike "
-                f"{about.get('library_version')}; truelike {__version__} reads format {FORMAT}. Train it again."
-            )
-        arrays = load_file(place / "arrays.safetensors")
+    with OpenDirectory(Path(directory), "model", FILES[0], FILES[1:]) as files, reading(files.place, "model"):
+        about = files.about(FORMAT)
+        arrays = files.read_arrays("arrays.safetensors")
         _check_finite(arrays)
-        train = _read_train(place, about["data"], arrays)
+        train = _read_train(files, about["data"], arrays)
         own = {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
         return about, own, train
 
@@ -108,8 +98,8 @@ def _check_finite(arrays: dict[str, Any]) -> None:
             raise StorageError(f"the array {name!r} holds values that are not finite")
 
 
-def _read_train(place: Path, about: dict[str, Any], arrays: dict[str, Any]) -> Dataset:
-    users, items, titles = read_ids(place, about["ids"])
+def _read_train(files: OpenDirectory, about: dict[str, Any], arrays: dict[str, Any]) -> Dataset:
+    users, items, titles = read_ids(files, about["ids"])
     parts = (arrays["train.weights"], arrays["train.indices"], arrays["train.indptr"])
     matrix = checked_csr(parts, (len(users), len(items)))
     found = {"users": len(users), "items": len(items), "interactions": int(matrix.nnz)}

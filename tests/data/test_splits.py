@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import truelike as tl
+from truelike.data.splits import FILES
 from truelike.errors import DataError, DataWarning, ParameterError, StorageError
+from truelike.files import describe_files
 
 Pair = tuple[Any, Any]
 ROWS = [(u, i, 1, (7 * u + 3 * i) % 11) for u in range(6) for i in range(8) if (u + i) % 3]
@@ -284,14 +286,39 @@ def test_a_damaged_directory_is_an_error_that_names_it(tmp_path: Path, name: str
 def test_a_row_number_outside_the_id_maps_is_an_error(tmp_path: Path, column: str, wrong: int) -> None:
     path = saved(tmp_path) / "test.parquet"
     pl.read_parquet(path).with_columns(pl.lit(wrong, dtype=pl.Int32).alias(column)).write_parquet(path)
+    describe_again(tmp_path / "split")
     with pytest.raises(StorageError, match=f"test.parquet.*{column}s"):
         tl.Split.load(tmp_path / "split")
+
+
+def describe_again(place: Path) -> None:
+    """As if the files had been written as they are now."""
+    about = json.loads((place / "split.json").read_text())
+    about["files"] = describe_files(place, FILES[1:])
+    (place / "split.json").write_text(json.dumps(about))
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -1.0, 0.0, None, "x"])
+def test_a_weight_that_is_not_a_positive_number_is_damage(tmp_path: Path, wrong: Any) -> None:
+    path = saved(tmp_path) / "train.parquet"
+    kind = pl.String if wrong == "x" else pl.Float32
+    pl.read_parquet(path).with_columns(pl.lit(wrong, dtype=kind).alias("weight")).write_parquet(path)
+    describe_again(tmp_path / "split")
+    with pytest.raises(StorageError, match=r"train\.parquet.* a weight is not a positive number"):
+        tl.Split.load(tmp_path / "split")
+
+
+def test_a_part_of_another_split_is_damage(tmp_path: Path) -> None:
+    place = saved(tmp_path)
+    (place / "test.parquet").write_bytes((place / "validation.parquet").read_bytes())
+    with pytest.raises(StorageError, match=r"test\.parquet cannot belong to split\.json"):
+        tl.Split.load(place)
 
 
 def test_a_split_of_another_format_is_refused_with_both_numbers(tmp_path: Path) -> None:
     path = saved(tmp_path) / "split.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
-    with pytest.raises(DataError, match="format 99; expected 1"):
+    with pytest.raises(StorageError, match="format 99; this version reads format 2"):
         tl.Split.load(tmp_path / "split")
 
 

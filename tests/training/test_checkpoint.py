@@ -206,11 +206,40 @@ def test_a_checkpoint_without_its_arrays_or_of_a_later_format_is_an_error(split:
     model_of(epochs=2).fit(split.train, checkpoint=tmp_path / "state")
     about = tmp_path / "state" / "checkpoint.json"
     about.write_text(json.dumps({**json.loads(about.read_text()), "format": 99}))
-    with pytest.raises(StorageError, match="format 99, not 2"):
+    with pytest.raises(StorageError, match="format 99; this version reads format 3"):
         model_of().fit(split.train, checkpoint=tmp_path / "state", resume=True)
     (tmp_path / "state" / "arrays.safetensors").unlink()
     with pytest.raises(StorageError, match="state"):
         model_of().fit(split.train, checkpoint=tmp_path / "state", resume=True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epoch": -1}, {"epoch": -(10**30)}, {"epoch": 10**30}, {"epoch": 0}, {"epoch": "1"}, {"epoch": None},
+        {"epoch": True}, {"epoch": 1.0}, {"rows": None}, {"rows": []}, {"rows": [3, 4]}, {"rows": [{}, {}]},
+        {"rows": [{"epoch": 0, "seconds": 1, "loss": "x"}, {"epoch": 1, "seconds": 1, "loss": 1}]},
+        {"rows": [{"epoch": 1, "seconds": 1, "loss": 1}, {"epoch": 0, "seconds": 1, "loss": 1}]},
+        {"best": None}, {"best": {}}, {"best": {"value": "x", "epoch": 0}}, {"best": {"value": 0.5, "epoch": 7}},
+        {"best": {"value": 0.5, "epoch": 10**30}}, {"arrays": None}, {"arrays": {}}, {"fingerprint": None},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_edited_checkpoint_is_an_error_that_names_it(change: Any, split: Any, tmp_path: Path) -> None:
+    how: Any = {"validation": split.validation, "checkpoint": tmp_path / "state"}
+    model_of(epochs=2).fit(split.train, **how)
+    about = tmp_path / "state" / "checkpoint.json"
+    about.write_text(json.dumps({**json.loads(about.read_text()), **change}))
+    with pytest.raises(StorageError, match=r"checkpoint in .*state"):
+        model_of().fit(split.train, **how, resume=True)
+
+
+def test_a_checkpoint_that_cannot_be_written_is_an_error_before_training(split: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    seen: list[int] = []
+    with pytest.raises(StorageError, match=r"file.* is a file"):
+        model_of().fit(split.train, checkpoint=tmp_path / "file", callbacks=[lambda s: seen.append(s.epoch)])
+    assert not seen
 
 
 def test_somebody_s_other_files_are_never_deleted(split: Any, tmp_path: Path) -> None:

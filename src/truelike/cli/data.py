@@ -121,14 +121,14 @@ def split(
     ```
     """
     import truelike as tl
-    from truelike.data.splits import PARTS
+    from truelike.data.splits import FILES
     from truelike.files import check_place
 
     parts = {"--validation": share_or_file("--validation", validation), "--test": share_or_file("--test", test)}
     files = {option: part for option, part in parts.items() if isinstance(part, str)}
     if files and any(isinstance(part, float) for part in parts.values()):
         raise typer.BadParameter("--validation and --test are both shares or both files")
-    check_place(output, ("split.json", "users.parquet", "items.parquet", *(f"{name}.parquet" for name in PARTS)))
+    check_place(output, FILES)
     data = open_data(log, read)
     if isinstance(data, tl.Split):
         raise ParameterError(f"{log!r} is split already: {data}")

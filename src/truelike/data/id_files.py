@@ -10,6 +10,9 @@ import polars as pl
 from truelike.data.dataset import Dataset
 from truelike.data.frames import Library
 from truelike.data.ids import Ids, Kind, check_kind
+from truelike.files import OpenDirectory
+
+ID_FILES = ("users.parquet", "items.parquet")
 
 
 def write_ids(data: Dataset, place: Path) -> None:
@@ -21,14 +24,22 @@ def write_ids(data: Dataset, place: Path) -> None:
     items.write_parquet(place / "items.parquet")
 
 
-def read_ids(place: Path, kinds: dict[str, Kind]) -> tuple[Ids, Ids, pl.Series | None]:
+def read_ids(files: OpenDirectory, kinds: dict[str, Kind]) -> tuple[Ids, Ids, pl.Series | None]:
     """Read the users, the items and the titles that `write_ids` wrote."""
-    users = pl.read_parquet(place / "users.parquet")["user_id"]
-    items = pl.read_parquet(place / "items.parquet")
+    users = read_parquet(files, "users.parquet")["user_id"]
+    items = read_parquet(files, "items.parquet")
     titles = items["title"] if "title" in items.columns else None
     check_kind(users, kinds["users"], "user")
     check_kind(items["item_id"], kinds["items"], "item")
     return Ids(users, kinds["users"], "user"), Ids(items["item_id"], kinds["items"], "item"), titles
+
+
+def read_parquet(files: OpenDirectory, name: str) -> pl.DataFrame:
+    """Read a Parquet file of an open directory; an error if it cannot be read, also where polars panics."""
+    try:
+        return pl.read_parquet(files.read(name))
+    except pl.exceptions.PanicException as error:
+        raise ValueError(f"{name} is not a Parquet file that can be read: {error}") from None
 
 
 def known_library(name: Any) -> Library:

@@ -60,6 +60,8 @@ def check_kind(values: pl.Series, kind: Any, what: str) -> None:
     expected = {"int": pl.Int64, "str": pl.String, "uuid": pl.String}
     if kind not in expected or values.dtype != expected[kind] or values.null_count():
         raise ValueError(f"the {what} ids are {values.dtype}, which does not fit the kind {kind!r}")
+    if len(values) > 1 and not bool((values[1:] > values[:-1]).all()):
+        raise ValueError(f"the {what} ids are not sorted, or some are repeated")
     if kind == "uuid" and not values.str.contains(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$").all():
         raise ValueError(f"the {what} ids are not UUIDs, as the kind {kind!r} states")
 

@@ -20,14 +20,15 @@ from truelike import randomness
 from truelike.data.checks import check_dataset, check_number, check_share
 from truelike.data.dataset import Dataset
 from truelike.data.html import split_html
-from truelike.data.id_files import known_library, read_ids, write_ids
+from truelike.data.id_files import ID_FILES, known_library, read_ids, read_parquet, write_ids
 from truelike.data.ids import Ids
 from truelike.errors import DataError, DataWarning, ParameterError, StorageError, warn
-from truelike.files import has_file, reading, replacing_directory, settled
+from truelike.files import OpenDirectory, describe_files, has_file, reading, replacing_directory, settled
 
 TRAIN, VALIDATION, TEST = 0, 1, 2
 PARTS = ("train", "validation", "test")
-FORMAT = 1
+FILES = ("split.json", *(f"{name}.parquet" for name in PARTS), *ID_FILES)
+FORMAT = 2
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -188,6 +189,7 @@ class Split:
                 "ids": kinds,
                 "library": self.train.library,
                 "info": self.info,
+                "files": describe_files(place, FILES[1:]),
             }
             (place / "split.json").write_text(json.dumps(about, indent=2) + "\n")
 
@@ -199,17 +201,13 @@ class Split:
             return _load_authors(place)
         if not has_file(place, "split.json"):
             raise DataError(f"there is no split in {str(place)!r}: it has neither split.json nor train_data.json")
-        with reading(place, "split"):
-            about = json.loads((place / "split.json").read_text())
-            if about["format"] != FORMAT:
-                raise DataError(
-                    f"{str(place)!r} has split format {about['format']}; expected {FORMAT}. Recreate it."
-                )
-            users, items, titles = read_ids(place, about["ids"])
+        with OpenDirectory(Path(directory), "split", FILES[0], FILES[1:]) as files, reading(files.place, "split"):
+            about = files.about(FORMAT)
+            users, items, titles = read_ids(files, about["ids"])
             library = known_library(about["library"])
             shared = {"titles": titles, "library": library, "name": str(about["name"])}
-            parts = [_load_part(place / f"{name}.parquet", users, items, shared) for name in PARTS]
-            return cls._of_aligned(parts[0], parts[1], parts[2], about["info"])
+            parts = [_load_part(files, f"{name}.parquet", users, items, shared) for name in PARTS]
+            return cls._of_aligned(parts[0], parts[1], parts[2], dict(about["info"]))
 
 
 def _as_dataset(part: Any, name: str) -> Dataset:
@@ -283,23 +281,35 @@ def _message_of_shared(name: str, shared: int, total: int) -> str:
     )
 
 
-def _load_part(path: Path, users: Ids, items: Ids, shared: dict[str, Any]) -> Dataset:
-    rows = pl.read_parquet(path)
-    for name, ids in (("user", users), ("item", items)):
-        _check_codes(rows[name].to_numpy(), ids, path)
+def _load_part(files: OpenDirectory, name: str, users: Ids, items: Ids, shared: dict[str, Any]) -> Dataset:
+    rows = read_parquet(files, name)
+    path = files.place / name
+    for column, ids in (("user", users), ("item", items)):
+        _check_codes(rows[column], ids, path)
+    weights = rows["weight"]
+    if (
+        weights.dtype != pl.Float32
+        or weights.null_count()
+        or not bool((weights.is_finite() & (weights > 0)).all())
+    ):
+        raise StorageError(f"{str(path)!r} is damaged: a weight is not a positive number. Recreate it.")
+    times = rows["time"] if "time" in rows.columns else None
+    if times is not None and (times.dtype != pl.Int64 or times.null_count()):
+        raise StorageError(f"{str(path)!r} is damaged: a time is not a whole number. Recreate it.")
     return Dataset.from_pairs(
         users,
         items,
         rows["user"].to_numpy(),
         rows["item"].to_numpy(),
-        weights=rows["weight"].to_numpy(),
-        times=rows["time"].to_numpy() if "time" in rows.columns else None,
+        weights=weights.to_numpy(),
+        times=None if times is None else times.to_numpy(),
         **shared,
     )
 
 
-def _check_codes(codes: NDArray[np.integer], ids: Ids, path: Path) -> None:
+def _check_codes(codes: pl.Series | NDArray[np.integer], ids: Ids, path: Path) -> None:
     """Raise an error where a row number from a file is out of bounds, which SciPy does not check."""
+    codes = codes.to_numpy() if isinstance(codes, pl.Series) else codes  # nulls become floats
     if codes.dtype.kind not in "iu" or (len(codes) and not 0 <= codes.min() <= codes.max() < len(ids)):
         raise StorageError(
             f"{str(path)!r} is damaged: it has numbers of {ids.what}s outside its {len(ids):,}. Recreate it."

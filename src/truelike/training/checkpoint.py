@@ -14,13 +14,27 @@ from typing import Any
 
 import numpy as np
 
+from truelike.array_files import write_arrays
 from truelike.data.dataset import Dataset
 from truelike.errors import StorageError
-from truelike.files import reading, replacing_directory, settled
+from truelike.files import (
+    OpenDirectory,
+    check_place,
+    has_file,
+    reading,
+    replacing_directory,
+    settled,
+)
 from truelike.training.callbacks import KeepBest
 from truelike.training.engine import Engine, State, Trained
 
-FORMAT = 2
+FORMAT = 3
+FILES = ("checkpoint.json", "arrays.safetensors")
+
+
+def check_checkpoint_place(directory: Path) -> None:
+    """Fail before training if checkpoints could not be written."""
+    check_place(directory, FILES)
 
 
 def fingerprint(train: Dataset, parameters: dict[str, Any]) -> str:
@@ -50,8 +64,6 @@ class Checkpoint:
 
     def write(self, state: State) -> None:
         """Write the state now."""
-        from safetensors.numpy import save_file
-
         arrays = self.engine.state()
         about: dict[str, Any] = {
             "format": FORMAT,
@@ -63,30 +75,52 @@ class Checkpoint:
             arrays = {**arrays, **{f"best_{name}": array for name, array in self.best.best.arrays().items()}}
             about["best"] = {"value": self.best.best_value, "epoch": self.best.best_epoch}
         with replacing_directory(self.place) as fresh:
-            save_file(arrays, fresh / "arrays.safetensors")
+            about["arrays"] = write_arrays(fresh / FILES[1], arrays)
             (fresh / "checkpoint.json").write_text(json.dumps(about) + "\n")
         self.written = time.monotonic()
 
     def read(self, trained: Trained) -> State | None:
         """Restore the engine and the best epoch, and return the state; None if there is no checkpoint."""
-        from safetensors.numpy import load_file
-
-        place = settled(self.place)
-        if not (place / "checkpoint.json").is_file():
+        if not has_file(settled(self.place), FILES[0]):
             return None
-        with reading(place, "checkpoint"):
-            about = json.loads((place / "checkpoint.json").read_text())
-            arrays = load_file(place / "arrays.safetensors")
-            if about["format"] != FORMAT:
-                raise StorageError(f"the checkpoint in {str(place)!r} has format {about['format']}, not {FORMAT}")
-            if about["fingerprint"] != self.mark:
-                raise StorageError(
-                    f"the checkpoint in {str(place)!r} is of other data or other parameters. Delete it, or train "
-                    "with the same."
-                )
-            self.engine.restore(arrays)
-            if self.best is not None and "best" in about:
-                self.best.best_value, self.best.best_epoch = about["best"]["value"], about["best"]["epoch"]
-                self.best.best = trained.copy()
-                self.best.best.take(arrays, prefix="best_")
-        return State(about["epoch"], 0, about["rows"])
+        with OpenDirectory(self.place, "checkpoint", FILES[0], FILES[1:]) as files:
+            with reading(files.place, "checkpoint"):
+                about = files.about(FORMAT)
+                arrays = files.read_arrays(FILES[1])
+                if about["fingerprint"] != self.mark:
+                    raise StorageError(
+                        f"the checkpoint in {str(files.place)!r} is of other data or other parameters. Delete it, or "
+                        "train with the same."
+                    )
+                _check_history(about)
+                self.engine.restore(arrays)
+                if self.best is not None and "best" in about:
+                    self.best.best_value, self.best.best_epoch = about["best"]["value"], about["best"]["epoch"]
+                    self.best.best = trained.copy()
+                    self.best.best.take(arrays, prefix="best_")
+            return State(about["epoch"], 0, about["rows"])
+
+
+def _check_history(about: dict[str, Any]) -> None:
+    """Raise ValueError if the epoch, the history and the best epoch of a checkpoint do not fit together."""
+    epoch, rows = about["epoch"], about["rows"]
+    if not (_is_whole(epoch) and isinstance(rows, list) and all(isinstance(row, dict) for row in rows)):
+        raise ValueError("the epoch is not a whole number, or the history is not a list of rows")
+    if [row.get("epoch") for row in rows] != list(range(len(rows))) or len(rows) != epoch + 1:
+        raise ValueError(f"the history has {len(rows)} rows, and the epoch is {epoch}")
+    columns = {"epoch", "seconds", "loss"}
+    for row in rows:
+        if not columns <= set(row) or set(row) != set(rows[0]) or not all(map(_is_number, row.values())):
+            raise ValueError(f"the history has a row without a number in each column: {str(row)[:80]}")
+    if "best" in about:
+        best = about["best"]
+        if not (_is_number(best["value"]) and _is_whole(best["epoch"]) and 0 <= best["epoch"] <= epoch):
+            raise ValueError(f"the best epoch is {str(best)[:80]}, after epoch {epoch}")
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

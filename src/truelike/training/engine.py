@@ -9,6 +9,8 @@ from typing import Any, Protocol, Self
 import polars as pl
 from numpy.typing import NDArray
 
+from truelike.errors import DataError
+
 
 class Trained(Protocol):
     """Learned parameters: arrays by name that can be copied, saved and restored."""
@@ -51,7 +53,14 @@ class ArrayEngine:
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Continue from what `state` returned."""
-        for name, array in self.state().items():
+        own = self.state()
+        for name, array in own.items():
+            if arrays[name].shape != array.shape or arrays[name].dtype != array.dtype:
+                raise DataError(
+                    f"the array {name} has shape {arrays[name].shape} and type {arrays[name].dtype}; expected "
+                    f"{array.shape} and {array.dtype}"
+                )
+        for name, array in own.items():
             array[:] = arrays[name]
 
 

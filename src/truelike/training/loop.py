@@ -20,7 +20,7 @@ from truelike.data.splits import hold_out
 from truelike.errors import DataError, DataWarning, DivergedError, StorageError, TrainingWarning, warn
 from truelike.progress import note
 from truelike.training.callbacks import KeepBest, Progress
-from truelike.training.checkpoint import Checkpoint, fingerprint
+from truelike.training.checkpoint import Checkpoint, check_checkpoint_place, fingerprint
 from truelike.training.engine import Engine, State, Trained
 from truelike.training.options import Callback, FitOptions
 
@@ -224,6 +224,7 @@ def _run(
     if options.checkpoint is not None:
         place = Path(options.checkpoint).absolute()
         place = place.with_name(f"{place.name}-held-out") if phase == "search" else place
+        check_checkpoint_place(place)
         held_out = None if validation is None else fingerprint(validation, {})
         found = {"found": epochs} if phase == "all" else {}
         mark = fingerprint(train, {**training.identity, "validation": held_out, **found})

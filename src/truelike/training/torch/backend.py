@@ -6,13 +6,14 @@ install.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
 from truelike.errors import MissingExtraError, ParameterError
-from truelike.parallel import threads
+from truelike.parallel import SharedSetting, threads
 
 torch: Any
 nn: Any
@@ -49,15 +50,13 @@ def device(name: str) -> Any:
     return torch.device(name)
 
 
-@contextmanager
-def using_threads(n_jobs: int | None) -> Iterator[None]:
+_threads = SharedSetting(lambda: torch.get_num_threads(), lambda n: torch.set_num_threads(n))
+_random_numbers = threading.RLock()  # PyTorch has one generator for all threads
+
+
+def using_threads(n_jobs: int | None) -> AbstractContextManager[None]:
     """Set the number of threads of PyTorch in a context."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads(n_jobs))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    return _threads.changed(threads(n_jobs))
 
 
 @contextmanager
@@ -69,7 +68,10 @@ def gradients_enabled() -> Iterator[None]:
 
 @contextmanager
 def seeded(key: int) -> Iterator[None]:
-    """Seed PyTorch's random numbers in a context. The caller's random state is restored afterwards."""
-    with torch.random.fork_rng():
+    """Seed PyTorch's random numbers in a context. The caller's random state is restored afterwards.
+
+    Of several threads, one at a time is in such a context: they would draw each other's numbers.
+    """
+    with _random_numbers, torch.random.fork_rng():
         torch.manual_seed(key % 2**63)
         yield

@@ -1,0 +1,87 @@
+"""Arrays by name in a file of the format safetensors, read without a memory map.
+
+A memory map of a file that another program cuts short ends the process. Here each array is read into memory of its own,
+in one copy, and its header is checked like everything from outside.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Arrays = dict[str, NDArray[Any]]
+
+TYPES = {
+    "BOOL": np.bool_, "U8": np.uint8, "I8": np.int8, "I16": np.int16, "U16": np.uint16, "F16": np.float16,
+    "I32": np.int32, "U32": np.uint32, "F32": np.float32, "I64": np.int64, "U64": np.uint64, "F64": np.float64,
+}  # fmt: skip
+LONGEST_HEADER = 100_000_000  # bytes; the limit of the library safetensors
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> dict[str, int]:
+    """Write arrays to a file, and return the checksum of each."""
+    from safetensors.numpy import save_file
+
+    whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    save_file(whole, path)
+    return {name: checksum(array) for name, array in whole.items()}
+
+
+def read_arrays(descriptor: int) -> Arrays:
+    """Read all arrays of an open file. Raises ValueError if it is not one that `write_arrays` can have written."""
+    size = os.fstat(descriptor).st_size
+    length = int.from_bytes(_read(descriptor, 0, np.empty(8, dtype=np.uint8)).tobytes(), "little")
+    if not 0 < length <= min(LONGEST_HEADER, size - 8):
+        raise ValueError(f"the header of a file of {size} bytes cannot have {length} bytes")
+    header = json.loads(_read(descriptor, 8, np.empty(length, dtype=np.uint8)).tobytes())
+    if not isinstance(header, dict):
+        raise TypeError("the header is not an object")
+    header.pop("__metadata__", None)
+    start, arrays = 8 + length, {}
+    for name, about in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        kind, shape, (begin, end) = TYPES[about["dtype"]], about["shape"], about["data_offsets"]
+        if not (isinstance(shape, list) and all(isinstance(n, int) and n >= 0 for n in shape)):
+            raise ValueError(f"the array {name!r} has the shape {shape!r}")
+        expected = math.prod(shape) * np.dtype(kind).itemsize
+        if 8 + length + begin != start or end - begin != expected or start + expected > size:
+            raise ValueError(f"the array {name!r} has bytes {begin} to {end}; expected {expected} bytes")
+        arrays[name] = _read(descriptor, start, np.empty(shape, dtype=kind))
+        start += expected
+    if start != size:
+        raise ValueError(f"the file has {size} bytes; its arrays end at {start}")
+    return arrays
+
+
+def _read(descriptor: int, start: int, array: NDArray[Any]) -> NDArray[Any]:
+    """Fill an array with bytes of a file."""
+    if array.size:
+        rest: Any = array.reshape(-1).view(np.uint8)
+        while len(rest):
+            os.lseek(descriptor, start, os.SEEK_SET)
+            with os.fdopen(descriptor, "rb", buffering=0, closefd=False) as handle:
+                n = handle.readinto(rest)
+            if not n:
+                raise ValueError("the file ends too early")
+            start, rest = start + n, rest[n:]
+    return array
+
+
+def checksum(array: NDArray[Any]) -> int:
+    """The sum of an array's 64-bit words, modulo 2^64: it takes no longer than reading the memory once.
+
+    It finds damage and arrays of another model. It is no protection against somebody who edits the file on purpose.
+
+    >>> checksum(np.array([1, 2, 3], dtype=np.int64)), checksum(np.array([[1, 1], [1, 1]], dtype=np.uint8))
+    (6, 16843009)
+    """
+    content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    words = len(content) // 8 * 8
+    total = int(np.add.reduce(content[:words].view(np.uint64), dtype=np.uint64)) if words else 0
+    return (total + int.from_bytes(content[words:].tobytes(), "little")) % 2**64
