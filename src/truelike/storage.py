@@ -68,9 +68,9 @@ def write_model(
         },
     }
     numbers = {
-        "train.indptr": train.matrix.indptr,
-        "train.indices": train.matrix.indices,
-        "train.weights": train.matrix.data,
+        "train.indptr": train._csr.indptr,
+        "train.indices": train._csr.indices,
+        "train.weights": train._csr.data,
         **{f"{PREFIX}{name}": array for name, array in arrays.items()},
     }
     _check_finite(numbers)
@@ -101,8 +101,10 @@ def _check_finite(arrays: dict[str, Any]) -> None:
 def _read_train(files: OpenDirectory, about: dict[str, Any], arrays: dict[str, Any]) -> Dataset:
     users, items, titles = read_ids(files, about["ids"])
     parts = (arrays["train.weights"], arrays["train.indices"], arrays["train.indptr"])
+    if [part.dtype for part in parts] != [np.float32, np.int32, np.int32] or not (parts[0] > 0).all():
+        raise ValueError("the training data is not a matrix of positive float32 with int32 indices")
     matrix = checked_csr(parts, (len(users), len(items)))
     found = {"users": len(users), "items": len(items), "interactions": int(matrix.nnz)}
     if any(about[what] != count for what, count in found.items()):
         raise ValueError(f"model.json names other numbers than the {found} in the files")
-    return Dataset(users, items, matrix, None, titles, known_library(about["library"]), str(about["name"]))
+    return Dataset._of(users, items, matrix, None, titles, known_library(about["library"]), str(about["name"]))

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import sparse
 
 import truelike as tl
 from truelike.data.checks import check_trainable
@@ -181,3 +182,70 @@ def test_notebooks_show_the_parts_of_a_split() -> None:
     assert "2 users, 2 items" in html
     assert "<td>train</td><td>3</td><td>2</td><td>2</td>" in html
     assert "<td>test</td><td>1</td><td>1</td><td>1</td>" in html
+
+
+# --- the boundary to compiled code ----------------------------------------------------------------
+
+
+def test_the_arrays_of_a_dataset_cannot_be_written_to() -> None:
+    data = tl.read([("ann", "tea", 1, 5), ("bob", "rum", 1, 6), ("bob", "tea", 1, 7)])
+    for array in (
+        *(getattr(data.matrix, name) for name in ("data", "indices", "indptr")),
+        data.user_of_entry,
+        data.times,
+    ):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 99
+
+
+def test_what_is_done_to_the_matrix_does_not_reach_the_dataset() -> None:
+    data = tl.read([("ann", "tea"), ("bob", "rum"), ("bob", "tea")])
+    matrix = data.matrix
+    matrix.indptr = np.array([0, 10**6, 10**6], dtype=np.int32)
+    matrix.indices = np.full(3, 10**6, dtype=np.int32)
+    assert data.matrix.toarray().tolist() == [[0, 1], [1, 1]]
+    assert tl.ItemKNN().fit(data).recommend("ann").rows()[0][:2] == ("ann", "rum")
+
+
+def valid() -> dict[str, Any]:
+    return {
+        "data": np.ones(3, np.float32),
+        "indices": np.array([1, 0, 1], np.int32),
+        "indptr": np.array([0, 1, 3], np.int32),
+    }
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"indptr": [0, 1, 10**6]}, {"indptr": [0, 2, 1]}, {"indptr": [1, 1, 3]}, {"indptr": [0, -5, 3]},
+        {"indices": [1, 0, 10**6]}, {"indices": [-1, 0, 1]}, {"indices": [1, 1, 0]}, {"indices": [1, 1, 1]},
+        {"data": [1, 1, np.nan]}, {"data": [1, 1, np.inf]}, {"data": [1, 1, -1]}, {"data": [1, 1, 0]}, {"data": [1, 1, 1e300]},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_matrix_that_would_lead_outside_an_array_is_refused(change: Any) -> None:
+    users, items = Ids.range(2, "user"), Ids.range(2, "item")
+    parts = valid()
+    assert tl.Dataset(users, items, sparse.csr_array(tuple(parts.values()), shape=(2, 2))).n_interactions == 3
+    matrix = sparse.csr_array(tuple(parts.values()), shape=(2, 2))
+    for name, value in change.items():
+        setattr(matrix, name, np.array(value, dtype=np.float64 if name == "data" else np.int32))
+    with pytest.raises(DataError, match="the matrix of a Dataset"):
+        tl.Dataset(users, items, matrix)
+
+
+def test_a_matrix_of_another_shape_or_kind_is_refused() -> None:
+    users, items = Ids.range(2, "user"), Ids.range(2, "item")
+    for matrix in (sparse.csr_array((3, 2)), np.eye(2), sparse.coo_array((2, 2)), None):
+        with pytest.raises(DataError, match="the matrix of a Dataset"):
+            tl.Dataset(users, items, matrix)
+    with pytest.raises(DataError, match="the times of a Dataset"):
+        tl.Dataset(users, items, sparse.csr_array(np.eye(2)), times=np.zeros(3, dtype=np.int64))
+
+
+def test_a_dataset_has_memory_of_its_own() -> None:
+    matrix = sparse.csr_array(tuple(valid().values()), shape=(2, 2))
+    data = tl.Dataset(Ids.range(2, "user"), Ids.range(2, "item"), matrix)
+    matrix.indices[:] = 10**6
+    assert data.matrix.indices.tolist() == [1, 0, 1]

@@ -200,12 +200,10 @@ def share_or_file(option: str, text: str | None) -> float | str | None:
 
 def open_model(directory: str | Path, *, titles: str | None = None, encoding: str = "utf-8") -> Any:
     """A saved model that returns polars frames, whatever library it was trained with; with titles from a file."""
-    from dataclasses import replace
-
     import truelike as tl
 
     model = tl.load(directory)
-    train = replace(model.train_, library="polars")
+    train = model.train_._with(library="polars")
     if titles is not None:
         train = train.with_titles(titles, encoding=encoding)
     model._assign(train, {name: value for name, value in model._state.items() if name != "train_"})

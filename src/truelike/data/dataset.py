@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -14,21 +14,23 @@ from scipy import sparse
 from truelike.data.frames import Library, to_native
 from truelike.data.html import dataset_html
 from truelike.data.ids import Codes, Ids
+from truelike.data.matrix import own_csr, own_times, read_only
 from truelike.data.titles import titles_of
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class Dataset:
     """Interactions of users with items: each pair (user, item) once, with a weight.
 
-    `tl.read` makes one. The weight of a pair is the number of its rows, or the sum of their weights.
+    `tl.read` makes one. The weight of a pair is the number of its rows, or the sum of their weights. A dataset is never
+    changed: its arrays are read-only, because compiled loops trust them. Copy them to work on them.
 
     Attributes
     ----------
     users, items
         The ids, sorted: sequences, e.g. ``data.users[0]``.
     matrix
-        CSR (users x items) of the weights, with int32 indices that are sorted in each row.
+        CSR (users x items) of the weights, with int32 indices that are sorted in each row: a read-only view.
     times
         For each entry of `matrix`, the time of its first row; None if there are no times.
     titles
@@ -55,11 +57,56 @@ class Dataset:
 
     users: Ids
     items: Ids
-    matrix: sparse.csr_array
-    times: NDArray[np.int64] | None = None
-    titles: pl.Series | None = None
-    library: Library = "polars"
-    name: str = "dataset"
+    _csr: sparse.csr_array
+    times: NDArray[np.int64] | None
+    titles: pl.Series | None
+    library: Library
+    name: str
+
+    def __init__(
+        self,
+        users: Ids,
+        items: Ids,
+        matrix: Any,
+        times: NDArray[np.int64] | None = None,
+        titles: pl.Series | None = None,
+        library: Library = "polars",
+        name: str = "dataset",
+    ) -> None:
+        csr = own_csr(matrix, (len(users), len(items)))
+        self._set(users, items, csr, own_times(times, csr.nnz), titles, library, name)
+
+    def _set(self, *values: Any) -> None:
+        for name, value in zip(self.__dataclass_fields__, values, strict=True):
+            object.__setattr__(self, name, value)  # the class is frozen
+
+    @classmethod
+    def _of(
+        cls,
+        users: Ids,
+        items: Ids,
+        csr: sparse.csr_array,
+        times: NDArray[np.int64] | None = None,
+        titles: pl.Series | None = None,
+        library: Library = "polars",
+        name: str = "dataset",
+    ) -> Dataset:
+        """Build a dataset of a CSR that belongs to it alone and is known to be valid, without any check."""
+        dataset = cls.__new__(cls)
+        dataset._set(users, items, csr, None if times is None else read_only(times), titles, library, name)
+        return dataset
+
+    def _with(self, **changed: Any) -> Dataset:
+        """The same dataset with other values of some fields."""
+        return Dataset._of(
+            *({**{name: getattr(self, name) for name in self.__dataclass_fields__}, **changed}).values()
+        )
+
+    @property
+    def matrix(self) -> sparse.csr_array:
+        """CSR (users x items) of the weights: a read-only view."""
+        parts = tuple(read_only(part) for part in (self._csr.data, self._csr.indices, self._csr.indptr))
+        return sparse.csr_array(parts, shape=self._csr.shape)
 
     @classmethod
     def from_pairs(
@@ -90,7 +137,7 @@ class Dataset:
             (merged.astype(np.float32), columns[first].astype(np.int32), indptr),
             shape=(len(users), len(items)),
         )
-        return cls(users, items, matrix, times, **rest)
+        return cls._of(users, items, matrix, times, **rest)
 
     @property
     def n_users(self) -> int:
@@ -105,50 +152,54 @@ class Dataset:
     @property
     def n_interactions(self) -> int:
         """The number of distinct (user, item) pairs."""
-        return int(self.matrix.nnz)
+        return int(self._csr.nnz)
 
     @property
     def n_rows(self) -> float:
         """The sum of all weights: without weights, the number of rows that were read."""
-        return float(self.matrix.data.sum(dtype=np.float64))
+        return float(self._csr.data.sum(dtype=np.float64))
 
     @property
     def has_weights(self) -> bool:
         """Whether any pair has a weight other than 1, because it was weighted or repeated."""
-        return bool((self.matrix.data != 1).any())
+        return bool((self._csr.data != 1).any())
 
     @property
     def sparsity(self) -> float:
         """The share of all pairs (user, item) without an interaction."""
         return 1.0 - self.n_interactions / (self.n_users * self.n_items)
 
-    @cached_property
+    @property
     def user_of_entry(self) -> Codes:
-        """For each entry of `matrix`, the row number of its user."""
+        """For each entry of `matrix`, the row number of its user: a read-only view."""
+        return read_only(self._user_of_entry)
+
+    @cached_property
+    def _user_of_entry(self) -> Codes:
         return np.repeat(np.arange(self.n_users, dtype=np.int32), self.interactions_per_user())
 
     def interactions_per_user(self) -> NDArray[np.int64]:
         """The number of items of each user, in the order of `users`."""
-        counts: NDArray[np.int64] = np.diff(self.matrix.indptr).astype(np.int64)
+        counts: NDArray[np.int64] = np.diff(self._csr.indptr).astype(np.int64)
         return counts
 
     def popularity(self) -> NDArray[np.int64]:
         """The number of users of each item, in the order of `items`."""
-        return np.bincount(self.matrix.indices, minlength=self.n_items)
+        return np.bincount(self._csr.indices, minlength=self.n_items)
 
     def seen(self, user: Any) -> pl.Series:
         """The items that a user interacted with."""
         code = self.users.known(user)[0]
-        lo, hi = self.matrix.indptr[code : code + 2]
-        return self.items.take(self.matrix.indices[lo:hi]).alias("item_id")
+        lo, hi = self._csr.indptr[code : code + 2]
+        return self.items.take(self._csr.indices[lo:hi]).alias("item_id")
 
     def to_frame(self) -> Any:
         """A frame with a row for each pair: user_id, item_id, weight and, if there are times, time."""
         frame = pl.DataFrame(
             [
-                self.users.take(self.user_of_entry).alias("user_id"),
-                self.items.take(self.matrix.indices).alias("item_id"),
-                pl.Series("weight", self.matrix.data),
+                self.users.take(self._user_of_entry).alias("user_id"),
+                self.items.take(self._csr.indices).alias("item_id"),
+                pl.Series("weight", self._csr.data),
             ]
         )
         if self.times is not None:
@@ -157,44 +208,40 @@ class Dataset:
 
     def select(self, entries: NDArray[np.bool_]) -> Dataset:
         """The same users and items with the marked entries of `matrix` only."""
-        counts = np.bincount(self.user_of_entry[entries], minlength=self.n_users)
+        counts = np.bincount(self._user_of_entry[entries], minlength=self.n_users)
         indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-        data, indices = self.matrix.data[entries], self.matrix.indices[entries]
-        matrix = sparse.csr_array((data, indices, indptr), shape=self.matrix.shape)
+        data, indices = self._csr.data[entries], self._csr.indices[entries]
+        matrix = sparse.csr_array((data, indices, indptr), shape=self._csr.shape)
         times = None if self.times is None else self.times[entries]
-        return replace(self, matrix=matrix, times=times)
+        return self._with(_csr=matrix, times=times)
 
     def restrict(self, users: NDArray[np.bool_], items: NDArray[np.bool_]) -> Dataset:
         """The marked users and items only, with the interactions between them."""
-        kept = self.select(users[self.user_of_entry] & items[self.matrix.indices])
+        kept = self.select(users[self._user_of_entry] & items[self._csr.indices])
         indptr = np.concatenate(([0], np.cumsum(kept.interactions_per_user()[users]))).astype(np.int32)
         codes = np.cumsum(items, dtype=np.int32) - 1
         matrix = sparse.csr_array(
-            (kept.matrix.data, codes[kept.matrix.indices], indptr),
+            (kept._csr.data, codes[kept._csr.indices], indptr),
             shape=(int(users.sum()), int(items.sum())),
         )
         titles = None if self.titles is None else self.titles.filter(pl.Series(items))
-        return replace(
-            kept,
-            users=self.users.subset(users),
-            items=self.items.subset(items),
-            matrix=matrix,
-            titles=titles,
+        return kept._with(
+            users=self.users.subset(users), items=self.items.subset(items), _csr=matrix, titles=titles
         )
 
     def recode(self, users: Ids, items: Ids) -> tuple[Dataset, int]:
         """The pairs of the given users and items, in their order, and the number of pairs of others."""
         if self.users == users and self.items == items:
-            return replace(self, users=users, items=items), 0
-        user_codes = users.codes(self.users.values)[self.user_of_entry]
-        item_codes = items.codes(self.items.values)[self.matrix.indices]
+            return self._with(users=users, items=items), 0
+        user_codes = users.codes(self.users.values)[self._user_of_entry]
+        item_codes = items.codes(self.items.values)[self._csr.indices]
         known = (user_codes >= 0) & (item_codes >= 0)
         recoded = Dataset.from_pairs(
             users,
             items,
             user_codes[known],
             item_codes[known],
-            weights=self.matrix.data[known],
+            weights=self._csr.data[known],
             times=None if self.times is None else self.times[known],
             library=self.library,
             name=self.name,
@@ -209,12 +256,12 @@ class Dataset:
         merged = Dataset.from_pairs(
             self.users,
             self.items,
-            np.concatenate([self.user_of_entry, other.user_of_entry]),
-            np.concatenate([self.matrix.indices, other.matrix.indices]),
-            weights=np.concatenate([self.matrix.data, other.matrix.data]),
+            np.concatenate([self._user_of_entry, other._user_of_entry]),
+            np.concatenate([self._csr.indices, other._csr.indices]),
+            weights=np.concatenate([self._csr.data, other._csr.data]),
             times=times,
         )
-        return replace(self, matrix=merged.matrix, times=merged.times)
+        return self._with(_csr=merged._csr, times=merged.times)
 
     def with_titles(self, titles: Any, *, encoding: str = "utf-8") -> Dataset:
         """The same dataset with names of its items for people to read.
@@ -234,7 +281,7 @@ class Dataset:
         >>> data.titles.to_list()
         ['Green tea', '9']
         """
-        return replace(self, titles=titles_of(self.items, titles, encoding=encoding))
+        return self._with(titles=titles_of(self.items, titles, encoding=encoding))
 
     def _repr_html_(self) -> str:
         return dataset_html(self)

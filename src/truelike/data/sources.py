@@ -13,7 +13,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -97,7 +97,7 @@ def _coat(paths: list[Path]) -> Split:
     """Ratings of at least 4. Users chose the coats of the training part; those of the test part were drawn."""
     train, test = (_coat_part(path) for path in paths)
     empty = train.select(np.zeros(train.n_interactions, dtype=bool))
-    test = replace(test, users=train.users, items=train.items)
+    test = test._with(users=train.users, items=train.items)
     # in the published data, a user may have rated the same coat in both parts: not worth a warning
     return Split._of_aligned(train, empty, test, {"strategy": "coat", "min_rating": 4})
 
@@ -252,7 +252,7 @@ def coat_truth(*, progress: bool = True) -> Truth:
     users rated by their own choice, liked or not.
     """
     drawn = fetch("coat", progress=progress)[1]
-    likes, judged = (replace(_coat_part(drawn, min_rating=least), name="coat") for least in (4, 1))
+    likes, judged = (_coat_part(drawn, min_rating=least)._with(name="coat") for least in (4, 1))
     return Truth(likes, judged)
 
 
@@ -356,6 +356,6 @@ def _checked(found: Any, name: str, source: Source, paths: list[Path]) -> Any:
 
 def _named(found: Any, name: str) -> Any:
     if isinstance(found, Split):
-        train, validation, test = (replace(part, name=name) for part in found.parts)
+        train, validation, test = (part._with(name=name) for part in found.parts)
         return Split._of_aligned(train, validation, test, found.info)
-    return replace(found, name=name)
+    return found._with(name=name)

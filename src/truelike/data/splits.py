@@ -7,7 +7,7 @@ follow the sorted ids, so the order of the rows that were read does not matter.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -154,19 +154,19 @@ class Split:
         shown = impressions.recode(self.train.users, self.train.items)[0]
         total = np.sum([part.interactions_per_user() for part in self.parts], axis=0)
         share = self.train.interactions_per_user() / np.maximum(total, 1)
-        probability = shown.matrix.data if weight == "propensity" else shown.matrix.data > 0
+        probability = shown._csr.data if weight == "propensity" else shown._csr.data > 0
         return pl.DataFrame(
             [
-                shown.users.take(shown.user_of_entry).alias("user_id"),
-                shown.items.take(shown.matrix.indices).alias("item_id"),
-                pl.Series("propensity", share[shown.user_of_entry] * probability),
+                shown.users.take(shown._user_of_entry).alias("user_id"),
+                shown.items.take(shown._csr.indices).alias("item_id"),
+                pl.Series("propensity", share[shown._user_of_entry] * probability),
             ]
         )
 
     def with_titles(self, titles: Any, *, encoding: str = "utf-8") -> Split:
         """The same split with names of its items for people to read; see `Dataset.with_titles`."""
         train = self.train.with_titles(titles, encoding=encoding)
-        validation, test = (replace(part, titles=train.titles) for part in (self.validation, self.test))
+        validation, test = (part._with(titles=train.titles) for part in (self.validation, self.test))
         return Split._of_aligned(train, validation, test, self.info)
 
     def save(self, directory: str | Path) -> None:
@@ -174,9 +174,9 @@ class Split:
         with replacing_directory(Path(directory)) as place:
             for name, part in zip(PARTS, self.parts, strict=True):
                 columns = {
-                    "user": part.user_of_entry,
-                    "item": part.matrix.indices,
-                    "weight": part.matrix.data,
+                    "user": part._user_of_entry,
+                    "item": part._csr.indices,
+                    "weight": part._csr.data,
                 }
                 if part.times is not None:
                     columns["time"] = part.times
@@ -234,15 +234,15 @@ def _aligned(part: Dataset, train: Dataset, name: str) -> Dataset:
             f"ids look like {part.users[0]!r} (user) and {part.items[0]!r} (item), those of the training part "
             f"like {train.users[0]!r} and {train.items[0]!r}. Read both with the same columns."
         )
-    same = np.array_equal(known.matrix.indptr, train.matrix.indptr) and np.array_equal(
-        known.matrix.indices, train.matrix.indices
+    same = np.array_equal(known._csr.indptr, train._csr.indptr) and np.array_equal(
+        known._csr.indices, train._csr.indices
     )
     if same and part.n_interactions:
         raise DataError(
             f"the {name} part has the same {train.n_interactions:,} pairs as the training part. Hold out "
             "interactions that the model is not trained on, e.g. with tl.splits.by_user(data)."
         )
-    return replace(known, titles=train.titles, library=train.library, name=train.name)
+    return known._with(titles=train.titles, library=train.library, name=train.name)
 
 
 def _unknown(part: Dataset, train: Dataset) -> dict[str, pl.Series]:
@@ -261,7 +261,7 @@ def _also_in_train(part: Dataset, train: Dataset) -> int:
         return 0
     here, there = (
         sparse.csr_array((np.ones(each.nnz, np.int8), each.indices, each.indptr), shape=each.shape)
-        for each in (part.matrix, train.matrix)
+        for each in (part._csr, train._csr)
     )
     return int(here.multiply(there).nnz)
 
@@ -427,8 +427,8 @@ def _drawn_by_user(data: Dataset, quota: NDArray[Any], seed: int, item_guard: in
 
     label = np.zeros(data.n_interactions, dtype=np.uint8)
     order = _shuffled(data, seed, "by_user")
-    columns, popularity = data.matrix.indices, data.popularity()
-    draw_by_user(order, data.user_of_entry, columns, quota.astype(np.int64), popularity, item_guard, label)
+    columns, popularity = data._csr.indices, data.popularity()
+    draw_by_user(order, data._user_of_entry, columns, quota.astype(np.int64), popularity, item_guard, label)
     return label
 
 
@@ -460,12 +460,12 @@ def leave_one_out(data: Dataset, *, by: Literal["time", "random"] | None = None,
         by = "random" if data.times is None else "time"
     noise = randomness.bits(randomness.key(seed, "leave_one_out"), np.arange(data.n_interactions))
     if by == "time":
-        order = np.lexsort((noise, _need_times(data, "leave_one_out(by='time')"), data.user_of_entry))
+        order = np.lexsort((noise, _need_times(data, "leave_one_out(by='time')"), data._user_of_entry))
     elif by == "random":
-        order = np.lexsort((noise, data.user_of_entry))
+        order = np.lexsort((noise, data._user_of_entry))
     else:
         raise ParameterError(f'by is {by!r}; expected "time" or "random"')
-    last = data.matrix.indptr[1:] - 1
+    last = data._csr.indptr[1:] - 1
     enough = data.interactions_per_user() >= 3
     label = np.zeros(data.n_interactions, dtype=np.uint8)
     label[order[last[enough]]] = TEST
@@ -553,7 +553,7 @@ def _without_cold(parts: list[Dataset], info: dict[str, Any]) -> Split:
     """Drop users and items without a training row from all parts, and count the rows that this drops."""
     users, items = parts[0].interactions_per_user() > 0, parts[0].popularity() > 0
     warm = parts if users.all() and items.all() else [part.restrict(users, items) for part in parts]
-    train, validation, test = (replace(part, users=warm[0].users, items=warm[0].items) for part in warm)
+    train, validation, test = (part._with(users=warm[0].users, items=warm[0].items) for part in warm)
     cold = {
         "users": int((~users).sum()),
         "items": int((~items).sum()),

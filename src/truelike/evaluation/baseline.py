@@ -50,10 +50,10 @@ def popularity_baseline(train: Dataset, validation: Dataset, measure: str) -> fl
     rank = np.empty(n_items, dtype=np.int64)
     rank[np.argsort(-train.popularity(), kind="stable")] = np.arange(n_items)
     # pairs are numbers user * n_items + rank, so that one sorted array holds the seen items of all users
-    seen = np.sort(train.user_of_entry.astype(np.int64) * n_items + rank[train.matrix.indices])
+    seen = np.sort(train.user_of_entry.astype(np.int64) * n_items + rank[train._csr.indices])
     owners = np.repeat(np.arange(train.n_users, dtype=np.int64), counts)
     ranks = rank[relevant.indices]
-    more_popular_seen = np.searchsorted(seen, owners * n_items + ranks) - train.matrix.indptr[owners]
+    more_popular_seen = np.searchsorted(seen, owners * n_items + ranks) - train._csr.indptr[owners]
     places = ranks - more_popular_seen
     row_of_user = np.cumsum(counts > 0) - 1
     hits = np.zeros((len(users), min(k, n_items)))

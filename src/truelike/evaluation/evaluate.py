@@ -153,10 +153,10 @@ def relevant_items(train: Dataset, test: Dataset) -> Any:
 
     Both datasets must have the same ids. The rows of the result are sorted, and its data are ones.
     """
-    left = sparse.csr_array(test.matrix, copy=True)
+    left = sparse.csr_array(test._csr, copy=True)
     left.data = np.ones(left.nnz, dtype=np.float32)
     # compare the patterns: an interaction of weight 0 counts as seen
-    seen = train.matrix
+    seen = train._csr
     pattern = sparse.csr_array((np.ones(seen.nnz, dtype=np.float32), seen.indices, seen.indptr), shape=seen.shape)
     overlap = left.multiply(pattern)
     if overlap.nnz:

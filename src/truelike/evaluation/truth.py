@@ -164,12 +164,12 @@ class _Labels:
     """The labels in the row numbers of the training data, for a block of users at a time."""
 
     def __init__(self, train: Dataset, truth: Truth) -> None:
-        self.shape = train.matrix.shape
-        self.observed = train.matrix
-        self.likes = truth.likes.recode(train.users, train.items)[0].matrix
+        self.shape = train._csr.shape
+        self.observed = train._csr
+        self.likes = truth.likes.recode(train.users, train.items)[0]._csr
         self.judged = None
         if truth.judged is not None:
-            self.judged = truth.judged.recode(train.users, train.items)[0].matrix
+            self.judged = truth.judged.recode(train.users, train.items)[0]._csr
         else:  # all pairs of the users and items of the truth
             self.rows = truth.likes.users.codes(train.users.values) >= 0
             self.columns = truth.likes.items.codes(train.items.values) >= 0

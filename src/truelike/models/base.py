@@ -531,7 +531,7 @@ class Recommender(ABC):
         """`recommend` in row numbers: arrays of row numbers and scores."""
         train = self.train_
         check_users(users, train.n_users)
-        seen = train.matrix if exclude_seen else None
+        seen = train._csr if exclude_seen else None
         vectors = self._dot_product()
         if vectors is not None:
             return top_k_by_factors(
@@ -598,7 +598,7 @@ class Recommender(ABC):
         """The key columns of the result, and a CSR of histories in row numbers of items."""
         if isinstance(items, Dataset):
             keys = {"user_id": items.users.take(np.arange(items.n_users, dtype=np.int32))}
-            lists: list[Any] = [items.items.take(row) for row in rows_of(items.matrix)]
+            lists: list[Any] = [items.items.take(row) for row in rows_of(items._csr)]
         elif isinstance(items, Mapping):
             keys, lists = {"user_id": to_series(list(items))}, [one_or_many(row) for row in items.values()]
         elif isinstance(items, (list, tuple)) and items and all(isinstance(row, (list, tuple)) for row in items):

@@ -41,7 +41,7 @@ class LinearAutoencoder(Recommender):
         from truelike.models.inversion import invert
 
         self._check_size(train.n_items)
-        P = gram(train.matrix, np.dtype(self.precision), self.n_jobs)
+        P = gram(train._csr, np.dtype(self.precision), self.n_jobs)
         P[np.diag_indices_from(P)] += self._ridge(train.popularity())
         try:
             invert(P, self.n_jobs)
@@ -77,7 +77,7 @@ class LinearAutoencoder(Recommender):
 
     @final
     def _score_block(self, users: Codes) -> Floats:
-        return self._score_histories(self.train_.matrix[users])
+        return self._score_histories(self.train_._csr[users])
 
     @final
     def _score_histories(self, histories: Any) -> Floats:

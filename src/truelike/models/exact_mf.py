@@ -247,12 +247,12 @@ class ExactMF(LabelNoise, FactorModel):
     ) -> Mapping[str, Any]:
         old, known = self._tables(), self.known_flips_
         if known is not None:  # nothing is known of impressions of new users and items: they were not shown
-            known = known.reindexed(users, items, train.matrix.shape)
+            known = known.reindexed(users, items, train._csr.shape)
         tables = extended_tables(self._initial(train, known, old.flip_factors, spectral=False), old, users, items)
         # a user's row moves once an epoch and by little, so the rows of new users start at their fold-in
         model = self._fitted(train, {**table_attributes(tables), **self._derived(train, known)})
         new = np.setdiff1d(np.arange(train.n_users), users)
-        for user, history in zip(new, rows_of(train.matrix[new]), strict=True):
+        for user, history in zip(new, rows_of(train._csr[new]), strict=True):
             tables.user_factors[user] = model._fold_in(history)
         result = continue_epochs(self._training(known), train, tables, epochs, progress=progress)
         return {**learned_tables(result, train), **self._derived(train, known)}
@@ -262,7 +262,7 @@ class ExactMF(LabelNoise, FactorModel):
         return {**self._tables().arrays(), **known}
 
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
-        known = KnownFlips.restored(arrays, train.matrix.shape)
+        known = KnownFlips.restored(arrays, train._csr.shape)
         return {**restored_tables(arrays, train, self.factors, self.flip_factors), **self._derived(train, known)}
 
     # --- flips ----------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ class ItemKNN(Recommender):
     n_jobs: int | None = jobs()
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        by_user = sparse.csr_array(train.matrix, copy=True)
+        by_user = sparse.csr_array(train._csr, copy=True)
         by_user.data = np.ones(by_user.nnz, dtype=np.float32)
         by_item = sparse.csr_array(by_user.T)
         length = np.sqrt(train.popularity())
@@ -100,7 +100,7 @@ class ItemKNN(Recommender):
         }
 
     def _score_block(self, users: Codes) -> Floats:
-        return self._score_histories(self.train_.matrix[users])
+        return self._score_histories(self.train_._csr[users])
 
     def _score_histories(self, histories: Any) -> Floats:
         from truelike.models.kernels import add_rows

@@ -91,7 +91,7 @@ class LabelNoise(_Base):
                 codes,
                 k,
                 n_items=train.n_items,
-                seen=train.matrix,
+                seen=train._csr,
                 allowed=self._allowed(candidates, exclude),
                 n_jobs=n_jobs,
             )

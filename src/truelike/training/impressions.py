@@ -128,13 +128,13 @@ def known_flips(impressions: Any, train: Dataset, miss_rate: float) -> KnownFlip
             "check that the ids are the same"
         )
     if propensities is None:
-        if known.matrix.data.min() < 0:
+        if known._csr.data.min() < 0:
             raise DataError("an impression has a negative weight; a weight is how often the pair was shown")
-        return KnownFlips.from_counts(known.matrix, miss_rate)
-    probability = known.matrix.data.astype(np.float64)
+        return KnownFlips.from_counts(known._csr, miss_rate)
+    probability = known._csr.data.astype(np.float64)
     if not (probability.min() >= 0 and probability.max() <= 1):
         raise DataError("a propensity is outside 0 to 1; it is the probability that the pair was shown")
-    return KnownFlips.from_probabilities(known.matrix, 1 - probability * (1 - miss_rate))
+    return KnownFlips.from_probabilities(known._csr, 1 - probability * (1 - miss_rate))
 
 
 def _propensities(table: Any) -> Dataset | None:

@@ -12,7 +12,6 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import IO, Any, Self
@@ -88,7 +87,7 @@ class Runner:
         nothing = validation.select(np.zeros(validation.n_interactions, dtype=bool))
         # trials use neither titles nor the caller's frame library
         parts = [
-            replace(part, titles=None, library="polars")
+            part._with(titles=None, library="polars")
             for part in (train, validation, nothing if test is None else test)
         ]
         with warnings.catch_warnings():

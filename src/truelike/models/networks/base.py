@@ -232,7 +232,7 @@ class NetworkModel(LabelNoise, Recommender):
 
     def _check_cold(self, warm: Dataset, whole: Dataset) -> None:
         """Raise if there are ids without interactions that the flip network cannot score."""
-        if warm.matrix.shape != whole.matrix.shape and self._has_flips and self.flips != "FM":
+        if warm._csr.shape != whole._csr.shape and self._has_flips and self.flips != "FM":
             raise ParameterError(
                 f"flips={self.flips!r} cannot score users or items without interactions, and the features have some: "
                 'use flips="FM" or flips=None, or remove them from the features'
@@ -364,7 +364,7 @@ class NetworkModel(LabelNoise, Recommender):
         if hasattr(network, "user_embedding_names") and not hasattr(network, "new_user_vectors"):
             return np.stack([self._by_training(history) for history in rows_of(histories)])
         if found is None:
-            return new_users.by_similar_users(self._score_block, self.train_.matrix, histories)
+            return new_users.by_similar_users(self._score_block, self.train_._csr, histories)
         _, item_vectors, bias = found
         if hasattr(network, "new_user_vectors"):
             rows = new_users.by_network(network, histories)

@@ -88,7 +88,7 @@ class AlternatingEngine(ArrayEngine):
     ) -> None:
         self.train, self.tables, self.weights = train, tables, weights
         self.solver, self.cg_steps, self.n_jobs = solver, cg_steps, n_jobs
-        by_user = train.matrix
+        by_user = train._csr
         by_item = sparse.csr_array(by_user.T)
         self.sides = tuple(
             _Side(rows, table, interactions, self._ridge(interactions))

@@ -111,7 +111,7 @@ class ExactEngine(ArrayEngine):
     ) -> None:
         if not issubclass(objective, Pointwise | Listwise):
             raise ParameterError(f"the objective {objective.__name__} is neither pointwise nor listwise")
-        assert flips is None or flips.logits.shape == train.matrix.shape
+        assert flips is None or flips.logits.shape == train._csr.shape
         self.train, self.tables, self.objective, self.settings = train, tables, objective, settings
         self.seed, self.threads, self.flips = seed, thread_count(n_jobs), flips
         size = max(MIN_TILE, -(-train.n_items // MAX_TILES))
@@ -207,7 +207,7 @@ class ExactEngine(ArrayEngine):
         return lambda t: self._softmax_steps(t, block, scale)
 
     def _pointwise_steps(self, t: int, block: Rows, rows: list[Floats]) -> list[tuple[Floats, Floats]]:
-        tile, matrix = self.tiles[t], self.train.matrix
+        tile, matrix = self.tiles[t], self.train._csr
         n = tile.stop - tile.start
         r = self.preference.scores(t, tile, rows[0])
         g = r[:0]
@@ -241,7 +241,7 @@ class ExactEngine(ArrayEngine):
         return np.asarray(scale * (n_u / (scale * sums).sum(axis=0)), dtype=np.float32)
 
     def _softmax_steps(self, t: int, block: Rows, scale: Floats) -> list[tuple[Floats, Floats]]:
-        tile, matrix = self.tiles[t], self.train.matrix
+        tile, matrix = self.tiles[t], self.train._csr
         steps = self.preference.buffer(t, tile, len(block))
         sums = np.empty(tile.stop - tile.start, dtype=np.float32)
         compiled("softmax")(steps, scale[t], block, matrix.indptr, matrix.indices, tile.start, sums)
@@ -254,7 +254,7 @@ class ExactEngine(ArrayEngine):
         """
         objective, r = self.objective, self._whole_rows[: len(block)]
         assert issubclass(objective, Listwise)
-        positives = self.train.matrix[block]
+        positives = self.train._csr[block]
         observed = np.zeros(r.shape, dtype=np.float32)
         observed[np.repeat(np.arange(len(block)), np.diff(positives.indptr)), positives.indices] = 1.0
 
@@ -334,7 +334,7 @@ class ExactEngine(ArrayEngine):
         train, tables = self.train, self.tables
         users = np.unique(np.linspace(0, train.n_users - 1, LOSS_USERS).astype(np.int32))
         users = users[train.interactions_per_user()[users] > 0]
-        observed = train.matrix[users].toarray() != 0
+        observed = train._csr[users].toarray() != 0
         r = (tables.user_factors[users] @ tables.item_factors.T).astype(np.float64)
         r += 0 if tables.item_bias is None else tables.item_bias
         if issubclass(self.objective, Listwise):

@@ -97,13 +97,13 @@ class SampledEngine(ArrayEngine):
         kernel = compiled_batches()
         from truelike.training.sgd.barrier import abort
 
-        matrix, tables, settings = self.train.matrix, self.tables, self.settings
+        matrix, tables, settings = self.train._csr, self.tables, self.settings
         self._counters[:] = 0
 
         def run(thread: int) -> None:
             kernel(
                 thread, self.threads, *self._counters, first, settings.batch_size, entries, key,
-                self.train.user_of_entry, matrix.indices, matrix.indptr, self.samples.bit_table,
+                self.train._user_of_entry, matrix.indices, matrix.indptr, self.samples.bit_table,
                 tables.users.reshape(-1), tables.items.reshape(-1),
                 self.user_last_updated, self.item_last_updated,
                 np.uint64(tables.width), np.uint64(tables.users.shape[1] - tables.width),

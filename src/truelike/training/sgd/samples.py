@@ -81,7 +81,7 @@ class Samples:
         self.n_batches = -(-train.n_interactions // settings.batch_size)
         self.alias_tables = negatives.tables(train.popularity())
         self._by_users: tuple[int, NDArray[np.int32]] = (-1, np.zeros(0, dtype=np.int32))  # epoch, order
-        self.bit_table = positive_bits(train.matrix.indptr, train.matrix.indices, train.n_items)
+        self.bit_table = positive_bits(train._csr.indptr, train._csr.indices, train.n_items)
 
     def key(self, epoch: int) -> np.uint64:
         """Return the random key of the negatives of an epoch."""
@@ -101,7 +101,7 @@ class Samples:
         if self.settings.order == "users":
             if self._by_users[0] != epoch:
                 users = permutation(key, 0, self.train.n_users, self.train.n_users)
-                order = np.argsort(np.argsort(users)[self.train.user_of_entry], kind="stable")
+                order = np.argsort(np.argsort(users)[self.train._user_of_entry], kind="stable")
                 self._by_users = (epoch, order.astype(np.int32))
             return self._by_users[1][start:stop]
         entries: NDArray[np.int32] = permutation(key, start, stop, self.train.n_interactions)
@@ -118,7 +118,7 @@ class Samples:
         from truelike.training.sgd.negative_sampling import draw_negatives
 
         train, n = self.train, self.settings.n_negatives * self.negatives.candidates
-        positives = (train.user_of_entry, train.matrix.indices, train.matrix.indptr, self.bit_table, train.n_items)
+        positives = (train._user_of_entry, train._csr.indices, train._csr.indptr, self.bit_table, train.n_items)
         drawn: NDArray[np.int32] = draw_negatives(key, entries, n, *positives, *self.alias_tables)
         return drawn
 
@@ -128,7 +128,7 @@ class Samples:
         n = self.train.n_interactions
         chosen = np.unique(np.linspace(0, n - 1, min(n, LOSS_POSITIVES)).astype(np.int32))
         drawn = self.draw(np.uint64(randomness.key(self.seed, "loss")), chosen)[:, : self.settings.n_negatives]
-        return self.train.user_of_entry[chosen], self.train.matrix.indices[chosen], drawn
+        return self.train._user_of_entry[chosen], self.train._csr.indices[chosen], drawn
 
 
 def mean_loss(objective: type[Objective], r: Any, g: Any) -> float:
