@@ -10,6 +10,7 @@ __all__ = [
     "DataWarning",
     "DivergedError",
     "FetchError",
+    "ForkError",
     "MissingExtraError",
     "NotFittedError",
     "ParameterError",
@@ -83,6 +84,10 @@ class StorageError(TruelikeError, OSError):
 
 class FetchError(TruelikeError, OSError):
     """A public dataset cannot be downloaded, or its content is not as expected."""
+
+
+class ForkError(TruelikeError, RuntimeError):
+    """The process was forked from one that had used truelike."""
 
 
 class WorkerError(TruelikeError):

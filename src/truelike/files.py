@@ -27,6 +27,7 @@ from typing import Any, Self
 
 from truelike.array_files import Arrays, checksum, read_arrays
 from truelike.errors import DataError, MissingExtraError, StorageError, TruelikeError, some
+from truelike.forks import check_not_forked
 
 DAY = 24 * 60 * 60
 TRIES = 100  # of opening a directory that is being replaced, and of replacing one that another process replaces
@@ -91,6 +92,7 @@ def check_place(directory: Path, names: Collection[str] = ()) -> None:
 @contextlib.contextmanager
 def replacing_directory(directory: Path) -> Iterator[Path]:
     """Yield a new directory to fill. It replaces the old one when everything is written."""
+    check_not_forked()
     directory = directory.resolve()  # a link keeps pointing where it points
     if _exists(directory) and not directory.is_dir():
         raise StorageError(f"{str(directory)!r} is a file; a directory is to be written there")
@@ -220,6 +222,7 @@ class OpenDirectory:
     """
 
     def __init__(self, directory: Path, what: str, description: str, names: Collection[str]) -> None:
+        check_not_forked()
         self.what, self.description = what, description
         self._open: dict[str, int] = {}
         self._about: dict[str, Any] = {}

@@ -220,7 +220,8 @@ def valid() -> dict[str, Any]:
     [
         {"indptr": [0, 1, 10**6]}, {"indptr": [0, 2, 1]}, {"indptr": [1, 1, 3]}, {"indptr": [0, -5, 3]},
         {"indices": [1, 0, 10**6]}, {"indices": [-1, 0, 1]}, {"indices": [1, 1, 0]}, {"indices": [1, 1, 1]},
-        {"data": [1, 1, np.nan]}, {"data": [1, 1, np.inf]}, {"data": [1, 1, -1]}, {"data": [1, 1, 0]}, {"data": [1, 1, 1e300]},
+        {"data": [1, 1, np.nan]}, {"data": [1, 1, np.inf]}, {"data": [1, 1, -1]}, {"data": [1, 1, 0]},
+        {"data": [1, 1, 1e300]},
     ],
     ids=str,
 )  # fmt: skip

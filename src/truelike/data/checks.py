@@ -8,6 +8,7 @@ from typing import Any
 
 from truelike.data.dataset import Dataset
 from truelike.errors import DataError, DataWarning, ParameterError, warn
+from truelike.forks import check_not_forked
 
 
 def check_dataset(value: Any, what: str, part: str = "train") -> None:
@@ -18,6 +19,7 @@ def check_dataset(value: Any, what: str, part: str = "train") -> None:
     ...
     truelike.errors.DataError: fit takes a Dataset, not list: pass tl.read(rows)
     """
+    check_not_forked()
     if isinstance(value, Dataset):
         return
     is_split = hasattr(value, "train") and hasattr(value, "test")

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from truelike.data.frames import is_uuid, library_of, to_series
 from truelike.errors import DataError, ParameterError, UnknownIdError, some
+from truelike.forks import check_not_forked
 
 Codes = NDArray[np.int32]
 Kind = Literal["int", "str", "uuid"]
@@ -163,6 +164,7 @@ class Ids(Sequence[Any]):
 
     def codes(self, ids: Any) -> Codes:
         """The row number of each id; -1 for one that is not known."""
+        check_not_forked()
         asked, _ = normalise(to_series(one_or_many(ids)), self.what)
         wanted = asked.cast(self.values.dtype, strict=False)
         if asked.dtype == pl.String and self.kind == "int":  # "7" is 7, "007" is not
@@ -186,6 +188,7 @@ class Ids(Sequence[Any]):
 
     def take(self, codes: Codes) -> pl.Series:
         """The ids at the given row numbers, as the caller gave them."""
+        check_not_forked()
         return self._given(self.values.gather(codes))
 
     def to_series(self) -> pl.Series:

@@ -20,6 +20,7 @@ from truelike.data.files import read_file, refuse_address
 from truelike.data.frames import Library, library_of, missing, to_polars, to_series
 from truelike.data.ids import Codes, Ids, Kind, encode, normalise
 from truelike.errors import DataError, DataWarning, ParameterError, some, warn
+from truelike.forks import check_not_forked
 
 POSITIONS = ("user", "item", "rating", "time")
 TIME, WEIGHT = "__time__", "__weight__"
@@ -98,6 +99,7 @@ def read(
     >>> tl.read([("ann", 7), ("bob", 9)], titles={7: "Green tea", 9: "Milk"}).titles.to_list()
     ['Green tea', 'Milk']
     """
+    check_not_forked()
     if on_bad_rows not in ("raise", "drop"):
         raise ParameterError(f'on_bad_rows is {on_bad_rows!r}; expected "raise" or "drop"')
     refuse_address(source)

@@ -101,6 +101,10 @@ class AutoRecommender(Recommender):
         updated = model._fitted(train, learned)
         return {"model_": updated, "choice_": self.choice_}
 
+    def _state_with(self, train: Dataset) -> dict[str, Any]:
+        learned = {name: value for name, value in self.model_._state.items() if name != "train_"}
+        return {**super()._state_with(train), "model_": self.model_._fitted(train, learned)}
+
     def _written(self) -> Recommender:
         model: Recommender = self.model_
         return model

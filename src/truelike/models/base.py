@@ -159,6 +159,10 @@ class Recommender(ABC):
         """All items in the order in which equal scores are ranked; None: by row number."""
         return None
 
+    def _state_with(self, train: Dataset) -> dict[str, Any]:
+        """The learned state with other training data, which differs from the present one in its titles only."""
+        return {**vars(self)["_state"], "train_": train}
+
     def _check_changes(self, given: Mapping[str, Any]) -> None:
         """Raise if some parameters of a constructed model cannot be changed."""
         return
@@ -329,10 +333,10 @@ class Recommender(ABC):
         A fitted model is no longer fitted then, unless only `n_jobs` changes.
         """
         changed = clone(self, **given)
+        own = {**vars(self), **{name: getattr(changed, name) for name in given}}
         if changed._result_params() != self._result_params():
-            vars(self).pop("_state", None)
-        for name in given:
-            setattr(self, name, getattr(changed, name))
+            own.pop("_state", None)
+        self.__dict__ = own  # in one step, as `fit`
         return self
 
     @final
@@ -513,9 +517,7 @@ class Recommender(ABC):
     @final
     def set_titles(self, titles: Any) -> Self:
         """Set the titles of items, in any form that `Dataset.with_titles` takes, and return self."""
-        train = self.train_.with_titles(titles)
-        for model in {id(m): m for m in (self, self._written())}.values():
-            model._state = {**vars(model)["_state"], "train_": train}
+        self._state = self._state_with(self.train_.with_titles(titles))
         return self
 
     @final

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from truelike import randomness
 from truelike.errors import DataError
+from truelike.memory import check_memory
 
 Floats = NDArray[np.float32]
 CACHE_LINE = 16  # float32 numbers in a cache line
@@ -70,6 +71,9 @@ class Tables:
     def zeros(cls, n_users: int, n_items: int, factors: int, flip_factors: int, *, biased: bool = False) -> Tables:
         """Return tables of zeros; `biased`: with item biases."""
         row_width = padded(factors) + padded(flip_factors)
+        check_memory(
+            4 * (n_users + n_items) * row_width, f"a table of {row_width:,} factors", "Use fewer factors."
+        )
         biases = np.zeros((2, n_items), dtype=np.float32)
         return cls(
             aligned_zeros(n_users, row_width),

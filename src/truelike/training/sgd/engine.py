@@ -58,6 +58,7 @@ class SampledEngine(ArrayEngine):
         seed: int,
         n_jobs: int | None = -1,
     ) -> None:
+        check_batch(min(settings.batch_size, train.n_interactions), settings.n_negatives, tables.users.shape[1])
         self.samples = Samples(train, negatives, settings, seed)
         self.train, self.tables, self.settings = train, tables, settings
         self.objective, self.negatives = objective, negatives
@@ -98,11 +99,12 @@ class SampledEngine(ArrayEngine):
         from truelike.training.sgd.barrier import abort
 
         matrix, tables, settings = self.train._csr, self.tables, self.settings
+        batch_size = min(settings.batch_size, self.train.n_interactions)
         self._counters[:] = 0
 
         def run(thread: int) -> None:
             kernel(
-                thread, self.threads, *self._counters, first, settings.batch_size, entries, key,
+                thread, self.threads, *self._counters, first, batch_size, entries, key,
                 self.train._user_of_entry, matrix.indices, matrix.indptr, self.samples.bit_table,
                 tables.users.reshape(-1), tables.items.reshape(-1),
                 self.user_last_updated, self.item_last_updated,
@@ -185,6 +187,22 @@ class SampledEngine(ArrayEngine):
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the arrays from which training can resume."""
         return dict(self.tables.arrays())
+
+
+def check_batch(positives: int, n_negatives: int, row_width: int) -> None:
+    """Raise an error if a batch has more samples or numbers than the compiled loops can count.
+
+    >>> check_batch(10**8, 30, 64)
+    Traceback (most recent call last):
+    ...
+    truelike.errors.ParameterError: batch_size is too large: a batch of 100,000,000 positives with 30 negatives each ...
+    """
+    samples = positives * (1 + n_negatives)
+    if samples >= 2**31 or positives * row_width >= 2**32:
+        raise ParameterError(
+            f"batch_size is too large: a batch of {positives:,} positives with {n_negatives} negatives each and rows "
+            f"of {row_width} numbers. Samples must be fewer than 2^31, and positives x numbers fewer than 2^32."
+        )
 
 
 @lru_cache(maxsize=1)
