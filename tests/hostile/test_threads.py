@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import warnings
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import pytest
@@ -30,7 +30,7 @@ def fitted(name: str) -> dict[str, bytes]:
     return {key: array.tobytes() for key, array in model._arrays().items()}
 
 
-@lru_cache(maxsize=None)
+@cache
 def alone(name: str) -> dict[str, bytes]:
     return fitted(name)
 
@@ -69,9 +69,7 @@ def all_pairs() -> list[tuple[str, str]]:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    ("first", "second"), list(itertools.combinations_with_replacement(REPRESENTATIVES, 2))
-)
+@pytest.mark.parametrize(("first", "second"), list(itertools.combinations_with_replacement(REPRESENTATIVES, 2)))
 def test_two_fits_at_the_same_time_do_not_change_each_other(first: str, second: str) -> None:
     if "NeuMF" in (first, second):
         pytest.importorskip("torch", reason="networks need PyTorch")

@@ -295,3 +295,17 @@ def test_a_list_depends_neither_on_threads_nor_on_who_else_is_asked(model: Any) 
         alone = model.recommend(users, k=9)
         for user in users:
             assert alone.filter(pl.col("user_id") == user).equals(everybody.filter(pl.col("user_id") == user))
+
+
+def test_similar_items_are_the_same_alone_and_in_a_list(world: Any, model: Any) -> None:
+    items = list(model.train_.items)[:7]
+    together = model.similar_items(items, k=6)
+    for item in items:
+        alone = model.similar_items(item, k=6)
+        assert as_bytes(together.filter(pl.col("item_id") == item)) == as_bytes(alone)
+    if hasattr(model, "similar_users"):
+        users = list(model.train_.users)[:7]
+        together = model.similar_users(users, k=6)
+        for user in users:
+            alone = model.similar_users(user, k=6)
+            assert as_bytes(together.filter(pl.col("user_id") == user)) == as_bytes(alone)

@@ -65,7 +65,7 @@ class FactorModel(Recommender):
     @final
     def _similarity_block(self, items: Codes) -> Floats:
         unit = unit_rows(self._tables().item_factors)
-        return np.asarray(unit[items] @ unit.T, dtype=np.float32)
+        return factor_score_block(unit[items], unit)
 
     @final
     def similar_users(
@@ -83,7 +83,7 @@ class FactorModel(Recommender):
         own = np.arange(len(unit), dtype=np.int32)
 
         def similarity(block: Codes) -> Floats:
-            scores = np.asarray(unit[block] @ unit.T, dtype=np.float32)
+            scores = factor_score_block(unit[block], unit)
             scores[np.arange(len(block)), own[block]] = -np.inf  # users are not listed as similar to themselves
             return scores
 

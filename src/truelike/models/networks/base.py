@@ -354,7 +354,7 @@ class NetworkModel(LabelNoise, Recommender):
     @final
     def _similarity_block(self, items: Codes) -> Floats:
         unit = self._scorer.unit_items(self.train_)
-        return np.asarray(unit[items] @ unit.T, dtype=np.float32)
+        return factor_score_block(unit[items], unit)
 
     # --- new users ------------------------------------------------------------------------------
 
