@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, cast
@@ -14,6 +15,17 @@ import polars as pl
 from truelike.errors import DataError
 
 Library = Literal["polars", "pandas", "pyarrow"]
+# a panic of polars is a BaseException; on data from outside it is an error like any other
+POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
+
+
+def repeated(names: Iterable[str]) -> list[str]:
+    """The names that occur more than once, sorted.
+
+    >>> repeated(["b", "a", "b"])
+    ['b']
+    """
+    return sorted(name for name, times in Counter(names).items() if times > 1)
 
 
 def library_of(table: Any) -> Library | None:
