@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike.data.columns import COMMON
-from truelike.data.frames import library_of, missing, to_polars
+from truelike.data.files import check_file
+from truelike.data.frames import POLARS_ERRORS, library_of, missing, to_polars
 from truelike.data.ids import Ids, encode, normalise
 from truelike.data.matrix import checked_csr
-from truelike.errors import DataError, DataWarning, ParameterError, some, warn
+from truelike.errors import DataError, DataWarning, ParameterError, quoted, some, warn
 
 OnUnknownValue = Literal["raise", "skip"]
 OnMissing = Literal["raise", "zeros"]
@@ -233,8 +234,8 @@ def _frame(table: Any, what: str) -> pl.DataFrame:
     names = [str(name) for name in getattr(table, "column_names", None) or list(table.columns)]
     try:
         frame = to_polars(table, names)
-    except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
-        raise DataError(f"the {what} features cannot be read: {error}. {KINDS}") from error
+    except (*POLARS_ERRORS, TypeError, ValueError) as error:
+        raise DataError(f"the {what} features cannot be read: {some([error], longest=300)}. {KINDS}") from error
     first = _id_column(names, what)
     return frame.select(first, *(name for name in names if name != first))
 
@@ -249,14 +250,19 @@ def _id_column(names: list[str], what: str) -> str:
 def _file(path: Path, what: str) -> pl.DataFrame:
     """A Parquet or CSV file. Ids in CSV are read as text, because 007 is not 7."""
     try:
+        check_file(path)
         if path.suffix == ".parquet":
-            return pl.read_parquet(path)
+            return pl.read_parquet(path, glob=False, hive_partitioning=False)
         mark = "\t" if ".tsv" in path.suffixes else ","
-        names = pl.read_csv(path, separator=mark, n_rows=0).columns
+        names = pl.read_csv(path, separator=mark, n_rows=0, glob=False).columns
         as_text = {_id_column(names, what): pl.String}
-        return pl.read_csv(path, separator=mark, schema_overrides=as_text, infer_schema_length=None)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise DataError(f"the {what} features cannot be read from {str(path)!r}: {error}") from error
+        return pl.read_csv(path, separator=mark, schema_overrides=as_text, infer_schema_length=None, glob=False)
+    except DataError:
+        raise
+    except (*POLARS_ERRORS, OSError, TypeError, ValueError) as error:
+        raise DataError(
+            f"the {what} features cannot be read from {quoted(path)}: {some([error], longest=300)}"
+        ) from error
 
 
 def _ids(frame: pl.DataFrame, what: str) -> tuple[Ids, NDArray[np.int32]]:

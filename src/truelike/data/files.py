@@ -94,7 +94,7 @@ def read_file(
     named = [suffix.lower() for suffix in path.suffixes[: -1 if text.zipped else None]]
     kind = format or FORMATS.get(named[-1] if named else "")
     try:
-        _check_file(path)
+        check_file(path)
         if kind == "parquet":
             return _parquet(path, text.zipped, choose)
         if kind == "jsonl":
@@ -215,8 +215,7 @@ class _Text:
     @cached_property
     def _utf8(self) -> bytes:
         if self.encoding == "utf-8":
-            with gzip.open(self.path, "rb") as packed:
-                return packed.read()
+            return gzip.decompress(self.path.read_bytes())
         copy = io.BytesIO()
         with self._open("strict") as text:
             while block := text.read(BLOCK):
@@ -235,7 +234,7 @@ def _check_arguments(format: Any, separator: Any) -> None:
         )
 
 
-def _check_file(path: Path) -> None:
+def check_file(path: Path) -> None:
     """Raise an error if there is no regular file. A pipe or a device could be read forever."""
     try:
         found = path.stat()
