@@ -257,8 +257,6 @@ def _file(path: Path, what: str) -> pl.DataFrame:
         names = pl.read_csv(path, separator=mark, n_rows=0, glob=False).columns
         as_text = {_id_column(names, what): pl.String}
         return pl.read_csv(path, separator=mark, schema_overrides=as_text, infer_schema_length=None, glob=False)
-    except DataError:
-        raise
     except (*POLARS_ERRORS, OSError, TypeError, ValueError) as error:
         raise DataError(
             f"the {what} features cannot be read from {quoted(path)}: {some([error], longest=300)}"

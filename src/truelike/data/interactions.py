@@ -231,9 +231,15 @@ def _numbers(rows: _Rows, column: str, role: Literal["weight", "rating"]) -> pl.
 def _cast(series: pl.Series, kind: pl.DataType) -> pl.Series:
     """A series as another type; null where a value, or the whole series, cannot be converted."""
     try:
-        return series.cast(kind, strict=False)
+        found = series.cast(kind, strict=False)
     except POLARS_ERRORS:
-        return pl.Series(series.name, [None] * len(series), dtype=kind)
+        found = None
+    # lists and structs are converted inside
+    return found if found is not None and found.dtype == kind else _nulls(series, kind)
+
+
+def _nulls(series: pl.Series, kind: pl.DataType) -> pl.Series:
+    return pl.Series(series.name, [None] * len(series), dtype=kind)
 
 
 def _times(rows: _Rows, column: str) -> pl.Series:
@@ -250,7 +256,7 @@ def _times(rows: _Rows, column: str) -> pl.Series:
         "are not used. Name the right column with time=...",
         DataWarning,
     )
-    return pl.Series(column, [None] * len(times), dtype=pl.Int64)
+    return _nulls(times, pl.Int64())
 
 
 def _parse_times(series: pl.Series) -> pl.Series:
@@ -275,7 +281,7 @@ def _dates(series: pl.Series) -> pl.Series:
     try:
         return series.str.to_datetime(time_unit="us", strict=False, time_zone=None).cast(pl.Int64)
     except POLARS_ERRORS:
-        return pl.Series(series.name, [None] * len(series), dtype=pl.Int64)
+        return _nulls(series, pl.Int64())
 
 
 def _microseconds(seconds: pl.Series) -> pl.Series:

@@ -30,7 +30,7 @@ def csv_is_plain(blocks: Iterable[bytes], separator: str, *, longest: int, most_
     >>> plain(b'a,"b ""c"" d"\r\n', b'"d\ne",f\n'), plain(b'a,b "c"\n'), plain(b"a\rb\n")
     (True, False, False)
     """
-    quotes = _Quotes(separator, longest, most_lines)
+    quotes, text = _Quotes(separator, longest, most_lines), b""
     decoder = codecs.getincrementaldecoder("utf-8")()
     for number, block in enumerate(blocks):
         text = block.removeprefix(BOM) if number == 0 else block
@@ -43,7 +43,8 @@ def csv_is_plain(blocks: Iterable[bytes], separator: str, *, longest: int, most_
                 decoder.decode(text)
             except UnicodeDecodeError:
                 return False
-    return not quotes.open and not decoder.getstate()[0]
+    # polars does not see an empty field at the end of a file without a line end
+    return not quotes.open and not decoder.getstate()[0] and not text.endswith(separator.encode())
 
 
 def _lone_carriage_return(block: bytes) -> bool:
