@@ -65,9 +65,10 @@ def careful_only() -> Iterator[None]:
 
 PIECES = [
     *[b'"', b'""', b'"' * 3, b"\r", b"\n", b"\r\n", b"\n\n", b",", b"\t", b";", b"|", b"'", b" ", b"  ", b"#"],
-    *[b"\0", b"\xef\xbb\xbf", b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xc3\xa9", b"\xe2\x80\xa8", b"\x85", b"\x0c", b"\x1a"],
-    *[b"\\", b"\\u0000", b"\\ud800", b"\\ud83d\\ude00", b"\\u0065", b"\\n", b'\\"', b"[1]", b"{}", b"[", b"]", b"{", b"}", b":"],
-    *[b"0", b"7", b"-", b"+", b".", b"e5", b"1e999", b"-0.0", b"1e-7", b"NaN", b"Infinity", b"null", b"true", b"inf", b"nan"],
+    *[b"\0", b"\xef\xbb\xbf", b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xc3\xa9", b"\xe2\x80\xa8", b"\x85"],
+    *[b"\x0c", b"\x1a", b"\\", b"\\u0000", b"\\ud800", b"\\ud83d\\ude00", b"\\u0065", b"\\n", b'\\"'],
+    *[b"[1]", b"{}", b"[", b"]", b"{", b"}", b":", b"0", b"7", b"-", b"+", b".", b"e5"],
+    *[b"1e999", b"-0.0", b"1e-7", b"NaN", b"Infinity", b"null", b"true", b"inf", b"nan"],
     *[b"123456789012345678901234567890", b"9" * 45, b"18446744073709551616", b"1.5e300", b"x" * 300],
     *[b'"user":', b'"item": "x",'],
 ]  # fmt: skip

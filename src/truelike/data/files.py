@@ -350,7 +350,8 @@ def _fast_csv(
 ) -> pl.DataFrame | None:
     """The table by polars; None where the careful reader has to look at the file."""
     try:
-        if not csv_is_plain(text.blocks(), separator, longest=csv.field_size_limit(), most_lines=MOST_LINES):
+        limits = {"longest": csv.field_size_limit(), "most_lines": MOST_LINES}
+        if not csv_is_plain(text.blocks(), separator, width, **limits):
             return None
         table = pl.scan_csv(
             text.for_polars(),
@@ -501,7 +502,10 @@ def _fast_json(text: _Text, columns: Wanted) -> pl.DataFrame | None:
         keys = json_keys(text.blocks(), needed)
         if keys is None:
             return None
-        frame = pl.scan_ndjson(text.for_polars(), schema=dict.fromkeys(needed, pl.String)).collect()
+        source = text.for_polars()
+        if isinstance(source, Path) and set("*?[") & set(str(source)):  # a pattern for polars
+            source = io.BytesIO(source.read_bytes())
+        frame = pl.scan_ndjson(source, schema=dict.fromkeys(needed, pl.String)).collect()
     except FAST_READER_FAILS:
         return None
     # of repeated keys polars takes the first

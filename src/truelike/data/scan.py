@@ -20,13 +20,13 @@ NESTED = 300  # brackets in one line of JSON: deeper nesting has a limit that di
 LETTER_ESCAPE = re.compile(rb"\\u00[2-7]")  # of an ASCII character, which needs none
 
 
-def csv_is_plain(blocks: Iterable[bytes], separator: str, *, longest: int, most_lines: int) -> bool:
+def csv_is_plain(blocks: Iterable[bytes], separator: str, width: int, *, longest: int, most_lines: int) -> bool:
     r"""Whether the fast reader of CSV gives the same rows as the careful one.
 
     The text must be UTF-8, every line must end in LF or CRLF, no record may be longer than `longest` bytes or
     `most_lines` lines, and a quote may only open a field, close it, or stand for another quote.
 
-    >>> plain = lambda *blocks: csv_is_plain(blocks, ",", longest=100, most_lines=10)
+    >>> plain = lambda *blocks: csv_is_plain(blocks, ",", 2, longest=100, most_lines=10)
     >>> plain(b'a,"b ""c"" d"\r\n', b'"d\ne",f\n'), plain(b'a,b "c"\n'), plain(b"a\rb\n")
     (True, False, False)
     """
@@ -43,8 +43,13 @@ def csv_is_plain(blocks: Iterable[bytes], separator: str, *, longest: int, most_
                 decoder.decode(text)
             except UnicodeDecodeError:
                 return False
-    # polars does not see an empty field at the end of a file without a line end
-    return not quotes.open and not decoder.getstate()[0] and not text.endswith(separator.encode())
+    return not quotes.open and not decoder.getstate()[0] and _ends_well(text, separator.encode(), width)
+
+
+def _ends_well(text: bytes, separator: bytes, width: int) -> bool:
+    """Whether no empty field is too many at the end of a file without a line end: polars does not see it."""
+    last = text.rpartition(b"\n")[2]
+    return not last.endswith(separator) or (b'"' not in last and last.count(separator) == width - 1)
 
 
 def _lone_carriage_return(block: bytes) -> bool:
