@@ -54,7 +54,7 @@ def to_polars(frame: Any, columns: Iterable[str]) -> pl.DataFrame:
     """The named columns of any frame, as polars."""
     native = nw.from_native(frame, eager_only=True)
     own = {str(name): name for name in native.columns}  # pandas may name its columns 0, 1, ...
-    return pl.DataFrame([to_series(native.get_column(own[name]).to_native(), name) for name in columns])
+    return pl.DataFrame({name: to_series(native.get_column(own[name]).to_native(), name) for name in columns})
 
 
 def to_series(values: Any, name: str = "") -> pl.Series:

@@ -10,6 +10,7 @@ import polars as pl
 from truelike.data.dataset import Dataset
 from truelike.data.frames import Library
 from truelike.data.ids import Ids, Kind, check_kind
+from truelike.errors import some
 
 
 def write_ids(data: Dataset, place: Path) -> None:
@@ -23,12 +24,20 @@ def write_ids(data: Dataset, place: Path) -> None:
 
 def read_ids(place: Path, kinds: dict[str, Kind]) -> tuple[Ids, Ids, pl.Series | None]:
     """Read the users, the items and the titles that `write_ids` wrote."""
-    users = pl.read_parquet(place / "users.parquet")["user_id"]
-    items = pl.read_parquet(place / "items.parquet")
+    users = read_parquet(place / "users.parquet")["user_id"]
+    items = read_parquet(place / "items.parquet")
     titles = items["title"] if "title" in items.columns else None
     check_kind(users, kinds["users"], "user")
     check_kind(items["item_id"], kinds["items"], "item")
     return Ids(users, kinds["users"], "user"), Ids(items["item_id"], kinds["items"], "item"), titles
+
+
+def read_parquet(path: Path) -> pl.DataFrame:
+    """A Parquet file of a directory; a panic of polars on a damaged one is an error like others."""
+    try:
+        return pl.read_parquet(path, glob=False, hive_partitioning=False)
+    except pl.exceptions.PanicException as error:
+        raise ValueError(f"{path.name} is damaged: {some([error], longest=300)}") from error
 
 
 def known_library(name: Any) -> Library:

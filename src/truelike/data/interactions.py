@@ -434,7 +434,7 @@ class _ByName:
 
     def select(self, names: list[str]) -> pl.DataFrame:
         keys = {str(key): key for key in self.keys}
-        return pl.DataFrame([to_series([row.get(keys[name]) for row in self.rows], name) for name in names])
+        return pl.DataFrame({name: to_series([row.get(keys[name]) for row in self.rows], name) for name in names})
 
 
 def _by_name(rows: list[Any]) -> tuple[_ByName, dict[int, str]]:

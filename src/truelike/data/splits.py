@@ -20,7 +20,7 @@ from truelike import randomness
 from truelike.data.checks import check_dataset, check_number, check_share
 from truelike.data.dataset import Dataset
 from truelike.data.html import split_html
-from truelike.data.id_files import known_library, read_ids, write_ids
+from truelike.data.id_files import known_library, read_ids, read_parquet, write_ids
 from truelike.data.ids import Ids
 from truelike.errors import DataError, DataWarning, ParameterError, StorageError, warn
 from truelike.files import has_file, reading, replacing_directory, settled
@@ -284,7 +284,7 @@ def _message_of_shared(name: str, shared: int, total: int) -> str:
 
 
 def _load_part(path: Path, users: Ids, items: Ids, shared: dict[str, Any]) -> Dataset:
-    rows = pl.read_parquet(path)
+    rows = read_parquet(path)
     for name, ids in (("user", users), ("item", items)):
         _check_codes(rows[name].to_numpy(), ids, path)
     return Dataset.from_pairs(
