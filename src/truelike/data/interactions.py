@@ -63,7 +63,8 @@ def read(
     user, item, rating, time
         The name or the position of each column. By default they are recognised by common names such as `user_id`.
     weight
-        The name or the position of a column of weights. A row of weight 0 is not an interaction.
+        The name or the position of a column of weights. A row of weight 0 is not an interaction; one whose weight
+        is negative, not finite or beyond float32 is bad.
     min_rating
         Only rows rated at least this much are interactions. By default every row is one, whatever its rating.
     on_bad_rows
