@@ -41,6 +41,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from truelike.data.frames import POLARS_ERRORS, missing, repeated
+from truelike.data.parquet_check import damage
 from truelike.data.scan import csv_is_plain, json_keys
 from truelike.errors import DataError, DataWarning, ParameterError, quoted, some, warn
 
@@ -258,6 +259,10 @@ def _parquet(path: Path, zipped: bool, choose: Callable[[list[str]], W]) -> Tabl
     try:
         table = pl.scan_parquet(source, glob=False, hive_partitioning=False)
         columns = choose(table.collect_schema().names())
+        with path.open("rb") if isinstance(source, Path) else contextlib.nullcontext(source) as file:
+            if wrong := damage(file, set(columns.needed())):
+                raise DataError(f"{quoted(path)} is damaged: {wrong}. Fetch or write it again.")
+            file.seek(0)
         frame = table.select(columns.needed()).collect()
     except POLARS_ERRORS as error:
         raise DataError(

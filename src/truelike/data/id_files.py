@@ -10,6 +10,7 @@ import polars as pl
 from truelike.data.dataset import Dataset
 from truelike.data.frames import Library
 from truelike.data.ids import Ids, Kind, check_kind
+from truelike.data.parquet_check import damage
 from truelike.errors import some
 
 
@@ -34,6 +35,9 @@ def read_ids(place: Path, kinds: dict[str, Kind]) -> tuple[Ids, Ids, pl.Series |
 
 def read_parquet(path: Path) -> pl.DataFrame:
     """A Parquet file of a directory; a panic of polars on a damaged one is an error like others."""
+    with path.open("rb") as file:
+        if wrong := damage(file):
+            raise ValueError(f"{path.name} is damaged: {wrong}")
     try:
         return pl.read_parquet(path, glob=False, hive_partitioning=False)
     except pl.exceptions.PanicException as error:
