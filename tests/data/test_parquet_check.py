@@ -52,9 +52,21 @@ def test_a_whole_file_of_polars_has_no_damage(compression: Any, rows: int) -> No
     assert damage(written) is None
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + b"\xff" * 40 + b"\x20\0\0\0PAR1", b"x" * 100])
-def test_a_file_that_cannot_be_understood_is_left_to_polars(content: bytes) -> None:
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + b"\xff" * 4 + b"\x20\0\0\0PAR1", b"x" * 100])
+def test_what_is_no_parquet_file_is_left_to_polars(content: bytes) -> None:
     assert damage(io.BytesIO(content)) is None
+
+
+def test_a_footer_that_cannot_be_understood_is_damage() -> None:
+    content = b"PAR1" + b"\xff" * 40 + b"\x20\0\0\0PAR1"
+    assert damage(io.BytesIO(content)) == "its footer, or the header of a page, cannot be understood"
+
+
+def test_a_page_may_have_long_statistics() -> None:
+    written = io.BytesIO()
+    table = pa.table({"user": ["x" * 200_000, "y" * 300_000], "item": [1, 2]})
+    pq.write_table(table, written, write_page_index=False, compression="none")
+    assert damage(written) is None
 
 
 def test_a_count_that_polars_would_allocate_is_an_error(tmp_path: Path) -> None:

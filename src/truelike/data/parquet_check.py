@@ -10,7 +10,6 @@ fields have numbers instead of names.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import IO, Any
 
@@ -18,13 +17,13 @@ HEADER = 2**16  # bytes in which the header of a page is expected
 MOST_VALUES = 2**31 - 1
 BOOL_TRUE, BOOL_FALSE, BYTE, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = 1, 2, 3, 7, 8, 9, 10, 11, 12, 13
 UNEXPECTED = (
-    AttributeError, LookupError, OSError, OverflowError, RecursionError, TypeError, ValueError, struct.error,
+    AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError,
 )  # fmt: skip
 DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = range(4)
 
 
 def damage(file: IO[bytes], columns: set[str] | None = None) -> str | None:
-    """What is wrong with the counts of the given columns; None if nothing is, or if the file cannot be understood.
+    """What is wrong with the counts of the given columns; None if nothing is, or if it is no Parquet file.
 
     >>> import io, polars as pl
     >>> written = io.BytesIO()
@@ -34,15 +33,16 @@ def damage(file: IO[bytes], columns: set[str] | None = None) -> str | None:
     try:
         return next(_damages(file, columns), None)
     except UNEXPECTED:
-        return None  # polars names errors of other kinds
+        return "its footer, or the header of a page, cannot be understood"
 
 
 def _damages(file: IO[bytes], columns: set[str] | None) -> Iterator[str]:
     size = file.seek(0, 2)
     file.seek(max(size - 8, 0))
-    length = struct.unpack("<I", file.read(4))[0]
-    if file.read(4) != b"PAR1" or not 0 < length <= size - 12:
-        return
+    tail = file.read(8)
+    length = int.from_bytes(tail[:4], "little")
+    if tail[4:] != b"PAR1" or not 0 < length <= size - 12:
+        return  # polars says what is wrong
     end = file.seek(size - 8 - length)
     about = _Thrift(file.read(length)).struct()
     rows = [group[3] for group in about[4]]
@@ -70,11 +70,9 @@ def _damages_of_column(
         yield f"its column {name!r} has {values:,} values in {rows:,} rows"
     stop, left = place + size, values
     while place < stop and left > 0:
-        file.seek(place)
-        head = _Thrift(file.read(min(HEADER, stop - place)))
-        page = head.struct()
+        page, length = _page_header(file, place, stop)
         kind, unpacked, packed = page[1], page[2], page[3]
-        place += head.place + packed
+        place += length + packed
         details = page.get({DATA_PAGE: 5, DICTIONARY_PAGE: 7, DATA_PAGE_V2: 8}.get(kind, 0), {1: 0})
         levels = (details.get(5, 0), details.get(6, 0)) if kind == DATA_PAGE_V2 else ()
         most = 8 * unpacked if kind == DICTIONARY_PAGE else left
@@ -85,6 +83,19 @@ def _damages_of_column(
             yield f"a page of its column {name!r} has {details[1]:,} values; at most {most:,} are possible"
             return
         left -= details[1] if kind in (DATA_PAGE, DATA_PAGE_V2) else 0
+
+
+def _page_header(file: IO[bytes], place: int, stop: int) -> tuple[dict[int, Any], int]:
+    """The header of a page and its length."""
+    for most in (HEADER, stop - place):  # it may have long statistics
+        file.seek(place)
+        head = _Thrift(file.read(min(most, stop - place)))
+        try:
+            return head.struct(), head.place
+        except IndexError:
+            if most >= stop - place:
+                raise
+    raise IndexError(place)
 
 
 class _Thrift:
