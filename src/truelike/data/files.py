@@ -209,6 +209,10 @@ class _Text:
             while block := handle.read(BLOCK):
                 yield block + handle.readline()
 
+    def forget(self) -> None:
+        """Free the copy in memory."""
+        self.__dict__.pop("_utf8", None)
+
     @property
     def _is_utf8(self) -> bool:
         return self.encoding == "utf-8" and not self.zipped
@@ -285,6 +289,8 @@ def _delimited(text: _Text, choose: Callable[[list[str]], W], separator: str | N
     if frame is None:
         with text.lines() as lines:
             return _carefully(_csv_rows(lines, separator, len(names), header, text), columns, positions)
+
+    text.forget()
 
     def numbers() -> NDArray[np.int64]:
         with text.lines() as lines:
@@ -492,6 +498,8 @@ def _json_lines(text: _Text, choose: Callable[[list[str]], W]) -> Table[W]:
                 for line, row in _json_rows(lines, text)
             )
             return _carefully(rows, columns, list(range(len(needed))))
+
+    text.forget()
 
     def numbers() -> NDArray[np.int64]:
         with text.lines() as lines:
