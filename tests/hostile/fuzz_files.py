@@ -265,12 +265,37 @@ def csv_case(seed: int) -> None:
     compare(gzip.compress(content, mtime=0) if zipped else content, name + ".gz" * zipped, asked, how, oracle)
 
 
+FIELDS = [
+    *[b"a", b"b", b"1", b"", b" ", b'"c"', b'""', b'"d""e"', b'"f,g"', b'"h\ni"', b'"j\r\nk"', b'"' * 4],
+    *[b'"' * 3 + b'l"', b'm"n', b'"o"p', b'"q'],
+]  # fmt: skip
+FIELD_WEIGHTS = [6, 6, 4, 2, 1, 6, 1, 4, 4, 4, 2, 2, 2, 0.1, 0.1, 0.1]  # fmt: skip
+ENDS = [b"\n", b"\r\n", b"\n\n", b"\r", b"", b",\n"]
+
+
+def fields_case(seed: int) -> None:
+    """A CSV file of random fields, most of which are well-formed."""
+    rng = random.Random(seed)
+    end = rng.choice(ENDS[:2])
+    width = rng.choice([2, 3])
+    lines = [b"user,item,note"[: 9 if width == 2 else 14] + end]
+    for _ in range(rng.randrange(1, 8)):
+        n = width if rng.random() < 0.98 else rng.randrange(1, 5)
+        fields = rng.choices(FIELDS, FIELD_WEIGHTS, k=n)
+        if rng.random() < 0.9:
+            fields[:2] = [field or b"x" for field in fields[:2]]
+        lines.append(b",".join(fields) + (end if rng.random() < 0.98 else rng.choice(ENDS)))
+    content = b"".join(lines)
+    content = content.removesuffix(end) if rng.random() < 0.3 else content
+    compare(content, "log.csv", {}, {}, csv_oracle(content, ",", True, "utf-8"))
+
+
 def blocks_case(seed: int) -> None:
     """A mutated CSV or JSONL file that is scanned and read a few bytes or lines at a time."""
     rng = random.Random(seed)
     sizes = {"BLOCK": rng.randrange(1, 40), "CHUNK": rng.randrange(4, 9), "MOST_LINES": 4}
     with mock.patch.multiple(files, **sizes):
-        rng.choice([csv_case, json_case])(rng.randrange(2**32))
+        rng.choice([csv_case, fields_case, json_case])(rng.randrange(2**32))
 
 
 # --- JSON lines -------------------------------------------------------------------------------------
@@ -565,6 +590,7 @@ def side_files_case(seed: int) -> None:
 
 FUZZERS: dict[str, Callable[[int], None]] = {
     "csv": csv_case,
+    "fields": fields_case,
     "json": json_case,
     "blocks": blocks_case,
     "gzip": gzip_case,
