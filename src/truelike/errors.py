@@ -106,8 +106,8 @@ def warn(message: str, category: type[Warning]) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
-def some(values: object, limit: int = 5) -> str:
-    """The first few of many values, for a message.
+def some(values: object, limit: int = 5, longest: int = 80) -> str:
+    """The first few of many values, for a message. A value of more than `longest` letters is cut.
 
     >>> some([1, 2, 3])
     '1, 2, 3'
@@ -115,9 +115,18 @@ def some(values: object, limit: int = 5) -> str:
     '0, 1, 2, 3, 4 and 5 more'
     """
     shown = list(values)  # type: ignore[call-overload]
-    head = ", ".join(_cut(str(value)) for value in shown[:limit])
+    head = ", ".join(_cut(str(value), longest) for value in shown[:limit])
     return head if len(shown) <= limit else f"{head} and {len(shown) - limit:,} more"
 
 
-def _cut(text: str, longest: int = 80) -> str:
+def quoted(value: object) -> str:
+    """A path or a name as it is shown in a message: in quotes, and cut if it is very long.
+
+    >>> quoted("log.csv"), len(quoted("x" * 5_000))
+    ("'log.csv'", 200)
+    """
+    return _cut(repr(str(value)), 200)
+
+
+def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - 3]}..."

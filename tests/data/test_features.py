@@ -200,3 +200,23 @@ def test_the_order_of_rows_does_not_matter_and_words_of_a_row_sum_to_one(rows: A
     shares = one.matrix.toarray()[:, : len(one.columns[0].names)].sum(axis=1)
     np.testing.assert_allclose(shares, [1.0 if kind else 0.0 for kind, _ in rows], atol=1e-6)
     assert np.isfinite(one.matrix.data).all()
+
+
+def test_a_file_of_features_follows_the_definition_of_a_valid_row(tmp_path: Path) -> None:
+    path = tmp_path / "items.csv"
+    path.write_bytes(b'item,kind,year,\n007,"a ""b""",1990,\n7,12" c,1991.5,\n')
+    features = Features.read(path, "item")
+    assert list(features.ids) == ["007", "7"]
+    assert features.names == ['kind=12" c', 'kind=a "b"', "year"]
+    path.write_bytes(b"item,kind\n1,a\n2\n3,b,c\n")
+    with pytest.raises(
+        DataError, match=r"2 lines of the item features in .* are bad: line 3 has 1 field instead of 2 and"
+    ):
+        Features.read(path, "item")
+
+
+def test_a_column_of_numbers_in_a_file_may_be_words_of_training(tmp_path: Path) -> None:
+    path = tmp_path / "items.csv"
+    path.write_text("item,size\n1,7\n2,8\n")
+    columns = Features.read(pl.DataFrame({"item": [1, 2], "size": ["7", "8"]}), "item").columns
+    assert Features.read(path, "item", like=columns).names == ["size=7", "size=8"]

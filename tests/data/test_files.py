@@ -2,6 +2,7 @@ import csv
 import gzip
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ from hypothesis import strategies as st
 
 import truelike as tl
 from truelike.data import files
+from truelike.data.columns import Columns
+from truelike.data.features import Features
+from truelike.data.frames import repeated
 from truelike.errors import DataError, DataWarning, ParameterError
 
 TABLE = {"user": ["ann", "bob", "ann", "bob"], "item": ["tea", "milk", "milk", "milk"], "time": [3, 4, 5, 1]}
@@ -456,3 +460,203 @@ def test_a_first_line_that_looks_like_data_is_warned_of_where_columns_are_given_
 @pytest.mark.parametrize("header", ["0,1,2", ",0,1", "user,item,2020"])
 def test_numbers_may_be_names_of_columns(tmp_path: Path, header: str) -> None:
     assert tl.read(write(tmp_path, f"{header}\n5,6,7\n8,9,9\n"), user=0, item=1).n_interactions == 2
+
+
+# --- one definition of a valid row ------------------------------------------------------------------
+
+
+def rows_of(path: Path, **how: Any) -> tuple[list[tuple[Any, ...]], dict[int, str]]:
+    names = ["user", "item"]
+    columns = Columns("user", "item") if how.get("header", True) else Columns("0", "1")
+    table = files.read_file(path, lambda _: columns, **how)
+    assert len(names) == table.frame.width
+    return table.frame.rows(), table.bad
+
+
+SAME_ROWS = {
+    "a quote inside of a field": (
+        b'user,item\nann,12" pipe\nbob,"a ""b"""\n',
+        [("ann", '12" pipe'), ("bob", 'a "b"')],
+    ),
+    "a quote after a space": (b'user,item\nann, "tea"\nbob,milk\n', [("ann", ' "tea"'), ("bob", "milk")]),
+    "a lone CR ends a line": (b"user,item\nann,tea\rbob,milk\n", [("ann", "tea"), ("bob", "milk")]),
+    "CR and CRLF in quotes": (b'user,item\r\nann,"t\re\r\na"\r\n', [("ann", "t\re\r\na")]),
+    "a NUL": (b"user,item\nann,t\0a\n", [("ann", "t\0a")]),
+    "a second byte order mark": (b"\xef\xbb\xbfuser,item\n\xef\xbb\xbfann,tea\n", [("\ufeffann", "tea")]),
+    "an empty quoted last field": (b'user,item,note\nann,tea,""\nbob,milk,\n', [("ann", "tea"), ("bob", "milk")]),
+    "a header on two lines": (b'user,item,"no\nte"\nann,tea,1\n', [("ann", "tea")]),
+}
+
+
+@pytest.mark.parametrize(("content", "rows"), SAME_ROWS.values(), ids=SAME_ROWS)
+def test_a_valid_row_of_csv(tmp_path: Path, content: bytes, rows: list[tuple[str, str]]) -> None:
+    assert rows_of(write(tmp_path, content)) == (rows, {})
+
+
+@pytest.mark.parametrize(
+    ("content", "bad"),
+    [
+        (b'user,item\nann,"tea"x\nbob,milk\n', {2: "cannot be parsed (',' expected after '\"')"}),
+        (b"user,item\nann,tea\nbob,milk,", {3: "has 3 fields instead of 2"}),
+        (
+            b"user,item\nann,tea\nbob," + b"x" * 200_000,
+            {3: "cannot be parsed (field larger than field limit (131072))"},
+        ),
+        (b'user,item\nann,tea\nbob,"' + b"x\n" * 1_001 + b'"\n', {3: "has a quote that is not closed"}),
+        (b'user,item,note\nann,tea,\xff\nbob,milk,""\n', {2: "is not UTF-8"}),
+    ],
+    ids=["text after a quote", "a separator at the end", "a long field", "a long row", "bytes of another column"],
+)
+def test_an_invalid_row_of_csv(tmp_path: Path, content: bytes, bad: dict[int, str]) -> None:
+    _, found = rows_of(write(tmp_path, content))
+    assert found.keys() >= bad.keys()
+    assert all(found[line].startswith(reason) for line, reason in bad.items())
+
+
+@pytest.mark.parametrize(
+    ("first", "message"),
+    [
+        (b'user,"it"em', "first line .* cannot be parsed"),
+        (b'user,"item', "first line .* has a quote that is not closed"),
+        (b"user,item," + b"x" * 200_000, "first line .* cannot be parsed .field larger"),
+    ],
+)
+def test_a_header_that_cannot_be_parsed_is_an_error(tmp_path: Path, first: bytes, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        tl.read(write(tmp_path, first + b"\n1,2\n3,4\n"))
+
+
+VALUES = {
+    "the last of repeated keys counts": (b'{"user":1,"user":2,"item":3}', ("2", "3")),
+    "an escaped key is the same key": (b'{"user":1,"us\\u0065r":2,"item":3}', ("2", "3")),
+    "a small number": (b'{"user":1e-7,"item":1.50}', ("0.0000001", "1.5")),
+    "a large number": (b'{"user":1e23,"item":' + b"9" * 45 + b"}", ("1" + "0" * 23, "9" * 45)),
+    "a key inside of a value": (b'{"user":1,"item":3,"z":{"user":5,"item":[{"item":6}]}}', ("1", "3")),
+    "a deep value": (b'{"user":1,"item":3,"z":' + b"[" * 400 + b"]" * 400 + b"}", ("1", "3")),
+}
+
+
+@pytest.mark.parametrize(("line", "row"), VALUES.values(), ids=VALUES)
+@pytest.mark.parametrize("more", [b"", b"{\n"], ids=["fast", "careful"])
+def test_a_valid_row_of_json(tmp_path: Path, line: bytes, row: tuple[str, str], more: bytes) -> None:
+    rows, bad = rows_of(write(tmp_path, line + b"\n" + more, "log.jsonl"))
+    assert rows == [row]
+    assert len(bad) == bool(more)
+
+
+@pytest.mark.parametrize("value", [b"[1]", b'{"a": 1}', b"1e999", b"-Infinity"])
+def test_a_list_or_an_infinite_number_is_no_value(tmp_path: Path, value: bytes) -> None:
+    path = write(tmp_path, b'{"user":1,"item":2}\n{"user":' + value + b',"item":3}\n', "log.jsonl")
+    with pytest.raises(
+        DataError, match=r"1 row is bad: line 2 has a list, an object or a number .* column 'user'"
+    ):
+        tl.read(path)
+
+
+def test_a_key_of_two_lines_is_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "BLOCK", 5)
+    path = write(tmp_path, b'{"user":1,"item":2}\n{"user":3,"item":4,"user":5}\n', "log.jsonl")
+    assert rows_of(path)[0] == [("1", "2"), ("5", "4")]
+
+
+# --- names and kinds of files -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["log[1].csv", "log*.csv", "log?.jsonl", "log[1].jsonl", "log[1].parquet"])
+def test_a_name_is_no_pattern(tmp_path: Path, name: str) -> None:
+    content = FILES["log." + name.rsplit(".", 1)[1]]
+    write(tmp_path, content.replace(b"ann", b"eve"), "log1." + name.rsplit(".", 1)[1])
+    assert list(tl.read(write(tmp_path, content, name)).users) == ["ann", "bob"]
+
+
+@pytest.mark.parametrize("name", ["x" * 5_000 + ".csv", "x/" * 5_000 + "log.csv", "a\0b.csv", "\ud800.csv"])
+def test_a_name_that_no_file_can_have_is_an_error_of_a_few_words(tmp_path: Path, name: str) -> None:
+    for read in (tl.read, lambda path: tl.read([(1, 2), (3, 4)], titles=path)):
+        with pytest.raises(DataError, match=r"there is no file|cannot be read: File name too long") as caught:
+            read(str(tmp_path / name))
+        assert len(str(caught.value)) < 500
+
+
+def test_a_path_of_bytes_is_an_error(tmp_path: Path) -> None:
+    class Odd:
+        def __fspath__(self) -> bytes:
+            return bytes(write(tmp_path, FILES["log.csv"]))
+
+    with pytest.raises(DataError, match="not a path of text"):
+        tl.read(Odd())
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_pipes_sockets_and_devices_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    for path in (tmp_path / "pipe.csv", Path("/dev/zero")):
+        with pytest.raises(DataError, match="a pipe, a socket or a device; expected a regular file"):
+            tl.read(path, format="csv")
+        with pytest.raises(DataError, match=r"features cannot be read .*regular file"):
+            Features.read(path, "item")
+
+
+@pytest.mark.parametrize("separator", ['"', "\n", "\r", "\0", 5])
+def test_a_separator_that_ends_lines_or_quotes_is_refused(tmp_path: Path, separator: Any) -> None:
+    with pytest.raises(ParameterError, match="separator is"):
+        tl.read(write(tmp_path, FILES["log.csv"]), separator=separator)
+
+
+def test_a_panic_of_polars_is_an_error_of_truelike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def panic(*_: Any, **__: Any) -> None:
+        raise pl.exceptions.PanicException("index out of bounds")
+
+    for reader in ("scan_csv", "scan_ndjson", "scan_parquet"):
+        monkeypatch.setattr(pl, reader, panic)
+    with pytest.raises(
+        DataError, match=r"cannot be read as Parquet: index out of bounds.*Fetch or write it again"
+    ):
+        tl.read(write(tmp_path, FILES["log.parquet"], "log.parquet"))
+    for name in ("log.csv", "log.jsonl"):
+        assert tl.read(write(tmp_path, FILES[name], name)).n_interactions == 3
+
+
+# --- many columns, many names -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "frame", "dicts"])
+def test_a_header_of_many_columns_is_read(tmp_path: Path, kind: str) -> None:
+    names = ["user", "item", *(f"column {n}" for n in range(40_000))]
+    row = dict.fromkeys(names, "1")
+    if kind == "frame":
+        data = tl.read(pl.DataFrame([row, row]))
+    elif kind == "dicts":
+        data = tl.read([{"user": 1, "item": n, f"column {n}": 5} for n in range(20_000)])
+    elif kind == "jsonl":
+        data = tl.read(write(tmp_path, json.dumps(row) + "\n", "log.jsonl"))
+    else:
+        data = tl.read(write(tmp_path, ",".join(names) + "\n" + ",".join(row.values()) + "\n"))
+    assert data.n_users == 1
+
+
+def test_names_are_counted_once(tmp_path: Path) -> None:
+    class Name(str):
+        compared = 0
+
+        def __eq__(self, other: object) -> bool:
+            Name.compared += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    names = [Name(f"column {n}") for n in range(2_000)]
+    assert repeated([*names, Name("column 7")]) == ["column 7"]
+    assert Name.compared < 10_000
+
+
+def test_a_message_names_a_few_columns_and_reasons_only(tmp_path: Path) -> None:
+    names = ",".join(f"c{n},c{n}" for n in range(5_000))
+    with pytest.raises(DataError, match=r"more than one column named c0, c1, .* and 4,995 more"):
+        tl.read(write(tmp_path, f"user,item,{names}\n"))
+    ragged = "".join("x," * n + "\n" for n in range(3, 300))
+    with pytest.raises(DataError, match=r"297 rows are bad: line 3 .* and 292 other reasons") as caught:
+        tl.read(write(tmp_path, "user,item\nann,tea\n" + ragged))
+    assert len(str(caught.value)) < 600
+    with pytest.raises(DataError, match="there is no column 'no'") as caught:
+        tl.read(write(tmp_path, ",".join(f"{'x' * 900}{n}" for n in range(90)) + "\n"), user="no")
+    assert len(str(caught.value)) < 3_000

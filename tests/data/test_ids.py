@@ -168,3 +168,49 @@ def test_all_users_of_a_dataset_can_be_asked_for() -> None:
     assert model.recommend(data.users, k=2)["user_id"].unique().sort().to_list() == list(data.users)
     assert model.recommend(data.users[:3], k=1)["user_id"].to_list() == data.users[:3]
     assert len(model.score(data.users[0], data.items)) == data.n_items
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        pl.Series([1, 2], dtype=pl.Duration("us")),
+        pl.Series([None, None], dtype=pl.Duration("ms")),
+        pl.Series([b"a"]),
+        pl.Series([[1]]),
+        pl.Series([{"a": 1}]),
+        pl.Series([1], dtype=pl.Int8).reshape((1, 1)),
+    ],
+)
+def test_ids_of_other_types_are_refused(series: pl.Series) -> None:
+    with pytest.raises(DataError, match=r"the user ids are of type .*Turn them into strings"):
+        normalise(series, "user")
+
+
+@pytest.mark.parametrize("dtype", [pl.UInt64, pl.Int128, pl.UInt128])
+def test_integers_of_any_size_are_ids(dtype: Any) -> None:
+    assert normalise(pl.Series([1, 2**62], dtype=dtype), "user")[1] == "int"
+    values, kind = normalise(pl.Series([1, 2**63], dtype=dtype), "user")
+    assert (values.to_list(), kind) == (["1", str(2**63)], "str")
+
+
+def test_masked_ids_are_not_known() -> None:
+    ids = Ids(pl.Series([1, 2]), "int", "item")
+    masked = np.ma.MaskedArray([1, 2, 2], mask=[0, 1, 0])
+    assert ids.codes(masked).tolist() == ids.codes(list(masked)).tolist() == [0, -1, 1]
+    assert ids.codes(np.ma.masked).tolist() == [-1]
+    assert ids.codes(np.array(2)).tolist() == [1]
+    with pytest.raises(UnknownIdError, match="the item None is not among"):
+        ids.known(masked)
+    with pytest.raises(DataError, match="masked array with the shape"):
+        ids.codes(np.ma.MaskedArray([[1, 2]]))
+
+
+def test_a_panic_of_polars_is_an_error_of_truelike(monkeypatch: pytest.MonkeyPatch) -> None:
+    def panic(*_: Any, **__: Any) -> None:
+        raise pl.exceptions.PanicException("not yet implemented")
+
+    monkeypatch.setattr("truelike.data.frames._to_series", panic)
+    with pytest.raises(
+        DataError, match="the column 'user' cannot be read as a column of values: not yet implemented"
+    ):
+        to_series([1, 2], "user")

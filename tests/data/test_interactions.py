@@ -1,5 +1,6 @@
 import datetime as dt
 import uuid
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -371,3 +372,113 @@ def test_timestamps_of_several_zones_are_instants() -> None:
 def test_an_address_is_not_a_file() -> None:
     with pytest.raises(DataError, match="is an address; only files can be read"):
         tl.read("https://example.org/log.csv")
+
+
+# --- values that cannot be stored -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weight", [float("inf"), float("nan"), -1.0, 1e39, 1e300, 1e-60])
+def test_a_weight_that_float32_does_not_have_is_a_bad_row(weight: float, tmp_path: Path) -> None:
+    table = pl.DataFrame({"user": ["a", "b"], "item": [1, 2], "weight": [2.0, weight]})
+    table.write_csv(tmp_path / "log.csv")
+    for source, where in ((table, "row 1 .counted from 0."), (tmp_path / "log.csv", "line 3")):
+        with pytest.raises(DataError, match=f"1 row is bad: {where} has no usable weight"):
+            tl.read(source, weight="weight")
+        with pytest.warns(DataWarning, match="dropped 1 bad row"):
+            assert tl.read(source, weight="weight", on_bad_rows="drop").matrix.data.tolist() == [2.0]
+
+
+def test_weights_whose_sum_float32_does_not_have_are_an_error() -> None:
+    rows = pl.DataFrame({"user": ["a", "b", "a"], "item": [1, 1, 1], "weight": [3e38, 1.0, 3e38]})
+    with pytest.raises(DataError, match=r"add up to 6e\+38; at most 3.4e\+38 is possible. Divide all weights"):
+        tl.read(rows, weight="weight")
+
+
+@pytest.mark.parametrize("value", [np.inf, 1e39, 1e-60, -1.0])
+def test_a_matrix_with_values_that_float32_does_not_have_is_refused(value: float) -> None:
+    with pytest.raises(
+        DataError, match=r"values of the matrix are negative, not finite, or beyond float32, at \(0, 1"
+    ):
+        tl.read(sparse.csr_array(np.array([[1.0, value], [1.0, 0.0]])))
+
+
+def test_a_matrix_of_complex_numbers_or_of_too_many_rows_is_refused() -> None:
+    with pytest.raises(DataError, match="of the type complex128; expected real numbers"):
+        tl.read(sparse.csr_array(np.array([[1j, 0.0]])))
+    with pytest.raises(DataError, match="1,099,511,627,776 users were given; at most 2,147,483,647"):
+        tl.read(sparse.coo_array(([1.0], ([0], [0])), shape=(2**40, 2)))
+
+
+def test_more_rows_than_int32_counts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("truelike.data.ids.MOST", 3)
+    with pytest.raises(DataError, match="4 rows were given; at most 3 are possible"):
+        tl.read(PAIRS)
+    with pytest.raises(DataError, match="4 rows were given; at most 3 are possible"):
+        tl.read(sparse.csr_array(np.ones((2, 2))))
+    assert tl.read(PAIRS[:3]).n_interactions == 3
+
+
+@pytest.mark.parametrize("name", ["__time__", "__weight__", "__short__", "short", "0", ""])
+@pytest.mark.parametrize("kind", ["frame", "csv", "dicts"])
+def test_no_name_of_a_column_is_reserved(name: str, kind: str, tmp_path: Path) -> None:
+    table = pl.DataFrame({"item": [1, 2], name: ["a", "b"], "time": [5, 6], "w": [2.0, 3.0]})
+    table.write_csv(tmp_path / "log.csv")
+    source = {"frame": table, "csv": tmp_path / "log.csv", "dicts": table.to_dicts()}[kind]
+    assert rows_of(tl.read(source, user=name, weight="w")) == [("a", 1, 2.0, 5), ("b", 2, 3.0, 6)]
+    odd = table.rename({"time": name, name: "who"})
+    assert rows_of(tl.read(odd, user="who", time=name, weight="w")) == [("a", 1, 2.0, 5), ("b", 2, 3.0, 6)]
+
+
+def test_a_masked_value_is_missing() -> None:
+    pairs = np.ma.MaskedArray(PAIRS, mask=[(0, 0), (0, 1), (1, 0), (0, 0)])
+    users, items = pairs.T
+    words = np.ma.MaskedArray(["a", "b", "c", "d"], mask=[0, 1, 1, 0])
+    for source in (pairs, (users, items), (list(users), list(items))):
+        with pytest.raises(DataError, match=r"row 1 .* has no item.*; row 2 .* has no user"):
+            tl.read(source)
+        with pytest.warns(DataWarning, match="dropped 2 bad rows"):
+            assert rows_of(tl.read(source, on_bad_rows="drop")) == [(7, 1, 2.0, None)]
+    with pytest.warns(DataWarning, match="dropped 2 bad rows"):
+        assert list(tl.read((words, items.data), on_bad_rows="drop").users) == ["a", "d"]
+
+
+def test_masked_times_are_missing() -> None:
+    times = np.ma.MaskedArray(np.array(["2020-01-01", "2021-01-01"], dtype="datetime64[D]"), mask=[0, 1])
+    with pytest.raises(DataError, match=r"row 1 .* has no usable time"):
+        tl.read((np.array([1, 2]), np.array([3, 4]), np.array([0, 0]), times), time="time")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[object(), 1], [len], [{1, 2}], [range(3)], [np.array([[1]])], [2**200, 1], [dt.timedelta(3)]],
+)
+def test_values_that_are_no_ids_are_refused(values: list[Any]) -> None:
+    for source in (
+        (values, values),
+        [(value, 1) for value in values],
+        [{"user": each, "item": 1} for each in values],
+    ):
+        with pytest.raises(DataError):
+            tl.read(source)
+
+
+@pytest.mark.parametrize("min_rating", ["4", float("nan"), None, [3]])
+def test_a_minimum_that_is_no_number_is_refused(min_rating: Any) -> None:
+    if min_rating is None:
+        assert tl.read(PAIRS, min_rating=None).n_interactions == 3
+        return
+    with pytest.raises(ParameterError, match="min_rating is"):
+        tl.read([(1, 2, 3)], min_rating=min_rating)
+
+
+def test_a_lazy_frame_that_cannot_be_collected_is_an_error() -> None:
+    with pytest.raises(DataError, match=r"LazyFrame cannot be collected: .*nothing"):
+        tl.read(pl.LazyFrame(TABLE).select("nothing"))
+
+
+def test_lists_and_structs_are_no_ratings_and_no_times() -> None:
+    table = pl.DataFrame({"user": [1, 2], "item": [3, 4], "rating": [[1.0], [2.0]], "when": [{"a": 1}, {"a": 2}]})
+    with pytest.raises(DataError, match=r"2 rows are bad.*no usable rating"):
+        tl.read(table, min_rating=1)
+    with pytest.raises(DataError, match=r"2 rows are bad.*no usable time"):
+        tl.read(table, time="when")

@@ -397,3 +397,16 @@ def test_the_propensity_of_an_impression_is_the_share_of_the_users_interactions_
     half = tl.read(table.with_columns(propensity=0.5), weight="propensity")
     again = split.impressions(half, weight="propensity")
     assert again["propensity"].to_numpy() == pytest.approx(table["propensity"].to_numpy() / 2)
+
+
+def test_a_panic_of_polars_on_a_damaged_split_is_an_error_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def panic(*_: Any, **__: Any) -> None:
+        raise pl.exceptions.PanicException("index out of bounds")
+
+    data = tl.read([(user, item) for user in range(9) for item in range(user, user + 5)])
+    tl.splits.random(data, validation=0.1, test=0.1, seed=0).save(tmp_path / "split")
+    monkeypatch.setattr(pl, "read_parquet", panic)
+    with pytest.raises(StorageError, match=r"users.parquet is damaged: index out of bounds"):
+        tl.Split.load(tmp_path / "split")

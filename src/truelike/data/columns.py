@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from truelike.errors import DataError
+from truelike.errors import DataError, some
 
 COMMON = {
     "user": """user_id user userid uid customer_id customerid customer reviewerid reviewer_id visitorid
@@ -64,7 +64,7 @@ def choose(
         if asked is not None:
             if str(asked) in available:
                 return str(asked)
-            raise DataError(f"there is no column {asked!r}; the table has {_listed(available)}.")
+            raise DataError(f"there is no column {some([repr(asked)])}; the table has {_listed(available)}.")
         by_name = {re.sub("[ -]", "_", name.strip().lower()): name for name in reversed(available)}
         found = next((by_name[name] for name in COMMON.get(role, "").split() if name in by_name), None)
         if found is None and required:
@@ -89,4 +89,4 @@ def choose(
 
 
 def _listed(names: Sequence[str]) -> str:
-    return ", ".join(repr(name) for name in names[:20]) or "no columns"
+    return some(map(repr, names), 20) or "no columns"

@@ -13,9 +13,10 @@ from scipy import sparse
 
 from truelike.data.frames import Library, to_native
 from truelike.data.html import dataset_html
-from truelike.data.ids import Codes, Ids
+from truelike.data.ids import Codes, Ids, check_count
 from truelike.data.matrix import own_csr, own_times, read_only
 from truelike.data.titles import titles_of
+from truelike.errors import DataError
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -121,6 +122,10 @@ class Dataset:
         **rest: Any,
     ) -> Dataset:
         """Build from row numbers of users and items; repeated pairs are merged (sum of weights, earliest time)."""
+        check_count(len(user_codes), "rows")
+        for codes, ids in ((user_codes, users), (item_codes, items)):
+            if len(codes) and not 0 <= codes.min() <= codes.max() < len(ids):
+                raise DataError(f"the row numbers of {ids.what}s are {codes.min()} to {codes.max()} of {len(ids)}")
         order = stable_order(item_codes, len(items))
         order = order[stable_order(user_codes[order], len(users))]
         rows, columns = user_codes[order], item_codes[order]
@@ -128,7 +133,7 @@ class Dataset:
         new[1:] = (rows[1:] != rows[:-1]) | (columns[1:] != columns[:-1])
         first = np.flatnonzero(new)
         counts = np.diff(first, append=len(order))
-        merged = counts if weights is None else np.add.reduceat(weights[order], first)
+        merged = counts if weights is None else _sums(weights[order], first)
         if times is not None:
             times = np.minimum.reduceat(times[order], first)
         counts = np.bincount(rows[first], minlength=len(users))
@@ -291,6 +296,18 @@ class Dataset:
             f"Dataset({self.n_interactions:,} interactions, {self.n_users:,} users, "
             f"{self.n_items:,} items, sparsity {self.sparsity:.4%})"
         )
+
+
+def _sums(weights: NDArray[np.floating], first: NDArray[np.intp]) -> NDArray[np.floating]:
+    """The sum of the weights of each pair, whose rows begin at `first`; an error if float32 cannot hold it."""
+    sums: NDArray[np.floating] = np.add.reduceat(weights, first, dtype=np.float64)
+    largest = float(np.finfo(np.float32).max)
+    if len(sums) and not sums.max() <= largest:
+        raise DataError(
+            f"the weights of a pair (user, item) add up to {sums.max():.3g}; at most {largest:.3g} is possible. "
+            "Divide all weights by a large number."
+        )
+    return sums
 
 
 def stable_order(codes: Codes, n_codes: int) -> NDArray[np.int32]:

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike.data.columns import COMMON
-from truelike.data.frames import library_of, missing, to_polars
+from truelike.data.files import FORMATS, read_file
+from truelike.data.frames import POLARS_ERRORS, library_of, missing, to_polars
 from truelike.data.ids import Ids, encode, normalise
 from truelike.data.matrix import checked_csr
-from truelike.errors import DataError, DataWarning, ParameterError, some, warn
+from truelike.errors import DataError, DataWarning, ParameterError, quoted, some, warn
 
 OnUnknownValue = Literal["raise", "skip"]
 OnMissing = Literal["raise", "zeros"]
@@ -233,8 +234,8 @@ def _frame(table: Any, what: str) -> pl.DataFrame:
     names = [str(name) for name in getattr(table, "column_names", None) or list(table.columns)]
     try:
         frame = to_polars(table, names)
-    except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
-        raise DataError(f"the {what} features cannot be read: {error}. {KINDS}") from error
+    except (*POLARS_ERRORS, TypeError, ValueError) as error:
+        raise DataError(f"the {what} features cannot be read: {some([error], longest=300)}. {KINDS}") from error
     first = _id_column(names, what)
     return frame.select(first, *(name for name in names if name != first))
 
@@ -246,17 +247,51 @@ def _id_column(names: list[str], what: str) -> str:
     return next((lower[name] for name in (*COMMON[what].split(), "id") if name in lower), names[0])
 
 
+@dataclass(frozen=True)
+class _AllColumns:
+    """Every column of a file, of which the ids are required."""
+
+    names: list[str]
+    id: str
+
+    def needed(self) -> list[str]:
+        return self.names
+
+    def required(self) -> list[str]:
+        return [self.id]
+
+
 def _file(path: Path, what: str) -> pl.DataFrame:
-    """A Parquet or CSV file. Ids in CSV are read as text, because 007 is not 7."""
+    """A file as a table. Ids in text are read as text, because 007 is not 7; other columns are numbers if all are."""
+    known = FORMATS.keys() & {suffix.lower() for suffix in path.suffixes}
     try:
-        if path.suffix == ".parquet":
-            return pl.read_parquet(path)
-        mark = "\t" if ".tsv" in path.suffixes else ","
-        names = pl.read_csv(path, separator=mark, n_rows=0).columns
-        as_text = {_id_column(names, what): pl.String}
-        return pl.read_csv(path, separator=mark, schema_overrides=as_text, infer_schema_length=None)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise DataError(f"the {what} features cannot be read from {str(path)!r}: {error}") from error
+        table = read_file(
+            path, lambda names: _AllColumns(names, _id_column(names, what)), format=None if known else "csv"
+        )
+    except DataError as error:
+        raise DataError(f"the {what} features cannot be read from {quoted(path)}: {error}") from error
+    if table.bad:
+        line, reason = min(table.bad.items())
+        raise DataError(
+            f"{len(table.bad):,} {table.unit}s of the {what} features in {quoted(path)} are bad: {table.unit} {line} "
+            f"{reason}{' and others' * (len(table.bad) > 1)}. Fix the file, or pass a frame."
+        )
+    if not table.text:
+        return table.frame
+    return table.frame.with_columns(
+        _as_numbers(table.frame[name]) for name in table.columns.names if name != table.columns.id
+    )
+
+
+def _as_numbers(series: pl.Series) -> pl.Series:
+    """A column of text as numbers, if all its values are."""
+    if series.null_count() == len(series):
+        return pl.Series(series.name, [None] * len(series), dtype=pl.Null)
+    for kind in (pl.Int64, pl.Float64):
+        numbers = series.cast(kind, strict=False)
+        if numbers.null_count() == series.null_count():
+            return numbers
+    return series
 
 
 def _ids(frame: pl.DataFrame, what: str) -> tuple[Ids, NDArray[np.int32]]:

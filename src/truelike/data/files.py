@@ -1,7 +1,18 @@
-"""Files as tables of text: a fast reader, and a careful one that names bad lines.
+"""Text files as tables of text: a fast reader, and a careful one that names bad lines.
 
-The fast reader is that of polars. Where it fails, or where a row lacks an id, the careful reader reads the file
-again, line by line, and says which lines are bad and why.
+The fast reader is that of polars. The careful one reads line by line with `csv` and `json` of Python, and says which
+lines are bad and why. Both give the same table. The fast reader is used where a scan of the bytes (`scan.py`) shows
+that it must agree, and where no row is bad. The careful reader defines what a valid row is:
+
+- A line ends in LF, CRLF or CR. The text is in the given encoding; one byte order mark at its start is skipped.
+- CSV: a line that is empty is skipped. A field in double quotes may have separators, line ends and doubled quotes,
+  and must end at its closing quote. In any other field a quote is a letter like others. A row has as many fields as
+  the first one, each at most `csv.field_size_limit()` letters long, on at most `MOST_LINES` lines. Where a row that
+  begins on a line cannot be parsed, that line is bad, and reading goes on with the next one.
+- JSON: a line of white space is skipped. A line is one object, as `json.loads` reads it: the last of repeated keys
+  counts. A value that is read is text, a finite number, true or false. Numbers become text without an exponent and
+  without a fraction of zero.
+- Empty text, an absent key, null and NaN are missing values. A row needs a value in each required column.
 """
 
 from __future__ import annotations
@@ -12,30 +23,35 @@ import csv
 import gzip
 import io
 import json
+import os
 import re
+import stat
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, Generic, Protocol, TypeGuard, TypeVar
+from typing import IO, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from truelike.data.frames import missing
-from truelike.errors import DataError, DataWarning, ParameterError, some, warn
+from truelike.data.frames import POLARS_ERRORS, missing, repeated
+from truelike.data.parquet_check import damage
+from truelike.data.scan import csv_is_plain, json_keys
+from truelike.errors import DataError, DataWarning, ParameterError, quoted, some, warn
 
+FAST_READER_FAILS = (*POLARS_ERRORS, OSError, TypeError, ValueError)  # ValueError: also of encodings
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".txt": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl",
            ".json": "jsonl", ".parquet": "parquet", ".pq": "parquet"}  # fmt: skip
 CHUNK = 100_000  # rows that the careful reader holds at once
-BLOCK = 2**24  # bytes
+BLOCK = 2**18  # bytes that are scanned at once: they fit into the cache of a core
 MOST_LINES = 1_000  # of one quoted field: a quote that is open for longer was not meant as one
 GUESSED_SEPARATORS = ",\t;|"
-SHORT = "__short__"
 UNCLOSED = "unexpected end of data"  # csv's message where a quote is still open
 
 
@@ -74,28 +90,29 @@ def read_file(
     encoding: str = "utf-8",
 ) -> Table[W]:
     """Read the columns that `choose` picks by their names from a CSV, TSV, JSONL or Parquet file."""
-    _check(path, format, separator)
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    zipped = suffixes[-1:] == [".gz"]
-    named = suffixes[:-1] if zipped else suffixes
+    _check_arguments(format, separator)
+    text = _Text(path, zipped=path.suffix.lower() == ".gz", encoding=_codec(encoding))
+    named = [suffix.lower() for suffix in path.suffixes[: -1 if text.zipped else None]]
     kind = format or FORMATS.get(named[-1] if named else "")
-    text = _Text(path, zipped, _codec(encoding))
     try:
+        check_file(path)
         if kind == "parquet":
-            return _parquet(path, zipped, choose)
+            return _parquet(path, text.zipped, choose)
         if kind == "jsonl":
             return _json_lines(text, choose)
         if kind in ("csv", "tsv"):
             return _delimited(text, choose, separator or ("\t" if kind == "tsv" else None), header)
+    except DataError:
+        raise
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{str(path)!r} is not a whole gzip file ({error}). Fetch it again.") from error
+        raise DataError(f"{quoted(path)} is not a whole gzip file ({error}). Fetch it again.") from error
     except OSError as error:
-        raise DataError(f"{str(path)!r} cannot be read: {error}") from error
+        raise DataError(f"{quoted(path)} cannot be read: {error.strerror or error}") from error
     except UnicodeError as error:
-        raise DataError(f"{str(path)!r} is not {text.label} text ({error}). {ENCODING}") from error
+        raise DataError(f"{quoted(path)} is not {text.label} text ({error}). {ENCODING}") from error
     raise DataError(
-        f"the format of {path.name!r} is not known: its name ends in none of {', '.join(FORMATS)} (or these with "
-        ".gz). Pass format='csv', 'tsv', 'jsonl' or 'parquet'."
+        f"the format of {quoted(path.name)} is not known: its name ends in none of {', '.join(FORMATS)} (or these "
+        "with .gz). Pass format='csv', 'tsv', 'jsonl' or 'parquet'."
     )
 
 
@@ -119,7 +136,17 @@ def column_names(path: Path, **how: Any) -> list[str]:
 def refuse_address(source: Any) -> None:
     """Raise an error where an internet address was given instead of a file."""
     if isinstance(source, str) and re.match(r"[A-Za-z][\w+.-]*://", source):
-        raise DataError(f"{source!r} is an address; only files can be read. Download it and pass its path.")
+        raise DataError(f"{quoted(source)} is an address; only files can be read. Download it and pass its path.")
+
+
+def as_path(source: str | os.PathLike[Any]) -> Path:
+    """The path of a file, as it was given."""
+    try:
+        return Path(source)
+    except TypeError as error:
+        raise DataError(
+            f"{quoted(source)} is not a path of text ({error}). Pass a str or a pathlib.Path."
+        ) from error
 
 
 # --- text in any encoding ------------------------------------------------------------------------
@@ -132,7 +159,8 @@ def _codec(encoding: Any) -> str:
     try:
         name = codecs.lookup(encoding).name
         "".encode(name)  # base64 and the like are known to Python, but do not encode text
-    except (LookupError, TypeError) as error:
+        b"".decode(name)
+    except (LookupError, TypeError, ValueError) as error:
         raise ParameterError(
             f"encoding is {encoding!r}, which is not an encoding of text that Python knows. Examples are "
             '"utf-8", "latin-1", "cp1252" and "utf-16".'
@@ -157,57 +185,94 @@ class _Text:
         """The reason why a line with undecodable bytes is bad."""
         return f'is not {self.label} (pass the encoding of the file, e.g. encoding="latin-1")'
 
-    def lines(self, errors: str = "surrogateescape") -> IO[str]:
-        """The text. An undecodable byte becomes a lone surrogate, which `_undecodable` finds."""
+    @contextlib.contextmanager
+    def lines(self) -> Iterator[Iterator[str]]:
+        """The lines, with their ends. An undecodable byte becomes a lone surrogate, which `_undecodable` finds."""
+        with self._open("surrogateescape") as handle:
+            first = next(handle, "")
+            yield chain([first.removeprefix("\ufeff")] * bool(first), handle)
+
+    def _open(self, errors: str) -> IO[str]:
+        if "_utf8" in self.__dict__ and self.encoding == "utf-8":
+            return io.TextIOWrapper(io.BytesIO(self._utf8), "utf-8", errors, newline="")
         opener: Any = gzip.open if self.zipped else open
-        codec = "utf-8-sig" if self.encoding == "utf-8" else self.encoding
-        handle: IO[str] = opener(self.path, "rt", encoding=codec, errors=errors, newline="")
+        handle: IO[str] = opener(self.path, "rt", encoding=self.encoding, errors=errors, newline="")
         return handle
 
-    def as_utf8(self) -> Path | io.BytesIO:
-        """The file for polars, which reads UTF-8 and unpacks gzip: the file itself, or a copy in memory."""
-        return self.path if self.encoding == "utf-8" else io.BytesIO(self._copy)
+    def for_polars(self) -> Path | io.BytesIO:
+        """The text in UTF-8: the file itself, or a copy in memory."""
+        return self.path.absolute() if self._is_utf8 else io.BytesIO(self._utf8)
 
-    def bytes(self) -> IO[bytes]:
-        """The bytes of the text in UTF-8."""
-        if self.encoding != "utf-8":
-            return io.BytesIO(self._copy)
-        opener: Any = gzip.open if self.zipped else open
-        handle: IO[bytes] = opener(self.path, "rb")
-        return handle
+    def blocks(self) -> Iterator[bytes]:
+        """The text in UTF-8 in blocks of whole lines."""
+        with self.path.open("rb") if self._is_utf8 else io.BytesIO(self._utf8) as handle:
+            while block := handle.read(BLOCK):
+                yield block + handle.readline()
+
+    def forget(self) -> None:
+        """Free the copy in memory."""
+        self.__dict__.pop("_utf8", None)
+
+    @property
+    def _is_utf8(self) -> bool:
+        return self.encoding == "utf-8" and not self.zipped
 
     @cached_property
-    def _copy(self) -> Any:
+    def _utf8(self) -> bytes:
+        if self.encoding == "utf-8":
+            return gzip.decompress(self.path.read_bytes())
         copy = io.BytesIO()
-        with self.lines(errors="strict") as text:
+        with self._open("strict") as text:
             while block := text.read(BLOCK):
                 copy.write(block.encode())
         return copy.getvalue()
 
 
-def _check(path: Path, format: str | None, separator: str | None) -> None:
+def _check_arguments(format: Any, separator: Any) -> None:
     if format is not None and format not in FORMATS.values():
         raise ParameterError(f"format is {format!r}; expected 'csv', 'tsv', 'jsonl' or 'parquet'")
-    if separator is not None and (len(separator) != 1 or not separator.isascii()):
-        raise ParameterError(f"separator is {separator!r}; expected one ASCII character")
-    if path.is_dir():
-        raise DataError(f"{str(path)!r} is a directory; expected a file")
-    if not path.is_file():
-        raise DataError(f"there is no file {str(path)!r}")
-    if path.stat().st_size == 0:
-        raise DataError(f"the file {str(path)!r} is empty")
+    if separator is None:
+        return
+    if not isinstance(separator, str) or len(separator) != 1 or not separator.isascii() or separator in '"\r\n\0':
+        raise ParameterError(
+            f"separator is {separator!r}; expected one ASCII character, which is no quote and no line end"
+        )
+
+
+def check_file(path: Path) -> None:
+    """Raise an error if there is no regular file. A pipe or a device could be read forever."""
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:  # ValueError: a NUL in the name
+        raise DataError(f"there is no file {quoted(path)}") from error
+    if stat.S_ISDIR(found.st_mode):
+        raise DataError(f"{quoted(path)} is a directory; expected a file")
+    if not stat.S_ISREG(found.st_mode):
+        raise DataError(
+            f"{quoted(path)} is a pipe, a socket or a device; expected a regular file. Copy its content to one."
+        )
+    if found.st_size == 0:
+        raise DataError(f"the file {quoted(path)} is empty")
 
 
 # --- Parquet -------------------------------------------------------------------------------------
 
 
 def _parquet(path: Path, zipped: bool, choose: Callable[[list[str]], W]) -> Table[W]:
-    source: Any = io.BytesIO(gzip.decompress(path.read_bytes())) if zipped else path
+    source: Any = io.BytesIO(gzip.decompress(path.read_bytes())) if zipped else path.absolute()
     try:
-        columns = choose(pl.scan_parquet(source).collect_schema().names())
-        frame = pl.scan_parquet(source).select(columns.needed()).collect()
-    except pl.exceptions.PolarsError as error:
-        raise DataError(f"{str(path)!r} cannot be read as Parquet: {error}") from error
+        table = pl.scan_parquet(source, glob=False, hive_partitioning=False)
+        columns = choose(table.collect_schema().names())
+        with path.open("rb") if isinstance(source, Path) else contextlib.nullcontext(source) as file:
+            if wrong := damage(file, set(columns.needed())):
+                raise DataError(f"{quoted(path)} is damaged: {wrong}. Fetch or write it again.")
+            file.seek(0)
+        frame = table.select(columns.needed()).collect()
+    except POLARS_ERRORS as error:
+        raise DataError(
+            f"{quoted(path)} cannot be read as Parquet: {some([error], longest=300)}. Is it a whole Parquet file? "
+            "Fetch or write it again."
+        ) from error
     return Table(frame, columns, lambda: np.arange(len(frame)), text=False, unit="row")
 
 
@@ -215,44 +280,51 @@ def _parquet(path: Path, zipped: bool, choose: Callable[[list[str]], W]) -> Tabl
 
 
 def _delimited(text: _Text, choose: Callable[[list[str]], W], separator: str | None, header: bool) -> Table[W]:
-    with text.lines() as lines:
-        first = lines.readline().lstrip("\ufeff").rstrip("\r\n")
-    if not first.strip():
-        raise DataError(f"the first line of {str(text.path)!r} is blank; expected a header or a row")
-    if _undecodable(first):
-        raise DataError(
-            f"{str(text.path)!r} is not {text.label} text: line 1 cannot be decoded. {ENCODING} "
-            "Is it another kind of file?"
-        )
-    separator = separator or _guess_separator(first)
-    fields = next(csv.reader([first], delimiter=separator), [])
+    separator, fields = _first_row(text, separator)
     names = fields if header else [str(position) for position in range(len(fields))]
     columns = _chosen(names, choose, text.path, header)
-    try:
-        frame = _fast_delimited(text, columns, names, separator, header)
-    except (pl.exceptions.PolarsError, OSError, UnicodeError):
-        frame = None
+    places = dict(zip(names, range(len(names)), strict=True))
+    positions = [places[name] for name in columns.needed()]
+    frame = _fast_csv(text, columns, positions, len(names), separator, header)
+    if frame is None:
+        with text.lines() as lines:
+            return _carefully(_csv_rows(lines, separator, len(names), header, text), columns, positions)
+
+    text.forget()
 
     def numbers() -> NDArray[np.int64]:
         with text.lines() as lines:
-            return np.array([line for line, _ in _csv_rows(lines, separator, len(names), header, text)])
+            rows = _csv_rows(lines, separator, len(names), header, text)
+            return np.fromiter((line for line, _ in rows), dtype=np.int64)
 
-    # a row without its last field may be cut short, or that field may be empty
-    if _has_all(frame, columns) and (not frame[SHORT].any() or _lines_are_whole(text, separator, len(names))):
-        return Table(frame.drop(SHORT), columns, numbers)
+    return Table(frame, columns, numbers)
+
+
+def _first_row(text: _Text, separator: str | None) -> tuple[str, list[str]]:
+    """The separator, and the fields of the first row, which may be a header."""
     with text.lines() as lines:
-        rows = _csv_rows(lines, separator, len(names), header, text)
-        return _carefully(rows, columns, [names.index(name) for name in columns.needed()])
+        first = next(lines, "")
+        if not first.strip():
+            raise DataError(f"the first line of {quoted(text.path)} is blank; expected a header or a row")
+        separator = separator or _guess_separator(first)
+        _, fields = next(_csv_records(chain([first], lines), separator, at_once=1))
+    if _undecodable(first if isinstance(fields, str) else "".join(fields)):
+        raise DataError(
+            f"{quoted(text.path)} is not {text.label} text: line 1 cannot be decoded. {ENCODING} "
+            "Is it another kind of file?"
+        )
+    if isinstance(fields, str):
+        raise DataError(f"the first line of {quoted(text.path)} {fields}. Fix it.")
+    return separator, fields
 
 
 def _chosen(names: list[str], choose: Callable[[list[str]], W], path: Path, header: bool) -> W:
     """The columns to read; an error or a warning names `header=False` where the header looks like a row."""
     row = header and looks_like_data(names)
     remedy = "If it is a row, pass header=False: columns are then named by position, e.g. user=0, item=1."
-    found = f"the first line of {str(path)!r} looks like data, not like a header: {some(names, 8)}. {remedy}"
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        error = f"{str(path)!r} has more than one column named {', '.join(repeated)}"
+    found = f"the first line of {quoted(path)} looks like data, not like a header: {some(names, 8)}. {remedy}"
+    if twice := repeated(names):
+        error = f"{quoted(path)} has more than one column named {some(twice)}"
         raise DataError(found if row else f"{error}. Rename all but one of them.")
     try:
         columns = choose(names)
@@ -284,35 +356,58 @@ def _guess_separator(first: str) -> str:
     return max(GUESSED_SEPARATORS, key=first.count)
 
 
-def _fast_delimited(text: _Text, columns: Wanted, names: list[str], separator: str, header: bool) -> pl.DataFrame:
-    table = pl.scan_csv(
-        text.as_utf8(), separator=separator, has_header=header, infer_schema=False, new_columns=names
+def _fast_csv(
+    text: _Text, columns: Wanted, positions: list[int], width: int, separator: str, header: bool
+) -> pl.DataFrame | None:
+    """The table by polars; None where the careful reader has to look at the file."""
+    try:
+        limits = {"longest": csv.field_size_limit(), "most_lines": MOST_LINES}
+        if not csv_is_plain(text.blocks(), separator, width, **limits):
+            return None
+        table = pl.scan_csv(
+            text.for_polars(),
+            separator=separator,
+            has_header=False,  # its names would have to be those of the schema
+            schema={str(position): pl.String for position in range(width)},
+            glob=False,
+        )
+        wanted = table.select(*map(str, positions), short=pl.col(str(width - 1)).is_null())
+        # without push-down every field of a line is parsed, so a line with too many fields is found
+        every_field = pl.QueryOptFlags(projection_pushdown=False)
+        frame = wanted.collect(engine="streaming", optimizations=every_field)
+    except FAST_READER_FAILS:
+        return None
+    if header:
+        frame = frame.slice(1)
+    # a row without its last field may be cut short, or that field may be empty
+    if frame["short"].any() and not _lines_are_whole(text, separator, width):
+        return None
+    return _complete(
+        frame.drop("short").rename(dict(zip(map(str, positions), columns.needed(), strict=True))), columns
     )
-    wanted = table.select(*columns.needed(), pl.col(names[-1]).is_null().alias(SHORT))
-    # without push-down every field of a line is parsed, so a line with too many fields is found
-    whole_lines = pl.QueryOptFlags(projection_pushdown=False)
-    return wanted.collect(engine="streaming", optimizations=whole_lines)
 
 
-def _has_all(frame: pl.DataFrame | None, columns: Wanted) -> TypeGuard[pl.DataFrame]:
-    """Whether the fast reader succeeded and no row lacks a required value."""
-    return frame is not None and not any(missing(frame[name]).any() for name in columns.required())
+def _complete(frame: pl.DataFrame, columns: Wanted) -> pl.DataFrame | None:
+    """The table of a fast reader with null for empty text; None if a row lacks a required value."""
+    if any(missing(frame[name]).any() for name in columns.required()):
+        return None
+    empty = [name for name in columns.needed() if (frame[name] == "").any()]
+    return frame.with_columns(_null_for_empty(name) for name in empty)
+
+
+def _null_for_empty(name: str) -> pl.Expr:
+    return pl.when(pl.col(name) != "").then(pl.col(name)).alias(name)
 
 
 def _lines_are_whole(text: _Text, separator: str, width: int) -> bool:
     """Whether every line has all its separators; also False where quotes make that hard to tell."""
-    rest = b""
-    with text.bytes() as handle:
-        while block := handle.read(BLOCK):
-            lines, end, rest = (rest + block).rpartition(b"\n")
-            if not _separators_fit(lines + end, separator, width - 1):
-                return False
-    return not rest or _separators_fit(rest + b"\n", separator, width - 1)
+    return all(_separators_fit(block, separator, width - 1) for block in text.blocks())
 
 
 def _separators_fit(lines: bytes, separator: str, n: int) -> bool:
-    if b'"' in lines or lines.count(b"\r") != lines.count(b"\r\n"):
+    if b'"' in lines:
         return False
+    lines += b"\n" * (not lines.endswith(b"\n"))
     letters = np.frombuffer(lines, dtype=np.uint8)
     ends = np.flatnonzero(letters == ord("\n"))
     marks = np.flatnonzero(letters == ord(separator))
@@ -321,7 +416,7 @@ def _separators_fit(lines: bytes, separator: str, n: int) -> bool:
 
 
 def _csv_rows(
-    lines: IO[str], separator: str, width: int, header: bool, text: _Text
+    lines: Iterator[str], separator: str, width: int, header: bool, text: _Text
 ) -> Iterator[tuple[int, list[str] | str]]:
     """(line number, fields or why it is bad) of each line that is not blank."""
     for line, fields in _csv_records(lines, separator):
@@ -337,14 +432,16 @@ def _csv_rows(
             yield line, fields
 
 
-def _csv_records(lines: IO[str], separator: str) -> Iterator[tuple[int, list[str] | str]]:
-    """(number of its first line, fields or why it is bad) of each record.
+def _csv_records(
+    lines: Iterator[str], separator: str, at_once: int | None = None
+) -> Iterator[tuple[int, list[str] | str]]:
+    """(number of its first line, fields or why it is bad) of each record; `at_once` lines are parsed at first.
 
     A quoted field may span several lines. Where its end is not found, only the line that opens it is bad: the
     lines that were searched for the end are read again, one by one.
     """
     ahead: deque[str] = deque()  # lines that no record has used yet
-    number, size = 1, CHUNK  # of the first of them; how many are parsed at once
+    number, size = 1, at_once or CHUNK  # of the first of them; how many are parsed at once
     while True:
         ahead.extend(islice(lines, max(0, size - len(ahead))))
         if not ahead:
@@ -360,7 +457,7 @@ def _csv_records(lines: IO[str], separator: str) -> Iterator[tuple[int, list[str
             size = min(2 * size, CHUNK)
         except csv.Error as error:
             # where a field begins late in a batch, its end is searched again from the start of its record
-            if used == 0 or UNCLOSED not in str(error):
+            if UNCLOSED not in str(error) or (used == 0 and size >= MOST_LINES):
                 yield number + used, _reason(error, reader.line_num - used)
                 used += 1
             size = MOST_LINES
@@ -389,35 +486,60 @@ def _json_lines(text: _Text, choose: Callable[[list[str]], W]) -> Table[W]:
     if not names:
         found = f"line {head[0][0]} {head[0][1]}" if head else "all lines are blank"
         raise DataError(
-            f"{str(text.path)!r} has no JSON object in its first lines; expected one per line: {found}"
+            f"{quoted(text.path)} has no JSON object in its first lines; expected one per line: {found}"
         )
     columns = choose(list(names))
-    needed = columns.needed()
-    try:
-        frame = pl.scan_ndjson(text.as_utf8(), schema=dict.fromkeys(needed, pl.String)).collect()
-    except (pl.exceptions.PolarsError, OSError, UnicodeError):
-        frame = None
+    frame = _fast_json(text, columns)
+    if frame is None:
+        needed = columns.needed()
+        with text.lines() as lines:
+            rows = (
+                (line, row if isinstance(row, str) else _json_values(row, needed))
+                for line, row in _json_rows(lines, text)
+            )
+            return _carefully(rows, columns, list(range(len(needed))))
+
+    text.forget()
 
     def numbers() -> NDArray[np.int64]:
         with text.lines() as lines:
-            return np.array([line for line, _ in _filled(lines)])
+            return np.fromiter((line for line, _ in _filled(lines)), dtype=np.int64)
 
-    # polars turns half of a character into a NUL
-    if _has_all(frame, columns) and not any(frame[name].str.contains("\0", literal=True).any() for name in needed):
-        return Table(frame, columns, numbers)
-    with text.lines() as lines:
-        rows = (
-            (line, row if isinstance(row, str) else _json_values(row, needed))
-            for line, row in _json_rows(lines, text)
-        )
-        return _carefully(rows, columns, list(range(len(needed))))
+    return Table(frame, columns, numbers)
 
 
-def _filled(lines: IO[str]) -> Iterator[tuple[int, str]]:
+def _fast_json(text: _Text, columns: Wanted) -> pl.DataFrame | None:
+    """The table by polars; None where the careful reader has to look at the file."""
+    needed = columns.needed()
+    try:
+        keys = json_keys(text.blocks(), needed)
+        if keys is None:
+            return None
+        source = text.for_polars()
+        if isinstance(source, Path) and set("*?[") & set(str(source)):  # a pattern for polars
+            source = io.BytesIO(source.read_bytes())
+        frame = pl.scan_ndjson(source, schema=dict.fromkeys(needed, pl.String)).collect()
+    except FAST_READER_FAILS:
+        return None
+    # of repeated keys polars takes the first
+    if any(keys[column.name] != column.count() or _differs(column) for column in frame):
+        return None
+    return _complete(frame, columns)
+
+
+def _differs(column: pl.Series) -> bool:
+    """Whether polars may have written a value in its own way: a list, an object, a long number, half a character."""
+    odd = column.str.contains(r"^[\[{]|\x00")
+    long = column.filter(column.str.len_bytes() > 18)
+    numbers = long.filter(long.str.contains(r"^-?[0-9]+$"))
+    return bool(odd.any()) or numbers.cast(pl.Int64, strict=False).null_count() > 0
+
+
+def _filled(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
     return ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
 
 
-def _json_rows(lines: IO[str], text: _Text) -> Iterator[tuple[int, dict[str, Any] | str]]:
+def _json_rows(lines: Iterable[str], text: _Text) -> Iterator[tuple[int, dict[str, Any] | str]]:
     for number, line in _filled(lines):
         if _undecodable(line):
             yield number, text.undecodable
@@ -432,16 +554,28 @@ def _json_rows(lines: IO[str], text: _Text) -> Iterator[tuple[int, dict[str, Any
 
 def _json_values(row: dict[str, Any], names: list[str]) -> list[str] | str:
     values = [_text(row.get(name)) for name in names]
-    return "holds half of a character" if any(map(_undecodable, values)) else values
+    for name, value in zip(names, values, strict=True):
+        if value is None:
+            return f"has a list, an object or a number that is not finite in the column {name!r}"
+        if _undecodable(value):
+            return "holds half of a character"
+    return values  # type: ignore[return-value]
 
 
-def _text(value: Any) -> str:
-    """A value as the fast reader writes it; empty text for a missing one and NaN."""
+def _text(value: Any) -> str | None:
+    """A value as the fast reader writes it; empty text for a missing one and NaN; None for one that cannot be read.
+
+    >>> [_text(value) for value in ("a", 7, 2.50, 3.0, 1e-7, True, None, float("nan"), [1])]
+    ['a', '7', '2.5', '3', '0.0000001', 'true', '', '', None]
+    """
+    if isinstance(value, str):
+        return value
     if value is None or value != value:
         return ""
-    if isinstance(value, float) and value.is_integer():
-        return f"{value:.0f}"
-    return value if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, float):
+        text = repr(value)
+        return None if "inf" in text else (f"{Decimal(text):f}" if "e" in text else text).removesuffix(".0")
+    return json.dumps(value) if isinstance(value, int) else None
 
 
 # --- the careful reader --------------------------------------------------------------------------
@@ -453,7 +587,7 @@ def _carefully(rows: Iterator[tuple[int, list[str] | str]], columns: W, position
     needed = dict(zip(names, positions, strict=True))
     bad: dict[int, str] = {}
     lines: list[int] = []
-    chunks = [pl.DataFrame(schema=dict.fromkeys(names, pl.String))]
+    chunks: list[pl.DataFrame] = []
     cells: dict[str, list[str]] = {name: [] for name in names}
     taken = [(cells[name].append, position) for name, position in needed.items()]
     for line, row in rows:
@@ -469,8 +603,13 @@ def _carefully(rows: Iterator[tuple[int, list[str] | str]], columns: W, position
             append(row[position])
         lines.append(line)
         if len(lines) % CHUNK == 0:  # Python's strings take much more memory than a frame
-            chunks.append(pl.DataFrame(cells, schema=chunks[0].schema))
+            chunks.append(_chunk(cells))
             for column in cells.values():
                 column.clear()
-    chunks.append(pl.DataFrame(cells, schema=chunks[0].schema))
+    chunks.append(_chunk(cells))
     return Table(pl.concat(chunks), columns, lambda: np.array(lines, dtype=np.int64), bad)
+
+
+def _chunk(cells: dict[str, list[str]]) -> pl.DataFrame:
+    frame = pl.DataFrame(cells, schema=dict.fromkeys(cells, pl.String))
+    return frame.with_columns(_null_for_empty(name) for name in cells)

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, Literal, cast
 
 import narwhals as nw
 import numpy as np
 import polars as pl
 
-from truelike.errors import DataError
+from truelike.errors import DataError, quoted, some
 
 Library = Literal["polars", "pandas", "pyarrow"]
+# a panic of polars is a BaseException; on data from outside it is an error like any other
+POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
+CONVERSION_FAILS = (ArithmeticError, AttributeError, NotImplementedError, TypeError, ValueError)
+
+
+def repeated(names: Iterable[str]) -> list[str]:
+    """The names that occur more than once, sorted.
+
+    >>> repeated(["b", "a", "b"])
+    ['b']
+    """
+    return sorted(name for name, times in Counter(names).items() if times > 1)
 
 
 def library_of(table: Any) -> Library | None:
@@ -40,7 +54,7 @@ def to_polars(frame: Any, columns: Iterable[str]) -> pl.DataFrame:
     """The named columns of any frame, as polars."""
     native = nw.from_native(frame, eager_only=True)
     own = {str(name): name for name in native.columns}  # pandas may name its columns 0, 1, ...
-    return pl.DataFrame([to_series(native.get_column(own[name]).to_native(), name) for name in columns])
+    return pl.DataFrame({name: to_series(native.get_column(own[name]).to_native(), name) for name in columns})
 
 
 def to_series(values: Any, name: str = "") -> pl.Series:
@@ -51,6 +65,24 @@ def to_series(values: Any, name: str = "") -> pl.Series:
     """
     if isinstance(values, pl.Series):
         return values.alias(name)
+    if isinstance(values, np.ma.MaskedArray):
+        return _unmasked(values, name)
+    try:
+        return _to_series(values, name)
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{quoted(error.object)} contains half of a character (a lone surrogate), so it is not text. Read its "
+            "source in the right encoding, or leave it out."
+        ) from error
+    except (*POLARS_ERRORS, *CONVERSION_FAILS) as error:
+        column = f"the column {quoted(name)}" if name else f"a {type(values).__name__}"
+        raise DataError(
+            f"{column} cannot be read as a column of values: {some([error], longest=300)}. Pass text, numbers, times, "
+            "or UUIDs."
+        ) from error
+
+
+def _to_series(values: Any, name: str) -> pl.Series:
     if isinstance(values, Sequence):
         values = list(values)
     if library_of(values) == "pyarrow":
@@ -63,30 +95,46 @@ def to_series(values: Any, name: str = "") -> pl.Series:
         if kind == "M":
             values = values.to_numpy()
         array = values if kind == "M" or (kind in "biuf" and not values.hasnans) else values.to_numpy(object)
-    array = np.asarray(array) if not isinstance(array, list) else array
+    array = np.atleast_1d(np.asarray(array)) if not isinstance(array, list) else array
     if isinstance(array, np.ndarray) and array.dtype.kind == "M":
         array = array.astype("datetime64[us]")
     if isinstance(array, np.ndarray) and array.dtype.kind in "biufM":
         return pl.Series(name, array)
-    try:
-        return pl.Series(name, [_plain(value) for value in array], strict=False)
-    except UnicodeEncodeError as error:
+    return pl.Series(name, [_plain(value) for value in array], strict=False)
+
+
+def _unmasked(values: Any, name: str) -> pl.Series:
+    """A masked array as a series, in which masked values are missing."""
+    mask = np.atleast_1d(np.ma.getmaskarray(values))
+    array = np.atleast_1d(values.data)
+    if array.ndim > 1 or mask.dtype != bool:
         raise DataError(
-            f"{error.object!r} contains half of a character (a lone surrogate), so it is not text. Read its "
-            "source in the right encoding, or leave it out."
-        ) from error
+            f"a masked array with the shape {values.shape} and the type {values.dtype} was given; expected one "
+            "dimension and one value in each place. Pass each column by itself."
+        )
+    if array.dtype.kind not in "biufM":
+        return to_series([None if hidden else value for value, hidden in zip(array, mask, strict=True)], name)
+    series = to_series(array, name)
+    return series.set(pl.Series(mask), None)
 
 
 def _plain(value: Any) -> Any:
     """A scalar that polars accepts: NumPy scalars unwrapped, every kind of "missing" as None."""
-    if isinstance(value, np.generic):
+    if value is np.ma.masked:
+        return None
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
         value = value.item()
-    if value is None or type(value).__name__ in ("NAType", "NaTType") or value != value:
+    if value is None or type(value).__name__ in ("NAType", "NaTType") or _is_nan(value):
         return None
     if isinstance(value, datetime):  # also a Timestamp of pandas: the same instant, in UTC
         value = value.to_pydatetime() if hasattr(value, "to_pydatetime") else value
         return value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
     return value
+
+
+def _is_nan(value: Any) -> bool:
+    """Whether a value differs from itself; not so for one that cannot tell, such as an array."""
+    return isinstance(value, (float, complex, Decimal)) and value != value
 
 
 def missing(series: pl.Series) -> pl.Series:

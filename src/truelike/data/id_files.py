@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any, get_args
 
@@ -10,6 +11,8 @@ import polars as pl
 from truelike.data.dataset import Dataset
 from truelike.data.frames import Library
 from truelike.data.ids import Ids, Kind, check_kind
+from truelike.data.parquet_check import damage
+from truelike.errors import some
 from truelike.files import OpenDirectory
 
 ID_FILES = ("users.parquet", "items.parquet")
@@ -35,11 +38,14 @@ def read_ids(files: OpenDirectory, kinds: dict[str, Kind]) -> tuple[Ids, Ids, pl
 
 
 def read_parquet(files: OpenDirectory, name: str) -> pl.DataFrame:
-    """Read a Parquet file of an open directory; an error if it cannot be read, also where polars panics."""
+    """Read a Parquet file of an open directory; a panic of polars on a damaged one is an error like others."""
+    content = files.read(name)
+    if wrong := damage(io.BytesIO(content)):
+        raise ValueError(f"{name} is damaged: {wrong}")
     try:
-        return pl.read_parquet(files.read(name))
+        return pl.read_parquet(content)
     except pl.exceptions.PanicException as error:
-        raise ValueError(f"{name} is not a Parquet file that can be read: {error}") from None
+        raise ValueError(f"{name} is damaged: {some([error], longest=300)}") from error
 
 
 def known_library(name: Any) -> Library:

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from truelike.data.frames import is_uuid, library_of, to_series
+from truelike.data.frames import POLARS_ERRORS, is_uuid, library_of, to_series
 from truelike.errors import DataError, ParameterError, UnknownIdError, some
 from truelike.forks import check_not_forked
 
@@ -25,6 +25,12 @@ Kind = Literal["int", "str", "uuid"]
 MOST = 2**31 - 1  # int32 row numbers
 
 
+def check_count(n: int, what: str) -> None:
+    """Raise an error if there are more users, items or rows than int32 can count."""
+    if n > MOST:
+        raise DataError(f"{n:,} {what} were given; at most {MOST:,} are possible. Read fewer of them.")
+
+
 def normalise(series: pl.Series, what: str) -> tuple[pl.Series, Kind]:
     """Ids as 64-bit integers or as text, and their kind.
 
@@ -32,11 +38,11 @@ def normalise(series: pl.Series, what: str) -> tuple[pl.Series, Kind]:
     """
     if is_uuid(series):
         return pl.Series(series.name, [None if v is None else str(v) for v in series]), "uuid"
-    if series.dtype in (pl.Object, pl.Binary) or series.dtype.is_nested():
+    if series.dtype in (pl.Object, pl.Binary, pl.Duration) or series.dtype.is_nested():
         kinds = sorted({type(value).__name__ for value in series if value is not None})
         raise DataError(
-            f"the {what} ids are of type {' and '.join(kinds)}; all must be strings, or integers, or UUIDs. "
-            "Turn them into strings first."
+            f"the {what} ids are of type {' and '.join(kinds[:5]) or series.dtype}; all must be strings, or "
+            "integers, or UUIDs. Turn them into strings first."
         )
     if series.dtype.is_float():
         series = series.fill_nan(None)
@@ -50,10 +56,15 @@ def normalise(series: pl.Series, what: str) -> tuple[pl.Series, Kind]:
             )
         return whole, "int"
     if series.dtype.is_integer():
-        if series.dtype in (pl.UInt64, pl.Int128) and series.cast(pl.Int64, strict=False).null_count():
-            return series.cast(pl.String), "str"
-        return series.cast(pl.Int64), "int"
-    return series.cast(pl.String), "str"
+        whole = series.cast(pl.Int64, strict=False)
+        return (whole, "int") if whole.null_count() == series.null_count() else (series.cast(pl.String), "str")
+    try:
+        return series.cast(pl.String), "str"
+    except POLARS_ERRORS as error:
+        raise DataError(
+            f"the {what} ids are of the type {series.dtype}, which cannot be turned into text. Ids are strings, "
+            "integers or UUIDs. Turn them into strings first."
+        ) from error
 
 
 def check_kind(values: pl.Series, kind: Any, what: str) -> None:
@@ -115,12 +126,12 @@ class Ids(Sequence[Any]):
     what: str
 
     def __post_init__(self) -> None:
-        if len(self.values) > MOST:
-            raise DataError(f"{len(self.values):,} {self.what}s were given; at most {MOST:,} are possible")
+        check_count(len(self.values), f"{self.what}s")
 
     @classmethod
     def range(cls, n: int, what: str) -> Ids:
         """Row or column numbers of a matrix as ids."""
+        check_count(n, f"{what}s")
         return cls(pl.Series("id", np.arange(n, dtype=np.int64)), "int", what)
 
     def __len__(self) -> int:
@@ -233,4 +244,9 @@ def one_or_many(ids: Any) -> Any:
         )
     if library_of(ids) is not None or isinstance(ids, (list, np.ndarray)):
         return ids
-    return list(ids)
+    try:
+        return list(ids)
+    except TypeError as error:
+        raise ParameterError(
+            f"ids are expected, and {type(ids).__name__} was given: {error}. Pass a list."
+        ) from error

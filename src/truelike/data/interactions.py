@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
@@ -13,17 +13,18 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
 
-from truelike.data.checks import check_not_empty
+from truelike.data.checks import check_not_empty, check_number
 from truelike.data.columns import Columns, choose
 from truelike.data.dataset import Dataset
-from truelike.data.files import read_file, refuse_address
-from truelike.data.frames import Library, library_of, missing, to_polars, to_series
-from truelike.data.ids import Codes, Ids, Kind, encode, normalise
-from truelike.errors import DataError, DataWarning, ParameterError, some, warn
+from truelike.data.files import as_path, read_file, refuse_address
+from truelike.data.frames import POLARS_ERRORS, Library, library_of, missing, repeated, to_polars, to_series
+from truelike.data.ids import Codes, Ids, Kind, check_count, encode, normalise
+from truelike.errors import DataError, DataWarning, ParameterError, quoted, some, warn
 from truelike.forks import check_not_forked
 
 POSITIONS = ("user", "item", "rating", "time")
-TIME, WEIGHT = "__time__", "__weight__"
+LARGEST, SMALLEST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).smallest_subnormal)  # of weights
+MOST_REASONS = 5  # in one message
 Column = str | int | None
 
 
@@ -63,7 +64,8 @@ def read(
     user, item, rating, time
         The name or the position of each column. By default they are recognised by common names such as `user_id`.
     weight
-        The name or the position of a column of weights. A row of weight 0 is not an interaction.
+        The name or the position of a column of weights. A row of weight 0 is not an interaction; one whose weight
+        is negative, not finite or beyond float32 is bad.
     min_rating
         Only rows rated at least this much are interactions. By default every row is one, whatever its rating.
     on_bad_rows
@@ -102,6 +104,8 @@ def read(
     check_not_forked()
     if on_bad_rows not in ("raise", "drop"):
         raise ParameterError(f'on_bad_rows is {on_bad_rows!r}; expected "raise" or "drop"')
+    if min_rating is not None:
+        check_number("min_rating", min_rating)
     refuse_address(source)
     if sparse.issparse(source):
         dataset = _from_matrix(source, min_rating, name or "matrix")
@@ -114,7 +118,7 @@ def read(
             return choose(names, **asked, needs_rating=min_rating is not None)
 
         if isinstance(source, (str, os.PathLike)):
-            path = Path(source)
+            path = as_path(source)
             table = read_file(path, settle, format=format, separator=separator, header=header, encoding=encoding)
             rows = _Rows(table.frame, table.columns, table.unit, table.numbers, table.bad)
             library: Library = "polars"
@@ -131,6 +135,8 @@ def _from_memory(source: Any, settle: Callable[[list[str]], Columns]) -> tuple[_
     """The rows of a frame, an array or a list, and the library of the frame."""
     frame, library, bad = _as_frame(source)
     columns = settle(_names(frame))
+    if isinstance(frame, _ByName):
+        frame = frame.select(columns.needed())
     positions = np.setdiff1d(np.arange(len(frame) + len(bad)), list(bad)) if bad else None
 
     def numbers() -> NDArray[np.int64]:
@@ -159,34 +165,38 @@ class _Rows:
             self.bad.update({int(number): reason for number in self.numbers()[at]})
             self.good &= ~at
 
+    def of_good(self, series: pl.Series) -> pl.Series:
+        """The values of the good rows."""
+        return series if self.good.all() else series.filter(pl.Series(self.good))
+
     def pop(self, column: str) -> pl.Series:
         """The good rows of a column, which is removed from the table to free memory."""
         series = self.frame[column]
         self.frame = self.frame.drop(column)
-        return series if self.good.all() else series.filter(pl.Series(self.good))
+        return self.of_good(series)
 
 
 def _build(
     rows: _Rows, min_rating: float | None, on_bad_rows: str, library: Library, name: str, text: bool
 ) -> Dataset:
     columns = rows.columns
+    check_count(len(rows.frame), "rows")
     for role, column in (("user", columns.user), ("item", columns.item)):
-        rows.mark(missing(rows.frame[column]), f"has no {role} (column {column!r})")
-    # numbers replace the text that was read, so that one filter applies to all columns
-    if columns.time is not None:
-        rows.frame = rows.frame.with_columns(_times(rows, columns.time).alias(TIME))
-    if columns.weight is not None:
-        rows.frame = rows.frame.with_columns(_numbers(rows, columns.weight, "weight").alias(WEIGHT))
+        rows.mark(missing(rows.frame[column]), f"has no {role} (column {quoted(column)})")
+    times = None if columns.time is None else _times(rows, columns.time)
+    weights = None if columns.weight is None else _numbers(rows, columns.weight, "weight")
     ratings = None if min_rating is None else _numbers(rows, str(columns.rating), "rating")
     if rows.bad:
         _report_bad_rows(rows, on_bad_rows)
     if ratings is not None:
         rows.good &= (ratings >= min_rating).fill_null(False).to_numpy()
-    if columns.weight is not None:
-        rows.good &= (rows.frame[WEIGHT] > 0).fill_null(False).to_numpy()
-
-    weights = None if columns.weight is None else rows.pop(WEIGHT).to_numpy()
-    times = None if columns.time is None else rows.pop(TIME)
+    if weights is not None:
+        rows.good &= (weights > 0).fill_null(False).to_numpy()
+        weights = rows.of_good(weights)
+    if times is not None:
+        times = rows.of_good(times)
+    # only the ids are left, and one column is freed after the other
+    rows.frame = rows.frame.select(columns.user, columns.item)
     user_ids, user_codes = _encode(rows.pop(columns.user), "user", text)
     item_ids, item_codes = _encode(rows.pop(columns.item), "item", text)
     return Dataset.from_pairs(
@@ -194,7 +204,7 @@ def _build(
         item_ids,
         user_codes,
         item_codes,
-        weights=weights,
+        weights=None if weights is None else weights.to_numpy(),
         times=None if times is None or times.null_count() else times.to_numpy(),
         library=library,
         name=name,
@@ -213,18 +223,26 @@ def _encode(series: pl.Series, role: str, text: bool) -> tuple[Ids, Codes]:
 def _numbers(rows: _Rows, column: str, role: Literal["weight", "rating"]) -> pl.Series:
     """A column as numbers; a row without a usable number is bad."""
     series = _cast(rows.frame[column], pl.Float64()).fill_nan(None)
-    wrong = series.is_infinite() | (series < 0 if role == "weight" else False)
+    wrong = series.is_infinite()
+    if role == "weight":  # stored as float32; 0 is allowed
+        wrong |= (series < 0) | (series > LARGEST) | ((series > 0) & (series < SMALLEST))
     series = series.set(wrong.fill_null(False), None)
-    rows.mark(series.is_null(), f"has no usable {role} (column {column!r})")
+    rows.mark(series.is_null(), f"has no usable {role} (column {quoted(column)})")
     return series
 
 
 def _cast(series: pl.Series, kind: pl.DataType) -> pl.Series:
     """A series as another type; null where a value, or the whole series, cannot be converted."""
     try:
-        return series.cast(kind, strict=False)
-    except pl.exceptions.PolarsError:
-        return pl.Series(series.name, [None] * len(series), dtype=kind)
+        found = series.cast(kind, strict=False)
+    except POLARS_ERRORS:
+        found = None
+    # lists and structs are converted inside
+    return found if found is not None and found.dtype == kind else _nulls(series, kind)
+
+
+def _nulls(series: pl.Series, kind: pl.DataType) -> pl.Series:
+    return pl.Series(series.name, [None] * len(series), dtype=kind)
 
 
 def _times(rows: _Rows, column: str) -> pl.Series:
@@ -234,14 +252,14 @@ def _times(rows: _Rows, column: str) -> pl.Series:
     if not wrong:
         return times
     if not rows.columns.time_guessed:
-        rows.mark(times.is_null(), f"has no usable time (column {column!r})")
+        rows.mark(times.is_null(), f"has no usable time (column {quoted(column)})")
         return times
     warn(
-        f"the column {column!r} looks like a time, but {wrong:,} of its values cannot be read as one, so times "
+        f"the column {quoted(column)} looks like a time, but {wrong:,} of its values cannot be read as one, so times "
         "are not used. Name the right column with time=...",
         DataWarning,
     )
-    return pl.Series(TIME, [None] * len(times), dtype=pl.Int64)
+    return _nulls(times, pl.Int64())
 
 
 def _parse_times(series: pl.Series) -> pl.Series:
@@ -265,8 +283,8 @@ def _parse_times(series: pl.Series) -> pl.Series:
 def _dates(series: pl.Series) -> pl.Series:
     try:
         return series.str.to_datetime(time_unit="us", strict=False, time_zone=None).cast(pl.Int64)
-    except pl.exceptions.PolarsError:
-        return pl.Series(series.name, [None] * len(series), dtype=pl.Int64)
+    except POLARS_ERRORS:
+        return _nulls(series, pl.Int64())
 
 
 def _microseconds(seconds: pl.Series) -> pl.Series:
@@ -279,7 +297,9 @@ def _report_bad_rows(rows: _Rows, on_bad_rows: str) -> None:
     reasons: dict[str, list[int]] = {}
     for number, reason in sorted(rows.bad.items()):
         reasons.setdefault(reason, []).append(number)
-    found = "; ".join(_where(rows.unit, numbers, reason) for reason, numbers in reasons.items())
+    shown = [_where(rows.unit, numbers, reason) for reason, numbers in islice(reasons.items(), MOST_REASONS)]
+    rest = len(reasons) - len(shown)
+    found = "; ".join([*shown, *[f"and {rest:,} other reasons"] * (rest > 0)])
     total = len(rows.bad)
     if on_bad_rows == "drop":
         warn(f"dropped {total:,} bad row{'s' * (total > 1)}: {found}.", DataWarning)
@@ -313,13 +333,17 @@ def _from_matrix(matrix: Any, min_rating: float | None, name: str) -> Dataset:
     if matrix.ndim != 2:
         raise DataError(f"the sparse array has {matrix.ndim} dimension; expected two, users x items")
     coo = sparse.coo_array(matrix)
-    values = np.asarray(coo.data, dtype=np.float64)
-    wrong = ~np.isfinite(values) | ((values < 0) & (min_rating is None))
+    if coo.data.dtype.kind not in "biuf":
+        raise DataError(f"the values of the matrix are of the type {coo.data.dtype}; expected real numbers")
+    values = coo.data.astype(np.float64)
+    wrong = ~np.isfinite(values)
+    if min_rating is None:
+        wrong |= (values < 0) | (values > LARGEST) | ((values > 0) & (values < SMALLEST))
     if wrong.any():
         where = [f"({coo.row[n]}, {coo.col[n]})" for n in np.flatnonzero(wrong)[:6]]
         raise DataError(
-            f"{int(wrong.sum()):,} values of the matrix are negative or not finite, at {some(where)}. "
-            "The values are read as weights; pass min_rating=... if they are ratings."
+            f"{int(wrong.sum()):,} values of the matrix are negative, not finite, or beyond float32, at "
+            f"{some(where)}. The values are read as weights; pass min_rating=... if they are ratings."
         )
     keep = values != 0 if min_rating is None else values >= min_rating
     return Dataset.from_pairs(
@@ -335,7 +359,7 @@ def _from_matrix(matrix: Any, min_rating: float | None, name: str) -> Dataset:
 def _as_frame(source: Any) -> tuple[Any, Library, dict[int, str]]:
     """The frame itself, or a polars frame of an array or list; its library; and why rows are left out."""
     if isinstance(source, pl.LazyFrame):
-        source = source.collect()
+        source = _collect(source)
     library = library_of(source)
     if library is not None and hasattr(source, "columns"):
         return source, library, {}
@@ -351,8 +375,8 @@ def _as_frame(source: Any) -> tuple[Any, Library, dict[int, str]]:
     if isinstance(source, tuple):
         columns = list(source)
     elif isinstance(source, list) and source and isinstance(source[0], Mapping):
-        frame, bad = _by_name(source)
-        return frame, "polars", bad
+        rows, bad = _by_name(source)
+        return rows, "polars", bad
     elif isinstance(source, list) and (not source or isinstance(source[0], (tuple, list))):
         columns, bad = _by_position(source)
     else:
@@ -360,11 +384,18 @@ def _as_frame(source: Any) -> tuple[Any, Library, dict[int, str]]:
             f"cannot read rows from {type(source).__name__}. Pass a path, a pandas, polars or pyarrow frame, a "
             "SciPy sparse matrix, an array with two columns, or a list of (user, item)."
         )
-    lengths = {len(column) for column in columns}
+    series = [to_series(column, name) for name, column in zip(POSITIONS, columns, strict=False)]
+    lengths = {len(column) for column in series}
     if len(lengths) > 1:
         raise DataError(f"the columns of users and items differ in length: {sorted(lengths)}")
-    series = [to_series(column, name) for name, column in zip(POSITIONS, columns, strict=False)]
     return pl.DataFrame(series), "polars", bad
+
+
+def _collect(frame: pl.LazyFrame) -> pl.DataFrame:
+    try:
+        return frame.collect()
+    except POLARS_ERRORS as error:
+        raise DataError(f"the LazyFrame cannot be collected: {some([error], longest=300)}") from error
 
 
 def _are_columns(values: tuple[Any, ...]) -> bool:
@@ -390,16 +421,33 @@ def _by_position(rows: list[Any]) -> tuple[list[list[Any]], dict[int, str]]:
     return [list(column) for column in zip(*good, strict=True)], bad
 
 
-def _by_name(rows: list[Any]) -> tuple[pl.DataFrame, dict[int, str]]:
+@dataclass(frozen=True)
+class _ByName:
+    """Rows that are dicts. Only the columns that are read are gathered."""
+
+    rows: list[Mapping[Any, Any]]
+    keys: dict[Any, None]
+
+    @property
+    def columns(self) -> list[str]:
+        return [str(key) for key in self.keys]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def select(self, names: list[str]) -> pl.DataFrame:
+        keys = {str(key): key for key in self.keys}
+        return pl.DataFrame({name: to_series([row.get(keys[name]) for row in self.rows], name) for name in names})
+
+
+def _by_name(rows: list[Any]) -> tuple[_ByName, dict[int, str]]:
     bad = {number: "is not a dict" for number, row in enumerate(rows) if not isinstance(row, Mapping)}
     good = [row for row in rows if isinstance(row, Mapping)]
-    names = list(dict.fromkeys(name for row in good for name in row))
-    return pl.DataFrame([to_series([row.get(name) for row in good], str(name)) for name in names]), bad
+    return _ByName(good, dict.fromkeys(key for row in good for key in row)), bad
 
 
 def _names(frame: Any) -> list[str]:
     names = [str(name) for name in (frame.column_names if hasattr(frame, "column_names") else frame.columns)]
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise DataError(f"the table has more than one column named {', '.join(repeated)}")
+    if twice := repeated(names):
+        raise DataError(f"the table has more than one column named {some(twice)}. Rename all but one of them.")
     return names

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from truelike.data.ids import check_count
 from truelike.errors import DataError
 
-MOST = 2**31 - 1  # interactions, rows and columns: row numbers are int32
 A = TypeVar("A", bound=NDArray[Any])
 
 
@@ -43,7 +43,7 @@ def own_csr(matrix: Any, shape: tuple[int, int]) -> sparse.csr_array:
         raise DataError(f"the matrix of a Dataset is a {type(matrix).__name__}; expected a CSR of SciPy")
     if tuple(matrix.shape) != shape:
         raise DataError(f"the matrix of a Dataset has shape {matrix.shape}; its ids are {shape[0]} x {shape[1]}")
-    check_count(matrix.nnz)
+    check_count(matrix.nnz, "interactions")
     try:
         checked_csr((matrix.data, matrix.indices, matrix.indptr), shape)
     except (ValueError, TypeError) as error:
@@ -66,15 +66,6 @@ def own_times(times: Any, n: int) -> NDArray[np.int64] | None:
             f"the times of a Dataset are {found.dtype} of shape {found.shape}; expected {n} whole numbers"
         )
     return found.astype(np.int64)
-
-
-def check_count(n: int) -> None:
-    """Raise an error if there are more interactions than row numbers of 32 bits."""
-    if n > MOST:
-        raise DataError(
-            f"{n:,} interactions were given; at most {MOST:,} are possible. Train on a part of them, for example the "
-            "latest ones."
-        )
 
 
 def read_only(array: A) -> A:

@@ -22,6 +22,7 @@ import polars as pl
 
 from truelike.data.dataset import Dataset
 from truelike.data.filters import k_core
+from truelike.data.frames import POLARS_ERRORS
 from truelike.data.ids import Ids
 from truelike.data.interactions import read
 from truelike.data.splits import Split, by_user
@@ -31,7 +32,7 @@ from truelike.errors import FetchError, ParameterError
 # errors of the readers of archives, tables and JSON on a damaged file (a DataError is a ValueError)
 UNREADABLE = (
     EOFError, IndexError, KeyError, OSError, TypeError, ValueError, zipfile.BadZipFile, zlib.error,
-    pl.exceptions.PolarsError,
+    *POLARS_ERRORS,
 )  # fmt: skip
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import polars as pl
 
 from truelike.data.columns import COMMON
-from truelike.data.files import read_file, refuse_address
-from truelike.data.frames import library_of, missing, to_polars, to_series
+from truelike.data.files import as_path, read_file, refuse_address
+from truelike.data.frames import POLARS_ERRORS, library_of, missing, to_polars, to_series
 from truelike.data.ids import Ids
-from truelike.errors import DataError, some
+from truelike.errors import DataError, quoted, some
 
 NAMES = """title item_title product_title movie_title track_title book_title name item_name product_name movie_name
     track_name artist_name"""
@@ -77,7 +77,7 @@ def _columns(titles: Any, encoding: str) -> tuple[pl.Series, pl.Series]:
     """The items and their titles, whatever form they come in."""
     refuse_address(titles)
     if isinstance(titles, (str, os.PathLike)):
-        return _from_file(Path(titles), encoding)
+        return _from_file(as_path(titles), encoding)
     if isinstance(titles, Mapping):
         return pl.Series([_key(key) for key in titles], dtype=pl.String), _texts(list(titles.values()))
     if library_of(titles) is not None and hasattr(titles, "columns"):
@@ -97,7 +97,7 @@ def _from_file(path: Path, encoding: str) -> tuple[pl.Series, pl.Series]:
     if table.bad:
         line, reason = min(table.bad.items())
         raise DataError(
-            f"{len(table.bad):,} {table.unit}s of the titles in {str(path)!r} are bad: {table.unit} {line} "
+            f"{len(table.bad):,} {table.unit}s of the titles in {quoted(path)} are bad: {table.unit} {line} "
             f"{reason}{' and others' * (len(table.bad) > 1)}. Fix the file, or pass a frame."
         )
     return table.frame[table.columns.item], _texts(table.frame[table.columns.title])
@@ -131,4 +131,8 @@ def _key(key: Any) -> str:
 
 
 def _texts(values: Any) -> pl.Series:
-    return to_series(values).cast(pl.String)
+    series = to_series(values)
+    try:
+        return series.cast(pl.String)
+    except POLARS_ERRORS as error:
+        raise DataError(f"the titles are of the type {series.dtype}; expected text") from error
