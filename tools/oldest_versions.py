@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 NEWEST = {"torch"}  # the CPU build of constraints.txt is the one that can be had everywhere
-BOUND_BY_ANOTHER = {"click", "llvmlite", "polars-runtime-32"}  # by typer, numba and polars
+PINNED_BY_ANOTHER = {"llvmlite", "polars-runtime-32"}  # by numba and by polars
 
 
 def lower_bounds() -> dict[str, str]:
@@ -47,7 +47,7 @@ def normal(name: str) -> str:
 def main() -> None:
     """Write one pin per line."""
     oldest = {name: version for name, version in lower_bounds().items() if name not in NEWEST}
-    others = {name: version for name, version in tested_versions().items() if name not in BOUND_BY_ANOTHER}
+    others = {name: version for name, version in tested_versions().items() if name not in PINNED_BY_ANOTHER}
     sys.stdout.writelines(f"{name}=={version}\n" for name, version in sorted({**others, **oldest}.items()))
 
 
