@@ -41,7 +41,7 @@ def start(
 ) -> subprocess.Popen[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "XDG_"))}
     return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", code],
+        [sys.executable, "-c", code],
         env={**kept, "HOME": home, "NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": str(package.parent)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -78,7 +78,8 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         try:
             return super().load_overload(sig, target_context)
         except Exception as error:  # a file that was not written here may raise anything
-            _say_once(f"A compiled function on disk cannot be used: {error}. It is compiled again.")
+            problem = str(error).rstrip(".")
+            _say_once(f"A compiled function on disk cannot be used: {problem}. It is compiled again.")
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
