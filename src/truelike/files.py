@@ -8,6 +8,7 @@ import re
 import secrets
 import shutil
 import socket
+import stat
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -166,7 +167,9 @@ def settled(directory: Path) -> Path:
 def has_file(directory: Path, name: str) -> bool:
     """Whether a file exists; raises if the directory cannot be read."""
     try:
-        return (directory / name).is_file()
+        return stat.S_ISREG((directory / name).stat().st_mode)  # is_file() of Python 3.14 hides what is wrong
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return False
     except OSError as error:
         raise StorageError(f"{str(directory)!r} cannot be read: {error.strerror}") from error
 
