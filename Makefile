@@ -2,20 +2,25 @@
 # Each creates .venv and installs what it needs, once.
 PYTHON ?= python3
 VENV := .venv
-BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
+OLDEST := .venv-oldest
+SCRIPTS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
+BIN := $(VENV)/$(SCRIPTS)
 EXE := $(if $(filter Windows_NT,$(OS)),.exe)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint docs format bench clean help
+.PHONY: demo test test-oldest lint docs format bench clean help
 
 help: ## what can be made
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
 
 demo: $(VENV)/.installed-report ## all models on synthetic data with known likes, and a report
 	@$(BIN)/truelike demo
 
 test: lint ## lint, types, import rules, all tests and doctests
 	$(BIN)/python -m pytest -n 2
+
+test-oldest: $(OLDEST)/.installed ## all tests with the oldest versions that pyproject.toml allows
+	$(OLDEST)/$(SCRIPTS)/python -m pytest -n 2
 
 lint: $(VENV)/.installed-dev ## ruff, mypy and import-linter only
 	$(BIN)/ruff check .
@@ -39,8 +44,8 @@ bench: $(VENV)/.installed-dev ## truelike beside its peers, in one run
 	$(BIN)/python benchmarks/network_speed.py
 	$(BIN)/python benchmarks/anchor.py
 
-clean: ## remove the virtual environment and everything that was built
-	rm -rf $(VENV) dist docs/_build docs/gallery docs/reference/generated docs/sg_execution_times.rst truelike-demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+clean: ## remove the virtual environments and everything that was built
+	rm -rf $(VENV) $(OLDEST) dist docs/_build docs/gallery docs/reference/generated docs/sg_execution_times.rst truelike-demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python$(EXE):
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "truelike needs Python 3.11 or newer; say make PYTHON=python3.12")'
@@ -49,4 +54,12 @@ $(BIN)/python$(EXE):
 $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python$(EXE)
 	@echo "installing truelike[$*] into $(VENV) (once)"
 	@$(PIP) --editable '.[$*]'
+	@touch $@
+
+$(OLDEST)/.installed: pyproject.toml constraints.txt tools/oldest_versions.py
+	@echo "installing truelike[dev] with the oldest versions into $(OLDEST) (once)"
+	@$(PYTHON) -m venv --clear $(OLDEST)
+	@$(PYTHON) tools/oldest_versions.py > $(OLDEST)/constraints.txt
+	@$(OLDEST)/$(SCRIPTS)/python -m pip install --quiet --disable-pip-version-check \
+		--constraint $(OLDEST)/constraints.txt --editable '.[dev]'
 	@touch $@

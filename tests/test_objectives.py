@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
@@ -18,6 +17,12 @@ from truelike import objectives
 from truelike.errors import ParameterError
 from truelike.objectives import BPO, BPR, NBPO, NBPOo, NBPOs, hidden_like_posterior, noisy_bpr, shift_mc, sigmoid
 from truelike.training.sgd.engine import compiled_steps
+
+try:
+    import torch
+except ImportError:
+    torch = None  # type: ignore[assignment]
+with_torch = pytest.mark.skipif(torch is None, reason="PyTorch is not installed: pip install 'truelike[deep]'")
 
 SHIFTS = [shift_mc(rate) for rate in (0.0, 0.3, 0.9)]
 TRUE_GRADIENTS = [BPO, NBPOs, NBPOo, *SHIFTS]
@@ -115,6 +120,7 @@ def test_nbpo_is_equation_9_term_by_term(r: float, g: float) -> None:
     assert_allclose(NBPO.negative(r, g), expected, rtol=1e-9, atol=1e-15)
 
 
+@with_torch
 @given(r=logits, g=logits)
 def test_nbpo_is_the_gradient_of_equation_8_with_sigma_differentiated_as_ln_sigma(r: float, g: float) -> None:
     """In a product, autograd holds the other factor at its value, as the paper's operator does."""
@@ -162,6 +168,7 @@ def test_only_objectives_that_use_flips_have_a_step_of_g() -> None:
 # --- numba, NumPy and PyTorch -----------------------------------------------------------------------
 
 
+@with_torch
 @pytest.mark.parametrize("objective", EVERY, ids=named)
 def test_floats_arrays_and_tensors_give_the_same_steps(objective: Any) -> None:
     r, g = grid(-30, -3, -0.2, 0, 1, 8, 30)
@@ -174,6 +181,7 @@ def test_floats_arrays_and_tensors_give_the_same_steps(objective: Any) -> None:
         assert_allclose(tensors, arrays, rtol=1e-9, atol=1e-12)
 
 
+@with_torch
 def test_steps_are_back_propagated_by_torch() -> None:
     """U's gradient is the step of r times V, and P's is the step of g times Q."""
     generator = torch.Generator().manual_seed(0)

@@ -190,7 +190,9 @@ def settled(directory: Path) -> Path:
 def has_file(directory: Path, name: str) -> bool:
     """Whether a file exists; raises if the directory cannot be read."""
     try:
-        return (directory / name).is_file()
+        return stat.S_ISREG((directory / name).stat().st_mode)  # is_file() of Python 3.14 hides what is wrong
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return False
     except OSError as error:
         raise StorageError(f"{str(directory)!r} cannot be read: {error.strerror}") from error
 

@@ -38,7 +38,7 @@ def progress_bar(text: str, *, show: bool) -> Any:
         TextColumn(text),
         BarColumn(),
         TextColumn("{task.fields[words]}"),
-        console=Console(stderr=True),
+        console=Console(stderr=True, quiet=not _has_bars(show)),  # rich 14 ends a disabled bar with an empty line
         disable=not _has_bars(show),
         transient=True,
     )
@@ -56,7 +56,7 @@ class Download:
             BarColumn(),
             DownloadColumn(),
             TransferSpeedColumn(),
-            console=Console(stderr=True),
+            console=Console(stderr=True, quiet=not _has_bars(show)),
             disable=not _has_bars(show),
         )
         self.task = self.bar.add_task(what, total=None)

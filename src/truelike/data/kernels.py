@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
+from truelike.compile_cache import cached_njit
 
 
-@numba.njit(cache=True)
+@cached_njit()
 def draw_by_user(order: Any, users: Any, items: Any, quota: Any, left: Any, guard: int, label: Any) -> None:
     """Assign each row, in the given order, to the part for which its user lacks most rows.
 

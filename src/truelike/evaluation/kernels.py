@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
+from truelike.compile_cache import cached_njit
 
 
-@numba.njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def add_drawn_rows(values: Any, drawn: Any, out: Any) -> None:
     """Add the drawn rows to `out`, in order, so that the sum of a column does not depend on other columns."""
     for row in drawn:

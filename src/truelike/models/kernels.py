@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
+from truelike.compile_cache import cached_njit
 
 TILE = 1024  # columns whose sums fit into the first-level cache
 
 
-@numba.njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def add_rows(indptr: Any, indices: Any, row_indptr: Any, row_indices: Any, row_data: Any, out: Any) -> None:
     """Add to out[u] the rows of a sparse table at the indices of row u, in their order; out must be zeros."""
     for u in range(len(indptr) - 1):
@@ -19,7 +19,7 @@ def add_rows(indptr: Any, indices: Any, row_indptr: Any, row_indices: Any, row_d
                 out[u, row_indices[n]] += row_data[n]
 
 
-@numba.njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def add_dense_rows(indptr: Any, indices: Any, table: Any, out: Any) -> None:
     """Add to out[u] the rows of a dense table at the indices of row u, in their order; out must be zeros.
 
@@ -44,7 +44,7 @@ def add_dense_rows(indptr: Any, indices: Any, table: Any, out: Any) -> None:
                     sums[i] += a[i]
 
 
-@numba.njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def count_common_users(first: Any, indptr: Any, indices: Any, item_indptr: Any, item_users: Any, out: Any) -> None:
     """Count in out[r, j] the users of both items first + r and j, for j <= first + r; out must be zeros.
 
@@ -60,7 +60,7 @@ def count_common_users(first: Any, indptr: Any, indices: Any, item_indptr: Any, 
                 out[row, indices[other]] += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def mirror(matrix: Any, first: Any, stop: Any) -> None:
     """Copy the lower triangle to the upper one in rows first ... stop - 1, in small squares for the cache."""
     side = 32

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
+
+from truelike.compile_cache import cached_njit
 
 TILE = 1024  # items whose scores fit in the first-level cache
 _FUSE = {"contract"}  # a * b + c may be one instruction; the order of a sum may not change
 
 
-@numba.njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def mask_seen(scores: Any, users: Any, indptr: Any, indices: Any) -> None:
     """Set the scores of seen items to -inf."""
     for row in range(len(users)):
@@ -20,7 +21,7 @@ def mask_seen(scores: Any, users: Any, indptr: Any, indices: Any) -> None:
             scores[row, indices[entry]] = -np.inf
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@cached_njit(nogil=True, inline="always")
 def _insert(score: Any, item: Any, items: Any, scores: Any) -> None:
     """Insert an item into a list sorted by score, behind items with an equal score."""
     at = len(scores) - 1
@@ -32,7 +33,7 @@ def _insert(score: Any, item: Any, items: Any, scores: Any) -> None:
     items[at] = item
 
 
-@numba.njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def _insert_best(candidates: Any, first: Any, items: Any, scores: Any) -> None:
     """Insert the best of consecutive items, the first of which has the row number `first`, into a sorted list."""
     last = len(scores) - 1
@@ -44,14 +45,14 @@ def _insert_best(candidates: Any, first: Any, items: Any, scores: Any) -> None:
             worst = scores[last]
 
 
-@numba.njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def select_rows(scores: Any, items_out: Any, scores_out: Any) -> None:
     """Select the best items of each row of scores. The outputs must be filled with -1 and -inf."""
     for row in range(scores.shape[0]):
         _insert_best(scores[row], 0, items_out[row], scores_out[row])
 
 
-@numba.njit(cache=True, nogil=True, fastmath=_FUSE)
+@cached_njit(nogil=True, fastmath=_FUSE)
 def _score_tile(a: Any, b: Any, by_factor: Any, start: Any, out_a: Any, out_b: Any) -> None:
     """Add the products of two users with a tile of items, four factors at a time and in order."""
     n = len(out_a)
@@ -67,7 +68,7 @@ def _score_tile(a: Any, b: Any, by_factor: Any, start: Any, out_a: Any, out_b: A
             out_b[i] = out_b[i] + b0 * v0[i] + b1 * v1[i] + b2 * v2[i] + b3 * v3[i]
 
 
-@numba.njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def factor_scores(vectors: Any, by_factor: Any, bias: Any, out: Any) -> None:
     """Compute all scores of a block of users, with the same sums as `factor_top_k`."""
     n_users, n_items = len(vectors), by_factor.shape[1]
@@ -83,7 +84,7 @@ def factor_scores(vectors: Any, by_factor: Any, bias: Any, out: Any) -> None:
             _score_tile(vectors[row], vectors[pair], by_factor, start, out_a, out_b)
 
 
-@numba.njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def factor_top_k(
     vectors: Any, by_factor: Any, bias: Any, users: Any, indptr: Any, indices: Any,
     items_out: Any, scores_out: Any,

@@ -16,6 +16,7 @@ from numba import types
 from numba.extending import overload, register_jitable
 
 from truelike import objectives
+from truelike.compile_cache import cached_njit
 from truelike.training.row_ops import FAST_SUMS, INLINE
 
 STEPS_SIGNATURE = types.void(types.float32[::1], types.float32[::1], types.uint64, types.uint64)
@@ -67,14 +68,15 @@ def compile_steps(function: Any, *, pairwise: bool = False) -> Any:
     equation = (function.__qualname__, code.co_code, code.co_consts, code.co_names)
     bound = [cell.cell_contents for cell in function.__closure__ or ()]
     builtin = function.__module__ == objectives.__name__  # a user's own function may call others that change
-    options = {"nogil": True, "_nrt": False, "cache": builtin, "fastmath": FAST_SUMS, "error_model": "numpy"}
-    return numba.njit(STEPS_SIGNATURE, **options)(uniquely_named(loop, equation, bound))
+    options = {"nogil": True, "_nrt": False, "fastmath": FAST_SUMS, "error_model": "numpy"}
+    njit = cached_njit if builtin else numba.njit
+    return njit(STEPS_SIGNATURE, **options)(uniquely_named(loop, equation, bound))
 
 
 def uniquely_named(function: Any, *contents: Any) -> Any:
     """Give a function a name that depends on everything it is compiled from, and return it.
 
-    numba's cache on disk finds a compiled function by its name. It notices a change of the function's own file,
+    The cache on disk finds a compiled function by its name. It notices a change of the function's own file,
     but not of functions that are inlined from other files, and it numbers functions of the same name again in each
     process. So the name contains a hash of the sources of this package and of `contents`.
     """

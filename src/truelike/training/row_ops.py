@@ -17,7 +17,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 # Options of numba.njit. `_nrt=False`: without counting references to the arguments. The functions are not cached
-# by themselves: numba's cache of one file does not notice a change of a function that is inlined from another
+# by themselves: the cache of one file does not notice a change of a function that is inlined from another
 # file (see `objective_compiler.uniquely_named`).
 _INNER = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 LOOP = {"nogil": True, "_nrt": False, **_INNER}

@@ -14,6 +14,8 @@ from typing import Any
 import numba
 import numpy as np
 
+from truelike.compile_cache import cached_njit
+
 _LOOP = {"nogil": True, "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 _FAST_SUMS = {"reassoc", "contract", "nsz"}  # sums may use vector lanes; the lanes are always the same
 
@@ -134,7 +136,7 @@ def _load(slot: Any, row: Any, rows: Any, indptr: Any, p: Any, width: Any) -> No
         p[at + k] = rows[at_x + k]
 
 
-@numba.njit(cache=True, nogil=True, _nrt=False)
+@cached_njit(nogil=True, _nrt=False)
 def solve_rows(
     first: Any, stop: Any, rows: Any, width: Any, table: Any, gram: Any,
     indptr: Any, positives: Any, ridge: Any, steps: Any, p: Any, q: Any, r: Any, rs: Any,

@@ -13,6 +13,7 @@ import numba
 import numpy as np
 from numba import types
 
+from truelike.compile_cache import cached_njit
 from truelike.training.objective_compiler import STEPS_SIGNATURE, uniquely_named
 
 BETA_1, BETA_2, EPSILON = np.float32(0.9), np.float32(0.99), np.float32(1e-8)
@@ -161,8 +162,8 @@ _SIGNATURES = {
 
 @cache
 def compiled(name: str) -> Any:
-    """Return a loop of this module by its name, from numba's cache on disk after the first time."""
+    """Return a loop of this module by its name, from the cache on disk after the first time."""
     [function] = [known for known in _SIGNATURES if known.__code__.co_name == f"_{name}"]
     signature = _SIGNATURES[function]
-    options = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": {"contract", "nsz"}}
-    return numba.njit(signature, **options)(uniquely_named(function))
+    options = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "nsz"}}
+    return cached_njit(signature, **options)(uniquely_named(function))

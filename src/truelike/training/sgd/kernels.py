@@ -30,6 +30,7 @@ import numba
 import numpy as np
 from numba import types
 
+from truelike.compile_cache import cached_njit
 from truelike.training.objective_compiler import STEPS_SIGNATURE, uniquely_named
 from truelike.training.row_ops import INLINE, LOOP, add_four, dot, dot_four, prefetch, prefetch_row, scaled_add
 from truelike.training.sgd.barrier import aborted, add_atomically, wait
@@ -372,21 +373,21 @@ _BATCHES = types.void(
 
 
 def compile_batches() -> Any:
-    """Return the compiled loop over batches, from numba's cache on disk after the first time.
+    """Return the compiled loop over batches, from the cache on disk after the first time.
 
     The signatures are explicit so that an objective is passed as a pointer: the loops are compiled once for all
     objectives. The two phases are pointers, too: as ordinary calls they would be compiled a second time.
     """
-    options = {"nogil": True, "_nrt": False, "cache": True}
+    options = {"nogil": True, "_nrt": False}
     update_users, update_items = (
-        numba.njit(signature, **options, no_cpython_wrapper=True)(uniquely_named(function))
+        cached_njit(signature, **options, no_cpython_wrapper=True)(uniquely_named(function))
         for signature, function in ((_UPDATE_USERS, _update_users), (_UPDATE_ITEMS, _update_items))
     )
-    batches = numba.njit(_BATCHES, **options, no_cfunc_wrapper=True)(uniquely_named(_run_batches))
+    batches = cached_njit(_BATCHES, **options, no_cfunc_wrapper=True)(uniquely_named(_run_batches))
     return partial(batches, update_users, update_items)
 
 
-@numba.njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def apply_missed_l2(table: Any, last_updated: Any, width: Any, batch: Any, powers: Any, flip_powers: Any) -> None:
     """Apply the L2 that rows have missed up to a batch, and reset `last_updated` to 0."""
     for row in range(table.shape[0]):

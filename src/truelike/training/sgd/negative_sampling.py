@@ -12,6 +12,7 @@ from typing import Any
 import numba
 import numpy as np
 
+from truelike.compile_cache import cached_njit
 from truelike.training.row_ops import INLINE, LOOP
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -46,7 +47,7 @@ def _bit_index(item: Any, start: Any, stop: Any, n_items: Any) -> Any:
     return start * np.uint64(BITS_PER_POSITIVE) + within
 
 
-@numba.njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def positive_bits(indptr: Any, items: Any, n_items: Any) -> Any:
     """Return the bit tables of all users. If the bit of an item is not set, it is not a positive of the user."""
     out = np.zeros(len(items) * BITS_PER_POSITIVE // 8, dtype=np.uint8)
@@ -128,7 +129,7 @@ def _draw_by_counting(bits: Any, items: Any, start: Any, stop: Any, n_items: Any
     return last
 
 
-@numba.njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def draw_negatives(
     key: Any, entries: Any, n: Any,
     entry_user: Any, entry_item: Any, indptr: Any, bit_table: Any, n_items: Any,
@@ -147,7 +148,7 @@ def draw_negatives(
     return drawn
 
 
-@numba.njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def permutation(key: Any, start: Any, stop: Any, n: Any) -> Any:
     """Return elements start ... stop - 1 of a random permutation of 0 ... n - 1.
 
