@@ -72,7 +72,7 @@ def in_turn(theirs: EpochOfFit, ours: Callable[[], float]) -> tuple[float, float
 
 
 def same_objective(data: tl.Dataset, factors: list[int]) -> None:
-    matrix = csr_matrix(data.matrix)
+    matrix = csr_matrix(data.matrix, copy=True)
     print(f"{'an iteration':16}{'threads':>8}{'implicit s':>12}{'truelike s':>12}{'ratio':>8}")
     for width in factors:
         for threads in (1, 2):
@@ -86,7 +86,7 @@ def same_objective(data: tl.Dataset, factors: list[int]) -> None:
 
 def time_to_target(split: tl.Split, target: float, most: int) -> None:
     """The fewest iterations of a whole fit that reaches the target on the test part."""
-    matrix = csr_matrix(split.train.matrix)
+    matrix = csr_matrix(split.train.matrix, copy=True)
 
     def peer(n: int) -> tuple[float, Any]:
         seconds, model = implicit_fit(matrix, 2, factors=64, iterations=n, **PEER)
@@ -120,7 +120,7 @@ def test_ndcg(model: Any, split: tl.Split) -> float:
 
 def defaults(split: tl.Split) -> None:
     """Both libraries as a user calls them, with 64 factors and otherwise their defaults."""
-    matrix = csr_matrix(split.train.matrix)
+    matrix = csr_matrix(split.train.matrix, copy=True)
     truelike_fit(split.train, factors=64, epochs=1)  # compiles
     names = ("implicit AlternatingLeastSquares(factors=64)", "truelike IALS(factors=64)")
     print(f"{'':46}{'threads':>8}{'s/iteration':>13}{'iterations':>12}{'fit s':>8}{'NDCG@20':>9}{'ratio':>7}")

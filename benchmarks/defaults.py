@@ -46,7 +46,9 @@ def peers(train: Any) -> Any:
     from implicit.bpr import BayesianPersonalizedRanking
     from scipy.sparse import csr_matrix
 
-    matrix = csr_matrix((np.ones(train.n_interactions, np.float32), train.matrix.indices, train.matrix.indptr))
+    matrix = csr_matrix(
+        (np.ones(train.n_interactions, np.float32), train.matrix.indices.copy(), train.matrix.indptr.copy())
+    )
     for name, model in (
         ("implicit ALS", AlternatingLeastSquares(random_state=0)),
         ("implicit BPR", BayesianPersonalizedRanking(random_state=0)),

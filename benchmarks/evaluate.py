@@ -27,7 +27,7 @@ def main() -> None:
     split = load_split("ml-1m-split", given.quick)
     print(machine())
     print(f"{split.train.name}, {split.train.n_users:,} users, {split.train.n_items:,} items")
-    train, test = csr_matrix(split.train.matrix), csr_matrix(split.test.matrix)
+    train, test = csr_matrix(split.train.matrix, copy=True), csr_matrix(split.test.matrix, copy=True)
     peer = implicit.als.AlternatingLeastSquares(factors=64, iterations=5, random_state=0, use_gpu=False)
     peer.fit(train, show_progress=False)
     model = model_of(split.train, peer.user_factors, peer.item_factors)

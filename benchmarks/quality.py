@@ -62,7 +62,7 @@ def implicit_curve(split: tl.Split, ndcg: Callable[..., float], iterations: int)
     """implicit's ALS at its best settings on validation; a fit from the start for each number of iterations."""
     from implicit.cpu.als import AlternatingLeastSquares
 
-    matrix = csr_matrix(split.train.matrix)
+    matrix = csr_matrix(split.train.matrix, copy=True)
     matrix.data[:] = 1
     curve = []
     for n in range(1, iterations + 1):

@@ -117,7 +117,7 @@ def cornac_data(data: tl.Dataset) -> Any:
 
 def defaults(data: tl.Dataset) -> None:
     """The public classes at their defaults, beside the peers at theirs, with 64 factors."""
-    matrix, n = csr_matrix(data.matrix), data.n_interactions
+    matrix, n = csr_matrix(data.matrix, copy=True), data.n_interactions
     of_cornac = cornac_data(data)
 
     def truelike_epoch(model: tl.SampledMF) -> float:
@@ -190,7 +190,7 @@ def compare(data: tl.Dataset, factors: list[int], peers: bool) -> None:
     """The engine beside the peers, with the same number of factors."""
     n = data.n_interactions
     pairs = n * NEGATIVES
-    matrix = csr_matrix(data.matrix)
+    matrix = csr_matrix(data.matrix, copy=True)
     of_cornac = cornac_data(data) if peers and n < 5_000_000 else None
     print(f"{'':34}{'threads':>8}{'ns/pair':>9}{'ratio':>8}{'extra MB':>10}")
 

@@ -36,7 +36,7 @@ def place(model: Any, tmp_path: Path) -> Path:
 
 def edit(place: Path, **changes: Any) -> None:
     about = json.loads((place / "model.json").read_text())
-    (place / "model.json").write_text(json.dumps({**about, **changes}))
+    files.write_description(place / "model.json", {**about, **changes})  # as if it had been written so
 
 
 def edit_arrays(place: Path, **changes: Any) -> None:
@@ -260,6 +260,12 @@ def test_what_is_not_a_regular_file_is_damage(place: Path, name: str, kind: str)
     else:
         (place / name).symlink_to("/dev/zero")
     refused(place, "is not a regular file")
+
+
+def test_a_description_that_was_edited_by_hand_is_damage(place: Path) -> None:
+    path = place / "model.json"
+    path.write_text(path.read_text().replace('"neighbors": 7', '"neighbors": 8'))
+    refused(place, "model.json is not as it was written")
 
 
 @pytest.mark.parametrize("described", [None, 3, {}, {"arrays.safetensors": 7}])

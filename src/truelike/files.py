@@ -33,6 +33,31 @@ DAY = 24 * 60 * 60
 TRIES = 100  # of opening a directory that is being replaced, and of replacing one that another process replaces
 
 
+LONGEST_PATH = 3_800  # bytes
+LONGEST_NAME = 180  # bytes of the name of a directory: temporary names beside it are longer
+
+
+def as_place(directory: Any) -> Path:
+    """The absolute path of a directory that is to be written or read; an error if no system could have it."""
+    try:
+        path = Path(directory).resolve()
+    except TypeError as error:
+        raise StorageError(
+            f"a directory is expected; {type(directory).__name__} was given. Pass a path."
+        ) from error
+    except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL, a loop of links
+        raise StorageError(f"{_cut(str(directory))!r} cannot be a directory: {_cut(str(error))}") from error
+    if not path.name:
+        raise StorageError(f"{str(path)!r} is the root of the file system. Name a directory of its own.")
+    if len(os.fsencode(path.name)) > LONGEST_NAME or len(os.fsencode(path)) > LONGEST_PATH:
+        raise StorageError(f"{_cut(str(path))!r} is too long for the name of a directory. Use a shorter one.")
+    return path
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
 def _previous(directory: Path) -> Path:
     return directory.with_name(f".{directory.name}.previous")
 
@@ -78,7 +103,7 @@ def _remove(path: Path) -> None:
 
 def check_place(directory: Path, names: Collection[str] = ()) -> None:
     """Raise before the work if a directory with the files `names` cannot be written."""
-    directory = directory.resolve()
+    directory = as_place(directory)
     standing = next(place for place in (directory, *directory.parents) if _exists(place))
     if not standing.is_dir():
         raise StorageError(f"{str(standing)!r} is a file; a directory is to be written there. Name another place.")
@@ -90,10 +115,10 @@ def check_place(directory: Path, names: Collection[str] = ()) -> None:
 
 
 @contextlib.contextmanager
-def replacing_directory(directory: Path) -> Iterator[Path]:
+def replacing_directory(directory: str | Path) -> Iterator[Path]:
     """Yield a new directory to fill. It replaces the old one when everything is written."""
     check_not_forked()
-    directory = directory.resolve()  # a link keeps pointing where it points
+    directory = as_place(directory)  # a link keeps pointing where it points
     if _exists(directory) and not directory.is_dir():
         raise StorageError(f"{str(directory)!r} is a file; a directory is to be written there")
     fresh = _aside(directory)
@@ -180,9 +205,9 @@ def _flush(path: Path) -> None:
         os.fsync(handle.fileno())
 
 
-def settled(directory: Path) -> Path:
+def settled(directory: str | Path) -> Path:
     """The directory to read: the given one, or the previous one if a crash came between the two renames."""
-    directory = directory.resolve()
+    directory = as_place(directory)
     previous = _previous(directory)
     return previous if not _exists(directory) and _exists(previous) else directory
 
@@ -195,6 +220,16 @@ def has_file(directory: Path, name: str) -> bool:
         return False
     except OSError as error:
         raise StorageError(f"{str(directory)!r} cannot be read: {error.strerror}") from error
+
+
+def write_description(path: Path, about: Mapping[str, Any]) -> None:
+    """Write the description of a directory as JSON, with a CRC-32 of itself."""
+    rest = {name: value for name, value in about.items() if name != "crc32"}
+    path.write_text(json.dumps({**rest, "crc32": _crc(rest)}, indent=2) + "\n", encoding="utf-8")
+
+
+def _crc(about: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(about, sort_keys=True).encode())
 
 
 def describe_files(place: Path, names: Collection[str]) -> dict[str, dict[str, int]]:
@@ -223,7 +258,7 @@ class OpenDirectory:
         The other files.
     """
 
-    def __init__(self, directory: Path, what: str, description: str, names: Collection[str]) -> None:
+    def __init__(self, directory: str | Path, what: str, description: str, names: Collection[str]) -> None:
         check_not_forked()
         self.what, self.description = what, description
         self._open: dict[str, int] = {}
@@ -299,7 +334,7 @@ class OpenDirectory:
         return described
 
     def about(self, format: int) -> dict[str, Any]:
-        """The description, whose format is checked. It must be read first."""
+        """The description, whose format and CRC-32 are checked. It must be read first."""
         found = json.loads(self.read(self.description))
         if not isinstance(found, dict) or "format" not in found:
             raise self.damage(f"{self.description} has no format")
@@ -309,6 +344,8 @@ class OpenDirectory:
                 f"the {self.what} in {str(self.place)!r} has format {found['format']}{by}; this version reads format "
                 f"{format}. Recreate it."
             )
+        if found.pop("crc32", None) != _crc(found):
+            raise self.damage(f"{self.description} is not as it was written")
         self._about = found
         return found
 

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
+from numbers import Integral
 from queue import Empty, SimpleQueue
 from typing import Any, Self, TypeVar
 
@@ -39,8 +40,9 @@ def threads(n_jobs: int | None) -> int:
     """
     if n_jobs is None:
         return 1
-    if n_jobs == 0:
-        raise ParameterError("n_jobs is 0; it is a number of threads, or -1 for all cores")
+    if not isinstance(n_jobs, Integral) or isinstance(n_jobs, bool) or n_jobs == 0:
+        raise ParameterError(f"n_jobs is {n_jobs!r}; it is a number of threads, -1 for all cores, or None for 1")
+    n_jobs = int(n_jobs)
     if n_jobs < 0:
         return max(1, cores() + 1 + n_jobs)
     most = max(MOST_THREADS, 2 * cores())

@@ -6,8 +6,9 @@ parameters go through its constructor and its checks, and the arrays are numbers
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Mapping
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,15 @@ from truelike.array_files import write_arrays
 from truelike.data.dataset import Dataset
 from truelike.data.id_files import ID_FILES, known_library, read_ids, write_ids
 from truelike.data.matrix import checked_csr
-from truelike.errors import StorageError
-from truelike.files import OpenDirectory, check_place, describe_files, reading, replacing_directory
+from truelike.errors import ParameterError, StorageError, some
+from truelike.files import (
+    OpenDirectory,
+    check_place,
+    describe_files,
+    reading,
+    replacing_directory,
+    write_description,
+)
 
 FORMAT = 3
 FILES = ("model.json", "arrays.safetensors", *ID_FILES)
@@ -32,7 +40,7 @@ def check_model_place(directory: Path) -> None:
 
 
 def write_model(
-    directory: Path,
+    directory: str | Path,
     about: Mapping[str, Any],
     arrays: Mapping[str, Any],
     train: Dataset,
@@ -53,6 +61,8 @@ def write_model(
     metrics
         Figures to keep with the model, by name.
     """
+    if not isinstance(metrics, Mapping) or not all(map(_is_metric, metrics.items())):
+        raise ParameterError(f"metrics is {some([repr(metrics)])}; it must be numbers by name")
     text = {
         "format": FORMAT,
         **about,
@@ -78,18 +88,23 @@ def write_model(
         text["arrays"] = write_arrays(place / "arrays.safetensors", numbers)
         write_ids(train, place)
         text["files"] = describe_files(place, ID_FILES)
-        (place / "model.json").write_text(json.dumps(text, indent=2) + "\n")
+        write_description(place / "model.json", text)
 
 
 def read_model(directory: str | Path) -> tuple[dict[str, Any], dict[str, Any], Dataset]:
     """Read what `write_model` wrote: model.json, the learned arrays and the training data."""
-    with OpenDirectory(Path(directory), "model", FILES[0], FILES[1:]) as files, reading(files.place, "model"):
+    with OpenDirectory(directory, "model", FILES[0], FILES[1:]) as files, reading(files.place, "model"):
         about = files.about(FORMAT)
         arrays = files.read_arrays("arrays.safetensors")
         _check_finite(arrays)
         train = _read_train(files, about["data"], arrays)
         own = {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
         return about, own, train
+
+
+def _is_metric(named: tuple[Any, Any]) -> bool:
+    name, value = named
+    return isinstance(name, str) and isinstance(value, Real) and math.isfinite(value)
 
 
 def _check_finite(arrays: dict[str, Any]) -> None:

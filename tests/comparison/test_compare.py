@@ -212,7 +212,7 @@ def test_a_split_is_used_as_it_is(ran: Any) -> None:
 @pytest.mark.parametrize("library", ["pandas", "pyarrow"])
 def test_the_table_is_a_frame_of_the_dataset_s_library(library: str, ran: Any) -> None:
     pytest.importorskip(library, reason=f"{library} is not installed")
-    train = replace(ran.found.split.train, library=library)
+    train = ran.found.split.train._with(library=library)
     found = replace(ran.found, split=replace(ran.found.split, train=train))
     assert type(found.table).__module__.split(".")[0] == library
     assert found.frame["model"][0] == found.best

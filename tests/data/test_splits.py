@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import truelike as tl
 from truelike.data.splits import FILES
 from truelike.errors import DataError, DataWarning, ParameterError, StorageError
-from truelike.files import describe_files
+from truelike.files import describe_files, write_description
 
 Pair = tuple[Any, Any]
 ROWS = [(u, i, 1, (7 * u + 3 * i) % 11) for u in range(6) for i in range(8) if (u + i) % 3]
@@ -295,7 +295,7 @@ def describe_again(place: Path) -> None:
     """As if the files had been written as they are now."""
     about = json.loads((place / "split.json").read_text())
     about["files"] = describe_files(place, FILES[1:])
-    (place / "split.json").write_text(json.dumps(about))
+    write_description(place / "split.json", about)
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -1.0, 0.0, None, "x"])

@@ -68,15 +68,6 @@ def test_items_seen_in_training_are_not_relevant(pop: Any) -> None:
     assert again["recall@3"] == 1.0
 
 
-@pytest.mark.filterwarnings("ignore:.*the weights and repeated rows:truelike.errors.DataWarning")
-def test_a_training_interaction_of_weight_0_counts_as_seen() -> None:
-    data = tl.read([(0, 0), (0, 1), (1, 0), (1, 2)])
-    data.matrix.data[1] = 0.0
-    model = tl.ItemPop().fit(data)
-    result = tl.evaluate(model, tl.read([(0, 1), (0, 2), (1, 1)]), ks=(3,))
-    assert result.values["recall@3"].tolist() == [1.0, 1.0]
-
-
 def test_the_order_of_the_test_rows_does_not_matter(split: Any, result: Any) -> None:
     rows = split.test.to_frame().sample(fraction=1.0, shuffle=True, seed=1)
     shuffled = tl.evaluate(tl.ItemKNN().fit(split.train), tl.read(rows), ks=(5, 10))

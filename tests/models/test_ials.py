@@ -12,6 +12,7 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 import truelike as tl
+from truelike.errors import DivergedError
 from truelike.models.ials import usual_ridge
 from truelike.training.als import engine as alternating
 from truelike.training.als.engine import AlternatingEngine, Weights
@@ -113,7 +114,7 @@ def test_half_an_epoch_equals_implicit_where_the_objectives_coincide(cg_steps: i
     from implicit.cpu.als import AlternatingLeastSquares
 
     data, c, regularization = random_data(4, 120, 80), 6.0, 7.0
-    observed = sparse.csr_matrix(data.matrix)
+    observed = sparse.csr_matrix(data.matrix, copy=True)
     observed.data[:] = 1.0
     tables = start(data, factors)
     target = c / (c - 1)
@@ -230,3 +231,11 @@ def test_a_higher_frequency_power_regularizes_frequent_rows_more() -> None:
     flat, steep = Weights(0.0, 5.0, 0.0).ridge(counts, 50), Weights(0.0, 0.1, 1.0).ridge(counts, 50)
     assert_allclose(flat, [5.0, 5.0])
     assert_allclose(steep, [0.1, 10.0])
+
+
+def test_equations_without_a_solution_are_an_error_that_says_what_to_do() -> None:
+    from truelike.training.als.engine import exact_row
+
+    own = np.full((3, 4), 1e12)
+    with pytest.raises(DivergedError, match=r"no unique solution.*Use more regularization"):
+        exact_row(own, np.zeros((4, 4)), 1e-9)

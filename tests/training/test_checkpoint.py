@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 
 import truelike as tl
 from truelike.errors import StorageError
-from truelike.files import settled
+from truelike.files import settled, write_description
 
 EPOCHS = 9
 
@@ -229,7 +229,11 @@ def test_an_edited_checkpoint_is_an_error_that_names_it(change: Any, split: Any,
     how: Any = {"validation": split.validation, "checkpoint": tmp_path / "state"}
     model_of(epochs=2).fit(split.train, **how)
     about = tmp_path / "state" / "checkpoint.json"
-    about.write_text(json.dumps({**json.loads(about.read_text()), **change}))
+    original = json.loads(about.read_text())
+    about.write_text(json.dumps({**original, **change}))
+    with pytest.raises(StorageError, match=r"checkpoint in .*state.*is not as it was written"):
+        model_of().fit(split.train, **how, resume=True)
+    write_description(about, {**original, **change})  # as if it had been written so
     with pytest.raises(StorageError, match=r"checkpoint in .*state"):
         model_of().fit(split.train, **how, resume=True)
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +67,7 @@ def test_processes_of_a_search_have_no_test_part(split: Any, tmp_path: Path) -> 
 
 
 def test_trials_do_not_depend_on_the_frame_library_of_the_dataset(split: Any, tmp_path: Path) -> None:
-    of_arrow = replace(split.train, library="pyarrow")
+    of_arrow = split.train._with(library="pyarrow")
     with Runner(tmp_path, of_arrow, split.validation, n_jobs=1) as runner:
         [record] = runner.run(TRIALS[:1])
     assert without_time(record) == without_time(run(TRIALS[0], split)[0])

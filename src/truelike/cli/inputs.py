@@ -13,7 +13,7 @@ import typer
 
 from truelike.cli.messages import say
 from truelike.cli.options import Options, add_options
-from truelike.errors import DataError, ParameterError
+from truelike.errors import DataError, ParameterError, some
 
 if TYPE_CHECKING:
     from truelike.data.dataset import Dataset
@@ -115,18 +115,26 @@ def open_data(source: str, read: Mapping[str, Any], *, strict: bool = True) -> D
     refuse_address(source)
     path, of_rows = Path(source), {name: value for name, value in read.items() if name != "k_core"}
     data: Dataset | Split
-    if path.is_dir():
+    if _is(Path.is_dir, path):
         data = _with_titles(tl.Split.load(path), source, "a split directory", of_rows, strict)
-    elif path.exists():
+    elif _is(Path.exists, path):
         data = tl.read(path, **of_rows)
     elif source in tl.datasets.names():
         data = _with_titles(tl.datasets.load(source), source, "a public dataset", of_rows, strict)
     else:
         raise DataError(
-            f"there is no file, split directory or public dataset {source!r}. The public datasets are "
+            f"there is no file, split directory or public dataset {some([repr(source)])}. The public datasets are "
             f"{', '.join(tl.datasets.names())}."
         )
     return _core(data, source, read["k_core"]) if "k_core" in read else data
+
+
+def _is(question: Callable[[Path], bool], path: Path) -> bool:
+    """The answer of a path; False for one that no system can have: too long, or with a NUL."""
+    try:
+        return question(path)
+    except (OSError, ValueError):
+        return False
 
 
 def _with_titles(data: Any, source: str, what: str, of_rows: Mapping[str, Any], strict: bool) -> Any:
@@ -173,7 +181,7 @@ def open_impressions(source: str, read: Mapping[str, Any], data: Dataset | Split
     # ratings, times and weights are columns of the log
     of_rows = {name: read[name] for name in ("user", "item", "on_bad_rows", *OF_FILES) if name in read}
     of_file = {name: of_rows[name] for name in OF_FILES if name in of_rows}
-    has_propensity = path.is_file() and "propensity" in column_names(path, **of_file)
+    has_propensity = _is(Path.is_file, path) and "propensity" in column_names(path, **of_file)
     shown = open_part(source, "--impressions", {**of_rows, "weight": "propensity"} if has_propensity else of_rows)
     if isinstance(data, Split):
         return data.impressions(shown, weight="propensity" if has_propensity else "count")
@@ -317,8 +325,8 @@ def read_config(path: Path | None) -> dict[str, Any]:
         return {}
     try:
         config = tomllib.loads(_text(path))
-    except tomllib.TOMLDecodeError as error:
-        raise DataError(f"{str(path)!r} is not TOML: {error}") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:  # nested too deeply
+        raise DataError(f"{str(path)!r} is not TOML that can be read: {error}") from error
     _check_table(config, _CONFIG, f"{str(path)!r}")
     _check_table(config.get("read", {}), _CONFIG_READ, f"[read] of {str(path)!r}")
     return config

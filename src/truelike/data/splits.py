@@ -23,7 +23,15 @@ from truelike.data.html import split_html
 from truelike.data.id_files import ID_FILES, known_library, read_ids, read_parquet, write_ids
 from truelike.data.ids import Ids
 from truelike.errors import DataError, DataWarning, ParameterError, StorageError, warn
-from truelike.files import OpenDirectory, describe_files, has_file, reading, replacing_directory, settled
+from truelike.files import (
+    OpenDirectory,
+    describe_files,
+    has_file,
+    reading,
+    replacing_directory,
+    settled,
+    write_description,
+)
 
 TRAIN, VALIDATION, TEST = 0, 1, 2
 PARTS = ("train", "validation", "test")
@@ -171,7 +179,7 @@ class Split:
 
     def save(self, directory: str | Path) -> None:
         """Write the split as a directory: three Parquet files, two id maps and split.json."""
-        with replacing_directory(Path(directory)) as place:
+        with replacing_directory(directory) as place:
             for name, part in zip(PARTS, self.parts, strict=True):
                 columns = {
                     "user": part._user_of_entry,
@@ -191,17 +199,17 @@ class Split:
                 "info": self.info,
                 "files": describe_files(place, FILES[1:]),
             }
-            (place / "split.json").write_text(json.dumps(about, indent=2) + "\n")
+            write_description(place / "split.json", about)
 
     @classmethod
     def load(cls, directory: str | Path) -> Split:
         """Read a split that `save` wrote, or one in the format of the paper's authors (three JSON files)."""
-        place = settled(Path(directory))
+        place = settled(directory)
         if has_file(place, "train_data.json"):
             return _load_authors(place)
         if not has_file(place, "split.json"):
             raise DataError(f"there is no split in {str(place)!r}: it has neither split.json nor train_data.json")
-        with OpenDirectory(Path(directory), "split", FILES[0], FILES[1:]) as files, reading(files.place, "split"):
+        with OpenDirectory(directory, "split", FILES[0], FILES[1:]) as files, reading(files.place, "split"):
             about = files.about(FORMAT)
             users, items, titles = read_ids(files, about["ids"])
             library = known_library(about["library"])
@@ -393,7 +401,7 @@ def by_user(
     """
     check_dataset(data, "splits.by_user")
     _sizes(data.n_interactions, validation, test)
-    check_number("item_guard", item_guard, low=0, whole=True)
+    check_number("item_guard", item_guard, low=0, high=2**31 - 1, whole=True)
     return _labelled(
         data,
         _drawn_by_user(

@@ -30,7 +30,8 @@ from truelike.data.frames import Library, library_of, to_native, to_series
 from truelike.data.ids import Codes, Ids, normalise, one_or_many
 from truelike.data.interactions import read
 from truelike.data.splits import Split
-from truelike.errors import DataWarning, NotFittedError, ParameterError, StorageError, warn
+from truelike.errors import DataWarning, NotFittedError, ParameterError, StorageError, some, warn
+from truelike.files import as_place
 from truelike.models.availability import available_if
 from truelike.models.fold_in import rows_of
 from truelike.ranking.top_k import (
@@ -237,7 +238,7 @@ class Recommender(ABC):
             user_features=user_features,
             item_features=item_features,
             callbacks=tuple(callbacks),
-            checkpoint=None if checkpoint is None else Path(checkpoint),
+            checkpoint=None if checkpoint is None else as_place(checkpoint),
             checkpoint_epochs=checkpoint_epochs,
             checkpoint_minutes=checkpoint_minutes,
             resume=resume,
@@ -398,7 +399,7 @@ class Recommender(ABC):
         n_jobs
             Number of threads; -1: all cores. Never changes the result.
         """
-        self._check_list(k, on_unknown, titles)
+        self._check_list(k, on_unknown, titles, exclude_seen)
         library = library_of(users) or self.train_.library
         known = self.train_.users
         asked = one_or_many(known if users is None else users)
@@ -438,7 +439,7 @@ class Recommender(ABC):
             For an item of a history that is not in the training data: "raise" an error or "skip" it. With
             "popular" it is skipped, and a history without a known item gets the most popular items.
         """
-        self._check_list(k, on_unknown, titles)
+        self._check_list(k, on_unknown, titles, exclude_seen)
         library = library_of(items) or self.train_.library
         keys, histories = self._histories(items, on_unknown)
         allowed = self._allowed(candidates, exclude)
@@ -560,7 +561,7 @@ class Recommender(ABC):
             "parameters": model._saved_parameters(),
             **({} if choice is None else {"choice": choice._asdict()}),
         }
-        write_model(Path(directory), about, model._arrays(), model.train_, metrics or {})
+        write_model(directory, about, model._arrays(), model.train_, metrics or {})
 
     def _written(self) -> Recommender:
         """The model that is saved in place of this one."""
@@ -633,12 +634,16 @@ class Recommender(ABC):
             allowed[codes[codes >= 0]] = False
         return allowed
 
-    def _check_list(self, k: int, on_unknown: str, titles: bool = False) -> None:
+    def _check_list(self, k: int, on_unknown: str, titles: bool = False, exclude_seen: bool = True) -> None:
         train = self.train_
         if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
-            raise ParameterError(f"k is {k!r}; it must be a whole number, at least 1")
-        if on_unknown not in ("raise", "popular", "skip"):
-            raise ParameterError(f'on_unknown is {on_unknown!r}; it must be "raise", "popular" or "skip"')
+            raise ParameterError(f"k is {some([repr(k)])}; it must be a whole number, at least 1")
+        if not isinstance(on_unknown, str) or on_unknown not in ("raise", "popular", "skip"):
+            found = some([repr(on_unknown)])
+            raise ParameterError(f'on_unknown is {found}; it must be "raise", "popular" or "skip"')
+        for name, value in (("titles", titles), ("exclude_seen", exclude_seen)):
+            if not isinstance(value, (bool, np.bool_)):
+                raise ParameterError(f"{name} is {some([repr(value)])}; it must be True or False")
         if titles and train.titles is None:
             raise ParameterError(
                 "the training data has no titles: give them with tl.read(..., titles=...) or model.set_titles(...)"

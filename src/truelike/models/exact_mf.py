@@ -139,7 +139,7 @@ class ExactMF(LabelNoise, FactorModel):
     item_bias: bool = flag(True)
     frequency_power: float = number(0.75, low=0.0, high=2.0)
     unobserved_weight: float = number(1.0, low=0.0)
-    batch_size: int = whole_number(128, low=1)
+    batch_size: int = whole_number(128, low=1, high=2**31 - 1)
     init: Literal["spectral", "normal"] = choice("spectral", "normal")
     init_scale: float = number(0.025, low=0.0)
     flip_start: float = number(0.0, low=-20.0, high=20.0)

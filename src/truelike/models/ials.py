@@ -99,7 +99,7 @@ class IALS(FactorModel):
     unobserved_weight: float = number(0.25, low=0.0)
     frequency_power: float = number(1.0, low=0.0, high=2.0)
     solver: Literal["cg", "cholesky"] = choice("cg", "cholesky")
-    cg_steps: int = whole_number(3, low=1)
+    cg_steps: int = whole_number(3, low=1, high=1_000)
     epochs: int = whole_number(16, low=0)
     init_scale: float = number(0.1, low=0.0)
     monitor: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
@@ -134,7 +134,8 @@ class IALS(FactorModel):
         )
 
     def _weights(self, train: Dataset) -> Weights:
-        weights = Weights(self.unobserved_weight, self.regularization or 1.0, self.frequency_power)
+        given = (self.unobserved_weight, self.regularization or 1.0, self.frequency_power)
+        weights = Weights(*map(float, given))
         if self.regularization is None:
             mean = float(np.mean(weights.ridge(train.interactions_per_user(), train.n_items)))
             weights = replace(weights, regularization=usual_ridge(train) / mean)

@@ -158,7 +158,7 @@ class SampledMF(LabelNoise, FactorModel):
     l2_schedule: Literal["epoch", "batch"] = choice("epoch", "batch")
     l2_rows: Literal["all", "touched"] = choice("all", "touched")
     n_negatives: int = whole_number(8, low=1, high=50)
-    batch_size: int = whole_number(1_000, low=1)
+    batch_size: int = whole_number(1_000, low=1, high=2**31 - 1)
     order: Literal["shuffled", "file"] = choice("shuffled", "file")
     positive_weight: Literal["per_negative", "once"] = choice("per_negative", "once")
     init: Literal["normal", "spectral", "paper"] = choice("normal", "spectral", "paper")

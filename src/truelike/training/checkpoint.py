@@ -24,6 +24,7 @@ from truelike.files import (
     reading,
     replacing_directory,
     settled,
+    write_description,
 )
 from truelike.training.callbacks import KeepBest
 from truelike.training.engine import Engine, State, Trained
@@ -76,7 +77,7 @@ class Checkpoint:
             about["best"] = {"value": self.best.best_value, "epoch": self.best.best_epoch}
         with replacing_directory(self.place) as fresh:
             about["arrays"] = write_arrays(fresh / FILES[1], arrays)
-            (fresh / "checkpoint.json").write_text(json.dumps(about) + "\n")
+            write_description(fresh / FILES[0], about)
         self.written = time.monotonic()
 
     def read(self, trained: Trained) -> State | None:

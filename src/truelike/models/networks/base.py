@@ -139,7 +139,7 @@ class NetworkModel(LabelNoise, Recommender):
     flip_regularization: float = number(15.0, low=0.0)
     optimizer: Literal["adam", "sgd"] = choice("adam", "sgd")
     n_negatives: int = whole_number(4, low=1, high=50)
-    batch_size: int | None = whole_number(2_000, low=1)
+    batch_size: int | None = whole_number(2_000, low=1, high=2**31 - 1)
     order: Literal["shuffled", "file", "users"] = choice("shuffled", "file", "users")
     positive_weight: Literal["per_negative", "once"] = choice("per_negative", "once")
     flip_rate: float = number(0.1, low=0.0, high=0.99)

@@ -155,7 +155,7 @@ class LightGCN(NetworkModel):
     learning_rate: float = number(0.05, low=1e-9)
     # lower than for other networks: the mean of the layers is small compared to E
     regularization: float | None = number(1.0, low=0.0)
-    batch_size: int | None = whole_number(None, low=1)
+    batch_size: int | None = whole_number(None, low=1, high=2**31 - 1)
     layers: int = whole_number(3, low=1)
     init_scale: float = number(0.1, low=0.0)
 

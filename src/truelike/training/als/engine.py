@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 from truelike.data.dataset import Dataset
+from truelike.errors import DivergedError
 from truelike.parallel import for_each, one_blas_thread
 from truelike.training.engine import ArrayEngine
 from truelike.training.tables import Tables
@@ -194,5 +195,10 @@ def exact_row(own: NDArray[np.float64], gram: NDArray[np.float64], ridge: float)
         return np.zeros(len(gram))
     matrix = gram + own.T @ own
     matrix[np.diag_indices_from(matrix)] += ridge
-    factor = linalg.cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
+    try:
+        factor = linalg.cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
+    except linalg.LinAlgError as error:
+        raise DivergedError(
+            "the equations of a row have no unique solution in float64. Use more regularization, or solver='cg'."
+        ) from error
     return np.asarray(linalg.cho_solve(factor, own.sum(axis=0), check_finite=False), dtype=np.float64)
