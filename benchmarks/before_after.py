@@ -18,8 +18,10 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,11 +83,36 @@ def measure_evaluate(tl: Any, split: Any, n_jobs: int) -> dict[str, float]:
     return {"evaluate, all metrics at 20": min(seconds[1:])}
 
 
+def measure_serve(tl: Any, split: Any, n_jobs: int) -> dict[str, float]:
+    """Saving, loading and ranking with a saved model."""
+    found, users = {}, list(split.train.users)[:1000]
+    with tempfile.TemporaryDirectory() as place:
+        for model in (tl.IALS(factors=64, epochs=1, n_jobs=n_jobs), tl.EASE(n_jobs=n_jobs)):
+            model.fit(split.train, progress=False).save(f"{place}/model")
+            loaded = tl.load(f"{place}/model")
+            calls: dict[str, Callable[[], Any]] = {
+                "load": lambda: tl.load(f"{place}/model"),
+                "recommend 1 user": partial(loaded.recommend, users[0], n_jobs=n_jobs),
+                "recommend 1,000 users": partial(loaded.recommend, users, n_jobs=n_jobs),
+            }
+            for name, call in calls.items():
+                found[f"{model.name}, {name}"] = min(seconds_of(call) for _ in range(8 * CALLS))
+    return found
+
+
+def seconds_of(call: Callable[[], Any]) -> float:
+    """Seconds of one call."""
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
 TASKS: dict[str, Callable[[Any, Any, int], dict[str, float]]] = {
     "train": measure_train,
     "als": measure_als,
     "exact": measure_exact,
     "evaluate": measure_evaluate,
+    "serve": measure_serve,
 }
 
 
@@ -143,7 +170,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("old", type=Path, nargs="?", help="the src directory of the old checkout")
     parser.add_argument("new", type=Path, nargs="?", help="the src directory of the new checkout")
-    parser.add_argument("--only", default=",".join(TASKS), help="comma-separated: train, als, exact, evaluate")
+    parser.add_argument(
+        "--only", default=",".join(TASKS), help="comma-separated: train, als, exact, evaluate, serve"
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tolerance", type=float, default=0.05)

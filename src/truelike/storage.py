@@ -116,7 +116,7 @@ def _check_finite(arrays: dict[str, Any]) -> None:
 def _read_train(files: OpenDirectory, about: dict[str, Any], arrays: dict[str, Any]) -> Dataset:
     users, items, titles = read_ids(files, about["ids"])
     parts = (arrays["train.weights"], arrays["train.indices"], arrays["train.indptr"])
-    if [part.dtype for part in parts] != [np.float32, np.int32, np.int32] or not (parts[0] > 0).all():
+    if [part.dtype for part in parts] != [np.float32, np.int32, np.int32] or not parts[0].min(initial=1) > 0:
         raise ValueError("the training data is not a matrix of positive float32 with int32 indices")
     matrix = checked_csr(parts, (len(users), len(items)))
     found = {"users": len(users), "items": len(items), "interactions": int(matrix.nnz)}

@@ -196,7 +196,7 @@ def calls_case(seed: int) -> None:
 # --- command lines --------------------------------------------------------------------------------
 
 WORDS = [
-    "log.csv", "split", "model", "nothing.csv", "", ".", "/", "/dev/null", "a" * 300, "\x00", "-", "--", "é", "0", "-1", "0.1", "1e308",
+    "log.csv", "split", "model", "nothing.csv", "", ".", "/", "/dev/null", "a" * 300, "-", "--", "é", "0", "-1", "0.1", "1e308",
     "nan", "10" * 11, "NBPO", "ItemPop", "ItemKNN", "IALS:factors=2", "x", "ndcg@5", "user", "item", "1,2", "3", "drop", "csv", "latin-1",
     "factors=4", "epochs=1", "=", "seed=1e9", "config.toml", "nested.toml", "out", "out.csv", "out.parquet",
 ]  # fmt: skip

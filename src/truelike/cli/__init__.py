@@ -53,6 +53,9 @@ def main() -> None:
             sys.exit(1)
         except ReaderGone:
             sys.exit(0)
+        except (OSError, MemoryError) as error:  # the system's, e.g. a name that is too long
+            fail(error)
+            sys.exit(1)
         except SystemExit as stop:
             if stop.code == INTERRUPTED:  # typer exits so after Ctrl-C, without a message
                 raise KeyboardInterrupt from None

@@ -30,6 +30,9 @@ def repeated(names: Iterable[str]) -> list[str]:
     return sorted(name for name, times in Counter(names).items() if times > 1)
 
 
+PLAIN = {int, str, type(None)}  # types of values that polars takes as they are
+
+
 def library_of(table: Any) -> Library | None:
     """The library of a frame or a series; None if it is neither.
 
@@ -100,7 +103,8 @@ def _to_series(values: Any, name: str) -> pl.Series:
         array = array.astype("datetime64[us]")
     if isinstance(array, np.ndarray) and array.dtype.kind in "biufM":
         return pl.Series(name, array)
-    return pl.Series(name, [_plain(value) for value in array], strict=False)
+    plain = isinstance(array, list) and set(map(type, array)) <= PLAIN
+    return pl.Series(name, array if plain else [_plain(value) for value in array], strict=False)
 
 
 def _unmasked(values: Any, name: str) -> pl.Series:

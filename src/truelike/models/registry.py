@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from truelike.errors import ParameterError, StorageError
-from truelike.files import as_place, reading
+from truelike.files import reading
 from truelike.models.base import Choice, Recommender, clone
 from truelike.parameters import parse
 from truelike.storage import read_model
@@ -135,10 +135,10 @@ def load(directory: str | Path, *, model_class: type[Recommender] | None = None,
     """
     about, arrays, train = read_model(directory)
     kind = _class_of(str(about.get("class")), str(directory), model_class)
-    with reading(as_place(directory), "model"):
+    with reading(Path(directory), "model"):
         saved = kind(**about["parameters"])
     model: Recommender = clone(saved, **own)
-    with reading(as_place(directory), "model"):
+    with reading(Path(directory), "model"):
         learned = dict(model._restore(arrays, train))
         if "choice" in about:
             learned["choice_"] = Choice(**about["choice"])

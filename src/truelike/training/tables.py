@@ -19,6 +19,7 @@ from truelike.memory import check_memory
 
 Floats = NDArray[np.float32]
 CACHE_LINE = 16  # float32 numbers in a cache line
+LARGE = 2**26  # bytes of tables from which on the available memory is checked
 LANES = 8  # float32 numbers in a vector register: a padded width needs no remainder loop, and the zeros stay zero
 
 

@@ -43,7 +43,7 @@ def test_threads_go_on_when_all_have_arrived(counter: Any) -> None:
 def test_an_abort_releases_those_who_wait_and_those_who_come_later(counter: Any) -> None:
     found: list[bool] = []
     waiting = in_a_thread(counter, found)
-    abort(counter)
+    abort(counter[None])
     waiting.join(20)
     assert found == [False]
     assert not wait_for_two(counter)

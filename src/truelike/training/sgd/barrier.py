@@ -2,7 +2,7 @@
 
 Python's barrier costs a tenth of a millisecond, as much as a small batch. numba's parallel loops cost tens of
 seconds of compilation. This barrier is an atomic counter: a thread that arrives adds one, and waits until the
-counter has reached the next multiple of the number of threads. `abort` sets the counter beyond all multiples, so that
+counter has reached the next multiple of the number of threads. `abort` sets all counters beyond all multiples, so that
 no thread waits for one that failed, was interrupted or never started. Threads also look for it between pieces of a
 large batch.
 """
@@ -66,6 +66,6 @@ def wait(counter: Any, threads: Any) -> Any:
     return now < ABORTED
 
 
-def abort(counter: Any) -> None:
-    """Let all threads that wait, now or later, return at once: one of them failed, or will never come."""
-    counter[0] = ABORTED
+def abort(counters: Any) -> None:
+    """Let all threads that wait or take work, now or later, return at once: one failed, or will never come."""
+    counters[:, 0] = ABORTED

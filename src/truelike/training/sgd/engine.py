@@ -115,7 +115,7 @@ class SampledEngine(ArrayEngine):
                 *self._buffers.values(),
             )  # fmt: skip
 
-        team.run(run, abort=lambda: abort(self._counters[0]))
+        team.run(run, abort=lambda: abort(self._counters))
 
     def _allocate(self) -> dict[str, Any]:
         """Allocate all buffers of the loops, in the order of the kernel's arguments.

@@ -264,7 +264,7 @@ def _update_items(
     # update the rows
     begin = zero
     for t in range(n_touched):
-        if t % np.uint64(ITEMS_BETWEEN_LOOKS) == zero and aborted(barrier):
+        if (t + one) % np.uint64(ITEMS_BETWEEN_LOOKS) == zero and aborted(barrier):
             return
         item = np.uint64(touched_items[t])
         if t + np.uint64(PREFETCH_ITEMS) < n_touched:
@@ -311,7 +311,8 @@ def _run_batches(
     """Run one thread's part of batches first, first + 1, ... of the given entries (sorted within each batch).
 
     A thread takes the next chunk of users when it is done with one, so that no thread waits long for a slower one.
-    In every batch each thread asks once more than there are chunks for it, which `chunk_counter` accounts for.
+    In every batch each thread asks once more than there are chunks for it, which `chunk_counter` accounts for. After an
+    abort there is no further chunk.
     """
     work = min(batch_size, len(entries)) * (n_negatives + 1) * np.int64(width + flip_width)
     n_chunks = max(1 if threads == 1 else CHUNKS_PER_THREAD * threads, work // CHUNK_WORK)
@@ -329,8 +330,6 @@ def _run_batches(
                 old_rows, sample_item, sample_slot, sample_step, sample_flip, offsets[thread], gradient[thread],
                 scratch[thread, 0], scratch[thread, 1], scratch[thread, 2], scratch[thread, 3],
             )  # fmt: skip
-            if aborted(barrier):
-                return
             chunk = add_atomically(chunk_counter, 1) - b * (n_chunks + threads)
         if not wait(barrier, threads):
             return
