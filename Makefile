@@ -8,7 +8,7 @@ BIN := $(VENV)/$(SCRIPTS)
 EXE := $(if $(filter Windows_NT,$(OS)),.exe)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-oldest lint docs format bench clean help
+.PHONY: demo test test-oldest fuzz lint docs format bench clean help
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -21,6 +21,9 @@ test: lint ## lint, types, import rules, all tests and doctests
 
 test-oldest: $(OLDEST)/.installed ## all tests with the oldest versions that pyproject.toml allows
 	$(OLDEST)/$(SCRIPTS)/python -m pytest -n 2
+
+fuzz: $(VENV)/.installed-dev ## hostile inputs with new seeds for an hour, then Ctrl-C, kill -9, loads beside saves
+	$(BIN)/python tests/hostile/fuzz.py --minutes $(or $(MINUTES),60) --scripts
 
 lint: $(VENV)/.installed-dev ## ruff, mypy and import-linter only
 	$(BIN)/ruff check .

@@ -86,7 +86,8 @@ class _Cache(FunctionCache):  # type: ignore[misc]
     def __init__(self, function: Any) -> None:
         super().__init__(function)
         stamp = self._impl.locator.get_source_stamp()
-        self._cache_file = _Files(self._cache_path, self._impl.filename_base, stamp)
+        # another name than numba's own, whose files have no checksum
+        self._cache_file = _Files(self._cache_path, f"{self._impl.filename_base}.checked", stamp)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the compiled function for a signature, or None if it must be compiled."""

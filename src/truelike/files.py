@@ -30,7 +30,8 @@ from truelike.errors import DataError, MissingExtraError, StorageError, Truelike
 from truelike.forks import check_not_forked
 
 DAY = 24 * 60 * 60
-TRIES = 100  # of opening a directory that is being replaced, and of replacing one that another process replaces
+TRIES = 100  # of replacing a directory that another process replaces, too
+MISSES = 5  # looks at a directory after which a file counts as missing: it may be replaced just then
 
 
 LONGEST_PATH = 3_800  # bytes
@@ -241,6 +242,10 @@ def _described(content: bytes) -> dict[str, int]:
     return {"bytes": len(content), "crc32": zlib.crc32(content)}
 
 
+class NothingThereError(StorageError):
+    """A directory is not there, or has no description."""
+
+
 class OpenDirectory:
     """The files of a directory as they were when it was opened: a context.
 
@@ -263,19 +268,23 @@ class OpenDirectory:
         self.what, self.description = what, description
         self._open: dict[str, int] = {}
         self._about: dict[str, Any] = {}
-        for left in reversed(range(TRIES)):
+        missed = 0
+        while True:
             self.place = settled(directory)
             try:
                 self._open_all((description, *names))
                 break
-            except FileNotFoundError as error:
+            except FileNotFoundError as error:  # not there, or replaced meanwhile
                 self.close()
                 gone = str(error.filename) if error.filename in names else description
-                if left and has_file(settled(directory), gone):
-                    continue  # it was replaced meanwhile
-                if gone == description:
-                    raise StorageError(f"there is no {what} in {str(directory)!r}: {gone} is missing") from error
-                raise self.damage(f"{gone} is missing") from error
+                missed += not has_file(settled(directory), gone)
+                if missed == MISSES and gone == description:
+                    raise NothingThereError(
+                        f"there is no {what} in {str(directory)!r}: {gone} is missing"
+                    ) from error
+                if missed == MISSES:
+                    raise self.damage(f"{gone} is missing") from error
+                time.sleep(0.001)
             except BaseException:
                 self.close()
                 raise

@@ -24,6 +24,7 @@ from truelike.data.id_files import ID_FILES, known_library, read_ids, read_parqu
 from truelike.data.ids import Ids
 from truelike.errors import DataError, DataWarning, ParameterError, StorageError, warn
 from truelike.files import (
+    NothingThereError,
     OpenDirectory,
     describe_files,
     has_file,
@@ -207,9 +208,13 @@ class Split:
         place = settled(directory)
         if has_file(place, "train_data.json"):
             return _load_authors(place)
-        if not has_file(place, "split.json"):
-            raise DataError(f"there is no split in {str(place)!r}: it has neither split.json nor train_data.json")
-        with OpenDirectory(directory, "split", FILES[0], FILES[1:]) as files, reading(files.place, "split"):
+        try:
+            opened = OpenDirectory(directory, "split", FILES[0], FILES[1:])
+        except NothingThereError as error:
+            raise DataError(
+                f"there is no split in {str(place)!r}: it has neither split.json nor train_data.json"
+            ) from error
+        with opened as files, reading(files.place, "split"):
             about = files.about(FORMAT)
             users, items, titles = read_ids(files, about["ids"])
             library = known_library(about["library"])

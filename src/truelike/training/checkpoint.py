@@ -18,12 +18,11 @@ from truelike.array_files import write_arrays
 from truelike.data.dataset import Dataset
 from truelike.errors import StorageError
 from truelike.files import (
+    NothingThereError,
     OpenDirectory,
     check_place,
-    has_file,
     reading,
     replacing_directory,
-    settled,
     write_description,
 )
 from truelike.training.callbacks import KeepBest
@@ -82,9 +81,11 @@ class Checkpoint:
 
     def read(self, trained: Trained) -> State | None:
         """Restore the engine and the best epoch, and return the state; None if there is no checkpoint."""
-        if not has_file(settled(self.place), FILES[0]):
+        try:
+            opened = OpenDirectory(self.place, "checkpoint", FILES[0], FILES[1:])
+        except NothingThereError:
             return None
-        with OpenDirectory(self.place, "checkpoint", FILES[0], FILES[1:]) as files:
+        with opened as files:
             with reading(files.place, "checkpoint"):
                 about = files.about(FORMAT)
                 arrays = files.read_arrays(FILES[1])
