@@ -67,3 +67,14 @@ def test_a_path_of_a_machine_is_recognized(line: bytes) -> None:
 )
 def test_other_text_is_not_taken_for_one(line: bytes) -> None:
     assert not PATH_OF_A_MACHINE.search(line)
+
+
+def test_every_promise_names_a_test_that_exists() -> None:
+    page = (ROOT / "docs" / "explanation" / "promises.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith("| promise")]
+    assert len(rows) > 20
+    for row in rows:
+        named = re.findall(r"`([\w/]+\.py)`", row.rpartition(" | ")[2])
+        assert named, row
+        for path in named:
+            assert (ROOT / "tests" / path).is_file(), path
