@@ -134,6 +134,8 @@ def parse(name: Negatives | str) -> Negatives:
     """
     if isinstance(name, Negatives):
         return name
+    if not isinstance(name, str):
+        raise ParameterError(f"negatives is {some([repr(name)])}; it must be {NAMES}")
     try:
         if name == "uniform":
             return Uniform()
@@ -141,7 +143,7 @@ def parse(name: Negatives | str) -> Negatives:
             return Popularity(float(name.partition("^")[2] or 1))
         if name == "hard" or name.startswith("hard:"):
             return Hard(int(name.partition(":")[2] or 5))
-    except (ValueError, AttributeError):
+    except ValueError:
         pass
     raise ParameterError(f"negatives is {name!r}; it must be {NAMES}")
 
