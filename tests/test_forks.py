@@ -25,6 +25,8 @@ CALLS = [
     "model.item_vectors()",
     "model.fit(split)",
     "model.partial_fit(rows)",
+    "model.partial_fit(split.test)",
+    "data.users.union(data.users)",
     "model.save(place + '/again')",
     "model.set_titles({items[0]: 'x'})",
     "tl.load(place + '/model')",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 
@@ -10,7 +11,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from truelike.errors import ParameterError, ParameterWarning, TooLargeError
-from truelike.parallel import Team, cores, for_each, in_background, one_blas_thread, threads
+from truelike.parallel import SharedSetting, Team, cores, for_each, in_background, one_blas_thread, threads
 
 
 def test_n_jobs_follows_scikit_learn() -> None:
@@ -165,3 +166,38 @@ def test_an_error_restores_the_threads_of_blas() -> None:
     with pytest.raises(KeyError), one_blas_thread():
         raise KeyError
     assert blas_threads() == before
+
+
+def test_an_interrupt_at_the_end_of_a_context_is_put_right_by_the_next() -> None:
+    value = [2]
+    setting = SharedSetting(lambda: value[0], lambda n: value.__setitem__(0, n))
+    lock = setting._lock
+
+    class Interrupting:
+        entered = 0
+
+        def __enter__(self) -> None:
+            self.entered += 1
+            if self.entered == 2:  # at the end
+                raise KeyboardInterrupt
+            lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            lock.release()
+
+    setting._lock = Interrupting()  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt), setting.changed(1):
+        assert value == [1]
+    setting._lock = lock
+    gc.collect()
+    with setting.changed(1):
+        assert value == [1]
+    assert value == [2]
+
+
+def test_without_threads_work_in_the_background_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    assert in_background(threading.get_ident) == threading.get_ident()

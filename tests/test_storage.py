@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 import truelike as tl
 from truelike import files
-from truelike.array_files import checksum
+from truelike.array_files import write_arrays
 from truelike.errors import NotFittedError, StorageError
 
 FILES = {"model.json", "arrays.safetensors", "users.parquet", "items.parquet"}
@@ -42,8 +42,7 @@ def edit(place: Path, **changes: Any) -> None:
 def edit_arrays(place: Path, **changes: Any) -> None:
     arrays = load_file(place / "arrays.safetensors")
     arrays.update({name.replace("__", "."): array for name, array in changes.items()})
-    save_file(arrays, place / "arrays.safetensors")
-    edit(place, arrays={name: checksum(array) for name, array in arrays.items()})
+    edit(place, arrays=write_arrays(place / "arrays.safetensors", arrays))
 
 
 def refused(place: Path, *words: str) -> None:
@@ -230,7 +229,7 @@ def test_a_popularity_that_is_not_one_number_an_item_is_damage(tmp_path: Path) -
 
 def test_an_id_map_of_another_model_is_damage(place: Path) -> None:
     pl.DataFrame({"item_id": list("abcdefgh")}).write_parquet(place / "items.parquet")
-    refused(place, "damaged or incomplete", "items.parquet cannot belong to model.json")
+    refused(place, "damaged or incomplete", "items.parquet", "cannot belong to model.json")
 
 
 @pytest.mark.parametrize("name", sorted(FILES - {"model.json"}))
@@ -238,7 +237,32 @@ def test_a_file_of_another_model_of_the_same_shape_is_damage(place: Path, tmp_pa
     rows = [(user.upper(), item.upper()) for user, item in ROWS]
     tl.ItemKNN(neighbors=7, shrinkage=1.0).fit(tl.read(rows)).save(tmp_path / "other")
     (place / name).write_bytes((tmp_path / "other" / name).read_bytes())
-    refused(place, f"{name} cannot belong to model.json")
+    refused(place, f"{name}", "cannot belong to model.json")
+
+
+def test_arrays_with_the_same_checksums_of_another_model_are_damage(tmp_path: Path) -> None:
+    for name, items in (("one", "abcd"), ("two", "cdab")):
+        rows = [(f"user {n // 2}", item) for n, item in enumerate(items)]
+        tl.ItemPop().fit(tl.read(rows)).save(tmp_path / name)
+    (tmp_path / "one" / "arrays.safetensors").write_bytes((tmp_path / "two" / "arrays.safetensors").read_bytes())
+    refused(tmp_path / "one", "arrays.safetensors cannot belong to model.json: it has another id")
+
+
+def test_the_working_directory_is_never_replaced(
+    model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for place in ("", ".", "..", tmp_path / "here"):
+        with pytest.raises(StorageError, match="is the working directory, or holds it"):
+            model.save(place)
+    assert Path.cwd() == tmp_path / "here"
+
+
+def test_a_file_that_is_much_too_large_is_not_read(place: Path) -> None:
+    with (place / "users.parquet").open("r+b") as file:
+        file.truncate(10**13)  # without using the disk
+    refused(place, "users.parquet has 10,000,000,000,000 bytes")
 
 
 @pytest.mark.parametrize("ids", [["rum", "gin", "milk", "tea"], ["gin", "gin", "milk", "tea"]])

@@ -28,11 +28,11 @@ def main() -> None:
 def end_interrupted() -> None:
     """Say that the process was interrupted, and end it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    sys.stderr.write("interrupted\n")
-    for stream in (sys.stdout, sys.stderr):
+    for stream, text in ((sys.stdout, ""), (sys.stderr, "interrupted\n")):
         try:
+            stream.write(text)
             stream.flush()
-        except (OSError, ValueError):  # its reader is gone
+        except (OSError, ValueError, AttributeError):  # its reader is gone, or there is none
             continue
     os._exit(INTERRUPTED)
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import secrets
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,20 +24,22 @@ TYPES = {
     "BOOL": np.bool_, "U8": np.uint8, "I8": np.int8, "I16": np.int16, "U16": np.uint16, "F16": np.float16,
     "I32": np.int32, "U32": np.uint32, "F32": np.float32, "I64": np.int64, "U64": np.uint64, "F64": np.float64,
 }  # fmt: skip
+WORDS = 512  # of 64 bits that are summed at a time
 LONGEST_HEADER = 100_000_000  # bytes; the limit of the library safetensors
 
 
-def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> dict[str, int]:
-    """Write arrays to a file, and return the checksum of each."""
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """Write arrays to a file, and return its random id and the checksum of each array, for the description."""
     from safetensors.numpy import save_file
 
     whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    save_file(whole, path)
-    return {name: checksum(array) for name, array in whole.items()}
+    identity = secrets.token_hex(16)
+    save_file(whole, path, metadata={"id": identity})
+    return {"id": identity, "checksums": {name: checksum(array) for name, array in whole.items()}}
 
 
-def read_arrays(descriptor: int) -> Arrays:
-    """Read all arrays of an open file. Raises ValueError if it is not one that `write_arrays` can have written."""
+def read_arrays(descriptor: int) -> tuple[Any, Arrays]:
+    """Read the id and all arrays of an open file; ValueError if `write_arrays` cannot have written it."""
     size = os.fstat(descriptor).st_size
     length = int.from_bytes(_read(descriptor, 0, np.empty(8, dtype=np.uint8)).tobytes(), "little")
     if not 0 < length <= min(LONGEST_HEADER, size - 8):
@@ -43,7 +47,8 @@ def read_arrays(descriptor: int) -> Arrays:
     header = json.loads(_read(descriptor, 8, np.empty(length, dtype=np.uint8)).tobytes())
     if not isinstance(header, dict):
         raise TypeError("the header is not an object")
-    header.pop("__metadata__", None)
+    about = header.pop("__metadata__", None)
+    identity = about.get("id") if isinstance(about, dict) else None
     start, arrays = 8 + length, {}
     for name, about in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
         kind, shape, (begin, end) = TYPES[about["dtype"]], about["shape"], about["data_offsets"]
@@ -56,7 +61,7 @@ def read_arrays(descriptor: int) -> Arrays:
         start += expected
     if start != size:
         raise ValueError(f"the file has {size} bytes; its arrays end at {start}")
-    return arrays
+    return identity, arrays
 
 
 def _read(descriptor: int, start: int, array: NDArray[Any]) -> NDArray[Any]:
@@ -74,14 +79,14 @@ def _read(descriptor: int, start: int, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def checksum(array: NDArray[Any]) -> int:
-    """The sum of an array's 64-bit words, modulo 2^64: it takes no longer than reading the memory once.
+    """The CRC-32 of the sums of an array's 64-bit words, 512 at a time: as fast as reading the memory once.
 
-    It finds damage and arrays of another model. It is no protection against somebody who edits the file on purpose.
+    It finds damage. It is no protection against somebody who edits the file on purpose.
 
-    >>> checksum(np.array([1, 2, 3], dtype=np.int64)), checksum(np.array([[1, 1], [1, 1]], dtype=np.uint8))
-    (6, 16843009)
+    >>> checksum(np.array([1, 2, 3], dtype=np.int64)) == checksum(np.array([1, 2, 4], dtype=np.int64))
+    False
     """
     content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    words = len(content) // 8 * 8
-    total = int(np.add.reduce(content[:words].view(np.uint64), dtype=np.uint64)) if words else 0
-    return (total + int.from_bytes(content[words:].tobytes(), "little")) % 2**64
+    whole = len(content) // (8 * WORDS) * 8 * WORDS
+    sums = np.add.reduce(content[:whole].view(np.uint64).reshape(-1, WORDS), axis=1, dtype=np.uint64)
+    return zlib.crc32(content[whole:].tobytes(), zlib.crc32(sums.tobytes()))

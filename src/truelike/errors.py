@@ -58,7 +58,7 @@ class DivergedError(TruelikeError, ArithmeticError):
 
 
 class TooLargeError(TruelikeError, MemoryError):
-    """A model needs more memory than is available. Raised before anything is allocated."""
+    """A model needs more memory, or more threads, than there are. Raised before anything is trained."""
 
 
 class UnknownMeasureError(ParameterError, KeyError):

@@ -31,6 +31,7 @@ from truelike.forks import check_not_forked
 
 DAY = 24 * 60 * 60
 TRIES = 100  # of replacing a directory that another process replaces, too
+LARGEST_DESCRIPTION = 2**28  # bytes
 MISSES = 5  # looks at a directory after which a file counts as missing: it may be replaced just then
 
 
@@ -105,6 +106,7 @@ def _remove(path: Path) -> None:
 def check_place(directory: Path, names: Collection[str] = ()) -> None:
     """Raise before the work if a directory with the files `names` cannot be written."""
     directory = as_place(directory)
+    _refuse_working_directory(directory)
     standing = next(place for place in (directory, *directory.parents) if _exists(place))
     if not standing.is_dir():
         raise StorageError(f"{str(standing)!r} is a file; a directory is to be written there. Name another place.")
@@ -115,11 +117,25 @@ def check_place(directory: Path, names: Collection[str] = ()) -> None:
         _refuse_to_delete_others(directory, names)
 
 
+def _refuse_working_directory(directory: Path) -> None:
+    """Raise if a directory is the working directory or above it: it is replaced, not filled."""
+    try:
+        here = Path.cwd().resolve()
+    except FileNotFoundError:  # it was removed
+        return
+    if directory == here or directory in here.parents:
+        raise StorageError(
+            f"{str(directory)!r} is the working directory, or holds it or other files, which would be lost. Name a "
+            "directory of its own."
+        )
+
+
 @contextlib.contextmanager
 def replacing_directory(directory: str | Path) -> Iterator[Path]:
     """Yield a new directory to fill. It replaces the old one when everything is written."""
     check_not_forked()
     directory = as_place(directory)  # a link keeps pointing where it points
+    _refuse_working_directory(directory)
     if _exists(directory) and not directory.is_dir():
         raise StorageError(f"{str(directory)!r} is a file; a directory is to be written there")
     fresh = _aside(directory)
@@ -202,7 +218,7 @@ def _swap(fresh: Path, directory: Path) -> None:
 
 
 def _flush(path: Path) -> None:
-    with path.open("rb") as handle:
+    with path.open("r+b") as handle:  # Windows flushes only what can be written
         os.fsync(handle.fileno())
 
 
@@ -276,7 +292,8 @@ class OpenDirectory:
                 break
             except FileNotFoundError as error:  # not there, or replaced meanwhile
                 self.close()
-                gone = str(error.filename) if error.filename in names else description
+                opened = Path(str(error.filename)).name
+                gone = opened if opened in names else description
                 missed += not has_file(settled(directory), gone)
                 if missed == MISSES and gone == description:
                     raise NothingThereError(
@@ -320,6 +337,13 @@ class OpenDirectory:
 
     def read(self, name: str) -> bytes:
         """The content of a file, compared with its description."""
+        size = os.fstat(self._open[name]).st_size
+        expected = LARGEST_DESCRIPTION
+        if name != self.description:
+            about = self._described("files").get(name)
+            expected = about["bytes"] if isinstance(about, dict) and isinstance(about.get("bytes"), int) else -1
+        if size > expected:  # before it is read
+            raise self.damage(f"{name} has {size:,} bytes, which cannot belong to {self.description}")
         with os.fdopen(os.dup(self._open[name]), "rb") as handle:
             content = handle.read()
         if name != self.description and self._described("files").get(name) != _described(content):
@@ -330,10 +354,13 @@ class OpenDirectory:
 
     def read_arrays(self, name: str) -> Arrays:
         """The arrays of a file, compared with their description."""
-        arrays = read_arrays(self._open[name])
-        for each in {**arrays, **self._described("arrays")}:
-            if each not in arrays or self._described("arrays").get(each) != checksum(arrays[each]):
-                raise self.damage(f"the array {each!r} of {name} cannot belong to {self.description}")
+        identity, arrays = read_arrays(self._open[name])
+        described = self._described("arrays")
+        if described.get("id") != identity:
+            raise self.damage(f"{name} cannot belong to {self.description}: it has another id")
+        checksums = {each: checksum(array) for each, array in arrays.items()}
+        if described.get("checksums") != checksums:
+            raise self.damage(f"the arrays of {name} cannot belong to {self.description}")
         return arrays
 
     def _described(self, part: str) -> Mapping[str, Any]:

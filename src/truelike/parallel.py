@@ -15,6 +15,7 @@ from functools import lru_cache
 from numbers import Integral
 from queue import Empty, SimpleQueue
 from typing import Any, Self, TypeVar
+from weakref import WeakSet
 
 from truelike.errors import ParameterError, ParameterWarning, TooLargeError, warn
 
@@ -201,6 +202,10 @@ def for_each(work: Callable[[T], R], pieces: Iterable[T], n_jobs: int | None) ->
         return team.map(work, todo)
 
 
+class _Asking:
+    """A context of a shared setting."""
+
+
 class SharedSetting:
     """A setting of the whole process that several threads may change for a time.
 
@@ -217,24 +222,24 @@ class SharedSetting:
     def __init__(self, get: Callable[[], Any], set: Callable[[Any], None]) -> None:
         self._get, self._set = get, set
         self._lock = threading.Lock()
-        self._inside: dict[object, None] = {}
+        self._inside: WeakSet[_Asking] = WeakSet()  # one whose end was interrupted disappears by itself
         self._before: list[Any] = []
 
     @contextmanager
     def changed(self, value: Any) -> Iterator[None]:
         """A context in which the setting has a value, as long as no other thread changes it."""
-        who = object()
+        who = _Asking()
         try:
             with self._lock:
-                self._inside[who] = None
+                self._inside.add(who)
                 if not self._before:
                     self._before = [self._get()]
                 self._set(value)
             yield
         finally:
             with self._lock:
-                self._inside.pop(who, None)
-                if not self._inside and self._before:
+                self._inside.discard(who)
+                if not len(self._inside) and self._before:
                     self._set(self._before[0])
                     self._before = []
 
@@ -293,6 +298,9 @@ def in_background(work: Callable[[], R]) -> R:
     """
     results: list[R] = []
     job = _Job(lambda _: results.append(work()))
-    threading.Thread(target=job.run, args=(0,), daemon=True).start()
+    try:
+        threading.Thread(target=job.run, args=(0,), daemon=True).start()
+    except RuntimeError:  # no thread can be started
+        return work()
     _raise_if(_wait(job.ended))
     return results[0]

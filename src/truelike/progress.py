@@ -10,7 +10,7 @@ import logging
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 logger = logging.getLogger("truelike")
@@ -91,7 +91,8 @@ def compiling(what: str) -> Iterator[None]:
     """Note that code is being compiled if it takes more than a second. It happens once per installation."""
     notice = threading.Timer(1.0, note, [f"compiling {what} for this machine (once, some seconds) ..."])
     notice.daemon = True
-    notice.start()
+    with suppress(RuntimeError):  # no thread can be started: no notice
+        notice.start()
     try:
         yield
     finally:

@@ -250,3 +250,32 @@ def test_a_dataset_has_memory_of_its_own() -> None:
     data = tl.Dataset(Ids.range(2, "user"), Ids.range(2, "item"), matrix)
     matrix.indices[:] = 10**6
     assert data.matrix.indices.tolist() == [1, 0, 1]
+
+
+MASKS: list[Any] = [
+    [True, False],
+    np.array([0, 1]),
+    np.ones(3, bool),
+    np.ma.array([True, True], mask=[1, 0]),
+    None,
+]
+
+
+@pytest.mark.parametrize("mask", MASKS, ids=lambda mask: type(mask).__name__)
+def test_a_mask_that_is_none_is_refused(mask: Any) -> None:
+    data, every = tl.read([("ann", "tea"), ("bob", "gin")]), np.ones(2, bool)
+    for call in (data.select, lambda mask: data.restrict(mask, every), lambda mask: data.restrict(every, mask)):
+        with pytest.raises(DataError, match="the mask of"):
+            call(mask)
+
+
+def test_datasets_of_other_ids_are_not_merged() -> None:
+    with pytest.raises(DataError, match="other users or items"):
+        tl.read([("ann", "tea"), ("bob", "gin")]).merge(tl.read([("zoe", "rum"), ("eve", "gin")]))
+
+
+@pytest.mark.parametrize("codes", [[0, 5], [-1, 0], [0.0, 1.0], [0, 1, 1]])
+def test_row_numbers_of_other_ids_are_refused(codes: Any) -> None:
+    users, items = Ids.range(2, "user"), Ids.range(2, "item")
+    with pytest.raises(DataError, match="row numbers"):
+        Dataset.from_pairs(users, items, np.array(codes), np.array([0, 1], dtype=np.int32))

@@ -311,7 +311,7 @@ def test_a_weight_that_is_not_a_positive_number_is_damage(tmp_path: Path, wrong:
 def test_a_part_of_another_split_is_damage(tmp_path: Path) -> None:
     place = saved(tmp_path)
     (place / "test.parquet").write_bytes((place / "validation.parquet").read_bytes())
-    with pytest.raises(StorageError, match=r"test\.parquet cannot belong to split\.json"):
+    with pytest.raises(StorageError, match=r"test\.parquet.* cannot belong to split\.json"):
         tl.Split.load(place)
 
 

@@ -160,7 +160,11 @@ def describe_again(place: Path) -> None:
     if "arrays" in about:
         descriptor = os.open(place / "arrays.safetensors", os.O_RDONLY | os.O_NONBLOCK)
         try:
-            about["arrays"] = {name: checksum(array) for name, array in read_arrays(descriptor).items()}
+            identity, arrays = read_arrays(descriptor)
+            about["arrays"] = {
+                "id": identity,
+                "checksums": {name: checksum(array) for name, array in arrays.items()},
+            }
         finally:
             os.close(descriptor)
     files.write_description(description, about)

@@ -122,6 +122,8 @@ class _Handler(logging.Handler):
     """Writes to `sys.stderr` as it is at the time: a progress bar replaces it while it is shown."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        if sys.stderr is None:  # closed by the caller
+            return
         prefix = {logging.WARNING: "warning: ", logging.ERROR: "error: "}.get(record.levelno, "")
         with_time = "%(asctime)s " if logger.level <= logging.DEBUG else ""
         line = logging.Formatter(f"{with_time}{prefix}%(message)s", "%H:%M:%S").format(record)

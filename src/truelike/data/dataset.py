@@ -14,7 +14,7 @@ from scipy import sparse
 from truelike.data.frames import Library, to_native
 from truelike.data.html import dataset_html
 from truelike.data.ids import Codes, Ids, check_count
-from truelike.data.matrix import own_csr, own_times, read_only
+from truelike.data.matrix import check_mask, own_csr, own_times, read_only
 from truelike.data.titles import titles_of
 from truelike.errors import DataError
 
@@ -74,6 +74,8 @@ class Dataset:
         library: Library = "polars",
         name: str = "dataset",
     ) -> None:
+        if not (isinstance(users, Ids) and isinstance(items, Ids)):
+            raise DataError("users and items of a Dataset are Ids; pass tl.read(rows)")
         csr = own_csr(matrix, (len(users), len(items)))
         self._set(users, items, csr, own_times(times, csr.nnz), titles, library, name)
 
@@ -123,7 +125,12 @@ class Dataset:
     ) -> Dataset:
         """Build from row numbers of users and items; repeated pairs are merged (sum of weights, earliest time)."""
         check_count(len(user_codes), "rows")
+        lengths = {len(each) for each in (user_codes, item_codes, weights, times) if each is not None}
+        if len(lengths) > 1:
+            raise DataError(f"the row numbers, weights and times have other lengths: {sorted(lengths)}")
         for codes, ids in ((user_codes, users), (item_codes, items)):
+            if getattr(codes, "dtype", np.dtype(object)).kind not in "iu":
+                raise DataError(f"the row numbers of {ids.what}s are no array of whole numbers")
             if len(codes) and not 0 <= codes.min() <= codes.max() < len(ids):
                 raise DataError(f"the row numbers of {ids.what}s are {codes.min()} to {codes.max()} of {len(ids)}")
         order = stable_order(item_codes, len(items))
@@ -213,6 +220,7 @@ class Dataset:
 
     def select(self, entries: NDArray[np.bool_]) -> Dataset:
         """The same users and items with the marked entries of `matrix` only."""
+        check_mask(entries, self.n_interactions, "entries")
         counts = np.bincount(self._user_of_entry[entries], minlength=self.n_users)
         indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
         data, indices = self._csr.data[entries], self._csr.indices[entries]
@@ -222,6 +230,8 @@ class Dataset:
 
     def restrict(self, users: NDArray[np.bool_], items: NDArray[np.bool_]) -> Dataset:
         """The marked users and items only, with the interactions between them."""
+        check_mask(users, self.n_users, "users")
+        check_mask(items, self.n_items, "items")
         kept = self.select(users[self._user_of_entry] & items[self._csr.indices])
         indptr = np.concatenate(([0], np.cumsum(kept.interactions_per_user()[users]))).astype(np.int32)
         codes = np.cumsum(items, dtype=np.int32) - 1
@@ -255,6 +265,8 @@ class Dataset:
 
     def merge(self, other: Dataset) -> Dataset:
         """The interactions of two datasets with the same users and items (sum of weights, earliest time)."""
+        if self.users != other.users or self.items != other.items:
+            raise DataError("the datasets to merge have other users or items; use `recode` first")
         times = None
         if self.times is not None and other.times is not None:
             times = np.concatenate([self.times, other.times])

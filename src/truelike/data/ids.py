@@ -204,6 +204,7 @@ class Ids(Sequence[Any]):
 
     def to_series(self) -> pl.Series:
         """All ids, as the caller gave them."""
+        check_not_forked()
         return self._given(self.values)
 
     def _given(self, values: pl.Series) -> pl.Series:
@@ -218,6 +219,7 @@ class Ids(Sequence[Any]):
         >>> Ids.range(2, "user").union(Ids(pl.Series([7]), "int", "user")).values.to_list()
         [0, 1, 7]
         """
+        check_not_forked()
         if self.kind != other.kind:
             raise DataError(
                 f"the {self.what} ids are of the kind {self.kind!r} here and {other.kind!r} there "
@@ -228,6 +230,7 @@ class Ids(Sequence[Any]):
 
     def subset(self, keep: NDArray[np.bool_]) -> Ids:
         """Only the marked ids."""
+        check_not_forked()
         return Ids(self.values.filter(pl.Series(keep)), self.kind, self.what)
 
 

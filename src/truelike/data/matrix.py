@@ -44,6 +44,12 @@ def own_csr(matrix: Any, shape: tuple[int, int]) -> sparse.csr_array:
     if tuple(matrix.shape) != shape:
         raise DataError(f"the matrix of a Dataset has shape {matrix.shape}; its ids are {shape[0]} x {shape[1]}")
     check_count(matrix.nnz, "interactions")
+    parts = (matrix.data, matrix.indices, matrix.indptr)
+    kinds = [part.dtype.kind in kind for part, kind in zip(parts, ("biuf", "iu", "iu"), strict=True)]
+    if not all(kinds) or any(isinstance(part, np.ma.MaskedArray) for part in parts):
+        raise DataError(
+            "the matrix of a Dataset has no plain numbers as weights and indices; pass tl.read(matrix)"
+        )
     try:
         checked_csr((matrix.data, matrix.indices, matrix.indptr), shape)
     except (ValueError, TypeError) as error:
@@ -52,8 +58,8 @@ def own_csr(matrix: Any, shape: tuple[int, int]) -> sparse.csr_array:
         weights = np.array(matrix.data, dtype=np.float32)
     if not (np.isfinite(weights) & (weights > 0)).all():
         raise DataError("the matrix of a Dataset has weights that are not positive numbers; pass tl.read(matrix)")
-    parts = (weights, np.array(matrix.indices, dtype=np.int32), np.array(matrix.indptr, dtype=np.int32))
-    return sparse.csr_array(parts, shape=shape)
+    own = (weights, np.array(matrix.indices, dtype=np.int32), np.array(matrix.indptr, dtype=np.int32))
+    return sparse.csr_array(own, shape=shape)
 
 
 def own_times(times: Any, n: int) -> NDArray[np.int64] | None:
@@ -61,11 +67,19 @@ def own_times(times: Any, n: int) -> NDArray[np.int64] | None:
     if times is None:
         return None
     found = np.array(times)
-    if found.dtype.kind not in "iu" or found.shape != (n,):
+    masked = isinstance(times, np.ma.MaskedArray)
+    if masked or found.dtype.kind not in "iu" or found.dtype == np.uint64 or found.shape != (n,):
         raise DataError(
             f"the times of a Dataset are {found.dtype} of shape {found.shape}; expected {n} whole numbers"
         )
-    return found.astype(np.int64)
+    return read_only(found.astype(np.int64))
+
+
+def check_mask(mask: Any, n: int, what: str) -> None:
+    """Raise an error if a value is not an array of n times True or False."""
+    right = isinstance(mask, np.ndarray) and not isinstance(mask, np.ma.MaskedArray)
+    if not right or mask.dtype != bool or mask.shape != (n,):
+        raise DataError(f"the mask of {what} must be an array of {n:,} times True or False")
 
 
 def read_only(array: A) -> A:
