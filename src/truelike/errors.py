@@ -13,6 +13,7 @@ __all__ = [
     "ForkError",
     "MissingExtraError",
     "NotFittedError",
+    "NotFoundError",
     "ParameterError",
     "ParameterWarning",
     "StorageError",
@@ -80,6 +81,10 @@ class UnknownIdError(TruelikeError, KeyError):
 
 class StorageError(TruelikeError, OSError):
     """A directory of a model, split or checkpoint cannot be written or read."""
+
+
+class NotFoundError(StorageError, FileNotFoundError):
+    """There is no model, split or checkpoint in a directory."""
 
 
 class FetchError(TruelikeError, OSError):

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from truelike.array_files import Arrays, checksum, read_arrays
-from truelike.errors import DataError, MissingExtraError, StorageError, TruelikeError, some
+from truelike.errors import DataError, MissingExtraError, NotFoundError, StorageError, TruelikeError, some
 from truelike.forks import check_not_forked
 
 DAY = 24 * 60 * 60
@@ -258,10 +258,6 @@ def _described(content: bytes) -> dict[str, int]:
     return {"bytes": len(content), "crc32": zlib.crc32(content)}
 
 
-class NothingThereError(StorageError):
-    """A directory is not there, or has no description."""
-
-
 class OpenDirectory:
     """The files of a directory as they were when it was opened: a context.
 
@@ -296,9 +292,7 @@ class OpenDirectory:
                 gone = opened if opened in names else description
                 missed += not has_file(settled(directory), gone)
                 if missed == MISSES and gone == description:
-                    raise NothingThereError(
-                        f"there is no {what} in {str(directory)!r}: {gone} is missing"
-                    ) from error
+                    raise NotFoundError(f"there is no {what} in {str(directory)!r}: {gone} is missing") from error
                 if missed == MISSES:
                     raise self.damage(f"{gone} is missing") from error
                 time.sleep(0.001)

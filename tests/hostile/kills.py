@@ -27,11 +27,11 @@ for _ in range(int(sys.argv[3])):
 WORK: dict[str, list[str]] = {
     "save": ["-c", SAVE, "{place}/source", "{out}/model", "{times}"],
     "train": [
-        "-m", "truelike", "train", "{place}/log.csv", "-m", "NBPO", "-s", "factors=8", "-s", "epochs=60",
+        "-m", "truelike", "train", "{place}/log.csv", "-m", "NBPO", "-s", "factors=8", "-s", "epochs=400",
         "--checkpoint", "{out}/checkpoint", "--resume", "-o", "{out}/model",
     ],
     "tune": [
-        "-m", "truelike", "tune", "{place}/log.csv", "-m", "IALS", "--trials", "6", "-s", "factors=8",
+        "-m", "truelike", "tune", "{place}/log.csv", "-m", "IALS", "--trials", "12", "-s", "factors=8",
         "-d", "{out}/tune", "-o", "{out}/trials.csv",
     ],
     "compare": [
@@ -39,7 +39,7 @@ WORK: dict[str, list[str]] = {
         "--table", "{out}/table.csv",
     ],
 }  # fmt: skip
-PAUSES = {"save": (0.3, 1.2), "train": (0.5, 3.0), "tune": (0.5, 5.0), "compare": (0.5, 5.0)}
+PAUSES = {"save": (0.3, 1.2), "train": (0.6, 2.0), "tune": (0.6, 2.5), "compare": (0.6, 3.0)}
 SHARES = {"save": 0.4, "train": 0.3, "tune": 0.15, "compare": 0.15}
 MEASURED = {"seconds", "fit", "MB", "mb", "s"}  # columns that differ from run to run
 TIMES = 10_000  # saves of a run that is to be killed
@@ -124,8 +124,8 @@ def main() -> None:
         prepare(Path(place))
         for kind, share in SHARES.items():
             times, kills = round(share * arguments.kills), 0
-            for first in range(0, times, 5):
-                kills += kill(kind, Path(place), min(5, times - first), draw)
+            while kills < times:  # work that has ended cannot be killed
+                kills += kill(kind, Path(place), min(5, times - kills), draw)
             print(f"{kind}: {kills} kills, the same result", flush=True)
 
 

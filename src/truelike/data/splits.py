@@ -22,9 +22,8 @@ from truelike.data.dataset import Dataset
 from truelike.data.html import split_html
 from truelike.data.id_files import ID_FILES, known_library, read_ids, read_parquet, write_ids
 from truelike.data.ids import Ids
-from truelike.errors import DataError, DataWarning, ParameterError, StorageError, warn
+from truelike.errors import DataError, DataWarning, NotFoundError, ParameterError, StorageError, warn
 from truelike.files import (
-    NothingThereError,
     OpenDirectory,
     describe_files,
     has_file,
@@ -210,7 +209,7 @@ class Split:
             return _load_authors(place)
         try:
             opened = OpenDirectory(directory, "split", FILES[0], FILES[1:])
-        except NothingThereError as error:
+        except NotFoundError as error:
             raise DataError(
                 f"there is no split in {str(place)!r}: it has neither split.json nor train_data.json"
             ) from error

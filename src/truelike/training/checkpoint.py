@@ -16,9 +16,8 @@ import numpy as np
 
 from truelike.array_files import write_arrays
 from truelike.data.dataset import Dataset
-from truelike.errors import StorageError
+from truelike.errors import NotFoundError, StorageError
 from truelike.files import (
-    NothingThereError,
     OpenDirectory,
     check_place,
     reading,
@@ -83,7 +82,7 @@ class Checkpoint:
         """Restore the engine and the best epoch, and return the state; None if there is no checkpoint."""
         try:
             opened = OpenDirectory(self.place, "checkpoint", FILES[0], FILES[1:])
-        except NothingThereError:
+        except NotFoundError:
             return None
         with opened as files:
             with reading(files.place, "checkpoint"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 import truelike as tl
 from truelike.errors import DivergedError, MissingExtraError, ParameterError, StorageError, TrainingWarning
+from truelike.files import write_description
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'truelike[deep]'")
 
@@ -267,8 +269,8 @@ def test_loading_names_what_is_not_available(
     tl.NeuMF(**quick(epochs=1)).fit(world).save(place)
     with pytest.raises(ParameterError, match="NeuMF has no parameter 'preference'"):
         tl.load(place, preference="MF")
-    about = (place / "model.json").read_text()
-    (place / "model.json").write_text(about.replace('"device": "auto"', '"device": "xpu:7"'))
+    about = (place / "model.json").read_text().replace('"device": "auto"', '"device": "xpu:7"')
+    write_description(place / "model.json", json.loads(about))
     with pytest.raises(StorageError, match=r"device is 'xpu:7'.*device='cpu'"):
         tl.load(place)
     assert tl.load(place, device="cpu").recommend(0).height == 10
@@ -280,6 +282,6 @@ def test_loading_names_what_is_not_available(
 def test_loading_refuses_arrays_of_another_width(world: Any, quick: Quick, tmp_path: Path) -> None:
     tl.NeuMF(**quick(epochs=1)).fit(world).save(tmp_path / "model")
     about = tmp_path / "model" / "model.json"
-    about.write_text(about.read_text().replace('"factors": 6', '"factors": 7'))
+    write_description(about, json.loads(about.read_text().replace('"factors": 6', '"factors": 7')))
     with pytest.raises(tl.errors.TruelikeError, match=r"has the shape"):
         tl.load(tmp_path / "model")
