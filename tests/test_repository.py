@@ -70,7 +70,7 @@ def test_other_text_is_not_taken_for_one(line: bytes) -> None:
 
 
 def test_every_promise_names_a_test_that_exists() -> None:
-    page = (ROOT / "docs" / "explanation" / "promises.md").read_text()
+    page = (ROOT / "docs" / "explanation" / "promises.md").read_text().partition("## Trials")[0]
     rows = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith("| promise")]
     assert len(rows) > 20
     for row in rows:
