@@ -1,6 +1,6 @@
 """Fuzzers of the directories of models, splits and checkpoints. A case mutates a saved one and reads it again.
 
-It must be refused by an error of truelike, or be what was saved. With some mutations the checksums are written anew, as
+It must be refused by an error of truelike, or be what was saved. With some mutations the checksums are written again, as
 by somebody who edits files on purpose; then what is read need not be what was saved, but it must rank as its numbers say.
 """
 
@@ -137,7 +137,7 @@ def replace_file(path: Path, draw: random.Random) -> None:
 
 
 def mutate(place: Path, draw: random.Random) -> tuple[Path, bool]:
-    """Mutate one file of a directory; the file, and whether the checksums were written anew."""
+    """Mutate one file of a directory; the file, and whether the checksums were written again."""
     path = draw.choice(sorted(place.iterdir()))
     kinds = [mutate_bytes, mutate_bytes, replace_file]
     if path.suffix == ".json":
