@@ -338,7 +338,8 @@ class OpenDirectory:
             expected = about["bytes"] if isinstance(about, dict) and isinstance(about.get("bytes"), int) else -1
         if size > expected:  # before it is read
             raise self.damage(f"{name} has {size:,} bytes, which cannot belong to {self.description}")
-        with os.fdopen(os.dup(self._open[name]), "rb") as handle:
+        os.lseek(self._open[name], 0, os.SEEK_SET)
+        with os.fdopen(self._open[name], "rb", closefd=False) as handle:
             content = handle.read()
         if name != self.description and self._described("files").get(name) != _described(content):
             raise self.damage(
