@@ -11,7 +11,7 @@ import pytest
 
 import truelike as tl
 from truelike import objectives
-from truelike.comparison.compare import chosen_models, with_default
+from truelike.comparison.compare import chosen_models
 from truelike.errors import DataError, ParameterError, StorageError
 from truelike.evaluation.significance import holm, paired_t
 from truelike.models.registry import REGISTRY
@@ -219,7 +219,17 @@ def test_the_table_is_a_frame_of_the_dataset_s_library(library: str, ran: Any) -
 
 
 def test_without_names_all_models_are_run_except_networks_and_the_classes_of_presets() -> None:
-    left_out = {"SampledMF", "ExactMF", "AutoRecommender", "FM", "NeuMF", "ACF", "LightGCN", "DeepRecommender"}
+    left_out = {
+        "SampledMF",
+        "ExactMF",
+        "AutoRecommender",
+        "Blend",
+        "FM",
+        "NeuMF",
+        "ACF",
+        "LightGCN",
+        "DeepRecommender",
+    }
     assert [model.name for model in chosen_models(None)] == [name for name in REGISTRY if name not in left_out]
 
 
@@ -294,14 +304,3 @@ def test_data_that_cannot_be_compared_on_is_an_error(ran: Any) -> None:
         tl.compare(replace(split, test=nothing))
     with pytest.raises(StorageError, match="another dataset or split"):
         tl.compare(ran.data, ["ItemPop"], directory=ran.directory, seed=9)
-
-
-def test_the_automatic_choice_is_run_unless_a_fixed_parameter_changes_it() -> None:
-    def names(models: list[str], data: Any, fixed: dict[str, Any]) -> list[str]:
-        return [model.name for model in with_default(chosen_models(models), data, fixed)]
-
-    data = tl.synthetic.World(n_users=700, n_items=600).dataset()
-    assert names(["BPR"], data, {}) == ["BPR", "SoftmaxMF:factors=512"]
-    assert names(["BPR"], data, {"factors": 16}) == ["BPR"]
-    few = tl.synthetic.World(n_users=100, n_items=300).dataset()
-    assert names(["BPR", "EDLAE"], few, {}) == ["BPR", "EDLAE"]

@@ -1,9 +1,8 @@
-"""AutoRecommender chooses by the data alone, and is a model like any other."""
+"""AutoRecommender decides by a race on held-out interactions, and is a model like any other."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -11,8 +10,9 @@ import pytest
 
 import truelike as tl
 from truelike.errors import DataError, ParameterError
-from truelike.models.auto import choose
 from truelike.models.registry import load
+
+FEW: dict[str, Any] = {"n_trials": 4}
 
 
 @pytest.fixture(scope="module")
@@ -20,82 +20,129 @@ def split() -> Any:
     return tl.splits.by_user(tl.synthetic.World(n_users=300, n_items=100).dataset(), seed=0)
 
 
-@pytest.mark.parametrize(
-    ("users", "items", "expected"),
-    [
-        (1_435, 1_522, "SoftmaxMF:factors=512"),
-        (6_040, 3_678, "SoftmaxMF"),
-        (5_000, 300, "SoftmaxMF"),
-        (300, 3_000, "EDLAE"),
-        (1_000_000, 200_000, "IALS"),
-        (50_000, 400_000, "IALS"),
-    ],
-)
-def test_the_size_and_shape_of_the_data_decide(users: int, items: int, expected: str) -> None:
-    name, reason = choose(SimpleNamespace(n_users=users, n_items=items))  # type: ignore[arg-type]
-    assert name == expected
-    assert f"{users:,} users" in reason
+@pytest.fixture(scope="module")
+def fitted(split: Any) -> Any:
+    return tl.AutoRecommender(**FEW).fit(split, progress=False)
 
 
-def test_the_machine_does_not_decide(split: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    size = SimpleNamespace(n_users=40_000, n_items=40_000)
-    found = choose(size)  # type: ignore[arg-type]
-    monkeypatch.setattr("truelike.parallel.cores", lambda: 64)
-    assert choose(size) == found  # type: ignore[arg-type]
+def rebuilt(choice: Any) -> Any:
+    """The model of a choice, from its text: what a user would paste."""
+    names = ("IALS", "EDLAE", "ItemKNN", "ExactBPO", "SoftmaxMF", "Blend")
+    return eval(choice.model, {name: getattr(tl, name) for name in names})
 
 
-def test_it_is_fitted_in_place_and_evaluated_like_any_model(split: Any) -> None:
-    model = tl.AutoRecommender()
-    assert model.fit(split) is model
-    assert model.choice_.model == "SoftmaxMF()"
-    assert "300" in model.choice_.reason or "users" in model.choice_.reason
-    chosen = tl.SoftmaxMF().fit(split)
+def test_it_is_fitted_in_place_and_equals_the_model_that_it_names(split: Any, fitted: Any) -> None:
+    model = tl.AutoRecommender(**FEW)
+    assert model.fit(split, progress=False) is model
+    assert model.choice_.model == fitted.choice_.model
+    chosen = rebuilt(model.choice_).fit(split.train, progress=False)
+    assert type(chosen) is type(model.model_)
     assert model.recommend(k=5).equals(chosen.recommend(k=5))
     assert tl.evaluate(model, split.test)["ndcg@20"] == tl.evaluate(chosen, split.test)["ndcg@20"]
 
 
-def test_its_parameters_do_not_depend_on_the_choice() -> None:
-    wide = tl.read([(u, i) for u in range(20) for i in range(40) if (u + i) % 3])
-    model = tl.AutoRecommender(seed=3, n_jobs=1).fit(wide)
+def test_the_winner_is_the_best_trial_or_one_that_is_not_worse_beyond_noise(fitted: Any) -> None:
+    choice = fitted.choice_
+    table = choice.table()
+    assert table.columns == ["trial", "model", "ndcg@20", "seconds"]
+    assert table.height == len(choice.trials) == 4
+    assert table["ndcg@20"].is_sorted(descending=True)
+    assert choice.model in table["model"]
+    won = table.filter(table["model"] == choice.model)["ndcg@20"][0]
+    assert won == table["ndcg@20"][0] or "not better beyond noise" in choice.reason
+    assert f"{won:.4f} on {split_size(fitted)}" in choice.reason
+
+
+def split_size(model: Any) -> str:
+    return model.choice_.reason.partition(" on ")[2].partition(" held-out")[0]
+
+
+def test_without_a_validation_part_the_winner_is_trained_on_all_interactions(split: Any) -> None:
+    model = tl.AutoRecommender(**FEW).fit(split.train, progress=False)
+    assert model.model_.train_.n_interactions == split.train.n_interactions
+    again = rebuilt(model.choice_).fit(split.train, progress=False)
+    assert model.recommend(k=5).equals(again.recommend(k=5))
+
+
+def test_a_named_budget_gives_the_same_model_whatever_the_clock_says(
+    split: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = tl.AutoRecommender(budget="quick").fit(split, progress=False)
+    ticks = iter(range(0, 10**9, 10_000))
+    monkeypatch.setattr("time.monotonic", lambda: float(next(ticks)))
+    other = tl.AutoRecommender(budget="quick").fit(split, progress=False)
+    assert other.choice_.model == one.choice_.model
+    assert [row[:2] for row in other.choice_.trials] == [row[:2] for row in one.choice_.trials]
+
+
+def test_a_race_that_the_clock_ended_is_repeated_by_the_number_of_its_trials(
+    split: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = iter(range(0, 10**9, 1))
+    with monkeypatch.context() as patch:
+        patch.setattr("truelike.models.race.time.monotonic", lambda: float(next(ticks)))
+        stopped = tl.AutoRecommender(budget=8.0).fit(split, progress=False)
+    assert "the time was over" in stopped.choice_.outlook
+    n = len(stopped.choice_.trials)
+    assert 1 < n < 10
+    again = tl.AutoRecommender(budget=8.0, n_trials=n).fit(split, progress=False)
+    assert again.choice_.model == stopped.choice_.model
+    assert [row[:2] for row in again.choice_.trials] == [row[:2] for row in stopped.choice_.trials]
+    assert again.recommend(k=5).equals(stopped.recommend(k=5))
+
+
+@pytest.mark.parametrize("budget", ["slow", 0, -1.0, float("inf"), float("nan"), True, None])
+def test_a_budget_that_is_none_is_an_error(budget: Any) -> None:
+    with pytest.raises(ParameterError, match="budget is"):
+        tl.AutoRecommender(budget=budget)
+
+
+def test_data_too_small_to_hold_out_a_part_has_no_race() -> None:
+    wide = tl.read([(u, i) for u in range(20) for i in range(12) if (u + i) % 3])
+    model = tl.AutoRecommender(seed=3, n_jobs=1).fit(wide, progress=False)
     assert model.choice_.model == "EDLAE(n_jobs=1)"
+    assert "too few to compare models" in model.choice_.reason
+    assert model.choice_.trials == ()
     with pytest.raises(ParameterError, match="AutoRecommender has no parameter 'factors'"):
         tl.AutoRecommender(factors=8)
 
 
-def test_saved_and_loaded_it_is_the_chosen_model_and_says_why(split: Any, tmp_path: Path) -> None:
-    model = tl.AutoRecommender().fit(split)
-    model.save(tmp_path / "model")
+def test_saved_and_loaded_it_is_the_chosen_model_with_the_table_of_trials(fitted: Any, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "model")
     again = load(tmp_path / "model")
-    assert type(again) is tl.SoftmaxMF
-    assert again.choice_ == model.choice_
-    assert again.recommend(k=3).equals(model.recommend(k=3))
+    assert type(again) is type(fitted.model_)
+    assert again.choice_ == fitted.choice_
+    assert again.choice_.table().equals(fitted.choice_.table())
+    assert again.recommend(k=3).equals(fitted.recommend(k=3))
     again.save(tmp_path / "copy")
-    assert load(tmp_path / "copy").choice_ == model.choice_
+    assert load(tmp_path / "copy").choice_ == fitted.choice_
 
 
 def test_titles_that_are_set_are_saved(split: Any, tmp_path: Path) -> None:
-    model = tl.AutoRecommender().fit(split).set_titles({item: f"item {item}" for item in split.train.items})
+    model = tl.AutoRecommender(n_trials=2).fit(split, progress=False)
+    model.set_titles({item: f"item {item}" for item in split.train.items})
     assert model.recommend(k=1, titles=True)["title"].str.starts_with("item ").all()
     model.save(tmp_path / "model")
     assert "title" in load(tmp_path / "model").recommend(k=1, titles=True).columns
 
 
-def test_impressions_and_features_decide_first(split: Any) -> None:
+def test_impressions_and_features_decide_first(split: Any, fitted: Any) -> None:
     world = tl.synthetic.World(n_users=120, n_items=60)
-    shown = tl.AutoRecommender().fit(world.dataset(), impressions=world.impressions())
+    shown = tl.AutoRecommender().fit(world.dataset(), impressions=world.impressions(), progress=False)
     assert type(shown.model_) is tl.ExactNBPO
     assert set(shown.hidden_likes(0)["flips_from"]) == {"impressions"}
-    assert not hasattr(tl.AutoRecommender().fit(split), "hidden_likes")
+    assert not hasattr(fitted, "hidden_likes")
     with pytest.raises(ParameterError, match="both impressions and features"):
         tl.AutoRecommender().fit(split.train, impressions=split.train, item_features=pd.DataFrame())
 
 
 def test_partial_fit_updates_the_chosen_model(split: Any) -> None:
-    model = tl.AutoRecommender().fit(split)
+    model = tl.AutoRecommender(**FEW).fit(split, progress=False)
+    kind, choice = type(model.model_), model.choice_
     model.partial_fit([(10_000, 3), (10_000, 5)], epochs=1, progress=False)
-    assert type(model.model_) is tl.SoftmaxMF
+    assert type(model.model_) is kind
     assert model.recommend(10_000, k=3).height == 3
-    assert model.choice_.model == "SoftmaxMF()"
+    assert model.choice_ == choice
 
 
 def test_data_that_is_no_dataset_is_an_error() -> None:

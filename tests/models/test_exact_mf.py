@@ -41,8 +41,6 @@ def test_an_objective_goes_with_its_engine() -> None:
 
 def test_presets_have_their_own_defaults() -> None:
     assert tl.ExactMF().objective == tl.SoftmaxMF().objective == "softmax"
-    assert tl.ExactBPO().learning_rate == 0.05
-    assert tl.ExactMF(objective="BPO").learning_rate == 0.02
     assert tl.ExactBPO().unobserved_weight == 1.0
 
 
@@ -162,10 +160,29 @@ def test_impressions_that_cannot_be_used_are_an_error(world: Any) -> None:
         )
 
 
+def stop_after(epochs: int) -> Any:
+    def stop(state: Any) -> None:
+        state.stop = state.epoch + 1 == epochs
+
+    return stop
+
+
+def test_a_run_of_another_number_of_epochs_cannot_be_resumed(world: Any, tmp_path: Path) -> None:
+    """The learning rates of its epochs were others."""
+    tl.SoftmaxMF(**{**QUICK, "epochs": 5}).fit(world.dataset(), checkpoint=tmp_path / "c")
+    with pytest.raises(StorageError, match="other"):
+        tl.SoftmaxMF(**{**QUICK, "epochs": 8}).fit(world.dataset(), checkpoint=tmp_path / "c", resume=True)
+    fixed = {**QUICK, "decay": 0.9}
+    tl.SoftmaxMF(**{**fixed, "epochs": 5}).fit(world.dataset(), checkpoint=tmp_path / "d")
+    resumed = tl.SoftmaxMF(**{**fixed, "epochs": 8}).fit(world.dataset(), checkpoint=tmp_path / "d", resume=True)
+    whole = tl.SoftmaxMF(**{**fixed, "epochs": 8}).fit(world.dataset())
+    assert resumed.user_factors_.tobytes() == whole.user_factors_.tobytes()
+
+
 def test_a_stopped_run_goes_on_to_the_same_bits(world: Any, tmp_path: Path) -> None:
     data = world.dataset()
     whole = tl.SoftmaxMF(**{**QUICK, "epochs": 8}).fit(data)
-    tl.SoftmaxMF(**{**QUICK, "epochs": 5}).fit(data, checkpoint=tmp_path / "c", checkpoint_epochs=2)
+    tl.SoftmaxMF(**{**QUICK, "epochs": 8}).fit(data, callbacks=[stop_after(5)], checkpoint=tmp_path / "c")
     resumed = tl.SoftmaxMF(**{**QUICK, "epochs": 8}).fit(data, checkpoint=tmp_path / "c", resume=True)
     for name, table in whole.tables_.arrays().items():
         assert resumed.tables_.arrays()[name].tobytes() == table.tobytes(), name

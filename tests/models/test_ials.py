@@ -13,7 +13,6 @@ from threadpoolctl import threadpool_limits
 
 import truelike as tl
 from truelike.errors import DivergedError
-from truelike.models.ials import usual_ridge
 from truelike.training.als import engine as alternating
 from truelike.training.als.engine import AlternatingEngine, Weights
 from truelike.training.tables import Tables
@@ -208,16 +207,22 @@ def test_the_initialization_depends_on_the_seed_and_the_scale(world: Any) -> Non
     assert starts[0].user_factors_.std() == pytest.approx(starts[0].init_scale / 4, rel=0.1)
 
 
-def test_the_default_regularization_gives_the_users_the_usual_mean_ridge(world: Any) -> None:
+def test_the_default_weights_follow_the_data(world: Any) -> None:
+    """The weight of all pairs is 8 times that of the interactions; the mean ridge is the same at any power."""
+    n_u, n_i = world.n_interactions / world.n_users, world.n_interactions / world.n_items
+    weight = 8 * world.n_interactions / (world.n_users * world.n_items)
+    assert (world.interactions_per_user() > 0).all()
+    assert (world.popularity() > 0).all()
     for power in (0.0, 0.5, 1.0):
         model = tl.IALS(factors=4, frequency_power=power, epochs=1).fit(world)
+        assert model.unobserved_weight_ == pytest.approx(min(1.0, weight))
         ridge = model._engine(world, model.tables_).sides[0].ridge
-        assert ridge.mean() == pytest.approx(usual_ridge(world), rel=1e-5)
+        assert ridge.mean() == pytest.approx(0.5 * n_u * (n_u**-0.5 + n_i**-0.5), rel=1e-5)
         given = tl.IALS(factors=4, frequency_power=power, epochs=1, regularization=model.regularization_)
         assert_array_equal(given.fit(world).user_factors_, model.user_factors_)
 
 
-def test_the_usual_ridge_does_not_shrink_sparse_data_to_zero() -> None:
+def test_the_default_ridge_does_not_shrink_sparse_data_to_zero() -> None:
     """Every user has one or two interactions; a ridge of 8 would shrink all rows to zero."""
     data = tl.read(sorted({(user, (user * step + step) % 20) for user in range(40) for step in (1, 3)}))
     usual, strong = (tl.IALS(factors=8, epochs=30, regularization=r).fit(data) for r in (None, 8.0))

@@ -17,7 +17,6 @@ from truelike.data.dataset import Dataset
 from truelike.data.splits import Split, by_user
 from truelike.errors import DataError, ParameterError
 from truelike.evaluation.evaluate import relevant_items
-from truelike.models.auto import choose
 from truelike.models.registry import REGISTRY, usual_models
 from truelike.tuning.progress import TrialLog
 from truelike.tuning.references import identity, reference
@@ -51,8 +50,7 @@ def compare(
         A dataset, which is split by user into 80, 10 and 10 %, or a split.
     models
         Names such as "NBPO" or "NeuMF:objective=NBPO", classes, also of your own, or unfitted models, whose
-        parameters are fixed where they differ from the defaults. None is every model except the networks, and the
-        one that `tl.AutoRecommender` chooses.
+        parameters are fixed where they differ from the defaults. None is every model except the networks.
     metric
         The metric on validation that parameters and epochs are chosen by, and the metric on test that models are
         ranked by.
@@ -99,10 +97,6 @@ def compare(
     processes = checked_jobs(n_jobs)
     _check_fixed(chosen, fixed)
     split = _checked_split(data, seed)
-    default = None
-    if models is None:
-        default = choose(split.train)[0]
-        chosen = with_default(chosen, split, fixed)
     activity = _activity(split)
     log = TrialLog(metric, processes)
     log.is_open_ended = minutes is not None
@@ -130,7 +124,6 @@ def compare(
         budget=f"{n_trials} candidates" if minutes is None else f"{minutes:g} minutes of one process",
         from_dataset=not isinstance(data, Split),
         directory=None if directory is None else Path(directory),
-        automatic=default,
     )
     if not comparison.ranked:
         reasons = "; ".join(f"{each.model}: {each.reason}" for each in results)
@@ -180,15 +173,6 @@ def _with_unique_names(models: list[Variant]) -> list[Variant]:
             unique = f"{name} ({number})"
         named[unique] = replace(model, name=unique)
     return list(named.values())
-
-
-def with_default(models: list[Variant], data: Dataset | Split, fixed: Mapping[str, Any]) -> list[Variant]:
-    """Add the model that `tl.AutoRecommender` chooses, unless a fixed parameter would change it."""
-    default = variant(choose(data.train if isinstance(data, Split) else data)[0])
-    known = {_identity(model) for model in models}
-    if _identity(default) in known or set(default.parameters) & set(fixed):
-        return models
-    return [*models, default]
 
 
 def _checked_trials(n_trials: int | None, minutes: float | None) -> int | None:

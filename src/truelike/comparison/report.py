@@ -57,18 +57,13 @@ def protocol(comparison: Comparison) -> str:
     train, validation, test = (f"{part.n_interactions:,}" for part in split.parts)
     how = "split by user for this comparison" if comparison.from_dataset else "split as given"
     steps = " and ".join(f"1/{round(1 / rung)}" for rung in RUNGS if rung < 1)
-    automatic = (
-        ""
-        if comparison.automatic is None
-        else f" tl.AutoRecommender chooses {comparison.automatic} for this dataset."
-    )
     return (
         f"The dataset has {split.train.n_users:,} users and {split.train.n_items:,} items, with {train} "
         f"interactions in the training part, {validation} in validation and {test} in test, {how}. The budget of "
         f"each model was {comparison.budget}, compared by {comparison.metric} on validation: candidates run for "
         f"{steps} of the epochs, and the best third goes on each time. The first candidate is the defaults, which "
         "run for all epochs; a model with nothing to search has no other. The test part was used once, for the "
-        f"final runs of the settings that were found: {_seeds(comparison)}.{automatic}"
+        f"final runs of the settings that were found: {_seeds(comparison)}."
     )
 
 

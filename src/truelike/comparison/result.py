@@ -122,8 +122,6 @@ class Comparison:
         Where `best.toml` is written.
     source, read
         The name of the dataset on the command line, and the options that read it.
-    automatic
-        The model that `tl.AutoRecommender` chooses, where no models were named.
     """
 
     results: list[ModelResult]
@@ -135,7 +133,6 @@ class Comparison:
     directory: Path | None = None
     source: str = "LOG"
     read: dict[str, Any] = field(default_factory=dict)
-    automatic: str | None = None
 
     def __post_init__(self) -> None:
         def rank(result: ModelResult) -> float:

@@ -1,50 +1,74 @@
-"""AutoRecommender: chooses a model by the size and shape of the data.
+"""AutoRecommender: decides by evidence on the user's own data.
 
-The evidence is in the documentation ("What ranks best"). With about as many users as items or more, the softmax over
-all items ranked best on the public datasets that were compared, with more factors where the data is so small that they
-cost seconds. With far fewer users there is too little to learn a row for each item from, and EDLAE, a closed form, is
-better. Where users x items is so large that an epoch over all pairs would take hours, IALS comes near, and its time
-grows with the interactions only.
+It holds out some interactions, races models and settings against each other (`race.py`), and trains the winner on all
+interactions.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
+
+import numpy as np
 
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
+from truelike.data.splits import hold_out
 from truelike.errors import ParameterError
+from truelike.evaluation.metrics import is_metric_at_k
 from truelike.models.availability import available_if
 from truelike.models.base import Choice, DotProduct, Floats, Frame, Recommender
+from truelike.models.exact_mf import ExactBPO
+from truelike.models.ials import IALS
+from truelike.models.race import Blended, Race, Trial, is_better
 from truelike.models.registry import build
-from truelike.parameters import jobs, whole_number
+from truelike.parameters import jobs, special, whole_number
 from truelike.progress import note
+from truelike.training.callbacks import readable_seconds
 from truelike.training.loop import MIN_HELD_OUT
 from truelike.training.options import FitOptions
 
-FEW_USERS = 0.8  # users per item, below which there are too few users to learn a row for each item
-LARGE_CATALOGUE = 20_000  # items above which a weight for every pair takes gigabytes
-BUDGET = 2 * 3600 * 20e9  # multiply-adds in an hour on two cores, about; the same on every machine
-HOLD_OUT = 0.1  # share of the interactions to find the number of epochs with
-SMALL_DATA = 10_000_000  # pairs of user and item up to which twice the factors cost seconds
-WORK = 6 * 256 * 60  # multiply-adds per pair of an exact softmax: three products, 256 factors, 60 epochs
+HOLD_OUT = 0.1  # share of the interactions that candidates are compared on
+UNIT_TRIALS = {"quick": 3.0, "normal": 12.0, "thorough": 60.0}  # budgets, in fits of ExactBPO with 128 factors
+SHORTEST, LONGEST = 20.0, 300.0  # seconds on two cores of the budget "normal"
+WITHOUT_EVIDENCE = "EDLAE"  # for data too small to hold out a part
+
+
+def _is_budget(value: Any) -> bool:
+    if isinstance(value, str):
+        return value in UNIT_TRIALS
+    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    return is_number and bool(0 < value < float("inf"))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class AutoRecommender(Recommender):
-    """Choose a model for the data, and fit it.
+    """Find the model for the data by a race on held-out interactions, and fit it.
 
-    The choice depends on the data alone, not on the machine: see `choice_`. With impressions it is ExactNBPO, with
-    features FM. Without a validation part, the number of epochs is found with a tenth of the interactions before the
-    model is trained on all of them. A saved AutoRecommender is loaded as the model that it chose.
+    A tenth of the interactions is held out, or the validation part that `fit` is given is used. Models and settings
+    are trained on the rest and compared by their metric on what is held out: all kinds of models first, then more
+    settings of the best. The winner is trained on all interactions (with a validation part: on the training part).
+    On a tie the model that is faster to train wins. `choice_` has the reason and a table of the trials.
+
+    With impressions the model is ExactNBPO, with features FM; there is no race then. A saved AutoRecommender is loaded
+    as the model that it chose.
 
     Parameters
     ----------
+    budget : {'quick', 'normal', 'thorough'} or float, default 'normal'
+        How much to try. "normal" takes about a minute on MovieLens 1M and five on 30,000 users and 40,000 items, on
+        two cores; "quick" a quarter of it and "thorough" five times as much. The trials depend on the data alone, and
+        so does the result. A number is a limit in seconds: the race ends when it is over.
+    n_trials : int or None, default None
+        Number of trials; None: as many as the budget allows. A race that was ended by the clock is repeated with the
+        number of its trials.
+    monitor : str, default 'ndcg@20'
+        The metric of the race.
     seed : int, default 0
-        Seed of the model, if it has one.
+        Seed of the held-out part and of the models.
     n_jobs : int or None, default -1
         Number of threads; -1: all cores. Never changes the result.
 
@@ -53,15 +77,16 @@ class AutoRecommender(Recommender):
     model_
         The chosen model, fitted.
     choice_
-        `choice_.model` is what was chosen, `choice_.reason` why.
+        `choice_.model` is what was chosen, `choice_.reason` why, `choice_.outlook` what a larger budget might bring;
+        `choice_.table()` has the trials.
 
     Examples
     --------
     >>> import truelike as tl
     >>> split = tl.splits.by_user(tl.synthetic.World(n_users=300, n_items=100).dataset(), seed=0)
-    >>> model = tl.AutoRecommender().fit(split)
-    >>> model.choice_.model
-    'SoftmaxMF()'
+    >>> model = tl.AutoRecommender(n_trials=3).fit(split, progress=False)
+    >>> model.choice_.table().columns
+    ['trial', 'model', 'ndcg@20', 'seconds']
     >>> model.recommend([0], k=3).height
     3
     """
@@ -70,25 +95,75 @@ class AutoRecommender(Recommender):
     takes_impressions: ClassVar[bool] = True
     takes_features: ClassVar[tuple[str, ...]] = ("user", "item")
 
+    budget: str | float = special("normal", "'quick', 'normal', 'thorough' or a number of seconds", _is_budget)
+    n_trials: int | None = whole_number(None, low=1)
+    monitor: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
     seed: int = whole_number(0, low=0)
     n_jobs: int | None = jobs()
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        name, reason = _needed_for(options) or choose(train)
-        model = self._build(name)
+        needed = _needed_for(options)
+        if needed is not None:
+            return self._fit_chosen(self._build(needed[0]), needed[1], train, options)
+        part, held_out = self._parts(train, options)
+        if held_out.n_interactions < MIN_HELD_OUT:
+            reason = f"{held_out.n_interactions:,} held-out interactions are too few to compare models"
+            return self._fit_chosen(self._build(WITHOUT_EVIDENCE), reason, train, options)
+        race = self._race(part, held_out, options)
+        winner = race.run()
+        model = winner.candidate.make(train, self.seed, self.n_jobs)
+        choice = Choice(repr(model), _reason(race, winner), _outlook(race, winner), self.monitor, _rows(race))
+        note(f"{choice.model}: {choice.reason}")
+        done = part is train and not options.callbacks and options.checkpoint is None
+        return self._fit_choice(model, choice, train, options, winner.fitted if done else None)
+
+    def _parts(self, train: Dataset, options: FitOptions) -> tuple[Dataset, Dataset]:
+        """What candidates are trained on, and what they are compared on."""
+        given = options.validation
+        if isinstance(given, Dataset):
+            return train, given
+        return hold_out(train, HOLD_OUT if given is None else given, self.seed)
+
+    def _race(self, part: Dataset, held_out: Dataset, options: FitOptions) -> Race:
+        budget, deadline = self._seconds(part), None
+        if not isinstance(self.budget, str):
+            deadline = time.monotonic() + 0.75 * budget  # the winner is still to be trained on everything
+        return Race(
+            part, held_out, monitor=self.monitor, budget=float("inf") if self.n_trials else budget,
+            deadline=deadline, n_trials=self.n_trials, seed=self.seed, n_jobs=self.n_jobs, progress=options.progress,
+        )  # fmt: skip
+
+    def _seconds(self, train: Dataset) -> float:
+        """The budget in seconds on two cores."""
+        if not isinstance(self.budget, str):
+            return float(self.budget)
+        unit = ExactBPO(factors=128)._expected_seconds(train)
+        normal = min(max(UNIT_TRIALS["normal"] * unit, SHORTEST), LONGEST)
+        normal = max(normal, 3 * IALS()._expected_seconds(train))
+        return normal * UNIT_TRIALS[self.budget] / UNIT_TRIALS["normal"]
+
+    def _fit_chosen(
+        self, model: Recommender, reason: str, train: Dataset, options: FitOptions
+    ) -> Mapping[str, Any]:
         choice = Choice(repr(model), reason)
         note(f"{choice.model}: {choice.reason}")
+        return self._fit_choice(model, choice, train, options, None)
+
+    def _fit_choice(
+        self, model: Recommender, choice: Choice, train: Dataset, options: FitOptions, fitted: Recommender | None
+    ) -> Mapping[str, Any]:
+        if choice.trials:  # the number of epochs was part of the race
+            options = options.without("validation")
         if not model.iterative:
             options = options.without("callbacks", "checkpoint", "resume")
-        elif options.validation is None and options.impressions is None:
-            options = replace(options, validation=usual_validation(train))
         model._check_options(options)
-        model._assign(train, {**model._fit(train, options), "choice_": choice})
+        learned = model._fit(train, options) if fitted is None else _learned(fitted)
+        model._assign(train, {**learned, "choice_": choice})
         return {"model_": model, "choice_": choice, "train_": model.train_}
 
     def _build(self, name: str) -> Recommender:
         model = build(name, {})
-        own = {name: value for name, value in self.get_params().items() if name in model.get_params()}
+        own = {each: getattr(self, each) for each in ("seed", "n_jobs") if each in model.get_params()}
         return model.set_params(**own)
 
     def _update(
@@ -150,26 +225,49 @@ class AutoRecommender(Recommender):
         return self.model_.similar_users(users, k, **options)
 
 
-def choose(train: Dataset) -> tuple[str, str]:
-    """The name of the model for some data, with parameters as `registry.variant` reads them, and the reason.
+def _learned(fitted: Recommender) -> dict[str, Any]:
+    return {name: value for name, value in vars(fitted)["_state"].items() if name != "train_"}
 
-    >>> import truelike as tl
-    >>> choose(tl.synthetic.World(n_users=100, n_items=300).dataset())[0]
-    'EDLAE'
-    """
-    users, items = train.n_users, train.n_items
-    size = f"{users:,} users and {items:,} items"
-    if users < FEW_USERS * items and items <= LARGE_CATALOGUE:
-        return (
-            "EDLAE",
-            f"with {size} there are too few users to learn factors of every item; a closed form ranks better",
+
+def _rows(race: Race) -> tuple[tuple[str, float | None, float], ...]:
+    return tuple(
+        (trial.model, trial.score if len(trial.values) else None, round(trial.seconds, 2)) for trial in race.trials
+    )
+
+
+def _reason(race: Race, winner: Trial) -> str:
+    """Why the winner won."""
+    users = f"{race.held_out.n_interactions:,} held-out interactions of {len(winner.values):,} users"
+    won = f"{race.monitor} {winner.score:.4f} on {users}, the best of {len(race.trials)} trials"
+    best = max((trial for trial in race.trials if len(trial.values)), key=lambda trial: trial.score)
+    if best is not winner and isinstance(best.candidate, Blended):
+        won = (
+            f"{race.monitor} {winner.score:.4f} on {users}; a blend has {best.score:.4f}, not better beyond noise"
         )
-    if WORK * users * items <= BUDGET:
-        # with this regularization more factors rank no worse; beyond the number of users or items they add nothing
-        many = users * items <= SMALL_DATA and min(users, items) > 512
-        reason = f"for {size} the softmax over all items ranked best on the public datasets that were compared"
-        return "SoftmaxMF:factors=512" if many else "SoftmaxMF", reason
-    return "IALS", f"with {size} it comes near the best, and takes hours less than an objective over all pairs"
+    elif best is not winner:
+        won = (
+            f"{race.monitor} {winner.score:.4f} on {users}; {best.model} has {best.score:.4f}, which is not better "
+            "beyond noise, and takes longer"
+        )
+    family = winner.model.partition("(")[0]
+    others = [trial for trial in race.trials if len(trial.values) and trial.model.partition("(")[0] != family]
+    if not others or best is not winner:
+        return won
+    second = max(others, key=lambda trial: trial.score)
+    noise = "" if is_better(winner, second) else ", which may be noise"
+    return f"{won}; the best of another kind, {second.model}, has {second.score:.4f}{noise}"
+
+
+def _outlook(race: Race, winner: Trial) -> str:
+    """What a larger budget might bring."""
+    if race.stopped:
+        return f"The race was ended because {race.stopped}; with a larger budget it would go on."
+    if race.unaffordable:
+        first = race.unaffordable[0]
+        more = f" and {len(race.unaffordable) - 1} more" if len(race.unaffordable) > 1 else ""
+        seconds = readable_seconds(first.cost)
+        return f"A larger budget would also try {first.model} (about {seconds} on two cores){more}."
+    return "All candidates were tried; a larger budget changes nothing."
 
 
 def _needed_for(options: FitOptions) -> tuple[str, str] | None:

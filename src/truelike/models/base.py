@@ -30,10 +30,11 @@ from truelike.data.frames import Library, library_of, to_native, to_series
 from truelike.data.ids import Codes, Ids, normalise, one_or_many
 from truelike.data.interactions import read
 from truelike.data.splits import Split
-from truelike.errors import DataWarning, NotFittedError, ParameterError, StorageError, some, warn
+from truelike.errors import DataWarning, NotFittedError, ParameterError, StorageError, TrainingWarning, some, warn
 from truelike.files import as_place
 from truelike.models.availability import available_if
 from truelike.models.fold_in import rows_of
+from truelike.parallel import threads
 from truelike.ranking.top_k import (
     TopK,
     check_users,
@@ -42,6 +43,7 @@ from truelike.ranking.top_k import (
     top_k_by_factors,
     top_k_by_scores,
 )
+from truelike.training.callbacks import readable_seconds
 from truelike.training.options import Callback, FitOptions, HeldOut
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float32]
 Frame: TypeAlias = "pl.DataFrame | pd.DataFrame | pa.Table"  # of the library that the training data came in
 OnUnknown = Literal["raise", "popular", "skip"]
+LONG = 600.0  # seconds of a fit, above which `fit` says how long it is expected to take
 
 
 class DotProduct(NamedTuple):
@@ -67,13 +70,41 @@ class Choice(NamedTuple):
     Attributes
     ----------
     model
-        The model, as it is written in Python.
+        The model, as it is written in Python. Fitted on the same data it has the same bits.
     reason
         Why, in a sentence.
+    outlook
+        What a larger budget might bring.
+    metric
+        The metric of the trials.
+    trials
+        A row for each trial, in their order: the model, its metric on the held-out interactions (None if it failed)
+        and the seconds.
     """
 
     model: str
     reason: str
+    outlook: str = ""
+    metric: str = ""
+    trials: tuple[tuple[str, float | None, float], ...] = ()
+
+    def table(self) -> pl.DataFrame:
+        """A frame with a row for each trial, the best first."""
+        names = ("trial", "model", self.metric or "metric", "seconds")
+        rows = [(number, *row) for number, row in enumerate(self.trials, 1)]
+        schema = dict(zip(names, (pl.Int64, pl.String, pl.Float64, pl.Float64), strict=True))
+        return pl.DataFrame(rows, schema=schema, orient="row").sort(names[2], descending=True, nulls_last=True)
+
+    @classmethod
+    def from_saved(cls, about: Any) -> Choice:
+        """The choice as it was saved; raises ValueError if it cannot be one."""
+        words = {name: about[name] for name in ("model", "reason", "outlook", "metric")}
+        trials = tuple((model, value, seconds) for model, value, seconds in about["trials"])
+        numbers = [x for _, value, seconds in trials for x in (value, seconds) if x is not None]
+        texts = [*words.values(), *(model for model, _, _ in trials)]
+        if not all(isinstance(x, str) for x in texts) or not all(isinstance(x, int | float) for x in numbers):
+            raise ValueError("the choice of the AutoRecommender is not words and numbers")
+        return cls(**words, trials=trials)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -147,6 +178,10 @@ class Recommender(ABC):
         Default: learn from the start.
         """
         return self._fit(train, FitOptions(progress=progress))
+
+    def _expected_seconds(self, train: Dataset) -> float:
+        """The seconds that `fit` is expected to take on two cores, about. It must not depend on the machine."""
+        return 0.0
 
     def _dot_product(self) -> DotProduct | None:
         """The vectors whose dot product is the score; None if the score is no dot product."""
@@ -246,6 +281,7 @@ class Recommender(ABC):
         )
         self._check_options(options)
         _warn_of_weights(train, self.name)
+        self._warn_of_time(train)
         self._assign(train, self._fit(train, options))
         return self
 
@@ -580,6 +616,22 @@ class Recommender(ABC):
                 f"{asking} takes pairs: {len(user_codes)} users and {len(item_codes)} items were given"
             ) from None
         return user_codes, item_codes
+
+    def _warn_of_time(self, train: Dataset) -> None:
+        """Warn before a fit that would take more than LONG seconds, with what would be faster."""
+        expected = self._expected_seconds(train) * 2 / threads(getattr(self, "n_jobs", 2))
+        if expected > LONG:
+            long = readable_seconds(expected)
+            warn(
+                f"{self.name} is expected to take about {long} on {train!r}. {self._sooner(train)}",
+                TrainingWarning,
+            )
+
+    def _sooner(self, train: Dataset) -> str:
+        """What to do instead of a fit that takes long."""
+        from truelike.models.ials import IALS
+
+        return f"IALS takes about {readable_seconds(IALS()._expected_seconds(train))} on two cores."
 
     def _popular(self, k: int, allowed: NDArray[np.bool_] | None) -> tuple[Codes, Floats]:
         share = (self.train_.popularity() / self.train_.n_users).astype(np.float32)

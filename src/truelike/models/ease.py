@@ -76,6 +76,10 @@ class LinearAutoencoder(Recommender):
         check_memory(needed, f"{self.name} has a weight for every pair of items: {n_items:,} items", instead)
 
     @final
+    def _expected_seconds(self, train: Dataset) -> float:
+        return float(train.n_items**3 / (4e10 if self.precision == "float64" else 8e10))
+
+    @final
     def _score_block(self, users: Codes) -> Floats:
         return self._score_histories(self.train_._csr[users])
 

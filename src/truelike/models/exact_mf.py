@@ -28,24 +28,25 @@ from truelike.models.label_noise import LabelNoise
 from truelike.parameters import choice, flag, jobs, number, preset, special, whole_number
 from truelike.ranking.top_k import factor_score_block
 from truelike.training.exact.engine import ExactEngine, ExactSettings
+from truelike.training.exact.items import SampledItems
 from truelike.training.impressions import KnownFlips, known_flips
 from truelike.training.loop import Training, continue_epochs, fit_epochs
 from truelike.training.options import FitOptions
-from truelike.training.regularization import interactions_per_row
+from truelike.training.regularization import EXACT_L2, learning_rate, noise_edge
 from truelike.training.spectral import add_spectrum
 from truelike.training.tables import Tables
 
-# the default regularization is this times the cube root of the mean number of interactions of a row: best on
-# validation for datasets with 20 and with 130 interactions a user
-REGULARIZATION_SCALE = 2.2
+POINTWISE_RATE, LISTWISE_RATE = 0.1, 0.045  # factors of the default learning rate
+ALL_PAIRS = 250_000_000  # pairs of user and item up to which every batch has all items by default
+DRAWN_ITEMS = 4_000  # items that are drawn for a batch otherwise
 
 # parameters of objectives with flips
 FLIPS = ("flip_factors", "flip_regularization", "flip_start", "flip_rate", "miss_rate")
 
 SEARCH_SPACE: dict[str, Any] = {
     "factors": [64, 128, 256],
-    "learning_rate": (0.01, 0.04),
-    "regularization": (2.0, 40.0),
+    "learning_rate": (0.02, 0.15),
+    "regularization": (0.3, 40.0),
     "frequency_power": (0.4, 1.0),
 }
 
@@ -64,13 +65,14 @@ class ExactMF(LabelNoise, FactorModel):
         The paper's K.
     flip_factors : int, default 32
         The paper's L, for objectives with flips and without impressions.
-    learning_rate : float, default 0.02
-        Epoch e (from 0) runs at learning_rate x decay^e.
-    decay : float, default 0.95
-        Decay of the learning rate.
+    learning_rate : float or None, default None
+        Learning rate of the first epoch. None: lower with more factors, and higher with more interactions of a user
+        and an item; see `learning_rate_`.
+    decay : float or None, default None
+        Epoch e (from 0) runs at learning_rate x decay^e. None: the rate falls linearly to zero over `epochs`.
     regularization : float or None, default None
-        L2 of the preference tables. None: 2.2 times the cube root of sqrt(mean interactions of a user x mean
-        interactions of an item); see `regularization_`.
+        L2 of the row of a user with the mean number of interactions. None: in proportion to the noise that is
+        expected in such data; see `regularization_` and `truelike.training.regularization`.
     flip_regularization : float or None, default None
         L2 of the flip tables. None: as `regularization`.
     optimizer : {'adam', 'sgd'}, default 'adam'
@@ -94,7 +96,11 @@ class ExactMF(LabelNoise, FactorModel):
         The constant flip rate of ShiftMC.
     miss_rate : float, default 0.0
         With impressions: the probability that a user misses a liked item when it is shown once.
-    epochs : int, default 60
+    item_share : float or None, default None
+        Below 1, each batch is trained on the positives of its users and on this share of all other items, drawn at
+        random and weighted so that the expected gradient is the same. None: 1 up to 250 million pairs of user and
+        item; beyond, such that about 4,000 items are drawn.
+    epochs : int, default 20
         Maximum number of epochs.
     monitor : str, default 'ndcg@20'
         Validation metric whose best epoch is kept.
@@ -110,7 +116,7 @@ class ExactMF(LabelNoise, FactorModel):
     ----------
     user_factors_, item_factors_, item_bias_, user_flips_, item_flips_
         The paper's U and V, the biases, and the paper's P and Q.
-    regularization_, flip_regularization_
+    regularization_, flip_regularization_, learning_rate_
         The values that were used.
     history_
         A frame with one row per epoch: epoch, seconds, loss and each validation metric.
@@ -121,7 +127,7 @@ class ExactMF(LabelNoise, FactorModel):
     >>> split = tl.splits.by_user(tl.synthetic.World(n_users=200, n_items=100).dataset(), seed=0)
     >>> model = tl.ExactMF(objective="BPO", factors=8, epochs=3).fit(split.train)
     >>> model.item_bias_.shape, round(model.regularization_, 1)
-    ((95,), 4.4)
+    ((95,), 2.0)
     """
 
     iterative: ClassVar[bool] = True
@@ -131,8 +137,8 @@ class ExactMF(LabelNoise, FactorModel):
     objective: Any = special("softmax", objective_names.EXACT, objective_names.is_exact)
     factors: int = whole_number(256, low=1)
     flip_factors: int = whole_number(32, low=0)
-    learning_rate: float = number(0.02, low=1e-9)
-    decay: float = number(0.95, low=1e-6, high=1.0)
+    learning_rate: float | None = number(None, low=1e-9)
+    decay: float | None = number(None, low=1e-6, high=1.0)
     regularization: float | None = number(None, low=0.0)
     flip_regularization: float | None = number(None, low=0.0)
     optimizer: Literal["adam", "sgd"] = choice("adam", "sgd")
@@ -140,12 +146,13 @@ class ExactMF(LabelNoise, FactorModel):
     frequency_power: float = number(0.75, low=0.0, high=2.0)
     unobserved_weight: float = number(1.0, low=0.0)
     batch_size: int = whole_number(128, low=1, high=2**31 - 1)
+    item_share: float | None = number(None, low=1e-6, high=1.0)
     init: Literal["spectral", "normal"] = choice("spectral", "normal")
     init_scale: float = number(0.025, low=0.0)
     flip_start: float = number(0.0, low=-20.0, high=20.0)
     flip_rate: float = number(0.1, low=0.0, high=0.99)
     miss_rate: float = number(0.0, low=0.0, high=1.0)
-    epochs: int = whole_number(60, low=0)
+    epochs: int = whole_number(20, low=0)
     monitor: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
     patience: int | None = whole_number(10, low=1, optional=True)
     seed: int = whole_number(0, low=0)
@@ -189,6 +196,7 @@ class ExactMF(LabelNoise, FactorModel):
     def _derived(self, train: Dataset, known: KnownFlips | None) -> dict[str, Any]:
         return {
             "known_flips_": known,
+            "learning_rate_": self._learning_rate(train),
             "regularization_": self._strength(train, self.regularization),
             "flip_regularization_": self._strength(train, self.flip_regularization),
         }
@@ -198,15 +206,16 @@ class ExactMF(LabelNoise, FactorModel):
             return self._fitted(train, {**table_attributes(tables), **self._derived(train, known)})
 
         impressions = {} if known is None else {"impressions": known.digest()}
+        schedule = {} if self.decay is not None else {"schedule": self.epochs}  # it decides the rates
         return Training.of(
             self,
             initial=lambda train: self._initial(train, known, self.flip_factors),
             engine=lambda train, tables: self._engine(train, tables, known),
             ranker=ranker,
-            identity={"class": type(self).__name__, **self._saved_parameters(), **impressions},
+            identity={"class": type(self).__name__, **self._saved_parameters(), **impressions, **schedule},
             advice=(
-                f"at learning_rate={self.learning_rate:g} and batch_size={self.batch_size}. "
-                f"Try learning_rate={self.learning_rate / 5:g}, or a smaller batch_size."
+                f"at regularization={self.regularization}, learning_rate={self.learning_rate} and "
+                f"batch_size={self.batch_size} (None: by the data). Try a fifth of the learning_rate."
             ),
         )
 
@@ -226,6 +235,8 @@ class ExactMF(LabelNoise, FactorModel):
 
     def _engine(self, train: Dataset, tables: Tables, known: KnownFlips | None) -> ExactEngine:
         settings = {f.name: getattr(self, f.name) for f in fields(ExactSettings)}
+        settings["learning_rate"] = self._learning_rate(train)
+        settings["item_share"] = self._item_share(train)
         settings["regularization"] = self._strength(train, self.regularization)
         settings["flip_regularization"] = self._strength(train, self.flip_regularization)
         return ExactEngine(
@@ -238,9 +249,26 @@ class ExactMF(LabelNoise, FactorModel):
             flips=known,
         )
 
+    def _item_share(self, train: Dataset) -> float:
+        if self.item_share is not None:
+            return self.item_share
+        return 1.0 if train.n_users * train.n_items <= ALL_PAIRS else min(0.25, DRAWN_ITEMS / train.n_items)
+
+    def _expected_seconds(self, train: Dataset) -> float:
+        share, n = self._item_share(train), train.n_items
+        items = n if share == 1 else SampledItems(train, self.batch_size, share, self.seed).expected()
+        width = self.factors + (self.flip_factors if self._has_flips else 0)
+        return self.epochs * train.n_users * items * (6 * width / 8.5e10 + 2.5e-9)
+
+    def _learning_rate(self, train: Dataset) -> float:
+        if self.learning_rate is not None:
+            return self.learning_rate
+        listwise = issubclass(objective_names.kind_of(self.objective), objectives.Listwise)
+        return (LISTWISE_RATE if listwise else POINTWISE_RATE) * learning_rate(train, self.factors)
+
     def _strength(self, train: Dataset, given: float | None) -> float:
-        """The given regularization, otherwise one that grows with the number of interactions of a row."""
-        return float(REGULARIZATION_SCALE * interactions_per_row(train) ** (1 / 3)) if given is None else given
+        """The given regularization, otherwise one in proportion to the expected noise."""
+        return given if given is not None else default_regularization(train)
 
     def _update(
         self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
@@ -313,6 +341,16 @@ class ExactMF(LabelNoise, FactorModel):
         return np.asarray(g if tables.flip_bias is None else g + tables.flip_bias, dtype=np.float32)
 
 
+def default_regularization(train: Dataset) -> float:
+    """The L2 of the row of a user with the mean number of interactions.
+
+    >>> import truelike as tl
+    >>> round(default_regularization(tl.synthetic.World(n_users=200, n_items=100).dataset()), 1)
+    2.2
+    """
+    return EXACT_L2 * float(train.interactions_per_user().mean()) * noise_edge(train)
+
+
 @preset(objective="softmax", without=(*FLIPS, "unobserved_weight"))
 class SoftmaxMF(ExactMF):
     """The softmax over all items: p(i | u) = exp(r_ui) / sum_j exp(r_uj).
@@ -325,7 +363,7 @@ class SoftmaxMF(ExactMF):
     """
 
 
-@preset(objective="BPO", learning_rate=0.05, without=FLIPS)
+@preset(objective="BPO", without=FLIPS)
 class ExactBPO(ExactMF):
     """Equation 4 as written: the log likelihood of the observed labels over all items."""
 

@@ -26,6 +26,7 @@ from truelike.parameters import choice, jobs, number, special, whole_number
 from truelike.training.als.engine import AlternatingEngine, Weights, exact_row, weighted_gram
 from truelike.training.loop import Training, continue_epochs, fit_epochs
 from truelike.training.options import FitOptions
+from truelike.training.regularization import IALS_L2, UNOBSERVED, density, noise_edge
 from truelike.training.tables import Tables
 
 
@@ -43,10 +44,11 @@ class IALS(FactorModel):
     factors : int, default 128
         Number of factors K.
     regularization : float or None, default None
-        Their lambda. None: chosen by the data, such that the mean ridge of the users is `usual_ridge`. The best
-        lambda of one dataset may be twice that of another, while the best mean ridge was nearly the same.
-    unobserved_weight : float, default 0.25
-        Their alpha_0: weight of a pair that was not observed.
+        Their lambda. None: in proportion to the noise that is expected in such data; see `regularization_` and
+        `truelike.training.regularization`.
+    unobserved_weight : float or None, default None
+        Their alpha_0: weight of a pair that was not observed. None: such that all pairs together have 8 times the
+        weight of the interactions; see `unobserved_weight_`.
     frequency_power : float, default 1.0
         Their nu: 1 is a ridge in proportion to what a row is fitted to, 0 the same ridge for every row.
     solver : {'cg', 'cholesky'}, default 'cg'
@@ -72,8 +74,8 @@ class IALS(FactorModel):
     ----------
     user_factors_, item_factors_
         U and V.
-    regularization_
-        The lambda that was used.
+    regularization_, unobserved_weight_
+        The values that were used.
     history_
         A frame with one row per epoch: epoch, seconds, loss (the objective per interaction) and each validation
         metric.
@@ -90,13 +92,13 @@ class IALS(FactorModel):
     iterative: ClassVar[bool] = True
     search_space: ClassVar[dict[str, Any]] = {
         "factors": [32, 64, 128, 256],
-        "regularization": (0.001, 0.1),
-        "unobserved_weight": (0.02, 1.0),
+        "regularization": (0.001, 0.3),
+        "unobserved_weight": (0.002, 1.0),
     }
 
     factors: int = whole_number(128, low=1)
     regularization: float | None = number(None, low=1e-6)
-    unobserved_weight: float = number(0.25, low=0.0)
+    unobserved_weight: float | None = number(None, low=0.0)
     frequency_power: float = number(1.0, low=0.0, high=2.0)
     solver: Literal["cg", "cholesky"] = choice("cg", "cholesky")
     cg_steps: int = whole_number(3, low=1, high=1_000)
@@ -108,8 +110,7 @@ class IALS(FactorModel):
     n_jobs: int | None = jobs()
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        result = fit_epochs(self._training(), train, options)
-        return {**learned_tables(result, train), "regularization_": self._weights(train).regularization}
+        return {**learned_tables(fit_epochs(self._training(), train, options), train), **self._derived(train)}
 
     def _training(self) -> Training[Tables]:
         return Training.of(
@@ -133,27 +134,44 @@ class IALS(FactorModel):
             train, tables, self._weights(train), solver=self.solver, cg_steps=self.cg_steps, n_jobs=self.n_jobs
         )
 
+    def _expected_seconds(self, train: Dataset) -> float:
+        products = 32 * train.n_interactions * self.factors + 8 * (train.n_users + train.n_items) * self.factors**2
+        return self.epochs * products / 6e10
+
     def _weights(self, train: Dataset) -> Weights:
-        given = (self.unobserved_weight, self.regularization or 1.0, self.frequency_power)
-        weights = Weights(*map(float, given))
-        if self.regularization is None:
-            mean = float(np.mean(weights.ridge(train.interactions_per_user(), train.n_items)))
-            weights = replace(weights, regularization=usual_ridge(train) / mean)
-        return weights
+        """The weights of the objective: the parameters, or what follows from the data where they are None."""
+        dense = density(train)
+        unobserved = (
+            min(1.0, UNOBSERVED * dense) if self.unobserved_weight is None else float(self.unobserved_weight)
+        )
+        if self.regularization is not None:
+            return Weights(unobserved, float(self.regularization), float(self.frequency_power))
+        weights = Weights(unobserved, IALS_L2 * noise_edge(train) / (1 + unobserved / dense), 1.0)
+        if self.frequency_power == 1:
+            return weights
+        # the same ridge of the users on average
+        other = Weights(unobserved, 1.0, float(self.frequency_power))
+        mean, other_mean = (
+            float(np.mean(each.ridge(train.interactions_per_user(), train.n_items))) for each in (weights, other)
+        )
+        return replace(other, regularization=mean / other_mean)
+
+    def _derived(self, train: Dataset) -> dict[str, float]:
+        weights = self._weights(train)
+        return {"regularization_": weights.regularization, "unobserved_weight_": weights.unobserved}
 
     def _update(
         self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
     ) -> Mapping[str, Any]:
         tables = extended_tables(self._initial(train), self._tables(), users, items)
         result = continue_epochs(self._training(), train, tables, epochs, progress=progress)
-        return {**learned_tables(result, train), "regularization_": self._weights(train).regularization}
+        return {**learned_tables(result, train), **self._derived(train)}
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         return dict(self._tables().arrays())
 
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
-        regularization = self._weights(train).regularization
-        return {**restored_tables(arrays, train, self.factors), "regularization_": regularization}
+        return {**restored_tables(arrays, train, self.factors), **self._derived(train)}
 
     def _score_histories(self, histories: Any) -> Floats:
         """The row of a new user is one exact solve with the item table fixed."""
@@ -165,17 +183,3 @@ class IALS(FactorModel):
                 for row in rows_of(histories)
             ]
         return self._score_vectors(np.stack(vectors).astype(np.float32))
-
-
-def usual_ridge(train: Dataset) -> float:
-    """A good mean ridge of the users: 8, and less for data so sparse that 8 would shrink every row to zero.
-
-    If the ridges exceed all singular values of the interactions, all rows become zero. A third of sqrt(interactions
-    of the mean user x interactions of the mean item) is well below the first of them.
-
-    >>> import truelike as tl
-    >>> data = tl.read([("ann", "tea"), ("ann", "milk"), ("bob", "tea"), ("bob", "milk"), ("eve", "tea")])
-    >>> round(usual_ridge(data), 2)
-    0.68
-    """
-    return min(8.0, float(train.n_interactions / np.sqrt(train.n_users * train.n_items)) / 3.0)

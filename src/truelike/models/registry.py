@@ -17,7 +17,7 @@ from truelike.models.base import Choice, Recommender, clone
 from truelike.parameters import parse
 from truelike.storage import read_model
 
-GENERAL = ("AutoRecommender", "SampledMF", "ExactMF", "DeepRecommender")  # what other models are made of
+GENERAL = ("AutoRecommender", "Blend", "SampledMF", "ExactMF", "DeepRecommender")  # what other models are made of
 NOT_MODELS = ("Recommender", "clone", "load")
 
 
@@ -141,7 +141,7 @@ def load(directory: str | Path, *, model_class: type[Recommender] | None = None,
     with reading(Path(directory), "model"):
         learned = dict(model._restore(arrays, train))
         if "choice" in about:
-            learned["choice_"] = Choice(**about["choice"])
+            learned["choice_"] = Choice.from_saved(about["choice"])
         model._assign(train, learned)
         return model
 

@@ -230,6 +230,10 @@ class SampledMF(LabelNoise, FactorModel):
             add_spectrum(tables, train, self.seed, self.n_jobs)
         return tables
 
+    def _expected_seconds(self, train: Dataset) -> float:
+        width = self.factors + (self.flip_factors if self._has_flips else 0)
+        return self.epochs * train.n_interactions * self.n_negatives * width * 1.2e-9
+
     def _empty_tables(self, train: Dataset) -> Tables:
         flip_factors = self.flip_factors if self._has_flips else 0
         return Tables.zeros(train.n_users, train.n_items, self.factors, flip_factors)

@@ -106,6 +106,11 @@ class KnownFlips:
         listed = (self.logits.indptr, self.logits.indices, self.logits.data)
         compiled("fill_flips")(out, np.float32(CERTAIN), users, *listed, first)
 
+    def among(self, users: NDArray[np.int32], items: NDArray[np.int32] | None) -> KnownFlips:
+        """Return the flips of some users and items; None: of all items."""
+        listed = self.logits[users]
+        return KnownFlips(listed if items is None else sparse.csr_array(listed[:, items]))
+
     def dense_logits(self, users: NDArray[np.int32]) -> NDArray[np.float32]:
         """Return the flip logits of all items for some users."""
         out = np.empty((len(users), self.logits.shape[1]), dtype=np.float32)

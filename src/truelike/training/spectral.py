@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
+from scipy import linalg, sparse
 
 from truelike import randomness
 from truelike.data.dataset import Dataset
@@ -51,15 +51,25 @@ def _spectrum(
     n = min(factors + 1, *by_user.shape)
     width = min(n + OVERSAMPLING, *by_user.shape)
     with one_blas_thread():
-        random = randomness.normal(randomness.key(seed, "spectrum"), np.arange(train.n_items * width))
-        basis = random.reshape(train.n_items, width).astype(np.float32)
+        signs = randomness.bits(randomness.key(seed, "spectrum"), np.arange(train.n_items * width)) >> np.uint64(63)
+        basis = signs.reshape(train.n_items, width).astype(np.float32) * 2 - 1
         for _ in range(ITERATIONS):
-            basis = np.linalg.qr(_product(by_item, _product(by_user, basis, n_jobs), n_jobs))[0]
+            basis = _orthonormal(_product(by_item, _product(by_user, basis, n_jobs), n_jobs))
         projected = _product(by_user, basis, n_jobs)
         squares, rotation = np.linalg.eigh((projected.T @ projected).astype(np.float64))
         rotation = rotation[:, ::-1][:, 1:n].astype(np.float32)
         values = np.sqrt(np.maximum(squares[::-1][1:n], 1e-12))
         return (projected @ rotation) / values, values, basis @ rotation
+
+
+def _orthonormal(basis: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return an orthonormal basis of the columns: by their Cholesky factor, or by QR if they are nearly dependent."""
+    try:
+        factor = linalg.cholesky(basis.T.astype(np.float64) @ basis, lower=False)
+    except linalg.LinAlgError:
+        return np.asarray(np.linalg.qr(basis)[0], dtype=np.float32)
+    inverse = linalg.solve_triangular(factor, np.eye(len(factor)))
+    return basis @ inverse.astype(np.float32)
 
 
 def _product(matrix: Any, dense: NDArray[np.float32], n_jobs: int | None) -> NDArray[np.float32]:

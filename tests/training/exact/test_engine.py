@@ -59,8 +59,8 @@ OBJECTIVES: list[Any] = [
     BPO, NBPO, NBPOs, NBPOo, shift_mc(0.3), Softmax, tempered_softmax(2.0), CentredSquares,
 ]  # fmt: skip
 SETTINGS = ExactSettings(
-    learning_rate=0.1, decay=0.9, optimizer="adam", regularization=0.4, flip_regularization=0.9,
-    frequency_power=0.5, unobserved_weight=0.3, batch_size=8,
+    learning_rate=0.1, decay=0.9, epochs=2, optimizer="adam", regularization=0.4, flip_regularization=0.9,
+    frequency_power=0.5, unobserved_weight=0.3, batch_size=8, item_share=1.0,
 )  # fmt: skip
 
 
@@ -240,8 +240,8 @@ def test_many_items_give_a_bounded_number_of_tiles_and_blocks_that_fit_the_memor
     train = tl.read([*rows, (1, n_items - 1)])
     tables = initial_tables(train, 4, 0, True)
     engine = ExactEngine(train, tables, objective, replace(SETTINGS, batch_size=1_000_000), seed=0)
-    assert len(engine.tiles) <= exact.MAX_TILES
-    assert engine.tiles[-1].stop == train.n_items
+    assert len(exact.tiles(n_items)) <= exact.MAX_TILES
+    assert exact.tiles(n_items)[-1].stop == n_items
     assert engine.block_size * train.n_items * 4 <= exact.MEMORY
     engine.epoch(0)
     assert np.isfinite(tables.largest())

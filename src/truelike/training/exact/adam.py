@@ -45,12 +45,11 @@ class OptimizedTable:
         self.second_moment = np.zeros(shape, dtype=np.float32)
         self.n_updates = np.zeros(len(self.first_moment), dtype=np.int64)
 
-    def update(self, rows: Rows, gradient: Floats, l2_part: float, rate: float) -> None:
-        """Update some rows by their gradients (of what is maximised) and a part of their L2."""
+    def update(self, rows: Rows, gradient: Floats, l2_part: Floats, rate: Floats) -> None:
+        """Update some rows by their gradients (of what is maximised) and a part of their L2, each at its rate."""
         from truelike.training.exact.kernels import compiled
 
-        regularization = np.float32(l2_part) * self.regularization[rows]
-        arguments = (self.table, rows, gradient, regularization, np.float32(rate))
+        arguments = (self.table, rows, gradient, l2_part * self.regularization[rows], rate)
         if self.adam:
             compiled("adam")(*arguments, self.first_moment, self.second_moment, self.n_updates)
         else:
@@ -74,31 +73,38 @@ class DotProduct:
     ----------
     users, items, bias
         The tables. `bias` is None if items have no bias.
-    buffers
-        For each tile of items, the scores of a block of users. They are replaced by the steps.
+    rows, row_biases
+        The rows and biases of the items of the batch: see `select`.
+    buffer
+        The scores of a block of users. They are replaced by the steps.
     item_gradient, bias_gradient
-        The gradients of the items' rows and biases, summed over the blocks of a batch.
+        The gradients of `rows` and `row_biases`, summed over the blocks of a batch.
     """
 
     users: OptimizedTable
     items: OptimizedTable
     bias: OptimizedTable | None
-    buffers: list[Floats]
+    buffer: Floats
     item_gradient: Floats
     bias_gradient: Floats
+    rows: Floats = field(init=False)
+    row_biases: Floats = field(init=False)
 
-    def buffer(self, t: int, tile: slice, n_users: int) -> Floats:
-        """Return the buffer of tile t as an array of n_users x items."""
-        n_items = tile.stop - tile.start
-        return self.buffers[t][: n_users * n_items].reshape(n_users, n_items)
+    def select(self, items: Rows | None) -> None:
+        """Select the items of a batch; None: all of them."""
+        self.rows = self.items.table if items is None else self.items.table[items]
+        if self.bias is None:
+            self.row_biases = np.zeros(len(self.rows), dtype=np.float32)
+        else:
+            self.row_biases = self.bias.table[:, 0] if items is None else self.bias.table[items, 0]
 
-    def scores(self, t: int, tile: slice, user_rows: Floats) -> Floats:
-        """Compute the scores of a tile of items without the bias, in the buffer of the tile."""
-        return np.matmul(user_rows, self.items.table[tile].T, out=self.buffer(t, tile, len(user_rows)))
+    def scores_of(self, tile: slice, n_users: int) -> Floats:
+        """Return the part of the buffer of a tile of items, as an array of n_users x items."""
+        return self.buffer[tile.start * n_users : tile.stop * n_users].reshape(n_users, -1)
 
-    def biases(self, tile: slice) -> Floats:
-        """Return the biases of a tile of items; zeros if there are none."""
-        return np.zeros(tile.stop - tile.start, np.float32) if self.bias is None else self.bias.table[tile, 0]
+    def scores(self, tile: slice, user_rows: Floats) -> Floats:
+        """Compute the scores of a tile of items without the bias, in the buffer."""
+        return np.matmul(user_rows, self.rows[tile].T, out=self.scores_of(tile, len(user_rows)))
 
     def gradients(
         self, tile: slice, steps: Floats, step_sums: Floats, user_rows: Floats, *, first: bool
@@ -114,14 +120,14 @@ class DotProduct:
         else:
             self.item_gradient[tile] += steps.T @ user_rows
             self.bias_gradient[tile, 0] += step_sums
-        return np.asarray(steps @ self.items.table[tile])
+        return np.asarray(steps @ self.rows[tile])
 
-    def update_items(self, tile: slice, l2_part: float, rate: float) -> None:
-        """Update a tile of items by the stored gradients."""
-        rows = np.arange(tile.start, tile.stop, dtype=np.int32)
-        self.items.update(rows, self.item_gradient[tile], l2_part, rate)
+    def update_items(self, tile: slice, items: Rows | None, l2_part: Floats, rate: Floats) -> None:
+        """Update a tile of the selected items by the stored gradients."""
+        rows = np.arange(tile.start, tile.stop, dtype=np.int32) if items is None else items[tile]
+        self.items.update(rows, self.item_gradient[tile], l2_part[tile], rate[tile])
         if self.bias is not None:
-            self.bias.update(rows, self.bias_gradient[tile], l2_part, rate)
+            self.bias.update(rows, self.bias_gradient[tile], l2_part[tile], rate[tile])
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the arrays from which training can resume."""

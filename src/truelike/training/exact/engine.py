@@ -2,9 +2,9 @@
 
 The paper's likelihood (Equations 4 to 6) is a sum over all items; sampling approximates it. Here a batch is a set
 of users B. The scores of all items are R = U_B V^T, the objective turns them into steps S, and the gradients are
-S V for the users and S^T U_B for the items.
+S V for the users and S^T U_B for the items. A batch has all items, or a weighted sample of them (`items`).
 
-Items are divided into tiles, which depend only on the number of items. One thread works on a tile, BLAS runs on
+The items of a batch are divided into tiles, which depend only on their number. One thread works on a tile, BLAS runs on
 that thread alone, and sums over tiles are taken in a fixed order. So the result is the same on any number of
 threads.
 
@@ -30,6 +30,7 @@ from truelike.parallel import Team, one_blas_thread
 from truelike.parallel import threads as thread_count
 from truelike.training.engine import ArrayEngine
 from truelike.training.exact.adam import DotProduct, Floats, OptimizedTable, Rows
+from truelike.training.exact.items import AllItems, BatchItems, ItemChoice, SampledItems
 from truelike.training.exact.kernels import compiled
 from truelike.training.impressions import KnownFlips
 from truelike.training.sgd.engine import compiled_steps
@@ -48,9 +49,10 @@ class ExactSettings:
 
     Attributes
     ----------
-    learning_rate, decay
-        Epoch e (from 0) runs at learning_rate x decay^e for the users, which are updated once per epoch. Items are
-        updated at every batch; their rate is divided by the square root of the number of batches.
+    learning_rate, decay, epochs
+        Epoch e (from 0) runs at learning_rate x decay^e for the users, which are updated once per epoch; if decay is
+        None, at learning_rate x (1 - e / epochs). The rate of an item is divided by the square root of the number of
+        its updates in an epoch.
     optimizer
         "adam" or "sgd".
     regularization, flip_regularization, frequency_power
@@ -61,20 +63,26 @@ class ExactSettings:
         The weight of an unobserved item; a positive has weight 1. Listwise objectives do not use it.
     batch_size
         Users per batch.
+    item_share
+        Probability of an item to be part of a batch in which it is no positive; 1: every batch has all items.
     """
 
     learning_rate: float
-    decay: float
+    decay: float | None
+    epochs: int
     optimizer: Literal["adam", "sgd"]
     regularization: float
     flip_regularization: float
     frequency_power: float
     unobserved_weight: float
     batch_size: int
+    item_share: float
 
     def rate(self, epoch: int) -> float:
-        """Return the learning rate of an epoch."""
-        return self.learning_rate * self.decay**epoch
+        """Return the learning rate of an epoch. Epochs beyond the last run at the rate of the last."""
+        if self.decay is not None:
+            return self.learning_rate * self.decay**epoch
+        return self.learning_rate * max(1 - epoch / self.epochs, 1 / self.epochs)
 
 
 class ExactEngine(ArrayEngine):
@@ -114,12 +122,14 @@ class ExactEngine(ArrayEngine):
         assert flips is None or flips.logits.shape == train._csr.shape
         self.train, self.tables, self.objective, self.settings = train, tables, objective, settings
         self.seed, self.threads, self.flips = seed, thread_count(n_jobs), flips
-        size = max(MIN_TILE, -(-train.n_items // MAX_TILES))
-        self.tiles = [slice(a, min(a + size, train.n_items)) for a in range(0, train.n_items, size)]
+        self.choice: ItemChoice = AllItems(train, settings.batch_size)
+        if settings.item_share < 1 and not self._is_custom_listwise:
+            self.choice = SampledItems(train, settings.batch_size, settings.item_share, seed)
+        self.largest = self.choice.largest()  # number of items of a batch
         n_arrays = 1 + (flips is not None or tables.flip_factors > 0)
         if self._is_custom_listwise:
             n_arrays += 3  # whole rows of scores and of `observed`, and a temporary of the objective
-        fitting = MEMORY // (4 * train.n_items * n_arrays)
+        fitting = MEMORY // (4 * self.largest * n_arrays)
         self.block_size = int(max(1, min(settings.batch_size, fitting, train.n_users)))
         self.preference = self._dot_product(
             tables.user_factors, tables.item_factors, tables.item_bias, settings.regularization
@@ -131,8 +141,8 @@ class ExactEngine(ArrayEngine):
                     tables.user_flips, tables.item_flips, tables.flip_bias, settings.flip_regularization
                 )
             )
-        self._flip_buffers = self._tile_buffers() if flips is not None else []
-        self._row_max, self._sums = np.empty((2, len(self.tiles), self.block_size), dtype=np.float32)
+        self._flip_buffer = np.empty(self.block_size * self.largest if flips is not None else 0, dtype=np.float32)
+        self._row_max, self._sums = np.empty((2, MAX_TILES, self.block_size), dtype=np.float32)
         n_whole_rows = self.block_size if self._is_custom_listwise else 0
         self._whole_rows = np.empty((n_whole_rows, train.n_items), dtype=np.float32)
 
@@ -144,29 +154,35 @@ class ExactEngine(ArrayEngine):
         positives = np.cumsum(self.train.interactions_per_user()[order])
         quiet = np.errstate(over="ignore", invalid="ignore")  # divergence is checked at the end of the epoch
         with one_blas_thread(), quiet, Team(self.threads) as self._team:
-            for start in range(0, n, size):
-                self._batch(np.sort(order[start : start + size]), self.settings.rate(number))
+            for batch, start in enumerate(range(0, n, size)):
+                users = np.sort(order[start : start + size])
+                self._batch(users, self.choice.batch(users, number, batch), self.settings.rate(number))
                 if progress is not None:
                     progress(int(positives[min(start + size, n) - 1]))
         self._write_back()
 
-    def _batch(self, users: Rows, rate: float) -> None:
-        """Update the rows of some users and of all items by the gradients of these users."""
+    def _batch(self, users: Rows, items: BatchItems, rate: float) -> None:
+        """Update the rows of some users and of the items of the batch by the gradients of these users."""
+        self.items, self.tiles = items, tiles(len(items))
+        self._batch_flips = None if self.flips is None else self.flips.among(users, items.rows)
+        for component in self.components:
+            component.select(items.rows)
         gradients: list[list[Floats]] = [[] for _ in self.components]
         for start in range(0, len(users), self.block_size):
-            block = users[start : start + self.block_size]
-            for of_blocks, of_block in zip(gradients, self._block_gradients(block, first=start == 0), strict=True):
+            block = slice(start, min(start + self.block_size, len(users)))
+            found = self._block_gradients(users[block], block, first=start == 0)
+            for of_blocks, of_block in zip(gradients, found, strict=True):
                 of_blocks.append(of_block)
-        # a user is updated once in an epoch, an item at every batch: at a lower rate, so that both learn alike
-        item_rate = rate / (-(-self.train.n_users // self.settings.batch_size)) ** 0.5
-        self._map_tiles(lambda t, tile: self._update_items(tile, len(users) / self.train.n_users, item_rate))
+        item_rate = np.float32(rate) * items.rate
+        self._map_tiles(lambda t, tile: self._update_items(tile, item_rate))
         for component, of_blocks in zip(self.components, gradients, strict=True):
-            component.users.update(users, np.concatenate(of_blocks), 1.0, rate)
+            whole, rates = np.ones(len(users), np.float32), np.full(len(users), rate, np.float32)
+            component.users.update(users, np.concatenate(of_blocks), whole, rates)
 
-    def _block_gradients(self, block: Rows, *, first: bool) -> list[Floats]:
-        """Return the gradients of the users of a block, for each component. The components store the items'."""
-        rows = [component.users.table[block] for component in self.components]
-        steps_of_tile = self._prepare_steps(block, rows)
+    def _block_gradients(self, users: Rows, block: slice, *, first: bool) -> list[Floats]:
+        """Return the gradients of a block of the users of the batch, for each component, which stores the items'."""
+        rows = [component.users.table[users] for component in self.components]
+        steps_of_tile = self._prepare_steps(users, block, rows)
 
         def work(t: int, tile: slice) -> list[Floats]:
             steps = zip(self.components, rows, steps_of_tile(t), strict=False)  # known flips have no component
@@ -182,9 +198,9 @@ class ExactEngine(ArrayEngine):
         """Call a function of each tile's number and slice, on all threads."""
         return self._team.map(lambda t: work(t, self.tiles[t]), range(len(self.tiles)))
 
-    def _update_items(self, tile: slice, l2_part: float, rate: float) -> None:
+    def _update_items(self, tile: slice, rate: Floats) -> None:
         for component in self.components:
-            component.update_items(tile, l2_part, rate)
+            component.update_items(tile, self.items.rows, self.items.l2_part, rate)
 
     # --- from scores to steps -----------------------------------------------------------------------
 
@@ -193,7 +209,9 @@ class ExactEngine(ArrayEngine):
         """Whether the objective is listwise, but not the softmax, which has compiled loops of its own."""
         return issubclass(self.objective, Listwise) and self.objective.steps is not Softmax.steps
 
-    def _prepare_steps(self, block: Rows, rows: list[Floats]) -> Callable[[int], list[tuple[Floats, Floats]]]:
+    def _prepare_steps(
+        self, users: Rows, block: slice, rows: list[Floats]
+    ) -> Callable[[int], list[tuple[Floats, Floats]]]:
         """Do what needs the whole rows of a block, and return a function that computes the steps of tile t.
 
         The function returns the steps of r, and of g if it is learned, each with its sums over the users.
@@ -201,83 +219,90 @@ class ExactEngine(ArrayEngine):
         if issubclass(self.objective, Pointwise):
             return lambda t: self._pointwise_steps(t, block, rows)
         if self._is_custom_listwise:
-            self._listwise_rows(block, rows[0])
-            return lambda t: self._listwise_steps(t, block)
-        scale = self._softmax_scale(block, rows[0])
+            self._listwise_rows(users, rows[0])
+            return lambda t: self._listwise_steps(t, users)
+        scale = self._softmax_scale(users, block, rows[0])
         return lambda t: self._softmax_steps(t, block, scale)
 
-    def _pointwise_steps(self, t: int, block: Rows, rows: list[Floats]) -> list[tuple[Floats, Floats]]:
-        tile, matrix = self.tiles[t], self.train._csr
-        n = tile.stop - tile.start
-        r = self.preference.scores(t, tile, rows[0])
+    def _positives(self, block: slice) -> tuple[Rows, Rows, Rows]:
+        """The positives of a block of the users of the batch, as the compiled loops take them."""
+        return self.items.users[block], self.items.indptr, self.items.indices
+
+    def _pointwise_steps(self, t: int, block: slice, rows: list[Floats]) -> list[tuple[Floats, Floats]]:
+        tile = self.tiles[t]
+        r = self.preference.scores(tile, rows[0])
         g = r[:0]
-        if self.flips is not None:
-            g = self._flip_buffers[t][: r.size].reshape(r.shape)
-            self.flips.fill(g, block, tile.start)
+        if self._batch_flips is not None:
+            g = self._flip_buffer[tile.start * len(r) : tile.stop * len(r)].reshape(r.shape)
+            self._batch_flips.fill(g, np.arange(block.start, block.stop, dtype=np.int32), tile.start)
         elif len(self.components) > 1:
-            g = self.components[1].scores(t, tile, rows[1])
-            g += self.components[1].biases(tile)
-        sums, flip_sums, *buffers = np.empty((5, n), dtype=np.float32)
+            g = self.components[1].scores(tile, rows[1])
+            g += self.components[1].row_biases[tile]
+        sums, flip_sums, *buffers = np.empty((5, r.shape[1]), dtype=np.float32)
+        weights = np.float32(self.settings.unobserved_weight) * self.items.weights[tile]
         compiled("pointwise")(
-            r, g, self.preference.biases(tile), block, matrix.indptr, matrix.indices, tile.start,
-            *compiled_steps(self.objective), np.float32(self.settings.unobserved_weight),  # type: ignore[arg-type]
-            *buffers, sums, flip_sums,
+            r, g, np.ascontiguousarray(self.preference.row_biases[tile]), *self._positives(block), tile.start,
+            *compiled_steps(self.objective), weights, *buffers, sums, flip_sums,  # type: ignore[arg-type]
         )  # fmt: skip
         return [(r, sums), (g, flip_sums)]
 
-    def _softmax_scale(self, block: Rows, rows: Floats) -> Floats:
-        """Leave the exp of the scores in the buffers, and return their factors for each tile to get n_u p_ui."""
+    def _softmax_scale(self, users: Rows, block: slice, rows: Floats) -> Floats:
+        """Leave the exp of the scores in the buffer, and return their factors for each tile to get n_u p_ui."""
+        n = len(users)
 
         def work(t: int, tile: slice) -> None:
-            r = self.preference.scores(t, tile, rows)
-            compiled("subtract_row_max")(r, self.preference.biases(tile), self._row_max[t, : len(block)])
+            r = self.preference.scores(tile, rows)
+            biases = np.ascontiguousarray(self.preference.row_biases[tile])
+            compiled("subtract_row_max")(
+                r, biases, self.items.weights[tile], *self._positives(block), tile.start, self._row_max[t, :n]
+            )
             np.exp(r, out=r)
-            r.sum(axis=1, out=self._sums[t, : len(block)])
+            r.sum(axis=1, out=self._sums[t, :n])
 
         self._map_tiles(work)
-        row_max, sums = self._row_max[:, : len(block)], self._sums[:, : len(block)]
+        row_max, sums = self._row_max[: len(self.tiles), :n], self._sums[: len(self.tiles), :n]
         scale = np.exp(row_max - row_max.max(axis=0))
-        n_u = self.train.interactions_per_user()[block].astype(np.float32)
+        n_u = self.train.interactions_per_user()[users].astype(np.float32)
         return np.asarray(scale * (n_u / (scale * sums).sum(axis=0)), dtype=np.float32)
 
-    def _softmax_steps(self, t: int, block: Rows, scale: Floats) -> list[tuple[Floats, Floats]]:
-        tile, matrix = self.tiles[t], self.train._csr
-        steps = self.preference.buffer(t, tile, len(block))
+    def _softmax_steps(self, t: int, block: slice, scale: Floats) -> list[tuple[Floats, Floats]]:
+        tile = self.tiles[t]
+        steps = self.preference.scores_of(tile, block.stop - block.start)
         sums = np.empty(tile.stop - tile.start, dtype=np.float32)
-        compiled("softmax")(steps, scale[t], block, matrix.indptr, matrix.indices, tile.start, sums)
+        compiled("softmax")(steps, scale[t], *self._positives(block), tile.start, sums)
         return [(steps, sums)]
 
-    def _listwise_rows(self, block: Rows, rows: Floats) -> None:
+    def _listwise_rows(self, users: Rows, rows: Floats) -> None:
         """Compute the steps of a listwise objective in `_whole_rows`, by the objective's own function.
 
         The function is always called for the same groups of users, whatever the number of threads.
         """
-        objective, r = self.objective, self._whole_rows[: len(block)]
+        objective, r = self.objective, self._whole_rows[: len(users)]
         assert issubclass(objective, Listwise)
-        positives = self.train._csr[block]
+        positives = self.train._csr[users]
         observed = np.zeros(r.shape, dtype=np.float32)
-        observed[np.repeat(np.arange(len(block)), np.diff(positives.indptr)), positives.indices] = 1.0
+        observed[np.repeat(np.arange(len(users)), np.diff(positives.indptr)), positives.indices] = 1.0
 
         def score(t: int, tile: slice) -> None:
-            np.add(self.preference.scores(t, tile, rows), self.preference.biases(tile), out=r[:, tile])
+            np.add(self.preference.scores(tile, rows), self.preference.row_biases[tile], out=r[:, tile])
 
         def step(start: int) -> None:
-            users = slice(start, start + LISTWISE_USERS)
+            group = slice(start, start + LISTWISE_USERS)
             with np.errstate(over="ignore", invalid="ignore"):
-                steps = np.asarray(objective.steps(r[users], observed[users]))
-            if steps.shape != r[users].shape:
+                steps = np.asarray(objective.steps(r[group], observed[group]))
+            if steps.shape != r[group].shape:
                 raise ParameterError(
                     f"{objective.__name__}.steps returned an array of shape {steps.shape}; it must return one "
-                    f"step for each score, an array of shape {r[users].shape}"
+                    f"step for each score, an array of shape {r[group].shape}"
                 )
-            r[users] = steps
+            r[group] = steps
 
         self._map_tiles(score)
-        self._team.map(step, range(0, len(block), LISTWISE_USERS))
+        self._team.map(step, range(0, len(users), LISTWISE_USERS))
 
-    def _listwise_steps(self, t: int, block: Rows) -> list[tuple[Floats, Floats]]:
-        steps = self.preference.buffer(t, self.tiles[t], len(block))
-        steps[:] = self._whole_rows[: len(block), self.tiles[t]]
+    def _listwise_steps(self, t: int, users: Rows) -> list[tuple[Floats, Floats]]:
+        steps = self.preference.scores_of(self.tiles[t], len(users))
+        steps[:] = self._whole_rows[: len(users), self.tiles[t]]
         return [(steps, steps.sum(axis=0))]
 
     # --- tables, state and loss ---------------------------------------------------------------------
@@ -294,13 +319,10 @@ class ExactEngine(ArrayEngine):
             OptimizedTable(np.array(users, order="C"), user_l2.astype(np.float32), adam),
             OptimizedTable(np.array(items, order="C"), item_l2.astype(np.float32), adam),
             None if bias is None else OptimizedTable(bias[:, None].copy(), no_l2, adam),
-            self._tile_buffers(),
-            np.empty_like(items, order="C"),
-            np.empty((train.n_items, 1), dtype=np.float32),
+            np.empty(self.block_size * self.largest, dtype=np.float32),
+            np.empty((self.largest, items.shape[1]), dtype=np.float32),
+            np.empty((self.largest, 1), dtype=np.float32),
         )
-
-    def _tile_buffers(self) -> list[Floats]:
-        return [np.empty(self.block_size * (t.stop - t.start), dtype=np.float32) for t in self.tiles]
 
     def _write_back(self) -> None:
         """Copy the trained parameters to the tables."""
@@ -348,3 +370,13 @@ class ExactEngine(ArrayEngine):
         positive = self.objective.likelihood_positive(r[observed], g[observed]).sum()
         negative = self.objective.likelihood_negative(r[~observed], g[~observed]).sum()
         return -float((positive + self.settings.unobserved_weight * negative) / observed.sum())
+
+
+def tiles(n: int) -> list[slice]:
+    """Divide n items into tiles.
+
+    >>> tiles(1000)
+    [slice(0, 512, None), slice(512, 1000, None)]
+    """
+    size = max(MIN_TILE, -(-n // MAX_TILES))
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]

@@ -1,7 +1,8 @@
 """The compiled loops of the exact engine: scores become steps, and rows are updated by SGD or Adam.
 
 The loops work on a block of users x a tile of items. `users` are the users of the block, `first` is the first
-item of the tile, and `indptr` and `indices` are the CSR of the training data.
+item of the tile, and `indptr` and `indices` are the CSR of the positives. Where a batch is trained on a sample of the
+items, an item is its place in the sample.
 """
 
 from __future__ import annotations
@@ -33,13 +34,14 @@ def _first_at_least(indices: Any, start: Any, stop: Any, value: Any) -> Any:
 
 def _pointwise(
     r: Any, g: Any, bias: Any, users: Any, indptr: Any, indices: Any, first: Any,
-    positive_steps: Any, negative_steps: Any, weight: Any,
+    positive_steps: Any, negative_steps: Any, weights: Any,
     positive_r: Any, positive_g: Any, zero_g: Any, step_sums: Any, flip_step_sums: Any,
 ) -> None:  # fmt: skip
     """Replace the scores r (and the flip logits g, if there are any) by the steps of a pointwise objective.
 
-    The steps of unobserved items are multiplied by `weight`. `step_sums` and `flip_step_sums` are set to the sums
-    over the users, which are the gradients of the biases. `positive_r`, `positive_g` and `zero_g` are buffers.
+    The steps of unobserved items are multiplied by the weights of the items. `step_sums` and `flip_step_sums` are
+    set to the sums over the users, which are the gradients of the biases. `positive_r`, `positive_g` and `zero_g` are
+    buffers.
     """
     n, flips, zero = r.shape[1], g.shape[0] > 0, np.uint64(0)
     step_sums[:] = np.float32(0.0)
@@ -61,10 +63,10 @@ def _pointwise(
                 logits[k] = np.float32(0.0)
         negative_steps(scores, logits, zero, np.uint64(n))
         for k in range(n):
-            scores[k] *= weight
+            scores[k] *= weights[k]
         if flips:
             for k in range(n):
-                logits[k] *= weight
+                logits[k] *= weights[k]
         for entry in range(start, stop):
             item = indices[entry] - first
             scores[item] = positive_r[entry - start]
@@ -77,13 +79,27 @@ def _pointwise(
                 flip_step_sums[k] += logits[k]
 
 
-def _subtract_row_max(r: Any, bias: Any, row_max: Any) -> None:
-    """Add the biases to the scores and subtract the maximum of each row, which is stored in `row_max`."""
+def _subtract_row_max(
+    r: Any, bias: Any, weights: Any, users: Any, indptr: Any, indices: Any, first: Any, row_max: Any
+) -> None:
+    """Add the biases to the scores and subtract the maximum of each row, which is stored in `row_max`.
+
+    exp(score) of an unobserved item counts `weights` times.
+    """
     n = r.shape[1]
+    total = np.empty(n, dtype=np.float32)
+    for k in range(n):
+        total[k] = bias[k] + np.log(weights[k])
     for row in range(r.shape[0]):
         scores, top = r[row], np.float32(-np.inf)
         for k in range(n):
-            scores[k] += bias[k]
+            scores[k] += total[k]
+        start = _first_at_least(indices, indptr[users[row]], indptr[users[row] + 1], first)
+        stop = _first_at_least(indices, start, indptr[users[row] + 1], first + n)
+        for entry in range(start, stop):
+            k = indices[entry] - first
+            scores[k] -= total[k] - bias[k]
+        for k in range(n):
             top = max(top, scores[k])
         for k in range(n):
             scores[k] -= top
@@ -120,9 +136,9 @@ def _fill_flips(g: Any, unlisted: Any, users: Any, indptr: Any, indices: Any, lo
 def _sgd(table: Any, rows: Any, gradient: Any, regularization: Any, rate: Any) -> None:
     """Update some rows by SGD: row += rate x (gradient - regularization x row)."""
     for n in range(len(rows)):
-        row, shrink = rows[n], np.float32(1.0) - rate * regularization[n]
+        row, shrink = rows[n], np.float32(1.0) - rate[n] * regularization[n]
         for k in range(table.shape[1]):
-            table[row, k] = shrink * table[row, k] + rate * gradient[n, k]
+            table[row, k] = shrink * table[row, k] + rate[n] * gradient[n, k]
 
 
 def _adam(
@@ -134,7 +150,7 @@ def _adam(
     for n in range(len(rows)):
         row, l2 = rows[n], regularization[n]
         n_updates[row] += 1
-        step = rate / np.float32(1.0 - float(BETA_1) ** n_updates[row])
+        step = rate[n] / np.float32(1.0 - float(BETA_1) ** n_updates[row])
         root = np.float32(1.0 / np.sqrt(1.0 - float(BETA_2) ** n_updates[row]))
         for k in range(table.shape[1]):
             total = gradient[n, k] - l2 * table[row, k]
@@ -146,13 +162,15 @@ def _adam(
 
 _f4, _i4, _i8 = types.float32, types.int32, types.int64
 _STEPS_POINTER = types.FunctionType(STEPS_SIGNATURE)
-_ROWS = (_f4[:, ::1], _i4[::1], _f4[:, ::1], _f4[::1], _f4)
+_ROWS = (_f4[:, ::1], _i4[::1], _f4[:, ::1], _f4[::1], _f4[::1])
 _SIGNATURES = {
     _pointwise: types.void(
         _f4[:, ::1], _f4[:, ::1], _f4[::1], _i4[::1], _i4[::1], _i4[::1], _i8,
-        _STEPS_POINTER, _STEPS_POINTER, _f4, _f4[::1], _f4[::1], _f4[::1], _f4[::1], _f4[::1],
+        _STEPS_POINTER, _STEPS_POINTER, _f4[::1], _f4[::1], _f4[::1], _f4[::1], _f4[::1], _f4[::1],
     ),
-    _subtract_row_max: types.void(_f4[:, ::1], _f4[::1], _f4[::1]),
+    _subtract_row_max: types.void(
+        _f4[:, ::1], _f4[::1], _f4[::1], _i4[::1], _i4[::1], _i4[::1], _i8, _f4[::1],
+    ),
     _softmax: types.void(_f4[:, ::1], _f4[::1], _i4[::1], _i4[::1], _i4[::1], _i8, _f4[::1]),
     _fill_flips: types.void(_f4[:, ::1], _f4, _i4[::1], _i4[::1], _i4[::1], _f4[::1], _i8),
     _sgd: types.void(*_ROWS),

@@ -1,0 +1,156 @@
+"""Blend: the weighted sum of the normalised scores of two models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from truelike.data.dataset import Dataset
+from truelike.data.ids import Codes
+from truelike.errors import ParameterError
+from truelike.models.base import Floats, Recommender
+from truelike.parameters import jobs, number, special, whole_number
+from truelike.training.options import FitOptions
+
+PARTS = ("first", "second")
+
+
+def _is_model(value: Any) -> bool:
+    return isinstance(value, str) and bool(value) and not value.lower().startswith(("blend", "auto"))
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Blend(Recommender):
+    """The weighted sum of the scores of two models, each normalised for each user.
+
+    The scores that a model gives a user are normalised to mean 0 and standard deviation 1 over all items. Models of
+    different kinds make different errors, and their blend often ranks better than either.
+
+    Parameters
+    ----------
+    first, second : str, default 'ExactBPO' and 'EDLAE'
+        The models, with parameters after colons: "IALS:factors=64:regularization=0.01".
+    weight : float, default 0.5
+        Weight of the second model, from 0 to 1.
+    seed : int, default 0
+        Seed of the models.
+    n_jobs : int or None, default -1
+        Number of threads; -1: all cores. Never changes the result.
+
+    Attributes
+    ----------
+    first_, second_
+        The fitted models.
+
+    Examples
+    --------
+    >>> import truelike as tl
+    >>> data = tl.synthetic.World(n_users=200, n_items=100).dataset()
+    >>> model = tl.Blend(first="IALS:factors=8", second="ItemKNN").fit(data, progress=False)
+    >>> model.recommend([0], k=3).height, model.first_
+    (3, IALS(factors=8))
+    """
+
+    search_space: ClassVar[dict[str, Any]] = {"weight": (0.1, 0.9)}
+
+    first: str = special("ExactBPO", "the name of a model, e.g. 'ExactBPO:factors=64'", _is_model)
+    second: str = special("EDLAE", "the name of a model, e.g. 'EDLAE:dropout=0.5'", _is_model)
+    weight: float = number(0.5, low=0.0, high=1.0)
+    seed: int = whole_number(0, low=0)
+    n_jobs: int | None = jobs()
+
+    def _parts(self) -> dict[str, Recommender]:
+        """The two models, not fitted."""
+        from truelike.models.registry import build
+
+        parts = {}
+        for name in PARTS:
+            model = build(getattr(self, name), {})
+            known = model.get_params()
+            own = {
+                key: getattr(self, key) for key in ("seed", "n_jobs") if key in known and key not in model._given
+            }
+            if model.takes_features:
+                raise ParameterError(
+                    f"Blend: {name} is {model.name}, a model of features, which cannot be blended"
+                )
+            parts[name] = model.set_params(**own)
+        return parts
+
+    def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
+        fitted = {}
+        for name, model in self._parts().items():
+            own = options if model.iterative else replace(options, validation=None)
+            fitted[f"{name}_"] = model._fitted(train, model._fit(train, own))
+        return fitted
+
+    def _update(
+        self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
+    ) -> Mapping[str, Any]:
+        models = {f"{name}_": getattr(self, f"{name}_") for name in PARTS}
+        return {
+            name: model._fitted(train, model._update(train, users, items, epochs, progress))
+            for name, model in models.items()
+        }
+
+    def _state_with(self, train: Dataset) -> dict[str, Any]:
+        state = super()._state_with(train)
+        for name in PARTS:
+            model: Recommender = state[f"{name}_"]
+            state[f"{name}_"] = model._fitted(train, model._state_with(train))
+        return state
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        return {
+            f"{name}.{key}": array for name in PARTS for key, array in getattr(self, f"{name}_")._arrays().items()
+        }
+
+    def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
+        learned = {}
+        for name, model in self._parts().items():
+            prefix = f"{name}."
+            own = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+            learned[f"{name}_"] = model._fitted(train, model._restore(own, train))
+        return learned
+
+    def _blended(self, first: Floats, second: Floats) -> Floats:
+        for scores in (first, second):
+            normalise(scores)
+        first *= np.float32(1 - self.weight)
+        second *= np.float32(self.weight)
+        first += second
+        return first
+
+    def _score_block(self, users: Codes) -> Floats:
+        return self._blended(self.first_._score_block(users), self.second_._score_block(users))
+
+    def _score_histories(self, histories: Any) -> Floats:
+        return self._blended(self.first_._score_histories(histories), self.second_._score_histories(histories))
+
+    def _similarity_block(self, items: Codes) -> Floats:
+        return self._blended(self.first_._similarity_block(items), self.second_._similarity_block(items))
+
+
+def normalise(scores: Floats) -> None:
+    """Shift and scale each row to mean 0 and standard deviation 1, in place.
+
+    -inf, the score of what is never listed, becomes the least finite score of the row. A row of equal scores
+    becomes zeros.
+
+    >>> scores = np.array([[1.0, 3.0, -np.inf], [2.0, 2.0, 2.0]], dtype=np.float32)
+    >>> normalise(scores)
+    >>> scores.round(2)
+    array([[-0.71,  1.41, -0.71],
+           [ 0.  ,  0.  ,  0.  ]], dtype=float32)
+    """
+    never = np.isneginf(scores)
+    if never.any():
+        least = np.where(never, np.inf, scores).min(axis=1, keepdims=True)
+        np.copyto(scores, np.where(np.isfinite(least), least, 0.0), where=never)
+    scores -= scores.mean(axis=1, keepdims=True, dtype=np.float64).astype(np.float32)
+    deviation = np.sqrt(np.mean(np.square(scores, dtype=np.float64), axis=1, keepdims=True))
+    scores /= np.where(deviation > 0, deviation, 1.0).astype(np.float32)
