@@ -164,6 +164,10 @@ class Recommender(ABC):
         """The learned state with other training data, which differs from the present one in its titles only."""
         return {**vars(self)["_state"], "train_": train}
 
+    def _counts_weights(self) -> bool:
+        """Whether the weights and repeated rows of the training data count."""
+        return False
+
     def _check_changes(self, given: Mapping[str, Any]) -> None:
         """Raise if some parameters of a constructed model cannot be changed."""
         return
@@ -245,7 +249,8 @@ class Recommender(ABC):
             progress=progress,
         )
         self._check_options(options)
-        _warn_of_weights(train, self.name)
+        if not self._counts_weights():
+            _warn_of_weights(train, self)
         self._assign(train, self._fit(train, options))
         return self
 
@@ -724,12 +729,13 @@ def score_by_vectors(vectors: DotProduct, users: Codes) -> Floats:
     return factor_score_block(vectors.users[users], vectors.items, vectors.bias)
 
 
-def _warn_of_weights(train: Dataset, name: str) -> None:
-    """Weights and repeated rows are not used yet."""
+def _warn_of_weights(train: Dataset, model: Recommender) -> None:
+    """Warn of weights and repeated rows that the model does not use."""
     if train.has_weights:
+        remedy = '. Pass weighting="log" to count them.' if hasattr(model, "weighting") else ""
         warn(
-            f"{name} uses whether a pair was observed, not how often: the weights and repeated rows of the training "
-            "data do not count",
+            f"{model.name} uses whether a pair was observed, not how often: the weights and repeated rows of the "
+            f"training data do not count{remedy}",
             DataWarning,
         )
 

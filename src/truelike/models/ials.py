@@ -27,6 +27,7 @@ from truelike.training.als.engine import AlternatingEngine, Weights, exact_row, 
 from truelike.training.loop import Training, continue_epochs, fit_epochs
 from truelike.training.options import FitOptions
 from truelike.training.tables import Tables
+from truelike.training.weights import SHORTEST_HALF_LIFE, interaction_weights
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -37,6 +38,9 @@ class IALS(FactorModel):
     r_ui^2, plus a ridge on each row that grows with its interactions, in the form of Rendle, Krichene, Zhang and
     Koren ("Revisiting the performance of iALS on item recommendation benchmarks", RecSys 2022): for a user's row
     ``regularization (n_u + unobserved_weight n_items)^frequency_power |U_u|^2``, for an item's row likewise.
+
+    With `weighting` or `half_life`, an interaction counts c_ui (1 - r_ui)^2, where the mean of c is 1. The ridge
+    counts interactions as before. The items of a new user, in `recommend_from_items`, all count 1.
 
     Parameters
     ----------
@@ -49,6 +53,13 @@ class IALS(FactorModel):
         Their alpha_0: weight of a pair that was not observed.
     frequency_power : float, default 1.0
         Their nu: 1 is a ridge in proportion to what a row is fitted to, 0 the same ridge for every row.
+    weighting : {'none', 'log', 'linear'}, default 'none'
+        How the weight of a pair counts, which is the number of its rows or the sum of their weights: not at all, as
+        log(1 + weight), or as it is.
+    half_life : float or None, default None
+        The time after which an interaction counts half, as a share of the time from the first to the last
+        interaction of the training data: 0.25 is a quarter of it. None: old interactions count as new ones. The
+        training data must have times.
     solver : {'cg', 'cholesky'}, default 'cg'
         "cg": some steps of conjugate gradients for each row, from its current value. "cholesky": the exact solution
         of each row in float64.
@@ -98,6 +109,8 @@ class IALS(FactorModel):
     regularization: float | None = number(None, low=1e-6)
     unobserved_weight: float = number(0.25, low=0.0)
     frequency_power: float = number(1.0, low=0.0, high=2.0)
+    weighting: Literal["none", "log", "linear"] = choice("none", "log", "linear")
+    half_life: float | None = number(None, low=SHORTEST_HALF_LIFE)
     solver: Literal["cg", "cholesky"] = choice("cg", "cholesky")
     cg_steps: int = whole_number(3, low=1, high=1_000)
     epochs: int = whole_number(16, low=0)
@@ -130,8 +143,17 @@ class IALS(FactorModel):
 
     def _engine(self, train: Dataset, tables: Tables) -> AlternatingEngine:
         return AlternatingEngine(
-            train, tables, self._weights(train), solver=self.solver, cg_steps=self.cg_steps, n_jobs=self.n_jobs
+            train,
+            tables,
+            self._weights(train),
+            solver=self.solver,
+            cg_steps=self.cg_steps,
+            n_jobs=self.n_jobs,
+            interaction_weights=interaction_weights(train, self.weighting, self.half_life),
         )
+
+    def _counts_weights(self) -> bool:
+        return self.weighting != "none"
 
     def _weights(self, train: Dataset) -> Weights:
         given = (self.unobserved_weight, self.regularization or 1.0, self.frequency_power)
