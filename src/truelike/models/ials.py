@@ -39,7 +39,7 @@ class IALS(FactorModel):
     Koren ("Revisiting the performance of iALS on item recommendation benchmarks", RecSys 2022): for a user's row
     ``regularization (n_u + unobserved_weight n_items)^frequency_power |U_u|^2``, for an item's row likewise.
 
-    With `weighting` or `half_life`, an interaction counts c_ui (1 - r_ui)^2, where the mean of c is 1. The ridge
+    With `weighting` or `recency`, an interaction counts c_ui (1 - r_ui)^2, where the mean of c is 1. The ridge
     counts interactions as before. The items of a new user, in `recommend_from_items`, all count 1.
 
     Parameters
@@ -56,10 +56,12 @@ class IALS(FactorModel):
     weighting : {'none', 'log', 'linear'}, default 'none'
         How the weight of a pair counts, which is the number of its rows or the sum of their weights: not at all, as
         log(1 + weight), or as it is.
-    half_life : float or None, default None
-        The time after which an interaction counts half, as a share of the time from the first to the last
-        interaction of the training data: 0.25 is a quarter of it. None: old interactions count as new ones. The
-        training data must have times.
+    recency : {'none', 'user', 'global'}, default 'none'
+        Whether new interactions count more than old ones; the training data must have times then. The age of an
+        interaction is for "user" the share of the user's interactions that are later, for "global" the time to the
+        last interaction of all, as a share of the time span of the training data.
+    half_life : float, default 0.5
+        The age at which an interaction counts half.
     solver : {'cg', 'cholesky'}, default 'cg'
         "cg": some steps of conjugate gradients for each row, from its current value. "cholesky": the exact solution
         of each row in float64.
@@ -110,7 +112,8 @@ class IALS(FactorModel):
     unobserved_weight: float = number(0.25, low=0.0)
     frequency_power: float = number(1.0, low=0.0, high=2.0)
     weighting: Literal["none", "log", "linear"] = choice("none", "log", "linear")
-    half_life: float | None = number(None, low=SHORTEST_HALF_LIFE)
+    recency: Literal["none", "user", "global"] = choice("none", "user", "global")
+    half_life: float = number(0.5, low=SHORTEST_HALF_LIFE)
     solver: Literal["cg", "cholesky"] = choice("cg", "cholesky")
     cg_steps: int = whole_number(3, low=1, high=1_000)
     epochs: int = whole_number(16, low=0)
@@ -149,7 +152,7 @@ class IALS(FactorModel):
             solver=self.solver,
             cg_steps=self.cg_steps,
             n_jobs=self.n_jobs,
-            interaction_weights=interaction_weights(train, self.weighting, self.half_life),
+            interaction_weights=interaction_weights(train, self.weighting, self.recency, self.half_life),
         )
 
     def _counts_weights(self) -> bool:
