@@ -269,6 +269,19 @@ def test_a_mask_that_is_none_is_refused(mask: Any) -> None:
             call(mask)
 
 
+@given(ROWS, ROWS)
+def test_merged_datasets_are_the_dataset_of_all_rows(
+    rows: list[tuple[int, int, int, int]], more: list[tuple[int, int, int, int]]
+) -> None:
+    merged, whole = dataset(rows).merge(dataset(more)), dataset(rows + more)
+    assert merged.to_frame().equals(whole.to_frame())
+
+
+def test_without_times_on_both_sides_a_merged_dataset_has_none() -> None:
+    timed = tl.read([("ann", "tea", 1, 5), ("bob", "gin", 1, 6)])
+    assert timed.merge(tl.read([("ann", "gin"), ("bob", "tea")])).times is None
+
+
 def test_datasets_of_other_ids_are_not_merged() -> None:
     with pytest.raises(DataError, match="other users or items"):
         tl.read([("ann", "tea"), ("bob", "gin")]).merge(tl.read([("zoe", "rum"), ("eve", "gin")]))

@@ -89,5 +89,7 @@ def _age_of_user(train: Dataset, times: NDArray[np.int64]) -> NDArray[np.float64
 def _age(times: NDArray[np.int64]) -> NDArray[np.float64]:
     """For each interaction the time to the last one, as a share of the whole time span."""
     # as unsigned numbers, because a difference of int64 may exceed int64
-    age = (times.max(initial=np.iinfo(np.int64).min).astype(np.uint64) - times.astype(np.uint64)).astype(np.float64)
+    age = (times.max(initial=np.iinfo(np.int64).min).astype(np.uint64) - times.astype(np.uint64)).astype(
+        np.float64
+    )
     return np.asarray(age / max(age.max(initial=0.0), 1.0), dtype=np.float64)
