@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import truelike as tl
 from truelike.errors import ParameterError
-from truelike.training.weights import interaction_weights
+from truelike.training.weights import interaction_weights, settings_to_try
 
 ROWS = st.lists(
     st.tuples(st.integers(0, 4), st.integers(0, 6), st.integers(1, 5), st.integers(-50, 50)),
@@ -106,3 +106,15 @@ def test_recency_without_times_is_an_error_that_says_what_to_do() -> None:
     data = tl.read([("ann", "tea"), ("bob", "tea")])
     with pytest.raises(ParameterError, match=r"recency is 'user', and the training data has no times.*time="):
         interaction_weights(data, recency="user")
+
+
+def test_each_setting_to_try_is_one_that_the_data_allows() -> None:
+    rows = [(user, item, 1, user + item) for user in range(4) for item in range(4)]
+    timed, plain = tl.read(rows), tl.read([row[:2] for row in rows])
+    assert settings_to_try(plain) == [{}]
+    first, *others = settings_to_try(timed)
+    assert first == {}
+    assert {setting["recency"] for setting in others} == {"user", "global"}
+    for setting in others:
+        assert interaction_weights(timed, **setting) is not None
+        assert tl.IALS(**setting)

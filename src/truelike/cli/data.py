@@ -155,7 +155,7 @@ def _split(data: Any, by: Strategy, given: dict[str, Any], seed: int, item_guard
     """Split a dataset, and report what was dropped."""
     import truelike as tl
 
-    shares = {name: SHARE if share is None else share for name, share in given.items()}
+    shares: dict[str, Any] = {name: SHARE if share is None else share for name, share in given.items()}
     strategies: dict[Strategy, Any] = {
         Strategy.RANDOM: lambda: tl.splits.random(data, **shares, seed=seed),
         Strategy.USER: lambda: tl.splits.by_user(data, **shares, seed=seed, item_guard=item_guard),

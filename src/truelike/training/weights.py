@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +70,25 @@ def interaction_weights(
     if not len(values) or values.min() == values.max():
         return None
     return np.asarray(values / values.mean(), dtype=np.float32)
+
+
+def settings_to_try(train: Dataset) -> list[dict[str, Any]]:
+    """Return settings of `weighting`, `recency` and `half_life` to compare on held-out interactions.
+
+    The first one counts all interactions the same. The half-lives are those that were best on some public dataset.
+    Recency must be judged on the latest interactions: `hold_out(..., by="time")`.
+
+    >>> import truelike as tl
+    >>> settings_to_try(tl.read([("ann", "tea"), ("bob", "tea"), ("bob", "tea")]))
+    [{}, {'weighting': 'log'}]
+    """
+    found: list[dict[str, Any]] = [{}]
+    if train.has_weights:
+        found.append({"weighting": "log"})
+    if train.times is not None:
+        found += [{"recency": "user", "half_life": half_life} for half_life in (0.5, 0.2, 0.05)]
+        found.append({"recency": "global", "half_life": 0.5})
+    return found
 
 
 def _age_of_user(train: Dataset, times: NDArray[np.int64]) -> NDArray[np.float64]:
