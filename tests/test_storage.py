@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 import truelike as tl
 from truelike import files
 from truelike.array_files import write_arrays
-from truelike.errors import NotFittedError, StorageError
+from truelike.errors import DataWarning, NotFittedError, StorageError
 
 FILES = {"model.json", "arrays.safetensors", "users.parquet", "items.parquet"}
 ROWS = [("ann", "tea"), ("ann", "milk"), ("bob", "tea"), ("bob", "rum"), ("eve", "gin"), ("eve", "tea")]
@@ -85,6 +85,16 @@ def test_titles_and_ids_with_unusual_letters_come_back(tmp_path: Path) -> None:
     tl.ItemPop().fit(log).save(tmp_path / "model")
     frame = tl.load(tmp_path / "model").recommend("Zoë", exclude_seen=False, titles=True)
     assert frame.rows() == [("Zoë", "茶", 2.0, 1, "Tea ☕"), ("Zoë", "a/b", 1.0, 2, "a/b")]
+
+
+def test_the_training_data_comes_back_with_weights_and_times(tmp_path: Path) -> None:
+    data = tl.read([("ann", "tea", 1, 5), ("ann", "gin", 1, -7), ("bob", "tea", 1, 2**62), ("ann", "tea", 1, 6)])
+    with pytest.warns(DataWarning, match="do not count"):
+        tl.ItemPop().fit(data).save(tmp_path / "model")
+    found = tl.load(tmp_path / "model").train_
+    assert found.to_frame().equals(data.to_frame())
+    with pytest.raises(ValueError, match="read-only"):
+        found.times[0] = 1
 
 
 def test_numbers_of_numpy_are_parameters_like_others(tmp_path: Path) -> None:
@@ -210,10 +220,22 @@ def test_a_file_that_is_cut_off_or_gone_is_damage(place: Path, name: str, damage
         {"train__indices": np.array([3, 1, 3, 2, 3, 0], dtype=np.int32)},
         {"train__indptr": np.array([0, 5, 2, 6], dtype=np.int32)},
         {"train__indptr": np.array([0, 6], dtype=np.int32)},
+        {"train__times": np.zeros(5, dtype=np.int64)},
+        {"train__times": np.zeros(6, dtype=np.float64)},
         {"model__similarity__indices": np.full(8, 10**6, dtype=np.int32)},
         {"model__similarity__indptr": np.array([0, 10**6], dtype=np.int64)},
     ],
-    ids=["beyond", "negative", "unsorted", "not rising", "short", "neighbour beyond", "neighbours short"],
+    ids=[
+        "beyond",
+        "negative",
+        "unsorted",
+        "not rising",
+        "short",
+        "few times",
+        "times not whole",
+        "neighbour beyond",
+        "neighbours short",
+    ],
 )
 def test_numbers_that_would_lead_outside_an_array_are_damage(place: Path, changes: Any) -> None:
     edit_arrays(place, **changes)

@@ -81,6 +81,7 @@ def write_model(
         "train.indptr": train._csr.indptr,
         "train.indices": train._csr.indices,
         "train.weights": train._csr.data,
+        **({} if train.times is None else {"train.times": train.times}),
         **{f"{PREFIX}{name}": array for name, array in arrays.items()},
     }
     _check_finite(numbers)
@@ -122,4 +123,7 @@ def _read_train(files: OpenDirectory, about: dict[str, Any], arrays: dict[str, A
     found = {"users": len(users), "items": len(items), "interactions": int(matrix.nnz)}
     if any(about[what] != count for what, count in found.items()):
         raise ValueError(f"model.json names other numbers than the {found} in the files")
-    return Dataset._of(users, items, matrix, None, titles, known_library(about["library"]), str(about["name"]))
+    times = arrays.get("train.times")
+    if times is not None and (times.dtype != np.int64 or times.shape != (matrix.nnz,)):
+        raise ValueError("the times of the training data are not one int64 for each interaction")
+    return Dataset._of(users, items, matrix, times, titles, known_library(about["library"]), str(about["name"]))

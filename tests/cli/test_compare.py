@@ -39,6 +39,18 @@ def test_the_table_goes_to_stdout_the_page_to_a_file_and_the_last_line_names_a_c
     assert type(tl.load("model")).__name__ == found.table["model"][0].split(":")[0]
 
 
+@pytest.mark.parametrize(("asked", "words"), [((), "The last tenth"), (("--by", "random"), "drawn at random")])
+def test_the_command_says_how_a_log_with_times_was_split(
+    run: Run, tmp_path: Path, asked: tuple[str, ...], words: str
+) -> None:
+    lines = [f"{user},{item},{(user * 7 + item * 3) % 50}" for user in range(12) for item in range(20)]
+    (tmp_path / "log.csv").write_text("\n".join(["user,item,time", *lines]))
+    command = ("compare", tmp_path / "log.csv", "-m", "ItemPop", "-d", tmp_path / "runs", "--n-jobs", 1, *asked)
+    found = run(*command)
+    assert found.code == 0, found.err
+    assert words in found.err
+
+
 @pytest.mark.skipif(os.name != "posix", reason="kills with SIGKILL")
 def test_a_killed_comparison_continues_and_ctrl_c_says_that_it_will(log: Path, tmp_path: Path) -> None:
     directory = tmp_path / "runs"

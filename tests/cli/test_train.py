@@ -23,10 +23,11 @@ def metrics_of(model: Path) -> dict[str, float]:
 def test_without_a_model_the_choice_is_printed_once_with_its_reason_and_kept(
     run: Run, split: Path, tmp_path: Path
 ) -> None:
-    done = run("train", split, "-o", tmp_path / "m", "--set", "seed=3")
+    done = run("train", split, "-o", tmp_path / "m", "--set", "seed=3", "--set", "n_trials=3")
     assert done.code == 0, done.err
     choice = tl.load(tmp_path / "m").choice_
-    assert choice.model == "SoftmaxMF(seed=3)"
+    assert len(choice.trials) == 3
+    assert all(model in done.err for model, *_ in choice.trials)
     assert done.err.count(choice.reason) == 1
     assert "chosen by AutoRecommender" in done.err
     evaluated = run("evaluate", tmp_path / "m", split)
@@ -106,7 +107,7 @@ def test_for_a_log_the_number_of_epochs_is_searched_unless_it_is_given(
         assert run(*call).code == 0
         return tl.load(tmp_path / "m").recommend("u1")["score"].to_list()
 
-    def fitted(epochs: int = 60, **options: Any) -> Any:
+    def fitted(epochs: int = 20, **options: Any) -> Any:
         model = tl.SoftmaxMF(factors=4, epochs=epochs).fit(tl.read(log), **options)
         return model.recommend("u1")["score"].to_list()
 

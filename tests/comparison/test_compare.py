@@ -12,6 +12,7 @@ import pytest
 import truelike as tl
 from truelike import objectives
 from truelike.comparison.compare import chosen_models
+from truelike.comparison.report import protocol, split_used
 from truelike.errors import DataError, ParameterError, StorageError
 from truelike.evaluation.significance import holm, paired_t
 from truelike.models.registry import REGISTRY
@@ -209,6 +210,27 @@ def test_a_split_is_used_as_it_is(ran: Any) -> None:
     assert not found.from_dataset
 
 
+def test_a_dataset_with_times_is_split_by_time_unless_asked_otherwise() -> None:
+    world = tl.synthetic.World(n_users=60, n_items=40, seed=3).dataset()
+    rows = [(user, item, 1, n * 7919 % 1000) for n, (user, item, *_) in enumerate(world.to_frame().rows())]
+    rows.append((0, "never seen before", 1, 2000))
+    data = tl.read([(str(user), str(item), *rest) for user, item, *rest in rows])
+    for by, expected, words in (
+        (None, "time", "The last tenth of each user's interactions is the test part"),
+        ("random", "random", "drawn at random, is the test part"),
+    ):
+        found = tl.compare(data, ["ItemPop"], by=by, n_jobs=1)  # type: ignore[arg-type]
+        same = tl.splits.by_user(data, by=expected, seed=0)  # type: ignore[arg-type]
+        assert found.split.info == same.info
+        assert found.split.test.to_frame().equals(same.test.to_frame())
+        assert words in split_used(found)
+        if by is None:
+            assert "0 users and 1 items have no interaction in the training part" in split_used(found)
+        assert split_used(found) in protocol(found)
+    with pytest.raises(ParameterError, match="by is 'time', and the data is a split already"):
+        tl.compare(same, ["ItemPop"], by="time")
+
+
 @pytest.mark.parametrize("library", ["pandas", "pyarrow"])
 def test_the_table_is_a_frame_of_the_dataset_s_library(library: str, ran: Any) -> None:
     pytest.importorskip(library, reason=f"{library} is not installed")
@@ -282,6 +304,7 @@ def test_a_model_of_one_s_own_is_compared_and_trained_in_python(ran: Any, tmp_pa
         ({"seeds": 0}, "seeds is 0"),
         ({"n_jobs": 0}, "n_jobs is 0"),
         ({"seed": -1}, "seed is -1"),
+        ({"by": "age"}, "by is 'age'"),
         ({"fuctors": 5}, "has a parameter 'fuctors'"),
         ({"monitor": "f1@2"}, "metric='f1@2' instead"),
         ({"factors": -3}, "factors is -3"),

@@ -28,15 +28,15 @@ def dataset(rows: list[tuple[int, int, int, int]]) -> Dataset:
 
 
 @given(ROWS)
-def test_the_matrix_is_canonical_csr_of_summed_weights_and_first_times(
+def test_the_matrix_is_canonical_csr_of_summed_weights_and_last_times(
     rows: list[tuple[int, int, int, int]],
 ) -> None:
     data = dataset(rows)
     expected = np.zeros((6, 8))
-    first: dict[tuple[int, int], int] = {}
+    last: dict[tuple[int, int], int] = {}
     for user, item, weight, time in rows:
         expected[user, item] += weight
-        first[user, item] = min(time, first.get((user, item), time))
+        last[user, item] = max(time, last.get((user, item), time))
     assert (data.matrix.toarray() == expected).all()
     assert data.matrix.indices.dtype == data.matrix.indptr.dtype == np.int32
     assert data.matrix.data.dtype == np.float32
@@ -44,7 +44,7 @@ def test_the_matrix_is_canonical_csr_of_summed_weights_and_first_times(
     for row in range(6):
         assert (np.diff(data.matrix.indices[data.matrix.indptr[row] : data.matrix.indptr[row + 1]]) > 0).all()
     assert data.times is not None
-    assert data.times.tolist() == [first[pair] for pair in sorted(first)]
+    assert data.times.tolist() == [last[pair] for pair in sorted(last)]
     assert data.n_rows == sum(row[2] for row in rows)
 
 
@@ -267,6 +267,19 @@ def test_a_mask_that_is_none_is_refused(mask: Any) -> None:
     for call in (data.select, lambda mask: data.restrict(mask, every), lambda mask: data.restrict(every, mask)):
         with pytest.raises(DataError, match="the mask of"):
             call(mask)
+
+
+@given(ROWS, ROWS)
+def test_merged_datasets_are_the_dataset_of_all_rows(
+    rows: list[tuple[int, int, int, int]], more: list[tuple[int, int, int, int]]
+) -> None:
+    merged, whole = dataset(rows).merge(dataset(more)), dataset(rows + more)
+    assert merged.to_frame().equals(whole.to_frame())
+
+
+def test_without_times_on_both_sides_a_merged_dataset_has_none() -> None:
+    timed = tl.read([("ann", "tea", 1, 5), ("bob", "gin", 1, 6)])
+    assert timed.merge(tl.read([("ann", "gin"), ("bob", "tea")])).times is None
 
 
 def test_datasets_of_other_ids_are_not_merged() -> None:

@@ -30,7 +30,7 @@ def test_table_1_counts_pairs_not_rows() -> None:
         ("share of interactions of the top 1% of items", "18.2%"),
         ("share of interactions of the top 20% of items", "34.5%"),
         ("Gini index of item popularity", "0.300"),  # (n - 1) / (3 n) for 1, ..., n
-        ("times", "50 to 109"),
+        ("times", "100 to 109"),
     ],
 )
 def test_the_facts_about_a_dataset_are_right(fact: str, value: str) -> None:

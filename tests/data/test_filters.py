@@ -82,7 +82,7 @@ def test_weights_times_and_titles_stay_with_their_rows() -> None:
     core = tl.k_core(data, user=2, item=2).dataset
     assert core.matrix.toarray().tolist() == [[2, 1], [1, 1]]
     assert core.times is not None
-    assert core.times.tolist() == [8, 7, 6, 5]
+    assert core.times.tolist() == [9, 7, 6, 5]
     assert core.titles is not None
     assert core.titles.to_list() == ["one", "two"]
     assert data.n_interactions == 5

@@ -81,7 +81,7 @@ def test_frames_come_back_in_the_library_they_came_in(library: str, kind: Any) -
         "user_id": [7, 7, 9],
         "item_id": [1, 3, 2],
         "weight": [2.0, 1.0, 1.0],
-        "time": [1, 2, 3],
+        "time": [4, 2, 3],
     }
 
 
@@ -89,7 +89,7 @@ def test_frames_come_back_in_the_library_they_came_in(library: str, kind: Any) -
     st.permutations([("a", "x", 1, 30), ("a", "y", 2, 20), ("b", "x", 3, 10), ("a", "x", 4, 5), ("c", "z", 5, 1)])
 )
 def test_the_order_of_rows_never_matters(rows: list[tuple[str, str, int, int]]) -> None:
-    expected = [("a", "x", 2.0, 5), ("a", "y", 1.0, 20), ("b", "x", 1.0, 10), ("c", "z", 1.0, 1)]
+    expected = [("a", "x", 2.0, 30), ("a", "y", 1.0, 20), ("b", "x", 1.0, 10), ("c", "z", 1.0, 1)]
     assert rows_of(tl.read(rows)) == expected
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import truelike as tl
-from truelike.data.splits import FILES
+from truelike.data.splits import FILES, hold_out
 from truelike.errors import DataError, DataWarning, ParameterError, StorageError
 from truelike.files import describe_files, write_description
 
@@ -70,6 +70,8 @@ def test_every_strategy_gives_disjoint_and_complete_parts(
         lambda: tl.splits.random(data, **shares, seed=seed),
         lambda: tl.splits.by_user(data, **shares, seed=seed),
         lambda: tl.splits.by_user(data, **shares, seed=seed, item_guard=2),
+        lambda: tl.splits.by_user(data, **shares, by="time", seed=seed),
+        lambda: tl.splits.by_user(data, **shares, by="time", seed=seed, item_guard=2),
         lambda: tl.splits.leave_one_out(data, by="random", seed=seed),
         lambda: tl.splits.leave_one_out(data, seed=seed),
         lambda: tl.splits.temporal(data, **shares),
@@ -113,6 +115,11 @@ GOLDEN = {
         [(0, 2), (1, 4), (2, 5), (3, 7), (4, 7), (5, 6)],
         [(0, 1), (1, 1), (2, 0), (3, 2), (4, 6), (5, 3)],
     ),
+    "by_user by time": (
+        {"validation": 0.2, "test": 0.2, "by": "time", "seed": 3, "item_guard": 1},
+        [(0, 2), (1, 4), (2, 2), (3, 5), (4, 4), (5, 2)],  # (3, 2) stays: it is the last one of item 2
+        [(0, 7), (1, 1), (2, 6), (3, 7), (4, 1), (5, 6)],
+    ),
     "temporal": (
         {"validation": 0.2, "test": 0.2},
         [(1, 0), (1, 4), (2, 5), (4, 4), (5, 2)],
@@ -124,7 +131,7 @@ GOLDEN = {
 @pytest.mark.parametrize("strategy", GOLDEN)
 def test_a_split_is_the_same_on_every_machine(strategy: str) -> None:
     arguments, validation, test = GOLDEN[strategy]
-    split = getattr(tl.splits, strategy)(tl.read(ROWS), **arguments)
+    split = getattr(tl.splits, strategy.partition(" ")[0])(tl.read(ROWS), **arguments)
     assert parts(split)[1:] == [validation, test]
 
 
@@ -148,6 +155,79 @@ def test_the_rounded_share_of_each_users_interactions_is_held_out() -> None:
     for user in range(30):
         assert held[1][user] <= round(0.1 * (user + 2))
         assert held[2][user] <= round(0.2 * (user + 2))
+
+
+TIMED = st.lists(
+    st.tuples(st.integers(0, 5), st.integers(0, 9), st.integers(-20, 20)), min_size=12, max_size=80
+).filter(lambda rows: len({user for user, _, _ in rows}) > 1)
+
+
+def times_of_user(data: tl.Dataset, user: Any) -> list[int]:
+    assert data.times is not None
+    lo, hi = data.matrix.indptr[data.users.known(user)[0] : data.users.known(user)[0] + 2]
+    return list(data.times[lo:hi].tolist())
+
+
+@pytest.mark.filterwarnings("ignore:the .* part is empty")
+@settings(deadline=None, max_examples=50)
+@given(TIMED, st.floats(0, 0.4), st.floats(0, 0.4), st.integers(0, 2**32))
+def test_by_time_the_last_interactions_of_each_user_are_held_out(
+    rows: list[tuple[int, int, int]], validation: float, test: float, seed: int
+) -> None:
+    data = tl.read([(user, item, 1, time) for user, item, time in rows])
+    try:
+        split = tl.splits.by_user(data, validation=validation, test=test, by="time", seed=seed)
+    except DataError as error:
+        assert "no row is left to train on" in str(error)  # noqa: PT017
+        return
+    check_whole(split, data)
+    assert split.info["by"] == "time"
+    for user in split.train.users:
+        train, middle, last = (times_of_user(part, user) for part in split.parts)
+        before, after = [*train, *middle], [*middle, *last]
+        assert max(train) <= min(after, default=max(train))
+        assert max(before) <= min(last, default=max(before))
+        n = len(times_of_user(data, user))
+        assert len(last) <= round(test * n)
+        assert len(middle) <= round(validation * n)
+
+
+@settings(deadline=None, max_examples=50)
+@given(TIMED, st.floats(0, 0.9), st.integers(0, 2**32), st.sampled_from(["random", "time", None]))
+def test_what_is_held_out_leaves_each_user_and_item_one_interaction(
+    rows: list[tuple[int, int, int]], share: float, seed: int, by: Any
+) -> None:
+    data = tl.read([(user, item, 1, time) for user, item, time in rows])
+    rest, held_out = hold_out(data, share, seed, by)
+    assert rest.interactions_per_user().min() >= 1
+    assert rest.popularity().min() >= 1
+    assert sorted(pairs(rest) + pairs(held_out)) == pairs(data)
+    if by is None:
+        assert pairs(held_out) == pairs(hold_out(data, share, seed, "time")[1])
+
+
+def test_held_out_by_time_are_the_last_interactions_whose_item_can_be_spared() -> None:
+    rows = [("ann", item, 1, time) for time, item in enumerate(["tea", "gin", "ale", "rum"])]
+    rows += [("bob", item, 1, 0) for item in ("tea", "gin", "ale", "cup", "jar", "pot", "tin", "mug")]
+    _, held_out = hold_out(tl.read(rows), 0.5, 0, "time")
+    assert held_out.seen("ann").to_list() == ["ale", "gin"]  # nobody else has rum
+
+
+def test_a_pair_is_trained_on_only_if_all_of_its_rows_are_before_the_held_out_ones() -> None:
+    rows = [("ann", item, 1, time) for time, item in enumerate(["tea", "gin", "ale", "rum", "tea"])]
+    rows += [(user, item, 1, 0) for user in ("bob", "eve") for item in ("tea", "gin", "ale", "rum")]
+    split = tl.splits.by_user(tl.read(rows), validation=0.25, test=0.25, by="time", item_guard=1)
+    assert split.test.seen("ann").to_list() == ["tea"]
+    assert split.validation.seen("ann").to_list() == ["rum"]
+    assert ("ann", "tea") not in pairs(split.train)
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_without_a_choice_a_split_is_by_time_where_there_are_times(timed: bool) -> None:
+    data = tl.read(ROWS if timed else [row[:2] for row in ROWS])
+    found = tl.splits.by_user(data, by=None, seed=5)
+    assert found.info["by"] == ("time" if timed else "random")
+    assert parts(found) == parts(tl.splits.by_user(data, by="time" if timed else "random", seed=5))
 
 
 @pytest.mark.filterwarnings("ignore:the .* part is empty")
@@ -211,6 +291,8 @@ def test_cold_users_and_items_are_dropped_from_every_part_and_counted() -> None:
         ),
         (lambda: tl.splits.by_user(WORLD, item_guard=-1), ParameterError, "item_guard is -1"),
         (lambda: tl.splits.leave_one_out(WORLD, by="age"), ParameterError, "by is 'age'"),  # type: ignore[arg-type]
+        (lambda: tl.splits.by_user(WORLD, by="age"), ParameterError, "by is 'age'"),  # type: ignore[arg-type]
+        (lambda: tl.splits.by_user(WORLD, by="time"), DataError, r"by_user\(by='time'\) needs times.*time="),
         (lambda: tl.splits.leave_one_out(WORLD, by="time"), DataError, "needs times.*time="),
         (lambda: tl.splits.temporal(WORLD), DataError, "needs times.*by_user"),
         (

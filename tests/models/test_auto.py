@@ -47,8 +47,8 @@ def test_the_winner_is_the_best_trial_or_one_that_is_not_worse_beyond_noise(fitt
     assert table.columns == ["trial", "model", "ndcg@20", "seconds"]
     assert table.height == len(choice.trials) == 4
     assert table["ndcg@20"].is_sorted(descending=True)
-    assert choice.model in table["model"]
-    won = table.filter(table["model"] == choice.model)["ndcg@20"][0]
+    assert choice.trial in table["model"]
+    won = table.filter(table["model"] == choice.trial)["ndcg@20"][0]
     assert won == table["ndcg@20"][0] or "not better beyond noise" in choice.reason
     assert f"{won:.4f} on {split_size(fitted)}" in choice.reason
 

@@ -67,17 +67,15 @@ def test_partial_fit_updates_both(data: Any) -> None:
     assert model.first_.train_.n_users == model.second_.train_.n_users == data.n_users + 1
 
 
-@pytest.mark.parametrize("name", ["Blend", "AutoRecommender", "", 3, None])
+@pytest.mark.parametrize("name", ["Blend", "AutoRecommender", "FM", "Nothing", "IALS:wings=2", "", 3, None])
 def test_what_cannot_be_blended_is_an_error(name: Any) -> None:
     with pytest.raises(ParameterError, match="first is"):
         tl.Blend(first=name)
 
 
-def test_an_unknown_model_is_an_error(data: Any) -> None:
-    with pytest.raises(ParameterError, match="there is no model 'Nothing'"):
-        tl.Blend(first="Nothing").fit(data)
-    with pytest.raises(ParameterError, match="cannot be blended"):
-        tl.Blend(second="FM").fit(data)
+def test_a_wrong_value_of_a_part_is_an_error_of_fit(data: Any) -> None:
+    with pytest.raises(ParameterError, match="factors is -3"):
+        tl.Blend(first="IALS:factors=-3").fit(data)
 
 
 def test_a_row_without_a_finite_score_becomes_zeros() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,9 +60,6 @@ def test_with_too_few_held_out_interactions_all_epochs_are_run_with_a_warning() 
     with pytest.warns(DataWarning, match=r"0 held-out interactions are too few .* all 3 are run"):
         model = tl.SoftmaxMF(factors=4, epochs=3).fit(data, validation=0.1)
     assert model.history_.height == 3
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert tl.AutoRecommender().fit(data).model_.history_.height == 60
 
 
 def test_a_checkpoint_of_all_epochs_is_not_taken_for_one_of_those_that_were_found(
@@ -129,11 +125,3 @@ def test_stopped_and_resumed_it_ends_with_the_same_bits(stop_at: int, world: Any
     resumed = model().fit(world, **how(resume=True))
     assert np.array_equal(resumed.user_factors_, whole.user_factors_)
     assert resumed.history_.height == whole.history_.height
-
-
-def test_auto_recommender_finds_the_number_of_epochs() -> None:
-    data = tl.synthetic.World(n_users=400, n_items=120).dataset()
-    found = tl.AutoRecommender().fit(data).model_
-    assert found.history_.height < found.epochs
-    given = tl.SoftmaxMF().fit(data, validation=0.1)
-    assert np.array_equal(found.item_factors_, given.item_factors_)

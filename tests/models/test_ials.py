@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 import truelike as tl
-from truelike.errors import DivergedError
+from truelike.errors import DataWarning, DivergedError, ParameterError
 from truelike.training.als import engine as alternating
-from truelike.training.als.engine import AlternatingEngine, Weights
+from truelike.training.als.engine import AlternatingEngine, Weights, exact_row
 from truelike.training.tables import Tables
 
 WEIGHTS = Weights(unobserved=0.3, regularization=0.05, frequency_power=0.8)
@@ -239,8 +240,158 @@ def test_a_higher_frequency_power_regularizes_frequent_rows_more() -> None:
 
 
 def test_equations_without_a_solution_are_an_error_that_says_what_to_do() -> None:
-    from truelike.training.als.engine import exact_row
-
     own = np.full((3, 4), 1e12)
     with pytest.raises(DivergedError, match=r"no unique solution.*Use more regularization"):
         exact_row(own, np.zeros((4, 4)), 1e-9)
+
+
+# --- interactions that do not count the same ------------------------------------------------------
+
+
+def random_weights(data: Any, seed: int = 0) -> Any:
+    weights = np.random.default_rng(seed).gamma(0.7, size=data.n_interactions)
+    weights[:: max(len(weights) // 7, 1)] = 0.0  # as after many half-lives
+    return (weights / weights.mean()).astype(np.float32)
+
+
+def dense_weights(data: Any, weights: Any) -> Any:
+    matrix = data.matrix
+    return (
+        sparse.csr_array((weights, matrix.indices, matrix.indptr), shape=matrix.shape).toarray().astype(np.float64)
+    )
+
+
+def dense_weighted_half(observed: Any, counts: Any, V: Any, weights: Weights = WEIGHTS) -> Any:
+    """As `dense_half`, where a positive counts c (1 - r)^2, and the ridge counts positives."""
+    V = V.astype(np.float64)
+    rows = []
+    for positive, c in zip(observed, counts, strict=True):
+        ridge = weights.regularization * (positive.sum() + weights.unobserved * len(V)) ** weights.frequency_power
+        A = (V * (c + weights.unobserved)[:, None]).T @ V + ridge * np.eye(V.shape[1])
+        rows.append(np.linalg.solve(A, V.T @ c))
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("factors", [1, 5, 13])
+@pytest.mark.parametrize("solver", ["cholesky", "cg"])
+def test_an_epoch_with_weights_solves_the_users_then_the_items(factors: int, solver: str) -> None:
+    data = random_data()
+    weights, tables = random_weights(data), start(data, factors)
+    observed, counts = data.matrix.toarray() > 0, dense_weights(data, weights)
+    users = dense_weighted_half(observed, counts, tables.item_factors)
+    items = dense_weighted_half(observed.T, counts.T, users)
+    engine(data, tables, solver=solver, cg_steps=40, interaction_weights=weights).epoch(0)
+    assert_allclose(tables.user_factors, users, rtol=1e-4, atol=2e-5)
+    assert_allclose(tables.item_factors, items, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("solver", ["cg", "cholesky"])
+def test_the_loss_with_weights_is_the_objective_and_never_rises(solver: str) -> None:
+    data = random_data()
+    weights, tables = random_weights(data), start(data, 12)
+    extra = dense_weights(data, weights) - (data.matrix.toarray() > 0)  # beside the objective without weights
+    last = np.inf
+    work = engine(data, tables, solver=solver, interaction_weights=weights)
+    for number in range(8):
+        work.epoch(number)
+        U, V = (table.astype(np.float64) for table in (tables.user_factors, tables.item_factors))
+        dense = (dense_objective(data, U, V) + (extra * (1 - U @ V.T) ** 2).sum()) / data.n_interactions
+        assert work.loss() == pytest.approx(dense, rel=1e-5)
+        assert dense <= last * (1 + 1e-6)
+        last = dense
+
+
+@pytest.mark.parametrize("solver", ["cg", "cholesky"])
+def test_weights_of_1_give_the_result_without_weights(solver: str) -> None:
+    data = random_data()
+    plain, weighted = start(data, 12), start(data, 12)
+    engine(data, plain, solver=solver).epoch(0)
+    ones = np.ones(data.n_interactions, dtype=np.float32)
+    engine(data, weighted, solver=solver, interaction_weights=ones).epoch(0)
+    assert_allclose(weighted.users, plain.users, rtol=1e-4, atol=1e-6)
+    assert_allclose(weighted.items, plain.items, rtol=1e-4, atol=1e-6)
+
+
+COUNTED = {"weighting": "log", "recency": "user", "half_life": 0.3}
+
+
+def timed_rows(seed: int = 0) -> list[dict[str, int]]:
+    """Rows with times, of which some are repeated."""
+    rng = np.random.default_rng(seed)
+    return [
+        {"user": user, "item": int(item), "time": int(rng.integers(0, 1000))}
+        for user in range(60)
+        for item in rng.integers(0, 40, size=12)
+    ]
+
+
+@pytest.mark.parametrize("solver", ["cg", "cholesky"])
+def test_with_weights_the_factors_do_not_depend_on_the_number_of_threads(solver: str) -> None:
+    data = tl.read(timed_rows())
+    found = {
+        tl.IALS(factors=12, epochs=3, solver=solver, n_jobs=n_jobs, **COUNTED).fit(data).tables_.items.tobytes()
+        for n_jobs in (1, 2, 3)
+    }
+    assert len(found) == 1
+
+
+def test_with_weights_a_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> None:
+    data = tl.read(timed_rows())
+    whole = tl.IALS(factors=8, epochs=6, **COUNTED).fit(data)
+    tl.IALS(factors=8, epochs=3, **COUNTED).fit(data, checkpoint=tmp_path / "run")
+    again = tl.IALS(factors=8, epochs=6, **COUNTED).fit(data, checkpoint=tmp_path / "run", resume=True)
+    assert again.tables_.users.tobytes() == whole.tables_.users.tobytes()
+
+
+@pytest.mark.parametrize("setting", [{"weighting": "linear"}, {"recency": "user"}, {"recency": "global"}], ids=str)
+@pytest.mark.filterwarnings("ignore:IALS uses whether a pair was observed")
+def test_repetition_and_recency_change_the_result(setting: dict[str, Any]) -> None:
+    data = tl.read(timed_rows())
+    plain, counted = (tl.IALS(factors=8, epochs=2, **more).fit(data) for more in ({}, setting))
+    assert np.abs(counted.user_factors_ - plain.user_factors_).max() > 1e-3
+
+
+def test_a_loaded_model_continues_with_weights_and_times(tmp_path: Path) -> None:
+    rows = timed_rows()
+    model = tl.IALS(factors=8, epochs=3, **COUNTED).fit(tl.read(rows))
+    model.save(tmp_path / "model")
+    more = [{"user": 3, "item": 5, "time": 2000}, {"user": 99, "item": 5, "time": 2001}]
+    loaded = tl.load(tmp_path / "model").partial_fit(tl.read(more), epochs=2)
+    model.partial_fit(tl.read(more), epochs=2)
+    assert loaded.tables_.users.tobytes() == model.tables_.users.tobytes()
+    assert loaded.train_.to_frame().equals(tl.read([*rows, *more]).to_frame())
+
+
+def test_a_partial_fit_without_times_is_an_error_and_leaves_the_model_as_it_was() -> None:
+    model = tl.IALS(factors=8, epochs=2, **COUNTED).fit(tl.read(timed_rows()))
+    before = model.user_factors_.copy()
+    with pytest.raises(ParameterError, match=r"the training data has no times.*tl\.read\(\.\.\., time="):
+        model.partial_fit([(3, 5), (99, 5)])
+    assert_array_equal(model.user_factors_, before)
+    assert model.train_.times is not None
+
+
+def test_fit_warns_of_weights_that_do_not_count_and_names_the_parameter_that_counts_them() -> None:
+    data = tl.read(timed_rows())
+    with pytest.warns(DataWarning, match=r'do not count\. Pass weighting="log" to count them'):
+        tl.IALS(factors=4, epochs=1, recency="user").fit(data)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tl.IALS(factors=4, epochs=1, weighting="linear").fit(data)
+
+
+def test_the_items_of_a_new_user_all_count_1() -> None:
+    data = tl.read(timed_rows())
+    model = tl.IALS(factors=8, epochs=3, **COUNTED).fit(data)
+    table, weights = model.item_factors_.astype(np.float64), model._weights(data)
+    history = np.array([1, 4, 7])
+    gram = weights.unobserved * table.T @ table
+    row = exact_row(table[history], gram, float(weights.ridge(3, len(table))))
+    found = model.recommend_from_items(history.tolist(), k=40).sort("item_id")
+    assert_allclose(found["score"].to_numpy(), table[found["item_id"].to_numpy()] @ row, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("wrong", [{"weighting": "sqrt"}, {"recency": "old"}, {"half_life": 0.0}], ids=str)
+def test_a_wrong_parameter_of_the_weights_is_an_error_at_once(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ParameterError, match=next(iter(wrong))):
+        tl.IALS(**wrong)

@@ -185,6 +185,15 @@ def test_a_checkpoint_of_other_data_or_another_model_is_refused(split: Any, tmp_
         other.fit(split.train, checkpoint=tmp_path / "state", resume=True)
 
 
+def test_a_checkpoint_of_other_times_or_weights_is_refused(tmp_path: Path) -> None:
+    rows = [(user, item, 1, user + item) for user in range(5) for item in range(4)]
+    model = tl.IALS(factors=2, epochs=2, recency="user", weighting="log")
+    model.fit(tl.read(rows), checkpoint=tmp_path / "state")
+    for other in ([*rows, (0, 0, 1, 0)], [(user, item, 1, -at) for user, item, _, at in rows]):
+        with pytest.raises(StorageError, match="other data"):
+            model.fit(tl.read(other), checkpoint=tmp_path / "state", resume=True)
+
+
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +13,13 @@ from truelike.cli.inputs import LOG, open_data, parse_settings, reads_log
 from truelike.cli.messages import say
 from truelike.cli.options import N_PROCESSES
 from truelike.cli.output import check_output, emit, show, write
+
+
+class HoldOut(StrEnum):
+    """Which interactions of each user are held out."""
+
+    TIME = "time"
+    RANDOM = "random"
 
 
 @reads_log()
@@ -30,6 +38,12 @@ def compare(
     metric: Annotated[
         str, typer.Option(help="Metric to tune by on validation and to rank by on test.")
     ] = "ndcg@20",
+    by: Annotated[
+        HoldOut | None,
+        typer.Option(
+            help="Hold out each user's last interactions (time) or random ones. Default: time if LOG has times."
+        ),
+    ] = None,
     trials: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Number of candidates of each model. Default: 18.")
     ] = None,
@@ -65,10 +79,10 @@ def compare(
 ) -> None:
     """Find out which model suits a dataset.
 
-    All models are tuned with the same budget on validation and evaluated once on the test part. A log is split by
-    user into 80, 10 and 10 %; a split directory is used as it is. `truelike data split` makes one, also from files
-    of your own. The table goes to stdout, the plots to an HTML page, and the settings of the best model to
-    best.toml.
+    All models are tuned with the same budget on validation and evaluated once on the test part. Of a log, the last
+    10 % of each user's interactions are the test part, and the 10 % before them the validation part; without times
+    they are drawn at random. A split directory is used as it is. `truelike data split` makes one, also from files of
+    your own. The table goes to stdout, the plots to an HTML page, and the settings of the best model to best.toml.
 
     For example:
     ```
@@ -78,7 +92,7 @@ def compare(
     """
     import truelike as tl
     from truelike.comparison.compare import chosen_models
-    from truelike.comparison.report import shown
+    from truelike.comparison.report import shown, split_used
     from truelike.report import require_report_extra
 
     names = None if models is None else [name.strip() for name in models.split(",") if name.strip()]
@@ -91,8 +105,8 @@ def compare(
     say(f"comparing {', '.join(model.name for model in chosen)} on {data}")
     try:
         found = tl.compare(
-            data, names, metric=metric, n_trials=trials, minutes=minutes, seeds=seeds, directory=directory,
-            n_jobs=n_jobs, seed=seed, **fixed,
+            data, names, metric=metric, by=None if by is None else by.value, n_trials=trials, minutes=minutes,
+            seeds=seeds, directory=directory, n_jobs=n_jobs, seed=seed, **fixed,
         )  # fmt: skip
     except KeyboardInterrupt:
         say(f"finished trials are kept in {directory}: the same command continues the comparison")
@@ -108,6 +122,7 @@ def compare(
     if table is not None:
         write(found.frame, table)
     _write_page(found, output or directory / "report.html")
+    say(split_used(found))
     say(found.sentence)
 
 

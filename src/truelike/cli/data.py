@@ -22,6 +22,7 @@ class Strategy(StrEnum):
 
     RANDOM = "random"
     USER = "user"
+    USER_TIME = "user-time"
     LEAVE_ONE_OUT = "leave-one-out"
     TEMPORAL = "temporal"
 
@@ -95,7 +96,13 @@ def split(
     log: Annotated[str, LOG],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="Directory of the split.")],
     read: dict[str, Any],
-    by: Annotated[Strategy, typer.Option(help="How a log is split.")] = Strategy.USER,
+    by: Annotated[
+        Strategy,
+        typer.Option(
+            help="Hold out a share of each user's interactions, drawn at random (user) or the last ones (user-time); "
+            "of all interactions, drawn at random (random) or the last ones (temporal); or one or two of each user."
+        ),
+    ] = Strategy.USER,
     validation: Annotated[
         str | None,
         typer.Option(metavar="SHARE|FILE", help="Share of the validation part, or its file. Default: 0.1."),
@@ -106,7 +113,9 @@ def split(
     seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
     item_guard: Annotated[
         int,
-        typer.Option(metavar="N", min=0, help="With --by user: interactions of an item that stay in training."),
+        typer.Option(
+            metavar="N", min=0, help="With --by user and user-time: interactions of an item that stay in training."
+        ),
     ] = 0,
 ) -> None:
     """Write a split directory: training, validation and test part.
@@ -146,10 +155,11 @@ def _split(data: Any, by: Strategy, given: dict[str, Any], seed: int, item_guard
     """Split a dataset, and report what was dropped."""
     import truelike as tl
 
-    shares = {name: SHARE if share is None else share for name, share in given.items()}
+    shares: dict[str, Any] = {name: SHARE if share is None else share for name, share in given.items()}
     strategies: dict[Strategy, Any] = {
         Strategy.RANDOM: lambda: tl.splits.random(data, **shares, seed=seed),
         Strategy.USER: lambda: tl.splits.by_user(data, **shares, seed=seed, item_guard=item_guard),
+        Strategy.USER_TIME: lambda: tl.splits.by_user(data, **shares, by="time", seed=seed, item_guard=item_guard),
         Strategy.LEAVE_ONE_OUT: lambda: tl.splits.leave_one_out(data, seed=seed),
         Strategy.TEMPORAL: lambda: tl.splits.temporal(data, **shares),
     }

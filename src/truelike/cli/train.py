@@ -130,7 +130,7 @@ def train(
     else:
         dataset = data.train if isinstance(data, tl.Split) else data
         made.fit(dataset, validation=_share(held_out, made, dataset, options), **options)
-        metrics = _best_epoch(made)
+        metrics = _held_out(made)
     say(f"trained in {time.perf_counter() - started:.1f} s")
     made.save(output, metrics=metrics)
     chosen = f" ({made.choice_.model}, chosen by AutoRecommender)" if isinstance(made, tl.AutoRecommender) else ""
@@ -197,10 +197,12 @@ def _evaluate(model: Any, validation: Any, n_jobs: int) -> dict[str, float]:
     return {f"validation {name}": value for name, value in measured.means().items()}
 
 
-def _best_epoch(model: Any) -> dict[str, float]:
-    """The number of epochs that the search found, and its metric."""
-    fitted = getattr(model, "model_", model)
-    search = getattr(fitted, "search_history_", None)
+def _held_out(model: Any) -> dict[str, float]:
+    """The metric on the interactions that `fit` held out, and the number of epochs if it was found with them."""
+    choice = getattr(model, "choice_", None)
+    if choice is not None:
+        return {f"held-out {choice.metric}": value for name, value, _ in choice.trials if name == choice.trial}
+    search = getattr(model, "search_history_", None)
     if search is None:
         return {}
-    return {"epochs": len(fitted.history_), f"held-out {fitted.monitor}": max(search[fitted.monitor])}
+    return {"epochs": len(model.history_), f"held-out {model.monitor}": max(search[model.monitor])}

@@ -56,9 +56,10 @@ def tune(
 ) -> None:
     """Search for the parameters of a model that are best on validation.
 
-    A log is split by user into 80, 10 and 10 %. Of a split directory, the training and the validation part are
-    used; the test part is not. `truelike data split` makes a split directory, also from files of your own. The best
-    settings are printed as TOML unless --config or --output is given.
+    A log is split as `truelike compare` does it: the last 10 % of each user's interactions are not used, and the 10 %
+    before them are the validation part; without times they are drawn at random. Of a split directory, the training
+    and the validation part are used; the test part is not. `truelike data split` makes a split directory, also from
+    files of your own. The best settings are printed as TOML unless --config or --output is given.
 
     For example:
     ```
@@ -76,9 +77,10 @@ def tune(
     fixed = {**own, **parse(kind, parse_settings(set_ or []))}
     check_output(output)
     data = open_data(log, read)
-    split = data if isinstance(data, tl.Split) else tl.splits.by_user(data, validation=0.1, test=0.1, seed=seed)
+    split = data if isinstance(data, tl.Split) else tl.splits.by_user(data, by=None, seed=seed)
     if data is not split:
-        say("LOG is split by user: 80 % for training, 10 % for validation; the rest is not used")
+        order = "in the order of time" if split.info["by"] == "time" else "at random"
+        say(f"LOG is split by user, {order}: 80 % for training, 10 % for validation; the rest is not used")
     say(f"tuning {kind.__name__} on {split}")
     try:
         found = tl.tune(

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -33,6 +33,7 @@ def compare(
     models: Model | Sequence[Model] | None = None,
     *,
     metric: str = "ndcg@20",
+    by: Literal["time", "random"] | None = None,
     n_trials: int | None = None,
     minutes: float | None = None,
     seeds: int = 3,
@@ -47,13 +48,18 @@ def compare(
     Parameters
     ----------
     data
-        A dataset, which is split by user into 80, 10 and 10 %, or a split.
+        A dataset, of which 10 % of each user's interactions are held out for validation and 10 % for test, or a
+        split. `Comparison.split` is the split that was used.
     models
         Names such as "NBPO" or "NeuMF:objective=NBPO", classes, also of your own, or unfitted models, whose
         parameters are fixed where they differ from the defaults. None is every model except the networks.
     metric
         The metric on validation that parameters and epochs are chosen by, and the metric on test that models are
         ranked by.
+    by
+        Which interactions of a dataset are held out: by "time" the last ones of each user, or "random" ones. None:
+        by time if the dataset has times. To hold out all interactions after one point in time, pass
+        `tl.splits.temporal(data)`; most users may then have none to be tested on, or none to train on.
     n_trials
         Number of candidates of each model, run by successive halving as in `tl.tune`; 18 where neither this nor
         `minutes` is given. The first candidate is the defaults. A model with nothing to search has one candidate.
@@ -96,7 +102,7 @@ def compare(
     check_number("seed", seed, low=0, whole=True)
     processes = checked_jobs(n_jobs)
     _check_fixed(chosen, fixed)
-    split = _checked_split(data, seed)
+    split = _checked_split(data, by, seed)
     activity = _activity(split)
     log = TrialLog(metric, processes)
     log.is_open_ended = minutes is not None
@@ -194,11 +200,15 @@ def _check_fixed(models: Sequence[Variant], fixed: Mapping[str, Any]) -> None:
         model.make(model.applicable(fixed))  # raises for a wrong value
 
 
-def _checked_split(data: Any, seed: int) -> Split:
+def _checked_split(data: Any, by: Literal["time", "random"] | None, seed: int) -> Split:
     if isinstance(data, Split):
+        if by is not None:
+            raise ParameterError(
+                f"by is {by!r}, and the data is a split already: give a Dataset, or leave out `by`"
+            )
         return data
     if isinstance(data, Dataset):
-        return by_user(data, validation=0.1, test=0.1, seed=seed)
+        return by_user(data, validation=0.1, test=0.1, by=by, seed=seed)
     raise DataError(
         f"compare takes a Dataset or a Split, not {type(data).__name__}: use tl.read(rows), or "
         "tl.Split(tl.read(train), tl.read(validation), tl.read(test)) for a split of your own"

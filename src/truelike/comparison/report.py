@@ -55,15 +55,38 @@ def protocol(comparison: Comparison) -> str:
     """Describe the data, the search and the final runs."""
     split = comparison.split
     train, validation, test = (f"{part.n_interactions:,}" for part in split.parts)
-    how = "split by user for this comparison" if comparison.from_dataset else "split as given"
     steps = " and ".join(f"1/{round(1 / rung)}" for rung in RUNGS if rung < 1)
     return (
         f"The dataset has {split.train.n_users:,} users and {split.train.n_items:,} items, with {train} "
-        f"interactions in the training part, {validation} in validation and {test} in test, {how}. The budget of "
-        f"each model was {comparison.budget}, compared by {comparison.metric} on validation: candidates run for "
-        f"{steps} of the epochs, and the best third goes on each time. The first candidate is the defaults, which "
-        "run for all epochs; a model with nothing to search has no other. The test part was used once, for the "
-        f"final runs of the settings that were found: {_seeds(comparison)}."
+        f"interactions in the training part, {validation} in validation and {test} in test. "
+        f"{split_used(comparison)} The budget of each model was {comparison.budget}, compared by "
+        f"{comparison.metric} on validation: candidates run for {steps} of the epochs, and the best third goes on "
+        "each time. The first candidate is the defaults, which run for all epochs; a model with nothing to search "
+        "has no other. The test part was used once, for the final runs of the settings that were found: "
+        f"{_seeds(comparison)}."
+    )
+
+
+def split_used(comparison: Comparison) -> str:
+    """How the data was split, and what was left out, in a sentence or two."""
+    info = comparison.split.info
+    if not comparison.from_dataset:
+        how = "The split was given."
+    elif info["by"] == "time":
+        how = (
+            "The last tenth of each user's interactions is the test part, the tenth before it the validation part."
+        )
+    else:
+        how = (
+            "A tenth of each user's interactions, drawn at random, is the test part, another the validation part."
+        )
+    dropped = info.get("dropped", {})
+    if not any(dropped.values()):
+        return how
+    return (
+        f"{how} {dropped['users']:,} users and {dropped['items']:,} items have no interaction in the training part, so "
+        f"{dropped['validation_rows']:,} validation and {dropped['test_rows']:,} test interactions with them were "
+        "left out."
     )
 
 

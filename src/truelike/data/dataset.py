@@ -33,7 +33,9 @@ class Dataset:
     matrix
         CSR (users x items) of the weights, with int32 indices that are sorted in each row: a read-only view.
     times
-        For each entry of `matrix`, the time of its first row; None if there are no times.
+        For each entry of `matrix`, the time of its last row; None if there are no times. So a split by time puts a
+        pair into training only if all of its rows are before the held-out ones: its weight tells nothing of the
+        future.
     titles
         A title for each item; None if there are no titles.
     library
@@ -123,7 +125,7 @@ class Dataset:
         times: NDArray[np.int64] | None = None,
         **rest: Any,
     ) -> Dataset:
-        """Build from row numbers of users and items; repeated pairs are merged (sum of weights, earliest time)."""
+        """Build from row numbers of users and items; repeated pairs are merged (sum of weights, latest time)."""
         check_count(len(user_codes), "rows")
         lengths = {len(each) for each in (user_codes, item_codes, weights, times) if each is not None}
         if len(lengths) > 1:
@@ -142,7 +144,7 @@ class Dataset:
         counts = np.diff(first, append=len(order))
         merged = counts if weights is None else _sums(weights[order], first)
         if times is not None:
-            times = np.minimum.reduceat(times[order], first)
+            times = np.maximum.reduceat(times[order], first)
         counts = np.bincount(rows[first], minlength=len(users))
         indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
         matrix = sparse.csr_array(
@@ -264,7 +266,7 @@ class Dataset:
         return recoded, int((~known).sum())
 
     def merge(self, other: Dataset) -> Dataset:
-        """The interactions of two datasets with the same users and items (sum of weights, earliest time)."""
+        """The interactions of two datasets with the same users and items (sum of weights, latest time)."""
         if self.users != other.users or self.items != other.items:
             raise DataError("the datasets to merge have other users or items; use `recode` first")
         times = None

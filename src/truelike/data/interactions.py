@@ -48,11 +48,12 @@ def read(
     """Read interactions, one row for each (user, item), into a Dataset.
 
     Rows of the same user and item are merged into one pair, which keeps the sum of their weights (without
-    `weight`, the number of rows) and the earliest time.
+    `weight`, the number of rows) and the latest time.
 
-    What counts: models train on pairs, so a pair that occurs often, or has a large weight, counts as much as any
-    other. `Dataset.has_weights` tells whether there are such pairs. Weights do count in a dataset that is passed
-    to `fit` as `impressions`, where they are how often each pair was shown.
+    What counts: models train on pairs, so by default a pair that occurs often, or has a large weight, counts as much
+    as any other. `Dataset.has_weights` tells whether there are such pairs. Weights count in models with a parameter
+    `weighting`, such as ``tl.IALS(weighting="log")``, and in a dataset that is passed to `fit` as `impressions`,
+    where they are how often each pair was shown.
 
     Parameters
     ----------

@@ -378,7 +378,13 @@ def random(data: Dataset, *, validation: float = 0.1, test: float = 0.1, seed: i
 
 
 def by_user(
-    data: Dataset, *, validation: float = 0.1, test: float = 0.1, seed: int = 0, item_guard: int = 0
+    data: Dataset,
+    *,
+    validation: float = 0.1,
+    test: float = 0.1,
+    by: Literal["random", "time"] | None = "random",
+    seed: int = 0,
+    item_guard: int = 0,
 ) -> Split:
     """Hold out a share of each user's interactions: round(share * n) of n for each part.
 
@@ -388,8 +394,12 @@ def by_user(
         The dataset to split.
     validation, test
         The share of each user's interactions.
+    by
+        "random" draws them. "time" takes the last interactions of each user for test, and those before them for
+        validation. Unlike with `temporal`, each user is tested; but training has interactions of other users that
+        are later. None: by time if the dataset has times.
     seed
-        Decides the draw.
+        Decides the draw, and the order of interactions at the same time.
     item_guard
         An interaction is held out only while its item keeps this many others for training. The paper's authors use
         9. Rarer items are then never tested, so the default is 0.
@@ -402,46 +412,78 @@ def by_user(
     >>> tested = split.test.popularity() + split.validation.popularity() > 0
     >>> bool((split.train.popularity()[tested] >= 9).all())
     True
+    >>> rows = [("ann", item, 1, time) for time, item in enumerate(["tea", "rum", "gin", "ale"])]
+    >>> last = tl.splits.by_user(tl.read([*rows, ("bob", "ale", 1, 0)]), validation=0, test=0.25, by="time").test
+    >>> last.seen("ann").to_list()
+    ['ale']
     """
     check_dataset(data, "splits.by_user")
     _sizes(data.n_interactions, validation, test)
     check_number("item_guard", item_guard, low=0, high=2**31 - 1, whole=True)
+    by = _checked_by(data, by, "by_user")
+    quota = np.rint(np.outer((validation, test), data.interactions_per_user()))
     return _labelled(
         data,
-        _drawn_by_user(
-            data, np.rint(np.outer((validation, test), data.interactions_per_user())), seed, item_guard
-        ),
+        _drawn_by_user(data, quota, by, seed, item_guard),
         strategy="by_user",
         validation=validation,
         test=test,
+        by=by,
         seed=seed,
         item_guard=item_guard,
     )
 
 
-def hold_out(data: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset]:
+def hold_out(
+    data: Dataset, share: float, seed: int, by: Literal["random", "time"] | None = "random"
+) -> tuple[Dataset, Dataset]:
     """A dataset without a share of each user's interactions, and that share, with the same users and items.
 
     Fractions are rounded at random, so that users with few interactions contribute, too. Each user and each item
-    keeps one interaction, so that a model of the first part knows all of them.
+    keeps one interaction, so that a model of the first part knows all of them. `by` is that of `by_user`: "time" holds
+    out each user's last interactions, and None does so if there are times.
     """
     check_share("share", share)
+    by = _checked_by(data, by, "hold_out")
     rows = data.interactions_per_user()
     chance = randomness.uniform(randomness.key(seed, "hold_out"), np.arange(data.n_users))
     drawn = np.minimum(np.floor(share * rows + chance), rows - 1)
-    label = _drawn_by_user(data, np.stack([drawn, np.zeros_like(drawn)]), seed, item_guard=1)
+    label = _drawn_by_user(data, np.stack([drawn, np.zeros_like(drawn)]), by, seed, item_guard=1)
     return data.select(label == TRAIN), data.select(label == VALIDATION)
 
 
-def _drawn_by_user(data: Dataset, quota: NDArray[Any], seed: int, item_guard: int) -> NDArray[np.uint8]:
+def _drawn_by_user(
+    data: Dataset, quota: NDArray[Any], by: Literal["random", "time"], seed: int, item_guard: int
+) -> NDArray[np.uint8]:
     """The part of each row: `quota` rows of each user for validation and test, as far as the guard allows."""
     from truelike.data.kernels import draw_by_user
 
     label = np.zeros(data.n_interactions, dtype=np.uint8)
     order = _shuffled(data, seed, "by_user")
-    columns, popularity = data._csr.indices, data.popularity()
-    draw_by_user(order, data._user_of_entry, columns, quota.astype(np.int64), popularity, item_guard, label)
+    users, items, left = data._user_of_entry, data._csr.indices, data.popularity()
+    quota = quota.astype(np.int64)
+    if by == "random":
+        draw_by_user(order, users, items, quota, left, item_guard, label)
+        return label
+    times = _need_times(data, "by='time'")
+    latest_first = order[np.argsort(times[order], kind="stable")[::-1]]
+    nothing = np.zeros_like(quota[0])
+    for only in (np.stack([nothing, quota[1]]), np.stack([quota[0], nothing])):  # test, then validation
+        rest = latest_first[label[latest_first] == TRAIN]
+        draw_by_user(rest, users, items, only, left, item_guard, label)
     return label
+
+
+def _checked_by(data: Dataset, by: Any, what: str) -> Literal["random", "time"]:
+    """How rows are chosen; None is by time if there are times."""
+    if by is None:
+        return "random" if data.times is None else "time"
+    if by not in ("random", "time"):
+        raise ParameterError(f'by is {by!r}; expected "time" or "random"')
+    if by == "time":
+        _need_times(data, f"{what}(by='time')")
+    found: Literal["random", "time"] = by
+    return found
 
 
 def leave_one_out(data: Dataset, *, by: Literal["time", "random"] | None = None, seed: int = 0) -> Split:
@@ -468,15 +510,12 @@ def leave_one_out(data: Dataset, *, by: Literal["time", "random"] | None = None,
     """
     check_dataset(data, "splits.leave_one_out")
     check_number("seed", seed, whole=True)
-    if by is None:
-        by = "random" if data.times is None else "time"
+    by = _checked_by(data, by, "leave_one_out")
     noise = randomness.bits(randomness.key(seed, "leave_one_out"), np.arange(data.n_interactions))
     if by == "time":
         order = np.lexsort((noise, _need_times(data, "leave_one_out(by='time')"), data._user_of_entry))
-    elif by == "random":
-        order = np.lexsort((noise, data._user_of_entry))
     else:
-        raise ParameterError(f'by is {by!r}; expected "time" or "random"')
+        order = np.lexsort((noise, data._user_of_entry))
     last = data._csr.indptr[1:] - 1
     enough = data.interactions_per_user() >= 3
     label = np.zeros(data.n_interactions, dtype=np.uint8)

@@ -106,13 +106,14 @@ class AutoRecommender(Recommender):
         if needed is not None:
             return self._fit_chosen(self._build(needed[0]), needed[1], train, options)
         part, held_out = self._parts(train, options)
-        if held_out.n_interactions < MIN_HELD_OUT:
+        if held_out.n_interactions < MIN_HELD_OUT and part is not train:
             reason = f"{held_out.n_interactions:,} held-out interactions are too few to compare models"
             return self._fit_chosen(self._build(WITHOUT_EVIDENCE), reason, train, options)
         race = self._race(part, held_out, options)
         winner = race.run()
         model = winner.candidate.make(train, self.seed, self.n_jobs)
-        choice = Choice(repr(model), _reason(race, winner), _outlook(race, winner), self.monitor, _rows(race))
+        why = _reason(race, winner), _outlook(race, winner)
+        choice = Choice(repr(model), *why, self.monitor, winner.model, _rows(race))
         note(f"{choice.model}: {choice.reason}")
         done = part is train and not options.callbacks and options.checkpoint is None
         return self._fit_choice(model, choice, train, options, winner.fitted if done else None)

@@ -77,6 +77,8 @@ class Choice(NamedTuple):
         What a larger budget might bring.
     metric
         The metric of the trials.
+    trial
+        The trial that won. Its model may have other numbers than `model`, which follows all interactions.
     trials
         A row for each trial, in their order: the model, its metric on the held-out interactions (None if it failed)
         and the seconds.
@@ -86,6 +88,7 @@ class Choice(NamedTuple):
     reason: str
     outlook: str = ""
     metric: str = ""
+    trial: str = ""
     trials: tuple[tuple[str, float | None, float], ...] = ()
 
     def table(self) -> pl.DataFrame:
@@ -98,7 +101,7 @@ class Choice(NamedTuple):
     @classmethod
     def from_saved(cls, about: Any) -> Choice:
         """The choice as it was saved; raises ValueError if it cannot be one."""
-        words = {name: about[name] for name in ("model", "reason", "outlook", "metric")}
+        words = {name: about[name] for name in ("model", "reason", "outlook", "metric", "trial")}
         trials = tuple((model, value, seconds) for model, value, seconds in about["trials"])
         numbers = [x for _, value, seconds in trials for x in (value, seconds) if x is not None]
         texts = [*words.values(), *(model for model, _, _ in trials)]
@@ -199,6 +202,10 @@ class Recommender(ABC):
         """The learned state with other training data, which differs from the present one in its titles only."""
         return {**vars(self)["_state"], "train_": train}
 
+    def _counts_weights(self) -> bool:
+        """Whether the weights and repeated rows of the training data count."""
+        return False
+
     def _check_changes(self, given: Mapping[str, Any]) -> None:
         """Raise if some parameters of a constructed model cannot be changed."""
         return
@@ -280,7 +287,8 @@ class Recommender(ABC):
             progress=progress,
         )
         self._check_options(options)
-        _warn_of_weights(train, self.name)
+        if not self._counts_weights():
+            _warn_of_weights(train, self)
         self._warn_of_time(train)
         self._assign(train, self._fit(train, options))
         return self
@@ -776,12 +784,13 @@ def score_by_vectors(vectors: DotProduct, users: Codes) -> Floats:
     return factor_score_block(vectors.users[users], vectors.items, vectors.bias)
 
 
-def _warn_of_weights(train: Dataset, name: str) -> None:
-    """Weights and repeated rows are not used yet."""
+def _warn_of_weights(train: Dataset, model: Recommender) -> None:
+    """Warn of weights and repeated rows that the model does not use."""
     if train.has_weights:
+        remedy = '. Pass weighting="log" to count them.' if hasattr(model, "weighting") else ""
         warn(
-            f"{name} uses whether a pair was observed, not how often: the weights and repeated rows of the training "
-            "data do not count",
+            f"{model.name} uses whether a pair was observed, not how often: the weights and repeated rows of the "
+            f"training data do not count{remedy}",
             DataWarning,
         )
 

@@ -20,7 +20,15 @@ PARTS = ("first", "second")
 
 
 def _is_model(value: Any) -> bool:
-    return isinstance(value, str) and bool(value) and not value.lower().startswith(("blend", "auto"))
+    from truelike.models.registry import variant
+
+    if not isinstance(value, str):
+        return False
+    try:
+        kind, _ = variant(value)
+    except ParameterError:
+        return False
+    return not kind.takes_features and kind is not Blend
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -32,8 +40,10 @@ class Blend(Recommender):
 
     Parameters
     ----------
-    first, second : str, default 'ExactBPO' and 'EDLAE'
-        The models, with parameters after colons: "IALS:factors=64:regularization=0.01".
+    first : str, default 'ExactBPO'
+        A model, with parameters after colons: "IALS:factors=64:regularization=0.01". Not a model of features.
+    second : str, default 'EDLAE'
+        The other model.
     weight : float, default 0.5
         Weight of the second model, from 0 to 1.
     seed : int, default 0

@@ -27,7 +27,9 @@ from truelike.training.als.engine import AlternatingEngine, Weights, exact_row, 
 from truelike.training.loop import Training, continue_epochs, fit_epochs
 from truelike.training.options import FitOptions
 from truelike.training.regularization import IALS_L2, UNOBSERVED, density, noise_edge
+from truelike.training.spectral import set_items
 from truelike.training.tables import Tables
+from truelike.training.weights import SHORTEST_HALF_LIFE, interaction_weights
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -38,6 +40,9 @@ class IALS(FactorModel):
     r_ui^2, plus a ridge on each row that grows with its interactions, in the form of Rendle, Krichene, Zhang and
     Koren ("Revisiting the performance of iALS on item recommendation benchmarks", RecSys 2022): for a user's row
     ``regularization (n_u + unobserved_weight n_items)^frequency_power |U_u|^2``, for an item's row likewise.
+
+    With `weighting` or `recency`, an interaction counts c_ui (1 - r_ui)^2, where the mean of c is 1. The ridge
+    counts interactions as before. The items of a new user, in `recommend_from_items`, all count 1.
 
     Parameters
     ----------
@@ -51,15 +56,30 @@ class IALS(FactorModel):
         weight of the interactions; see `unobserved_weight_`.
     frequency_power : float, default 1.0
         Their nu: 1 is a ridge in proportion to what a row is fitted to, 0 the same ridge for every row.
+    weighting : {'none', 'log', 'linear'}, default 'none'
+        How the weight of a pair counts, which is the number of its rows or the sum of their weights: not at all, as
+        log(1 + weight), or as it is.
+    recency : {'none', 'user', 'global'}, default 'none'
+        Whether new interactions count more than old ones; the training data must have times then. The age of an
+        interaction is for "user" the share of the user's interactions that are later, for "global" the time to the
+        last interaction of all, as a share of the time span of the training data.
+    half_life : float, default 0.5
+        The age at which an interaction counts half.
     solver : {'cg', 'cholesky'}, default 'cg'
         "cg": some steps of conjugate gradients for each row, from its current value. "cholesky": the exact solution
         of each row in float64.
     cg_steps : int, default 3
         Number of steps.
-    epochs : int, default 16
+    relaxation : float, default 1.4
+        How far a row moves from the second epoch on, relative to where the steps of "cg" lead. Above 1, fewer epochs
+        are needed; 1 is plain alternating least squares.
+    epochs : int, default 8
         Maximum number of epochs; an epoch solves all users' rows, then all items' rows.
+    init : {'spectral', 'normal'}, default 'spectral'
+        "spectral": items start at the singular vectors of the interactions. "normal": rows are normal with mean zero
+        and standard deviation init_scale / sqrt(factors).
     init_scale : float, default 0.1
-        The initialization is normal with standard deviation init_scale / sqrt(factors).
+        Scale of the initialization "normal".
     monitor : str, default 'ndcg@20'
         Validation metric whose best epoch is kept.
     patience : int or None, default 5
@@ -100,9 +120,14 @@ class IALS(FactorModel):
     regularization: float | None = number(None, low=1e-6)
     unobserved_weight: float | None = number(None, low=0.0)
     frequency_power: float = number(1.0, low=0.0, high=2.0)
+    weighting: Literal["none", "log", "linear"] = choice("none", "log", "linear")
+    recency: Literal["none", "user", "global"] = choice("none", "user", "global")
+    half_life: float = number(0.5, low=SHORTEST_HALF_LIFE)
     solver: Literal["cg", "cholesky"] = choice("cg", "cholesky")
     cg_steps: int = whole_number(3, low=1, high=1_000)
-    epochs: int = whole_number(16, low=0)
+    relaxation: float = number(1.4, low=1.0, high=1.9)
+    epochs: int = whole_number(8, low=0)
+    init: Literal["spectral", "normal"] = choice("spectral", "normal")
     init_scale: float = number(0.1, low=0.0)
     monitor: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
     patience: int | None = whole_number(5, low=1, optional=True)
@@ -124,19 +149,31 @@ class IALS(FactorModel):
             else f"at regularization={self.regularization:g}. Try more.",
         )
 
-    def _initial(self, train: Dataset) -> Tables:
+    def _initial(self, train: Dataset, *, spectral: bool = True) -> Tables:
         tables = Tables.zeros(train.n_users, train.n_items, self.factors, 0)
         tables.initialise("normal", self.init_scale / np.sqrt(self.factors), 0.0, self.seed)
+        if spectral and self.init == "spectral" and self.factors > 1:
+            set_items(tables, train, self._weights(train).unobserved, self.seed, self.n_jobs)
         return tables
 
     def _engine(self, train: Dataset, tables: Tables) -> AlternatingEngine:
         return AlternatingEngine(
-            train, tables, self._weights(train), solver=self.solver, cg_steps=self.cg_steps, n_jobs=self.n_jobs
+            train,
+            tables,
+            self._weights(train),
+            solver=self.solver,
+            cg_steps=self.cg_steps,
+            relaxation=self.relaxation,
+            n_jobs=self.n_jobs,
+            interaction_weights=interaction_weights(train, self.weighting, self.recency, self.half_life),
         )
 
     def _expected_seconds(self, train: Dataset) -> float:
         products = 32 * train.n_interactions * self.factors + 8 * (train.n_users + train.n_items) * self.factors**2
         return self.epochs * products / 6e10
+
+    def _counts_weights(self) -> bool:
+        return self.weighting != "none"
 
     def _weights(self, train: Dataset) -> Weights:
         """The weights of the objective: the parameters, or what follows from the data where they are None."""
@@ -163,7 +200,7 @@ class IALS(FactorModel):
     def _update(
         self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
     ) -> Mapping[str, Any]:
-        tables = extended_tables(self._initial(train), self._tables(), users, items)
+        tables = extended_tables(self._initial(train, spectral=False), self._tables(), users, items)
         result = continue_epochs(self._training(), train, tables, epochs, progress=progress)
         return {**learned_tables(result, train), **self._derived(train)}
 

@@ -42,6 +42,9 @@ def fingerprint(train: Dataset, parameters: dict[str, Any]) -> str:
     digest = hashlib.sha256(json.dumps(deciding, sort_keys=True, default=str).encode())
     for array in (train._csr.indptr, train._csr.indices):
         digest.update(np.ascontiguousarray(array).tobytes())
+    for name, values in (("weights", train._csr.data if train.has_weights else None), ("times", train.times)):
+        if values is not None:  # a model may count them
+            digest.update(name.encode() + np.ascontiguousarray(values).tobytes())
     return digest.hexdigest()
 
 

@@ -18,9 +18,12 @@ from scipy import linalg, sparse
 from truelike import randomness
 from truelike.data.dataset import Dataset
 from truelike.parallel import for_each, one_blas_thread
+from truelike.training.regularization import noise_edge
 from truelike.training.tables import Tables
 
 SCALE = 4.0  # 1 to 8 gave the same final quality on the datasets at hand; larger values converge sooner
+SMALL = 0.02  # size of components below the edge at the start of IALS, in proportion to the edge
+ROW_SQUARES = 0.5  # mean squared length of an item's row at the start of IALS, near that at its end
 OVERSAMPLING = 8  # additional vectors, which make the last ones more accurate
 ITERATIONS = 2
 ROWS = 1024  # rows of a sparse matrix per block of work
@@ -33,6 +36,22 @@ def add_spectrum(tables: Tables, train: Dataset, seed: int, n_jobs: int | None =
     size = SCALE * np.sqrt(np.maximum(values - edge, 0.0))
     tables.user_factors[:, : len(size)] += (size * train.n_users**0.25 * users).astype(np.float32)
     tables.item_factors[:, : len(size)] += (size * train.n_items**0.25 * items).astype(np.float32)
+
+
+def set_items(tables: Tables, train: Dataset, unobserved: float, seed: int, n_jobs: int | None = -1) -> None:
+    """Set V to the singular vectors, with the popularity first, as alternating least squares would shrink them.
+
+    The objective of IALS weights an item by its interactions and all pairs by `unobserved`; a component loses about
+    half of the edge of the spectrum (see `regularization`). Components that would vanish start small.
+    """
+    _, values, items = _spectrum(train, tables.factors - 1, seed, n_jobs)
+    popularity = train.popularity().astype(np.float64)
+    edge = noise_edge(train)
+    vectors = np.column_stack([np.sqrt(popularity / popularity.sum()), items])
+    size = np.sqrt(np.maximum(np.concatenate([[1.0], values]) - 0.5 * edge, SMALL * edge))
+    vectors *= size * np.sqrt(popularity / (popularity + unobserved * train.n_users))[:, None]
+    vectors *= np.sqrt(ROW_SQUARES / np.mean(np.square(vectors).sum(axis=1)))
+    tables.item_factors[:, : vectors.shape[1]] = vectors
 
 
 def _spectrum(
@@ -51,7 +70,9 @@ def _spectrum(
     n = min(factors + 1, *by_user.shape)
     width = min(n + OVERSAMPLING, *by_user.shape)
     with one_blas_thread():
-        signs = randomness.bits(randomness.key(seed, "spectrum"), np.arange(train.n_items * width)) >> np.uint64(63)
+        signs = randomness.bits(randomness.key(seed, "spectrum"), np.arange(train.n_items * width)) >> np.uint64(
+            63
+        )
         basis = signs.reshape(train.n_items, width).astype(np.float32) * 2 - 1
         for _ in range(ITERATIONS):
             basis = _orthonormal(_product(by_item, _product(by_user, basis, n_jobs), n_jobs))
@@ -69,7 +90,7 @@ def _orthonormal(basis: NDArray[np.float32]) -> NDArray[np.float32]:
     except linalg.LinAlgError:
         return np.asarray(np.linalg.qr(basis)[0], dtype=np.float32)
     inverse = linalg.solve_triangular(factor, np.eye(len(factor)))
-    return basis @ inverse.astype(np.float32)
+    return np.asarray(basis @ inverse.astype(np.float32), dtype=np.float32)
 
 
 def _product(matrix: Any, dense: NDArray[np.float32], n_jobs: int | None) -> NDArray[np.float32]:

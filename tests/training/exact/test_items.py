@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy import sparse, stats
-
 from tests.training.exact.test_engine import SETTINGS, assert_like_reference, make_dataset, trained
+
 from truelike.objectives import BPO, NBPO, NBPOo, Softmax, shift_mc
 from truelike.training.exact.items import AllItems, SampledItems, _none_of
 from truelike.training.impressions import KnownFlips

@@ -49,12 +49,16 @@ class Weights:
 
 @dataclass
 class _Side:
-    """A half of an epoch: the rows to solve, the fixed table, the interactions (CSR) and the ridge of each row."""
+    """A half of an epoch: the rows to solve, the fixed table, the interactions (CSR) and the ridge of each row.
+
+    `weights` are those of the interactions; None if they count the same.
+    """
 
     rows: Floats
     table: Floats
     interactions: Any
-    ridge: NDArray[np.float32]
+    ridge: Floats
+    weights: Floats | None
 
 
 class AlternatingEngine(ArrayEngine):
@@ -73,8 +77,14 @@ class AlternatingEngine(ArrayEngine):
         the exact solution of each row.
     cg_steps
         The number of steps of conjugate gradients.
+    relaxation
+        With "cg", from the second epoch on: how far a row moves, relative to where the steps lead. Above 1 the
+        alternation converges sooner (successive over-relaxation).
     n_jobs
         Number of threads; -1: all cores. It does not change the result.
+    interaction_weights
+        How much each interaction counts, in the order of `train.matrix`; None: all the same. The ridge of a row
+        counts its interactions, whatever their weights.
     """
 
     def __init__(
@@ -85,14 +95,18 @@ class AlternatingEngine(ArrayEngine):
         *,
         solver: Literal["cg", "cholesky"],
         cg_steps: int,
+        relaxation: float = 1.0,
         n_jobs: int | None,
+        interaction_weights: Floats | None = None,
     ) -> None:
         self.train, self.tables, self.weights = train, tables, weights
-        self.solver, self.cg_steps, self.n_jobs = solver, cg_steps, n_jobs
-        by_user = train._csr
+        self.solver, self.cg_steps, self.relaxation, self.n_jobs = solver, cg_steps, relaxation, n_jobs
+        by_user, weighted = train._csr, interaction_weights is not None
+        if weighted:
+            by_user = sparse.csr_array((interaction_weights, by_user.indices, by_user.indptr), shape=by_user.shape)
         by_item = sparse.csr_array(by_user.T)
         self.sides = tuple(
-            _Side(rows, table, interactions, self._ridge(interactions))
+            _Side(rows, table, interactions, self._ridge(interactions), interactions.data if weighted else None)
             for rows, table, interactions in (
                 (tables.users, tables.items, by_user),
                 (tables.items, tables.users, by_item),
@@ -107,11 +121,12 @@ class AlternatingEngine(ArrayEngine):
     def epoch(self, number: int, progress: Callable[[int], None] | None = None) -> None:
         """Solve the users' rows, then the items' rows."""
         users, items = self.sides
+        beyond = self.relaxation - 1.0 if number else 0.0
         with one_blas_thread():
-            self._solve(users)
+            self._solve(users, beyond)
             if progress is not None:
                 progress(self.train.n_interactions // 2)
-            terms = self._solve(items)
+            terms = self._solve(items, beyond)
         # the items' terms contain all but the users' ridge
         squares = np.einsum("nk,nk->n", users.rows, users.rows, dtype=np.float64)
         self._loss = (terms + float(squares @ users.ridge)) / self.train.n_interactions
@@ -124,25 +139,30 @@ class AlternatingEngine(ArrayEngine):
         """Return the arrays from which training can resume."""
         return dict(self.tables.arrays())
 
-    def _solve(self, side: _Side) -> float:
+    def _solve(self, side: _Side, beyond: float = 0.0) -> float:
         """Solve all rows of a side. Return the objective's terms of its rows."""
         gram = weighted_gram(side.table, self.weights.unobserved, self.n_jobs)
-        work = self._conjugate_gradients(side, gram) if self.solver == "cg" else self._cholesky(side, gram)
+        work = self._conjugate_gradients(side, gram, beyond) if self.solver == "cg" else self._cholesky(side, gram)
         return float(sum(for_each(work, range(0, len(side.rows), ROWS), self.n_jobs)))
 
-    def _conjugate_gradients(self, side: _Side, gram: NDArray[np.float64]) -> Callable[[int], float]:
-        solve_rows = compiled_solver()
+    def _conjugate_gradients(
+        self, side: _Side, gram: NDArray[np.float64], beyond: float
+    ) -> Callable[[int], float]:
+        weights = side.weights
+        solve_rows = compiled_solver(weights is not None)
         width = side.rows.shape[1]
         gram32, rows, table = gram.astype(np.float32).reshape(-1), side.rows.reshape(-1), side.table.reshape(-1)
         indptr, positives = side.interactions.indptr, side.interactions.indices
 
         def work(start: int) -> float:
             stop = min(start + ROWS, len(side.rows))
-            buffers = (*np.zeros((3, 2 * width), dtype=np.float32), np.zeros(2, dtype=np.float32))
-            steps = self.cg_steps
+            buffers = (*np.zeros((4, 2 * width), dtype=np.float32), np.zeros(2, dtype=np.float32))
             return float(
-                solve_rows(start, stop, rows, width, table, gram32, indptr, positives, side.ridge, steps, *buffers)
-            )
+                solve_rows(
+                    start, stop, rows, width, table, gram32,
+                    indptr, positives, weights, side.ridge, self.cg_steps, np.float32(beyond), *buffers,
+                )
+            )  # fmt: skip
 
         return work
 
@@ -154,25 +174,34 @@ class AlternatingEngine(ArrayEngine):
         def work(start: int) -> float:
             terms = 0.0
             for row in range(start, min(start + ROWS, len(side.rows))):
-                own = table[positives[indptr[row] : indptr[row + 1]]].astype(np.float64)
-                x = exact_row(own, small, float(side.ridge[row]))
+                mine = slice(indptr[row], indptr[row + 1])
+                own = table[positives[mine]].astype(np.float64)
+                weights = None if side.weights is None else side.weights[mine].astype(np.float64)
+                x = exact_row(own, small, float(side.ridge[row]), weights)
                 side.rows[row, :factors] = x
-                terms += len(own) - float(own.sum(axis=0) @ x)  # at the solution x'Ax is b'x
+                b = own.sum(axis=0) if weights is None else weights @ own
+                total = len(own) if weights is None else float(weights.sum())
+                terms += total - float(b @ x)  # at the solution x'Ax is b'x
             return terms
 
         return work
 
 
-@lru_cache(maxsize=1)
-def compiled_solver() -> Any:
-    """Return the compiled loop. It is called once without rows, so that no thread waits for the compiler."""
+@lru_cache(maxsize=2)
+def compiled_solver(weighted: bool) -> Any:
+    """Return the compiled loop. It is called once without rows, so that no thread waits for the compiler.
+
+    It is compiled once for interactions with weights and once for those without.
+    """
     from truelike.progress import compiling
 
     with compiling("the loops of iALS"):
         from truelike.training.als.conjugate_gradient import solve_rows
 
         numbers, places = np.zeros(2, dtype=np.float32), np.zeros(2, dtype=np.int32)
-        solve_rows(0, 0, numbers, 0, numbers, numbers, places, places, numbers, 0, *[numbers] * 4)
+        weights = numbers if weighted else None
+        none = (numbers, 0, numbers, numbers, places, places, weights, numbers, 0, np.float32(0.0))
+        solve_rows(0, 0, *none, *[numbers] * 5)
         return solve_rows
 
 
@@ -186,14 +215,19 @@ def weighted_gram(table: Floats, weight: float, n_jobs: int | None = -1) -> NDAr
     return np.asarray(weight * sum(for_each(product, range(0, len(table), GRAM_ROWS), n_jobs)), dtype=np.float64)
 
 
-def exact_row(own: NDArray[np.float64], gram: NDArray[np.float64], ridge: float) -> NDArray[np.float64]:
-    """Return the row x that minimises |1 - own x|^2 + x' gram x + ridge |x|^2.
+def exact_row(
+    own: NDArray[np.float64],
+    gram: NDArray[np.float64],
+    ridge: float,
+    weights: NDArray[np.float64] | None = None,
+) -> NDArray[np.float64]:
+    """Return the row x that minimises the sum of weights x (1 - own x)^2, + x' gram x + ridge |x|^2.
 
-    `own` are the positives' rows of the other table.
+    `own` are the positives' rows of the other table; without `weights` each counts once.
     """
     if not len(own):
         return np.zeros(len(gram))
-    matrix = gram + own.T @ own
+    matrix = gram + (own.T if weights is None else own.T * weights) @ own
     matrix[np.diag_indices_from(matrix)] += ridge
     try:
         factor = linalg.cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
@@ -201,4 +235,5 @@ def exact_row(own: NDArray[np.float64], gram: NDArray[np.float64], ridge: float)
         raise DivergedError(
             "the equations of a row have no unique solution in float64. Use more regularization, or solver='cg'."
         ) from error
-    return np.asarray(linalg.cho_solve(factor, own.sum(axis=0), check_finite=False), dtype=np.float64)
+    b = own.sum(axis=0) if weights is None else weights @ own
+    return np.asarray(linalg.cho_solve(factor, b, check_finite=False), dtype=np.float64)
