@@ -48,7 +48,8 @@ def _is_budget(value: Any) -> bool:
 class AutoRecommender(Recommender):
     """Find the model for the data by a race on held-out interactions, and fit it.
 
-    A tenth of the interactions is held out, or the validation part that `fit` is given is used. Models and settings
+    A tenth of each user's interactions is held out, the latest ones where the data has times, or the validation part
+    that `fit` is given is used. Models and settings
     are trained on the rest and compared by their metric on what is held out: all kinds of models first, then more
     settings of the best. The winner is trained on all interactions (with a validation part: on the training part).
     On a tie the model that is faster to train wins. `choice_` has the reason and a table of the trials.
@@ -118,12 +119,15 @@ class AutoRecommender(Recommender):
         done = part is train and not options.callbacks and options.checkpoint is None
         return self._fit_choice(model, choice, train, options, winner.fitted if done else None)
 
+    def _counts_weights(self) -> bool:
+        return True  # where it helps
+
     def _parts(self, train: Dataset, options: FitOptions) -> tuple[Dataset, Dataset]:
         """What candidates are trained on, and what they are compared on."""
         given = options.validation
         if isinstance(given, Dataset):
             return train, given
-        return hold_out(train, HOLD_OUT if given is None else given, self.seed)
+        return hold_out(train, HOLD_OUT if given is None else given, self.seed, by=None)
 
     def _race(self, part: Dataset, held_out: Dataset, options: FitOptions) -> Race:
         budget, deadline = self._seconds(part), None

@@ -35,6 +35,7 @@ from truelike.training.options import FitOptions
 from truelike.training.regularization import EXACT_L2, learning_rate, noise_edge
 from truelike.training.spectral import add_spectrum
 from truelike.training.tables import Tables
+from truelike.training.weights import SHORTEST_HALF_LIFE, interaction_weights
 
 POINTWISE_RATE, LISTWISE_RATE = 0.1, 0.045  # factors of the default learning rate
 ALL_PAIRS = 250_000_000  # pairs of user and item up to which every batch has all items by default
@@ -83,6 +84,13 @@ class ExactMF(LabelNoise, FactorModel):
         The L2 of a row grows with its number of interactions to this power.
     unobserved_weight : float, default 1.0
         Weight of an unobserved item. Pointwise objectives only.
+    weighting : {'none', 'log', 'linear'}, default 'none'
+        How the weight of a pair counts, which is the number of its rows or the sum of their weights: not at all, as
+        log(1 + weight), or as it is.
+    recency : {'none', 'user', 'global'}, default 'none'
+        Whether new interactions count more than old ones; see `IALS`.
+    half_life : float, default 0.5
+        The age at which an interaction counts half.
     batch_size : int, default 128
         Users in a batch.
     init : {'spectral', 'normal'}, default 'spectral'
@@ -145,6 +153,9 @@ class ExactMF(LabelNoise, FactorModel):
     item_bias: bool = flag(True)
     frequency_power: float = number(0.75, low=0.0, high=2.0)
     unobserved_weight: float = number(1.0, low=0.0)
+    weighting: Literal["none", "log", "linear"] = choice("none", "log", "linear")
+    recency: Literal["none", "user", "global"] = choice("none", "user", "global")
+    half_life: float = number(0.5, low=SHORTEST_HALF_LIFE)
     batch_size: int = whole_number(128, low=1, high=2**31 - 1)
     item_share: float | None = number(None, low=1e-6, high=1.0)
     init: Literal["spectral", "normal"] = choice("spectral", "normal")
@@ -247,6 +258,7 @@ class ExactMF(LabelNoise, FactorModel):
             seed=self.seed,
             n_jobs=self.n_jobs,
             flips=known,
+            interaction_weights=interaction_weights(train, self.weighting, self.recency, self.half_life),
         )
 
     def _item_share(self, train: Dataset) -> float:
@@ -259,6 +271,9 @@ class ExactMF(LabelNoise, FactorModel):
         items = n if share == 1 else SampledItems(train, self.batch_size, share, self.seed).expected()
         width = self.factors + (self.flip_factors if self._has_flips else 0)
         return self.epochs * train.n_users * items * (6 * width / 8.5e10 + 2.5e-9)
+
+    def _counts_weights(self) -> bool:
+        return self.weighting != "none"
 
     def _learning_rate(self, train: Dataset) -> float:
         if self.learning_rate is not None:

@@ -7,7 +7,7 @@ follows the data. The race has four stages:
 1. Every family starts, with few factors.
 2. The families that come near the best search the axes that matter most, one after another: up or down while it gets
    better.
-3. The best two search their other axes, and more factors.
+3. The best two search their other axes, more factors, and whether repetition and recency should count.
 4. A blend of the best two.
 
 The order of the trials depends on the data and on the results alone, never on the clock. What a trial costs is
@@ -37,6 +37,7 @@ from truelike.models.exact_mf import ExactBPO, ExactMF, SoftmaxMF, default_regul
 from truelike.models.ials import IALS
 from truelike.models.registry import build
 from truelike.progress import note
+from truelike.training.weights import settings_to_try
 
 NEAR = 0.9  # of the best, for a family to go on after the first stage
 WELCOME = 3  # families that go on after the first stage, at most
@@ -142,10 +143,11 @@ FAMILIES = (
 
 @dataclass(frozen=True)
 class Candidate:
-    """A family at some places of its axes."""
+    """A family at some places of its axes, and how it counts repetition and recency."""
 
     family: Family
     places: tuple[int, ...]
+    counting: tuple[tuple[str, Any], ...] = ()
 
     @classmethod
     def start(cls, family: Family) -> Candidate:
@@ -170,7 +172,7 @@ class Candidate:
         }
         known = model.get_params()
         own = {name: value for name, value in (("seed", seed), ("n_jobs", n_jobs)) if name in known}
-        return model.set_params(**parameters, **own)
+        return model.set_params(**parameters, **dict(self.counting), **own)
 
 
 @dataclass(frozen=True)
@@ -296,6 +298,8 @@ class Race:
         for family in self._best_families(FINAL):
             for axis in family.later:
                 self._search(family, axis)
+        for family in self._best_families(FINAL):
+            self._count(family)
         self._blend()
 
     def _search(self, family: Family, axis: str) -> None:
@@ -311,6 +315,14 @@ class Race:
                 moved = True
             if moved:
                 return
+
+    def _count(self, family: Family) -> None:
+        """Let repetition and recency count, where the data has them and the model can use them."""
+        if "recency" in build(family.name, {}).get_params():
+            best = self.best_of(family).candidate
+            assert isinstance(best, Candidate)
+            for counting in settings_to_try(self.train)[1:]:
+                self.attempt(replace(best, counting=tuple(counting.items())))
 
     def _blend(self) -> None:
         best = [self.best_of(family) for family in self._best_families(FINAL)]

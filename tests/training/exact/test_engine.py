@@ -83,7 +83,10 @@ def trained(train: Any, objective: Any, settings: ExactSettings = SETTINGS, **op
     flips = options.get("flips")
     width = options.get("flip_factors", 3 if objective.uses_flips and flips is None else 0)
     tables = initial_tables(train, options.get("factors", 5), width, options.get("biased", True))
-    engine = ExactEngine(train, tables, objective, settings, seed=7, n_jobs=options.get("n_jobs", 1), flips=flips)
+    engine = ExactEngine(
+        train, tables, objective, settings, seed=7, n_jobs=options.get("n_jobs", 1), flips=flips,
+        interaction_weights=options.get("weights"),
+    )  # fmt: skip
     for epoch in range(options.get("epochs", 2)):
         engine.epoch(epoch)
     return tables
@@ -108,10 +111,13 @@ class Adam:
 
 
 def reference(
-    train: Any, objective: Any, settings: ExactSettings, epochs: int, start: Tables, flips: Any = None
+    train: Any, objective: Any, settings: ExactSettings, epochs: int, start: Tables, flips: Any, weights: Any
 ) -> Any:
     """The same training on whole matrices in float64, without blocks and tiles."""
     observed = train.matrix.toarray() > 0
+    counts = observed.astype(float)
+    if weights is not None:
+        counts[train.user_of_entry, train.matrix.indices] = weights
     n, m = observed.shape
     n_u, n_i = observed.sum(1), observed.sum(0)
     user_l2 = (n_u / n_u.mean()) ** settings.frequency_power
@@ -134,13 +140,13 @@ def reference(
             g = P.table[users] @ Q.table.T + (0 if c is None else c.table.T)
             if flips is not None:
                 g = flips[users]
-            y = observed[users]
+            y, count = observed[users], counts[users]
             if issubclass(objective, Listwise):
-                step, flip_step = objective.steps(r, y.astype(float)), np.zeros_like(r)
+                step, flip_step = objective.steps(r, count), np.zeros_like(r)
             else:
                 up, down = objective.positive(r, g), objective.negative(r, g)
-                step = np.where(y, up[0], settings.unobserved_weight * down[0])
-                flip_step = np.where(y, up[1], settings.unobserved_weight * down[1])
+                step = np.where(y, count * up[0], settings.unobserved_weight * down[0])
+                flip_step = np.where(y, count * up[1], settings.unobserved_weight * down[1])
             share, everything = len(users) / n, np.arange(m)
             lam, phi = settings.regularization, settings.flip_regularization
             item_rate = rate / batches**0.5
@@ -174,7 +180,8 @@ def assert_like_reference(train: Any, objective: Any, settings: ExactSettings, *
         if options.get("flips") is None
         else options["flips"].dense_logits(np.arange(train.n_users, dtype=np.int32))
     )
-    U, V, P, Q, b, c = reference(train, objective, settings, options.get("epochs", 2), start, known)
+    epochs, weights = options.get("epochs", 2), options.get("weights")
+    U, V, P, Q, b, c = reference(train, objective, settings, epochs, start, known, weights)
     for ours, theirs in ((found.user_factors, U), (found.item_factors, V), (found.user_flips, P)):
         assert_allclose(ours, theirs, atol=2e-4)
     if Q.size:
@@ -208,6 +215,20 @@ def test_every_setting_equals_the_reference(objective: Any, change: dict[str, An
 @pytest.mark.parametrize("objective", [BPO, NBPO, Softmax], ids=lambda o: o.name)
 def test_training_without_biases_equals_the_reference(objective: Any) -> None:
     assert_like_reference(make_dataset(), objective, SETTINGS, biased=False)
+
+
+@pytest.mark.parametrize("share", [1.0, 1 - 1e-9])
+@pytest.mark.parametrize("objective", [BPO, NBPOo, Softmax], ids=lambda o: o.name)
+def test_weights_of_interactions_equal_the_reference(objective: Any, share: float) -> None:
+    train = make_dataset()
+    weights = np.random.default_rng(3).uniform(0.2, 3.0, train.n_interactions).astype(np.float32)
+    assert_like_reference(train, objective, replace(SETTINGS, item_share=share), weights=weights)
+
+
+def test_a_listwise_objective_of_ones_own_refuses_weights() -> None:
+    train = make_dataset()
+    with pytest.raises(ParameterError, match="does not use weights"):
+        trained(train, CentredSquares, weights=np.ones(train.n_interactions, dtype=np.float32))
 
 
 def test_without_flip_tables_g_is_0() -> None:

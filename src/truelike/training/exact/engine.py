@@ -104,6 +104,8 @@ class ExactEngine(ArrayEngine):
         Number of threads; -1: all cores. It does not change the result.
     flips
         Known flip logits; None: learned if the tables have flip factors, else 0.
+    interaction_weights
+        How much each interaction counts, in the order of `train.matrix`; None: all the same.
     """
 
     def __init__(
@@ -116,15 +118,24 @@ class ExactEngine(ArrayEngine):
         seed: int,
         n_jobs: int | None = -1,
         flips: KnownFlips | None = None,
+        interaction_weights: Floats | None = None,
     ) -> None:
         if not issubclass(objective, Pointwise | Listwise):
             raise ParameterError(f"the objective {objective.__name__} is neither pointwise nor listwise")
         assert flips is None or flips.logits.shape == train._csr.shape
         self.train, self.tables, self.objective, self.settings = train, tables, objective, settings
         self.seed, self.threads, self.flips = seed, thread_count(n_jobs), flips
-        self.choice: ItemChoice = AllItems(train, settings.batch_size)
+        if interaction_weights is not None and self._is_custom_listwise:
+            raise ParameterError(
+                f"the listwise objective {objective.__name__} does not use weights of interactions"
+            )
+        self.choice: ItemChoice = AllItems(train, settings.batch_size, interaction_weights)
         if settings.item_share < 1 and not self._is_custom_listwise:
-            self.choice = SampledItems(train, settings.batch_size, settings.item_share, seed)
+            share = settings.item_share
+            self.choice = SampledItems(train, settings.batch_size, share, seed, interaction_weights)
+        self._n_u = train.interactions_per_user().astype(np.float32)
+        if interaction_weights is not None:  # a positive counts by its weight
+            self._n_u = np.bincount(train._user_of_entry, interaction_weights, train.n_users).astype(np.float32)
         self.largest = self.choice.largest()  # number of items of a batch
         n_arrays = 1 + (flips is not None or tables.flip_factors > 0)
         if self._is_custom_listwise:
@@ -224,9 +235,9 @@ class ExactEngine(ArrayEngine):
         scale = self._softmax_scale(users, block, rows[0])
         return lambda t: self._softmax_steps(t, block, scale)
 
-    def _positives(self, block: slice) -> tuple[Rows, Rows, Rows]:
+    def _positives(self, block: slice) -> tuple[Rows, Rows, Rows, Floats]:
         """The positives of a block of the users of the batch, as the compiled loops take them."""
-        return self.items.users[block], self.items.indptr, self.items.indices
+        return self.items.users[block], self.items.indptr, self.items.indices, self.items.positive_weights
 
     def _pointwise_steps(self, t: int, block: slice, rows: list[Floats]) -> list[tuple[Floats, Floats]]:
         tile = self.tiles[t]
@@ -262,8 +273,7 @@ class ExactEngine(ArrayEngine):
         self._map_tiles(work)
         row_max, sums = self._row_max[: len(self.tiles), :n], self._sums[: len(self.tiles), :n]
         scale = np.exp(row_max - row_max.max(axis=0))
-        n_u = self.train.interactions_per_user()[users].astype(np.float32)
-        return np.asarray(scale * (n_u / (scale * sums).sum(axis=0)), dtype=np.float32)
+        return np.asarray(scale * (self._n_u[users] / (scale * sums).sum(axis=0)), dtype=np.float32)
 
     def _softmax_steps(self, t: int, block: slice, scale: Floats) -> list[tuple[Floats, Floats]]:
         tile = self.tiles[t]

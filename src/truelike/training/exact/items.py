@@ -22,6 +22,7 @@ from truelike.data.dataset import Dataset
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int32]
+NO_WEIGHTS = np.zeros(0, dtype=np.float32)
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,9 @@ class BatchItems:
     ----------
     rows
         The row numbers of the items, ascending; None: all items.
-    users, indptr, indices
+    users, indptr, indices, positive_weights
         CSR of the positives: those of user n of the batch are indices[indptr[users[n]] : indptr[users[n] + 1]], as
-        places in `rows`.
+        places in `rows`. `positive_weights` is how much each counts; empty: all count 1.
     weights
         Weight of an unobserved pair of each item.
     l2_part
@@ -47,6 +48,7 @@ class BatchItems:
     users: Rows
     indptr: Rows
     indices: Rows
+    positive_weights: Floats
     weights: Floats
     l2_part: Floats
     rate: Floats
@@ -68,8 +70,9 @@ class ItemChoice(Protocol):
 class AllItems:
     """Every batch has all items."""
 
-    def __init__(self, train: Dataset, batch_size: int) -> None:
+    def __init__(self, train: Dataset, batch_size: int, positive_weights: Floats | None = None) -> None:
         self.train, self.n_batches = train, -(-train.n_users // batch_size)
+        self.positive_weights = NO_WEIGHTS if positive_weights is None else positive_weights
 
     def largest(self) -> int:
         """The number of items."""
@@ -80,7 +83,7 @@ class AllItems:
         matrix, shape = self.train._csr, self.train.n_items
         # a user is updated once in an epoch, an item at every batch: at a lower rate, so that both learn alike
         return BatchItems(
-            None, users, matrix.indptr, matrix.indices,
+            None, users, matrix.indptr, matrix.indices, self.positive_weights,
             weights=np.ones(shape, dtype=np.float32),
             l2_part=np.full(shape, len(users) / self.train.n_users, dtype=np.float32),
             rate=np.full(shape, self.n_batches**-0.5, dtype=np.float32),
@@ -100,10 +103,15 @@ class SampledItems:
         Probability of an item to be drawn.
     seed
         Determines the sample.
+    positive_weights
+        How much each interaction counts; None: all the same.
     """
 
-    def __init__(self, train: Dataset, batch_size: int, share: float, seed: int) -> None:
+    def __init__(
+        self, train: Dataset, batch_size: int, share: float, seed: int, positive_weights: Floats | None = None
+    ) -> None:
         self.train, self.share, self.seed = train, share, seed
+        self.positive_weights = NO_WEIGHTS if positive_weights is None else positive_weights
         self.batch_size = min(batch_size, train.n_users)
         self.n_batches = -(-train.n_users // batch_size)
         self._probabilities = lru_cache(maxsize=2)(
@@ -123,7 +131,8 @@ class SampledItems:
 
     def batch(self, users: Rows, epoch: int, number: int) -> BatchItems:
         """The positives of the users and the items drawn for this batch."""
-        indptr, items = rows_of(self.train._csr, users)
+        indptr, entries = entries_of(self.train._csr, users)
+        items = self.train._csr.indices[entries]
         key = randomness.key(self.seed, "items", epoch, number)
         chosen = randomness.uniform(key, np.arange(self.train.n_items)) < self.share
         chosen[items] = True
@@ -133,6 +142,7 @@ class SampledItems:
         probability = in_batch[rows]
         return BatchItems(
             rows, np.arange(len(users), dtype=np.int32), indptr, self._place[items],
+            self.positive_weights[entries] if len(self.positive_weights) else NO_WEIGHTS,
             weights=(1 / of_unobserved[rows]).astype(np.float32),
             l2_part=(len(users) / self.train.n_users / probability).astype(np.float32),
             rate=(np.maximum(1.0, self.n_batches * probability) ** -0.5).astype(np.float32),
@@ -159,10 +169,9 @@ def _none_of(marked: NDArray[Any], n: int, drawn: int) -> NDArray[np.float64]:
     return np.where(possible, np.exp(log), 0.0)
 
 
-def rows_of(matrix: Any, rows: Rows) -> tuple[Rows, Rows]:
-    """The indptr and the indices of some rows of a CSR."""
+def entries_of(matrix: Any, rows: Rows) -> tuple[Rows, NDArray[np.int64]]:
+    """The indptr of some rows of a CSR, and the places of their entries."""
     counts = matrix.indptr[rows + 1] - matrix.indptr[rows]
     indptr = np.zeros(len(rows) + 1, dtype=np.int32)
     np.cumsum(counts, out=indptr[1:])
-    entries = np.arange(indptr[-1]) + np.repeat(matrix.indptr[rows] - indptr[:-1], counts)
-    return indptr, matrix.indices[entries]
+    return indptr, np.arange(indptr[-1]) + np.repeat(matrix.indptr[rows] - indptr[:-1], counts)

@@ -33,17 +33,19 @@ def _first_at_least(indices: Any, start: Any, stop: Any, value: Any) -> Any:
 
 
 def _pointwise(
-    r: Any, g: Any, bias: Any, users: Any, indptr: Any, indices: Any, first: Any,
+    r: Any, g: Any, bias: Any, users: Any, indptr: Any, indices: Any, positive_weights: Any, first: Any,
     positive_steps: Any, negative_steps: Any, weights: Any,
     positive_r: Any, positive_g: Any, zero_g: Any, step_sums: Any, flip_step_sums: Any,
 ) -> None:  # fmt: skip
     """Replace the scores r (and the flip logits g, if there are any) by the steps of a pointwise objective.
 
-    The steps of unobserved items are multiplied by the weights of the items. `step_sums` and `flip_step_sums` are
+    The steps of unobserved items are multiplied by the weights of the items, those of positives by
+    `positive_weights`, if there are any. `step_sums` and `flip_step_sums` are
     set to the sums over the users, which are the gradients of the biases. `positive_r`, `positive_g` and `zero_g` are
     buffers.
     """
     n, flips, zero = r.shape[1], g.shape[0] > 0, np.uint64(0)
+    weighted = len(positive_weights) > 0
     step_sums[:] = np.float32(0.0)
     flip_step_sums[:] = np.float32(0.0)
     for row in range(r.shape[0]):
@@ -57,6 +59,10 @@ def _pointwise(
             positive_r[entry - start] = scores[item]
             positive_g[entry - start] = g[row, item] if flips else np.float32(0.0)
         positive_steps(positive_r, positive_g, zero, np.uint64(stop - start))
+        if weighted:
+            for entry in range(start, stop):
+                positive_r[entry - start] *= positive_weights[entry]
+                positive_g[entry - start] *= positive_weights[entry]
         logits = g[row] if flips else zero_g
         if not flips:
             for k in range(n):
@@ -80,8 +86,9 @@ def _pointwise(
 
 
 def _subtract_row_max(
-    r: Any, bias: Any, weights: Any, users: Any, indptr: Any, indices: Any, first: Any, row_max: Any
-) -> None:
+    r: Any, bias: Any, weights: Any, users: Any, indptr: Any, indices: Any, positive_weights: Any, first: Any,
+    row_max: Any,
+) -> None:  # fmt: skip
     """Add the biases to the scores and subtract the maximum of each row, which is stored in `row_max`.
 
     exp(score) of an unobserved item counts `weights` times.
@@ -106,9 +113,14 @@ def _subtract_row_max(
         row_max[row] = top
 
 
-def _softmax(r: Any, scale: Any, users: Any, indptr: Any, indices: Any, first: Any, step_sums: Any) -> None:
-    """Replace exp(scores) by the steps of the softmax: -scale x exp(score) = -n_u p_ui, plus 1 for positives."""
-    n = r.shape[1]
+def _softmax(
+    r: Any, scale: Any, users: Any, indptr: Any, indices: Any, positive_weights: Any, first: Any, step_sums: Any
+) -> None:
+    """Replace exp(scores) by the steps of the softmax: -scale x exp(score) = -n_u p_ui, plus 1 for positives.
+
+    A positive counts `positive_weights` instead of 1, if there are any; n_u is then their sum.
+    """
+    n, weighted = r.shape[1], len(positive_weights) > 0
     step_sums[:] = np.float32(0.0)
     for row in range(r.shape[0]):
         steps, factor = r[row], -scale[row]
@@ -117,7 +129,7 @@ def _softmax(r: Any, scale: Any, users: Any, indptr: Any, indices: Any, first: A
         start = _first_at_least(indices, indptr[users[row]], indptr[users[row] + 1], first)
         stop = _first_at_least(indices, start, indptr[users[row] + 1], first + n)
         for entry in range(start, stop):
-            steps[indices[entry] - first] += np.float32(1.0)
+            steps[indices[entry] - first] += positive_weights[entry] if weighted else np.float32(1.0)
         for k in range(n):
             step_sums[k] += steps[k]
 
@@ -165,13 +177,13 @@ _STEPS_POINTER = types.FunctionType(STEPS_SIGNATURE)
 _ROWS = (_f4[:, ::1], _i4[::1], _f4[:, ::1], _f4[::1], _f4[::1])
 _SIGNATURES = {
     _pointwise: types.void(
-        _f4[:, ::1], _f4[:, ::1], _f4[::1], _i4[::1], _i4[::1], _i4[::1], _i8,
+        _f4[:, ::1], _f4[:, ::1], _f4[::1], _i4[::1], _i4[::1], _i4[::1], _f4[::1], _i8,
         _STEPS_POINTER, _STEPS_POINTER, _f4[::1], _f4[::1], _f4[::1], _f4[::1], _f4[::1], _f4[::1],
     ),
     _subtract_row_max: types.void(
-        _f4[:, ::1], _f4[::1], _f4[::1], _i4[::1], _i4[::1], _i4[::1], _i8, _f4[::1],
+        _f4[:, ::1], _f4[::1], _f4[::1], _i4[::1], _i4[::1], _i4[::1], _f4[::1], _i8, _f4[::1],
     ),
-    _softmax: types.void(_f4[:, ::1], _f4[::1], _i4[::1], _i4[::1], _i4[::1], _i8, _f4[::1]),
+    _softmax: types.void(_f4[:, ::1], _f4[::1], _i4[::1], _i4[::1], _i4[::1], _f4[::1], _i8, _f4[::1]),
     _fill_flips: types.void(_f4[:, ::1], _f4, _i4[::1], _i4[::1], _i4[::1], _f4[::1], _i8),
     _sgd: types.void(*_ROWS),
     _adam: types.void(*_ROWS, _f4[:, ::1], _f4[:, ::1], _i8[::1]),
