@@ -10,8 +10,10 @@
 The data are MovieLens 1M unless said otherwise. A pair is a positive and a sampled negative: truelike's BPR samples 3
 negatives for each positive, its NBPO 8, and the peers one. Times are of whole epochs, the minimum of several.
 
---defaults measures `tl.BPR(factors=64).fit(train)` and `tl.NBPO().fit(train)` with 3 epochs, by the seconds in
-`history_` from the second epoch on, beside implicit's and cornac's BPR with 64 factors and otherwise their defaults.
+--defaults measures `tl.BPR(factors=64)`, `tl.BPR(factors=200)` and `tl.NBPO()` with 5 epochs, by the shortest epoch in
+`history_` after the first, beside implicit's and cornac's BPR with as many factors and otherwise their defaults. Then
+it measures the time to quality: seconds of training until test NDCG@20 reaches the best value of implicit's BPR within
+its 100 iterations, for implicit and for `tl.BPR`. Evaluations are not timed.
 The other modes measure the engine alone, with three negatives, and a lower bound: the same row reads, dot products
 and row additions in a loop that does nothing else.
 """
@@ -25,11 +27,12 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # implicit asks for this
 import resource
 import time
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numba
 import numpy as np
-from common import EpochOfFit, PeakMemory, arguments, machine, small_dataset
+from common import EpochOfFit, PeakMemory, arguments, machine, model_of, small_dataset, start
 from scipy.sparse import csr_matrix
 
 import truelike as tl
@@ -43,6 +46,7 @@ from truelike.training.tables import Tables
 NEGATIVES = 3
 EPOCHS = 3
 ROUNDS = 3
+PEER_ITERATIONS = 100  # implicit's default
 
 
 def engine_settings(batch_size: int, order: str) -> SGDSettings:
@@ -115,31 +119,36 @@ def cornac_data(data: tl.Dataset) -> Any:
     return Dataset.from_uir(zip(data.user_of_entry, data.matrix.indices, data.matrix.data, strict=True))
 
 
-def defaults(data: tl.Dataset) -> None:
-    """The public classes at their defaults, beside the peers at theirs, with 64 factors."""
+def defaults(data: tl.Dataset, factors: list[int]) -> None:
+    """The public classes at their defaults, beside the peers at theirs, with as many factors."""
     matrix, n = csr_matrix(data.matrix, copy=True), data.n_interactions
     of_cornac = cornac_data(data)
 
     def truelike_epoch(model: tl.SampledMF) -> float:
         history = tl.clone(model).fit(data, progress=False).history_
-        return float(history["seconds"][1:].mean())
+        return float(history["seconds"][1:].min())
 
     print(f"{'':44}{'threads':>8}{'pairs/epoch':>13}{'s/epoch':>9}{'ns/pair':>9}{'ratio':>7}")
-    for threads in (1, 2):
-        bpr = tl.BPR(factors=64, epochs=EPOCHS, n_jobs=threads)
-        nbpo = tl.NBPO(epochs=EPOCHS, n_jobs=threads)
+    for threads, width in product((1, 2), factors):
+        models = {f"truelike BPR(factors={width})": tl.BPR(factors=width)}
+        if width == factors[0]:
+            models["truelike NBPO()"] = tl.NBPO()
         # name -> pairs per epoch, and a function that measures an epoch
         runs: dict[str, tuple[int, Callable[[], float]]] = {
-            "implicit BayesianPersonalizedRanking(64)": (
+            f"implicit BayesianPersonalizedRanking({width})": (
                 n,
-                EpochOfFit(lambda i, t=threads: implicit_seconds(matrix, 64, t, i)),
+                EpochOfFit(lambda i, w=width, t=threads: implicit_seconds(matrix, w, t, i)),
             ),
-            "cornac BPR(k=64)": (n, EpochOfFit(lambda i, t=threads: cornac_seconds(of_cornac, 64, t, i))),
-            "truelike BPR(factors=64)": (n * bpr.n_negatives, lambda model=bpr: truelike_epoch(model)),
-            "truelike NBPO()": (n * nbpo.n_negatives, lambda model=nbpo: truelike_epoch(model)),
+            f"cornac BPR(k={width})": (
+                n,
+                EpochOfFit(lambda i, w=width, t=threads: cornac_seconds(of_cornac, w, t, i)),
+            ),
         }
         if of_cornac is None:
-            del runs["cornac BPR(k=64)"]
+            del runs[f"cornac BPR(k={width})"]
+        for name, model in models.items():
+            model.set_params(epochs=2 + EPOCHS, n_jobs=threads)
+            runs[name] = (n * model.n_negatives, lambda model=model: truelike_epoch(model))
         seconds = dict.fromkeys(runs, float("inf"))
         for _ in range(ROUNDS):  # they alternate, so that a slow phase of the machine affects all
             for name, (_, epoch) in runs.items():
@@ -151,6 +160,45 @@ def defaults(data: tl.Dataset) -> None:
             ratio = base / ns[name]
             print(f"{name:44}{threads:8}{pairs:13,}{seconds[name]:9.3f}{ns[name]:9.0f}{ratio:7.2f}", flush=True)
     print("ratio: implicit's ns/pair divided by these, on as many threads")
+
+
+def time_to_quality(split: tl.Split, factors: list[int], iterations: int) -> None:
+    """Seconds of training until test NDCG@20 reaches the best value of implicit's BPR."""
+    from implicit.cpu.bpr import BayesianPersonalizedRanking
+
+    train, matrix = split.train, csr_matrix(split.train.matrix, copy=True)
+
+    def quality(user_factors: Any, item_factors: Any) -> float:
+        model = model_of(train, user_factors, item_factors)
+        return tl.evaluate(model, split.test, ks=(20,), metrics=["ndcg"])["ndcg@20"]
+
+    print(f"\n{split}\n{'':44}{'threads':>8}{'ndcg@20':>9}{'epochs':>8}{'seconds':>9}{'ratio':>7}")
+    for threads, width in product((1, 2), factors):
+        step = max(1, iterations // 20)
+        peer = BayesianPersonalizedRanking(factors=width, iterations=step, num_threads=threads, random_state=0)
+        seconds, best, base, needed = 0.0, 0.0, 0.0, 0
+        for done in range(step, iterations + 1, step):  # a further fit continues from the factors
+            started = time.perf_counter()
+            peer.fit(matrix, show_progress=False)
+            seconds += time.perf_counter() - started
+            if (value := quality(peer.user_factors, peer.item_factors)) > best:
+                best, base, needed = value, seconds, done
+        name = f"implicit BayesianPersonalizedRanking({width})"
+        print(f"{name:44}{threads:8}{best:9.4f}{needed:8}{base:9.2f}{1:7.2f}", flush=True)
+
+        model = tl.BPR(factors=width, n_jobs=threads)
+        started = time.perf_counter()
+        tables, engine = start(model._training(), train)
+        seconds, value, epoch = time.perf_counter() - started, 0.0, 0
+        while value < best and epoch < model.epochs:
+            started = time.perf_counter()
+            engine.epoch(epoch)
+            seconds, epoch = seconds + time.perf_counter() - started, epoch + 1
+            value = quality(tables.user_factors, tables.item_factors)
+        ratio = base / seconds if value >= best else float("nan")
+        name = f"truelike BPR(factors={width})"
+        print(f"{name:44}{threads:8}{value:9.4f}{epoch:8}{seconds:9.2f}{ratio:7.2f}", flush=True)
+    print("ratio: implicit's seconds divided by these, on as many threads")
 
 
 @numba.njit(nogil=True, fastmath=True)
@@ -237,7 +285,7 @@ def spread(data: tl.Dataset) -> None:
 
 
 def large(n_users: int = 1_000_000, n_items: int = 200_000, per_user: int = 107) -> None:
-    """An epoch of about 100 million interactions in shuffled order; items have a Zipf distribution."""
+    """An epoch of about 100 million interactions in blocks of users; items have a Zipf distribution."""
     rng = np.random.default_rng(0)
     edges = np.cumsum(1.0 / np.arange(10, n_items + 10))
     blocks = []
@@ -254,7 +302,7 @@ def large(n_users: int = 1_000_000, n_items: int = 200_000, per_user: int = 107)
     for objective, flips in ((BPR, 0), (NBPO, 64)):
         tables = Tables.zeros(data.n_users, data.n_items, 64, flips)
         tables.initialise("normal", 0.1, -1.0, 0)
-        settings = engine_settings(50_000, "shuffled")
+        settings = engine_settings(50_000, "blocks")
         engine = SampledEngine(data, tables, objective, Uniform(), settings, seed=0, n_jobs=-1)
         started = time.perf_counter()
         engine.epoch(0)
@@ -289,7 +337,9 @@ def main() -> None:
         data = tl.datasets.load("ml-1m")
     print(data)
     if given.defaults:
-        defaults(data)
+        defaults(data, given.factors)
+        split = tl.splits.by_user(data, seed=0)
+        time_to_quality(split, given.factors, 2 if given.quick else PEER_ITERATIONS)
     elif given.spread:
         spread(data)
     else:

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
 from scipy.special import expit
 
 import truelike as tl
@@ -62,10 +63,40 @@ def test_the_recipe_is_chosen_when_a_model_is_constructed() -> None:
         tl.clone(tl.NBPO(), recipe="paper")
 
 
+@pytest.mark.parametrize("name", ["BPR", "WBPR", "NBPR", "ShiftMC", "BPO", "NBPO"])
+def test_the_default_regularization_follows_the_data(name: str, world: Any) -> None:
+    groups = np.arange(60)[:, None] % 6 == np.arange(60)[None, :] % 6
+    grouped = tl.read(sparse.csr_array((groups & (np.random.default_rng(0).random((60, 60)) < 0.7)).astype("f4")))
+    few: dict[str, Any] = {"factors": 4, "epochs": 1}
+    model = getattr(tl, name)(**few).fit(world)
+    assert model.regularization is None
+    assert 0 < getattr(tl, name)(**few).fit(grouped).regularization_ < model.regularization_ / 2
+    given = getattr(tl, name)(**few, regularization=model.regularization_).fit(world)
+    assert given.user_factors_.tobytes() == model.user_factors_.tobytes()
+    twice = getattr(tl, name)(**few, n_negatives=2 * model.n_negatives).fit(world)
+    assert twice.regularization_ == pytest.approx(2 * model.regularization_)
+
+
+def test_the_regularization_that_was_used_is_saved_and_used_for_new_users(world: Any, tmp_path: Any) -> None:
+    model = tl.BPR(factors=4, epochs=2).fit(world)
+    model.save(tmp_path / "model")
+    loaded = tl.load(tmp_path / "model")
+    assert loaded.regularization is None
+    assert loaded.regularization_ == model.regularization_
+    history = np.array([0, 3], dtype=np.int32)
+    assert_array_equal(loaded._fold_in(history), model._fold_in(history))
+    given = tl.BPR(factors=4, epochs=2, regularization=model.regularization_).fit(world)
+    assert_array_equal(given._fold_in(history), model._fold_in(history))
+    stronger = tl.BPR(factors=4, epochs=2, regularization=100.0).fit(world)
+    assert stronger.regularization_ == 100.0
+    more = model.partial_fit(world)
+    assert more.regularization_ > 0
+
+
 def test_every_parameter_has_a_value_under_either_recipe() -> None:
     for recipe in ("default", "paper"):
         parameters = tl.SampledMF(recipe=recipe).get_params()
-        without = ["patience"] if recipe == "paper" else []
+        without = ["patience"] if recipe == "paper" else ["regularization"]
         assert [name for name, value in parameters.items() if value is None] == without
 
 

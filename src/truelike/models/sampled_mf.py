@@ -30,6 +30,7 @@ from truelike.parameters import changed, choice, jobs, number, preset, special, 
 from truelike.ranking.top_k import factor_score_block
 from truelike.training.loop import Training, continue_epochs, fit_epochs
 from truelike.training.options import FitOptions
+from truelike.training.regularization import lift
 from truelike.training.sgd.engine import SampledEngine
 from truelike.training.sgd.samples import SGDSettings
 from truelike.training.tables import Tables
@@ -57,6 +58,13 @@ PAPER: dict[str, Any] = {
 }
 
 
+# The default regularization is a x n_negatives, times (USUAL_LIFT / lift)^b on data with a larger lift (see `lift`),
+# with (a, b) by the name of the objective.
+REGULARIZATION = {"BPR": (8 / 3, 1.5), "NBPR": (8 / 3, 1.5), "BPO": (25 / 8, 1.0), "ShiftMC": (25 / 3, 1.0)}
+OTHER_REGULARIZATION = (15 / 8, 1.0)
+USUAL_LIFT = 1.25
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class SampledMF(LabelNoise, FactorModel):
     """Matrix factorization r_ui = U_u . V_i, trained by SGD on positives and a few sampled negatives for each.
@@ -80,8 +88,9 @@ class SampledMF(LabelNoise, FactorModel):
         Epoch e (from 0) runs at learning_rate x decay^(e + 1).
     decay : float, default 0.98
         Decay of the learning rate.
-    regularization : float, default 15.0
-        The paper's lambda of Theta: L2 of the preference tables.
+    regularization : float or None, default None
+        The paper's lambda of Theta: L2 of the preference tables. None: in proportion to `n_negatives`, and less on
+        data whose users and items form small groups; see `regularization_`.
     flip_regularization : float, default 2.0
         The paper's lambda of Phi: L2 of the flip tables.
     l2_schedule : {'epoch', 'batch'}, default 'epoch'
@@ -91,10 +100,11 @@ class SampledMF(LabelNoise, FactorModel):
         Whether all rows shrink at every batch, or only the rows of the batch.
     n_negatives : int, default 8
         The paper's rho: negatives for each positive, 1 to 50.
-    batch_size : int, default 1000
+    batch_size : int, default 4000
         Positives in a batch.
-    order : {'shuffled', 'file'}, default 'shuffled'
-        Order of the positives in an epoch.
+    order : {'blocks', 'shuffled', 'file'}, default 'blocks'
+        Order of the positives in an epoch. "blocks": random blocks of up to 32 positives of a user, in random order;
+        a user's row moves several times in a batch. "shuffled": random. "file": user by user.
     positive_weight : {'per_negative', 'once'}, default 'per_negative'
         Whether a positive counts once for each of its negatives, as in the authors' release, or once.
     init : {'normal', 'spectral', 'paper'}, default 'normal'
@@ -122,6 +132,8 @@ class SampledMF(LabelNoise, FactorModel):
     ----------
     user_factors_, item_factors_, user_flips_, item_flips_
         The paper's U, V, P, Q.
+    regularization_
+        The L2 of the preference tables that was used.
     history_
         A frame with one row per epoch: epoch, seconds, loss and each validation metric.
 
@@ -139,7 +151,7 @@ class SampledMF(LabelNoise, FactorModel):
         "factors": [32, 64, 128],
         "flip_factors": [0, 16, 32, 64],
         "learning_rate": (0.005, 0.2),
-        "regularization": (0.5, 100.0),
+        "regularization": (0.2, 100.0),
         "flip_regularization": (0.1, 20.0),
         "n_negatives": (1, 16),
         "flip_rate": (0.0, 0.9),
@@ -153,13 +165,13 @@ class SampledMF(LabelNoise, FactorModel):
     flip_factors: int = whole_number(32, low=0)
     learning_rate: float = number(0.02, low=1e-9)
     decay: float = number(0.98, low=1e-6, high=1.0)
-    regularization: float = number(15.0, low=0.0)
+    regularization: float | None = number(None, low=0.0)
     flip_regularization: float = number(2.0, low=0.0)
     l2_schedule: Literal["epoch", "batch"] = choice("epoch", "batch")
     l2_rows: Literal["all", "touched"] = choice("all", "touched")
     n_negatives: int = whole_number(8, low=1, high=50)
-    batch_size: int = whole_number(1_000, low=1, high=2**31 - 1)
-    order: Literal["shuffled", "file"] = choice("shuffled", "file")
+    batch_size: int = whole_number(4_000, low=1, high=2**31 - 1)
+    order: Literal["blocks", "shuffled", "file"] = choice("blocks", "shuffled", "file")
     positive_weight: Literal["per_negative", "once"] = choice("per_negative", "once")
     init: Literal["normal", "spectral", "paper"] = choice("normal", "spectral", "paper")
     init_scale: float = number(0.1, low=0.0)
@@ -206,7 +218,18 @@ class SampledMF(LabelNoise, FactorModel):
     # --- learning -------------------------------------------------------------------------------
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        return learned_tables(fit_epochs(self._training(), train, options), train)
+        result = fit_epochs(self._training(), train, options)
+        return {**learned_tables(result, train), **self._derived(train)}
+
+    def _derived(self, train: Dataset) -> dict[str, Any]:
+        return {"regularization_": self._strength(train)}
+
+    def _strength(self, train: Dataset) -> float:
+        """The given regularization, otherwise one that is weaker the more groups of users and items stand out."""
+        if self.regularization is not None:
+            return self.regularization
+        scale, power = REGULARIZATION.get(self._objective().name, OTHER_REGULARIZATION)
+        return float(scale * self.n_negatives * min(1.0, USUAL_LIFT / lift(train)) ** power)
 
     def _training(self) -> Training[Tables]:
         return Training.of(
@@ -239,7 +262,8 @@ class SampledMF(LabelNoise, FactorModel):
         return Tables.zeros(train.n_users, train.n_items, self.factors, flip_factors)
 
     def _engine(self, train: Dataset, tables: Tables) -> SampledEngine:
-        settings = SGDSettings(**{f.name: getattr(self, f.name) for f in fields(SGDSettings)})
+        own = {f.name: getattr(self, f.name) for f in fields(SGDSettings)}
+        settings = SGDSettings(**{**own, "regularization": self._strength(train)})
         negatives = sampling.parse(self.negatives)
         return SampledEngine(
             train, tables, self._objective(), negatives, settings, seed=self.seed, n_jobs=self.n_jobs
@@ -252,13 +276,16 @@ class SampledMF(LabelNoise, FactorModel):
         fresh = Tables.zeros(train.n_users, train.n_items, old.factors, old.flip_factors)
         fresh.initialise(self.init, self.init_scale, self.flip_start, self.seed)
         tables = extended_tables(fresh, old, users, items)
-        return learned_tables(continue_epochs(self._training(), train, tables, epochs, progress=progress), train)
+        result = continue_epochs(self._training(), train, tables, epochs, progress=progress)
+        return {**learned_tables(result, train), **self._derived(train)}
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        return dict(self._tables().arrays())
+        return {**self._tables().arrays(), "regularization": np.array([self.regularization_])}
 
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
-        return restored_tables(arrays, train, self.factors, self.flip_factors)
+        saved = arrays.get("regularization")  # earlier versions saved it as a parameter alone
+        derived = self._derived(train) if saved is None else {"regularization_": float(saved[0])}
+        return {**restored_tables(arrays, train, self.factors, self.flip_factors), **derived}
 
     # --- flips ----------------------------------------------------------------------------------
 
@@ -298,7 +325,7 @@ class SampledMF(LabelNoise, FactorModel):
             flips,
             n_negatives=self.n_negatives,
             weight=float(self.n_negatives) if self.positive_weight == "per_negative" else 1.0,
-            regularization=self.regularization * passes,
+            regularization=self.regularization_ * passes,
         )
 
 
@@ -306,7 +333,6 @@ class SampledMF(LabelNoise, FactorModel):
     objective="BPR",
     factors=100,
     learning_rate=0.05,
-    regularization=8.0,
     n_negatives=3,
     without=FLIPS,
 )
@@ -321,24 +347,22 @@ class BPR(SampledMF):
     """
 
 
-@preset(objective="BPR", negatives="popularity", regularization=25.0, without=FLIPS)
+@preset(objective="BPR", negatives="popularity", without=FLIPS)
 class WBPR(SampledMF):
     """BPR with negatives sampled in proportion to popularity (Gantner et al., KDD Cup 2011)."""
 
 
-@preset(objective="NBPR", factors=100, learning_rate=0.05, regularization=8.0, n_negatives=3, without=FLIP_TABLES)
+@preset(objective="NBPR", factors=100, learning_rate=0.05, n_negatives=3, without=FLIP_TABLES)
 class NBPR(SampledMF):
     """BPR whose pairs are weighted by the posterior that the negative is truly disliked, at a constant flip rate."""
 
 
-@preset(
-    objective="ShiftMC", factors=100, learning_rate=0.01, regularization=25.0, n_negatives=3, without=FLIP_TABLES
-)
+@preset(objective="ShiftMC", factors=100, learning_rate=0.01, n_negatives=3, without=FLIP_TABLES)
 class ShiftMC(SampledMF):
     """Shifted matrix completion (Hsieh, Natarajan and Dhillon, ICML 2015): squared loss, constant flip rate."""
 
 
-@preset(objective="BPO", factors=100, regularization=25.0, without=FLIPS)
+@preset(objective="BPO", factors=100, without=FLIPS)
 class BPO(SampledMF):
     """Bayesian Point-wise Optimization, the paper's Equation 4: the log likelihood of the observed labels."""
 

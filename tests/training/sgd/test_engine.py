@@ -22,7 +22,7 @@ from truelike.objectives import BPO, BPR, NBPO, NBPOo, NBPOs, Pairwise, Softmax,
 from truelike.training.sgd import engine as sampled
 from truelike.training.sgd.engine import SampledEngine
 from truelike.training.sgd.negative_sampling import permutation
-from truelike.training.sgd.samples import Samples, SGDSettings
+from truelike.training.sgd.samples import BLOCK_SIZE, Blocks, Samples, SGDSettings
 from truelike.training.tables import Tables
 
 OBJECTIVES: list[Any] = [BPO, NBPO, NBPOs, NBPOo, BPR, shift_mc(0.3)]
@@ -72,6 +72,17 @@ def as_bytes(tables: Tables) -> tuple[bytes, bytes]:
 # --- the reference: dense, one sample at a time, in float64 ----------------------------------------
 
 
+def reference_steps(
+    objective: Any, weight: int, i: int, drawn: Any, r: Any, g: Any
+) -> list[tuple[int, float, float]]:
+    """The steps of a positive i and its negatives: item, step of r, step of g."""
+    if issubclass(objective, Pairwise):
+        pairs = [(j, objective.pair(r[i], r[j])) for j in drawn]
+        return [step for j, (up, down) in pairs for step in ((i, up, 0.0), (j, down, 0.0))]
+    up, flip = objective.positive(r[i], g[i])
+    return [(i, weight * up, weight * flip), *((j, *objective.negative(r[j], g[j])) for j in drawn)]
+
+
 def reference(
     train: Any,
     objective: Any,
@@ -91,31 +102,30 @@ def reference(
     for epoch in range(epochs):
         rate = settings.learning_rate * settings.decay ** (epoch + 1)
         key = np.uint64(randomness.key(seed, "negatives", epoch))
-        order = np.arange(n)
+        order = samples.entries(epoch, 0, n)
         if settings.order == "shuffled":
             order = permutation(np.uint64(randomness.key(seed, "order", epoch)), 0, n, n)
         for start in range(0, n, settings.batch_size):
             dU, dV, dP, dQ = (np.zeros_like(table) for table in (U, V, P, Q))
             users, items = np.zeros(len(U), bool), np.zeros(len(V), bool)
+            before, done = (U.copy(), P.copy()), np.zeros(len(U), int)
             for entry in order[start : start + settings.batch_size]:
                 u, i = train.user_of_entry[entry], indices[entry]
+                if settings.order == "blocks" and done[u] % max(1, 64 // (1 + settings.n_negatives)) == 0:
+                    U[u], P[u] = before[0][u] + rate * dU[u], before[1][u] + rate * dP[u]
+                done[u] += 1
                 drawn = samples.draw(key, np.array([entry], dtype=np.int32))[0]
-                steps: list[Any] = []
-                if issubclass(objective, Pairwise):
-                    for j in drawn:
-                        up, down = objective.pair(U[u] @ V[i], U[u] @ V[j])
-                        steps += [(i, up, 0.0), (j, down, 0.0)]
-                else:
-                    up, flip = objective.positive(U[u] @ V[i], P[u] @ Q[i])
-                    steps.append((i, weight * up, weight * flip))
-                    steps += [(j, *objective.negative(U[u] @ V[j], P[u] @ Q[j])) for j in drawn]
                 users[u] = True
-                for item, step, flip in steps:
+                for item, step, flip in reference_steps(objective, weight, i, drawn, V @ U[u], Q @ P[u]):
                     items[item] = True
                     dU[u] += step * V[item]
                     dV[item] += step * U[u]
                     dP[u] += flip * Q[item]
                     dQ[item] += flip * P[u]
+            # L2 shrinks a user's row as the last block was scored with it
+            dU -= settings.regularization * batch_part * (U - before[0])
+            dP -= settings.flip_regularization * batch_part * (P - before[1])
+            U, P = before
             for table, gradient, regularization, touched in (
                 (U, dU, settings.regularization, users),
                 (V, dV, settings.regularization, items),
@@ -171,6 +181,10 @@ def test_any_width_equals_the_reference_and_the_padding_stays_zero(objective: An
         {"batch_size": 6, "regularization": 3.0, "flip_regularization": 5.0},
         {"order": "shuffled"},
         {"order": "shuffled", "batch_size": 9, "l2_rows": "touched"},
+        {"order": "blocks"},
+        {"order": "blocks", "batch_size": 9, "l2_rows": "touched"},
+        {"order": "blocks", "batch_size": 100_000, "n_negatives": 30, "learning_rate": 0.01},
+        {"order": "blocks", "batch_size": 150, "n_negatives": 50, "learning_rate": 0.01, "l2_schedule": "epoch"},
         {"n_negatives": 1},
         {"n_negatives": 50, "learning_rate": 0.01},
         {"n_negatives": 50, "learning_rate": 0.01, "positive_weight": "per_negative"},
@@ -231,7 +245,7 @@ def test_the_loss_decreases_and_is_the_mean_likelihood() -> None:
 
 @pytest.mark.parametrize("negatives", NEGATIVES)
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda o: o.name)
-@pytest.mark.parametrize("order", ["file", "shuffled"])
+@pytest.mark.parametrize("order", ["file", "shuffled", "blocks"])
 def test_the_number_of_threads_does_not_change_the_result(objective: Any, negatives: str, order: Any) -> None:
     train = make_dataset(60, 40)
     settings = replace(SETTINGS, order=order, learning_rate=0.03, batch_size=37)
@@ -246,12 +260,13 @@ def test_there_may_be_more_threads_than_users_in_a_batch() -> None:
     assert as_bytes(trained(train, settings=settings, n_jobs=8)) == as_bytes(trained(train, settings=settings))
 
 
+@pytest.mark.parametrize("order", ["shuffled", "blocks"])
 @pytest.mark.parametrize("negatives", ["uniform", "hard:3"])
 def test_the_number_of_batches_per_call_does_not_change_the_result(
-    negatives: str, monkeypatch: pytest.MonkeyPatch
+    negatives: str, order: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train = make_dataset()
-    settings = replace(SETTINGS, order="shuffled", batch_size=16)
+    settings = replace(SETTINGS, order=order, batch_size=16)
     found = set()
     for samples_per_call in (1, 64, 200, 333, 2_000_000):
         monkeypatch.setattr(sampled, "SAMPLES_PER_CALL", samples_per_call)
@@ -299,10 +314,11 @@ def test_a_permutation_is_not_correlated_with_the_order() -> None:
     assert abs(np.corrcoef(found[1:], found[:-1])[0, 1]) < 0.015
 
 
+@pytest.mark.parametrize("order", ["shuffled", "blocks"])
 @pytest.mark.parametrize("batch_size", [1, 16, 10_000])
-def test_an_epoch_contains_every_positive_once_and_sorts_each_batch(batch_size: int) -> None:
+def test_an_epoch_contains_every_positive_once_and_sorts_each_batch(batch_size: int, order: Any) -> None:
     train = make_dataset()
-    settings = replace(SETTINGS, order="shuffled", batch_size=batch_size)
+    settings = replace(SETTINGS, order=order, batch_size=batch_size)
     n = train.n_interactions
     entries = Samples(train, parse("uniform"), settings, seed=0).entries(5, 0, n)
     assert_array_equal(np.sort(entries), np.arange(n))
@@ -310,6 +326,57 @@ def test_an_epoch_contains_every_positive_once_and_sorts_each_batch(batch_size: 
         assert (np.diff(entries[start : start + batch_size]) > 0).all()
     if batch_size < n:
         assert (np.diff(entries) < 0).any()
+
+
+@given(
+    st.lists(st.integers(0, 200), min_size=1, max_size=30).filter(any), st.integers(0, 2**63), st.integers(1, 500)
+)
+@examples(max_examples=60)
+def test_blocks_are_random_parts_of_a_users_positives(counts: list[int], key: int, piece: int) -> None:
+    observed = np.arange(201) < np.array(counts)[:, None]
+    train = tl.read(sparse.csr_array(observed.astype(np.float32)))
+    n, blocks = train.n_interactions, Blocks(train)
+    whole = blocks.entries(np.uint64(key), 0, n)
+    assert_array_equal(np.sort(whole), np.arange(n))
+    parts = [blocks.entries(np.uint64(key), at, min(at + piece, n)) for at in range(0, n, piece)]
+    assert_array_equal(np.concatenate(parts), whole)
+    users = train.user_of_entry[whole]
+    _, starts = blocks.order(np.uint64(key))
+    for start, end in zip(starts, [*starts[1:], n], strict=True):
+        user = users[start]
+        n_blocks = -(-counts[user] // BLOCK_SIZE)
+        assert (users[start:end] == user).all()
+        assert end - start in (counts[user] // n_blocks, -(-counts[user] // n_blocks))  # equal sizes, up to one
+        assert (np.diff(whole[start:end]) > 0).all()
+
+
+def test_any_two_positives_of_a_user_may_share_a_block() -> None:
+    train = tl.read(sparse.csr_array(np.ones((2, 100), dtype=np.float32) * (np.arange(100) < 99)))
+    blocks, together = Blocks(train), np.zeros((99, 99))
+    for seed in range(2_000):
+        key = np.uint64(randomness.key(seed, "order"))
+        block_of = np.empty(198, int)
+        block_of[blocks.entries(key, 0, 198)] = np.searchsorted(blocks.order(key)[1], np.arange(198), side="right")
+        together += block_of[:99, None] == block_of[None, :99]
+    n_blocks = (
+        4  # of a group of four consecutive positives each block takes one; otherwise one pair in four shares
+    )
+    group = np.arange(99) // n_blocks
+    apart = group[:, None] != group[None, :]
+    assert_allclose(together[apart] / 2_000, 1 / n_blocks, atol=0.06)
+    assert not together[~apart & ~np.eye(99, dtype=bool)].any()
+
+
+def test_in_blocks_a_users_row_moves_several_times_in_a_batch() -> None:
+    """The sum of 60 steps of one user overshoots; one step after the other does not."""
+    rng = np.random.default_rng(0)
+    train = tl.read(sparse.csr_array((rng.random((4, 200)) < 0.3).astype(np.float32)))
+    settings = replace(SETTINGS, batch_size=1_000, learning_rate=0.5, regularization=0.0)
+    largest = {}
+    for order in ("file", "blocks"):
+        tables = trained(train, BPO, settings=replace(settings, order=order), shape=(8, 0), epochs=1)  # type: ignore[arg-type]
+        largest[order] = np.abs(tables.users).max()
+    assert largest["blocks"] < largest["file"]
 
 
 def test_a_listwise_objective_is_an_error() -> None:

@@ -83,7 +83,7 @@ class SampledEngine(ArrayEngine):
             for first in range(0, self.n_batches, batches_per_call):
                 start = first * settings.batch_size
                 stop = min(n, start + batches_per_call * settings.batch_size)
-                entries = self.samples.entries(number, start, stop)
+                entries = self._entries(team, number, start, stop)
                 self._run(team, first, entries, key, rate, powers, flip_powers, shrink, flip_shrink)
                 if progress is not None:
                     progress(stop)
@@ -92,6 +92,15 @@ class SampledEngine(ArrayEngine):
             (self.tables.items, self.item_last_updated),
         ):
             apply_missed_l2(table, last_updated, self.tables.width, self.n_batches, powers, flip_powers)
+
+    def _entries(self, team: Team, epoch: int, start: int, stop: int) -> NDArray[np.int32]:
+        """The positives start ... stop - 1 of an epoch; each thread makes those of some batches."""
+        size = self.settings.batch_size
+        step = -(-(stop - start) // (size * self.threads)) * size
+        parts = team.map(
+            lambda at: self.samples.entries(epoch, at, min(stop, at + step)), range(start, stop, step)
+        )
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _run(self, team: Team, first: int, entries: Any, key: Any, rate: float, *l2_factors: Any) -> None:
         """Run some batches, from batch `first` on, on all threads."""
@@ -109,7 +118,7 @@ class SampledEngine(ArrayEngine):
                 tables.users.reshape(-1), tables.items.reshape(-1),
                 self.user_last_updated, self.item_last_updated,
                 np.uint64(tables.width), np.uint64(tables.users.shape[1] - tables.width),
-                np.float32(rate), *l2_factors,
+                np.float32(rate), *l2_factors, settings.order == "blocks",
                 settings.n_negatives, self.negatives.candidates, *self.samples.alias_tables,
                 issubclass(self.objective, Pairwise), np.float32(settings.positive_factor), *self._steps,
                 *self._buffers.values(),

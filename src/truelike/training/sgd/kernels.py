@@ -1,9 +1,10 @@
 """The compiled loops of the sampled engine: mini-batches of positives, each with its drawn negatives.
 
 A batch has two phases. In the first, each user of the batch belongs to one thread, which computes the scores and
-steps of the user's samples and updates the user's row. In the second, each item belongs to one thread, which
-updates the item's row by the stored steps. No two threads write the same row, and every sum is taken in the order
-of the samples. So the result does not depend on the number of threads.
+steps of the user's samples and updates the user's row: once, or with `sequential` after each block of samples. In
+the second, each item belongs to one thread, which updates the item's row by the stored steps. No two threads write
+the same row, and every sum is taken in the order of the samples. So the result does not depend on the number of
+threads.
 
 A row of a table is [preference | flip]: U and P side by side, and V and Q, so that one access loads both. L2
 shrinks *every* row at every batch, but it is applied lazily: `*_last_updated` holds the batch up to which it has
@@ -16,7 +17,9 @@ Arguments of several functions:
 - `bit_table`: tells positives from other items, see `negative_sampling`.
 - `powers`, `flip_powers`: the factors by which a row shrinks in 0, 1, 2, ... batches that do not touch it;
   `shrink`, `flip_shrink`: in the batch that does.
-- `old_rows`: the users' rows before the batch, in the slots of their first positives.
+- `sequential`: whether a user's row moves after each block of BLOCK samples at most, instead of once by their sum.
+  The sum over a user with many positives in a batch would need a smaller learning rate.
+- `old_rows`: the users' rows as they were scored, each in the slot of the first positive that was scored with it.
 - `sample_item`, `sample_slot`, `sample_step`, `sample_flip`: a sample's item, the slot of its user in `old_rows`,
   and its steps of r and g.
 """
@@ -41,6 +44,10 @@ CHUNKS_PER_THREAD = 8  # of the positives of a batch
 CHUNK_WORK = 2**27  # numbers of item rows in a chunk at most: tenths of a second, after which an abort is noticed
 ITEMS_BETWEEN_LOOKS = 1024  # for an abort
 PREFETCH_ITEMS = 16  # how many items ahead rows are prefetched
+PREFETCH_POSITIVES = 64  # how many positives ahead their users and items are prefetched
+PREFETCH_USERS = 16  # how many positives ahead the next users' rows are prefetched, at least
+PREFETCH_LINES = 16  # cache lines of a bit table that are prefetched at most
+POSITIVES_PER_LINE = 64 * 8 // BITS_PER_POSITIVE  # of a bit table
 
 
 @numba.njit(**LOOP)
@@ -77,31 +84,34 @@ def _prepare_sample(
 
 
 @numba.njit(**INLINE)
-def _prefetch_users(
-    at: Any, n: Any, entries: Any, entry_user: Any, entry_item: Any, indptr: Any, bit_table: Any,
-    user_table: Any, user_last_updated: Any, row_width: Any,
+def _prefetch_user(
+    at: Any, n: Any, entries: Any, entry_user: Any, indptr: Any, user_table: Any, user_last_updated: Any, row_width: Any
 ) -> None:  # fmt: skip
-    """Prefetch the data of the next users, in three stages.
-
-    In a shuffled batch nearly every positive has another user, and each would wait for memory several times.
-    """
-    if at + 24 < n:
-        entry = np.uint64(entries[at + 24])
-        prefetch(entry_user, entry)
-        prefetch(entry_item, entry)
-        user = np.uint64(entry_user[entries[at + 16]])
+    """Prefetch the row of the user of a positive further on, and where the user's positives begin."""
+    if at < n:
+        user = np.uint64(entry_user[np.uint64(entries[at])])
         prefetch(indptr, user)
         prefetch(user_last_updated, user)
         prefetch_row(user_table, user * row_width, row_width)
-        user = np.uint64(entry_user[entries[at + 8]])
-        prefetch(bit_table, np.uint64(indptr[user]) * np.uint64(BITS_PER_POSITIVE // 8))
+
+
+@numba.njit(**INLINE)
+def _prefetch_bits(at: Any, n: Any, entries: Any, entry_user: Any, indptr: Any, bit_table: Any) -> None:
+    """Prefetch the first lines of the bit table of the user of a positive further on."""
+    if at < n:
+        user = np.uint64(entry_user[np.uint64(entries[at])])
+        start, stop = np.uint64(indptr[user]), np.uint64(indptr[user + np.uint64(1)])
+        lines = min((stop - start) // np.uint64(POSITIVES_PER_LINE), np.uint64(PREFETCH_LINES)) + np.uint64(1)
+        for k in range(lines):
+            at_byte = (start + k * np.uint64(POSITIVES_PER_LINE)) * np.uint64(BITS_PER_POSITIVE // 8)
+            prefetch(bit_table, at_byte)
 
 
 def _update_users(
     chunk: Any, n_chunks: Any, entries: Any, batch: Any, key: Any,
     entry_user: Any, entry_item: Any, indptr: Any, bit_table: Any,
     user_table: Any, item_table: Any, user_last_updated: Any, item_last_updated: Any, width: Any, flip_width: Any,
-    rate: Any, powers: Any, flip_powers: Any, shrink: Any, flip_shrink: Any,
+    rate: Any, powers: Any, flip_powers: Any, shrink: Any, flip_shrink: Any, sequential: Any,
     n_negatives: Any, candidates: Any, keep: Any, alias: Any, weights: Any,
     pairwise: Any, weight: Any, positive_steps: Any, negative_steps: Any,
     old_rows: Any, sample_item: Any, sample_slot: Any, sample_step: Any, sample_flip: Any,
@@ -120,13 +130,20 @@ def _update_users(
     while 0 < at < n and entry_user[entries[at]] == entry_user[entries[at - 1]]:
         at += 1  # the positives of the previous user belong to the previous chunk
     while at < end:
-        _prefetch_users(
-            at, n, entries, entry_user, entry_item, indptr, bit_table, user_table, user_last_updated, row_width
-        )
         user = np.uint64(entry_user[entries[at]])
         run_end = at + 1
         while run_end < n and np.uint64(entry_user[entries[run_end]]) == user:
             run_end += 1
+        _prefetch_user(
+            max(run_end, at + PREFETCH_USERS),
+            n,
+            entries,
+            entry_user,
+            indptr,
+            user_table,
+            user_last_updated,
+            row_width,
+        )
         start, stop = np.uint64(indptr[user]), np.uint64(indptr[user + one])
         missed = batch - user_last_updated[user]
         row, old_row = user * row_width, np.uint64(at) * row_width
@@ -138,12 +155,17 @@ def _update_users(
             old_rows, old_flip_row, flip_powers[missed], user_table, flip_row,
             np.float32(0.0), gradient, zero, flip_width,
         )  # fmt: skip
+        slot = at
         for first in range(at, run_end, block):
             n_positives = np.uint64(min(block, run_end - first))
             base, n_samples = np.uint64(first) * (rho + one), n_positives * (rho + one)
             # draw
             for p in range(n_positives):
                 entry = entries[np.uint64(first) + p]
+                if np.int64(first + p) + PREFETCH_POSITIVES < n:
+                    ahead = np.uint64(entries[np.uint64(first) + p + np.uint64(PREFETCH_POSITIVES)])
+                    prefetch(entry_user, ahead)
+                    prefetch(entry_item, ahead)
                 _prepare_sample(
                     np.uint64(entry_item[entry]), base + p, sample_item, p, offsets, item_scale, item_flip_scale,
                     item_table, width, flip_width, item_last_updated, batch, powers, flip_powers,
@@ -164,6 +186,8 @@ def _update_users(
                         j, base + negative, sample_item, negative, offsets, item_scale, item_flip_scale,
                         item_table, width, flip_width, item_last_updated, batch, powers, flip_powers,
                     )  # fmt: skip
+            if first == at:
+                _prefetch_bits(max(run_end, at + PREFETCH_USERS // 2), n, entries, entry_user, indptr, bit_table)
             for s in range(n_samples, n_samples + four):  # pad to groups of four
                 offsets[s], item_scale[s], item_flip_scale[s] = offsets[zero], np.float32(0.0), np.float32(0.0)
             # score
@@ -197,7 +221,7 @@ def _update_users(
                     r[p] *= weight
                     g[p] *= weight
             for s in range(n_samples):
-                sample_slot[base + s], sample_step[base + s] = at, r[s]
+                sample_slot[base + s], sample_step[base + s] = slot, r[s]
                 r[s] *= item_scale[s]
             if flips:
                 for s in range(n_samples):
@@ -211,6 +235,17 @@ def _update_users(
             if flips:
                 for s in range(zero, n_samples, four):
                     add_four(gradient, width, np.float32(1.0), g, s, item_table, offsets, width, flip_width)
+            if sequential and first + block < run_end:  # the next block starts from the updated row
+                slot = first + block
+                next_row = np.uint64(slot) * row_width
+                scaled_add(old_rows, next_row, np.float32(1.0), old_rows, old_row, rate, gradient, zero, width)
+                scaled_add(
+                    old_rows, next_row + width, np.float32(1.0), old_rows, old_flip_row,
+                    rate, gradient, width, flip_width,
+                )  # fmt: skip
+                old_row, old_flip_row = next_row, next_row + width
+                for k in range(row_width):
+                    gradient[k] = np.float32(0.0)
         scaled_add(user_table, row, shrink, old_rows, old_row, rate, gradient, zero, width)
         scaled_add(user_table, flip_row, flip_shrink, old_rows, old_flip_row, rate, gradient, width, flip_width)
         user_last_updated[user] = batch + 1
@@ -301,7 +336,7 @@ def _run_batches(
     first: Any, batch_size: Any, entries: Any, key: Any,
     entry_user: Any, entry_item: Any, indptr: Any, bit_table: Any,
     user_table: Any, item_table: Any, user_last_updated: Any, item_last_updated: Any, width: Any, flip_width: Any,
-    rate: Any, powers: Any, flip_powers: Any, shrink: Any, flip_shrink: Any,
+    rate: Any, powers: Any, flip_powers: Any, shrink: Any, flip_shrink: Any, sequential: Any,
     n_negatives: Any, candidates: Any, keep: Any, alias: Any, weights: Any,
     pairwise: Any, weight: Any, positive_steps: Any, negative_steps: Any,
     old_rows: Any, sample_item: Any, sample_slot: Any, sample_step: Any, sample_flip: Any,
@@ -324,7 +359,7 @@ def _run_batches(
             update_users(
                 chunk, n_chunks, part, batch, key, entry_user, entry_item, indptr, bit_table,
                 user_table, item_table, user_last_updated, item_last_updated, width, flip_width,
-                rate, powers, flip_powers, shrink, flip_shrink,
+                rate, powers, flip_powers, shrink, flip_shrink, sequential,
                 n_negatives, candidates, keep, alias, weights,
                 pairwise, weight, positive_steps, negative_steps,
                 old_rows, sample_item, sample_slot, sample_step, sample_flip, offsets[thread], gradient[thread],
@@ -355,7 +390,8 @@ _DISTRIBUTION = (_i8, _i8, _f4[::1], _i4[::1], types.float64[::1])
 _OBJECTIVE = (types.boolean, _f4, _STEPS_POINTER, _STEPS_POINTER)
 _SAMPLES = (_f4[::1], _i4[::1], _i4[::1], _f4[::1], _f4[::1])
 _UPDATE_USERS = types.void(
-    _i8, _i8, _i4[::1], _i8, _u8, *_DATASET, *_TABLES, *_SHRINKING, *_DISTRIBUTION, *_OBJECTIVE, *_SAMPLES,
+    _i8, _i8, _i4[::1], _i8, _u8,
+    *_DATASET, *_TABLES, *_SHRINKING, types.boolean, *_DISTRIBUTION, *_OBJECTIVE, *_SAMPLES,
     _u8[::1], _f4[::1], _f4[::1], _f4[::1], _f4[::1], _f4[::1],
 )  # fmt: skip
 _UPDATE_ITEMS = types.void(
@@ -365,7 +401,7 @@ _UPDATE_ITEMS = types.void(
 _BATCHES = types.void(
     types.FunctionType(_UPDATE_USERS), types.FunctionType(_UPDATE_ITEMS),
     _i8, _i8, _i8[::1], _i8[::1], _i8, _i8, _i4[::1], _u8,
-    *_DATASET, *_TABLES, *_SHRINKING, *_DISTRIBUTION, *_OBJECTIVE, *_SAMPLES,
+    *_DATASET, *_TABLES, *_SHRINKING, types.boolean, *_DISTRIBUTION, *_OBJECTIVE, *_SAMPLES,
     _i4[::1], _i4[::1], _i4[:, ::1], _i4[:, ::1], _u4[:, ::1], _f4[:, ::1], _f4[:, ::1],
     _u8[:, ::1], _f4[:, ::1], _f4[:, :, ::1],
 )  # fmt: skip

@@ -1,6 +1,6 @@
-"""Compiled sampling: the negatives of a positive, and a random permutation that needs no memory.
+"""Compiled sampling: the negatives of a positive, a random permutation that needs no memory, and blocks of positives.
 
-Both depend only on a key and an index, so they are the same on any number of threads. A negative is drawn from the
+They depend only on a key and an index, so they are the same on any number of threads. A negative is drawn from the
 sampling distribution until it is not a positive of the user. Whether it is one is looked up in a bit table first:
 a binary search of the user's positives for each draw would cost more than the rest of training.
 """
@@ -170,4 +170,57 @@ def permutation(key: Any, start: Any, stop: Any, n: Any) -> Any:
             if x < np.uint64(n):
                 break
         out[index - start] = x
+    return out
+
+
+@numba.njit(**INLINE)
+def _taken_by(group: Any, block: Any, n_blocks: Any, key: Any, user: Any) -> Any:
+    """Return which positive of a group of n_blocks consecutive ones a block takes. Each block takes another one."""
+    if n_blocks == 1:
+        return block
+    bits = mix(key + GOLDEN * ((np.uint64(user) << np.uint64(32)) + np.uint64(group)))
+    shifted = block + np.int64(((bits >> np.uint64(32)) * np.uint64(n_blocks)) >> np.uint64(32))
+    return shifted - n_blocks if shifted >= n_blocks else shifted
+
+
+@cached_njit(nogil=True)
+def block_starts(key: Any, order: Any, user_of_block: Any, first_block: Any, indptr: Any, size: Any) -> Any:
+    """Return the position of the first positive of each block, for blocks in the given order.
+
+    A user with n positives has ceil(n / size) blocks. Of each group of as many consecutive positives, every block takes
+    one at random. The last group may be incomplete, so some blocks have one positive less than others.
+    """
+    starts = np.empty(len(order), dtype=np.int64)
+    position = 0
+    for b in range(len(order)):
+        starts[b] = position
+        user = user_of_block[order[b]]
+        n = np.int64(indptr[user + 1] - indptr[user])
+        n_blocks = (n + size - 1) // size
+        groups = n // n_blocks
+        last = _taken_by(groups, np.int64(order[b] - first_block[user]), n_blocks, key, user)
+        position += groups + np.int64(groups * n_blocks + last < n)
+    return starts
+
+
+@cached_njit(nogil=True)
+def block_entries(
+    key: Any, order: Any, starts: Any, first: Any, start: Any, stop: Any,
+    user_of_block: Any, first_block: Any, indptr: Any, size: Any,
+) -> Any:  # fmt: skip
+    """Return the positives at positions start ... stop - 1. Position `start` is in block `first` of the order."""
+    out = np.empty(stop - start, dtype=np.int32)
+    b = first
+    while b < len(order) and starts[b] < stop:
+        user = user_of_block[order[b]]
+        begin, n = np.int64(indptr[user]), np.int64(indptr[user + 1] - indptr[user])
+        n_blocks, block = (n + size - 1) // size, np.int64(order[b] - first_block[user])
+        position = starts[b] - start
+        for group in range((n + n_blocks - 1) // n_blocks):
+            taken = group * n_blocks + _taken_by(group, block, n_blocks, key, user)
+            if taken < n:
+                if 0 <= position < len(out):
+                    out[position] = begin + taken
+                position += 1
+        b += 1
     return out

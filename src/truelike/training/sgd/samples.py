@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from threading import Lock
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ from truelike.negatives import Negatives, check_has_negatives
 from truelike.objectives import Objective, Pairwise, Pointwise
 
 LOSS_POSITIVES = 2_000  # positives on which the loss is measured
+BLOCK_SIZE = 32  # positives of a user in a block of order "blocks", at most
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,10 @@ class SGDSettings:
     batch_size
         Positives per batch.
     order
-        "shuffled": a new random order in every epoch. "file": all positives of user 0, then of user 1, and so on.
-        "users": users in a new random order in every epoch, each with all positives.
+        "blocks": each user's positives are cut into random blocks of up to BLOCK_SIZE, and the blocks have a random
+        order, both new in every epoch. "shuffled": a new random order in every epoch. "file": all positives of
+        user 0, then of user 1, and so on. "users": users in a new random order in every epoch, each with all
+        positives.
     positive_weight
         "once": a positive counts once (Equation 8). "per_negative": once for each of its negatives (the release).
     """
@@ -57,7 +61,7 @@ class SGDSettings:
     l2_rows: Literal["all", "touched"]
     n_negatives: int
     batch_size: int
-    order: Literal["shuffled", "file", "users"]
+    order: Literal["blocks", "shuffled", "file", "users"]
     positive_weight: Literal["once", "per_negative"]
 
     def rate(self, epoch: int) -> float:
@@ -68,6 +72,43 @@ class SGDSettings:
     def positive_factor(self) -> float:
         """The factor of a positive's step."""
         return float(self.n_negatives) if self.positive_weight == "per_negative" else 1.0
+
+
+class Blocks:
+    """The order "blocks" of the positives of a dataset.
+
+    A random order of single positives loads another user's row, and other cache lines of everything that belongs to
+    the user, for every positive. Blocks of a user's positives cost little more than the order of the file, and train
+    as well: each block is a random part of the user's positives.
+    """
+
+    def __init__(self, train: Dataset) -> None:
+        self.indptr = train._csr.indptr
+        counts = -(-np.diff(self.indptr) // BLOCK_SIZE)
+        self.user_of_block = np.repeat(np.arange(train.n_users, dtype=np.int32), counts)
+        self.first_block = (np.cumsum(counts) - counts).astype(np.int32)
+        self._blocks = (self.user_of_block, self.first_block, self.indptr, BLOCK_SIZE)
+        self._last: tuple[np.uint64, Any, Any] | None = None  # key, order, starts
+        self._lock = Lock()
+
+    def order(self, key: np.uint64) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Return the order of the blocks with a key, and the position of the first positive of each."""
+        from truelike.training.sgd.negative_sampling import block_starts, permutation
+
+        with self._lock:  # several threads ask for the same order
+            if self._last is None or self._last[0] != key:
+                order = permutation(key, 0, len(self.user_of_block), len(self.user_of_block))
+                self._last = (key, order, block_starts(key, order, *self._blocks))
+            return self._last[1:]
+
+    def entries(self, key: np.uint64, start: int, stop: int) -> NDArray[np.int32]:
+        """Return the positives start ... stop - 1 of the order with a key."""
+        from truelike.training.sgd.negative_sampling import block_entries
+
+        order, starts = self.order(key)
+        first = int(np.searchsorted(starts, start, side="right")) - 1
+        entries: NDArray[np.int32] = block_entries(key, order, starts, first, start, stop, *self._blocks)
+        return entries
 
 
 class Samples:
@@ -81,6 +122,7 @@ class Samples:
         self.n_batches = -(-train.n_interactions // settings.batch_size)
         self.alias_tables = negatives.tables(train.popularity())
         self._by_users: tuple[int, NDArray[np.int32]] = (-1, np.zeros(0, dtype=np.int32))  # epoch, order
+        self._blocks = Blocks(train) if settings.order == "blocks" else None
         self.bit_table = positive_bits(train._csr.indptr, train._csr.indices, train.n_items)
 
     def key(self, epoch: int) -> np.uint64:
@@ -104,7 +146,11 @@ class Samples:
                 order = np.argsort(np.argsort(users)[self.train._user_of_entry], kind="stable")
                 self._by_users = (epoch, order.astype(np.int32))
             return self._by_users[1][start:stop]
-        entries: NDArray[np.int32] = permutation(key, start, stop, self.train.n_interactions)
+        entries: NDArray[np.int32]
+        if self._blocks is not None:
+            entries = self._blocks.entries(key, start, stop)
+        else:
+            entries = permutation(key, start, stop, self.train.n_interactions)
         whole_batches = len(entries) // size * size
         entries[:whole_batches].reshape(-1, size).sort(axis=1)
         entries[whole_batches:].sort()
