@@ -87,7 +87,9 @@ def _cut(part: slice, start: int, stop: int) -> slice:
 def _lower_tiles(rows: list[slice]) -> list[tuple[slice, slice]]:
     """The tiles of the lower triangle. The small ones on the diagonal come last, so that threads end together."""
     left = [(tile, part) for tile in rows for part in _pieces(0, tile.start, COLUMNS)]
-    along = [(part, slice(tile.start, part.stop)) for tile in rows for part in _pieces(tile.start, tile.stop, BLOCK)]
+    along = [
+        (part, slice(tile.start, part.stop)) for tile in rows for part in _pieces(tile.start, tile.stop, BLOCK)
+    ]
     return left + along
 
 
@@ -112,7 +114,7 @@ def _subtract_product(out: NDArray[Any], left: NDArray[Any], right: NDArray[Any]
 
 
 @lru_cache(maxsize=2)
-def _gemm(kind: str) -> tuple[Any, type[ctypes.c_double] | type[ctypes.c_float]]:
+def _gemm(kind: str) -> tuple[Any, Any]:
     """The matrix product of SciPy's BLAS for "d" (float64) or "f" (float32), and the type of its numbers."""
     from numba.extending import get_cython_function_address
 
