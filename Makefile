@@ -44,6 +44,7 @@ bench: $(VENV)/.installed-dev ## truelike beside its peers, in one run
 	$(BIN)/python benchmarks/read.py
 	$(BIN)/python benchmarks/train.py --defaults
 	$(BIN)/python benchmarks/als.py --defaults
+	$(BIN)/python benchmarks/ease.py
 	$(BIN)/python benchmarks/network_speed.py
 	$(BIN)/python benchmarks/anchor.py
 

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 import truelike as tl
 from truelike import memory
 from truelike.errors import ParameterError, StorageError, TooLargeError
-from truelike.models import inversion
+from truelike.models import ease, inversion, local_ridge
 from truelike.models.ease import gram
 
 
@@ -111,28 +111,13 @@ def test_the_gram_matrix_counts_common_users(dtype: str) -> None:
     assert_array_equal(found, np.tril(observed.T.astype(int) @ observed.astype(int)))
 
 
-@pytest.mark.parametrize("n", [1, 31, 255, 256, 257, 700])
-def test_invert_returns_the_inverse_at_any_size(n: int) -> None:
-    rng = np.random.default_rng(n)
-    half = rng.normal(size=(n, 2 * n))
-    matrix = half @ half.T / n + 0.1 * np.eye(n)
-    found = np.tril(matrix)
-    inversion.invert(found, 2)
-    assert_array_equal(found, found.T)
-    assert_allclose(found, np.linalg.inv(matrix), atol=1e-12 * np.abs(found).max())
-
-
-def test_invert_refuses_a_matrix_that_is_not_positive_definite() -> None:
-    with pytest.raises(np.linalg.LinAlgError):
-        inversion.invert(np.array([[1.0, 0.0], [2.0, 1.0]]))
-
-
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_the_weights_do_not_depend_on_the_number_of_threads(
     monkeypatch: pytest.MonkeyPatch, precision: str
 ) -> None:
     data = dataset_of(random_interactions(5, 300, 200, 0.1))
     monkeypatch.setattr(inversion, "BLOCK", 48)
+    monkeypatch.setattr(inversion, "ROWS", 96)
     fits = []
     for n_jobs, blas in ((1, 1), (1, 2), (2, 2), (3, 1)):
         with threadpool_limits(limits=blas, user_api="blas"):
@@ -157,17 +142,32 @@ def test_similar_items_are_those_with_the_largest_weights_for_the_item(world: An
 def test_a_catalogue_too_large_for_memory_is_refused_before_allocation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    n_items = 200_000
+    n_items, most = 200_000, 199_999  # all others: a dense matrix
     data = tl.read(sparse.coo_array((np.ones(3), ([0, 1, 2], [0, 5, n_items - 1])), shape=(3, n_items)))
     monkeypatch.setattr(memory, "available_memory", lambda: 16 * 10**9)
     with pytest.raises(TooLargeError) as error:
-        tl.EDLAE().fit(data)
-    for part in ("EDLAE", "200,000 items", "480.0 GB", "16.0 GB are available", "IALS", "SoftmaxMF", "tl.k_core"):
+        tl.EDLAE(neighbors=most).fit(data)
+    for part in (
+        "EDLAE",
+        "200,000 items",
+        "480.0 GB",
+        "16.0 GB are available",
+        "neighbors=200",
+        "IALS",
+        "SoftmaxMF",
+    ):
         assert part in str(error.value)
     assert 'precision="float32" it would take 160.0 GB' in str(error.value)
     with pytest.raises(TooLargeError, match=r"160\.0 GB") as error:
-        tl.EASE(precision="float32").fit(data)
+        tl.EASE(precision="float32", neighbors=most).fit(data)
     assert "precision" not in str(error.value)
+
+
+def test_too_many_neighbors_for_memory_are_refused_before_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = dataset_of(np.ones((3, 100), dtype=bool))
+    monkeypatch.setattr(memory, "available_memory", lambda: 20_000)
+    with pytest.raises(TooLargeError, match=r"EASE with 50 neighbors for each of 100 items .*Use fewer neighbors"):
+        tl.EASE(neighbors=50).fit(data)
 
 
 def test_available_memory_respects_the_limit_of_a_container(
@@ -194,3 +194,107 @@ def test_loading_refuses_weights_of_another_shape(world: Any, tmp_path: Path) ->
     model.save(tmp_path / "model")
     with pytest.raises(StorageError, match=r"weights are float32 of shape \(39, 40\)"):
         tl.load(tmp_path / "model")
+
+
+def test_a_large_catalogue_gets_neighbors_and_a_small_one_does_not(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert isinstance(tl.EASE().fit(world).weights_, np.ndarray)
+    monkeypatch.setattr(ease, "DENSE", 39)
+    monkeypatch.setattr(ease, "NEIGHBORS", 7)
+    by_size, given = tl.EASE().fit(world).weights_, tl.EASE(neighbors=7).fit(world).weights_
+    assert by_size.has_canonical_format
+    assert_array_equal(by_size.toarray(), given.toarray())
+
+
+def test_all_others_as_neighbors_are_the_closed_form(world: Any) -> None:
+    assert_array_equal(tl.EASE(neighbors=39).fit(world).weights_, tl.EASE().fit(world).weights_)
+
+
+def test_the_sparse_weights_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = dataset_of(random_interactions(5, 300, 200, 0.1))
+    monkeypatch.setattr(local_ridge, "ROWS", 16)
+    fits = [tl.EDLAE(neighbors=20, n_jobs=n_jobs).fit(data).weights_ for n_jobs in (1, 2, 3)]
+    assert len({(w.indptr.tobytes(), w.indices.tobytes(), w.data.tobytes()) for w in fits}) == 1
+
+
+def test_a_sparse_model_scores_by_its_weights(world: Any) -> None:
+    model = tl.EASE(neighbors=5, regularization=10.0).fit(world)
+    users, items = np.meshgrid(np.arange(60), np.arange(40), indexing="ij")
+    found = model.score(users.ravel(), items.ravel()).reshape(60, 40)
+    observed = (world.matrix.toarray() > 0).astype(np.float64)
+    assert_allclose(found, observed @ model.weights_.toarray(), rtol=1e-5, atol=1e-6)
+    assert_allclose(
+        model.recommend_from_items([3, 4, 8], k=1)["score"].max(), model.weights_[[3, 4, 8]].sum(0).max()
+    )
+
+
+def test_similar_items_of_a_sparse_model_have_a_weight_for_the_item(world: Any) -> None:
+    model = tl.EASE(neighbors=5, regularization=10.0).fit(world)
+    frame = model.similar_items(7, k=40)
+    column = model.weights_.toarray()[:, 7]
+    assert frame["similar_item_id"].to_list() == np.argsort(-column, kind="stable")[: (column > 0).sum()].tolist()
+
+
+def test_of_items_without_a_weight_the_more_popular_come_first() -> None:
+    rows = [(0, "x"), (0, "y"), (1, "x")]
+    rows += [(user, item) for item, users in (("a", 1), ("b", 3), ("c", 2)) for user in range(10, 10 + users)]
+    model = tl.EASE(neighbors=1, regularization=1.0).fit(tl.read(rows))
+    assert model.recommend(1, k=5)["item_id"].to_list() == ["y", "b", "c", "a"]
+
+
+@pytest.mark.parametrize("neighbors", [None, 5])
+def test_a_loaded_model_has_the_same_learned_attributes(world: Any, tmp_path: Path, neighbors: int | None) -> None:
+    model = tl.EDLAE(neighbors=neighbors).fit(world)
+    model.save(tmp_path / "model")
+    again = tl.load(tmp_path / "model")
+    assert again.regularization_ == model.regularization_
+    assert again.recommend(k=10).equals(model.recommend(k=10))
+    assert again.similar_items([1, 2], k=9).equals(model.similar_items([1, 2], k=9))
+    again.partial_fit([(0, 1), (100, 101), (100, 1)])
+    assert again.weights_.shape == (41, 41)
+
+
+def test_loading_refuses_sparse_weights_that_do_not_fit(world: Any, tmp_path: Path) -> None:
+    model = tl.EASE(neighbors=5).fit(world)
+    dense = tl.EASE().fit(world).weights_
+    for wrong in (model.weights_[:-1], model.weights_.astype(np.float64), dense):
+        model._state["weights_"] = wrong
+        model.save(tmp_path / "model")
+        with pytest.raises(StorageError):
+            tl.load(tmp_path / "model")
+        model.fit(world)
+
+
+def test_given_parameters_are_used_and_missing_ones_follow_the_data(world: Any, other_world: Any) -> None:
+    assert tl.EASE(regularization=7.0).fit(world).regularization_ == 7.0
+    assert tl.EDLAE(dropout=0.5, regularization=3.0).fit(world).regularization_ == 3.0
+    usual = tl.EASE().fit(world)
+    assert usual.regularization is None
+    assert usual.regularization_ != tl.EASE().fit(other_world).regularization_
+    assert tl.EDLAE(dropout=0.75).fit(world).regularization_ == usual.regularization_ / 2
+    assert_array_equal(tl.EASE(regularization=usual.regularization_).fit(world).weights_, usual.weights_)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 20), st.integers(2, 150))
+@settings(max_examples=40, deadline=None)
+def test_the_lift_compares_common_users_with_popularity(seed: int, n_users: int, n_items: int) -> None:
+    observed = random_interactions(seed, n_users, n_items, 0.2)
+    common = observed.T.astype(float) @ observed
+    np.fill_diagonal(common, 0.0)
+    share = observed.sum(axis=0) / observed.sum()
+    expected = (common**2).sum() / ((common.sum() * np.outer(share, share)) ** 2).sum() if common.any() else 1.0
+    for n_jobs in (1, 2):
+        assert ease.lift(dataset_of(observed), n_jobs) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "wrong", [np.array([0.0]), np.array([np.nan]), np.array([1.0, 2.0]), np.array([1], np.int64)]
+)
+def test_loading_refuses_a_regularization_that_is_no_positive_number(
+    world: Any, tmp_path: Path, wrong: Any
+) -> None:
+    model = tl.EASE().fit(world)
+    arrays = {**model._arrays(), "regularization": wrong}
+    with pytest.raises(ValueError, match="the regularization is not a positive number"):
+        model._restore(arrays, model.train_)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -145,3 +146,21 @@ def test_items_without_a_similar_one_come_last_by_popularity_with_score_0() -> N
     assert frame["item_id"].to_list() == ["y", "b", "c", "a"]
     assert frame["score"].to_list()[1:] == [0.0, 0.0, 0.0]
     assert model.recommend_from_items(["x"], k=5)["item_id"].to_list() == ["y", "b", "c", "a"]
+
+
+def test_without_a_shrinkage_it_follows_the_length_of_histories() -> None:
+    long = fitted(np.ones((4, 55), dtype=bool))
+    assert long.shrinkage_ == 4.0  # (110 / 55)^2
+    assert_array_equal(
+        long.similarity_.toarray(), fitted(np.ones((4, 55), dtype=bool), shrinkage=4.0).similarity_.toarray()
+    )
+    assert fitted(np.ones((4, 2), dtype=bool)).shrinkage_ == 300.0
+    assert fitted(np.ones((4, 2), dtype=bool), shrinkage=1).shrinkage_ == 1.0
+
+
+def test_a_loaded_model_has_the_same_shrinkage(world: Any, tmp_path: Path) -> None:
+    model = tl.ItemKNN().fit(world)
+    model.save(tmp_path / "model")
+    again = tl.load(tmp_path / "model")
+    assert again.shrinkage is None
+    assert again.shrinkage_ == model.shrinkage_

@@ -162,6 +162,7 @@ class AutoRecommender(Recommender):
         if not model.iterative:
             options = options.without("callbacks", "checkpoint", "resume")
         model._check_options(options)
+        model._check_data(train)
         learned = model._fit(train, options) if fitted is None else _learned(fitted)
         model._assign(train, {**learned, "choice_": choice})
         return {"model_": model, "choice_": choice, "train_": model.train_}

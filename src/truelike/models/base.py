@@ -182,6 +182,10 @@ class Recommender(ABC):
         """
         return self._fit(train, FitOptions(progress=progress))
 
+    def _check_data(self, train: Dataset) -> None:
+        """Raise if the model cannot be fitted to some data, before anything is computed."""
+        return
+
     def _expected_seconds(self, train: Dataset) -> float:
         """The seconds that `fit` is expected to take on two cores, about. It must not depend on the machine."""
         return 0.0
@@ -289,6 +293,7 @@ class Recommender(ABC):
         self._check_options(options)
         if not self._counts_weights():
             _warn_of_weights(train, self)
+        self._check_data(train)
         self._warn_of_time(train)
         self._assign(train, self._fit(train, options))
         return self
@@ -321,6 +326,7 @@ class Recommender(ABC):
         if known.titles is not None:
             train = train.with_titles(dict(zip(known.items.values, known.titles, strict=True)))
         old_users, old_items = users.codes(known.users.values), items.codes(known.items.values)
+        self._check_data(train)
         self._assign(train, self._update(train, old_users, old_items, epochs, progress))
         return self
 

@@ -91,6 +91,13 @@ class Blend(Recommender):
             parts[name] = model.set_params(**own)
         return parts
 
+    def _check_data(self, train: Dataset) -> None:
+        for model in self._parts().values():
+            model._check_data(train)
+
+    def _expected_seconds(self, train: Dataset) -> float:
+        return sum(model._expected_seconds(train) for model in self._parts().values())
+
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
         fitted = {}
         for name, model in self._parts().items():

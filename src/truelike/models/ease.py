@@ -13,44 +13,81 @@ from scipy import sparse
 
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
+from truelike.data.matrix import checked_csr
 from truelike.errors import ParameterError
 from truelike.memory import check_memory, readable
 from truelike.models.base import Floats, Recommender
 from truelike.parallel import for_each
-from truelike.parameters import choice, jobs, number
+from truelike.parameters import choice, jobs, number, whole_number
 from truelike.training.options import FitOptions
 
 ROWS = 64  # rows of the Gram matrix that are computed together
 BYTES_PER_PAIR = {"float64": 12, "float32": 4}  # of items, while fitting
-INSTEAD = "Use SoftmaxMF or IALS, whose memory grows with users + items, or keep fewer items with tl.k_core."
+DENSE = 20_000  # items up to which there is a weight for every pair, unless `neighbors` is given
+NEIGHBORS = 200  # of an item, above
+REGULARIZATION = 260.0  # of EASE where items share users by chance; see `usual_regularization`
+INSTEAD = "SoftmaxMF or IALS, whose memory grows with users + items, or keep fewer items with tl.k_core."
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LinearAutoencoder(Recommender):
-    """Base class of models whose scores are X_u B, with B = -P / diag(P) and P = (X'X + ridge)^-1 in closed form."""
+    """Base class of models whose scores are X_u B, with B = -P / diag(P) and P = (X'X + ridge)^-1.
 
+    B is computed in closed form, or, with `neighbors`, approximated by a sparse matrix.
+    """
+
+    neighbors: int | None = whole_number(None, low=1)
     precision: Literal["float64", "float32"] = choice("float64", "float32")
     n_jobs: int | None = jobs()
 
     @abstractmethod
-    def _ridge(self, popularity: NDArray[np.int64]) -> Any:
-        """What is added to the diagonal of X'X."""
+    def _ridge(self, train: Dataset) -> tuple[float, NDArray[np.float64]]:
+        """The regularization, as it was given or by a rule, and what is added to the diagonal of X'X."""
 
     @final
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        from truelike.models.inversion import invert
-
-        self._check_size(train.n_items)
-        P = gram(train._csr, np.dtype(self.precision), self.n_jobs)
-        P[np.diag_indices_from(P)] += self._ridge(train.popularity())
+        neighbors = self._neighbors(train.n_items)
+        regularization, ridge = self._ridge(train)
         try:
-            invert(P, self.n_jobs)
+            weights = self._dense(train, ridge) if neighbors is None else self._sparse(train, ridge, neighbors)
         except np.linalg.LinAlgError:
             raise ParameterError(
                 f"{self.name}: with this regularization, in {self.precision}, the Gram matrix has no inverse. "
                 'Use more regularization, or precision="float64".'
             ) from None
-        return {"weights_": self._weights(P)}
+        return self._learned(weights, regularization, train)
+
+    def _neighbors(self, n_items: int) -> int | None:
+        """The number of neighbors of an item; None: all, and a dense matrix."""
+        neighbors = self.neighbors
+        if neighbors is None and n_items > DENSE:
+            neighbors = NEIGHBORS
+        return None if neighbors is None or neighbors >= n_items - 1 else neighbors
+
+    def _dense(self, train: Dataset, ridge: NDArray[np.float64]) -> Floats:
+        from truelike.models.inversion import invert
+
+        P = gram(train._csr, np.dtype(self.precision), self.n_jobs)
+        P[np.diag_indices_from(P)] += ridge
+        invert(P, self.n_jobs)
+        return self._weights(P)
+
+    def _sparse(self, train: Dataset, ridge: NDArray[np.float64], neighbors: int) -> Any:
+        from truelike.models.local_ridge import local_weights
+
+        def check(needed: int) -> None:
+            what = f"{self.name} with {neighbors} neighbors for each of {train.n_items:,} items"
+            check_memory(needed, what, f"Use fewer neighbors, {INSTEAD}")
+
+        return local_weights(train._csr, ridge, neighbors, self.n_jobs, check)
+
+    def _learned(self, weights: Any, regularization: float, train: Dataset) -> Mapping[str, Any]:
+        learned = {"weights_": weights, "regularization_": regularization}
+        if sparse.issparse(weights):
+            learned["_by_target"] = sparse.csr_array(weights.T)  # for similar_items
+            # for equal scores, such as the 0 of items that no item of a history has a weight for
+            learned["_by_popularity"] = np.argsort(-train.popularity(), kind="stable").astype(np.int32)
+        return learned
 
     def _weights(self, P: NDArray[Any]) -> Floats:
         """B_ij = -P_ij / P_jj off the diagonal; a float32 P is overwritten."""
@@ -65,10 +102,14 @@ class LinearAutoencoder(Recommender):
         np.fill_diagonal(B, 0.0)
         return B
 
-    def _check_size(self, n_items: int) -> None:
+    @final
+    def _check_data(self, train: Dataset) -> None:
         """Refuse a catalogue that does not fit into memory before anything is allocated."""
+        n_items = train.n_items
+        if self._neighbors(n_items) is not None:
+            return
         needed = BYTES_PER_PAIR[self.precision] * n_items**2
-        instead = INSTEAD
+        instead = f"Use neighbors={NEIGHBORS}, {INSTEAD}"
         if self.precision == "float64":
             instead += (
                 f' With precision="float32" it would take {readable(BYTES_PER_PAIR["float32"] * n_items**2)}.'
@@ -77,7 +118,11 @@ class LinearAutoencoder(Recommender):
 
     @final
     def _expected_seconds(self, train: Dataset) -> float:
-        return float(train.n_items**3 / (4e10 if self.precision == "float64" else 8e10))
+        neighbors = self._neighbors(train.n_items)
+        if neighbors is None:
+            return float(train.n_items**3 / (8.5e10 if self.precision == "float64" else 1.7e11))
+        pairs = float(np.square(train.interactions_per_user(), dtype=np.float64).sum())
+        return 8.5e-7 * train.n_items * neighbors + 3e-8 * pairs
 
     @final
     def _score_block(self, users: Codes) -> Floats:
@@ -85,25 +130,57 @@ class LinearAutoencoder(Recommender):
 
     @final
     def _score_histories(self, histories: Any) -> Floats:
-        from truelike.models.kernels import add_dense_rows
+        from truelike.models.kernels import add_dense_rows, add_rows
 
-        scores = np.zeros(histories.shape, dtype=np.float32)
-        add_dense_rows(histories.indptr, histories.indices, self.weights_, scores)
+        scores, rows = np.zeros(histories.shape, dtype=np.float32), self.weights_
+        if sparse.issparse(rows):
+            add_rows(histories.indptr, histories.indices, rows.indptr, rows.indices, rows.data, scores)
+        else:
+            add_dense_rows(histories.indptr, histories.indices, rows, scores)
         return scores
+
+    @final
+    def _tie_order(self) -> Codes | None:
+        order: Codes | None = getattr(self, "_by_popularity", None)
+        return order
 
     @final
     def _similarity_block(self, items: Codes) -> Floats:
         """By the columns of B: the items with the largest weights for an item."""
-        return np.ascontiguousarray(self.weights_[:, items].T)
+        if not sparse.issparse(self.weights_):
+            return np.ascontiguousarray(self.weights_[:, items].T)
+        similarity = np.asarray(self._by_target[items].toarray(), dtype=np.float32)
+        similarity[similarity == 0] = -np.inf  # no weight: never listed
+        return similarity
+
+    @final
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        weights, regularization = self.weights_, np.array([self.regularization_])
+        if not sparse.issparse(weights):
+            return {"weights": weights, "regularization": regularization}
+        return {
+            "regularization": regularization,
+            "weights.indptr": weights.indptr.astype(np.int64),
+            "weights.indices": weights.indices.astype(np.int32),
+            "weights.data": weights.data,
+        }
 
     @final
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
-        weights, n = arrays["weights"], train.n_items
+        n, regularization = train.n_items, arrays["regularization"]
+        if regularization.shape != (1,) or regularization.dtype != np.float64 or not regularization[0] > 0:
+            raise ValueError("the regularization is not a positive number")
+        if self._neighbors(n) is not None:
+            parts = (arrays["weights.data"], arrays["weights.indices"], arrays["weights.indptr"])
+            if parts[0].dtype != np.float32:
+                raise ValueError(f"the weights are {parts[0].dtype}; expected float32")
+            return self._learned(checked_csr(parts, (n, n)), float(regularization[0]), train)
+        weights = arrays["weights"]
         if weights.shape != (n, n) or weights.dtype != np.float32:
             raise ValueError(
                 f"the weights are {weights.dtype} of shape {weights.shape}; expected float32, {n} x {n}"
             )
-        return {"weights_": weights}
+        return self._learned(weights, float(regularization[0]), train)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -115,22 +192,34 @@ class EASE(LinearAutoencoder):
 
     Parameters
     ----------
-    regularization : float, default 400.0
-        Steck's lambda.
+    regularization : float or None, default None
+        Steck's lambda. None: 260 / lift^0.75, where the lift is how many times the squared numbers of common users of
+        two items exceed what their popularity explains.
+    neighbors : int or None, default None
+        Regress each item on this many others only, and keep a sparse B. None: on all others up to 20,000 items, on
+        200 above. A number of at least n_items - 1 is all others.
     precision : {'float64', 'float32'}, default 'float64'
-        Precision of the inversion. "float32" takes half the time and a third of the memory.
+        Precision of the dense inversion. "float32" takes half the time and a third of the memory.
     n_jobs : int or None, default -1
         Number of threads; -1: all cores. Never changes the result.
 
     Attributes
     ----------
     weights_
-        B, items x items: row i is what an interaction with item i adds to the scores.
+        B, items x items: row i is what an interaction with item i adds to the scores. A NumPy array, or, with
+        neighbors, a CSR of SciPy.
+    regularization_
+        The lambda that was used.
 
     Notes
     -----
-    Memory grows with the square of the catalogue: 12 bytes for each pair of items while fitting (4 in float32), 4
-    afterwards. If this is more than the machine has, `fit` raises TooLargeError before it begins.
+    The memory of a dense B grows with the square of the catalogue: 12 bytes for each pair of items while fitting (4 in
+    float32), 4 afterwards. That of a sparse B grows with the pairs of items that share a user, 8 bytes for each while
+    fitting, and the weights, 16 bytes for each afterwards. If this is more than the machine has, `fit` raises
+    TooLargeError before it begins.
+
+    With neighbors, B_ij is computed by the regressions of i and of j on their neighbors, and only positive weights are
+    kept; the neighbors are those which alone would explain most. See `truelike.models.local_ridge`.
 
     Examples
     --------
@@ -142,10 +231,12 @@ class EASE(LinearAutoencoder):
 
     search_space: ClassVar[dict[str, Any]] = {"regularization": (1.0, 5000.0)}
 
-    regularization: float = number(400.0, low=1e-3)
+    regularization: float | None = number(None, low=1e-3)
 
-    def _ridge(self, popularity: NDArray[np.int64]) -> Any:
-        return self.regularization
+    def _ridge(self, train: Dataset) -> tuple[float, NDArray[np.float64]]:
+        given = self.regularization
+        regularization = usual_regularization(train, self.n_jobs) if given is None else float(given)
+        return regularization, np.full(train.n_items, regularization)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -160,17 +251,23 @@ class EDLAE(LinearAutoencoder):
     ----------
     dropout : float, default 0.67
         Share of the interactions that is hidden; 0 is EASE.
-    regularization : float, default 200.0
-        An additional ridge, the same for every item.
+    regularization : float or None, default None
+        An additional ridge, the same for every item. None: sqrt(1 - dropout) times that of `EASE`.
+    neighbors : int or None, default None
+        Regress each item on this many others only, and keep a sparse B. None: on all others up to 20,000 items, on
+        200 above. A number of at least n_items - 1 is all others.
     precision : {'float64', 'float32'}, default 'float64'
-        Precision of the inversion. "float32" takes half the time and a third of the memory.
+        Precision of the dense inversion. "float32" takes half the time and a third of the memory.
     n_jobs : int or None, default -1
         Number of threads; -1: all cores. Never changes the result.
 
     Attributes
     ----------
     weights_
-        B, items x items: row i is what an interaction with item i adds to the scores.
+        B, items x items: row i is what an interaction with item i adds to the scores. A NumPy array, or, with
+        neighbors, a CSR of SciPy: see the notes of `EASE`.
+    regularization_
+        The regularization that was used.
 
     Examples
     --------
@@ -183,10 +280,54 @@ class EDLAE(LinearAutoencoder):
     search_space: ClassVar[dict[str, Any]] = {"dropout": (0.1, 0.9), "regularization": (1.0, 2000.0)}
 
     dropout: float = number(0.67, low=0.0, high=0.99)
-    regularization: float = number(200.0, low=1e-3)
+    regularization: float | None = number(None, low=1e-3)
 
-    def _ridge(self, popularity: NDArray[np.int64]) -> Any:
-        return self.dropout / (1.0 - self.dropout) * popularity + self.regularization
+    def _ridge(self, train: Dataset) -> tuple[float, NDArray[np.float64]]:
+        regularization = self.regularization
+        if regularization is None:
+            regularization = usual_regularization(train, self.n_jobs) * float(np.sqrt(1.0 - self.dropout))
+        ridge = np.full(train.n_items, float(regularization))
+        ridge += self.dropout / (1.0 - self.dropout) * train.popularity()
+        return float(regularization), ridge
+
+
+def usual_regularization(train: Dataset, n_jobs: int | None) -> float:
+    """A good regularization of EASE: 260 / lift^0.75.
+
+    In data with a high lift, common users say more, and less regularization is needed.
+
+    >>> import truelike as tl
+    >>> data = tl.read([("ann", "tea"), ("ann", "milk"), ("bob", "tea"), ("bob", "milk"), ("eve", "tea")])
+    >>> round(usual_regularization(data, 1))
+    164
+    """
+    return max(1e-3, float(REGULARIZATION / lift(train, n_jobs) ** 0.75))
+
+
+def lift(train: Dataset, n_jobs: int | None) -> float:
+    """How many times the squares of the numbers of common users exceed what popularity explains.
+
+    c_ij users interacted with both i and j, and p_i is the share of the interactions that item i has. Would pairs of
+    items come together by their popularity alone, c_ij would be about T p_i p_j, where T is the sum of c_ij over all
+    pairs. The lift is the sum of c_ij^2, divided by that of (T p_i p_j)^2; 1 if no user has two items.
+    """
+    from truelike.models.kernels import sum_squares_of_common_users
+
+    by_user, by_item = train._csr, sparse.csc_array(train._csr)
+
+    def rows(start: int) -> int:
+        stop = min(start + ROWS, train.n_items)
+        return int(
+            sum_squares_of_common_users(
+                start, stop, by_user.indptr, by_user.indices, by_item.indptr, by_item.indices
+            )
+        )
+
+    squares = 2 * sum(for_each(rows, range(0, train.n_items, ROWS), n_jobs))
+    lengths = np.diff(by_user.indptr).astype(np.float64)
+    pairs = float((lengths * (lengths - 1.0)).sum())
+    share = train.popularity() / train.n_interactions
+    return squares / (pairs * float((share**2).sum())) ** 2 if pairs else 1.0
 
 
 def gram(by_user: Any, dtype: np.dtype[Any], n_jobs: int | None) -> NDArray[Any]:

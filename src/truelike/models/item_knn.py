@@ -18,6 +18,7 @@ from truelike.parallel import for_each
 from truelike.parameters import jobs, number, whole_number
 from truelike.training.options import FitOptions
 
+MOST_SHRINKAGE = 300.0  # by the rule
 MEMORY = 32 * 2**20  # bytes of a block of similarities, if every item were similar to every other
 
 
@@ -34,20 +35,24 @@ class ItemKNN(Recommender):
     ----------
     neighbors : int or None, default 200
         Number of similar items that each item keeps; None: all that share a user with it.
-    shrinkage : float, default 10.0
-        Reduces similarities that rest on few users; 0 is the plain cosine.
+    shrinkage : float or None, default None
+        Reduces similarities that rest on few users; 0 is the plain cosine. None: (110 / interactions of the mean
+        user)^2, at most 300.
     n_jobs : int or None, default -1
         Number of threads; -1: all cores. Never changes the result.
-
-    Notes
-    -----
-    The defaults are a compromise chosen on validation NDCG@20: 200 neighbors are best on MovieLens 1M, all of them on
-    the small Amazon split, where shrinkage makes up for most of the difference.
 
     Attributes
     ----------
     similarity_
         CSR (items x items): row i holds the neighbors of item i.
+    shrinkage_
+        The shrinkage that was used.
+
+    Notes
+    -----
+    The shorter the histories, the more shrinkage is needed. The rule was made on validation NDCG@20 of eight public
+    datasets and samples of them. Constants that come from the other datasets rank 1.8 % below the best of a search on
+    average.
 
     Examples
     --------
@@ -60,17 +65,17 @@ class ItemKNN(Recommender):
     search_space: ClassVar[dict[str, Any]] = {"neighbors": (5, 500)}
 
     neighbors: int | None = whole_number(200, low=1, optional=True)
-    shrinkage: float = number(10.0, low=0.0)
+    shrinkage: float | None = number(None, low=0.0)
     n_jobs: int | None = jobs()
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
         by_user = sparse.csr_array(train._csr, copy=True)
         by_user.data = np.ones(by_user.nnz, dtype=np.float32)
         by_item = sparse.csr_array(by_user.T)
-        length = np.sqrt(train.popularity())
+        length, shrinkage = np.sqrt(train.popularity()), self._shrinkage(train)
 
         def rows(start: int) -> Any:
-            return self._neighbors(by_item, by_user, length, slice(start, start + block))
+            return self._neighbors(by_item, by_user, length, shrinkage, slice(start, start + block))
 
         block = max(1, MEMORY // (16 * train.n_items))
         blocks = for_each(rows, range(0, train.n_items, block), self.n_jobs)
@@ -79,12 +84,19 @@ class ItemKNN(Recommender):
     def _expected_seconds(self, train: Dataset) -> float:
         return 1.5e-8 * float(np.square(train.interactions_per_user(), dtype=np.float64).sum())
 
-    def _neighbors(self, by_item: Any, by_user: Any, length: NDArray[np.float64], block: slice) -> Any:
+    def _shrinkage(self, train: Dataset) -> float:
+        if self.shrinkage is not None:
+            return float(self.shrinkage)
+        return min(MOST_SHRINKAGE, (110.0 * train.n_users / train.n_interactions) ** 2)
+
+    def _neighbors(
+        self, by_item: Any, by_user: Any, length: NDArray[np.float64], shrinkage: float, block: slice
+    ) -> Any:
         """The largest s_ij for a block of items i: always sparse, never items x items."""
         common = sparse.csr_array(by_item[block] @ by_user)  # c_ij
         common.sort_indices()
         row = np.repeat(np.arange(common.shape[0]), np.diff(common.indptr))
-        scale = length[block][row] * length[common.indices] + self.shrinkage
+        scale = length[block][row] * length[common.indices] + shrinkage
         similarity = (common.data / scale).astype(np.float32)
         similarity[common.indices == row + block.start] = 0.0  # an item is not its own neighbor
         common.data = similarity
@@ -97,6 +109,7 @@ class ItemKNN(Recommender):
     def _learned(self, similarity: Any, train: Dataset) -> Mapping[str, Any]:
         return {
             "similarity_": similarity,
+            "shrinkage_": self._shrinkage(train),
             # row j: the items that have j as a neighbor, so that the scores of a history are a sum of rows
             "_neighbor_of": sparse.csr_array(similarity.T),
             "_by_popularity": np.argsort(-train.popularity(), kind="stable").astype(np.int32),

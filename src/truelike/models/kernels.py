@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from truelike.compile_cache import cached_njit
 
 TILE = 1024  # columns whose sums fit into the first-level cache
@@ -58,6 +60,31 @@ def count_common_users(first: Any, indptr: Any, indices: Any, item_indptr: Any, 
                 if indices[other] > item:
                     break
                 out[row, indices[other]] += 1
+
+
+@cached_njit(nogil=True)
+def sum_squares_of_common_users(
+    first: Any, stop: Any, indptr: Any, indices: Any, item_indptr: Any, item_users: Any
+) -> Any:
+    """The sum of c_ij^2 over items first <= i < stop and j < i, where c_ij users interacted with both."""
+    common = np.zeros(stop, dtype=np.int64)
+    total = 0
+    for item in range(first, stop):
+        for entry in range(item_indptr[item], item_indptr[item + 1]):
+            user = item_users[entry]
+            for other in range(indptr[user], indptr[user + 1]):
+                if indices[other] >= item:
+                    break
+                # (c + 1)^2 - c^2, so that the sum is right after each step
+                total += 2 * common[indices[other]] + 1
+                common[indices[other]] += 1
+        for entry in range(item_indptr[item], item_indptr[item + 1]):
+            user = item_users[entry]
+            for other in range(indptr[user], indptr[user + 1]):
+                if indices[other] >= item:
+                    break
+                common[indices[other]] = 0
+    return total
 
 
 @cached_njit(nogil=True)

@@ -22,6 +22,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,7 @@ from truelike.evaluation.metrics import parse_measure
 from truelike.evaluation.significance import paired_t
 from truelike.models.base import Recommender
 from truelike.models.blend import Blend
+from truelike.models.ease import NEIGHBORS, usual_regularization
 from truelike.models.exact_mf import ExactBPO, ExactMF, SoftmaxMF, default_regularization
 from truelike.models.ials import IALS
 from truelike.models.registry import build
@@ -44,6 +46,7 @@ WELCOME = 3  # families that go on after the first stage, at most
 FINAL = 2  # families that go on after the second
 TIE = 0.005  # relative difference below which a cheaper candidate may be taken
 CHEAPER = 3.0  # times, for a candidate to be taken on a tie
+SPARSE = 6_000  # items above which EDLAE starts with few neighbors
 BLENDS = (0.5, 0.3, 0.7)  # weights of the second model of a blend
 SIGNIFICANT = 0.1  # p-value of the two-sided test: 5 % for the better one
 
@@ -101,8 +104,19 @@ def _ials(train: Dataset, at: Mapping[str, Any]) -> dict[str, Any]:
     return {**at, "unobserved_weight": unobserved, "regularization": at["regularization"] * usual}
 
 
+_USUAL_EASE: WeakKeyDictionary[Dataset, float] = WeakKeyDictionary()  # it takes a while to compute
+
+
 def _edlae(train: Dataset, at: Mapping[str, Any]) -> dict[str, Any]:
-    return {**at, "regularization": at["regularization"] * 200.0}
+    if train not in _USUAL_EASE:
+        _USUAL_EASE[train] = usual_regularization(train, -1)
+    usual = _USUAL_EASE[train] * float(np.sqrt(1 - at["dropout"]))
+    sparse = not at["dense"] and train.n_items > SPARSE
+    return {
+        "dropout": at["dropout"],
+        "regularization": at["regularization"] * usual,
+        **({"neighbors": NEIGHBORS} if sparse else {}),
+    }
 
 
 FAMILIES = (
@@ -118,10 +132,11 @@ FAMILIES = (
         "EDLAE",
         (
             Axis("dropout", (0.2, 0.33, 0.5, 0.67, 0.8, 0.9), 3),
-            Axis("regularization", (0.001, 0.01, 0.1, 0.3, 1.0, 3.0), 4),
+            Axis("regularization", (0.1, 0.3, 1.0, 3.0), 2),
+            Axis("dense", (False, True), 0),
         ),
-        ("regularization",),
-        ("dropout",),
+        ("regularization", "dropout"),
+        ("dense",),
         _edlae,
     ),
     Family(
@@ -349,6 +364,8 @@ class Race:
         cost, model = self._cost(candidate), candidate.make(self.train, self.seed, self.n_jobs)
         trial = Trial(candidate, repr(model), np.zeros(0), 0.0, cost)
         self._known[candidate] = trial
+        if any(other.model == trial.model for other in self.trials):  # other places of the axes, the same model
+            return None
         if self.spent + cost > self.budget and self.trials:
             trial.note = "beyond the budget"
             self.unaffordable.append(trial)

@@ -108,7 +108,7 @@ def tune(plan: Plan, contender: Contender, runner: Runner) -> Tuned:
         return staged_search(runner, "ItemPop", [Stage("no search", lambda best: [{}])], metric=METRIC)
     if contender.model == "ItemKNN":
         stages = [axis("neighbors", 5, 10, 20, 50, 100, 200, 500, 2_000)]
-        return staged_search(runner, "ItemKNN", stages, metric=METRIC)
+        return staged_search(runner, "ItemKNN", stages, metric=METRIC, fixed=contender.fixed)
     fixed = {**plan.base, **contender.fixed}
     model: Any = Trial(contender.model, fixed).make()
 
@@ -174,7 +174,7 @@ class Results:
         contender = BY_NAME[name]
         if setting == "authors":
             if not contender.learns:
-                return {}
+                return dict(contender.fixed)
             if self.plan.data not in contender.release:
                 return None
             return {**self.plan.base, **contender.fixed, **contender.release[self.plan.data]}

@@ -1,0 +1,400 @@
+"""Weights of EASE for catalogues that are too large for a dense inverse: ridge regressions on neighbors.
+
+Column j of EASE's weights is the ridge regression of item j on all other items. Here it is that on its `neighbors` most
+helpful ones, solved exactly. Item i is helpful for j by how much it alone would reduce the squared error:
+G_ij^2 / (G_ii + ridge_i), with G = X'X.
+
+With v_j the error that is left, -b_i / v_j estimates the entry P_ij of the symmetric inverse P = (G + ridge)^-1. The
+regression of i on its own neighbors estimates it, too. The mean of both is taken, or the one that there is, and
+B_ij = -P_ij v_j. Only positive weights are kept: without the many small ones, the negative ones rank worse.
+
+Similar approximations are those of Steck ("Markov random fields for collaborative filtering", NeurIPS 2019), whose
+blocks of items share an inverse, and SANSA (Spisak et al., RecSys 2023), which inverts a sparse Cholesky factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from truelike.compile_cache import cached_njit
+from truelike.parallel import for_each
+
+ROWS = 256  # items that are computed together
+BYTES_PER_PAIR = 8  # of items with a common user
+BYTES_PER_WEIGHT = 48  # the regressions, those transposed, and twice as many weights by row and by column
+
+Arrays = tuple[NDArray[Any], ...]
+
+
+def local_weights(
+    by_user: Any,
+    ridge: NDArray[np.float64],
+    neighbors: int,
+    n_jobs: int | None,
+    check: Callable[[int], None] = lambda needed: None,
+) -> Any:
+    """The weights B as a CSR of float32: the scores of a user with interactions X_u are X_u B.
+
+    Parameters
+    ----------
+    by_user
+        CSR, users x items.
+    ridge
+        What is added to the diagonal of X'X, for each item.
+    neighbors
+        Number of items that each item is regressed on, at most. They share a user with it.
+    n_jobs
+        Number of threads.
+    check
+        Called with the bytes that are needed, before they are allocated.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If a Gram matrix is not positive definite in float64.
+
+    Examples
+    --------
+    >>> X = sparse.csr_array(np.array([[1, 1, 0], [1, 1, 1], [1, 0, 1]], dtype=np.float32))
+    >>> local_weights(X, np.ones(3), neighbors=1, n_jobs=1).toarray().round(2)
+    array([[0.  , 0.5 , 0.5 ],
+           [0.67, 0.  , 0.  ],
+           [0.67, 0.  , 0.  ]], dtype=float32)
+    """
+    regressions, errors = local_regressions(by_user, ridge, neighbors, n_jobs, check)
+    return _symmetric(regressions, errors, n_jobs)
+
+
+def local_regressions(
+    by_user: Any,
+    ridge: NDArray[np.float64],
+    neighbors: int,
+    n_jobs: int | None,
+    check: Callable[[int], None] = lambda needed: None,
+) -> tuple[Any, NDArray[np.float64]]:
+    """The regressions as a CSR: row j has the coefficients b of item j on its neighbors. And the errors v_j."""
+    # The most popular item is number 0. The pairs of an item are those with more popular ones: short lists.
+    order = np.argsort(-np.bincount(by_user.indices, minlength=by_user.shape[1]), kind="stable")
+    n_items = len(order)
+    interactions = _renumbered(by_user, order)
+
+    def check_pairs(n: int) -> None:
+        check(BYTES_PER_PAIR * n + BYTES_PER_WEIGHT * min(neighbors * n_items, 2 * n))
+
+    pairs = _common_users(interactions, n_jobs, check_pairs)
+    errors, ridges = np.empty(n_items), np.asarray(ridge, dtype=np.float64)[order]
+
+    def rows(start: int) -> tuple[bool, Arrays]:
+        n = min(ROWS, n_items - start)
+        items = np.empty((n, min(neighbors, n_items)), dtype=np.int32)
+        weights = np.empty(items.shape, dtype=np.float32)
+        found = np.zeros(n, dtype=np.int64)
+        solved = regress(start, *interactions, *pairs, ridges, items, weights, found, errors[start : start + ROWS])
+        filled = np.arange(items.shape[1]) < found[:, None]
+        return bool(solved), (weights[filled], items[filled], found)
+
+    blocks = for_each(rows, range(0, n_items, ROWS), n_jobs)
+    if not all(solved for solved, _ in blocks):
+        raise np.linalg.LinAlgError("a Gram matrix is not positive definite")
+    weights, items, found = (np.concatenate(part) for part in zip(*(part for _, part in blocks), strict=True))
+    parts = (weights, order.astype(np.int32)[items], np.concatenate([[0], np.cumsum(found)]))
+    place = np.argsort(order)
+    by_item = sparse.csr_array(sparse.csr_array(parts, shape=(n_items, n_items))[place])
+    by_item.sort_indices()
+    return by_item, errors[place]
+
+
+def _renumbered(by_user: Any, order: NDArray[np.int64]) -> Arrays:
+    """The items of each user and the users of each item, with the items numbered by their place in the order."""
+    number = np.argsort(order).astype(np.int32)
+    ones = np.ones(by_user.nnz, dtype=np.int8)
+    users = sparse.csr_array((ones, number[by_user.indices], by_user.indptr), shape=by_user.shape)
+    users.sort_indices()
+    items = sparse.csc_array(users)
+    return users.indptr, users.indices, items.indptr, items.indices
+
+
+def _common_users(interactions: Arrays, n_jobs: int | None, check: Callable[[int], None]) -> Arrays:
+    """The lower triangle of X'X without its diagonal, as a CSR: indptr, items and numbers of common users."""
+    n_items = len(interactions[2]) - 1
+    indptr = np.zeros(n_items + 1, dtype=np.int64)
+    starts = range(0, n_items, ROWS)
+
+    def count(start: int) -> None:
+        count_pairs(start, *interactions, indptr[start + 1 : start + 1 + ROWS])
+
+    for_each(count, starts, n_jobs)
+    np.cumsum(indptr, out=indptr)
+    check(int(indptr[-1]))
+    items, common = np.empty(indptr[-1], dtype=np.int32), np.empty(indptr[-1], dtype=np.int32)
+
+    def fill(start: int) -> None:
+        fill_pairs(start, min(start + ROWS, n_items), *interactions, indptr, items, common)
+
+    for_each(fill, starts, n_jobs)
+    return indptr, items, common
+
+
+def _symmetric(regressions: Any, errors: NDArray[np.float64], n_jobs: int | None) -> Any:
+    """The positive weights by the mean of both estimates of P, as a CSR: rows are the items of a history."""
+    n_items = len(errors)
+    other = sparse.csr_array(regressions.T)
+    both = (
+        regressions.indptr,
+        regressions.indices,
+        regressions.data,
+        other.indptr,
+        other.indices,
+        other.data,
+        errors,
+    )
+    indptr = np.zeros(n_items + 1, dtype=np.int64)
+    none = (np.empty(0, dtype=np.int32), np.empty(0, dtype=np.float32))
+    starts = range(0, n_items, ROWS)
+
+    def count(start: int) -> None:
+        merge(start, *both, indptr[start + 1 : start + 1 + ROWS], True, *none)
+
+    for_each(count, starts, n_jobs)
+    np.cumsum(indptr, out=indptr)
+    items, weights = np.empty(indptr[-1], dtype=np.int32), np.empty(indptr[-1], dtype=np.float32)
+
+    def fill(start: int) -> None:
+        merge(start, *both, indptr[start : start + ROWS][: n_items - start].copy(), False, items, weights)
+
+    for_each(fill, starts, n_jobs)
+    return sparse.csr_array((weights, items, indptr), shape=(n_items, n_items))
+
+
+@cached_njit(nogil=True)
+def count_pairs(first: Any, indptr: Any, indices: Any, item_indptr: Any, item_users: Any, counts: Any) -> None:
+    """Count for each item the items before it that share a user with it."""
+    last = np.full(len(item_indptr) - 1, -1, dtype=np.int32)
+    for row in range(len(counts)):
+        item = first + row
+        for entry in range(item_indptr[item], item_indptr[item + 1]):
+            user = item_users[entry]
+            for at in range(indptr[user], indptr[user + 1]):
+                other = indices[at]
+                if other >= item:
+                    break
+                if last[other] != item:
+                    last[other] = item
+                    counts[row] += 1
+
+
+@cached_njit(nogil=True)
+def fill_pairs(
+    first: Any, stop: Any, indptr: Any, indices: Any, item_indptr: Any, item_users: Any,
+    pair_indptr: Any, pair_items: Any, pair_common: Any,
+) -> None:  # fmt: skip
+    """Write for each item the items before it that share users with it, in order, and the number of these users."""
+    common = np.zeros(len(item_indptr) - 1, dtype=np.int32)
+    for item in range(first, stop):
+        place = pair_indptr[item]
+        for entry in range(item_indptr[item], item_indptr[item + 1]):
+            user = item_users[entry]
+            for at in range(indptr[user], indptr[user + 1]):
+                other = indices[at]
+                if other >= item:
+                    break
+                if common[other] == 0:
+                    pair_items[place] = other
+                    place += 1
+                common[other] += 1
+        mine = pair_items[pair_indptr[item] : place]
+        mine.sort()
+        for n in range(len(mine)):
+            pair_common[pair_indptr[item] + n] = common[mine[n]]
+            common[mine[n]] = 0
+
+
+@cached_njit(nogil=True)
+def regress(
+    first: Any, indptr: Any, indices: Any, item_indptr: Any, item_users: Any,
+    pair_indptr: Any, pair_items: Any, pair_common: Any, ridge: Any,
+    out_items: Any, out_weights: Any, out_found: Any, out_errors: Any,
+) -> Any:  # fmt: skip
+    """Write the neighbors of some items, their coefficients and the error; returns whether all could be solved."""
+    n_items, most = len(item_indptr) - 1, out_items.shape[1]
+    common = np.zeros(n_items, dtype=np.int32)  # users of the item and of every other one
+    number = np.full(n_items, -1, dtype=np.int32)  # of a neighbor among the neighbors
+    touched = np.empty(n_items, dtype=np.int32)
+    gram, right = np.empty((most, most), dtype=np.float64), np.empty(most, dtype=np.float64)
+    for row in range(len(out_items)):
+        item = first + row
+        n_touched = count_all(item, indptr, indices, item_indptr, item_users, common, touched)
+        near = touched[:n_touched]
+        near.sort()
+        k = choose(item, near, common, item_indptr, ridge, out_items[row])
+        chosen = out_items[row, :k]
+        for n in range(k):
+            right[n] = common[chosen[n]]
+        read_gram(chosen, item_indptr, pair_indptr, pair_items, pair_common, ridge, number, gram)
+        if not factor(gram, k):
+            return False
+        substitute(gram, right, k)
+        left = item_indptr[item + 1] - item_indptr[item] + ridge[item]
+        for n in range(k):
+            out_weights[row, n] = right[n]
+            left -= right[n] * common[chosen[n]]
+        out_found[row], out_errors[row] = k, left
+        for n in range(n_touched):
+            common[near[n]] = 0
+    return True
+
+
+@cached_njit(nogil=True)
+def count_all(
+    item: Any, indptr: Any, indices: Any, item_indptr: Any, item_users: Any, common: Any, touched: Any
+) -> Any:
+    """Count the users of an item and every other one; writes and counts those that have any. common must be zeros."""
+    n_touched = 0
+    for entry in range(item_indptr[item], item_indptr[item + 1]):
+        user = item_users[entry]
+        for at in range(indptr[user], indptr[user + 1]):
+            other = indices[at]
+            if common[other] == 0:
+                touched[n_touched] = other
+                n_touched += 1
+            common[other] += 1
+    return n_touched
+
+
+@cached_njit(nogil=True)
+def choose(item: Any, near: Any, common: Any, item_indptr: Any, ridge: Any, out: Any) -> Any:
+    """Write the most helpful of some items, in their order; returns how many. Of equal ones, the first are taken."""
+    helpful = np.empty(len(near), dtype=np.float64)
+    for n in range(len(near)):
+        other = near[n]
+        size = item_indptr[other + 1] - item_indptr[other]
+        helpful[n] = float(common[other]) ** 2 / (size + ridge[other])
+        if other == item:
+            helpful[n] = 0.0
+    least, ties = 0.0, 0  # all above the least are taken, and as many of those equal to it
+    if len(near) > len(out):
+        least = np.partition(helpful, len(near) - len(out))[len(near) - len(out)]
+        ties = len(out) - np.sum(helpful > least)
+    k = 0
+    for n in range(len(near)):
+        tie = helpful[n] == least and ties > 0 and near[n] != item
+        ties -= tie
+        if helpful[n] > least or tie:
+            out[k] = near[n]
+            k += 1
+    return k
+
+
+@cached_njit(nogil=True)
+def read_gram(
+    chosen: Any, item_indptr: Any, pair_indptr: Any, pair_items: Any, pair_common: Any, ridge: Any,
+    number: Any, out: Any,
+) -> None:  # fmt: skip
+    """The upper triangle of X'X + ridge for some items in ascending order; number must be -1, and is again then."""
+    for n in range(len(chosen)):
+        item = chosen[n]
+        start, stop = pair_indptr[item], pair_indptr[item + 1]
+        out[:n, n] = 0.0
+        if stop - start <= 8 * n:  # a short list is read, a long one is searched
+            for at in range(start, stop):
+                if number[pair_items[at]] >= 0:
+                    out[number[pair_items[at]], n] = pair_common[at]
+        else:
+            for before in range(n):
+                start = first_from(chosen[before], pair_items, start, stop)  # the next one comes later
+                if start < stop and pair_items[start] == chosen[before]:
+                    out[before, n] = pair_common[start]
+        out[n, n] = item_indptr[item + 1] - item_indptr[item] + ridge[item]
+        number[item] = n
+    for n in range(len(chosen)):
+        number[chosen[n]] = -1
+
+
+@cached_njit(nogil=True)
+def first_from(wanted: Any, values: Any, start: Any, stop: Any) -> Any:
+    """The first place from start on where sorted values are not below the wanted one."""
+    while start < stop:
+        middle = (start + stop) // 2
+        if values[middle] < wanted:
+            start = middle + 1
+        else:
+            stop = middle
+    return start
+
+
+@cached_njit(nogil=True)
+def factor(matrix: Any, k: Any) -> Any:
+    """Replace the first k rows and columns by Cholesky's U, A = U'U; returns whether A is positive definite.
+
+    Only the upper triangle is read. The loop subtracts four rows at a time, so that a value is loaded and stored once
+    per four subtractions.
+    """
+    for i in range(k):
+        row = matrix[i, i:k]
+        whole = i // 4 * 4
+        for n in range(0, whole, 4):
+            a, b, c, d = matrix[n, i:k], matrix[n + 1, i:k], matrix[n + 2, i:k], matrix[n + 3, i:k]
+            a0, b0, c0, d0 = a[0], b[0], c[0], d[0]
+            for j in range(k - i):
+                row[j] = (((row[j] - a0 * a[j]) - b0 * b[j]) - c0 * c[j]) - d0 * d[j]
+        for n in range(whole, i):
+            a = matrix[n, i:k]
+            a0 = a[0]
+            for j in range(k - i):
+                row[j] -= a0 * a[j]
+        if not row[0] > 0.0:
+            return False
+        scale = 1.0 / np.sqrt(row[0])
+        for j in range(k - i):
+            row[j] *= scale
+    return True
+
+
+@cached_njit(nogil=True)
+def substitute(upper: Any, right: Any, k: Any) -> None:
+    """Solve U'U b = right for the first k rows and columns, in place."""
+    for i in range(k):
+        right[i] /= upper[i, i]
+        for j in range(i + 1, k):
+            right[j] -= upper[i, j] * right[i]
+    for i in range(k - 1, -1, -1):
+        for j in range(i + 1, k):
+            right[i] -= upper[i, j] * right[j]
+        right[i] /= upper[i, i]
+
+
+@cached_njit(nogil=True)
+def merge(
+    first: Any, indptr: Any, indices: Any, data: Any, other_indptr: Any, other_indices: Any, other_data: Any,
+    errors: Any, places: Any, count: Any, out_items: Any, out_weights: Any,
+) -> None:  # fmt: skip
+    """Merge rows of the regressions with those of their transpose, and write the positive weights B_ij of rows i.
+
+    Row n is written from places[n] on. With `count` nothing is written but the number of weights, to places[n].
+    """
+    for n in range(len(places)):
+        i = first + n
+        a, b = indptr[i], other_indptr[i]
+        while a < indptr[i + 1] or b < other_indptr[i + 1]:
+            mine = indices[a] if a < indptr[i + 1] else len(errors)
+            theirs = other_indices[b] if b < other_indptr[i + 1] else len(errors)
+            j = min(mine, theirs)
+            total, estimates = 0.0, 0
+            if mine == j:  # of i on j
+                total += data[a] / errors[i]
+                estimates += 1
+                a += 1
+            if theirs == j:  # of j on i
+                total += other_data[b] / errors[j]
+                estimates += 1
+                b += 1
+            if total > 0.0:
+                if not count:
+                    out_items[places[n]] = j
+                    out_weights[places[n]] = total / estimates * errors[j]
+                places[n] += 1

@@ -1,0 +1,84 @@
+"""The inverse is NumPy's, at any size, and the same on any number of threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from threadpoolctl import threadpool_limits
+
+from truelike.models import inversion
+
+
+def positive_definite(n: int) -> Any:
+    half = np.random.default_rng(n).normal(size=(n, 2 * n))
+    return half @ half.T / n + 0.1 * np.eye(n)
+
+
+@pytest.fixture
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in (("BLOCK", 16), ("ROWS", 48), ("COLUMNS", 96)):
+        monkeypatch.setattr(inversion, name, size)
+
+
+@pytest.mark.parametrize("n", [1, 31, 191, 192, 193, 384, 770])
+def test_the_inverse_is_that_of_numpy_at_any_size(n: int) -> None:
+    matrix = positive_definite(n)
+    found = np.tril(matrix)
+    inversion.invert(found, 2)
+    assert_array_equal(found, found.T)
+    assert_allclose(found, np.linalg.inv(matrix), atol=1e-12 * np.abs(found).max())
+
+
+@given(st.integers(1, 400))
+@settings(max_examples=30, deadline=None)
+def test_the_inverse_is_that_of_numpy_with_many_tiles(n: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, size in (("BLOCK", 16), ("ROWS", 48), ("COLUMNS", 96)):
+            patch.setattr(inversion, name, size)
+        matrix = positive_definite(n)
+        found = np.tril(matrix)
+        inversion.invert(found, 2)
+    assert_array_equal(found, found.T)
+    assert_allclose(found, np.linalg.inv(matrix), atol=1e-12 * np.abs(found).max())
+
+
+def test_single_precision() -> None:
+    matrix = positive_definite(500)
+    found = np.tril(matrix).astype(np.float32)
+    inversion.invert(found, 2)
+    assert found.dtype == np.float32
+    assert_allclose(found, np.linalg.inv(matrix), atol=1e-5 * np.abs(found).max())
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.usefixtures("small_tiles")
+def test_the_inverse_does_not_depend_on_the_number_of_threads(dtype: str) -> None:
+    found = set()
+    for n_jobs, blas in ((1, 1), (1, 2), (2, 2), (3, 1), (7, 2)):
+        matrix = positive_definite(300).astype(dtype)
+        with threadpool_limits(limits=blas, user_api="blas"):
+            inversion.invert(matrix, n_jobs)
+        found.add(matrix.tobytes())
+    assert len(found) == 1
+
+
+def test_the_upper_triangle_is_not_read() -> None:
+    matrix = positive_definite(200)
+    other = np.tril(matrix) + np.triu(np.full_like(matrix, 7.0), 1)
+    inversion.invert(matrix, 2)
+    inversion.invert(other, 2)
+    assert_array_equal(other, matrix)
+
+
+@pytest.mark.parametrize("at", [0, 150, 299])
+@pytest.mark.usefixtures("small_tiles")
+def test_a_matrix_that_is_not_positive_definite_is_refused(at: int) -> None:
+    matrix = positive_definite(300)
+    matrix[at, at] = -1.0
+    with pytest.raises(np.linalg.LinAlgError):
+        inversion.invert(matrix)
