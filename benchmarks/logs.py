@@ -92,3 +92,31 @@ def sample(split: tl.Split, users: float = 1.0, items: float = 1.0, seed: int = 
         return np.stack([data.user_of_entry[rows], data.matrix.indices[rows]], axis=1).astype(np.int64)
 
     return tl.Split(*(tl.read(part(each)) for each in split.parts))
+
+
+def synthetic(
+    n_users: int = 30_000, n_items: int = 41_000, n_interactions: int = 800_000, groups: int = 400, seed: int = 0
+) -> tl.Dataset:
+    """A log with the shape of a large one: activity and popularity have long tails, and users stay near a few groups.
+
+    A user takes most items from four groups of items and the others from all items, both by popularity.
+    """
+    rng = np.random.default_rng(seed)
+    popularity = 1 / np.arange(20, n_items + 20) ** 0.9
+    group_of = rng.integers(0, groups, n_items)
+    members = [np.flatnonzero(group_of == g) for g in range(groups)]
+    cumulated = [np.cumsum(popularity[m]) for m in members]
+    everything = np.cumsum(popularity)
+    activity = rng.lognormal(0.0, 0.8, n_users)
+    counts = np.maximum(5, 1.25 * n_interactions * activity / activity.sum()).astype(int)
+    pairs = []
+    for user, count in enumerate(counts):
+        own = rng.integers(0, groups, 4)
+        at = np.searchsorted(everything, rng.random(count) * everything[-1])
+        near = rng.random(count) < 0.7
+        for g in own:
+            mine = near & (rng.random(count) < 0.4)
+            at[mine] = members[g][np.searchsorted(cumulated[g], rng.random(mine.sum()) * cumulated[g][-1])]
+        pairs.append(np.stack([np.full(count, user), np.minimum(at, n_items - 1)], axis=1))
+    rows = np.unique(np.concatenate(pairs), axis=0)
+    return tl.read(rows[np.sort(rng.permutation(len(rows))[:n_interactions])])

@@ -21,11 +21,11 @@ split = tl.splits.by_user(data, validation=0.1, test=0.1, seed=0)
 print(split)
 
 # %%
-# Fit a model. ``AutoRecommender`` chooses one by the size and shape of the data; ``ItemPop`` is the baseline that
-# every model must beat.
+# Fit a model. ``AutoRecommender`` races models and settings on the validation part and takes the best; ``ItemPop``
+# is the baseline that every model must beat.
 
 popular = tl.ItemPop().fit(split.train)
-model = tl.AutoRecommender(seed=0).fit(split, progress=False)
+model = tl.AutoRecommender(budget="quick").fit(split, progress=False)
 print(model.choice_.model)
 print(model.choice_.reason)
 

@@ -4,8 +4,8 @@ Divide each interaction by sqrt(n_u n_i), with n_u the interactions of its user 
 chose items at random, with the same numbers of interactions, no singular value of this matrix but the first would
 exceed about 1 / sqrt(mean n_u) + 1 / sqrt(mean n_i): the edge of the noise. An L2 of rho n_u on the user's row and of
 rho n_i on the item's row removes all components with singular values below rho, and reduces the others by rho. So the
-best rho is in proportion to the edge. The factor was found on public datasets, leaving one out at a time: see
-"Defaults" in the documentation.
+best rho is in proportion to the edge. The factors were found on eight public datasets with 3 to 130 interactions a
+user.
 """
 
 from __future__ import annotations
