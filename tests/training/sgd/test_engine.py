@@ -22,7 +22,7 @@ from truelike.objectives import BPO, BPR, NBPO, NBPOo, NBPOs, Pairwise, Softmax,
 from truelike.training.sgd import engine as sampled
 from truelike.training.sgd.engine import SampledEngine
 from truelike.training.sgd.negative_sampling import permutation
-from truelike.training.sgd.samples import BLOCK_SIZE, Blocks, Samples, SGDSettings
+from truelike.training.sgd.samples import BLOCK_SIZE, LEAST_BLOCKS, Blocks, Samples, SGDSettings
 from truelike.training.tables import Tables
 
 OBJECTIVES: list[Any] = [BPO, NBPO, NBPOs, NBPOo, BPR, shift_mc(0.3)]
@@ -344,7 +344,7 @@ def test_blocks_are_random_parts_of_a_users_positives(counts: list[int], key: in
     _, starts = blocks.order(np.uint64(key))
     for start, end in zip(starts, [*starts[1:], n], strict=True):
         user = users[start]
-        n_blocks = -(-counts[user] // BLOCK_SIZE)
+        n_blocks = max(-(-counts[user] // BLOCK_SIZE), min(counts[user], LEAST_BLOCKS))
         assert (users[start:end] == user).all()
         assert end - start in (counts[user] // n_blocks, -(-counts[user] // n_blocks))  # equal sizes, up to one
         assert (np.diff(whole[start:end]) > 0).all()

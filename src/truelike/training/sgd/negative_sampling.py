@@ -184,11 +184,11 @@ def _taken_by(group: Any, block: Any, n_blocks: Any, key: Any, user: Any) -> Any
 
 
 @cached_njit(nogil=True)
-def block_starts(key: Any, order: Any, user_of_block: Any, first_block: Any, indptr: Any, size: Any) -> Any:
+def block_starts(key: Any, order: Any, user_of_block: Any, first_block: Any, indptr: Any) -> Any:
     """Return the position of the first positive of each block, for blocks in the given order.
 
-    A user with n positives has ceil(n / size) blocks. Of each group of as many consecutive positives, every block takes
-    one at random. The last group may be incomplete, so some blocks have one positive less than others.
+    User u has blocks first_block[u] ... first_block[u + 1] - 1. Of each group of as many consecutive positives, every
+    block takes one at random. The last group may be incomplete, so some blocks have one positive less than others.
     """
     starts = np.empty(len(order), dtype=np.int64)
     position = 0
@@ -196,7 +196,7 @@ def block_starts(key: Any, order: Any, user_of_block: Any, first_block: Any, ind
         starts[b] = position
         user = user_of_block[order[b]]
         n = np.int64(indptr[user + 1] - indptr[user])
-        n_blocks = (n + size - 1) // size
+        n_blocks = np.int64(first_block[user + 1] - first_block[user])
         groups = n // n_blocks
         last = _taken_by(groups, np.int64(order[b] - first_block[user]), n_blocks, key, user)
         position += groups + np.int64(groups * n_blocks + last < n)
@@ -206,7 +206,7 @@ def block_starts(key: Any, order: Any, user_of_block: Any, first_block: Any, ind
 @cached_njit(nogil=True)
 def block_entries(
     key: Any, order: Any, starts: Any, first: Any, start: Any, stop: Any,
-    user_of_block: Any, first_block: Any, indptr: Any, size: Any,
+    user_of_block: Any, first_block: Any, indptr: Any,
 ) -> Any:  # fmt: skip
     """Return the positives at positions start ... stop - 1. Position `start` is in block `first` of the order."""
     out = np.empty(stop - start, dtype=np.int32)
@@ -214,7 +214,10 @@ def block_entries(
     while b < len(order) and starts[b] < stop:
         user = user_of_block[order[b]]
         begin, n = np.int64(indptr[user]), np.int64(indptr[user + 1] - indptr[user])
-        n_blocks, block = (n + size - 1) // size, np.int64(order[b] - first_block[user])
+        n_blocks, block = (
+            np.int64(first_block[user + 1] - first_block[user]),
+            np.int64(order[b] - first_block[user]),
+        )
         position = starts[b] - start
         for group in range((n + n_blocks - 1) // n_blocks):
             taken = group * n_blocks + _taken_by(group, block, n_blocks, key, user)

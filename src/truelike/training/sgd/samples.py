@@ -21,6 +21,9 @@ from truelike.objectives import Objective, Pairwise, Pointwise
 
 LOSS_POSITIVES = 2_000  # positives on which the loss is measured
 BLOCK_SIZE = 32  # positives of a user in a block of order "blocks", at most
+LEAST_BLOCKS = (
+    3  # of a user with as many positives: L2 would shrink the row of a user who is trained once an epoch
+)
 
 
 @dataclass(frozen=True)
@@ -84,10 +87,11 @@ class Blocks:
 
     def __init__(self, train: Dataset) -> None:
         self.indptr = train._csr.indptr
-        counts = -(-np.diff(self.indptr) // BLOCK_SIZE)
+        positives = np.diff(self.indptr)
+        counts = np.maximum(-(-positives // BLOCK_SIZE), np.minimum(positives, LEAST_BLOCKS))
         self.user_of_block = np.repeat(np.arange(train.n_users, dtype=np.int32), counts)
-        self.first_block = (np.cumsum(counts) - counts).astype(np.int32)
-        self._blocks = (self.user_of_block, self.first_block, self.indptr, BLOCK_SIZE)
+        self.first_block = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        self._blocks = (self.user_of_block, self.first_block, self.indptr)
         self._last: tuple[np.uint64, Any, Any] | None = None  # key, order, starts
         self._lock = Lock()
 
