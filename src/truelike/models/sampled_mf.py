@@ -59,8 +59,14 @@ PAPER: dict[str, Any] = {
 
 
 # The default regularization is a x n_negatives, times (USUAL_LIFT / lift)^b on data with a larger lift (see `lift`),
-# with (a, b) by the name of the objective.
-REGULARIZATION = {"BPR": (8 / 3, 1.5), "NBPR": (8 / 3, 1.5), "BPO": (25 / 8, 1.0), "ShiftMC": (25 / 3, 1.0)}
+# with (a, b) by the name of the objective. BPR on popular negatives is WBPR.
+REGULARIZATION = {
+    "BPR": (8 / 3, 1.5),
+    "WBPR": (25 / 8, 1.5),
+    "NBPR": (8 / 3, 1.5),
+    "BPO": (25 / 8, 1.0),
+    "ShiftMC": (25 / 3, 1.0),
+}
 OTHER_REGULARIZATION = (15 / 8, 1.0)
 USUAL_LIFT = 1.25
 
@@ -228,7 +234,9 @@ class SampledMF(LabelNoise, FactorModel):
         """The given regularization, otherwise one that is weaker the more groups of users and items stand out."""
         if self.regularization is not None:
             return self.regularization
-        scale, power = REGULARIZATION.get(self._objective().name, OTHER_REGULARIZATION)
+        name = self._objective().name
+        name = "WBPR" if name == "BPR" and self.negatives == "popularity" else name
+        scale, power = REGULARIZATION.get(name, OTHER_REGULARIZATION)
         return float(scale * self.n_negatives * min(1.0, USUAL_LIFT / lift(train)) ** power)
 
     def _training(self) -> Training[Tables]:

@@ -22,7 +22,7 @@ from truelike.objectives import BPO, BPR, NBPO, NBPOo, NBPOs, Pairwise, Softmax,
 from truelike.training.sgd import engine as sampled
 from truelike.training.sgd.engine import SampledEngine
 from truelike.training.sgd.negative_sampling import permutation
-from truelike.training.sgd.samples import BLOCK_SIZE, Blocks, Samples, SGDSettings
+from truelike.training.sgd.samples import BLOCK_SIZE, LEAST_BLOCKS, Blocks, Samples, SGDSettings
 from truelike.training.tables import Tables
 
 OBJECTIVES: list[Any] = [BPO, NBPO, NBPOs, NBPOo, BPR, shift_mc(0.3)]
@@ -323,7 +323,8 @@ def test_an_epoch_contains_every_positive_once_and_sorts_each_batch(batch_size: 
     entries = Samples(train, parse("uniform"), settings, seed=0).entries(5, 0, n)
     assert_array_equal(np.sort(entries), np.arange(n))
     for start in range(0, n, batch_size):
-        assert (np.diff(entries[start : start + batch_size]) > 0).all()
+        batch = entries[start : start + batch_size]
+        assert (np.diff(batch if order == "shuffled" else train.user_of_entry[batch]) >= 0).all()
     if batch_size < n:
         assert (np.diff(entries) < 0).any()
 
@@ -336,15 +337,19 @@ def test_blocks_are_random_parts_of_a_users_positives(counts: list[int], key: in
     observed = np.arange(201) < np.array(counts)[:, None]
     train = tl.read(sparse.csr_array(observed.astype(np.float32)))
     n, blocks = train.n_interactions, Blocks(train)
-    whole = blocks.entries(np.uint64(key), 0, n)
+    whole = blocks.entries(np.uint64(key), 0, n, 1)  # in batches of one nothing is sorted
     assert_array_equal(np.sort(whole), np.arange(n))
-    parts = [blocks.entries(np.uint64(key), at, min(at + piece, n)) for at in range(0, n, piece)]
-    assert_array_equal(np.concatenate(parts), whole)
+    batches = blocks.entries(np.uint64(key), 0, n, piece)
+    for at in range(0, n, piece):
+        batch = batches[at : at + piece]
+        assert_array_equal(blocks.entries(np.uint64(key), at, min(at + piece, n), piece), batch)
+        assert_array_equal(np.sort(batch), np.sort(whole[at : at + piece]))
+        assert (np.diff(train.user_of_entry[batch]) >= 0).all()
     users = train.user_of_entry[whole]
     _, starts = blocks.order(np.uint64(key))
     for start, end in zip(starts, [*starts[1:], n], strict=True):
         user = users[start]
-        n_blocks = -(-counts[user] // BLOCK_SIZE)
+        n_blocks = max(-(-counts[user] // BLOCK_SIZE), min(counts[user], LEAST_BLOCKS))
         assert (users[start:end] == user).all()
         assert end - start in (counts[user] // n_blocks, -(-counts[user] // n_blocks))  # equal sizes, up to one
         assert (np.diff(whole[start:end]) > 0).all()
@@ -356,7 +361,9 @@ def test_any_two_positives_of_a_user_may_share_a_block() -> None:
     for seed in range(2_000):
         key = np.uint64(randomness.key(seed, "order"))
         block_of = np.empty(198, int)
-        block_of[blocks.entries(key, 0, 198)] = np.searchsorted(blocks.order(key)[1], np.arange(198), side="right")
+        block_of[blocks.entries(key, 0, 198, 1)] = np.searchsorted(
+            blocks.order(key)[1], np.arange(198), side="right"
+        )
         together += block_of[:99, None] == block_of[None, :99]
     n_blocks = (
         4  # of a group of four consecutive positives each block takes one; otherwise one pair in four shares

@@ -184,19 +184,19 @@ def _taken_by(group: Any, block: Any, n_blocks: Any, key: Any, user: Any) -> Any
 
 
 @cached_njit(nogil=True)
-def block_starts(key: Any, order: Any, user_of_block: Any, first_block: Any, indptr: Any, size: Any) -> Any:
+def block_starts(key: Any, order: Any, user_of_block: Any, first_block: Any, indptr: Any) -> Any:
     """Return the position of the first positive of each block, for blocks in the given order.
 
-    A user with n positives has ceil(n / size) blocks. Of each group of as many consecutive positives, every block takes
-    one at random. The last group may be incomplete, so some blocks have one positive less than others.
+    User u has blocks first_block[u] ... first_block[u + 1] - 1. Of each group of as many consecutive positives, every
+    block takes one at random. The last group may be incomplete, so some blocks have one positive less than others.
     """
     starts = np.empty(len(order), dtype=np.int64)
-    position = 0
+    position = np.int64(0)
     for b in range(len(order)):
         starts[b] = position
         user = user_of_block[order[b]]
         n = np.int64(indptr[user + 1] - indptr[user])
-        n_blocks = (n + size - 1) // size
+        n_blocks = np.int64(first_block[user + 1] - first_block[user])
         groups = n // n_blocks
         last = _taken_by(groups, np.int64(order[b] - first_block[user]), n_blocks, key, user)
         position += groups + np.int64(groups * n_blocks + last < n)
@@ -205,22 +205,36 @@ def block_starts(key: Any, order: Any, user_of_block: Any, first_block: Any, ind
 
 @cached_njit(nogil=True)
 def block_entries(
-    key: Any, order: Any, starts: Any, first: Any, start: Any, stop: Any,
-    user_of_block: Any, first_block: Any, indptr: Any, size: Any,
+    key: Any, order: Any, starts: Any, start: Any, stop: Any, batch_size: Any,
+    user_of_block: Any, first_block: Any, indptr: Any,
 ) -> Any:  # fmt: skip
-    """Return the positives at positions start ... stop - 1. Position `start` is in block `first` of the order."""
+    """Return the positives at positions start ... stop - 1, where a batch begins at `start`.
+
+    Within a batch the blocks are sorted, so that the positives of a user are adjacent.
+    """
     out = np.empty(stop - start, dtype=np.int32)
-    b = first
-    while b < len(order) and starts[b] < stop:
-        user = user_of_block[order[b]]
-        begin, n = np.int64(indptr[user]), np.int64(indptr[user + 1] - indptr[user])
-        n_blocks, block = (n + size - 1) // size, np.int64(order[b] - first_block[user])
-        position = starts[b] - start
-        for group in range((n + n_blocks - 1) // n_blocks):
-            taken = group * n_blocks + _taken_by(group, block, n_blocks, key, user)
-            if taken < n:
-                if 0 <= position < len(out):
-                    out[position] = begin + taken
-                position += 1
-        b += 1
+    at = 0
+    b = np.searchsorted(starts, start, side="right") - 1
+    for low in range(start, stop, batch_size):
+        high = min(low + batch_size, stop)
+        end = b + 1
+        while end < len(order) and starts[end] < high:
+            end += 1
+        for place in np.argsort(order[b:end]):
+            block = order[b + place]
+            user = user_of_block[block]
+            begin, n = np.int64(indptr[user]), np.int64(indptr[user + 1] - indptr[user])
+            n_blocks, own = (
+                np.int64(first_block[user + 1] - first_block[user]),
+                np.int64(block - first_block[user]),
+            )
+            position = starts[b + place]
+            for group in range((n + n_blocks - 1) // n_blocks):
+                taken = group * n_blocks + _taken_by(group, own, n_blocks, key, user)
+                if taken < n:
+                    if low <= position < high:
+                        out[at] = begin + taken
+                        at += 1
+                    position += 1
+        b = end if end < len(order) and starts[end] == high else end - 1
     return out

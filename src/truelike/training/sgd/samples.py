@@ -21,6 +21,9 @@ from truelike.objectives import Objective, Pairwise, Pointwise
 
 LOSS_POSITIVES = 2_000  # positives on which the loss is measured
 BLOCK_SIZE = 32  # positives of a user in a block of order "blocks", at most
+LEAST_BLOCKS = (
+    3  # of a user with as many positives: L2 would shrink the row of a user who is trained once an epoch
+)
 
 
 @dataclass(frozen=True)
@@ -84,10 +87,11 @@ class Blocks:
 
     def __init__(self, train: Dataset) -> None:
         self.indptr = train._csr.indptr
-        counts = -(-np.diff(self.indptr) // BLOCK_SIZE)
+        positives = np.diff(self.indptr)
+        counts = np.maximum(-(-positives // BLOCK_SIZE), np.minimum(positives, LEAST_BLOCKS))
         self.user_of_block = np.repeat(np.arange(train.n_users, dtype=np.int32), counts)
-        self.first_block = (np.cumsum(counts) - counts).astype(np.int32)
-        self._blocks = (self.user_of_block, self.first_block, self.indptr, BLOCK_SIZE)
+        self.first_block = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        self._blocks = (self.user_of_block, self.first_block, self.indptr)
         self._last: tuple[np.uint64, Any, Any] | None = None  # key, order, starts
         self._lock = Lock()
 
@@ -101,13 +105,14 @@ class Blocks:
                 self._last = (key, order, block_starts(key, order, *self._blocks))
             return self._last[1:]
 
-    def entries(self, key: np.uint64, start: int, stop: int) -> NDArray[np.int32]:
-        """Return the positives start ... stop - 1 of the order with a key."""
+    def entries(self, key: np.uint64, start: int, stop: int, batch_size: int) -> NDArray[np.int32]:
+        """Return the positives start ... stop - 1 of the order with a key; a batch begins at `start`.
+
+        Within a batch the blocks are sorted.
+        """
         from truelike.training.sgd.negative_sampling import block_entries
 
-        order, starts = self.order(key)
-        first = int(np.searchsorted(starts, start, side="right")) - 1
-        entries: NDArray[np.int32] = block_entries(key, order, starts, first, start, stop, *self._blocks)
+        entries: NDArray[np.int32] = block_entries(key, *self.order(key), start, stop, batch_size, *self._blocks)
         return entries
 
 
@@ -132,7 +137,7 @@ class Samples:
     def entries(self, epoch: int, start: int, stop: int) -> NDArray[np.int32]:
         """Return the positives start ... stop - 1 of an epoch, as positions in the CSR of the training data.
 
-        They are sorted within each batch, so that the positives of a user are adjacent.
+        A batch begins at `start`. Within a batch the positives of a user are adjacent.
         """
         if self.settings.order == "file":
             return np.arange(start, stop, dtype=np.int32)
@@ -146,11 +151,9 @@ class Samples:
                 order = np.argsort(np.argsort(users)[self.train._user_of_entry], kind="stable")
                 self._by_users = (epoch, order.astype(np.int32))
             return self._by_users[1][start:stop]
-        entries: NDArray[np.int32]
         if self._blocks is not None:
-            entries = self._blocks.entries(key, start, stop)
-        else:
-            entries = permutation(key, start, stop, self.train.n_interactions)
+            return self._blocks.entries(key, start, stop, size)
+        entries: NDArray[np.int32] = permutation(key, start, stop, self.train.n_interactions)
         whole_batches = len(entries) // size * size
         entries[:whole_batches].reshape(-1, size).sort(axis=1)
         entries[whole_batches:].sort()
