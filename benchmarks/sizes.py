@@ -2,7 +2,7 @@
 
     python benchmarks/sizes.py [--quick]
 
-Prints test NDCG@20 of each model for 30, 100, 300 and 1,000 users. These figures show how models depend on the size of the data.
+Prints test NDCG@20 of each model for 30, 100, 300 and 1,000 users: how models depend on the size of the data.
 """
 
 from __future__ import annotations

@@ -69,19 +69,15 @@ def test_similar_items(run: Run, model: Path) -> None:
 
 
 def test_candidates_and_excluded_items_come_from_files(run: Run, model: Path, tmp_path: Path) -> None:
-    best = run("recommend", model, "--users", "u1", "-k", 4).table["item_id"].to_list()
-    (tmp_path / "in-stock.txt").write_text("\n".join(map(str, [*best[1:], "new"])))
-    (tmp_path / "banned.csv").write_text(f"item_id,why\n{best[2]},recalled\n")
+    first = run("recommend", model, "--users", "u1", "-k", 1).table["item_id"][0]
     more = ("--candidates", tmp_path / "in-stock.txt", "--exclude", tmp_path / "banned.csv")
-    for whom in (("--users", "u1"), ("--from-items", best[0]), ("--similar-to", best[0])):
-        done = run("recommend", model, *whom, *more, "-k", 4)
+    for whom in (("--users", "u1"), ("--from-items", first), ("--similar-to", first)):
         column = "similar_item_id" if whom[0] == "--similar-to" else "item_id"
-        # ItemKNN lists only the neighbours of an item as similar to it
-        listed = run("recommend", model, *whom, "-k", 60).table[column]
-        assert set(done.table[column]) == {best[1], best[3]} & set(listed) != set()
-        if whom[0] != "--similar-to":
-            assert len(done.table) == 2
-        assert done.err.count("1 of 4 candidates") == 1
+        best = run("recommend", model, *whom, "-k", 4).table[column].to_list()
+        (tmp_path / "in-stock.txt").write_text("\n".join(map(str, [*best[1:], "new"])))
+        (tmp_path / "banned.csv").write_text(f"item_id,why\n{best[2]},recalled\n")
+        done = run("recommend", model, *whom, *more, "-k", 4)
+        assert done.table[column].to_list() == [best[1], best[3]]
 
 
 def test_titles_come_from_a_file_in_any_encoding(run: Run, files: Path, tmp_path: Path) -> None:

@@ -273,7 +273,7 @@ def _outlook(race: Race, winner: Trial) -> str:
         more = f" and {len(race.unaffordable) - 1} more" if len(race.unaffordable) > 1 else ""
         seconds = readable_seconds(first.cost)
         return f"A larger budget would also try {first.model} (about {seconds} on two cores){more}."
-    return "All candidates were tried; a larger budget changes nothing."
+    return "The search came to its end; a larger budget changes nothing."
 
 
 def _needed_for(options: FitOptions) -> tuple[str, str] | None:

@@ -7,7 +7,7 @@ follows the data. The race has four stages:
 1. Every family starts, with few factors.
 2. The families that come near the best search the axes that matter most, one after another: up or down while it gets
    better.
-3. The best two search their other axes, more factors, and whether repetition and recency should count.
+3. The best two search their other axes, and whether repetition and recency should count.
 4. A blend of the best two.
 
 The order of the trials depends on the data and on the results alone, never on the clock. What a trial costs is
@@ -34,14 +34,14 @@ from truelike.evaluation.metrics import parse_measure
 from truelike.evaluation.significance import paired_t
 from truelike.models.base import Recommender
 from truelike.models.blend import Blend
-from truelike.models.ease import NEIGHBORS, usual_regularization
+from truelike.models.ease import DENSE, NEIGHBORS, usual_regularization
 from truelike.models.exact_mf import ExactBPO, ExactMF, SoftmaxMF, default_regularization
 from truelike.models.ials import IALS
 from truelike.models.registry import build
 from truelike.progress import note
 from truelike.training.weights import settings_to_try
 
-NEAR = 0.9  # of the best, for a family to go on after the first stage
+NEAR = 0.75, 0.9  # of the best, for a family to go on after the first stage and after the second
 WELCOME = 3  # families that go on after the first stage, at most
 FINAL = 2  # families that go on after the second
 TIE = 0.005  # relative difference below which a cheaper candidate may be taken
@@ -111,7 +111,7 @@ def _edlae(train: Dataset, at: Mapping[str, Any]) -> dict[str, Any]:
     if train not in _USUAL_EASE:
         _USUAL_EASE[train] = usual_regularization(train, -1)
     usual = _USUAL_EASE[train] * float(np.sqrt(1 - at["dropout"]))
-    sparse = not at["dense"] and train.n_items > SPARSE
+    sparse = not at["dense"] and SPARSE < train.n_items <= DENSE
     return {
         "dropout": at["dropout"],
         "regularization": at["regularization"] * usual,
@@ -124,8 +124,8 @@ FAMILIES = (
     Family(
         "IALS",
         (L2, Axis("unobserved_weight", (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0), 3), FACTORS),
-        ("regularization", "unobserved_weight"),
-        ("factors", "regularization"),
+        ("regularization", "unobserved_weight", "factors"),
+        ("regularization",),
         _ials,
     ),
     Family(
@@ -142,15 +142,15 @@ FAMILIES = (
     Family(
         "ExactBPO",
         (L2, RATE, FACTORS, POWER, Axis("unobserved_weight", (0.1, 0.3, 1.0), 2)),
-        ("regularization", "learning_rate"),
-        ("factors", "regularization", "learning_rate", "unobserved_weight", "frequency_power"),
+        ("regularization", "learning_rate", "factors"),
+        ("regularization", "learning_rate", "unobserved_weight", "frequency_power"),
         _exact(ExactBPO),
     ),
     Family(
         "SoftmaxMF",
         (L2, RATE, FACTORS, POWER),
-        ("regularization", "learning_rate"),
-        ("factors", "regularization", "learning_rate", "frequency_power"),
+        ("regularization", "learning_rate", "factors"),
+        ("regularization", "learning_rate", "frequency_power"),
         _exact(SoftmaxMF),
     ),
 )
@@ -307,13 +307,13 @@ class Race:
         starts = sorted((Candidate.start(family) for family in FAMILIES), key=self._cost)
         for candidate in starts:
             self.attempt(candidate)
-        for family in self._best_families(WELCOME):
+        for family in self._best_families(WELCOME, NEAR[0]):
             for axis in family.first:
                 self._search(family, axis)
-        for family in self._best_families(FINAL):
+        for family in self._best_families(FINAL, NEAR[1]):
             for axis in family.later:
                 self._search(family, axis)
-        for family in self._best_families(FINAL):
+        for family in self._best_families(FINAL, NEAR[1]):
             self._count(family)
         self._blend()
 
@@ -340,7 +340,7 @@ class Race:
                 self.attempt(replace(best, counting=tuple(counting.items())))
 
     def _blend(self) -> None:
-        best = [self.best_of(family) for family in self._best_families(FINAL)]
+        best = [self.best_of(family) for family in self._best_families(FINAL, NEAR[1])]
         if len(best) < FINAL:
             return
         first, second = (trial.candidate for trial in best)
@@ -423,12 +423,12 @@ class Race:
         """The best trial of a family."""
         return max(self._of(family), key=lambda trial: trial.score)
 
-    def _best_families(self, n: int) -> list[Family]:
+    def _best_families(self, n: int, near: float) -> list[Family]:
         """The best families, the best first: at most n, and none far below the best."""
         ranked = sorted(
             (family for family in FAMILIES if self._of(family)), key=lambda each: -self.best_of(each).score
         )
-        return [f for f in ranked[:n] if self.best_of(f).score >= NEAR * self.best_of(ranked[0]).score]
+        return [f for f in ranked[:n] if self.best_of(f).score >= near * self.best_of(ranked[0]).score]
 
     def winner(self) -> Trial:
         """The best trial; on a tie a much cheaper one; a blend only if it is better beyond noise."""
