@@ -39,7 +39,7 @@ CALLS = [
     "tl.describe(data)",
     "data.to_frame()",
     "data.seen(users[0])",
-    "tl.AutoRecommender().fit(data)",
+    "tl.AutoRecommender(n_trials=2).fit(data)",
     "tl.tune('ItemKNN', split, n_trials=2)",
     "tl.compare(split, models=['ItemPop'])",
 ]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 __all__ = [
     "DataError",
@@ -103,8 +106,23 @@ class MissingExtraError(TruelikeError, ImportError):
     """An optional package is not installed."""
 
 
+_MUTED: ContextVar[bool] = ContextVar("muted", default=False)
+
+
+@contextmanager
+def muted() -> Iterator[None]:
+    """A context in which `warn` is silent in this thread. Unlike `warnings.catch_warnings` it affects no other."""
+    before = _MUTED.set(True)
+    try:
+        yield
+    finally:
+        _MUTED.reset(before)
+
+
 def warn(message: str, category: type[Warning]) -> None:
     """Warn at the line of the caller's own code that led here."""
+    if _MUTED.get():
+        return
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == "truelike":
         level, frame = level + 1, frame.f_back

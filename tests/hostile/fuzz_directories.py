@@ -53,7 +53,8 @@ def saved() -> Path:
     with quiet():
         models = [
             tl.ItemPop(), tl.ItemKNN(neighbors=5), tl.EASE(), tl.IALS(factors=3, epochs=2), quick(),
-            tl.SoftmaxMF(factors=3, epochs=2), tl.ExactNBPO(factors=3, flip_factors=2, epochs=2), tl.AutoRecommender(),
+            tl.SoftmaxMF(factors=3, epochs=2), tl.ExactNBPO(factors=3, flip_factors=2, epochs=2),
+            tl.AutoRecommender(n_trials=3), tl.Blend(first="IALS:factors=3:epochs=2", second="ItemKNN:neighbors=5"),
         ]  # fmt: skip
         for number, model in enumerate(models):
             model.fit(split().train, progress=False).save(place / f"model-{number}")

@@ -19,7 +19,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "ItemPop": {}, "ItemKNN": {}, "EASE": {}, "EDLAE": {}, "IALS": {"factors": 4, "epochs": 2},
     "NBPO": {"factors": 4, "flip_factors": 2, "epochs": 2}, "BPR": {"factors": 4, "epochs": 2},
     "SoftmaxMF": {"factors": 4, "epochs": 2}, "ExactBPO": {"factors": 4, "epochs": 2},
-    "ExactNBPO": {"factors": 4, "flip_factors": 2, "epochs": 2}, "AutoRecommender": {},
+    "ExactNBPO": {"factors": 4, "flip_factors": 2, "epochs": 2}, "AutoRecommender": {"n_trials": 2},
 }  # fmt: skip
 STEPS: dict[str, Callable[[Any], Any]] = {
     "fit": lambda model: model.fit(DATA.select(DATA.user_of_entry % 3 > 0), progress=False),

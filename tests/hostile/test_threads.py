@@ -14,7 +14,14 @@ from threadpoolctl import threadpool_info
 import truelike as tl
 from truelike.models.registry import REGISTRY
 
-QUICK: dict[str, dict[str, Any]] = {"ItemPop": {}, "ItemKNN": {}, "EASE": {}, "EDLAE": {}, "AutoRecommender": {}}
+QUICK: dict[str, dict[str, Any]] = {
+    "ItemPop": {},
+    "ItemKNN": {},
+    "EASE": {},
+    "EDLAE": {},
+    "AutoRecommender": {"n_trials": 3},
+    "Blend": {"first": "IALS:factors=16:epochs=2", "second": "EASE"},
+}
 LEFT_OUT = {"DeepRecommender"}  # needs networks of the user's own
 REPRESENTATIVES = ["EASE", "IALS", "SoftmaxMF", "ExactNBPO", "NBPO", "ItemKNN", "NeuMF", "AutoRecommender"]
 

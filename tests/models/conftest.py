@@ -18,6 +18,8 @@ EXACT: dict[str, Any] = {
 NETWORK: dict[str, Any] = {**EXACT, "epochs": 40, "batch_size": 1_000, "learning_rate": 0.1}
 # parameters that make a model quick on small data; a model that is not named here takes its defaults
 QUICK: dict[str, dict[str, Any]] = {
+    "AutoRecommender": {"n_trials": 3},
+    "Blend": {"first": "IALS:factors=8", "second": "EASE"},
     "ItemKNN": {"neighbors": 20},
     "EASE": {"regularization": 10.0},
     "EDLAE": {"regularization": 10.0},

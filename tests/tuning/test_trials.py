@@ -77,7 +77,7 @@ def test_the_command_line_reads_the_toml_file_back(tmp_path: Any) -> None:
     assert config["parameters"] == {**given, "patience": "none"} == tomllib.loads(path.read_text())["parameters"]
 
 
-@pytest.mark.parametrize("model", ["AutoRecommender", "IALS", "SoftmaxMF", "ExactNBPO"])
+@pytest.mark.parametrize("model", ["AutoRecommender:n_trials=3", "IALS", "SoftmaxMF", "ExactNBPO"])
 def test_models_of_every_engine_can_be_trials(model: str, split: Any) -> None:
     record, _ = run(Trial(model, {}, test=True, metric="ndcg@20"), split)
     assert "error" not in record

@@ -18,7 +18,6 @@ up to the same trial.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -28,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truelike.data.dataset import Dataset
-from truelike.errors import DivergedError, TooLargeError
+from truelike.errors import DivergedError, TooLargeError, muted
 from truelike.evaluation.evaluate import evaluate
 from truelike.evaluation.metrics import parse_measure
 from truelike.evaluation.significance import paired_t
@@ -381,8 +380,7 @@ class Race:
 
     def _run(self, trial: Trial, model: Recommender) -> None:
         started = time.perf_counter()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of candidates that rank badly or take long
+        with muted():  # warnings of candidates that rank badly or take long
             try:
                 trial.fitted = self._fitted(trial.candidate, model)
                 trial.seconds = time.perf_counter() - started
