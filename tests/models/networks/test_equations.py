@@ -78,7 +78,7 @@ def test_fm_is_the_sum_over_all_pairs_of_features(world: Any) -> None:
     for user, item, score in zip(users, items, network(users, items).detach(), strict=True):
         x = np.concatenate([x_users[user], x_items[item]])
         pairs = sum(v[j] @ v[k] * x[j] * x[k] for j in np.flatnonzero(x) for k in np.flatnonzero(x) if j < k)
-        assert float(score) == pytest.approx(network.bias.item() + w @ x + pairs, rel=1e-4)
+        assert float(score) == pytest.approx(network.bias.item() + w @ x + pairs, rel=1e-4, abs=1e-5)
     assert_vectors_score_as_forward(network, world)
 
 
