@@ -23,6 +23,7 @@ from scipy import sparse
 
 from truelike.compile_cache import cached_njit
 from truelike.parallel import for_each
+from truelike.sorting import kth_smallest, sort
 
 ROWS = 256  # items that are computed together
 BYTES_PER_PAIR = 8  # of items with a common user
@@ -208,7 +209,7 @@ def fill_pairs(
                     place += 1
                 common[other] += 1
         mine = pair_items[pair_indptr[item] : place]
-        mine.sort()
+        sort(mine)
         for n in range(len(mine)):
             pair_common[pair_indptr[item] + n] = common[mine[n]]
             common[mine[n]] = 0
@@ -230,7 +231,7 @@ def regress(
         item = first + row
         n_touched = count_all(item, indptr, indices, item_indptr, item_users, common, touched)
         near = touched[:n_touched]
-        near.sort()
+        sort(near)
         k = choose(item, near, common, item_indptr, ridge, out_items[row])
         chosen = out_items[row, :k]
         for n in range(k):
@@ -278,8 +279,10 @@ def choose(item: Any, near: Any, common: Any, item_indptr: Any, ridge: Any, out:
             helpful[n] = 0.0
     least, ties = 0.0, 0  # all above the least are taken, and as many of those equal to it
     if len(near) > len(out):
-        least = np.partition(helpful, len(near) - len(out))[len(near) - len(out)]
-        ties = len(out) - np.sum(helpful > least)
+        least = kth_smallest(helpful, len(near) - len(out))
+        ties = len(out)
+        for n in range(len(near)):
+            ties -= helpful[n] > least
     k = 0
     for n in range(len(near)):
         tie = helpful[n] == least and ties > 0 and near[n] != item

@@ -13,6 +13,7 @@ import numba
 import numpy as np
 
 from truelike.compile_cache import cached_njit
+from truelike.sorting import sort
 from truelike.training.row_ops import INLINE, LOOP
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -214,14 +215,24 @@ def block_entries(
     """
     out = np.empty(stop - start, dtype=np.int32)
     at = 0
-    b = np.searchsorted(starts, start, side="right") - 1
+    b, above = 0, len(starts)  # the last block that begins at `start` or before
+    while above - b > 1:
+        middle = (b + above) // 2
+        if starts[middle] <= start:
+            b = middle
+        else:
+            above = middle
     for low in range(start, stop, batch_size):
         high = min(low + batch_size, stop)
         end = b + 1
         while end < len(order) and starts[end] < high:
             end += 1
-        for place in np.argsort(order[b:end]):
-            block = order[b + place]
+        by_block = np.empty(end - b, dtype=np.int64)  # the block and its place, in one number
+        for k in range(end - b):
+            by_block[k] = (np.int64(order[b + k]) << np.int64(32)) + k
+        sort(by_block)
+        for both in by_block:
+            block, place = both >> np.int64(32), both & np.int64(0xFFFFFFFF)
             user = user_of_block[block]
             begin, n = np.int64(indptr[user]), np.int64(indptr[user + 1] - indptr[user])
             n_blocks, own = (

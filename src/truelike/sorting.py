@@ -1,0 +1,58 @@
+"""Sorting in compiled loops.
+
+numba compiles its own `sort`, `argsort`, `partition` and `searchsorted` from functions that have the same name for
+different tasks, and numbers them in the order in which a process compiles them. Two functions that were kept on disk by
+different processes may then contain different ones under the same name, of which a process that loads both calls only
+one. So compiled functions that are kept on disk use those of this module.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+
+@numba.njit(nogil=True)
+def sort(values: Any) -> None:
+    """Sort integers in place (Shell sort)."""
+    gap = 1
+    while gap < len(values) // 2:
+        gap = gap * 9 // 4 + 1
+    while gap > 0:
+        for n in range(gap, len(values)):
+            value, at = values[n], n
+            while at >= gap and values[at - gap] > value:
+                values[at] = values[at - gap]
+                at -= gap
+            values[at] = value
+        gap = 0 if gap == 1 else max(1, gap * 4 // 9)
+
+
+@numba.njit(nogil=True)
+def kth_smallest(given: Any, k: Any) -> Any:
+    """Return the k-th smallest number, from 0 (Hoare, 1961)."""
+    values = np.empty(len(given), dtype=np.float64)
+    for n in range(len(given)):
+        values[n] = given[n]
+    low, high = 0, len(values) - 1
+    while low < high:
+        pivot = values[(low + high) // 2]
+        left, right = low, high
+        while left <= right:
+            while values[left] < pivot:
+                left += 1
+            while pivot < values[right]:
+                right -= 1
+            if left <= right:
+                values[left], values[right] = values[right], values[left]
+                left += 1
+                right -= 1
+        if k <= right:
+            high = right
+        elif k >= left:
+            low = left
+        else:
+            break
+    return values[k]
