@@ -1,9 +1,9 @@
 """Sorting in compiled loops.
 
-numba compiles its own `sort`, `argsort`, `partition` and `searchsorted` from functions that have the same name for
-different tasks, and numbers them in the order in which a process compiles them. Two functions that were kept on disk by
-different processes may then contain different ones under the same name, of which a process that loads both calls only
-one. So compiled functions that are kept on disk use those of this module.
+With `sort`, `argsort`, `partition` and `searchsorted` of numba, functions that different processes had kept on disk crashed
+or gave wrong numbers when one process loaded them. The likely reason: numba compiles these from functions that have the
+same name for different tasks, and numbers them in the order in which a process compiles them, so two files may have
+different functions under one name. With those of this module it was not seen again.
 """
 
 from __future__ import annotations
