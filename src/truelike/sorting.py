@@ -1,9 +1,9 @@
 """Sorting in compiled loops.
 
-With `sort`, `argsort`, `partition` and `searchsorted` of numba, functions that different processes had kept on disk crashed
-or gave wrong numbers when one process loaded them. The likely reason: numba compiles these from functions that have the
-same name for different tasks, and numbers them in the order in which a process compiles them, so two files may have
-different functions under one name. With those of this module it was not seen again.
+With numba's own `sort`, `argsort`, `partition` and `searchsorted`, functions that different processes had kept on disk
+crashed or gave wrong numbers when one process loaded them. The likely reason: numba compiles these from functions that
+have the same name for different tasks, and numbers them in the order in which a process compiles them, so two files
+may have different functions under one name. With those of this module it was not seen again.
 """
 
 from __future__ import annotations
