@@ -67,6 +67,14 @@ def test_the_best_third_of_a_rung_goes_on(split: Any) -> None:
 
 
 @pytest.mark.parametrize("search", ["halving", "optuna"])
+def test_the_defaults_are_the_first_candidate(search: Any, split: Any) -> None:
+    if search == "optuna":
+        pytest.importorskip("optuna", reason="optuna is not installed")
+    found = tl.tune("IALS", split, search=search, n_trials=1, n_jobs=1)
+    assert tl.IALS().get_params() == {**found.make().get_params(), "monitor": "ndcg@20", "n_jobs": -1}
+
+
+@pytest.mark.parametrize("search", ["halving", "optuna"])
 def test_a_repeated_search_gives_the_same_result_and_runs_nothing(search: Any, split: Any, tmp_path: Path) -> None:
     if search == "optuna":
         pytest.importorskip("optuna", reason="optuna is not installed")

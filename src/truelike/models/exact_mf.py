@@ -46,7 +46,7 @@ FLIPS = ("flip_factors", "flip_regularization", "flip_start", "flip_rate", "miss
 
 SEARCH_SPACE: dict[str, Any] = {
     "factors": [64, 128, 256],
-    "learning_rate": (0.02, 0.15),
+    "learning_rate": (0.005, 0.2),
     "regularization": (0.3, 40.0),
     "frequency_power": (0.4, 1.0),
 }

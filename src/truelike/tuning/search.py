@@ -23,7 +23,7 @@ from truelike.tuning.grids import Parameters, Stage, paper_stages
 from truelike.tuning.halving import RUNGS, Expect, halve, parameters_of, trial_lengths, winner_of
 from truelike.tuning.progress import TrialLog
 from truelike.tuning.runner import Runner
-from truelike.tuning.spaces import checked_space, default_space, draw, suggest
+from truelike.tuning.spaces import checked_space, default_space, draw, suggest, usual_values
 from truelike.tuning.trials import Record, Trial, check_metric, score
 from truelike.tuning.variants import Model, Variant, learns_flips, variant
 
@@ -121,7 +121,7 @@ def tune(
         Number of candidates of "halving" and "optuna".
     search_space
         What "halving" and "optuna" search: (low, high) or a list of values for each parameter. None is the class
-        attribute `search_space` of the model.
+        attribute `search_space` of the model; the first candidate is then the model at its defaults.
     directory
         Where trials are kept. Called again with the same directory, a stopped search continues.
     n_jobs
@@ -167,6 +167,7 @@ def tune(
             raise ParameterError(
                 f"{chosen} has nothing to search; give search_space={{'parameter': [value, value]}}"
             )
+    first = [usual_values(chosen, space)] if search_space is None else []
     with (
         tempfile.TemporaryDirectory() as spare,
         Runner(
@@ -177,8 +178,10 @@ def tune(
         if search == "paper":
             return paper_search(runner, chosen, metric=metric, seed=seed, fixed=fixed)
         if search == "optuna":
-            return optuna_search(runner, chosen, space, metric=metric, n=n_trials, seed=seed, fixed=fixed)
-        drawn = [draw(space, seed, n) for n in range(n_trials)]
+            return optuna_search(
+                runner, chosen, space, metric=metric, n=n_trials, seed=seed, fixed=fixed, first=first
+            )
+        drawn = [*first, *(draw(space, seed, n) for n in range(n_trials - len(first)))]
         stages = [Stage("drawn", lambda best: drawn)]
         return staged_search(runner, chosen, stages, metric=metric, seed=seed, fixed=fixed, rungs=RUNGS)
 
@@ -310,9 +313,17 @@ def no_result_reason(model: str, records: Sequence[Record]) -> str:
 
 
 def optuna_search(
-    runner: Runner, model: Model, space: Mapping[str, Any], *, metric: str, n: int, seed: int, fixed: Parameters
+    runner: Runner,
+    model: Model,
+    space: Mapping[str, Any],
+    *,
+    metric: str,
+    n: int,
+    seed: int,
+    fixed: Parameters,
+    first: Sequence[Parameters] = (),
 ) -> Tuned:
-    """Search by TPE, a few trials at a time, suggested and reported in a fixed order."""
+    """Search by TPE, a few trials at a time, suggested and reported in a fixed order, after the candidates `first`."""
     try:
         import optuna
     except ImportError as error:
@@ -323,9 +334,10 @@ def optuna_search(
     base = {**fixed, **chosen.of_training(metric, seed)}
     if runner.log is not None:
         runner.log.expect(chosen.name, [1.0] * n)
-    trials: list[tuple[Trial, Record]] = []
-    for first in range(0, n, AT_ONCE):
-        asked = [study.ask() for _ in range(min(AT_ONCE, n - first))]
+    given = [Trial(chosen, {**base, **each}, metric=metric) for each in first]
+    trials: list[tuple[Trial, Record]] = list(zip(given, runner.run(given), strict=True))
+    for start in range(len(given), n, AT_ONCE):
+        asked = [study.ask() for _ in range(min(AT_ONCE, n - start))]
         suggested = [Trial(chosen, {**base, **suggest(each, space)}, metric=metric) for each in asked]
         for each, trial, record in zip(asked, suggested, runner.run(suggested), strict=True):
             trials.append((trial, record))

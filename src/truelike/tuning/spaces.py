@@ -33,6 +33,16 @@ def default_space(model: Model, fixed: Mapping[str, Any]) -> dict[str, Any]:
     return {name: axis for name, axis in made.search_space.items() if name not in left_out}
 
 
+def usual_values(model: Model, space: Mapping[str, Any]) -> Parameters:
+    """Return the defaults of the parameters of a search space; one that follows from the data is left out.
+
+    >>> usual_values("IALS", default_space("IALS", {}))
+    {'factors': 128}
+    """
+    usual: Any = variant(model).make({}).get_params()
+    return {name: usual[name] for name in space if usual[name] is not None}
+
+
 def has_flip_rate(model: Any) -> bool:
     """Whether the objective of a model has one flip rate for all items: ShiftMC and NBPR."""
     return str(getattr(model, "objective", None)).lower() in {name.lower() for name in BY_FLIP_RATE}
