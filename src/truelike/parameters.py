@@ -226,6 +226,15 @@ def parse(model_class: type, settings: dict[str, Any]) -> dict[str, Any]:
     return parsed
 
 
+def _number_or_text(accepts: Callable[[Any], bool], text: str) -> Any:
+    """A number, where a parameter takes numbers but not this text."""
+    try:
+        value = float(text)
+    except ValueError:
+        return text
+    return value if accepts(value) and not accepts(text) else text
+
+
 def _from_text(parameter: Field[Any], text: str) -> Any:
     rule = parameter.metadata
     if "flag" in rule:
@@ -233,6 +242,8 @@ def _from_text(parameter: Field[Any], text: str) -> Any:
         return words.get(text.lower(), text)
     if "jobs" in rule:
         return int(text) if re.fullmatch(r"-?\d+", text) else None if text.lower() == "none" else text
+    if "accepts" in rule:
+        return _number_or_text(rule["accepts"], text)
     if "whole" not in rule:
         return text
     if rule["optional"] and text.lower() == "none":

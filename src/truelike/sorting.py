@@ -56,3 +56,15 @@ def kth_smallest(given: Any, k: Any) -> Any:
         else:
             break
     return values[k]
+
+
+@numba.njit(nogil=True, inline="always")
+def first_at_least(values: Any, start: Any, stop: Any, wanted: Any) -> Any:
+    """Return the first place in the sorted values[start:stop] with a value of at least `wanted`."""
+    while start < stop:
+        middle = (start + stop) // 2
+        if values[middle] < wanted:
+            start = middle + 1
+        else:
+            stop = middle
+    return start

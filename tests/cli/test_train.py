@@ -34,6 +34,19 @@ def test_without_a_model_the_choice_is_printed_once_with_its_reason_and_kept(
     assert choice.reason in evaluated.err
 
 
+def test_a_budget_is_a_word_or_a_number_of_seconds(run: Run, log: Path, tmp_path: Path) -> None:
+    for option in (("--budget", "1.5"), ("--set", "budget=1.5")):
+        done = run("train", log, "-o", tmp_path / "m", *option, "--set", "n_trials=2")
+        assert done.code == 0, done.err
+        assert "AutoRecommender(budget=1.5, n_trials=2)" in done.err
+    done = run("train", log, "-o", tmp_path / "m", "--budget", "soon")
+    assert done.code == 1
+    assert "'quick', 'normal', 'thorough' or a number of seconds" in done.err
+    done = run("train", log, "--model", "EASE", "--budget", "quick")
+    assert done.code == 2
+    assert "--budget is for the choice of a model" in done.err
+
+
 @pytest.mark.parametrize("source", ["option", "config"])
 def test_a_parameter_without_a_model_is_an_error(run: Run, log: Path, tmp_path: Path, source: str) -> None:
     config = tmp_path / "train.toml"

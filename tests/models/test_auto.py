@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -12,7 +13,7 @@ import truelike as tl
 from truelike.errors import DataError, ParameterError
 from truelike.models.registry import load
 
-FEW: dict[str, Any] = {"n_trials": 4}
+FEW: dict[str, Any] = {"n_trials": 5}
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,7 @@ def fitted(split: Any) -> Any:
 
 def rebuilt(choice: Any) -> Any:
     """The model of a choice, from its text: what a user would paste."""
-    names = ("IALS", "EDLAE", "ItemKNN", "ExactBPO", "SoftmaxMF", "Blend")
+    names = ("ItemPop", "IALS", "EDLAE", "ItemKNN", "ExactBPO", "SoftmaxMF", "Blend")
     return eval(choice.model, {name: getattr(tl, name) for name in names})
 
 
@@ -45,7 +46,7 @@ def test_the_winner_is_the_best_trial_or_one_that_is_not_worse_beyond_noise(fitt
     choice = fitted.choice_
     table = choice.table()
     assert table.columns == ["trial", "model", "ndcg@20", "seconds"]
-    assert table.height == len(choice.trials) == 4
+    assert table.height == len(choice.trials) == 5
     assert table["ndcg@20"].is_sorted(descending=True)
     assert choice.trial in table["model"]
     won = table.filter(table["model"] == choice.trial)["ndcg@20"][0]
@@ -89,6 +90,15 @@ def test_a_race_that_the_clock_ended_is_repeated_by_the_number_of_its_trials(
     assert again.choice_.model == stopped.choice_.model
     assert [row[:2] for row in again.choice_.trials] == [row[:2] for row in stopped.choice_.trials]
     assert again.recommend(k=5).equals(stopped.recommend(k=5))
+
+
+def test_the_reason_says_how_the_winner_compares_with_popularity(fitted: Any) -> None:
+    popularity = next(value for model, value, _ in fitted.choice_.trials if model == "ItemPop()")
+    assert f"ItemPop has {popularity:.4f};" in fitted.choice_.reason
+    rng = np.random.default_rng(0)
+    noise = tl.read(np.stack([rng.integers(0, 300, 6000), (50 * rng.random(6000) ** 2).astype(int)], axis=1))
+    model = tl.AutoRecommender(n_trials=4).fit(noise, progress=False)
+    assert "ItemPop" in model.choice_.model or "tells users apart" in model.choice_.reason
 
 
 @pytest.mark.parametrize("budget", ["slow", 0, -1.0, float("inf"), float("nan"), True, None])

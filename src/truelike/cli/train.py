@@ -34,12 +34,22 @@ def train(
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", "-m", metavar="NAME", help="Model, such as NBPO or EASE. Default: chosen by the data."
+            "--model",
+            "-m",
+            metavar="NAME",
+            help="Model, such as NBPO or EASE. Default: the best on held-out interactions.",
         ),
     ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", "-s", metavar="NAME=VALUE", help="Parameter of the model. Can be repeated."),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="quick|normal|thorough|SECONDS",
+            help="How much to try before a model is chosen. Default: normal.",
+        ),
     ] = None,
     config: Annotated[
         Path | None,
@@ -75,12 +85,14 @@ def train(
 ) -> None:
     """Train a model and save it.
 
-    LOG is a log, or a split directory, of which the training and the validation part are used. Without --model, a
-    model is chosen by the size and shape of the data; the choice and its reason are printed.
+    LOG is a log, or a split directory, of which the training and the validation part are used. Without --model,
+    models and settings are compared on held-out interactions, and the best is trained; the choice and its reason are
+    printed.
 
     For example:
     ```
     truelike train purchases.csv -o model/
+    truelike train purchases.csv --budget thorough -o model/
     truelike train purchases.csv --model NBPO --set factors=100 -o model/
     truelike train train.csv --validation validation.csv -o model/
     ```
@@ -102,6 +114,10 @@ def train(
             "split directory"
         )
     given = {**file.get("parameters", {}), **parse_settings(set_ or [])}
+    if budget is not None and model is not None:
+        raise typer.BadParameter("--budget is for the choice of a model: leave out --budget or --model")
+    if budget is not None:
+        given["budget"] = budget
     made = _build(model or file.get("model"), given, n_jobs)
     options: dict[str, Any] = {
         "impressions": impressions,

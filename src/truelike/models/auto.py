@@ -255,6 +255,7 @@ def _reason(race: Race, winner: Trial) -> str:
             f"{race.monitor} {winner.score:.4f} on {users}; {best.model} has {best.score:.4f}, which is not better "
             "beyond noise, and takes longer"
         )
+    won += _beside_popularity(race, winner)
     family = winner.model.partition("(")[0]
     others = [trial for trial in race.trials if len(trial.values) and trial.model.partition("(")[0] != family]
     if not others or best is not winner:
@@ -262,6 +263,15 @@ def _reason(race: Race, winner: Trial) -> str:
     second = max(others, key=lambda trial: trial.score)
     noise = "" if is_better(winner, second) else ", which may be noise"
     return f"{won}; the best of another kind, {second.model}, has {second.score:.4f}{noise}"
+
+
+def _beside_popularity(race: Race, winner: Trial) -> str:
+    """How the winner compares with ItemPop."""
+    found = [trial for trial in race.trials if trial.model == "ItemPop()" and trial is not winner]
+    if not found or not len(found[0].values):
+        return ""
+    noise = "" if is_better(winner, found[0]) else ", which may be as good: little in the data tells users apart"
+    return f"; ItemPop has {found[0].score:.4f}{noise}"
 
 
 def _outlook(race: Race, winner: Trial) -> str:

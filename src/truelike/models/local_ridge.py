@@ -23,7 +23,7 @@ from scipy import sparse
 
 from truelike.compile_cache import cached_njit
 from truelike.parallel import for_each
-from truelike.sorting import kth_smallest, sort
+from truelike.sorting import first_at_least, kth_smallest, sort
 
 ROWS = 256  # items that are computed together
 BYTES_PER_PAIR = 8  # of items with a common user
@@ -309,25 +309,13 @@ def read_gram(
                     out[number[pair_items[at]], n] = pair_common[at]
         else:
             for before in range(n):
-                start = first_from(chosen[before], pair_items, start, stop)  # the next one comes later
+                start = first_at_least(pair_items, start, stop, chosen[before])  # the next one comes later
                 if start < stop and pair_items[start] == chosen[before]:
                     out[before, n] = pair_common[start]
         out[n, n] = item_indptr[item + 1] - item_indptr[item] + ridge[item]
         number[item] = n
     for n in range(len(chosen)):
         number[chosen[n]] = -1
-
-
-@cached_njit(nogil=True)
-def first_from(wanted: Any, values: Any, start: Any, stop: Any) -> Any:
-    """The first place from start on where sorted values are not below the wanted one."""
-    while start < stop:
-        middle = (start + stop) // 2
-        if values[middle] < wanted:
-            start = middle + 1
-        else:
-            stop = middle
-    return start
 
 
 @cached_njit(nogil=True)

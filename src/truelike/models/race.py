@@ -4,9 +4,9 @@ A family is a model class with a few axes: lists of values of its parameters, as
 search starts. Values of the regularization and the like are multiples of what the class takes by default, which
 follows the data. The race has four stages:
 
-1. Every family starts, with few factors.
-2. The families that come near the best search the axes that matter most, one after another: up or down while it gets
-   better.
+1. Every family starts, with few factors. ItemPop, which is not personal, shows what the others must exceed.
+2. The families with axes that come near the best search those that matter most, one after another: up or down while
+   it gets better.
 3. The best two search their other axes, and whether repetition and recency should count.
 4. A blend of the best two.
 
@@ -119,6 +119,7 @@ def _edlae(train: Dataset, at: Mapping[str, Any]) -> dict[str, Any]:
 
 
 FAMILIES = (
+    Family("ItemPop", (), (), (), lambda train, at: dict(at)),
     Family("ItemKNN", (), (), (), lambda train, at: dict(at)),
     Family(
         "IALS",
@@ -306,13 +307,13 @@ class Race:
         starts = sorted((Candidate.start(family) for family in FAMILIES), key=self._cost)
         for candidate in starts:
             self.attempt(candidate)
-        for family in self._best_families(WELCOME, NEAR[0]):
+        for family in self._best_families(WELCOME, NEAR[0], searched=True):
             for axis in family.first:
                 self._search(family, axis)
-        for family in self._best_families(FINAL, NEAR[1]):
+        for family in self._best_families(FINAL, NEAR[1], searched=True):
             for axis in family.later:
                 self._search(family, axis)
-        for family in self._best_families(FINAL, NEAR[1]):
+        for family in self._best_families(FINAL, NEAR[1], searched=True):
             self._count(family)
         self._blend()
 
@@ -421,12 +422,12 @@ class Race:
         """The best trial of a family."""
         return max(self._of(family), key=lambda trial: trial.score)
 
-    def _best_families(self, n: int, near: float) -> list[Family]:
-        """The best families, the best first: at most n, and none far below the best."""
-        ranked = sorted(
-            (family for family in FAMILIES if self._of(family)), key=lambda each: -self.best_of(each).score
-        )
-        return [f for f in ranked[:n] if self.best_of(f).score >= near * self.best_of(ranked[0]).score]
+    def _best_families(self, n: int, near: float, searched: bool = False) -> list[Family]:
+        """The best families, or the best with axes to search; the best first, at most n, none far below the best."""
+        tried = [family for family in FAMILIES if self._of(family)]
+        ranked = sorted(tried, key=lambda family: -self.best_of(family).score)
+        least = near * self.best_of(ranked[0]).score if ranked else 0.0
+        return [f for f in ranked if self.best_of(f).score >= least and (f.axes or not searched)][:n]
 
     def winner(self) -> Trial:
         """The best trial; on a tie a much cheaper one; a blend only if it is better beyond noise."""

@@ -10,26 +10,14 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import numba
 import numpy as np
 from numba import types
 
 from truelike.compile_cache import cached_njit
+from truelike.sorting import first_at_least
 from truelike.training.objective_compiler import STEPS_SIGNATURE, uniquely_named
 
 BETA_1, BETA_2, EPSILON = np.float32(0.9), np.float32(0.99), np.float32(1e-8)
-
-
-@numba.njit(nogil=True, inline="always")
-def _first_at_least(indices: Any, start: Any, stop: Any, value: Any) -> Any:
-    """Return the first position in the sorted indices[start:stop] with a value of at least `value`."""
-    while start < stop:
-        middle = (start + stop) // 2
-        if indices[middle] < value:
-            start = middle + 1
-        else:
-            stop = middle
-    return start
 
 
 def _pointwise(
@@ -52,8 +40,8 @@ def _pointwise(
         scores = r[row]
         for k in range(n):
             scores[k] += bias[k]
-        start = _first_at_least(indices, indptr[users[row]], indptr[users[row] + 1], first)
-        stop = _first_at_least(indices, start, indptr[users[row] + 1], first + n)
+        start = first_at_least(indices, indptr[users[row]], indptr[users[row] + 1], first)
+        stop = first_at_least(indices, start, indptr[users[row] + 1], first + n)
         for entry in range(start, stop):  # saved before `negative_steps` overwrites them
             item = indices[entry] - first
             positive_r[entry - start] = scores[item]
@@ -101,8 +89,8 @@ def _subtract_row_max(
         scores, top = r[row], np.float32(-np.inf)
         for k in range(n):
             scores[k] += total[k]
-        start = _first_at_least(indices, indptr[users[row]], indptr[users[row] + 1], first)
-        stop = _first_at_least(indices, start, indptr[users[row] + 1], first + n)
+        start = first_at_least(indices, indptr[users[row]], indptr[users[row] + 1], first)
+        stop = first_at_least(indices, start, indptr[users[row] + 1], first + n)
         for entry in range(start, stop):
             k = indices[entry] - first
             scores[k] -= total[k] - bias[k]
@@ -126,8 +114,8 @@ def _softmax(
         steps, factor = r[row], -scale[row]
         for k in range(n):
             steps[k] *= factor
-        start = _first_at_least(indices, indptr[users[row]], indptr[users[row] + 1], first)
-        stop = _first_at_least(indices, start, indptr[users[row] + 1], first + n)
+        start = first_at_least(indices, indptr[users[row]], indptr[users[row] + 1], first)
+        stop = first_at_least(indices, start, indptr[users[row] + 1], first + n)
         for entry in range(start, stop):
             steps[indices[entry] - first] += positive_weights[entry] if weighted else np.float32(1.0)
         for k in range(n):
@@ -139,8 +127,8 @@ def _fill_flips(g: Any, unlisted: Any, users: Any, indptr: Any, indices: Any, lo
     n = g.shape[1]
     for row in range(g.shape[0]):
         g[row, :] = unlisted
-        start = _first_at_least(indices, indptr[users[row]], indptr[users[row] + 1], first)
-        stop = _first_at_least(indices, start, indptr[users[row] + 1], first + n)
+        start = first_at_least(indices, indptr[users[row]], indptr[users[row] + 1], first)
+        stop = first_at_least(indices, start, indptr[users[row] + 1], first + n)
         for entry in range(start, stop):
             g[row, indices[entry] - first] = logits[entry]
 

@@ -1,0 +1,161 @@
+"""The race: who goes on, what is searched, when it ends and who wins, with results that the tests make up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import truelike as tl
+from truelike.models import race as module
+from truelike.models.race import FAMILIES, Blended, Candidate, Race, Trial, is_better, named
+from truelike.models.registry import build
+
+USERS = 400
+
+
+@pytest.fixture(scope="module")
+def train() -> Any:
+    return tl.synthetic.World(n_users=200, n_items=80).dataset()
+
+
+class Scripted(Race):
+    """A race in which a function of the candidate is its result."""
+
+    def __init__(self, train: Any, score: Callable[[Any], float], **options: Any) -> None:
+        usual: dict[str, Any] = {"budget": float("inf"), "deadline": None, "n_trials": None}
+        super().__init__(train, train, monitor="ndcg@20", seed=0, n_jobs=1, progress=False, **{**usual, **options})
+        self.scripted = score
+
+    def _run(self, trial: Trial, model: Any) -> None:
+        value, name = self.scripted(trial.candidate), family_of(trial.candidate)
+        noise = np.random.default_rng(len(name)).normal(0, 0.01, USERS)  # of a family
+        trial.values = value + noise - noise.mean() if value > 0 else np.zeros(0)
+
+
+def family_of(candidate: Any) -> str:
+    return "Blend" if isinstance(candidate, Blended) else str(candidate.family.name)
+
+
+def at(candidate: Candidate) -> dict[str, Any]:
+    pairs = zip(candidate.family.axes, candidate.places, strict=True)
+    return {axis.name: axis.values[place] for axis, place in pairs}
+
+
+def counts(race: Race) -> dict[str, int]:
+    names = [family_of(trial.candidate) for trial in race.trials]
+    return {name: names.count(name) for name in [*(family.name for family in FAMILIES), "Blend"]}
+
+
+def by_family(**scores: float) -> Callable[[Any], float]:
+    return lambda candidate: scores.get(family_of(candidate), 0.01)
+
+
+def test_families_far_below_the_best_are_tried_once(train: Any) -> None:
+    race = Scripted(train, by_family(IALS=0.3, EDLAE=0.2, ExactBPO=0.2, SoftmaxMF=0.2, ItemKNN=0.1))
+    assert race.run().candidate.family.name == "IALS"  # type: ignore[union-attr]
+    tried = counts(race)
+    assert tried["IALS"] > 4
+    assert {name: tried[name] for name in ("EDLAE", "ExactBPO", "SoftmaxMF", "ItemKNN", "ItemPop", "Blend")} == {
+        "EDLAE": 1, "ExactBPO": 1, "SoftmaxMF": 1, "ItemKNN": 1, "ItemPop": 1, "Blend": 0,
+    }  # fmt: skip
+
+
+def test_families_without_axes_do_not_take_the_place_of_those_with(train: Any) -> None:
+    race = Scripted(train, by_family(ItemPop=0.3, ItemKNN=0.29, IALS=0.28, EDLAE=0.275, ExactBPO=0.27))
+    race.run()
+    assert min(counts(race)[name] for name in ("IALS", "EDLAE", "ExactBPO")) > 1
+
+
+def test_an_axis_is_searched_up_or_down_while_it_gets_better(train: Any) -> None:
+    def score(candidate: Any) -> float:
+        if family_of(candidate) != "IALS":
+            return 0.01
+        values = at(candidate)
+        return 0.3 - 0.05 * abs(np.log2(values["unobserved_weight"] / 0.125)) / 3 + 1e-5 * values["factors"]
+
+    race = Scripted(train, score)
+    found = at(race.run().candidate)  # type: ignore[arg-type]
+    assert found == {"regularization": 1.0, "unobserved_weight": 0.125, "factors": 512}
+    assert len({trial.model for trial in race.trials}) == len(race.trials)  # none twice
+
+
+def test_on_a_tie_a_much_cheaper_candidate_wins(train: Any) -> None:
+    score = by_family(ExactBPO=0.3, ItemKNN=0.2999)
+    assert Scripted(train, score).run().candidate.family.name == "ItemKNN"  # type: ignore[union-attr]
+    score = by_family(ExactBPO=0.3, ItemKNN=0.297)
+    assert Scripted(train, score).run().candidate.family.name == "ExactBPO"  # type: ignore[union-attr]
+
+
+def test_a_blend_wins_only_if_it_is_better_beyond_noise(train: Any) -> None:
+    other = np.random.default_rng(1).normal(0, 0.05, USERS)
+
+    class Noisy(Scripted):
+        def _run(self, trial: Trial, model: Any) -> None:
+            super()._run(trial, model)
+            if isinstance(trial.candidate, Blended):
+                trial.values = trial.values + other - other.mean()
+
+    better = by_family(ExactBPO=0.3, EDLAE=0.29, Blend=0.32)
+    within = by_family(ExactBPO=0.3, EDLAE=0.29, Blend=0.302)
+    assert isinstance(Noisy(train, better).run().candidate, Blended)
+    assert isinstance(Noisy(train, within).run().candidate, Candidate)
+
+
+def test_what_is_beyond_the_budget_is_not_tried_and_kept(train: Any) -> None:
+    score = by_family(ExactBPO=0.3, EDLAE=0.29)
+    free = Scripted(train, score)
+    free.run()
+    assert not free.unaffordable
+    race = Scripted(train, score, budget=free.spent / 2)
+    race.run()
+    assert race.spent <= free.spent / 2
+    assert race.unaffordable
+    assert not {trial.model for trial in race.unaffordable} & {trial.model for trial in race.trials}
+    assert len(free.trials) > len(race.trials)
+
+
+def test_the_first_trials_do_not_depend_on_their_number(train: Any) -> None:
+    score = by_family(ExactBPO=0.3, EDLAE=0.29, Blend=0.32)
+    whole = Scripted(train, score)
+    whole.run()
+    for n in (1, 5, 12):
+        race = Scripted(train, score, n_trials=n)
+        race.run()
+        assert [trial.model for trial in race.trials] == [trial.model for trial in whole.trials[:n]]
+        assert race.stopped == f"{n} trials were run"
+
+
+def test_a_candidate_that_cannot_be_trained_does_not_end_the_race(train: Any) -> None:
+    race = Scripted(train, by_family(IALS=0.3, ExactBPO=0.0, EDLAE=0.0))
+    assert race.run().candidate.family.name == "IALS"  # type: ignore[union-attr]
+    with pytest.raises(tl.errors.DivergedError, match="no model could be trained"):
+        Scripted(train, lambda candidate: 0.0).run()
+
+
+def test_a_trial_is_better_only_beyond_noise() -> None:
+    def trial(values: Any) -> Trial:
+        return Trial(Candidate.start(FAMILIES[0]), "model", np.asarray(values, dtype=float), 0.0, 1.0)
+
+    rng = np.random.default_rng(0)
+    base = rng.random(300)
+    assert is_better(trial(base + 0.01), trial(base - rng.normal(0, 0.02, 300)))
+    assert not is_better(trial(base + 0.0001), trial(base + rng.normal(0, 0.2, 300) - 0.0))
+    assert not is_better(trial(base), trial(base + 0.01))
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_a_candidate_and_its_name_give_the_same_model(family: Any, train: Any) -> None:
+    start = Candidate.start(family)
+    moved = [start.moved(axis.name, step) for axis in family.axes for step in (-1, 1)]
+    for candidate in (start, *(each for each in moved if each is not None)):
+        model = candidate.make(train, 0, None)
+        assert build(named(model), {"n_jobs": None} if "n_jobs" in model.get_params() else {}).get_params() == (
+            model.get_params()
+        )
+
+
+def test_there_is_a_family_for_each_place_of_the_race() -> None:
+    assert len([family for family in FAMILIES if family.axes]) > module.WELCOME > module.FINAL
