@@ -96,7 +96,7 @@ class ExactMF(LabelNoise, FactorModel):
     init : {'spectral', 'normal'}, default 'spectral'
         "normal" with mean zero and standard deviation `init_scale`; "spectral" adds the singular vectors of the
         interactions.
-    init_scale : float, default 0.025
+    init_scale : float, default 0.004
         Standard deviation of the initialization.
     flip_start : float, default 0.0
         Initial flip logit g.
@@ -159,7 +159,7 @@ class ExactMF(LabelNoise, FactorModel):
     batch_size: int = whole_number(128, low=1, high=2**31 - 1)
     item_share: float | None = number(None, low=1e-6, high=1.0)
     init: Literal["spectral", "normal"] = choice("spectral", "normal")
-    init_scale: float = number(0.025, low=0.0)
+    init_scale: float = number(0.004, low=0.0)
     flip_start: float = number(0.0, low=-20.0, high=20.0)
     flip_rate: float = number(0.1, low=0.0, high=0.99)
     miss_rate: float = number(0.0, low=0.0, high=1.0)

@@ -106,7 +106,7 @@ class SampledMF(LabelNoise, FactorModel):
         Whether all rows shrink at every batch, or only the rows of the batch.
     n_negatives : int, default 8
         The paper's rho: negatives for each positive, 1 to 50.
-    batch_size : int, default 4000
+    batch_size : int, default 8000
         Positives in a batch.
     order : {'blocks', 'shuffled', 'file'}, default 'blocks'
         Order of the positives in an epoch. "blocks": random blocks of up to 32 positives of a user, in random order;
@@ -176,7 +176,7 @@ class SampledMF(LabelNoise, FactorModel):
     l2_schedule: Literal["epoch", "batch"] = choice("epoch", "batch")
     l2_rows: Literal["all", "touched"] = choice("all", "touched")
     n_negatives: int = whole_number(8, low=1, high=50)
-    batch_size: int = whole_number(4_000, low=1, high=2**31 - 1)
+    batch_size: int = whole_number(8_000, low=1, high=2**31 - 1)
     order: Literal["blocks", "shuffled", "file"] = choice("blocks", "shuffled", "file")
     positive_weight: Literal["per_negative", "once"] = choice("per_negative", "once")
     init: Literal["normal", "spectral", "paper"] = choice("normal", "spectral", "paper")
