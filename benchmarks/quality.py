@@ -118,6 +118,7 @@ def main() -> None:
         "IALS, 128 factors": tl.IALS(),
         "SoftmaxMF": tl.SoftmaxMF(),
         "ExactBPO": tl.ExactBPO(),
+        "ExactBPO, 320 factors": tl.ExactBPO(factors=320),
         "ExactBPO, 64 factors": tl.ExactBPO(factors=64),
         "BPR": tl.BPR(),
         "NBPO": tl.NBPO(),

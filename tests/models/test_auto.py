@@ -68,6 +68,7 @@ def test_without_a_validation_part_the_winner_is_trained_on_all_interactions(spl
 def test_a_named_budget_gives_the_same_model_whatever_the_clock_says(
     split: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("truelike.models.auto.SHORTEST", 2.0)
     one = tl.AutoRecommender(budget="quick").fit(split, progress=False)
     ticks = iter(range(0, 10**9, 10_000))
     monkeypatch.setattr("time.monotonic", lambda: float(next(ticks)))

@@ -53,14 +53,25 @@ def by_family(**scores: float) -> Callable[[Any], float]:
     return lambda candidate: scores.get(family_of(candidate), 0.01)
 
 
-def test_families_far_below_the_best_are_tried_once(train: Any) -> None:
+def test_families_far_below_the_best_are_not_searched_but_for_more_factors(train: Any) -> None:
     race = Scripted(train, by_family(IALS=0.3, EDLAE=0.2, ExactBPO=0.2, SoftmaxMF=0.2, ItemKNN=0.1))
     assert race.run().candidate.family.name == "IALS"  # type: ignore[union-attr]
     tried = counts(race)
     assert tried["IALS"] > 4
     assert {name: tried[name] for name in ("EDLAE", "ExactBPO", "SoftmaxMF", "ItemKNN", "ItemPop", "Blend")} == {
-        "EDLAE": 1, "ExactBPO": 1, "SoftmaxMF": 1, "ItemKNN": 1, "ItemPop": 1, "Blend": 0,
+        "EDLAE": 1, "ExactBPO": 2, "SoftmaxMF": 2, "ItemKNN": 1, "ItemPop": 1, "Blend": 0,
     }  # fmt: skip
+
+
+def test_a_family_that_lacks_factors_comes_back(train: Any) -> None:
+    def score(candidate: Any) -> float:
+        if family_of(candidate) == "ExactBPO":
+            return 0.1 + 0.0005 * at(candidate)["factors"] + 0.01 * (at(candidate)["frequency_power"] == 1.0)
+        return by_family(EDLAE=0.3)(candidate)
+
+    winner = Scripted(train, score).run().candidate
+    assert family_of(winner) == "ExactBPO"
+    assert (at(winner)["factors"], at(winner)["frequency_power"]) == (512, 1.0)  # type: ignore[arg-type]
 
 
 def test_families_without_axes_do_not_take_the_place_of_those_with(train: Any) -> None:
@@ -82,7 +93,8 @@ def test_an_axis_is_searched_up_or_down_while_it_gets_better(train: Any) -> None
     assert len({trial.model for trial in race.trials}) == len(race.trials)  # none twice
 
 
-def test_on_a_tie_a_much_cheaper_candidate_wins(train: Any) -> None:
+def test_on_a_tie_a_much_cheaper_candidate_wins(train: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "OVERHEAD", 0.0)  # small data
     score = by_family(ExactBPO=0.3, ItemKNN=0.2999)
     assert Scripted(train, score).run().candidate.family.name == "ItemKNN"  # type: ignore[union-attr]
     score = by_family(ExactBPO=0.3, ItemKNN=0.297)

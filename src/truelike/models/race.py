@@ -8,7 +8,9 @@ follows the data. The race has four stages:
 2. The families with axes that come near the best search those that matter most, one after another: up or down while
    it gets better.
 3. The best two search their other axes, and whether repetition and recency should count.
-4. A blend of the best two.
+4. A blend of the best two. Then families that fell behind try more factors.
+
+Stages 2 to 4 are repeated while there is something new to try within the budget.
 
 The order of the trials depends on the data and on the results alone, never on the clock. What a trial costs is
 estimated from the size of the data. So a race can be repeated, and one that was stopped by the clock can be repeated
@@ -47,6 +49,7 @@ TIE = 0.005  # relative difference below which a cheaper candidate may be taken
 CHEAPER = 3.0  # times, for a candidate to be taken on a tie
 SPARSE = 6_000  # items above which EDLAE starts with few neighbors
 BLENDS = (0.5, 0.3, 0.7)  # weights of the second model of a blend
+OVERHEAD = 0.1  # seconds of a trial on the smallest data
 SIGNIFICANT = 0.1  # p-value of the two-sided test: 5 % for the better one
 
 
@@ -307,6 +310,12 @@ class Race:
         starts = sorted((Candidate.start(family) for family in FAMILIES), key=self._cost)
         for candidate in starts:
             self.attempt(candidate)
+        tried = 0
+        while len(self.trials) > tried:  # a round ends where the one before ended, unless it finds something new
+            tried = len(self.trials)
+            self._round()
+
+    def _round(self) -> None:
         for family in self._best_families(WELCOME, NEAR[0], searched=True):
             for axis in family.first:
                 self._search(family, axis)
@@ -316,6 +325,9 @@ class Race:
         for family in self._best_families(FINAL, NEAR[1], searched=True):
             self._count(family)
         self._blend()
+        for family in FAMILIES:  # families that fell behind may lack factors
+            if "factors" in family.first and self._of(family):
+                self._search(family, "factors")
 
     def _search(self, family: Family, axis: str) -> None:
         """Move up or down an axis from the best candidate of a family, while it gets better."""
@@ -354,7 +366,7 @@ class Race:
     def _cost(self, candidate: Candidate | Blended) -> float:
         if isinstance(candidate, Blended):  # both are fitted already
             return 0.02 * sum(self._cost(each) for each in (candidate.first, candidate.second))
-        return candidate.make(self.train, self.seed, self.n_jobs)._expected_seconds(self.train)
+        return OVERHEAD + candidate.make(self.train, self.seed, self.n_jobs)._expected_seconds(self.train)
 
     def attempt(self, candidate: Candidate | Blended) -> Trial | None:
         """Train a candidate and evaluate it, unless that is known; None: it is beyond the budget."""
