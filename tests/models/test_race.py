@@ -93,6 +93,23 @@ def test_an_axis_is_searched_up_or_down_while_it_gets_better(train: Any) -> None
     assert len({trial.model for trial in race.trials}) == len(race.trials)  # none twice
 
 
+def test_cheap_families_also_move_along_two_axes_at_once(train: Any) -> None:
+    def score(candidate: Any) -> float:
+        if family_of(candidate) != "IALS":
+            return 0.01
+        values = at(candidate)
+        both = values["unobserved_weight"] == 2.0 and values["factors"] == 128
+        return (
+            0.4 if both else 0.3 - 0.01 * (values["unobserved_weight"] != 1.0) - 0.01 * (values["factors"] != 64)
+        )
+
+    found = at(Scripted(train, score).run().candidate)  # type: ignore[arg-type]
+    assert (found["unobserved_weight"], found["factors"]) == (2.0, 128)
+    dear = Scripted(train, score, budget=5.0)
+    assert at(dear.run().candidate)["factors"] == 64  # type: ignore[arg-type]
+    assert dear.wider
+
+
 def test_on_a_tie_a_much_cheaper_candidate_wins(train: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "OVERHEAD", 0.0)  # small data
     score = by_family(ExactBPO=0.3, ItemKNN=0.2999)

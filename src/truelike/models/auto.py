@@ -65,7 +65,7 @@ class AutoRecommender(Recommender):
         so does the result. A number is a limit in seconds: the race ends when it is over.
     n_trials : int or None, default None
         Number of trials; None: as many as the budget allows. A race that was ended by the clock is repeated with the
-        number of its trials.
+        same budget and the number of its trials.
     monitor : str, default 'ndcg@20'
         The metric of the race.
     seed : int, default 0
@@ -131,10 +131,12 @@ class AutoRecommender(Recommender):
 
     def _race(self, part: Dataset, held_out: Dataset, options: FitOptions) -> Race:
         budget, deadline = self._seconds(part), None
-        if not isinstance(self.budget, str):
+        if isinstance(self.budget, str):
+            budget = budget if self.n_trials is None else float("inf")
+        elif self.n_trials is None:
             deadline = time.monotonic() + 0.75 * budget  # the winner is still to be trained on everything
         return Race(
-            part, held_out, monitor=self.monitor, budget=float("inf") if self.n_trials else budget,
+            part, held_out, monitor=self.monitor, budget=budget,
             deadline=deadline, n_trials=self.n_trials, seed=self.seed, n_jobs=self.n_jobs, progress=options.progress,
         )  # fmt: skip
 
@@ -283,6 +285,8 @@ def _outlook(race: Race, winner: Trial) -> str:
         more = f" and {len(race.unaffordable) - 1} more" if len(race.unaffordable) > 1 else ""
         seconds = readable_seconds(first.cost)
         return f"A larger budget would also try {first.model} (about {seconds} on two cores){more}."
+    if race.wider:
+        return "The search came to its end; a larger budget would search more widely."
     return "The search came to its end; a larger budget changes nothing."
 
 

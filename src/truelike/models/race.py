@@ -6,7 +6,7 @@ follows the data. The race has four stages:
 
 1. Every family starts, with few factors. ItemPop, which is not personal, shows what the others must exceed.
 2. The families with axes that come near the best search those that matter most, one after another: up or down while
-   it gets better.
+   it gets better. If that costs little, they also move along two at once.
 3. The best two search their other axes, and whether repetition and recency should count.
 4. A blend of the best two. Then families that fell behind try more factors.
 
@@ -22,6 +22,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import combinations, product
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -49,8 +50,9 @@ TIE = 0.005  # relative difference below which a cheaper candidate may be taken
 CHEAPER = 3.0  # times, for a candidate to be taken on a tie
 SPARSE = 6_000  # items above which EDLAE starts with few neighbors
 BLENDS = (0.5, 0.3, 0.7)  # weights of the second model of a blend
+CHEAP = 0.01  # part of the budget that a trial may cost to move along two axes at once
 OVERHEAD = 0.1  # seconds of a trial on the smallest data
-SIGNIFICANT = 0.1  # p-value of the two-sided test: 5 % for the better one
+SIGNIFICANT = 0.2  # p-value of the two-sided test: 10 % for the better one
 
 
 @dataclass(frozen=True)
@@ -295,6 +297,7 @@ class Race:
         self.trials: list[Trial] = []
         self.spent = 0.0
         self.unaffordable: list[Trial] = []
+        self.wider: list[Trial] = []  # around which a larger budget would search more widely
         self.stopped = ""  # why the race ended before its end
         self._known: dict[Candidate | Blended, Trial] = {}
 
@@ -319,6 +322,7 @@ class Race:
         for family in self._best_families(WELCOME, NEAR[0], searched=True):
             for axis in family.first:
                 self._search(family, axis)
+            self._search_pairs(family)
         for family in self._best_families(FINAL, NEAR[1], searched=True):
             for axis in family.later:
                 self._search(family, axis)
@@ -342,6 +346,20 @@ class Race:
                 moved = True
             if moved:
                 return
+
+    def _search_pairs(self, family: Family) -> None:
+        """Move along two axes at once, once, where a trial costs little: parameters may depend on each other."""
+        best = self.best_of(family)
+        if best.cost > CHEAP * self.budget:
+            self.wider.append(best)
+            return
+        for one, other in combinations(family.first, 2):
+            for steps in product((1, -1), repeat=2):
+                assert isinstance(best.candidate, Candidate)
+                moved = best.candidate.moved(one, steps[0])
+                candidate = None if moved is None else moved.moved(other, steps[1])
+                if candidate is not None:
+                    self.attempt(candidate)
 
     def _count(self, family: Family) -> None:
         """Let repetition and recency count, where the data has them and the model can use them."""
