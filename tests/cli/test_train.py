@@ -41,10 +41,13 @@ def test_a_budget_is_a_word_or_a_number_of_seconds(run: Run, log: Path, tmp_path
         assert "AutoRecommender(budget=1.5, n_trials=2)" in done.err
     done = run("train", log, "-o", tmp_path / "m", "--budget", "soon")
     assert done.code == 1
-    assert "'quick', 'normal', 'thorough' or a number of seconds" in done.err
-    done = run("train", log, "--model", "EASE", "--budget", "quick")
-    assert done.code == 2
-    assert "--budget is for the choice of a model" in done.err
+    assert "'thorough' or a positive number of seconds" in done.err
+    config = tmp_path / "train.toml"
+    config.write_text('model = "EASE"\n')
+    for model in (("--model", "EASE"), ("--config", config)):
+        done = run("train", log, *model, "--budget", "quick")
+        assert done.code == 2
+        assert "--budget is for the choice of a model" in done.err
 
 
 @pytest.mark.parametrize("source", ["option", "config"])

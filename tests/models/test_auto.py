@@ -93,6 +93,20 @@ def test_a_race_that_the_clock_ended_is_repeated_by_the_number_of_its_trials(
     assert again.recommend(k=5).equals(stopped.recommend(k=5))
 
 
+def test_a_budget_and_a_number_of_trials_both_limit_the_race(split: Any) -> None:
+    quick = tl.AutoRecommender(budget=1.0, n_trials=1_000).fit(split, progress=False)
+    few = tl.AutoRecommender(budget=1.0, n_trials=3).fit(split, progress=False)
+    assert [row[:2] for row in few.choice_.trials] == [row[:2] for row in quick.choice_.trials[:3]]
+    assert len(quick.choice_.trials) < 30
+    assert "3 trials were run; with more" in few.choice_.outlook
+
+
+def test_a_small_validation_part_is_warned_of(split: Any) -> None:
+    few = tl.Split(split.train, tl.read([(0, 1), (1, 2)]))
+    with pytest.warns(tl.errors.DataWarning, match="too few to compare models well"):
+        tl.AutoRecommender(n_trials=2).fit(few, progress=False)
+
+
 def test_the_reason_says_how_the_winner_compares_with_popularity(fitted: Any) -> None:
     popularity = next(value for model, value, _ in fitted.choice_.trials if model == "ItemPop()")
     assert f"ItemPop has {popularity:.4f};" in fitted.choice_.reason
@@ -114,6 +128,8 @@ def test_data_too_small_to_hold_out_a_part_has_no_race() -> None:
     assert model.choice_.model == "EDLAE(n_jobs=1)"
     assert "too few to compare models" in model.choice_.reason
     assert model.choice_.trials == ()
+    assert model.choice_.outlook == "There was no race."
+    assert model.choice_.table().columns == ["trial", "model", "ndcg@20", "seconds"]
     with pytest.raises(ParameterError, match="AutoRecommender has no parameter 'factors'"):
         tl.AutoRecommender(factors=8)
 

@@ -82,3 +82,19 @@ def test_a_row_without_a_finite_score_becomes_zeros() -> None:
     scores = np.full((1, 3), -np.inf, dtype=np.float32)
     normalise(scores)
     assert scores.tolist() == [[0.0, 0.0, 0.0]]
+
+
+def test_weights_count_if_they_do_in_a_part(recwarn: pytest.WarningsRecorder) -> None:
+    repeated = tl.read(
+        [(u, i) for u in range(30) for i in range(8) if (u * i) % 3 for _ in range(1 + (u + i) % 3)]
+    )
+    tl.Blend(first="IALS:weighting=log:factors=4", second="ItemKNN").fit(repeated, progress=False)
+    assert not [each for each in recwarn if "weight" in str(each.message)]
+
+
+def test_a_part_without_partial_fit_is_named() -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    data = tl.synthetic.World(n_users=60, n_items=30).dataset()
+    model = tl.Blend(first="NeuMF:epochs=1", second="ItemPop").fit(data, progress=False)
+    with pytest.raises(ParameterError, match="NeuMF has no partial_fit"):
+        model.partial_fit([(1, 2)], progress=False)

@@ -25,7 +25,12 @@ class Scripted(Race):
     """A race in which a function of the candidate is its result."""
 
     def __init__(self, train: Any, score: Callable[[Any], float], **options: Any) -> None:
-        usual: dict[str, Any] = {"budget": float("inf"), "deadline": None, "n_trials": None}
+        usual: dict[str, Any] = {
+            "budget": float("inf"),
+            "dearest": float("inf"),
+            "deadline": None,
+            "n_trials": None,
+        }
         super().__init__(train, train, monitor="ndcg@20", seed=0, n_jobs=1, progress=False, **{**usual, **options})
         self.scripted = score
 
@@ -107,11 +112,10 @@ def test_cheap_families_also_move_along_two_axes_at_once(train: Any) -> None:
     assert (found["unobserved_weight"], found["factors"]) == (2.0, 128)
     dear = Scripted(train, score, budget=5.0)
     assert at(dear.run().candidate)["factors"] == 64  # type: ignore[arg-type]
-    assert dear.wider
+    assert dear.narrow
 
 
-def test_on_a_tie_a_much_cheaper_candidate_wins(train: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "OVERHEAD", 0.0)  # small data
+def test_on_a_tie_a_much_cheaper_candidate_wins(train: Any) -> None:
     score = by_family(ExactBPO=0.3, ItemKNN=0.2999)
     assert Scripted(train, score).run().candidate.family.name == "ItemKNN"  # type: ignore[union-attr]
     score = by_family(ExactBPO=0.3, ItemKNN=0.297)
@@ -144,6 +148,14 @@ def test_what_is_beyond_the_budget_is_not_tried_and_kept(train: Any) -> None:
     assert race.unaffordable
     assert not {trial.model for trial in race.unaffordable} & {trial.model for trial in race.trials}
     assert len(free.trials) > len(race.trials)
+
+
+def test_one_dear_candidate_does_not_end_a_race_by_the_clock(train: Any) -> None:
+    race = Scripted(train, by_family(EDLAE=0.3, IALS=0.29), dearest=module.OVERHEAD + 0.001, deadline=float("inf"))
+    race.run()
+    assert not race.stopped
+    assert counts(race)["ExactBPO"] == counts(race)["SoftmaxMF"] == 0
+    assert counts(race)["EDLAE"] > 1
 
 
 def test_the_first_trials_do_not_depend_on_their_number(train: Any) -> None:

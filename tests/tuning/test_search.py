@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -225,3 +226,12 @@ def test_numpy_numbers_are_accepted(split: Any) -> None:
     found = tl.tune("itemknn", split, n_trials=2, search_space=space, n_jobs=1, metric="recall@7")
     assert found.parameters["neighbors"] in (5, 6)
     assert 0 < found.score < 1
+
+
+def test_a_class_with_a_required_parameter_is_tuned_from_its_defaults(split: Any) -> None:
+    @dataclass(kw_only=True, eq=False, repr=False)
+    class Needy(tl.ItemKNN):
+        strength: float
+
+    found = tl.tune(Needy, split, n_trials=2, n_jobs=1, strength=1.0)
+    assert found.parameters["strength"] == 1.0

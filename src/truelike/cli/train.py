@@ -114,11 +114,14 @@ def train(
             "split directory"
         )
     given = {**file.get("parameters", {}), **parse_settings(set_ or [])}
-    if budget is not None and model is not None:
-        raise typer.BadParameter("--budget is for the choice of a model: leave out --budget or --model")
+    name = model or file.get("model")
     if budget is not None:
+        if name is not None and name.partition(":")[0].strip() != "AutoRecommender":
+            raise typer.BadParameter(
+                f"--budget is for the choice of a model, and the model is {name}: leave one out"
+            )
         given["budget"] = budget
-    made = _build(model or file.get("model"), given, n_jobs)
+    made = _build(name, given, n_jobs)
     options: dict[str, Any] = {
         "impressions": impressions,
         "user_features": user_features,

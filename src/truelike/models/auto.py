@@ -17,7 +17,7 @@ import numpy as np
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.data.splits import hold_out
-from truelike.errors import ParameterError
+from truelike.errors import DataWarning, ParameterError, warn
 from truelike.evaluation.metrics import is_metric_at_k
 from truelike.models.availability import available_if
 from truelike.models.base import Choice, DotProduct, Floats, Frame, Recommender
@@ -34,6 +34,7 @@ from truelike.training.options import FitOptions
 HOLD_OUT = 0.1  # share of the interactions that candidates are compared on
 UNIT_TRIALS = {"quick": 3.0, "normal": 12.0, "thorough": 60.0}  # budgets, in fits of ExactBPO with 128 factors
 SHORTEST, LONGEST = 20.0, 300.0  # seconds on two cores of the budget "normal"
+RACE_PART, DEAREST_PART = 0.75, 0.25  # of a number of seconds: for all trials, and for one trial at most
 WITHOUT_EVIDENCE = "EDLAE"  # for data too small to hold out a part
 
 
@@ -96,7 +97,9 @@ class AutoRecommender(Recommender):
     takes_impressions: ClassVar[bool] = True
     takes_features: ClassVar[tuple[str, ...]] = ("user", "item")
 
-    budget: str | float = special("normal", "'quick', 'normal', 'thorough' or a number of seconds", _is_budget)
+    budget: str | float = special(
+        "normal", "'quick', 'normal', 'thorough' or a positive number of seconds", _is_budget
+    )
     n_trials: int | None = whole_number(None, low=1)
     monitor: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
     seed: int = whole_number(0, low=0)
@@ -110,10 +113,15 @@ class AutoRecommender(Recommender):
         if held_out.n_interactions < MIN_HELD_OUT and part is not train:
             reason = f"{held_out.n_interactions:,} held-out interactions are too few to compare models"
             return self._fit_chosen(self._build(WITHOUT_EVIDENCE), reason, train, options)
+        if held_out.n_interactions < MIN_HELD_OUT:
+            warn(
+                f"the validation part has {held_out.n_interactions:,} interactions: too few to compare models well",
+                DataWarning,
+            )
         race = self._race(part, held_out, options)
         winner = race.run()
         model = winner.candidate.make(train, self.seed, self.n_jobs)
-        why = _reason(race, winner), _outlook(race, winner)
+        why = _reason(race, winner), _outlook(race)
         choice = Choice(repr(model), *why, self.monitor, winner.model, _rows(race))
         note(f"{choice.model}: {choice.reason}")
         done = part is train and not options.callbacks and options.checkpoint is None
@@ -131,12 +139,12 @@ class AutoRecommender(Recommender):
 
     def _race(self, part: Dataset, held_out: Dataset, options: FitOptions) -> Race:
         budget, deadline = self._seconds(part), None
-        if isinstance(self.budget, str):
-            budget = budget if self.n_trials is None else float("inf")
-        elif self.n_trials is None:
-            deadline = time.monotonic() + 0.75 * budget  # the winner is still to be trained on everything
+        dearest = budget
+        if not isinstance(self.budget, str):  # the winner is still to be trained on everything
+            budget, dearest = RACE_PART * budget, DEAREST_PART * budget
+            deadline = time.monotonic() + budget if self.n_trials is None else None
         return Race(
-            part, held_out, monitor=self.monitor, budget=budget,
+            part, held_out, monitor=self.monitor, budget=budget, dearest=dearest,
             deadline=deadline, n_trials=self.n_trials, seed=self.seed, n_jobs=self.n_jobs, progress=options.progress,
         )  # fmt: skip
 
@@ -152,7 +160,7 @@ class AutoRecommender(Recommender):
     def _fit_chosen(
         self, model: Recommender, reason: str, train: Dataset, options: FitOptions
     ) -> Mapping[str, Any]:
-        choice = Choice(repr(model), reason)
+        choice = Choice(repr(model), reason, "There was no race.", self.monitor)
         note(f"{choice.model}: {choice.reason}")
         return self._fit_choice(model, choice, train, options, None)
 
@@ -259,11 +267,12 @@ def _reason(race: Race, winner: Trial) -> str:
         )
     won += _beside_popularity(race, winner)
     family = winner.model.partition("(")[0]
-    others = [trial for trial in race.trials if len(trial.values) and trial.model.partition("(")[0] != family]
+    single = [trial for trial in race.trials if len(trial.values) and not isinstance(trial.candidate, Blended)]
+    others = [trial for trial in single if trial.model.partition("(")[0] != family]
     if not others or best is not winner:
         return won
     second = max(others, key=lambda trial: trial.score)
-    noise = "" if is_better(winner, second) else ", which may be noise"
+    noise = "" if is_better(winner, second) else ", which may be as good"
     return f"{won}; the best of another kind, {second.model}, has {second.score:.4f}{noise}"
 
 
@@ -276,16 +285,16 @@ def _beside_popularity(race: Race, winner: Trial) -> str:
     return f"; ItemPop has {found[0].score:.4f}{noise}"
 
 
-def _outlook(race: Race, winner: Trial) -> str:
+def _outlook(race: Race) -> str:
     """What a larger budget might bring."""
     if race.stopped:
-        return f"The race was ended because {race.stopped}; with a larger budget it would go on."
+        return f"The race ended because {race.stopped}; with more it would go on."
     if race.unaffordable:
         first = race.unaffordable[0]
         more = f" and {len(race.unaffordable) - 1} more" if len(race.unaffordable) > 1 else ""
         seconds = readable_seconds(first.cost)
         return f"A larger budget would also try {first.model} (about {seconds} on two cores){more}."
-    if race.wider:
+    if race.narrow:
         return "The search came to its end; a larger budget would search more widely."
     return "The search came to its end; a larger budget changes nothing."
 

@@ -70,7 +70,8 @@ class Choice(NamedTuple):
     Attributes
     ----------
     model
-        The model, as it is written in Python. Fitted on the same data it has the same bits.
+        The model, as it is written in Python. Fitted on the same training data, without a validation part, it has the
+        same bits.
     reason
         Why, in a sentence.
     outlook
@@ -81,7 +82,7 @@ class Choice(NamedTuple):
         The trial that won. Its model may have other numbers than `model`, which follows all interactions.
     trials
         A row for each trial, in their order: the model, its metric on the held-out interactions (None if it failed)
-        and the seconds.
+        and the seconds of training (of a blend none: its models are trained already).
     """
 
     model: str

@@ -98,6 +98,9 @@ class Blend(Recommender):
     def _expected_seconds(self, train: Dataset) -> float:
         return sum(model._expected_seconds(train) for model in self._parts().values())
 
+    def _counts_weights(self) -> bool:
+        return any(model._counts_weights() for model in self._parts().values())
+
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
         fitted = {}
         for name, model in self._parts().items():
@@ -109,6 +112,9 @@ class Blend(Recommender):
         self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
     ) -> Mapping[str, Any]:
         models = {f"{name}_": getattr(self, f"{name}_") for name in PARTS}
+        for model in models.values():
+            if not model.supports_partial_fit:
+                raise ParameterError(f"Blend: {model.name} has no partial_fit: fit the blend again on all data")
         return {
             name: model._fitted(train, model._update(train, users, items, epochs, progress))
             for name, model in models.items()

@@ -13,8 +13,8 @@ follows the data. The race has four stages:
 Stages 2 to 4 are repeated while there is something new to try within the budget.
 
 The order of the trials depends on the data and on the results alone, never on the clock. What a trial costs is
-estimated from the size of the data. So a race can be repeated, and one that was stopped by the clock can be repeated
-up to the same trial.
+estimated from the size of the data, and the budget decides which are too dear. So a race can be repeated, and one that
+was stopped by the clock can be repeated up to the same trial.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ _USUAL_EASE: WeakKeyDictionary[Dataset, float] = WeakKeyDictionary()  # it takes
 
 def _edlae(train: Dataset, at: Mapping[str, Any]) -> dict[str, Any]:
     if train not in _USUAL_EASE:
-        _USUAL_EASE[train] = usual_regularization(train, -1)
+        _USUAL_EASE[train] = usual_regularization(train, -1)  # the same for any number of threads
     usual = _USUAL_EASE[train] * float(np.sqrt(1 - at["dropout"]))
     sparse = not at["dense"] and SPARSE < train.n_items <= DENSE
     return {
@@ -268,6 +268,8 @@ class Race:
         The metric of the comparison.
     budget
         Expected seconds that all trials may take together on two cores.
+    dearest
+        Expected seconds that one trial may take.
     deadline
         Value of `time.monotonic` after which no further trial starts; None: none.
     n_trials
@@ -285,6 +287,7 @@ class Race:
         *,
         monitor: str,
         budget: float,
+        dearest: float,
         deadline: float | None,
         n_trials: int | None,
         seed: int,
@@ -292,12 +295,12 @@ class Race:
         progress: bool,
     ) -> None:
         self.train, self.held_out, self.monitor = train, held_out, monitor
-        self.budget, self.deadline, self.n_trials = budget, deadline, n_trials
+        self.budget, self.dearest, self.deadline, self.n_trials = budget, dearest, deadline, n_trials
         self.seed, self.n_jobs, self.progress = seed, n_jobs, progress
         self.trials: list[Trial] = []
         self.spent = 0.0
         self.unaffordable: list[Trial] = []
-        self.wider: list[Trial] = []  # around which a larger budget would search more widely
+        self.narrow = False  # whether a larger budget would search more widely
         self.stopped = ""  # why the race ended before its end
         self._known: dict[Candidate | Blended, Trial] = {}
 
@@ -351,7 +354,7 @@ class Race:
         """Move along two axes at once, once, where a trial costs little: parameters may depend on each other."""
         best = self.best_of(family)
         if best.cost > CHEAP * self.budget:
-            self.wider.append(best)
+            self.narrow = True
             return
         for one, other in combinations(family.first, 2):
             for steps in product((1, -1), repeat=2):
@@ -387,7 +390,10 @@ class Race:
         return OVERHEAD + candidate.make(self.train, self.seed, self.n_jobs)._expected_seconds(self.train)
 
     def attempt(self, candidate: Candidate | Blended) -> Trial | None:
-        """Train a candidate and evaluate it, unless that is known; None: it is beyond the budget."""
+        """Train a candidate and evaluate it, unless that is known.
+
+        None if it has no result: it is beyond the budget, could not be trained, or is a model that was tried already.
+        """
         if candidate in self._known:
             known = self._known[candidate]
             return known if len(known.values) else None
@@ -396,13 +402,13 @@ class Race:
         self._known[candidate] = trial
         if any(other.model == trial.model for other in self.trials):  # other places of the axes, the same model
             return None
-        if self.spent + cost > self.budget and self.trials:
+        if (self.spent + cost > self.budget or cost > self.dearest) and self.trials:
             trial.note = "beyond the budget"
             self.unaffordable.append(trial)
             return None
         if self.n_trials is not None and len(self.trials) >= self.n_trials:
             raise BudgetError(f"{self.n_trials} trials were run")
-        if self.deadline is not None and self.trials and time.monotonic() + cost > self.deadline:
+        if self.deadline is not None and self.trials and time.monotonic() > self.deadline:
             raise BudgetError("the time was over")
         self.spent += cost
         self.trials.append(trial)
@@ -468,7 +474,8 @@ class Race:
         best = max(single, key=lambda trial: trial.score)
         for trial in sorted(single, key=lambda trial: trial.cost):
             close = best.score - trial.score <= TIE * best.score
-            if close and CHEAPER * trial.cost <= best.cost and not is_better(best, trial):
+            cheaper = CHEAPER * (trial.cost - OVERHEAD) <= best.cost - OVERHEAD
+            if close and cheaper and not is_better(best, trial):
                 best = trial
                 break
         blend = max(tried, key=lambda trial: trial.score)

@@ -167,7 +167,7 @@ def tune(
             raise ParameterError(
                 f"{chosen} has nothing to search; give search_space={{'parameter': [value, value]}}"
             )
-    first = [usual_values(chosen, space)] if search_space is None else []
+    first = [usual_values(chosen, space, fixed)] if space and search_space is None else []
     with (
         tempfile.TemporaryDirectory() as spare,
         Runner(

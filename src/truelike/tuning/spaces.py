@@ -33,13 +33,13 @@ def default_space(model: Model, fixed: Mapping[str, Any]) -> dict[str, Any]:
     return {name: axis for name, axis in made.search_space.items() if name not in left_out}
 
 
-def usual_values(model: Model, space: Mapping[str, Any]) -> Parameters:
+def usual_values(model: Model, space: Mapping[str, Any], fixed: Mapping[str, Any]) -> Parameters:
     """Return the defaults of the parameters of a search space; one that follows from the data is left out.
 
-    >>> usual_values("IALS", default_space("IALS", {}))
+    >>> usual_values("IALS", default_space("IALS", {}), {})
     {'factors': 128}
     """
-    usual: Any = variant(model).make({}).get_params()
+    usual: Any = variant(model).make(fixed).get_params()
     return {name: usual[name] for name in space if usual[name] is not None}
 
 
