@@ -49,7 +49,11 @@ FINAL = 2  # families that go on after the second
 TIE = 0.005  # relative difference below which a cheaper candidate may be taken
 CHEAPER = 3.0  # times, for a candidate to be taken on a tie
 SPARSE = 6_000  # items above which EDLAE starts with few neighbors
-BLENDS = (0.5, 0.3, 0.7)  # weights of the second model of a blend
+BLENDS = {
+    0.5: None,
+    0.3: 0.2,
+    0.7: 0.8,
+}  # weights of the second model of a blend, and what follows the best of them
 CHEAP = 0.01  # part of the budget that a trial may cost to move along two axes at once
 OVERHEAD = 0.1  # seconds of a trial on the smallest data
 SIGNIFICANT = 0.2  # p-value of the two-sided test: 10 % for the better one
@@ -379,8 +383,10 @@ class Race:
         first, second = (trial.candidate for trial in best)
         assert isinstance(first, Candidate)
         assert isinstance(second, Candidate)
-        for weight in BLENDS:
-            self.attempt(Blended(first, second, weight))
+        found = [(self.attempt(Blended(first, second, weight)), following) for weight, following in BLENDS.items()]
+        following = max(found, key=lambda each: each[0].score if each[0] else 0.0)[1]
+        if following is not None:
+            self.attempt(Blended(first, second, following))
 
     # --- one trial ------------------------------------------------------------------------------
 
@@ -402,7 +408,8 @@ class Race:
         self._known[candidate] = trial
         if any(other.model == trial.model for other in self.trials):  # other places of the axes, the same model
             return None
-        if (self.spent + cost > self.budget or cost > self.dearest) and self.trials:
+        dear = self.spent + cost > self.budget or cost > self.dearest
+        if dear and self.trials and isinstance(candidate, Candidate):  # a blend is evaluated only
             trial.note = "beyond the budget"
             self.unaffordable.append(trial)
             return None
