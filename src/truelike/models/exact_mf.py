@@ -40,6 +40,7 @@ from truelike.training.weights import SHORTEST_HALF_LIFE, interaction_weights
 POINTWISE_RATE, LISTWISE_RATE = 0.1, 0.045  # factors of the default learning rate
 ALL_PAIRS = 250_000_000  # pairs of user and item up to which every batch has all items by default
 DRAWN_ITEMS = 4_000  # items that are drawn for a batch otherwise
+SAMPLED_COST = 1.9  # of a pair in a sample of the items, as a multiple of one of all pairs
 
 # parameters of objectives with flips
 FLIPS = ("flip_factors", "flip_regularization", "flip_start", "flip_rate", "miss_rate")
@@ -270,7 +271,8 @@ class ExactMF(LabelNoise, FactorModel):
         share, n = self._item_share(train), train.n_items
         items = n if share == 1 else SampledItems(train, self.batch_size, share, self.seed).expected()
         width = self.factors + (self.flip_factors if self._has_flips else 0)
-        return self.epochs * train.n_users * items * (6 * width / 8.5e10 + 2.5e-9)
+        seconds = self.epochs * train.n_users * items * (6 * width / 8.5e10 + 2.5e-9)
+        return seconds if share == 1 else SAMPLED_COST * seconds
 
     def _counts_weights(self) -> bool:
         return self.weighting != "none"
