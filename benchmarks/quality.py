@@ -3,7 +3,7 @@
     python benchmarks/quality.py [--output results/comparison] [--quick]
 
 truelike's models are at their defaults, but for the factors that are given. implicit and irspack have their best
-settings on validation (of 50 and of 25 trials), and each number of iterations is a fit from the start. irspack is
+settings on validation (irspack: of 25 trials), and each number of iterations is a fit from the start. irspack is
 left out if it is not installed (pip install irspack). After each epoch the test NDCG@20 is measured; the time of the
 measurement does not count. Seconds include what a model computes before its first epoch (such as the spectral
 initialization), and neither reading nor compiling.
