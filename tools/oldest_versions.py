@@ -25,9 +25,9 @@ def lower_bounds() -> dict[str, str]:
     for line in named:
         if line.startswith(f"{project['name']}["):
             continue
-        found = re.fullmatch(r"([\w.-]+)>=([\w.]+)(,<[\w.]+)?", line)
+        found = re.fullmatch(r"([\w.-]+)>=([\w.]+)(,<[\w.]+)?(; .+)?", line)
         if found is None:
-            raise SystemExit(f"pyproject.toml has {line!r}; expected name>=version or name>=version,<version")
+            raise SystemExit(f"pyproject.toml has {line!r}; expected name>=version[,<version][; marker]")
         bounds[normal(found[1])] = found[2]
     return bounds
 
