@@ -119,3 +119,18 @@ def test_any_changed_byte_changes_the_checksum(array: Any, data: Any) -> None:
     changed = array.copy()
     changed[at] = other
     assert (checksum(changed) == checksum(array)) == (other == array[at])
+
+
+def test_mapped_arrays_are_the_same_and_writing_to_them_does_not_change_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "arrays.safetensors"
+    arrays = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.array([7], dtype=np.int64)}
+    write_arrays(path, arrays)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        identity, mapped = read_arrays(descriptor, mapped=True)
+        assert identity == read_arrays(descriptor)[0]
+        assert all(np.array_equal(mapped[name], array) for name, array in arrays.items())
+        mapped["a"][0, 0] = 99
+        assert read_arrays(descriptor)[1]["a"][0, 0] == 0
+    finally:
+        os.close(descriptor)

@@ -18,6 +18,7 @@ import truelike as tl
 from truelike import files
 from truelike.array_files import write_arrays
 from truelike.errors import DataWarning, NotFittedError, StorageError
+from truelike.storage import model_version, read_model
 
 FILES = {"model.json", "arrays.safetensors", "users.parquet", "items.parquet"}
 ROWS = [("ann", "tea"), ("ann", "milk"), ("bob", "tea"), ("bob", "rum"), ("eve", "gin"), ("eve", "tea")]
@@ -481,3 +482,28 @@ def test_a_place_where_nothing_could_be_written_is_refused_before_the_work(tmp_p
         files.check_place(tmp_path / "home", FILES)
     files.check_place(tmp_path / "new" / "model", FILES)
     assert not (tmp_path / "new").exists()
+
+
+def test_the_history_of_the_training_is_saved_and_comes_back(tmp_path: Path) -> None:
+    model = tl.IALS(factors=2, epochs=3).fit(tl.read(ROWS), progress=False)
+    model.save(tmp_path / "model")
+    again = tl.load(tmp_path / "model")
+    assert again.history_.equals(model.history_)
+    again.save(tmp_path / "again")
+    assert tl.load(tmp_path / "again").history_.equals(model.history_)
+
+
+@pytest.mark.parametrize("history", [{"epoch": ["one"]}, {"epoch": [[1]]}, [1, 2], {"epoch": 3}])
+def test_a_history_that_is_not_numbers_is_damage(tmp_path: Path, history: Any) -> None:
+    tl.IALS(factors=2, epochs=1).fit(tl.read(ROWS), progress=False).save(tmp_path / "model")
+    edit(tmp_path / "model", history=history)
+    with pytest.raises(StorageError, match="damaged"):
+        tl.load(tmp_path / "model")
+
+
+def test_the_version_stands_for_the_content(model: Any, tmp_path: Path) -> None:
+    model.save(tmp_path / "one")
+    tl.load(tmp_path / "one").save(tmp_path / "two", metrics={"ndcg@20": 0.5})
+    tl.ItemKNN(neighbors=7).fit(tl.read(ROWS[:-1])).save(tmp_path / "other")
+    one, two, other = (model_version(read_model(tmp_path / name)[0]) for name in ("one", "two", "other"))
+    assert one == two != other

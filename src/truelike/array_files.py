@@ -1,13 +1,15 @@
-"""Arrays by name in a file of the format safetensors, read without a memory map.
+"""Arrays by name in a file of the format safetensors.
 
-A memory map of a file that another program cuts short ends the process. Here each array is read into memory of its own,
-in one copy, and its header is checked like everything from outside.
+They are read into memory of their own, in one copy, because a memory map of a file that another program cuts short ends
+the process. A file that no other program changes may be mapped, so that several processes share its memory. The header
+is checked like everything from outside.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import mmap
 import os
 import secrets
 import zlib
@@ -38,8 +40,11 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> dict[str, An
     return {"id": identity, "checksums": {name: checksum(array) for name, array in whole.items()}}
 
 
-def read_arrays(descriptor: int) -> tuple[Any, Arrays]:
-    """Read the id and all arrays of an open file; ValueError if `write_arrays` cannot have written it."""
+def read_arrays(descriptor: int, *, mapped: bool = False) -> tuple[Any, Arrays]:
+    """Read the id and all arrays of an open file; ValueError if `write_arrays` cannot have written it.
+
+    With `mapped` the arrays are views of a private memory map: what is written to them is not written to the file.
+    """
     size = os.fstat(descriptor).st_size
     length = int.from_bytes(_read(descriptor, 0, np.empty(8, dtype=np.uint8)).tobytes(), "little")
     if not 0 < length <= min(LONGEST_HEADER, size - 8):
@@ -50,6 +55,7 @@ def read_arrays(descriptor: int) -> tuple[Any, Arrays]:
     about = header.pop("__metadata__", None)
     identity = about.get("id") if isinstance(about, dict) else None
     start, arrays = 8 + length, {}
+    content = mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY) if mapped else None
     for name, about in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
         kind, shape, (begin, end) = TYPES[about["dtype"]], about["shape"], about["data_offsets"]
         if not (isinstance(shape, list) and all(isinstance(n, int) and n >= 0 for n in shape)):
@@ -57,7 +63,10 @@ def read_arrays(descriptor: int) -> tuple[Any, Arrays]:
         expected = math.prod(shape) * np.dtype(kind).itemsize
         if 8 + length + begin != start or end - begin != expected or start + expected > size:
             raise ValueError(f"the array {name!r} has bytes {begin} to {end}; expected {expected} bytes")
-        arrays[name] = _read(descriptor, start, np.empty(shape, dtype=kind))
+        if content is None:
+            arrays[name] = _read(descriptor, start, np.empty(shape, dtype=kind))
+        else:
+            arrays[name] = np.frombuffer(content, kind, math.prod(shape), start).reshape(shape)
         start += expected
     if start != size:
         raise ValueError(f"the file has {size} bytes; its arrays end at {start}")

@@ -347,9 +347,9 @@ class OpenDirectory:
             )
         return content
 
-    def read_arrays(self, name: str) -> Arrays:
+    def read_arrays(self, name: str, *, mapped: bool = False) -> Arrays:
         """The arrays of a file, compared with their description."""
-        identity, arrays = read_arrays(self._open[name])
+        identity, arrays = read_arrays(self._open[name], mapped=mapped)
         described = self._described("arrays")
         if described.get("id") != identity:
             raise self.damage(f"{name} cannot belong to {self.description}: it has another id")

@@ -6,8 +6,11 @@ parameters go through its constructor and its checks, and the arrays are numbers
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -53,7 +56,8 @@ def write_model(
     directory
         Where to write.
     about
-        What `read_model` returns: the class, the parameters and the choice of an `AutoRecommender`.
+        What `read_model` returns: the class, the parameters, the choice of an `AutoRecommender` and the history of
+        the training.
     arrays
         The learned arrays by name.
     train
@@ -68,6 +72,7 @@ def write_model(
         **about,
         "metrics": {name: float(value) for name, value in metrics.items()},
         "library_version": __version__,
+        "saved": datetime.now(UTC).isoformat(timespec="seconds"),
         "data": {
             "name": train.name,
             "library": train.library,
@@ -92,15 +97,28 @@ def write_model(
         write_description(place / "model.json", text)
 
 
-def read_model(directory: str | Path) -> tuple[dict[str, Any], dict[str, Any], Dataset]:
-    """Read what `write_model` wrote: model.json, the learned arrays and the training data."""
+def read_model(directory: str | Path, *, mapped: bool = False) -> tuple[dict[str, Any], dict[str, Any], Dataset]:
+    """Read what `write_model` wrote: model.json, the learned arrays and the training data.
+
+    With `mapped` the arrays are memory-mapped, for a directory that nobody changes: several processes share them.
+    """
     with OpenDirectory(directory, "model", FILES[0], FILES[1:]) as files, reading(files.place, "model"):
         about = files.about(FORMAT)
-        arrays = files.read_arrays("arrays.safetensors")
+        arrays = files.read_arrays("arrays.safetensors", mapped=mapped)
         _check_finite(arrays)
         train = _read_train(files, about["data"], arrays)
         own = {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
         return about, own, train
+
+
+def model_version(about: Mapping[str, Any]) -> str:
+    """Twelve hexadecimal digits that stand for the content of a model: its class, parameters, arrays and ids.
+
+    A model that is saved again, or trained again with the same result, has the same version.
+    """
+    content = {name: about.get(name) for name in ("class", "parameters", "data", "files")}
+    content["arrays"] = about.get("arrays", {}).get("checksums")
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _is_metric(named: tuple[Any, Any]) -> bool:

@@ -10,6 +10,7 @@ model as it was.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -26,7 +27,7 @@ from scipy import sparse
 from truelike import parameters
 from truelike.data.checks import check_dataset, check_number, check_share, check_trainable, known_interactions
 from truelike.data.dataset import Dataset
-from truelike.data.frames import Library, library_of, to_native, to_series
+from truelike.data.frames import Library, library_of, to_native, to_polars, to_series
 from truelike.data.ids import Codes, Ids, normalise, one_or_many
 from truelike.data.interactions import read
 from truelike.data.splits import Split
@@ -162,6 +163,8 @@ class Recommender(ABC):
         """The learned arrays by name, for saving. Default: every learned attribute, which must be an array."""
         state = {name: value for name, value in vars(self).get("_state", {}).items() if not name.startswith("_")}
         learned = {name: value for name, value in state.items() if name not in ("train_", "choice_")}
+        if library_of(learned.get("history_")) is not None:  # it is saved as text
+            del learned["history_"]
         for name, value in learned.items():
             if not isinstance(value, np.ndarray):
                 raise StorageError(
@@ -611,8 +614,22 @@ class Recommender(ABC):
             "class": type(model).__name__,
             "parameters": model._saved_parameters(),
             **({} if choice is None else {"choice": choice._asdict()}),
+            **model._saved_history(),
         }
         write_model(directory, about, model._arrays(), model.train_, metrics or {})
+
+    def _saved_history(self) -> dict[str, Any]:
+        """The history of the training as plain columns; of a model that has none, nothing."""
+        history = vars(self)["_state"].get("history_")
+        if history is None or library_of(history) is None:
+            return {}
+        names = history.column_names if library_of(history) == "pyarrow" else history.columns
+        columns = to_polars(history, names).to_dict(as_series=False)
+        finite = {
+            name: [value if value is None or math.isfinite(value) else None for value in values]
+            for name, values in columns.items()
+        }
+        return {"history": finite}
 
     def _written(self) -> Recommender:
         """The model that is saved in place of this one."""

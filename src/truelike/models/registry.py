@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
+from truelike.data.frames import to_native
 from truelike.errors import ParameterError, StorageError
 from truelike.files import reading
 from truelike.models.base import Choice, Recommender, clone
@@ -133,7 +136,17 @@ def load(directory: str | Path, *, model_class: type[Recommender] | None = None,
     >>> again.recommend(3).equals(model.recommend(3))
     True
     """
-    about, arrays, train = read_model(directory)
+    return load_described(directory, model_class=model_class, **own)[0]
+
+
+def load_described(
+    directory: str | Path, *, model_class: type[Recommender] | None = None, mapped: bool = False, **own: Any
+) -> tuple[Recommender, dict[str, Any]]:
+    """Read a model as `load` does, and return it with its description, the content of model.json.
+
+    With `mapped` the arrays are memory-mapped, for a directory that nobody changes: several processes share them.
+    """
+    about, arrays, train = read_model(directory, mapped=mapped)
     kind = _class_of(str(about.get("class")), str(directory), model_class)
     with reading(Path(directory), "model"):
         saved = kind(**about["parameters"])
@@ -142,8 +155,18 @@ def load(directory: str | Path, *, model_class: type[Recommender] | None = None,
         learned = dict(model._restore(arrays, train))
         if "choice" in about:
             learned["choice_"] = Choice.from_saved(about["choice"])
+        if "history" in about:
+            learned["history_"] = to_native(_history(about["history"]), train.library)
         model._assign(train, learned)
-        return model
+        return model, about
+
+
+def _history(columns: Any) -> pl.DataFrame:
+    """The history of a training as it was saved; ValueError if it cannot be one."""
+    values = [value for column in columns.values() for value in column]
+    if not all(value is None or type(value) in (int, float) for value in values):
+        raise ValueError("the history of the training is not numbers")
+    return pl.DataFrame(columns, strict=False)
 
 
 def _class_of(name: str, place: str, given: type[Recommender] | None) -> type[Recommender]:

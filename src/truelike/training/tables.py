@@ -115,11 +115,7 @@ class Tables:
         """Overwrite all tables with the given arrays."""
         for name, table in self.arrays().items():
             given = arrays[prefix + name]
-            if given.shape != table.shape or given.dtype != table.dtype:
-                raise DataError(
-                    f"the table {name} has shape {given.shape} and type {given.dtype}; expected {table.shape} and "
-                    f"{table.dtype}"
-                )
+            _check_array(name, given, table.shape)
             table[:] = given
 
     def copy(self) -> Tables:
@@ -133,11 +129,24 @@ class Tables:
     def restored(
         cls, arrays: Mapping[str, NDArray[Any]], n_users: int, n_items: int, factors: int, flip_factors: int
     ) -> Tables:
-        """Return tables made from saved arrays. The arrays determine whether there are flips and biases."""
-        flips = arrays["users"].shape[1:] > (padded(factors),)
-        tables = cls.zeros(n_users, n_items, factors, flip_factors if flips else 0, biased="item_bias" in arrays)
-        tables.take(arrays)
-        return tables
+        """Return tables of saved arrays, without a copy. The arrays determine whether there are flips and biases."""
+        flip_factors = flip_factors if arrays["users"].shape[1:] > (padded(factors),) else 0
+        width, biased = padded(factors) + padded(flip_factors), "item_bias" in arrays
+        expected: dict[str, tuple[int, ...]] = {"users": (n_users, width), "items": (n_items, width)}
+        if biased:
+            expected["item_bias"] = (n_items,)
+        if biased and flip_factors:
+            expected["flip_bias"] = (n_items,)
+        for name, shape in expected.items():
+            _check_array(name, arrays[name], shape)
+        return cls(
+            users=arrays["users"],
+            items=arrays["items"],
+            factors=factors,
+            flip_factors=flip_factors,
+            item_bias=arrays["item_bias"] if biased else None,
+            flip_bias=arrays["flip_bias"] if "flip_bias" in expected else None,
+        )
 
     def initialise(
         self, init: Literal["paper", "normal", "spectral"], scale: float, flip_start: float, seed: int
@@ -180,3 +189,11 @@ class Tables:
     def largest(self) -> float:
         """Return the largest absolute value of the factors; NaN if there is one."""
         return float(np.maximum(np.abs(self.users).max(), np.abs(self.items).max()))
+
+
+def _check_array(name: str, given: NDArray[Any], shape: tuple[int, ...]) -> None:
+    """Raise if a table from outside has another shape or type than expected."""
+    if given.shape != shape or given.dtype != np.float32:
+        raise DataError(
+            f"the table {name} has shape {given.shape} and type {given.dtype}; expected {shape} and float32"
+        )
