@@ -21,7 +21,7 @@ from common import machine
 
 import truelike as tl
 from truelike.models.registry import build, usual_models
-from truelike.ranking.top_k import top_k_by_factors
+from truelike.ranking.factor_ranker import top_k_by_factors
 
 
 class Peer:

@@ -31,7 +31,7 @@ from scipy.sparse import csr_matrix
 import truelike as tl
 from truelike.evaluation.evaluate import hit_matrix, relevant_items
 from truelike.evaluation.metrics import METRICS
-from truelike.ranking.top_k import top_k_by_factors
+from truelike.ranking.factor_ranker import top_k_by_factors
 
 TARGETS = (0.259, 0.265, 0.273)
 ITERATIONS = 16  # of the peers

@@ -14,8 +14,9 @@ from scipy import sparse
 
 import truelike as tl
 from truelike.errors import ParameterError
+from truelike.ranking.factor_ranker import top_k_by_factors
 from truelike.ranking.kernels import TILE
-from truelike.ranking.top_k import TopK, top_k_by_factors, top_k_by_scores
+from truelike.ranking.top_k import TopK, top_k_by_scores
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -36,14 +36,8 @@ from truelike.files import as_place
 from truelike.models.availability import available_if
 from truelike.models.fold_in import rows_of
 from truelike.parallel import threads
-from truelike.ranking.top_k import (
-    TopK,
-    check_users,
-    factor_score_block,
-    no_items,
-    top_k_by_factors,
-    top_k_by_scores,
-)
+from truelike.ranking.factor_ranker import factor_score_block, top_k_by_factors
+from truelike.ranking.top_k import TopK, check_users, no_items, top_k_by_scores
 from truelike.training.callbacks import readable_seconds
 from truelike.training.options import Callback, FitOptions, HeldOut
 

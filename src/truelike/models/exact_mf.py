@@ -26,7 +26,7 @@ from truelike.models.factor_model import (
 from truelike.models.fold_in import fold_in_all, rows_of
 from truelike.models.label_noise import LabelNoise
 from truelike.parameters import choice, flag, jobs, number, preset, special, whole_number
-from truelike.ranking.top_k import factor_score_block
+from truelike.ranking.factor_ranker import factor_score_block
 from truelike.training.exact.engine import ExactEngine, ExactSettings
 from truelike.training.exact.items import SampledItems
 from truelike.training.impressions import KnownFlips, known_flips

@@ -15,7 +15,8 @@ from truelike.data.frames import library_of, to_native
 from truelike.data.ids import Codes, one_or_many
 from truelike.errors import ParameterError
 from truelike.models.base import DotProduct, Floats, Frame, OnUnknown, Recommender, score_by_vectors
-from truelike.ranking.top_k import factor_score_block, top_k_by_scores
+from truelike.ranking.factor_ranker import factor_score_block
+from truelike.ranking.top_k import top_k_by_scores
 from truelike.training.loop import Result
 from truelike.training.tables import Tables
 

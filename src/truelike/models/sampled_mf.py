@@ -27,7 +27,7 @@ from truelike.models.factor_model import (
 from truelike.models.fold_in import fold_in, rows_of
 from truelike.models.label_noise import LabelNoise
 from truelike.parameters import changed, choice, jobs, number, preset, special, whole_number
-from truelike.ranking.top_k import factor_score_block
+from truelike.ranking.factor_ranker import factor_score_block
 from truelike.training.loop import Training, continue_epochs, fit_epochs
 from truelike.training.options import FitOptions
 from truelike.training.regularization import lift

@@ -1,7 +1,7 @@
 """The best k items of each user among all items, without an array of all users x items.
 
-Of items with equal scores the first is ranked first, and the terms of a score are always added in the same order.
-So the list of a user does not depend on the block size, the number of threads or the other users.
+Of items with equal scores the first is ranked first. So the list of a user does not depend on the block size, the
+number of threads or the other users. `factor_ranker.py` does it for scores that are dot products.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from truelike.data.ids import Codes
 from truelike.errors import ParameterError
 from truelike.parallel import for_each, threads
 
-__all__ = ["TopK", "check_users", "factor_score_block", "no_items", "top_k_by_factors", "top_k_by_scores"]
+__all__ = ["TopK", "check_users", "no_items", "top_k_by_scores"]
 
 Floats = NDArray[np.float32]
 
@@ -90,98 +90,13 @@ def top_k_by_scores(
             scores[:, banned] = -np.inf
         if ties is not None:
             scores = np.take(scores, ties, axis=1)
-        if _use_sorting(result.items.shape[1]):
+        if use_sorting(result.items.shape[1]):
             _sort_rows(scores, result.items[block], result.scores[block])
         else:
             select_rows(scores, result.items[block], result.scores[block])
 
     for_each(work, range(0, len(users), rows), n_jobs)
     return result if ties is None else TopK(np.where(result.items < 0, -1, ties[result.items]), result.scores)
-
-
-def top_k_by_factors(
-    user_factors: Floats,
-    item_factors: Floats,
-    users: Codes,
-    k: int,
-    *,
-    item_bias: Floats | None = None,
-    seen: Any = None,
-    allowed: NDArray[np.bool_] | None = None,
-    n_jobs: int | None = -1,
-) -> TopK:
-    """Return the k best items by r_ui = U_u . V_i (+ b_i).
-
-    Scoring and selection are fused, so that scores stay in the cache of the processor.
-
-    Examples
-    --------
-    >>> U, V = np.eye(2, dtype=np.float32), np.array([[1, 0], [0, 2], [3, 1]], dtype=np.float32)
-    >>> top_k_by_factors(U, V, np.array([0, 1]), 2).items
-    array([[2, 0],
-           [1, 2]], dtype=int32)
-    """
-    from truelike.ranking.kernels import factor_scores, factor_top_k
-
-    check_users(users, len(user_factors))
-    n_items = len(item_factors)
-    kept = min(k, n_items)
-    by_factor = _by_factor(item_factors)
-    padded_users = _padded(user_factors[users], len(by_factor))
-    bias = np.zeros(n_items, dtype=np.float32) if item_bias is None else item_bias.astype(np.float32)
-    if _use_sorting(kept):
-
-        def score_block(block: Codes) -> Floats:
-            scores = np.empty((len(block), n_items), dtype=np.float32)
-            factor_scores(padded_users[block], by_factor, bias, scores)
-            return scores
-
-        # padded_users has a row for each requested user, so blocks are positions among these
-        asked = np.arange(len(users), dtype=np.int32)
-        rows_seen = None if seen is None else seen[users]
-        return top_k_by_scores(
-            score_block, asked, k, n_items=n_items, seen=rows_seen, allowed=allowed, n_jobs=n_jobs
-        )
-    if allowed is not None:
-        bias = np.where(allowed, bias, np.float32(-np.inf))
-    indptr = np.zeros(int(users.max(initial=0)) + 2, dtype=np.int32) if seen is None else seen.indptr
-    indices = np.zeros(0, dtype=np.int32) if seen is None else seen.indices
-    result = no_items(len(users), kept)
-
-    def work(start: int) -> None:
-        block = slice(start, start + USERS_AT_ONCE)
-        factor_top_k(
-            padded_users[block], by_factor, bias, users[block], indptr, indices,
-            result.items[block], result.scores[block],
-        )  # fmt: skip
-
-    for_each(work, range(0, len(users), USERS_AT_ONCE), n_jobs)
-    return result
-
-
-def factor_score_block(vectors: Floats, item_factors: Floats, item_bias: Floats | None = None) -> Floats:
-    """Return the scores of all items for some user vectors, with the same bits as `top_k_by_factors`."""
-    from truelike.ranking.kernels import factor_scores
-
-    by_factor = _by_factor(item_factors)
-    scores = np.empty((len(vectors), len(item_factors)), dtype=np.float32)
-    bias = np.zeros(len(item_factors), dtype=np.float32) if item_bias is None else item_bias
-    factor_scores(_padded(vectors, len(by_factor)), by_factor, bias, scores)
-    return scores
-
-
-def _by_factor(item_factors: Floats) -> Floats:
-    """Return the transposed item factors, padded with zeros to a multiple of four factors for the kernel."""
-    width = -(-item_factors.shape[1] // 4) * 4
-    by_factor = np.zeros((width, len(item_factors)), dtype=np.float32)
-    by_factor[: item_factors.shape[1]] = item_factors.T
-    return by_factor
-
-
-def _padded(vectors: Floats, width: int) -> Floats:
-    wide = np.zeros((len(vectors), width), dtype=np.float32)
-    wide[:, : vectors.shape[1]] = vectors
-    return wide
 
 
 def _check_scores(scores: Any, shape: tuple[int, int]) -> None:
@@ -208,7 +123,7 @@ def check_users(users: Codes, n_users: int) -> None:
         )
 
 
-def _use_sorting(k: int) -> bool:
+def use_sorting(k: int) -> bool:
     """Return whether to sort: insertion into a list of k is faster for small k, and quadratic in k."""
     return k > 128
 

@@ -29,7 +29,7 @@ from truelike.models.label_noise import LabelNoise
 from truelike.models.networks import checks, network_names, new_users
 from truelike.models.networks.scoring import Scorer
 from truelike.parameters import choice, jobs, number, special, whole_number
-from truelike.ranking.top_k import factor_score_block
+from truelike.ranking.factor_ranker import factor_score_block
 from truelike.training.loop import Result, Training, fit_epochs
 from truelike.training.options import FitOptions
 from truelike.training.regularization import interactions_per_row

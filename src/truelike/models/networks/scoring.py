@@ -12,7 +12,7 @@ from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.errors import DivergedError
 from truelike.models.factor_model import unit_rows
-from truelike.ranking.top_k import factor_score_block
+from truelike.ranking.factor_ranker import factor_score_block
 from truelike.training.torch.backend import torch
 from truelike.training.torch.networks import Networks
 
