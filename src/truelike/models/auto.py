@@ -22,6 +22,7 @@ from truelike.evaluation.metrics import is_metric_at_k
 from truelike.models.availability import available_if
 from truelike.models.base import Choice, DotProduct, Floats, Frame, Recommender
 from truelike.models.exact_mf import ExactBPO
+from truelike.models.explanations import Contributions
 from truelike.models.ials import IALS
 from truelike.models.race import Blended, Race, Trial, is_better
 from truelike.models.registry import build
@@ -213,6 +214,12 @@ class AutoRecommender(Recommender):
 
     def _dot_product(self) -> DotProduct | None:
         return self._written()._dot_product()
+
+    def _contributions(self, history: Codes, items: Codes, user: int | None) -> Contributions:
+        return self._written()._contributions(history, items, user)
+
+    def _left_out_scores(self, history: Codes, places: Codes, items: Codes) -> Floats:
+        return self._written()._left_out_scores(history, places, items)
 
     def _ranking(self) -> AbstractContextManager[None]:
         return self._written()._ranking()

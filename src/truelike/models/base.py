@@ -34,7 +34,8 @@ from truelike.data.splits import Split
 from truelike.errors import DataWarning, NotFittedError, ParameterError, StorageError, TrainingWarning, some, warn
 from truelike.files import as_place
 from truelike.models.availability import available_if
-from truelike.models.fold_in import rows_of
+from truelike.models.explanations import MEMORY, Contributions, most_similar
+from truelike.models.fold_in import histories_of, rows_of
 from truelike.parallel import threads
 from truelike.ranking.factor_ranker import factor_score_block, top_k_by_factors
 from truelike.ranking.top_k import TopK, check_users, no_items, top_k_by_scores
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float32]
 Frame: TypeAlias = "pl.DataFrame | pd.DataFrame | pa.Table"  # of the library that the training data came in
 OnUnknown = Literal["raise", "popular", "skip"]
+AVERAGED_USERS = 200  # users whose mean scores are those of a user without interactions
 LONG = 600.0  # seconds of a fit, above which `fit` says how long it is expected to take
 
 
@@ -192,6 +194,34 @@ class Recommender(ABC):
         """The vectors whose dot product is the score; None if the score is no dot product."""
         return None
 
+    def _contributions(self, history: Codes, items: Codes, user: int | None) -> Contributions:
+        """What each interaction contributes to the scores of some items; see `_explained`.
+
+        The history is never empty. Default: what the scores lose without the interaction.
+        """
+        marked = most_similar(self._similarity_block, history, items)
+        places = np.flatnonzero(marked.any(axis=0)).astype(np.int32)
+        if len(history) == 1:
+            found = np.stack([self._scores_of(history, items), self._scores_without_history(items)])
+        else:
+            found = self._left_out_scores(history, places, items)
+        values = np.zeros(marked.shape, dtype=np.float32)
+        values[:, places] = (found[0] - np.where(np.isfinite(found[1:]), found[1:], found[0])).T
+        values[~(marked & np.isfinite(values))] = 0.0
+        scores = found[0] if user is None else self._scores_of(history, items, user)
+        return Contributions(values, scores, "leave_one_out")
+
+    def _left_out_scores(self, history: Codes, places: Codes, items: Codes) -> Floats:
+        """Scores of some items for a history, then for the history without the interaction at each of some places.
+
+        An array (1 + len(places), len(items)); the history has two items or more. Default: by `_score_histories`.
+        """
+        rows = [history, *(np.delete(history, place) for place in places)]
+        n_items = self.train_.n_items
+        at_once = max(1, MEMORY // (4 * n_items))
+        blocks = (histories_of(rows[start : start + at_once], n_items) for start in range(0, len(rows), at_once))
+        return np.concatenate([self._score_histories(block)[:, items] for block in blocks], dtype=np.float32)
+
     def _ranking(self) -> AbstractContextManager[None]:
         """A context for ranking by `_score_block`, which is called from several threads."""
         return nullcontext()
@@ -335,7 +365,7 @@ class Recommender(ABC):
             raise TypeError(
                 f"{self.name}._fit returned a {type(learned).__name__}; it must return the learned attributes by name"
             )
-        self._state = {"train_": train, **learned}
+        self._state = {"train_": train, **learned, "_cache": {}}
 
     @final
     def _fitted(self, train: Dataset, learned: Mapping[str, Any]) -> Self:
@@ -542,6 +572,106 @@ class Recommender(ABC):
         return self._frame(keys, best, titles, library, column="similar_item_id")
 
     @final
+    def explain(self, user: Any, items: Any, k: int = 10, *, titles: bool = False) -> Frame:
+        """Explain the scores of some items by the interactions of a user.
+
+        The result is a frame item_id, because_item_id, contribution, share, rank, method. It lists for each of
+        `items` the k interactions of the user that contribute most to its score, the largest contribution first.
+
+        The contributions of all interactions and a base add up to the score. The base is what does not depend on one
+        interaction alone, such as the bias of the item. The share is the contribution, divided by the sum of the
+        absolute contributions of all interactions of the user: absolute shares add up to 1, or are 0 if all
+        contributions are.
+
+        The method is "exact" where the score is a sum over the interactions: `ItemPop` (all is base), `ItemKNN`,
+        `EASE`, `EDLAE`, `IALS`, and a `Blend` of two of them. For other models it is "leave_one_out": the score for a
+        new user with these interactions, less the score for one without the interaction. Only the 100 interactions
+        that are most similar to the item are left out; the others have the contribution 0.
+
+        Parameters
+        ----------
+        user
+            The id of a user. Without interactions the frame is empty.
+        items
+            One id or many.
+        k
+            Number of interactions for each item. Fewer are returned if there are fewer.
+        titles
+            Add the columns `title` and `because_title`.
+
+        Examples
+        --------
+        >>> import truelike as tl
+        >>> data = tl.read([("ann", "tea"), ("ann", "milk"), ("bob", "tea"), ("bob", "milk"), ("eve", "tea")])
+        >>> model = tl.EASE(regularization=1.0).fit(data)
+        >>> model.explain("eve", "milk").select("item_id", "because_item_id", "share", "method").rows()
+        [('milk', 'tea', 1.0, 'exact')]
+        """
+        self._check_list(k, "raise", titles)
+        library = library_of(items) or self.train_.library
+        codes = self.train_.users.known(user)
+        if len(codes) != 1:
+            raise ParameterError(f"explain takes one user: {len(codes):,} were given. Call it for each of them.")
+        asked = self.train_.items.known(items)
+        history = self._history_of(int(codes[0]))
+        return self._explanation(history, asked, int(codes[0]), k, titles, library)
+
+    @final
+    def explain_from_items(
+        self,
+        history: Any,
+        items: Any,
+        k: int = 10,
+        *,
+        titles: bool = False,
+        on_unknown: Literal["raise", "skip"] = "raise",
+    ) -> Frame:
+        """Explain the scores of some items for a new user, by the items that the user interacted with.
+
+        The result is that of `explain`; the scores are those of `recommend_from_items`.
+
+        Parameters
+        ----------
+        history
+            The items that the new user interacted with: one id or many.
+        items, k, titles
+            As in `explain`.
+        on_unknown
+            For an item of the history that is not in the training data: "raise" an error or "skip" it.
+        """
+        self._check_list(k, on_unknown, titles)
+        if on_unknown not in ("raise", "skip"):
+            raise ParameterError(f'on_unknown is {on_unknown!r}; for explanations it must be "raise" or "skip"')
+        if isinstance(history, (Dataset, Mapping)):
+            kind = type(history).__name__
+            raise ParameterError(
+                f"explain_from_items takes the history of one user, a list of items; a {kind} was given"
+            )
+        library = library_of(items) or self.train_.library
+        asked = self.train_.items.known(items)
+        known = self._item_codes(one_or_many(history), on_unknown)
+        return self._explanation(np.unique(known[known >= 0]), asked, None, k, titles, library)
+
+    @final
+    def _explained(self, history: Codes, items: Codes, user: int | None = None) -> Contributions:
+        """`explain` in row numbers: what each interaction contributes to the scores of some items.
+
+        Parameters
+        ----------
+        history
+            The items of the interactions, sorted.
+        items
+            The items whose scores are explained.
+        user
+            The user of the training data whose interactions these are; the scores are then those of `score`. None:
+            a new user; the scores are those of `recommend_from_items`.
+        """
+        if len(history) and len(items):
+            return self._contributions(history, items, user)
+        scores = self._scores_of(history, items, user) if len(items) else np.zeros(0, dtype=np.float32)
+        return Contributions(np.zeros((len(items), len(history)), dtype=np.float32), scores, "exact")
+
+    @final
     def score(self, users: Any, items: Any) -> Floats:
         """The score of each pair (users[n], items[n]); one user or one item is paired with all of the other."""
         return values_of_pairs(self._score_block, *self._pair_codes(users, items, "score"))
@@ -632,6 +762,73 @@ class Recommender(ABC):
 
     # --- helpers --------------------------------------------------------------------------------
 
+    @final
+    def _cached(self, name: str, compute: Callable[[], Any]) -> Any:
+        """What follows from the learned state, computed when it is first asked for."""
+        cache = vars(self)["_state"]["_cache"]
+        if name not in cache:
+            cache[name] = compute()
+        return cache[name]
+
+    @final
+    def _history_of(self, user: int) -> Codes:
+        """The items of a user of the training data, sorted."""
+        start, stop = self.train_._csr.indptr[user : user + 2]
+        return np.sort(self.train_._csr.indices[start:stop]).astype(np.int32)
+
+    @final
+    def _all_scores(self, history: Codes, user: int | None = None) -> Floats:
+        """Scores of all items for a user of the training data, or for a new user with a history."""
+        if user is not None:
+            return np.asarray(self._score_block(np.array([user], dtype=np.int32))[0])
+        return np.asarray(self._score_histories(histories_of([history], self.train_.n_items))[0])
+
+    @final
+    def _scores_of(self, history: Codes, items: Codes, user: int | None = None) -> Floats:
+        """Scores of some items for a user of the training data, or for a new user with a history."""
+        if user is None and not len(history):
+            return self._scores_without_history(items)
+        return np.asarray(self._all_scores(history, user)[items], dtype=np.float32)
+
+    @final
+    def _scores_without_history(self, items: Codes) -> Floats:
+        """Scores for a user without interactions: by a vector of zeros, or those of the average user."""
+        vectors = self._dot_product()
+        if vectors is not None:
+            return np.zeros(len(items), dtype=np.float32) if vectors.bias is None else vectors.bias[items]
+
+        def average() -> Floats:
+            n = self.train_.n_users
+            users = np.unique(np.linspace(0, n - 1, min(n, AVERAGED_USERS)).astype(np.int32))
+            blocks = [self._score_block(user[None])[0] for user in users]
+            return np.asarray(np.mean(blocks, axis=0), dtype=np.float32)
+
+        return np.asarray(self._cached("scores without history", average)[items])
+
+    @final
+    def _explanation(
+        self, history: Codes, items: Codes, user: int | None, k: int, titles: bool, library: Library
+    ) -> Frame:
+        """The frame of `explain`."""
+        found = self._explained(history, items, user)
+        places = found.largest(k)
+        row, rank = np.indices(places.shape).reshape(2, -1)
+        at = places.reshape(-1)
+        of, because = items[row], history[at]
+        known = self.train_.items
+        columns = [
+            known.take(of).alias("item_id"),
+            known.take(because).alias("because_item_id"),
+            pl.Series("contribution", found.values[row, at]),
+            pl.Series("share", found.shares()[row, at]),
+            pl.Series("rank", rank + 1, dtype=pl.Int32),
+            pl.Series("method", [found.method] * len(row), dtype=pl.String),
+        ]
+        if titles and self.train_.titles is not None:
+            columns.append(self.train_.titles.gather(of).alias("title"))
+            columns.append(self.train_.titles.gather(because).alias("because_title"))
+        return to_native(pl.DataFrame(columns), library)
+
     def _pair_codes(self, users: Any, items: Any, asking: str) -> tuple[Codes, Codes]:
         """The row numbers of pairs; one user or one item is paired with all of the other."""
         user_codes, item_codes = self.train_.users.known(users), self.train_.items.known(items)
@@ -687,11 +884,7 @@ class Recommender(ABC):
         else:
             keys, lists = {}, [one_or_many(items)]
         codes = [self._item_codes(row, on_unknown) for row in lists]
-        rows = [np.unique(row[row >= 0]) for row in codes]
-        indptr = np.cumsum([0, *(len(row) for row in rows)]).astype(np.int32)
-        indices = np.concatenate([np.zeros(0, np.int32), *rows]).astype(np.int32)
-        parts = (np.ones(len(indices), np.float32), indices, indptr)
-        return keys, sparse.csr_array(parts, shape=(len(rows), self.train_.n_items))
+        return keys, histories_of([np.unique(row[row >= 0]) for row in codes], self.train_.n_items)
 
     def _allowed(self, candidates: Any, exclude: Any) -> NDArray[np.bool_] | None:
         """A mask of the items that may be returned; None: all. Unknown candidates are skipped and counted."""

@@ -13,6 +13,7 @@ from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.errors import ParameterError
 from truelike.models.base import Floats, Recommender
+from truelike.models.explanations import MEMORY, Contributions
 from truelike.parameters import jobs, number, special, whole_number
 from truelike.training.options import FitOptions
 
@@ -154,8 +155,34 @@ class Blend(Recommender):
     def _score_histories(self, histories: Any) -> Floats:
         return self._blended(self.first_._score_histories(histories), self.second_._score_histories(histories))
 
+    def _contributions(self, history: Codes, items: Codes, user: int | None) -> Contributions:
+        """Those of two models whose score is a sum, scaled as the scores; otherwise what the score loses."""
+        if not all(map(_is_a_sum, (self.first_, self.second_))):
+            return super()._contributions(history, items, user)
+        values = np.zeros((len(items), len(history)), dtype=np.float32)
+        for model, weight in ((self.first_, 1 - self.weight), (self.second_, self.weight)):
+            deviation = float(np.std(model._all_scores(history, user), dtype=np.float64))
+            if deviation > 0:
+                values += np.float32(weight / deviation) * model._contributions(history, items, user).values
+        return Contributions(values, self._scores_of(history, items, user), "exact")
+
+    def _left_out_scores(self, history: Codes, places: Codes, items: Codes) -> Floats:
+        n_items = self.train_.n_items
+        every, at_once = np.arange(n_items, dtype=np.int32), max(1, MEMORY // (4 * n_items))
+        blocks = []
+        for start in range(0, len(places), at_once):
+            block = places[start : start + at_once]
+            first, second = (part._left_out_scores(history, block, every) for part in (self.first_, self.second_))
+            blocks.append(self._blended(first, second)[:, items])
+        return np.concatenate([blocks[0][:1], *(block[1:] for block in blocks)])
+
     def _similarity_block(self, items: Codes) -> Floats:
         return self._blended(self.first_._similarity_block(items), self.second_._similarity_block(items))
+
+
+def _is_a_sum(model: Recommender) -> bool:
+    """Whether the score of a model is a sum over the interactions."""
+    return type(model)._contributions is not Recommender._contributions
 
 
 def normalise(scores: Floats) -> None:

@@ -17,6 +17,7 @@ from truelike.data.matrix import checked_csr
 from truelike.errors import ParameterError
 from truelike.memory import check_memory, readable
 from truelike.models.base import Floats, Recommender
+from truelike.models.explanations import Contributions
 from truelike.parallel import for_each
 from truelike.parameters import choice, jobs, number, whole_number
 from truelike.training.options import FitOptions
@@ -138,6 +139,21 @@ class LinearAutoencoder(Recommender):
         else:
             add_dense_rows(histories.indptr, histories.indices, rows, scores)
         return scores
+
+    @final
+    def _contributions(self, history: Codes, items: Codes, user: int | None) -> Contributions:
+        """The weights that the score is the sum of."""
+        weights = self.weights_
+        if sparse.issparse(weights):
+            values = np.asarray(self._by_target[items][:, history].toarray(), dtype=np.float32)
+        else:
+            values = np.ascontiguousarray(weights[np.ix_(history, items)].T)
+        return Contributions(values, self._scores_of(history, items, user), "exact")
+
+    @final
+    def _left_out_scores(self, history: Codes, places: Codes, items: Codes) -> Floats:
+        full = self._scores_of(history, items)
+        return np.concatenate([full[None], full - self._contributions(history, items, None).values.T[places]])
 
     @final
     def _tie_order(self) -> Codes | None:

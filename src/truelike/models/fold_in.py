@@ -11,11 +11,13 @@ steps:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from truelike.objectives import Listwise, Objective, Pairwise, Pointwise, Softmax, softmax
 
@@ -28,6 +30,13 @@ ROWS_PER_CALL = 64  # rows of scores per call of `steps` of a listwise objective
 def rows_of(histories: Any) -> list[NDArray[np.int32]]:
     """Return the items of each row of a CSR."""
     return [histories.indices[a:b] for a, b in pairwise(histories.indptr)]
+
+
+def histories_of(rows: Sequence[NDArray[np.int32]], n_items: int) -> Any:
+    """Return the CSR of some rows of items, each sorted: the inverse of `rows_of`."""
+    indptr = np.cumsum([0, *(len(row) for row in rows)]).astype(np.int32)
+    indices = np.concatenate([np.zeros(0, np.int32), *rows]).astype(np.int32)
+    return sparse.csr_array((np.ones(len(indices), np.float32), indices, indptr), shape=(len(rows), n_items))
 
 
 def fold_in(

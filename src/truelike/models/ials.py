@@ -13,6 +13,7 @@ from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.evaluation.metrics import is_metric_at_k
 from truelike.models.base import Floats
+from truelike.models.explanations import Contributions
 from truelike.models.factor_model import (
     FactorModel,
     extended_tables,
@@ -23,7 +24,7 @@ from truelike.models.factor_model import (
 from truelike.models.fold_in import rows_of
 from truelike.parallel import one_blas_thread
 from truelike.parameters import choice, jobs, number, special, whole_number
-from truelike.training.als.engine import AlternatingEngine, Weights, exact_row, weighted_gram
+from truelike.training.als.engine import AlternatingEngine, Weights, exact_row, solved, weighted_gram
 from truelike.training.loop import Training, continue_epochs, fit_epochs
 from truelike.training.options import FitOptions
 from truelike.training.regularization import IALS_L2, UNOBSERVED, density, noise_edge
@@ -212,11 +213,48 @@ class IALS(FactorModel):
 
     def _score_histories(self, histories: Any) -> Floats:
         """The row of a new user is one exact solve with the item table fixed."""
-        table, weights = self._tables().item_factors, self._weights(self.train_)
+        table = self._tables().item_factors
         with one_blas_thread():
-            gram = weighted_gram(table, weights.unobserved)
+            gram, weights = self._equations()
             vectors = [
                 exact_row(table[row].astype(np.float64), gram, weights.ridge(len(row), len(table)))
                 for row in rows_of(histories)
             ]
         return self._score_vectors(np.stack(vectors).astype(np.float32))
+
+    def _equations(self) -> tuple[NDArray[np.float64], Weights]:
+        """What the equations of all users have in common: unobserved_weight x V'V, and the weights."""
+
+        def compute() -> tuple[NDArray[np.float64], Weights]:
+            weights = self._weights(self.train_)
+            return weighted_gram(self._tables().item_factors, weights.unobserved), weights
+
+        found: tuple[NDArray[np.float64], Weights] = self._cached("equations", compute)
+        return found
+
+    def _contributions(self, history: Codes, items: Codes, user: int | None) -> Contributions:
+        """The terms of v_i' A^-1 sum_j c_j v_j, the score by the exact row of the user (Hu et al., section 5)."""
+        table = self._tables().item_factors
+        own = table[history].astype(np.float64)
+        counts = self._counts(user)
+        weighted = own if counts is None else own * counts[:, None]
+        with one_blas_thread():
+            gram, weights = self._equations()
+            inverse = solved(own, gram, weights.ridge(len(history), len(table)), table[items].T, counts)
+            values = inverse.T @ weighted.T
+        return Contributions(values.astype(np.float32), self._scores_of(history, items, user), "exact")
+
+    def _counts(self, user: int | None) -> NDArray[np.float64] | None:
+        """How much each interaction of a user counts, in the order of their items; None: all count 1."""
+        if user is None or (self.weighting == "none" and self.recency == "none"):
+            return None
+        train = self.train_
+
+        def compute() -> NDArray[np.float32] | None:
+            return interaction_weights(train, self.weighting, self.recency, self.half_life)
+
+        counts = self._cached("interaction weights", compute)
+        if counts is None:
+            return None
+        mine = slice(*train._csr.indptr[user : user + 2])
+        return np.asarray(counts[mine][np.argsort(train._csr.indices[mine])], dtype=np.float64)

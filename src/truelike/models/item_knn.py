@@ -14,6 +14,7 @@ from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.data.matrix import checked_csr
 from truelike.models.base import Floats, Recommender
+from truelike.models.explanations import Contributions
 from truelike.parallel import for_each
 from truelike.parameters import jobs, number, whole_number
 from truelike.training.options import FitOptions
@@ -124,6 +125,11 @@ class ItemKNN(Recommender):
         scores, rows = np.zeros(histories.shape, dtype=np.float32), self._neighbor_of
         add_rows(histories.indptr, histories.indices, rows.indptr, rows.indices, rows.data, scores)
         return scores
+
+    def _contributions(self, history: Codes, items: Codes, user: int | None) -> Contributions:
+        """The similarities that the score is the sum of."""
+        values = np.asarray(self.similarity_[items][:, history].toarray(), dtype=np.float32)
+        return Contributions(values, self._scores_of(history, items, user), "exact")
 
     def _tie_order(self) -> Codes:
         order: Codes = self._by_popularity

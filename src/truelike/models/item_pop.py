@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.models.base import Floats, Recommender
+from truelike.models.explanations import Contributions
 from truelike.training.options import FitOptions
 
 
@@ -44,6 +45,11 @@ class ItemPop(Recommender):
     def _similarity_block(self, items: Codes) -> Floats:
         """Nothing is known of similarity: the most popular items are the best guess for every item."""
         return np.tile(self.popularity_, (len(items), 1))
+
+    def _contributions(self, history: Codes, items: Codes, user: int | None) -> Contributions:
+        """No interaction contributes: the score is the popularity of the item."""
+        values = np.zeros((len(items), len(history)), dtype=np.float32)
+        return Contributions(values, self.popularity_[items], "exact")
 
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
         popularity = arrays["popularity"]

@@ -227,6 +227,17 @@ def exact_row(
     """
     if not len(own):
         return np.zeros(len(gram))
+    return solved(own, gram, ridge, own.sum(axis=0) if weights is None else weights @ own, weights)
+
+
+def solved(
+    own: NDArray[np.float64],
+    gram: NDArray[np.float64],
+    ridge: float,
+    b: NDArray[Any],
+    weights: NDArray[np.float64] | None = None,
+) -> NDArray[np.float64]:
+    """Return A^-1 b, where A = gram + own' weights own + ridge is the matrix of the equations of a row."""
     matrix = gram + (own.T if weights is None else own.T * weights) @ own
     matrix[np.diag_indices_from(matrix)] += ridge
     try:
@@ -235,5 +246,4 @@ def exact_row(
         raise DivergedError(
             "the equations of a row have no unique solution in float64. Use more regularization, or solver='cg'."
         ) from error
-    b = own.sum(axis=0) if weights is None else weights @ own
     return np.asarray(linalg.cho_solve(factor, b, check_finite=False), dtype=np.float64)
