@@ -63,7 +63,7 @@ def read_arrays(descriptor: int, *, mapped: bool = False) -> tuple[Any, Arrays]:
         expected = math.prod(shape) * np.dtype(kind).itemsize
         if 8 + length + begin != start or end - begin != expected or start + expected > size:
             raise ValueError(f"the array {name!r} has bytes {begin} to {end}; expected {expected} bytes")
-        if content is None:
+        if content is None or not expected:
             arrays[name] = _read(descriptor, start, np.empty(shape, dtype=kind))
         else:
             arrays[name] = np.frombuffer(content, kind, math.prod(shape), start).reshape(shape)

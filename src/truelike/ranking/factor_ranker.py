@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from truelike.data.ids import Codes
 from truelike.errors import ParameterError
@@ -99,7 +100,8 @@ class FactorRanker:
         rows
             The row of `seen` of each vector; None: vector n has row n.
         seen
-            CSR (users x items, sorted indices) of the pairs to leave out; None: no pair.
+            CSR (users x items, sorted indices) of the pairs to leave out, or what has its `indptr`, `indices` and
+            `shape`; None: no pair.
         allowed
             A mask of the items that may be listed; None: all.
         bias
@@ -124,7 +126,7 @@ class FactorRanker:
                 np.arange(len(users), dtype=np.int32),
                 k,
                 n_items=self.n_items,
-                seen=None if seen is None else seen[rows],
+                seen=None if seen is None else _csr(seen)[rows],
                 allowed=allowed,
                 n_jobs=n_jobs,
             )
@@ -173,6 +175,14 @@ class FactorRanker:
             raise ParameterError(
                 f"rows has {len(rows)} row numbers and seen has {seen.shape[1]} items; expected {n} and {self.n_items}"
             )
+
+
+def _csr(seen: Any) -> Any:
+    """A CSR of SciPy of what has the same arrays."""
+    if sparse.issparse(seen):
+        return seen
+    ones = np.ones(len(seen.indices), dtype=np.float32)
+    return sparse.csr_array((ones, seen.indices, seen.indptr), shape=seen.shape)
 
 
 _NO_ROW = np.zeros(2, dtype=np.int32)  # the indptr of one row without entries

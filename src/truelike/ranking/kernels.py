@@ -68,20 +68,35 @@ def _score_tile(a: Any, b: Any, by_factor: Any, start: Any, out_a: Any, out_b: A
             out_b[i] = out_b[i] + b0 * v0[i] + b1 * v1[i] + b2 * v2[i] + b3 * v3[i]
 
 
+@cached_njit(nogil=True, fastmath=_FUSE)
+def _score_tile_of_one(a: Any, by_factor: Any, start: Any, out: Any) -> None:
+    """Add the products of one user with a tile of items: the same sums as `_score_tile`."""
+    n = len(out)
+    for f in range(0, len(a), 4):
+        a0, a1, a2, a3 = a[f], a[f + 1], a[f + 2], a[f + 3]
+        v0 = by_factor[f, start : start + n]
+        v1 = by_factor[f + 1, start : start + n]
+        v2 = by_factor[f + 2, start : start + n]
+        v3 = by_factor[f + 3, start : start + n]
+        for i in range(n):
+            out[i] = out[i] + a0 * v0[i] + a1 * v1[i] + a2 * v2[i] + a3 * v3[i]
+
+
 @cached_njit(nogil=True)
 def factor_scores(vectors: Any, by_factor: Any, bias: Any, out: Any) -> None:
     """Compute all scores of a block of users, with the same sums as `factor_top_k`."""
     n_users, n_items = len(vectors), by_factor.shape[1]
-    spare = np.empty(TILE, dtype=np.float32)
     for start in range(0, n_items, TILE):
         n = min(TILE, n_items - start)
         for row in range(0, n_users, 2):
-            pair = min(row + 1, n_users - 1)
             out_a = out[row, start : start + n]
-            out_b = out[pair, start : start + n] if pair > row else spare[:n]
             out_a[:] = bias[start : start + n]
+            if row + 1 == n_users:
+                _score_tile_of_one(vectors[row], by_factor, start, out_a)
+                continue
+            out_b = out[row + 1, start : start + n]
             out_b[:] = bias[start : start + n]
-            _score_tile(vectors[row], vectors[pair], by_factor, start, out_a, out_b)
+            _score_tile(vectors[row], vectors[row + 1], by_factor, start, out_a, out_b)
 
 
 @cached_njit(nogil=True)
@@ -100,8 +115,11 @@ def factor_top_k(
         for row in range(0, n_users, 2):
             pair = min(row + 1, n_users - 1)
             tiles[0, :n] = bias[start : start + n]
-            tiles[1, :n] = bias[start : start + n]
-            _score_tile(vectors[row], vectors[pair], by_factor, start, tiles[0, :n], tiles[1, :n])
+            if pair == row:
+                _score_tile_of_one(vectors[row], by_factor, start, tiles[0, :n])
+            else:
+                tiles[1, :n] = bias[start : start + n]
+                _score_tile(vectors[row], vectors[pair], by_factor, start, tiles[0, :n], tiles[1, :n])
             for which in range(1 + pair - row):
                 at = row + which
                 end = indptr[users[at] + 1]

@@ -1,0 +1,142 @@
+"""`truelike serve`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from truelike.cli.messages import say
+
+LIMITS = "Limits"
+
+
+class Index(StrEnum):
+    """How lists are computed."""
+
+    AUTO = "auto"
+    EXACT = "exact"
+    IVF = "ivf"
+
+
+def serve(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL...",
+            help="Directory of a saved model, or NAME=DIRECTORY. With several, each user has one of them (A/B).",
+            show_default=False,
+        ),
+    ],
+    host: Annotated[
+        str, typer.Option(help="Address. Any but that of this machine itself needs an API key.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port; 0: any that is free.")] = 8000,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, max=256, help="Number of processes. Default: one for each core, at most 4."),
+    ] = None,
+    key_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="File with the API key. Without it, the environment variable TRUELIKE_API_KEY is read.",
+        ),
+    ] = None,
+    events: Annotated[
+        Path | None, typer.Option(metavar="DIRECTORY", help="Keep clicks and purchases (POST /v1/events) here.")
+    ] = None,
+    items: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Table of item ids and attributes, for filters: CSV, TSV, JSONL or Parquet."
+        ),
+    ] = None,
+    titles: Annotated[Path | None, typer.Option(metavar="FILE", help="File with item ids and titles.")] = None,
+    shares: Annotated[
+        str | None,
+        typer.Option(metavar="N,N,...", help="Share of the users of each model, e.g. 90,10. Default: equal."),
+    ] = None,
+    index: Annotated[
+        Index,
+        typer.Option(help="Exact lists, an approximate index, or an index only where exact lists are slow."),
+    ] = Index.AUTO,
+    min_recall: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Recall@20 of an index below which it is not used.")
+    ] = 0.95,
+    slow_ms: Annotated[
+        float, typer.Option(min=0.0, help="Milliseconds of an exact list above which `auto` builds an index.")
+    ] = 10.0,
+    watch: Annotated[
+        float,
+        typer.Option(min=0.0, help="Seconds between two looks for a new model in the directories; 0: never."),
+    ] = 1.0,
+    page: Annotated[bool, typer.Option("--page/--no-page", help="Serve the page for people at /.")] = True,
+    access_log: Annotated[bool, typer.Option("--access-log", help="Print a line for each request.")] = False,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Another name by which a server without a key may be called."),
+    ] = None,
+    max_body: Annotated[
+        int, typer.Option(min=1_000, rich_help_panel=LIMITS, help="Bytes of the body of a request.")
+    ] = 1_000_000,
+    max_in_flight: Annotated[
+        int, typer.Option(min=1, rich_help_panel=LIMITS, help="Requests that a worker handles at once.")
+    ] = 100,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, max=3_600, rich_help_panel=LIMITS, help="Seconds of a request.")
+    ] = 10.0,
+) -> None:
+    """Serve models by HTTP, with a page for people.
+
+    The page is at /, the API at /v1/, its documentation at /docs. A model directory that is replaced is loaded beside
+    the old one and switched to between two requests; so it is at SIGHUP and at POST /v1/admin/reload.
+
+    For example:
+    ```
+    truelike serve model/ --events events/
+    truelike serve old=models/1 new=models/2 --shares 90,10
+    truelike serve model/ --host 0.0.0.0 --key-file key.txt --items items.parquet
+    ```
+    """
+    from truelike.errors import MissingExtraError, ParameterError
+    from truelike.parallel import cores
+    from truelike.serving.settings import Settings, api_key, named_models, shares_of
+
+    try:
+        import orjson  # noqa: F401
+        import prometheus_client  # noqa: F401
+        import pydantic  # noqa: F401
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError('truelike serve needs more packages: pip install "truelike[serve]"') from error
+    from truelike.serving.supervisor import serve as run
+
+    found = named_models(models)
+    for file, option in ((items, "--items"), (titles, "--titles")):
+        if file is not None and not file.is_file():
+            raise ParameterError(f"{option} is {str(file)!r}, which is no file")
+    settings = Settings(
+        models={name: str(Path(directory).absolute()) for name, directory in found.items()},
+        shares=shares_of(shares, len(found)),
+        host=host,
+        port=port,
+        workers=workers or min(4, cores()),
+        events=None if events is None else str(events.absolute()),
+        items=None if items is None else str(items.absolute()),
+        titles=None if titles is None else str(titles.absolute()),
+        index=index.value,
+        min_recall=min_recall,
+        slow_ms=slow_ms,
+        max_body=max_body,
+        max_in_flight=max_in_flight,
+        timeout=timeout,
+        watch=watch,
+        page=page,
+        access_log=access_log,
+        allowed_hosts=allowed_host or [],
+    )
+    run(settings, api_key(key_file, host), say)

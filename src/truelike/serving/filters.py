@@ -1,0 +1,290 @@
+"""Filters on the attributes of items: ``category = "books" and price < 20``.
+
+A filter is parsed here, by hand, into comparisons of columns with values. No part of it is run as code.
+
+    filter     = either
+    either     = both { "or" both }
+    both       = negation { "and" negation }
+    negation   = "not" negation | "(" either ")" | comparison
+    comparison = column ( "=" | "!=" | "<" | "<=" | ">" | ">=" ) value
+               | column [ "not" ] "in" "(" value { "," value } ")"
+               | column [ "not" ] "contains" value
+               | column "is" [ "not" ] "null"
+
+A column or a value is a word, a number or a text in quotes. Where a value is missing, every comparison is false,
+except `is null`; `!=` and `not in` are false there, too, as in SQL.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from truelike.data.frames import POLARS_ERRORS
+from truelike.errors import ParameterError, some
+
+Mask = NDArray[np.bool_]
+
+LONGEST = 2_000  # letters of a filter
+DEEPEST = 30  # parentheses and negations inside each other
+MOST_COMPARISONS = 100
+CACHED, CACHED_BYTES = 500, 64 * 2**20  # of masks that are kept
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+    (?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
+    | (?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w]))
+    | (?P<sign><=|>=|!=|==|<>|=|<|>|\(|\)|,)
+    | (?P<word>[^\W\d][\w.-]*)
+    )""",
+    re.VERBOSE,
+)
+_SIGNS: dict[str, Callable[[pl.Series, Any], pl.Series]] = {
+    "=": lambda column, value: column == value,
+    "!=": lambda column, value: column != value,
+    "<": lambda column, value: column < value,
+    "<=": lambda column, value: column <= value,
+    ">": lambda column, value: column > value,
+    ">=": lambda column, value: column >= value,
+}
+_SAME = {"==": "=", "<>": "!="}
+_WORDS = ("and", "or", "not", "in", "is", "null", "contains")
+
+
+class FilterError(ParameterError):
+    """A filter that cannot be used. The message says where and why."""
+
+
+class Token(NamedTuple):
+    """A word, a number, a text or a sign of a filter, and where it begins."""
+
+    kind: str
+    value: str
+    start: int
+
+    def is_word(self, *words: str) -> bool:
+        """Whether it is one of the words of the language."""
+        return self.kind == "word" and self.value.lower() in words
+
+
+def tokens_of(text: str) -> list[Token]:
+    """Split a filter.
+
+    >>> [token.value for token in tokens_of("price<20 and kind = 'hot drink'")]
+    ['price', '<', '20', 'and', 'kind', '=', 'hot drink']
+    """
+    if len(text) > LONGEST:
+        raise FilterError(f"the filter has {len(text):,} letters; at most {LONGEST:,} are possible")
+    found, at = [], 0
+    while text[at:].strip():
+        match = _TOKEN.match(text, at)
+        if match is None:
+            at += len(text[at:]) - len(text[at:].lstrip())
+            raise FilterError(
+                f"the filter has {text[at : at + 10]!r} at letter {at + 1}, which it cannot have there"
+            )
+        kind = str(match.lastgroup)
+        value = match[kind]
+        if kind == "text":
+            value = re.sub(r"\\(.)", r"\1", value[1:-1])
+        found.append(Token(kind, value, match.start(kind)))
+        at = match.end()
+    return found
+
+
+@dataclass
+class _Parser:
+    """A parser by recursive descent, which computes the mask of each part as it reads it."""
+
+    tokens: list[Token]
+    columns: dict[str, pl.Series]
+    n_items: int
+    at: int = 0
+    comparisons: int = 0
+
+    def parse(self) -> Mask:
+        if not self.tokens:
+            raise FilterError("the filter is empty; expected a comparison such as price < 20")
+        mask = self.either(0)
+        if self.at < len(self.tokens):
+            raise self.unexpected("the end, `and` or `or`")
+        return mask
+
+    def peek(self) -> Token | None:
+        return self.tokens[self.at] if self.at < len(self.tokens) else None
+
+    def take(self) -> Token | None:
+        token = self.peek()
+        self.at += 1
+        return token
+
+    def skip(self, *words: str) -> bool:
+        """Whether the next token is one of these words or signs; it is taken then."""
+        token = self.peek()
+        found = token is not None and (token.is_word(*words) or (token.kind == "sign" and token.value in words))
+        self.at += found
+        return found
+
+    def unexpected(self, expected: str) -> FilterError:
+        token = self.peek()
+        found = "it ends" if token is None else f"it has {token.value[:40]!r} at letter {token.start + 1}"
+        return FilterError(f"the filter cannot be read: {found}; expected {expected}")
+
+    def either(self, depth: int) -> Mask:
+        mask = self.both(depth)
+        while self.skip("or"):
+            mask = mask | self.both(depth)
+        return mask
+
+    def both(self, depth: int) -> Mask:
+        mask = self.negation(depth)
+        while self.skip("and"):
+            mask = mask & self.negation(depth)
+        return mask
+
+    def negation(self, depth: int) -> Mask:
+        if depth > DEEPEST:
+            raise FilterError(f"the filter has more than {DEEPEST} parentheses inside each other")
+        if self.skip("not"):
+            return ~self.negation(depth + 1)
+        if self.skip("("):
+            mask = self.either(depth + 1)
+            if not self.skip(")"):
+                raise self.unexpected("`)`")
+            return mask
+        return self.comparison()
+
+    def comparison(self) -> Mask:
+        self.comparisons += 1
+        if self.comparisons > MOST_COMPARISONS:
+            raise FilterError(f"the filter has more than {MOST_COMPARISONS} comparisons")
+        token = self.peek()
+        if token is None or token.kind not in ("word", "text") or token.is_word(*_WORDS):
+            raise self.unexpected("the name of a column")
+        self.at += 1
+        column = self.columns.get(token.value)
+        if column is None:
+            known = some(sorted(self.columns), limit=20) or "none: start the server with --items"
+            raise FilterError(f"the items have no column {token.value[:80]!r}. They have {known}.")
+        if self.skip("is"):
+            wanted = not self.skip("not")
+            if not self.skip("null"):
+                raise self.unexpected("`null`")
+            return self.mask(column.is_null() == wanted)
+        negative = self.skip("not")
+        if self.skip("in"):
+            return self.is_in(column, negative)
+        if self.skip("contains"):
+            return self.contains(column, self.value(), negative)
+        if negative:
+            raise self.unexpected("`in` or `contains`")
+        token = self.take()
+        sign = None if token is None else _SAME.get(token.value, token.value)
+        if token is None or token.kind != "sign" or sign not in _SIGNS:
+            self.at -= 1
+            raise self.unexpected("=, !=, <, <=, >, >=, in, contains or is")
+        return self.compare(column, sign, self.value())
+
+    def value(self) -> Token:
+        token = self.take()
+        if token is None or token.kind == "sign":
+            self.at -= 1
+            raise self.unexpected("a value")
+        return token
+
+    def is_in(self, column: pl.Series, negative: bool) -> Mask:
+        if not self.skip("("):
+            raise self.unexpected("`(` and values")
+        mask = self.compare(column, "=", self.value())
+        count = 1
+        while self.skip(","):
+            count += 1
+            if count > 1_000:
+                raise FilterError("a list of a filter has more than 1,000 values")
+            mask = mask | self.compare(column, "=", self.value())
+        if not self.skip(")"):
+            raise self.unexpected("`,` or `)`")
+        return ~mask & self.mask(column.is_not_null()) if negative else mask
+
+    def contains(self, column: pl.Series, value: Token, negative: bool) -> Mask:
+        if isinstance(column.dtype, pl.List):
+            found = column.list.contains(_typed(column.name, column.dtype.inner, value))
+        elif column.dtype == pl.String:
+            found = column.str.contains(value.value, literal=True)
+        else:
+            raise FilterError(f"the column {column.name!r} is {column.dtype}; `contains` is for texts and lists")
+        mask = self.mask(found)
+        return ~mask & self.mask(column.is_not_null()) if negative else mask
+
+    def compare(self, column: pl.Series, sign: str, value: Token) -> Mask:
+        if isinstance(column.dtype, pl.List):
+            raise FilterError(f"the column {column.name!r} has lists: use `{column.name} contains {value.value}`")
+        try:
+            return self.mask(_SIGNS[sign](column, _typed(column.name, column.dtype, value)))
+        except POLARS_ERRORS as error:
+            raise FilterError(f"{column.name!r} cannot be compared with {value.value[:80]!r}: {error}") from error
+
+    def mask(self, found: pl.Series) -> Mask:
+        return found.fill_null(False).to_numpy().astype(bool)
+
+
+def _typed(name: str, dtype: Any, value: Token) -> Any:
+    """A value in the type of its column."""
+    text = value.value
+    if dtype.is_numeric():
+        if value.kind != "number":
+            raise FilterError(f"the column {name!r} has numbers; it cannot be compared with {text[:80]!r}")
+        return float(text) if dtype.is_float() or not re.fullmatch(r"[-+]?\d{1,18}", text) else int(text)
+    if dtype == pl.Boolean:
+        if text.lower() not in ("true", "false"):
+            raise FilterError(f"the column {name!r} has true and false; it cannot be compared with {text[:80]!r}")
+        return text.lower() == "true"
+    if dtype.is_temporal():
+        try:
+            return pl.Series([text]).str.to_datetime().cast(dtype)[0]
+        except POLARS_ERRORS as error:
+            raise FilterError(
+                f"the column {name!r} has times; {text[:80]!r} is none. Write '2024-12-31' or '2024-12-31 18:00:00'."
+            ) from error
+    return text
+
+
+class Filters:
+    """The columns of the items, and the masks of filters, of which the latest are kept.
+
+    Parameters
+    ----------
+    table
+        A column for each attribute, a row for each item.
+
+    Examples
+    --------
+    >>> filters = Filters(pl.DataFrame({"category": ["tea", "rum", "tea"], "price": [3, 20, 40]}))
+    >>> filters.mask("category = tea and price < 20").tolist()
+    [True, False, False]
+    """
+
+    def __init__(self, table: pl.DataFrame) -> None:
+        self.columns = {name: table[name] for name in table.columns}
+        self.n_items = table.height
+        self._masks: OrderedDict[str, Mask] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def mask(self, text: str) -> Mask:
+        """Whether each item fits a filter: an array that must not be changed."""
+        kept = self._masks.get(text)
+        if kept is None:
+            kept = _Parser(tokens_of(text), self.columns, self.n_items).parse()
+            with self._lock:
+                self._masks[text] = kept
+                while len(self._masks) > max(1, min(CACHED, CACHED_BYTES // max(1, self.n_items))):
+                    self._masks.popitem(last=False)
+        return kept

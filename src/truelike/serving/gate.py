@@ -1,0 +1,229 @@
+"""The gate in front of the application: who may ask, how much, how long, and what is counted.
+
+It is plain ASGI, because every layer costs every request. It knows nothing of models.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+import orjson
+
+from truelike.progress import logger
+from truelike.serving.metrics import Metrics
+from truelike.serving.settings import Settings, is_loopback
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+OPEN = ("/healthz", "/readyz", "/", "/docs", "/openapi.json")  # without a key; and what is below /static/
+ADMIN = "/v1/admin/"
+NOT_COUNTED = ("/healthz", "/readyz", "/metrics")  # always answered, also under load
+LONGEST_URL = 16_000  # bytes
+HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+    (
+        b"content-security-policy",
+        b"default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    ),
+]
+_ID = re.compile(rb"[\w.:-]{1,64}")
+
+
+class RefusedError(Exception):
+    """A request that is not passed on: a status, a code and a message."""
+
+    def __init__(
+        self, status: int, code: str, message: str, headers: tuple[tuple[bytes, bytes], ...] = ()
+    ) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message, self.headers = status, code, message, headers
+
+
+def error_body(request_id: str, code: str, message: str) -> bytes:
+    """The body of an error."""
+    return orjson.dumps({"request_id": request_id, "error": {"code": code, "message": message}})
+
+
+class Gate:
+    """An ASGI application that checks requests before it passes them to another one.
+
+    Parameters
+    ----------
+    app
+        The application.
+    settings
+        The limits.
+    key
+        The API key; None: none is needed.
+    metrics
+        Where requests are counted.
+    """
+
+    def __init__(self, app: Any, settings: Settings, key: str | None, metrics: Metrics) -> None:
+        self.app, self.settings, self.metrics = app, settings, metrics
+        self._key = None if key is None else key.encode()
+        self._in_flight = 0
+        self._hosts = self._allowed_hosts()
+
+    def _allowed_hosts(self) -> set[bytes] | None:
+        """The names by which a server without a key may be called: a web page elsewhere must not reach it."""
+        if self._key is not None or not is_loopback(self.settings.host):
+            return None
+        names = {"127.0.0.1", "localhost", "[::1]", self.settings.host, *self.settings.allowed_hosts}
+        return {name.encode() for name in names}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        if scope["type"] != "http":
+            if scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1003})
+                return
+            await self.app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        headers = dict(scope["headers"])
+        given = headers.get(b"x-request-id", b"")
+        request_id = given.decode() if _ID.fullmatch(given) else secrets.token_hex(8)
+        path = scope["path"]
+        scope["truelike"] = about = {"request_id": request_id, "model": "", "route": "other"}
+        exchange = _Exchange(send, request_id)
+        counted = path not in NOT_COUNTED
+        if counted:
+            self._in_flight += 1
+            self.metrics.in_flight(self._in_flight)
+        try:
+            self._check(scope, path, headers)
+            limited = _Body(receive, self.settings) if scope["method"] not in ("GET", "HEAD") else receive
+            await self.app(scope, limited, exchange.send)
+        except RefusedError as refused:
+            await exchange.refuse(refused)
+        except Exception:
+            logger.exception("request %s failed", request_id)
+            await exchange.refuse(RefusedError(500, "internal", "the server failed; its log has the reason"))
+        finally:
+            if counted:
+                self._in_flight -= 1
+                self.metrics.in_flight(self._in_flight)
+            seconds = time.perf_counter() - started
+            self.metrics.request(about["route"], exchange.status, about["model"], seconds)
+            if self.settings.access_log:
+                line = "%s %s %d %.1f ms %s"
+                logger.info(line, scope["method"], path[:200], exchange.status, 1_000 * seconds, request_id)
+
+    def _check(self, scope: Scope, path: str, headers: dict[bytes, bytes]) -> None:
+        """Raise if a request is not passed on."""
+        if self._hosts is not None:
+            host = headers.get(b"host", b"")
+            name = host if host.startswith(b"[") and host.endswith(b"]") else host.rpartition(b":")[0] or host
+            if name.lower() not in self._hosts:
+                raise RefusedError(
+                    421,
+                    "wrong_host",
+                    "the server is called by another name than its own. Use 127.0.0.1 or localhost.",
+                )
+        if len(scope["raw_path"]) + len(scope["query_string"]) > LONGEST_URL:
+            raise RefusedError(414, "url_too_long", f"the URL has more than {LONGEST_URL:,} bytes. Use POST.")
+        if path not in OPEN and not path.startswith("/static/"):
+            self._check_key(path, headers)
+        if path not in NOT_COUNTED and self._in_flight > self.settings.max_in_flight:
+            raise RefusedError(
+                503, "busy", f"{self.settings.max_in_flight} requests are being handled; try again soon",
+                ((b"retry-after", b"1"),),
+            )  # fmt: skip
+        if scope["method"] == "POST":
+            length = headers.get(b"content-length", b"0")
+            if not length.isdigit() or int(length) > self.settings.max_body:
+                raise RefusedError(
+                    413, "body_too_large", f"the body has {length.decode()[:30]} bytes; at most "
+                    f"{self.settings.max_body:,} are possible",
+                )  # fmt: skip
+            kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
+            if kind != b"application/json" and path.startswith("/v1/") and not path.startswith(ADMIN):
+                raise RefusedError(415, "not_json", "the content-type of the body must be application/json")
+
+    def _check_key(self, path: str, headers: dict[bytes, bytes]) -> None:
+        if self._key is None:
+            if path.startswith(ADMIN):
+                raise RefusedError(
+                    403, "no_key", "this needs an API key, and the server was started without one: see --key-file"
+                )
+            return
+        given = headers.get(b"x-api-key")
+        if given is None:
+            scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+            given = token.strip() if scheme.lower() == b"bearer" else None
+        if given is None:
+            raise RefusedError(
+                401, "key_missing", "an API key is needed: send it as `Authorization: Bearer KEY` or `X-API-Key: KEY`",
+                ((b"www-authenticate", b"Bearer"),),
+            )  # fmt: skip
+        if not hmac.compare_digest(given, self._key):
+            raise RefusedError(
+                401, "key_wrong", "the API key is not the right one", ((b"www-authenticate", b"Bearer"),)
+            )
+
+
+class _Body:
+    """The body of a request, with a limit of its bytes and of its time."""
+
+    def __init__(self, receive: Receive, settings: Settings) -> None:
+        self._receive, self._settings = receive, settings
+        self._left = settings.max_body
+        self._until = time.monotonic() + settings.timeout
+
+    async def __call__(self) -> Message:
+        try:
+            async with asyncio.timeout(max(0.0, self._until - time.monotonic())):
+                message = await self._receive()
+        except TimeoutError:
+            raise RefusedError(
+                408, "too_slow", f"the body did not arrive within {self._settings.timeout:g} s",
+                ((b"connection", b"close"),),
+            ) from None  # fmt: skip
+        self._left -= len(message.get("body", b""))
+        if self._left < 0:
+            raise RefusedError(
+                413, "body_too_large", f"the body has more than {self._settings.max_body:,} bytes",
+                ((b"connection", b"close"),),
+            )  # fmt: skip
+        return message
+
+
+class _Exchange:
+    """The answer to a request, with the headers that all answers have."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send, self._request_id = send, request_id
+        self._headers = [(b"x-request-id", request_id.encode()), *HEADERS]
+        self.status = 500
+        self._begun = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._begun, self.status = True, message["status"]
+            own = {name for name, _ in message["headers"]}
+            message["headers"] = [*message["headers"], *(pair for pair in self._headers if pair[0] not in own)]
+        await self._send(message)
+
+    async def refuse(self, refused: RefusedError) -> None:
+        if self._begun:  # too late
+            return
+        body = error_body(self._request_id, refused.code, refused.message)
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            *refused.headers,
+        ]
+        await self.send({"type": "http.response.start", "status": refused.status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body})

@@ -1,0 +1,109 @@
+"""The loader: a process that reads a model, checks it, measures it and writes its snapshot.
+
+It runs beside the workers, so that a broken or huge model cannot harm them. Its answer is one line of JSON on stdout.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from truelike.errors import DataWarning, MissingExtraError, StorageError, TruelikeError
+from truelike.models.base import Recommender
+from truelike.serving.index import SAMPLE, ApproximateIndex
+from truelike.serving.items_table import read_items_table
+from truelike.serving.schemas import RankOptions
+from truelike.serving.served_model import ServedModel
+from truelike.serving.settings import Settings
+from truelike.serving.snapshot import ABOUT, INDEX, read_json, write_json, write_snapshot
+
+CHECKED = 20  # users whose lists are compared with those of the model
+
+
+def load(settings: Settings, name: str, directory: Path) -> dict[str, Any]:
+    """Write the snapshot of a model, and return its description."""
+    table = None if settings.items is None else read_items_table(settings.items)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        model = write_snapshot(directory, Path(settings.models[name]), name, table, settings.titles)
+    served = ServedModel(directory)
+    check(served, model)
+    ranking = measure(served, settings, directory)
+    about: dict[str, Any] = read_json(directory / ABOUT)
+    about["ranking"] = ranking
+    write_json(directory / ABOUT, about)
+    ServedModel(directory)  # as the workers do
+    return about
+
+
+def check(served: ServedModel, model: Recommender) -> None:
+    """Compare lists of the snapshot with those of the model, and run what a worker will run."""
+    n_users = model.train_.n_users
+    users = np.unique(np.linspace(0, n_users - 1, CHECKED).astype(np.int32))
+    expected = model._top_k(users, 10, n_jobs=1)
+    for user, items, scores in zip(users.tolist(), expected.items, expected.scores, strict=True):
+        found = served.recommend(served.who(user, np.zeros(0, np.int32)), RankOptions(k=10))
+        right = [int(item) for item in items if item >= 0]
+        if [place.item for place in found] != right or not np.isfinite(scores[items >= 0]).all():
+            raise StorageError(
+                f"the snapshot lists other items than the model for the user {served.users[user]!r}"
+            )
+
+
+def measure(served: ServedModel, settings: Settings, directory: Path) -> dict[str, Any]:
+    """How long a list takes; with an index, where it is needed and good enough."""
+    n_users = len(served.users)
+    users = np.unique(np.linspace(0, n_users - 1, CHECKED).astype(np.int32))
+    times = []
+    for user in users.tolist():
+        started = time.perf_counter()
+        served.recommend(served.who(user, np.zeros(0, np.int32)), RankOptions(k=20))
+        times.append(1_000 * (time.perf_counter() - started))
+    exact: dict[str, Any] = {"kind": "exact", "milliseconds": float(np.median(times))}
+    wanted = settings.index == "ivf" or (settings.index == "auto" and exact["milliseconds"] > settings.slow_ms)
+    if not wanted:
+        return exact
+    if served._ranker is None or served._vectors is None:
+        return {**exact, "note": "no index: the scores of this model are no dot products"}
+    try:
+        index = ApproximateIndex.build(served._vectors.items, served._vectors.bias)
+    except MissingExtraError as error:
+        if settings.index == "ivf":
+            raise
+        return {**exact, "note": f"lists take {exact['milliseconds']:.0f} ms; {error}"}
+    rows = np.random.default_rng(0).permutation(n_users)[: 2 * SAMPLE]
+    found = index.tune(np.ascontiguousarray(served._vectors.users[rows]), served._ranker, settings.min_recall)
+    figures = {
+        "recall_at_20": round(found.recall, 4),
+        "index_milliseconds": found.milliseconds,
+        "exact_milliseconds": found.exact_milliseconds,
+        "probes": found.probes,
+        "groups": found.groups,
+    }
+    if found.recall < settings.min_recall:
+        return {**exact, **figures, "note": f"index refused: recall@20 is below {settings.min_recall:g}"}
+    if found.milliseconds > found.exact_milliseconds and settings.index == "auto":
+        return {**exact, **figures, "note": "index refused: exact lists are as fast"}
+    index.write(directory / INDEX)
+    return {**figures, "kind": "ivf", "milliseconds": found.milliseconds}
+
+
+def main(runtime: str, name: str, directory: str) -> None:
+    """Load a model and print what became of it."""
+    try:
+        answer: dict[str, Any] = {"about": load(Settings.read(Path(runtime)), name, Path(directory))}
+    except (TruelikeError, OSError, MemoryError) as error:
+        answer = {"error": str(error) or type(error).__name__}
+    except Exception as error:
+        answer = {"error": f"{type(error).__name__}: {error}"}
+    sys.stdout.write(json.dumps(answer) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

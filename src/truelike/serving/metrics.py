@@ -1,0 +1,99 @@
+"""What is measured of a server, in the form of Prometheus. The workers of a server are added up.
+
+With several processes, prometheus_client keeps its numbers in files of the directory PROMETHEUS_MULTIPROC_DIR, which
+must be set before it is imported.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import Any
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from truelike.serving.served_model import ServedModel
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+TYPES = ("click", "purchase", "like", "view", "remove")  # of events; others are counted as "other"
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class Metrics:
+    """The numbers of a process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        own: Any = {"registry": self.registry}
+        self._requests = Counter("truelike_requests", "Requests", ["route", "status", "model"], **own)
+        self._seconds = Histogram(
+            "truelike_request_seconds", "Seconds of a request", ["route"], buckets=SECONDS, **own
+        )
+        self._lists = Counter(
+            "truelike_lists", "Lists for users, by where they come from", ["model", "source"], **own
+        )
+        self._events = Counter(
+            "truelike_events", "Events on disk, by the model of the user", ["model", "type"], **own
+        )
+        self._in_flight = Gauge(
+            "truelike_in_flight", "Requests that are being handled", multiprocess_mode="livesum", **own
+        )
+        self._info = Gauge(
+            "truelike_model_info",
+            "1 for a model that is served, 0 for one that was",
+            ["model", "version", "class_name", "ranking"],
+            multiprocess_mode="livemostrecent",
+            **own,
+        )
+        self._recall = Gauge(
+            "truelike_index_recall",
+            "recall@20 of the approximate index, measured when the model was loaded",
+            ["model"],
+            multiprocess_mode="livemostrecent",
+            **own,
+        )
+        self._swaps = Counter("truelike_model_swaps", "Models that a worker switched to", ["model"], **own)
+        self._served: list[tuple[str, ...]] = []
+        # labels are looked up once: a lookup takes longer than a count
+        self._counted = lru_cache(maxsize=1_000)(self._requests.labels)
+        self._timed = lru_cache(maxsize=100)(self._seconds.labels)
+        self._listed = lru_cache(maxsize=1_000)(self._lists.labels)
+
+    def request(self, route: str, status: int, model: str, seconds: float) -> None:
+        """Count a request."""
+        self._counted(route, str(status), model).inc()
+        self._timed(route).observe(seconds)
+
+    def lists(self, model: str, source: str) -> None:
+        """Count a list."""
+        self._listed(model, source).inc()
+
+    def event(self, model: str, kind: str) -> None:
+        """Count an event."""
+        self._events.labels(model, kind if kind in TYPES else "other").inc()
+
+    def in_flight(self, n: int) -> None:
+        """Set the number of requests that are being handled."""
+        self._in_flight.set(n)
+
+    def models(self, models: list[ServedModel], *, swapped: bool = False) -> None:
+        """Set what is served."""
+        for old in self._served:
+            self._info.labels(*old).set(0)
+        self._served = [(each.name, each.version, each.about["class"], each.ranking["kind"]) for each in models]
+        for labels in self._served:
+            self._info.labels(*labels).set(1)
+        for served in models:
+            if "recall_at_20" in served.ranking:
+                self._recall.labels(served.name).set(served.ranking["recall_at_20"])
+            if swapped:
+                self._swaps.labels(served.name).inc()
+
+    def text(self) -> bytes:
+        """All numbers as text; with several processes, of all of them."""
+        registry: Any = self.registry
+        if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        return generate_latest(registry)

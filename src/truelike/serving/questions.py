@@ -1,0 +1,341 @@
+"""The questions that the service answers by HTTP: how each is parsed, computed and written.
+
+Requests are parsed by the classes of `schemas`, from the query or the body. What takes long is computed on a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import parse_qsl
+
+import orjson
+from pydantic import BaseModel, Field, ValidationError
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from truelike.errors import ParameterError, StorageError, UnknownIdError
+from truelike.progress import logger
+from truelike.serving import schemas
+from truelike.serving.event_writer import EventWriter
+from truelike.serving.filters import FilterError
+from truelike.serving.gate import RefusedError, error_body
+from truelike.serving.metrics import Metrics
+from truelike.serving.schemas import Filter, Id, OnUnknown
+from truelike.serving.served_model import OutOfRangeError
+from truelike.serving.service import Answer, Service
+from truelike.serving.settings import Settings
+
+DUMPS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+TOO_MANY = "too_long"  # what pydantic calls a list that is too long
+
+
+class RecommendQuery(schemas._Request):
+    """The simple form of a request for a list."""
+
+    user: Id
+    k: int = Field(10, ge=1, le=schemas.MOST_K)
+    offset: int = Field(0, ge=0, lt=schemas.MOST_RANK)
+    filter: Filter | None = None
+    exclude_seen: bool = True
+    diversity: float = Field(0.0, ge=0, le=1)
+    because: int = Field(0, ge=0, le=10)
+    on_unknown: OnUnknown = "error"
+    model: str | None = Field(None, max_length=200)
+
+
+class SimilarQuery(schemas._Request):
+    """The simple form of a request for similar items."""
+
+    item: Id
+    k: int = Field(10, ge=1, le=schemas.MOST_K)
+    offset: int = Field(0, ge=0, lt=schemas.MOST_RANK)
+    filter: Filter | None = None
+    model: str | None = Field(None, max_length=200)
+
+
+class HiddenQuery(schemas._Request):
+    """A request for hidden likes."""
+
+    user: Id
+    k: int = Field(10, ge=1, le=schemas.MOST_K)
+    offset: int = Field(0, ge=0, lt=schemas.MOST_RANK)
+    filter: Filter | None = None
+    model: str | None = Field(None, max_length=200)
+
+
+class ExplainQuery(schemas._Request):
+    """A request for the reasons of one score."""
+
+    user: Id
+    item: Id
+    because: int = Field(5, ge=1, le=100)
+    model: str | None = Field(None, max_length=200)
+
+
+class HistoryQuery(schemas._Request):
+    """A request for what is known of a user."""
+
+    user: Id
+    limit: int = Field(50, ge=1, le=1_000)
+    model: str | None = Field(None, max_length=200)
+
+
+class SearchQuery(schemas._Request):
+    """A search for users or items."""
+
+    query: str = Field("", max_length=200)
+    limit: int = Field(20, ge=1, le=100)
+    model: str | None = Field(None, max_length=200)
+
+
+class NoQuery(schemas._Request):
+    """No parameters."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A route: what is asked, how it is answered, and how both are documented."""
+
+    method: str
+    path: str
+    asked: type[BaseModel]
+    answered: type[BaseModel]
+    summary: str
+    answer: Callable[[Any, Request], Awaitable[Answer]]
+    status: int = 200
+    more_errors: tuple[int, ...] = ()
+    documented: type[BaseModel] | None = None  # the parameters of a query, where they are not all of `asked`
+
+    def route(self) -> Route:
+        """The route of an application."""
+        parse = self._from_query if self.method == "GET" else self._from_body
+
+        async def endpoint(request: Request) -> Response:
+            about = request.scope["truelike"]
+            about["route"] = self.path
+            try:
+                asked = await parse(request)
+                answer = await self.answer(asked, request)
+            except Exception as error:
+                return refusal(request, refused(error))
+            about["model"] = answer.get("model", "")
+            body = orjson.dumps({"request_id": about["request_id"], **answer}, option=DUMPS)
+            return Response(body, self.status, media_type="application/json")
+
+        return Route(self.path, endpoint, methods=[self.method])
+
+    async def _from_query(self, request: Request) -> BaseModel:
+        pairs = parse_qsl(
+            request.scope["query_string"].decode("latin-1"), keep_blank_values=True, max_num_fields=50
+        )
+        given = dict(pairs)
+        if len(given) < len(pairs):
+            raise RefusedError(422, "invalid", "a parameter was given twice")
+        return self.asked.model_validate(given)
+
+    async def _from_body(self, request: Request) -> BaseModel:
+        return self.asked.model_validate_json(await request.body() or b"{}")
+
+
+def refusal(request: Request, error: Exception) -> Response:
+    """The answer to a request that is refused."""
+    assert isinstance(error, RefusedError)
+    request_id = request.scope["truelike"]["request_id"]
+    headers = {name.decode(): value.decode() for name, value in error.headers}
+    body = error_body(request_id, error.code, error.message)
+    return Response(body, error.status, headers, media_type="application/json")
+
+
+def refused(error: Exception) -> RefusedError:
+    """What a failed request is answered. An error that is not the asker's is logged."""
+    if isinstance(error, RefusedError):
+        return error
+    if isinstance(error, ValidationError):
+        return _invalid(error)
+    if isinstance(error, UnknownIdError):
+        return RefusedError(404, "unknown", str(error))
+    if isinstance(error, FilterError):
+        return RefusedError(422, "filter", str(error))
+    if isinstance(error, (ParameterError, OutOfRangeError)):
+        return RefusedError(422, "invalid", str(error))
+    if isinstance(error, ClientDisconnect):
+        return RefusedError(400, "gone", "the client went away")
+    logger.error("a request failed", exc_info=error)
+    if isinstance(error, StorageError):
+        return RefusedError(500, "storage", str(error))
+    return RefusedError(500, "internal", "the server failed; its log has the reason")
+
+
+def _invalid(error: ValidationError) -> RefusedError:
+    """The first thing that is wrong with a request."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    if first["type"] == "json_invalid":
+        return RefusedError(400, "not_json", f"the body is not JSON: {first['msg']}")
+    where = ".".join(map(str, first["loc"])) or "the request"
+    if first["type"] == TOO_MANY:
+        return RefusedError(413, "list_too_long", f"{where}: {first['msg']}")
+    return RefusedError(422, "invalid", f"{where}: {first['msg']}")
+
+
+class Questions:
+    """All questions about models, users and items.
+
+    Parameters
+    ----------
+    service
+        What answers.
+    settings
+        The settings of the server.
+    metrics
+        Where lists and events are counted.
+    threads
+        Where answers are computed that take long.
+    """
+
+    def __init__(
+        self, service: Service, settings: Settings, metrics: Metrics, threads: ThreadPoolExecutor
+    ) -> None:
+        self.service, self.settings, self.metrics, self.threads = service, settings, metrics, threads
+        self.writer = None if service.events is None else EventWriter(service.events)
+
+    async def in_thread(self, work: Callable[[], Answer]) -> Answer:
+        """Compute an answer on a thread, so that other requests are answered meanwhile."""
+        try:
+            async with asyncio.timeout(self.settings.timeout):
+                return await asyncio.get_running_loop().run_in_executor(self.threads, work)
+        except TimeoutError:
+            raise RefusedError(
+                504,
+                "took_too_long",
+                f"the answer took more than {self.settings.timeout:g} s. Ask for less at once.",
+            ) from None
+
+    async def recommend(self, asked: schemas.RecommendRequest, _: Request) -> Answer:
+        """A list for a user."""
+        self.service.refresh()
+        if asked.items is None and self.service.is_light(asked, asked.user):
+            answer = self.service.recommend(asked)
+        else:
+            answer = await self.in_thread(lambda: self.service.recommend(asked))
+        self.metrics.lists(answer["model"], answer["source"])
+        return answer
+
+    async def batch(self, asked: schemas.BatchRequest, _: Request) -> Answer:
+        """Lists for many users."""
+        self.service.refresh()
+        answer = await self.in_thread(lambda: self.service.batch(asked))
+        for each in answer["lists"]:
+            self.metrics.lists(each["model"], each["source"])
+        return answer
+
+    async def similar(self, asked: schemas.SimilarRequest, _: Request) -> Answer:
+        """Items similar to one."""
+        return await self.in_thread(lambda: self.service.similar(asked))
+
+    async def similar_simple(self, asked: SimilarQuery, request: Request) -> Answer:
+        """Items similar to one, from a query."""
+        return await self.similar(schemas.SimilarRequest(**dict(asked)), request)
+
+    async def hidden(self, asked: HiddenQuery, _: Request) -> Answer:
+        """Likes that were never recorded."""
+        self.service.refresh()
+        options = schemas.ListOptions(k=asked.k, offset=asked.offset, filter=asked.filter)
+        return await self.in_thread(lambda: self.service.hidden_likes(asked.user, options, asked.model))
+
+    async def explain(self, asked: schemas.ExplainRequest, _: Request) -> Answer:
+        """Why items have their scores."""
+        self.service.refresh()
+        return await self.in_thread(lambda: self.service.explain(asked))
+
+    async def explain_simple(self, asked: ExplainQuery, request: Request) -> Answer:
+        """Why an item has its score."""
+        more = {"user": asked.user, "explain": [asked.item], "because": asked.because, "model": asked.model}
+        return await self.explain(schemas.ExplainRequest(**more), request)
+
+    async def history(self, asked: HistoryQuery, _: Request) -> Answer:
+        """What is known of a user."""
+        self.service.refresh()
+        return self.service.history(asked.user, asked.limit, asked.model)
+
+    async def users(self, asked: SearchQuery, _: Request) -> Answer:
+        """Users by the start of their id."""
+        return self.service.find_users(asked.query, asked.limit, asked.model)
+
+    async def items(self, asked: SearchQuery, _: Request) -> Answer:
+        """Items by id or title."""
+        return await self.in_thread(lambda: self.service.find_items(asked.query, asked.limit, asked.model))
+
+    async def models(self, _: NoQuery, __: Request) -> Answer:
+        """What is known of each model."""
+        return {"models": self.service.cards()}
+
+    async def events(self, asked: schemas.EventsRequest, _: Request) -> Answer:
+        """Keep events."""
+        if self.writer is None:
+            raise RefusedError(409, "no_events", "this server keeps no events: start it with --events DIRECTORY")
+        now = time.time()
+        rows = []
+        for event in asked.events:
+            served = self.service.arm(event.user)
+            when = datetime.fromtimestamp(now if event.time is None else event.time, UTC)
+            rows.append((
+                event.user, event.item, event.type, when, event.request_id, served.name, served.version,
+            ))  # fmt: skip
+        try:
+            async with asyncio.timeout(self.settings.timeout):
+                await self.writer.append(rows)
+        except TimeoutError:
+            raise RefusedError(
+                504, "took_too_long", "the events were not on disk in time; they may be later"
+            ) from None
+        for row in rows:
+            self.metrics.event(row[5], row[2])
+        return {
+            "accepted": len(rows),
+            "unknown_items": self.service.unknown_items([event.item for event in asked.events]),
+        }
+
+    def all(self) -> list[Question]:
+        """All questions, the most frequent first."""
+        s = schemas
+        return [
+            Question(
+                "GET", "/v1/recommend", s.RecommendRequest, s.RecommendAnswer, "A list for a user", self.recommend,
+                documented=RecommendQuery,
+            ),
+            Question(
+                "POST", "/v1/recommend", s.RecommendRequest, s.RecommendAnswer, "A list for a user, with all options",
+                self.recommend,
+            ),
+            Question("POST", "/v1/recommend/batch", s.BatchRequest, s.BatchAnswer, "Lists for many users", self.batch),
+            Question("GET", "/v1/similar", SimilarQuery, s.SimilarAnswer, "Items similar to one", self.similar_simple),
+            Question(
+                "POST", "/v1/similar", s.SimilarRequest, s.SimilarAnswer, "Items similar to one, with all options",
+                self.similar,
+            ),
+            Question(
+                "GET", "/v1/hidden-likes", HiddenQuery, s.HiddenAnswer, "Likes that were never recorded", self.hidden
+            ),
+            Question(
+                "GET", "/v1/explain", ExplainQuery, s.ExplainAnswer, "Why an item has its score", self.explain_simple
+            ),
+            Question(
+                "POST", "/v1/explain", s.ExplainRequest, s.ExplainAnswer, "Why items have their scores", self.explain
+            ),
+            Question("GET", "/v1/history", HistoryQuery, s.HistoryAnswer, "What is known of a user", self.history),
+            Question("GET", "/v1/users", SearchQuery, s.FoundUsers, "Users by the start of their id", self.users),
+            Question("GET", "/v1/items", SearchQuery, s.FoundItems, "Items by id or title", self.items),
+            Question("GET", "/v1/models", NoQuery, s.ModelsAnswer, "The models: settings, metrics, data", self.models),
+            Question(
+                "POST", "/v1/events", s.EventsRequest, s.EventsAnswer,
+                "Clicks and purchases. They are on disk when this answers, and count at the user's next list",
+                self.events, status=201, more_errors=(409,),
+            ),
+        ]  # fmt: skip

@@ -1,0 +1,345 @@
+"""What requests and answers look like. The OpenAPI document is made of these classes.
+
+Ids are texts in answers. In requests, whole numbers are taken as texts, too.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from truelike.serving.filters import LONGEST as LONGEST_FILTER
+
+LONGEST_ID = 1_000  # letters
+MOST_IDS = 10_000  # in a list of candidates, excluded or pinned items
+MOST_HISTORY = 1_000  # items of a new user
+MOST_USERS = 1_000  # in one request
+MOST_BOOSTS = 20
+MOST_EVENTS = 1_000
+MOST_K = 1_000
+MOST_RANK = 10_000  # k + offset
+MOST_DIVERSE = 500  # k + offset of a list with diversity
+
+
+def _text(value: Any) -> Any:
+    """A whole number as text."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Id = Annotated[
+    str,
+    BeforeValidator(_text, json_schema_input_type=str | int),
+    Field(min_length=1, max_length=LONGEST_ID, examples=["42"]),
+]
+Filter = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=LONGEST_FILTER,
+        description="Only items whose attributes fit, e.g. `category = books and price < 20`. The attributes are "
+        "those of the table that the server was started with (--items).",
+        examples=["price < 20"],
+    ),
+]
+OnUnknown = Literal["error", "popular"]
+Source = Literal["model", "fold_in", "popular"]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class Boost(_Request):
+    """Raise or lower the scores of some items."""
+
+    filter: Filter | None = None
+    items: list[Id] | None = Field(None, max_length=MOST_IDS)
+    add: float = Field(
+        ge=-10, le=10,
+        description="Added to the scores, in standard deviations of this user's scores over all items.",
+    )  # fmt: skip
+
+
+class Pin(_Request):
+    """Put an item at a position, whatever its score."""
+
+    item: Id
+    position: int = Field(ge=1, le=MOST_K, description="From 1, the top.")
+
+
+class ListOptions(_Request):
+    """What all lists have in common."""
+
+    k: int = Field(10, ge=1, le=MOST_K, description="Number of items.")
+    offset: int = Field(0, ge=0, lt=MOST_RANK, description="Number of items to skip, for further pages.")
+    candidates: list[Id] | None = Field(
+        None, max_length=MOST_IDS, description="Only these items. Those that the model does not know are skipped."
+    )
+    exclude: list[Id] = Field(default_factory=list, max_length=MOST_IDS, description="Never these items.")
+    filter: Filter | None = None
+
+
+class RankOptions(ListOptions):
+    """What lists for users have in common."""
+
+    exclude_seen: bool = Field(True, description="Leave out the items that the user interacted with.")
+    diversity: float = Field(
+        0.0, ge=0, le=1,
+        description="The weight of dissimilarity in maximal marginal relevance; 0: by score alone.",
+    )  # fmt: skip
+    boosts: list[Boost] = Field(default_factory=list, max_length=MOST_BOOSTS)
+    pins: list[Pin] = Field(default_factory=list, max_length=100)
+    because: int = Field(
+        0, ge=0, le=10, description="For each item, how many of the user's interactions to name as its reasons."
+    )
+    on_unknown: OnUnknown = Field(
+        "error", description="A user, or items, that the model does not know: an error, or popular items."
+    )
+    model: str | None = Field(
+        None, max_length=200, description="The name of a model. Default: by the share of each model."
+    )
+
+
+class RecommendRequest(RankOptions):
+    """A list for a known user, or for a new one from items."""
+
+    user: Id | None = None
+    items: list[Id] | None = Field(
+        None, max_length=MOST_HISTORY, description="The items of a new user. With `user`: in place of the history."
+    )
+
+
+class BatchRequest(RankOptions):
+    """Lists for many users."""
+
+    users: list[Id] = Field(min_length=1, max_length=MOST_USERS)
+
+
+class SimilarRequest(ListOptions):
+    """Items similar to one."""
+
+    item: Id
+    model: str | None = Field(None, max_length=200)
+
+
+class ExplainRequest(_Request):
+    """Why items have their scores."""
+
+    user: Id | None = None
+    items: list[Id] | None = Field(None, max_length=MOST_HISTORY, description="The items of a new user.")
+    explain: list[Id] = Field(min_length=1, max_length=100, description="The items to explain.")
+    because: int = Field(5, ge=1, le=100, description="How many interactions to name for each.")
+    model: str | None = Field(None, max_length=200)
+
+
+class Event(_Request):
+    """Something that a user did."""
+
+    user: Id
+    item: Id
+    type: str = Field(
+        "click", pattern=r"^[a-z][a-z0-9_-]{0,31}$",
+        description="click, purchase, like, or any other word; each counts as an interaction. `remove` takes back "
+        "the user's events with this item.",
+    )  # fmt: skip
+    time: float | None = Field(
+        None, ge=0, le=4e9, description="Seconds since 1970. Default: when the server got it."
+    )
+    request_id: str | None = Field(None, max_length=64, description="The request_id of the list that led to it.")
+
+
+class EventsRequest(_Request):
+    """Events that are kept together: all or none."""
+
+    events: list[Event] = Field(min_length=1, max_length=MOST_EVENTS)
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+class Reason(BaseModel):
+    """An interaction of the user that contributes to a score."""
+
+    item: str
+    title: str | None = None
+    share: float = Field(description="Of the sum of all contributions, without their signs.")
+    contribution: float
+
+
+class Ranked(BaseModel):
+    """An item of a list."""
+
+    item: str
+    score: float | None = Field(description="The model's score, with boosts.")
+    rank: int
+    title: str | None = None
+    pinned: bool | None = None
+    because: list[Reason] | None = None
+    method: Literal["exact", "leave_one_out"] | None = Field(None, description="How `because` was computed.")
+
+
+class _Answer(BaseModel):
+    request_id: str
+
+
+class _Of(BaseModel):
+    model: str = Field(description="The name of the model that answered: the arm of an A/B test.")
+    version: str = Field(description="A hash of the model's content.")
+
+
+class UserList(_Of):
+    """A list for a user."""
+
+    user: str | None
+    source: Source = Field(
+        description="model: as the user was trained. fold_in: from the given items, or from history and new events. "
+        "popular: the most popular items, because nothing is known of the user."
+    )
+    events: int = Field(description="Number of new events that were counted.")
+    items: list[Ranked]
+
+
+class RecommendAnswer(_Answer, UserList):
+    """A list for a user."""
+
+
+class BatchAnswer(_Answer):
+    """Lists for many users, in their order."""
+
+    lists: list[UserList]
+
+
+class SimilarAnswer(_Answer, _Of):
+    """Items similar to one."""
+
+    item: str
+    items: list[Ranked]
+
+
+class Hidden(BaseModel):
+    """An item that the user may like, though there was no interaction."""
+
+    item: str
+    rank: int
+    title: str | None = None
+    posterior: float
+    flip_probability: float = Field(description="The model's p(not observed | truly liked).")
+
+
+class HiddenAnswer(_Answer, _Of):
+    """Items that the user may like, though there was no interaction."""
+
+    user: str
+    rests_on: Literal["impressions", "interactions"]
+    note: str = Field(description="What the numbers rest on, in a sentence.")
+    items: list[Hidden]
+
+
+class Explained(BaseModel):
+    """An item, and the interactions that contribute most to its score."""
+
+    item: str
+    title: str | None = None
+    score: float
+    base: float = Field(description="What does not depend on a single interaction.")
+    because: list[Reason]
+
+
+class ExplainAnswer(_Answer, _Of):
+    """Why items have their scores."""
+
+    user: str | None
+    source: Source
+    method: Literal["exact", "leave_one_out"]
+    items: list[Explained]
+
+
+class Interaction(BaseModel):
+    """An item of a user's history."""
+
+    item: str
+    title: str | None = None
+    event: str | None = Field(None, description="The type, for an event that came after the training.")
+
+
+class HistoryAnswer(_Answer, _Of):
+    """What is known of a user."""
+
+    user: str
+    known: bool = Field(description="Whether the user is in the training data.")
+    total: int
+    items: list[Interaction]
+
+
+class FoundUsers(_Answer, _Of):
+    """Users whose id starts with a text."""
+
+    users: list[str]
+
+
+class FoundItem(BaseModel):
+    """An item, its title and its attributes."""
+
+    item: str
+    title: str | None = None
+    attributes: dict[str, Any] = Field(default_factory=dict)
+
+
+class FoundItems(_Answer, _Of):
+    """Items whose id starts with a text or whose title contains it."""
+
+    items: list[FoundItem]
+
+
+class EventsAnswer(_Answer):
+    """The events are on disk."""
+
+    accepted: int
+    unknown_items: list[str] = Field(description="Items that no model knows. They count after the next training.")
+
+
+class Card(BaseModel):
+    """What is known of a model."""
+
+    name: str
+    version: str
+    share: float = Field(description="Of the users.")
+    class_name: str
+    parameters: dict[str, Any]
+    metrics: dict[str, float]
+    data: dict[str, Any]
+    saved: str | None
+    loaded: str
+    library_version: str
+    choice: dict[str, Any] | None = None
+    history: dict[str, list[Any]] | None = Field(None, description="The learning curve, by epoch.")
+    can: list[str] = Field(description="What it can do beside lists: hidden_likes, explain, similar.")
+    filters: dict[str, str] = Field(description="The attributes of the items, and their types.")
+    ranking: dict[str, Any] = Field(description="exact or ivf, and what was measured at the start.")
+
+
+class ModelsAnswer(_Answer):
+    """The models that are served."""
+
+    models: list[Card]
+
+
+class ReloadAnswer(_Answer):
+    """What became of the models."""
+
+    models: dict[str, str] = Field(description="The version of each model.")
+    problems: dict[str, str] = Field(description="Models that were refused, and why. The old ones stay.")
+
+
+class Problem(BaseModel):
+    """What was wrong."""
+
+    code: str
+    message: str
+
+
+class ErrorAnswer(_Answer):
+    """An error: what was found, what is expected and what to do."""
+
+    error: Problem

@@ -1,0 +1,441 @@
+"""A model that is served: lists, similar items, hidden likes and explanations, from the arrays of a snapshot.
+
+Users and items are row numbers here. The answers are those of the model's own methods.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy import sparse
+
+from truelike.data.ids import Codes
+from truelike.errors import UnknownIdError, muted
+from truelike.models.explanations import Contributions
+from truelike.models.registry import load_described
+from truelike.ranking.factor_ranker import FactorRanker
+from truelike.ranking.top_k import top_k_by_scores
+from truelike.serving.filters import FilterError, Filters
+from truelike.serving.index import ApproximateIndex
+from truelike.serving.schemas import MOST_DIVERSE, Boost, ListOptions, RankOptions
+from truelike.serving.snapshot import ABOUT, INDEX, ITEMS, open_arrays, read_json
+from truelike.serving.texts import IdTexts, Texts
+
+Floats = NDArray[np.float32]
+Mask = NDArray[np.bool_]
+
+SUBSET = 50_000  # candidates up to which a large catalogue is scored exactly rather than by the index
+KEPT_BYTES = 32 * 2**20  # of scores of folded-in users
+FOUND_NOTHING = np.zeros(0, dtype=np.int32)
+
+
+class OutOfRangeError(ValueError):
+    """A list that is asked for beyond its end."""
+
+
+class Who(NamedTuple):
+    """For whom a list is.
+
+    Attributes
+    ----------
+    user
+        The row of a user of the training data; None: a new user.
+    history
+        The items that are folded in; None: the user as trained, or, without a user, popular items.
+    seen
+        The items that the user interacted with.
+    events
+        How many of them are new.
+    """
+
+    user: int | None
+    history: Codes | None
+    seen: Codes
+    events: int = 0
+
+    @property
+    def source(self) -> Literal["model", "fold_in", "popular"]:
+        """Where the scores come from."""
+        if self.history is not None:
+            return "fold_in"
+        return "popular" if self.user is None else "model"
+
+
+class OneRow(NamedTuple):
+    """What the ranking uses of a CSR of one row. Making one takes a tenth of the time of SciPy's."""
+
+    indices: Codes
+    indptr: Codes
+    shape: tuple[int, int]
+
+
+class Place(NamedTuple):
+    """A place of a list."""
+
+    item: int
+    score: float | None
+    pinned: bool = False
+
+
+class ServedModel:
+    """A model from a snapshot. Several threads may use it; nothing that answers depend on ever changes.
+
+    Parameters
+    ----------
+    directory
+        The snapshot.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.about: dict[str, Any] = read_json(directory / ABOUT)
+        self.name: str = self.about["name"]
+        self.version: str = self.about["version"]
+        self.model: Any = load_described(directory / "model", mapped=True)[0]
+        train = self.model.train_
+        self.model._assign(
+            train._with(library="polars"),
+            {name: value for name, value in self.model._state.items() if name != "train_"},
+        )
+        arrays = open_arrays(directory)
+        self.users, self.items = IdTexts.restored(arrays, "users"), IdTexts.restored(arrays, "items")
+        self.titles = Texts.restored(arrays, "titles") if "titles.starts" in arrays else None
+        self.popularity = arrays["popularity"]
+        self.active = arrays["active"]
+        table = directory / ITEMS
+        self.table = pl.read_parquet(table) if table.exists() else pl.DataFrame()
+        self.filters = Filters(self.table)
+        self.n_items = len(self.items)
+        self._csr = train._csr
+        self._vectors = self.model._dot_product()
+        self._ranker = self._similar = None
+        if self._vectors is not None:
+            self._ranker = FactorRanker(None, self._vectors.bias, by_factor=arrays["by_factor"])
+        if "unit_by_factor" in arrays:
+            self._similar = FactorRanker(None, by_factor=arrays["unit_by_factor"])
+        self.index: ApproximateIndex | None = None
+        self.ranking: dict[str, Any] = self.about.get("ranking", {"kind": "exact"})
+        if self.ranking["kind"] == "ivf":
+            biased = self._vectors is not None and self._vectors.bias is not None
+            self.index = ApproximateIndex.read(directory / INDEX, self.ranking["probes"], biased=biased)
+        self._kept: OrderedDict[Any, Floats] = OrderedDict()
+        self._lock = threading.Lock()
+
+    # --- ids ------------------------------------------------------------------------------------
+
+    def item_rows(self, ids: Iterable[str]) -> Codes:
+        """The rows of the items that the model knows, sorted."""
+        rows = [row for row in map(self.items.row, ids) if row is not None]
+        return np.unique(np.array(rows, dtype=np.int32))
+
+    def title(self, item: int) -> str | None:
+        """The title of an item."""
+        return None if self.titles is None else self.titles[item]
+
+    def seen(self, user: int) -> Codes:
+        """The items of a user in the training data."""
+        indptr = self._csr.indptr
+        mine: Codes = self._csr.indices[indptr[user] : indptr[user + 1]]
+        return mine
+
+    def history(self, user: int) -> Codes:
+        """The items of a user, the latest first where there are times."""
+        times, indptr = self.model.train_.times, self._csr.indptr
+        mine = self.seen(user)
+        if times is None:
+            return mine
+        return mine[np.argsort(-times[indptr[user] : indptr[user + 1]], kind="stable")]
+
+    def find_items(self, text: str, limit: int) -> list[int]:
+        """Items whose id starts with a text, or whose title contains it; without a text, the most popular ones."""
+        if not text:
+            popular: list[int] = np.argsort(-self.popularity, kind="stable")[:limit].tolist()
+            return popular
+        found = {
+            row: None for row in map(self.items.row, self.items.starting_with(text, limit)) if row is not None
+        }
+        titles: pl.Series | None = self.model.train_.titles
+        if titles is not None and len(found) < limit:
+            mine = titles.str.to_lowercase().str.contains(text.lower(), literal=True).arg_true()
+            found.update(dict.fromkeys(mine[:limit].to_list()))
+        return list(found)[:limit]
+
+    def described(self, item: int) -> dict[str, Any]:
+        """An item with its title and its attributes."""
+        attributes = {
+            name: column[item] if not isinstance(column.dtype, pl.List) else column[item].to_list()
+            for name, column in self.filters.columns.items()
+            if column[item] is not None
+        }
+        title = {} if self.titles is None else {"title": self.titles[item]}
+        return {"item": self.items[item], **title, "attributes": attributes}
+
+    # --- lists ----------------------------------------------------------------------------------
+
+    def who(self, user: int | None, new: Codes) -> Who:
+        """A user, with items of new events."""
+        seen = FOUND_NOTHING if user is None else self.seen(user)
+        added = np.setdiff1d(new, seen) if len(new) else new
+        if not len(added):
+            return Who(user, None, seen)
+        both = np.union1d(seen, added).astype(np.int32)
+        return Who(user, both, both, len(added))
+
+    def new_user(self, items: Codes) -> Who:
+        """A new user with some items."""
+        return Who(None, items if len(items) else None, items)
+
+    def recommend(self, who: Who, options: RankOptions) -> list[Place]:
+        """The list for a user."""
+        allowed = self._allowed(options)
+        pins = self._pins(options)
+        for row in pins.values():
+            allowed = np.ones(self.n_items, dtype=bool) if allowed is None else allowed
+            allowed[row] = False
+        boost = self._boost(who, options.boosts)
+        wanted = options.offset + options.k
+        if options.diversity:
+            if wanted > MOST_DIVERSE:
+                raise OutOfRangeError(
+                    f"offset + k is {wanted}; with diversity it is at most {MOST_DIVERSE}: such a list is chosen among "
+                    f"the best {MOST_DIVERSE} items"
+                )
+            items, scores = self._best(who, MOST_DIVERSE, allowed, boost, options.exclude_seen)
+            order = self._diverse(items, scores, options.diversity, wanted)
+            items, scores = items[order], scores[order]
+        else:
+            items, scores = self._best(who, wanted, allowed, boost, options.exclude_seen)
+        places = [Place(item, score) for item, score in zip(items.tolist(), scores, strict=True)]
+        if pins:
+            own = self._scores(who) if boost is None else self._scores(who) + boost
+            for position, row in sorted(pins.items()):
+                score = own[row] if np.isfinite(own[row]) else None
+                places.insert(position - 1, Place(row, score, pinned=True))
+        return places[options.offset : wanted]
+
+    def similar(self, item: int, options: ListOptions) -> list[Place]:
+        """The items most similar to one."""
+        allowed = self._allowed(options)
+        wanted = options.offset + options.k
+        itself = np.array([item], dtype=np.int32)
+        if self._similar is not None:
+            vector = self._similar.by_factor[:, itself].T
+            items, scores = self._similar.top_k(vector, wanted, seen=self._left_out(itself), allowed=allowed)
+        else:
+            items, scores = top_k_by_scores(
+                lambda _: self.model._similarity_block(itself), np.zeros(1, dtype=np.int32), wanted,
+                n_items=self.n_items, seen=self._left_out(itself), allowed=allowed, n_jobs=1,
+            )  # fmt: skip
+        found = items[0] >= 0
+        return [Place(*pair) for pair in zip(items[0][found].tolist(), scores[0][found], strict=True)][
+            options.offset :
+        ]
+
+    def hidden_likes(self, user: int, options: ListOptions, new: Codes) -> pl.DataFrame:
+        """Items that the user may like, though there was no interaction."""
+        train = self.model.train_
+        allowed = self._allowed(options)
+        if len(new):
+            allowed = np.ones(self.n_items, dtype=bool) if allowed is None else allowed
+            allowed[new] = False
+        candidates = None if allowed is None else train.items.take(np.flatnonzero(allowed).astype(np.int32))
+        wanted = options.offset + options.k
+        with muted():
+            found = self.model.hidden_likes([train.users[user]], wanted, candidates=candidates, n_jobs=1)
+        rows = pl.Series("row", train.items.codes(found["item_id"]))
+        return found.with_columns(rows).slice(options.offset)  # type: ignore[no-any-return]
+
+    def explain(self, who: Who, items: Codes) -> Contributions:
+        """What the interactions of a user contribute to the scores of items, in the order of `who.seen`."""
+        user = None if who.history is not None else who.user
+        with self.model._ranking():
+            return self.model._explained(who.seen, items, user)  # type: ignore[no-any-return]
+
+    @property
+    def can(self) -> list[str]:
+        """What the model can do beside lists."""
+        return ["explain", "similar", *(["hidden_likes"] if hasattr(self.model, "hidden_likes") else [])]
+
+    @property
+    def rests_on(self) -> Literal["impressions", "interactions"]:
+        """What flip probabilities rest on."""
+        found: Literal["impressions", "interactions"] = self.model._flips_from
+        return found
+
+    # --- parts of a list ------------------------------------------------------------------------
+
+    def _row(self, items: Codes) -> Any:
+        """A CSR of SciPy of one row with some items."""
+        parts = (np.ones(len(items), dtype=np.float32), items, np.array([0, len(items)], dtype=np.int32))
+        return sparse.csr_array(parts, shape=(1, self.n_items))
+
+    def _left_out(self, items: Codes) -> OneRow | None:
+        """Items that a list leaves out, in the form of the ranking."""
+        if not len(items):
+            return None
+        return OneRow(items, np.array([0, len(items)], dtype=np.int32), (1, self.n_items))
+
+    def _allowed(self, options: ListOptions) -> Mask | None:
+        """The items that may be listed: a new array; None: all."""
+        if options.candidates is None and not options.exclude and options.filter is None:
+            return None
+        allowed = np.full(self.n_items, options.candidates is None)
+        if options.candidates is not None:
+            allowed[self.item_rows(options.candidates)] = True
+        if options.filter is not None:
+            allowed &= self._mask(options.filter)
+        if options.exclude:
+            allowed[self.item_rows(options.exclude)] = False
+        return allowed
+
+    def _mask(self, text: str) -> Mask:
+        if not self.filters.columns:
+            raise FilterError("there are no attributes to filter by: start the server with --items FILE")
+        return self.filters.mask(text)
+
+    def _pins(self, options: RankOptions) -> dict[int, int]:
+        """The rows of pinned items by their position."""
+        pins: dict[int, int] = {}
+        for pin in options.pins:
+            row = self.items.row(pin.item)
+            if row is None:
+                raise UnknownIdError(
+                    f"the item {pin.item!r}, which is pinned, is not known to the model {self.name!r}"
+                )
+            if pin.position in pins or row in pins.values():
+                raise OutOfRangeError("two pins have the same position or the same item")
+            pins[pin.position] = row
+        return pins
+
+    def _boost(self, who: Who, boosts: Sequence[Boost]) -> Floats | None:
+        """What is added to the score of each item."""
+        if not boosts:
+            return None
+        units = np.zeros(self.n_items, dtype=np.float32)
+        for boost in boosts:
+            chosen = np.ones(self.n_items, dtype=bool)
+            if boost.filter is not None:
+                chosen &= self._mask(boost.filter)
+            if boost.items is not None:
+                mine = np.zeros(self.n_items, dtype=bool)
+                mine[self.item_rows(boost.items)] = True
+                chosen &= mine
+            units[chosen] += np.float32(boost.add)
+        scores = self._scores(who)
+        finite = scores[np.isfinite(scores)]
+        return units * np.float32(finite.std(dtype=np.float64) if len(finite) else 1.0)
+
+    def _scores(self, who: Who) -> Floats:
+        """The scores of all items: an array that must not be changed."""
+        if who.history is not None:
+            return self._folded(who.history)
+        if who.user is None:
+            return (self.popularity / max(1, len(self.users))).astype(np.float32)
+        if self._ranker is not None:
+            own: Floats = self._ranker.scores(self._vector(who.user))[0]
+            return own
+        with self.model._ranking():
+            scores: Floats = self.model._score_block(np.array([who.user], dtype=np.int32))[0]
+            return scores
+
+    def _folded(self, history: Codes) -> Floats:
+        """The scores of a user with a history; those of the latest users are kept."""
+        key = history.tobytes()
+        kept = self._kept.get(key)
+        if kept is None:
+            with self.model._ranking():
+                kept = self.model._score_histories(self._row(history))[0]
+            with self._lock:
+                self._kept[key] = kept
+                while len(self._kept) > max(2, KEPT_BYTES // (4 * self.n_items)):
+                    self._kept.popitem(last=False)
+        return kept
+
+    def _vector(self, user: int) -> Floats:
+        assert self._vectors is not None
+        row: Floats = self._vectors.users[user][None]
+        return row
+
+    def _best(
+        self, who: Who, n: int, allowed: Mask | None, boost: Floats | None, exclude_seen: bool
+    ) -> tuple[Codes, Floats]:
+        """The n best items and their scores."""
+        out = who.seen if exclude_seen else FOUND_NOTHING
+        if who.source == "model" and self._ranker is not None:
+            if self.index is not None and boost is None:
+                found = self._best_by_index(who, n, allowed, out)
+                if found is not None:
+                    return found
+            bias = None if boost is None else self._ranker.bias + boost
+            items, scores = self._ranker.top_k(
+                self._vector(int(who.user or 0)), n, seen=self._left_out(out), allowed=allowed, bias=bias,
+            )  # fmt: skip
+        else:
+            own = self._scores(who)
+            own = own.copy() if boost is None else own + boost
+            items, scores = top_k_by_scores(
+                lambda _: own[None], np.zeros(1, dtype=np.int32), n,
+                n_items=self.n_items, seen=self._left_out(out), allowed=allowed,
+                ties=None if who.source == "popular" else self.model._tie_order(), n_jobs=1,
+            )  # fmt: skip
+        found_here = items[0] >= 0
+        return items[0][found_here], scores[0][found_here]
+
+    def _best_by_index(self, who: Who, n: int, allowed: Mask | None, out: Codes) -> tuple[Codes, Floats] | None:
+        """The best items by the index, with exact scores; None if it finds too few, or so few are allowed."""
+        assert self.index is not None
+        assert self._ranker is not None
+        vector = self._vector(int(who.user or 0))
+        if allowed is not None:
+            allowed[out] = False
+            left = np.flatnonzero(allowed).astype(np.int32)
+            rows = left if len(left) <= SUBSET else self.index.nearest(vector[0], n, allowed)
+        else:
+            rows = self.index.nearest(vector[0], n + len(out))
+            rows = rows[~np.isin(rows, out)][:n] if len(out) else rows
+        if len(rows) < n and (allowed is None or len(left) > SUBSET):
+            return None
+        rows = np.sort(rows)
+        exact = FactorRanker(None, self._ranker.bias[rows], by_factor=self._ranker.by_factor[:, rows])
+        items, scores = exact.top_k(vector, n) if len(rows) else (np.zeros((1, 0), np.int32), np.zeros((1, 0)))
+        return rows[items[0]], scores[0]
+
+    def _diverse(self, items: Codes, scores: Floats, weight: float, n: int) -> list[int]:
+        """Maximal marginal relevance: positions of items, each good and unlike the ones before it.
+
+        The next item maximises (1 - weight) x relevance - weight x its largest similarity to the chosen ones. Relevance
+        and similarity are scaled to 0 ... 1.
+        """
+        if not len(items):
+            return []
+        spread = float(scores.max() - scores.min())
+        relevance = (scores - scores.min()) / spread if spread > 0 else np.ones(len(items))
+        similarity = self._similarities(items)
+        chosen: list[int] = []
+        nearest = np.zeros(len(items))
+        left = np.ones(len(items), dtype=bool)
+        for _ in range(min(n, len(items))):
+            value = np.where(left, (1 - weight) * relevance - weight * nearest, -np.inf)
+            best = int(np.argmax(value))
+            chosen.append(best)
+            left[best] = False
+            nearest = np.maximum(nearest, similarity[best])
+        return chosen
+
+    def _similarities(self, items: Codes) -> NDArray[np.float64]:
+        """The similarity of some items with each other, from 0 to 1."""
+        if self._similar is not None:
+            unit = self._similar.by_factor[:, items].astype(np.float64)
+            found = unit.T @ unit
+        else:
+            found = np.asarray(self.model._similarity_block(items)[:, items], dtype=np.float64)
+            found = np.where(np.isfinite(found), found, 0.0)
+        np.fill_diagonal(found, 0.0)
+        largest = found.max(initial=0.0)
+        return np.clip(found / largest if largest > 0 else found, 0.0, 1.0)

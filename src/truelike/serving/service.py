@@ -1,0 +1,329 @@
+"""What the service answers: models, the share of users that each has, and events. It knows nothing of HTTP."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from truelike.data.ids import Codes
+from truelike.errors import ParameterError, UnknownIdError, some
+from truelike.serving.events import EventLog, Recent
+from truelike.serving.schemas import (
+    MOST_RANK,
+    BatchRequest,
+    ExplainRequest,
+    ListOptions,
+    RankOptions,
+    RecommendRequest,
+    SimilarRequest,
+)
+from truelike.serving.served_model import FOUND_NOTHING, OutOfRangeError, Place, ServedModel, Who
+
+Answer = dict[str, Any]
+
+LIGHT_MS = 2.0  # milliseconds of a list up to which it is computed between two requests, without a thread
+LIGHT_K = 200
+RESTS_ON = {
+    "impressions": "These rest on the impressions of the training data: the model knows what was shown to the user, "
+    "and estimates how probable a like is of what was not noticed.",
+    "interactions": "These rest on interactions alone, from which like and exposure cannot be told apart: they are a "
+    "ranking by the model, not probabilities.",
+}
+
+
+class UnknownModelError(UnknownIdError):
+    """A model that is not served."""
+
+
+class Service:
+    """Lists, explanations and more from one or several models.
+
+    Parameters
+    ----------
+    models
+        The models. Their names differ.
+    shares
+        The share of the users that each model has.
+    events
+        Where events are kept; None: none are.
+    """
+
+    def __init__(
+        self, models: Sequence[ServedModel], shares: Sequence[float], events: EventLog | None = None
+    ) -> None:
+        self.models = {model.name: model for model in models}
+        total = float(sum(shares))
+        self.shares = [share / total for share in shares]
+        self._ends = np.cumsum(self.shares).tolist()
+        self.events, self.recent = events, Recent()
+        self.refresh()
+
+    def replace(self, models: Sequence[ServedModel]) -> None:
+        """Serve other models of the same names, from the next request on."""
+        self.models = {model.name: model for model in models}
+
+    def refresh(self) -> None:
+        """Count the events that were appended meanwhile, by this or another process."""
+        if self.events is not None:
+            for frame in self.events.read_new():
+                self.recent.take(frame)
+
+    # --- who is asked, and for whom -------------------------------------------------------------
+
+    def arm(self, key: str, named: str | None = None) -> ServedModel:
+        """The model for a user: always the same one, unless the shares change."""
+        models = self.models
+        if named is not None:
+            if named not in models:
+                raise UnknownModelError(f"there is no model {named!r}; there are {some(models)}")
+            return models[named]
+        if len(models) == 1:
+            return next(iter(models.values()))
+        digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8, person=b"truelike").digest()
+        place = int.from_bytes(digest, "big") / 2**64
+        number = next((n for n, end in enumerate(self._ends) if place < end), len(models) - 1)
+        return list(models.values())[number]
+
+    def new_items(self, served: ServedModel, user: str) -> Codes:
+        """The items of a user's new events."""
+        recent = self.recent.of(user)
+        return served.item_rows(recent) if recent else FOUND_NOTHING
+
+    def who(self, served: ServedModel, user: str, on_unknown: str) -> Who:
+        """A user by id; an error that names an unknown one, unless popular items are asked for."""
+        row = served.users.row(user)
+        who = served.who(row, self.new_items(served, user))
+        if who.source == "popular" and on_unknown != "popular":
+            raise UnknownIdError(
+                f"the user {user[:80]!r} is not among the {len(served.users):,} users of the model {served.name!r}, "
+                'and has no events. With "on_unknown": "popular" the answer is the most popular items.'
+            )
+        return who
+
+    def is_light(self, asked: RankOptions, user: str | None) -> bool:
+        """Whether a list takes so little time that a thread would take longer."""
+        if asked.because or asked.diversity or asked.boosts or asked.pins or asked.k + asked.offset > LIGHT_K:
+            return False
+        if asked.candidates is not None or asked.exclude or asked.filter is not None or user is None:
+            return False
+        return not self.recent.of(user) and self.arm(user, asked.model).ranking.get("milliseconds", 1e9) < LIGHT_MS
+
+    # --- answers --------------------------------------------------------------------------------
+
+    def recommend(self, asked: RecommendRequest) -> Answer:
+        """A list for a known user, or for a new one from items."""
+        _check_range(asked)
+        if asked.items is None:
+            if asked.user is None:
+                raise ParameterError("neither `user` nor `items` was given; expected one of them")
+            served = self.arm(asked.user, asked.model)
+            return self._user_list(served, asked.user, self.who(served, asked.user, asked.on_unknown), asked)
+        served = self.arm(asked.user or "\n".join(sorted(asked.items)), asked.model)
+        return self._user_list(served, asked.user, self._new_user(served, asked.items, asked.on_unknown), asked)
+
+    def batch(self, asked: BatchRequest) -> Answer:
+        """Lists for many users."""
+        _check_range(asked)
+        lists = []
+        for user in asked.users:
+            served = self.arm(user, asked.model)
+            lists.append(self._user_list(served, user, self.who(served, user, asked.on_unknown), asked))
+        return {"lists": lists}
+
+    def similar(self, asked: SimilarRequest) -> Answer:
+        """Items similar to one."""
+        _check_range(asked)
+        served = self.arm(asked.item, asked.model)
+        row = self._item(served, asked.item)
+        places = served.similar(row, asked)
+        return {
+            **_of(served),
+            "item": asked.item,
+            "items": [self._ranked(served, place, rank) for rank, place in enumerate(places, asked.offset + 1)],
+        }
+
+    def hidden_likes(self, user: str, asked: ListOptions, model: str | None) -> Answer:
+        """Items that a user may like, though there was no interaction."""
+        _check_range(asked)
+        served = self.arm(user, model)
+        if "hidden_likes" not in served.can:
+            raise ParameterError(
+                f"the model {served.name!r} is a {served.about['class']}, which has no flip probabilities. Serve an "
+                "NBPO or an ExactNBPO for hidden likes."
+            )
+        row = served.users.row(user)
+        if row is None:
+            raise UnknownIdError(f"the user {user[:80]!r} is not among the users of the model {served.name!r}")
+        found = served.hidden_likes(row, asked, self.new_items(served, user))
+        rows = zip(found["row"], found["posterior"], found["flip_probability"], found["rank"], strict=True)
+        return {
+            **_of(served),
+            "user": user,
+            "rests_on": served.rests_on,
+            "note": RESTS_ON[served.rests_on],
+            "items": [
+                _titled(served, item, rank=rank, posterior=posterior, flip_probability=flip)
+                for item, posterior, flip, rank in rows
+            ],
+        }
+
+    def explain(self, asked: ExplainRequest) -> Answer:
+        """Why items have their scores."""
+        if asked.items is None and asked.user is None:
+            raise ParameterError("neither `user` nor `items` was given; expected one of them")
+        if asked.items is None:
+            assert asked.user is not None
+            served = self.arm(asked.user, asked.model)
+            who = self.who(served, asked.user, "error")
+        else:
+            served = self.arm(asked.user or "\n".join(sorted(asked.items)), asked.model)
+            who = self._new_user(served, asked.items, "error")
+        rows = np.array([self._item(served, item) for item in asked.explain], dtype=np.int32)
+        found = served.explain(who, rows)
+        reasons = self._reasons(served, who, found, asked.because)
+        explained = [
+            {
+                **_titled(served, row),
+                "score": found.scores[n],
+                "base": found.scores[n] - found.values[n].sum(),
+                "because": reasons[n],
+            }
+            for n, row in enumerate(rows.tolist())
+        ]
+        return {
+            **_of(served),
+            "user": asked.user,
+            "source": who.source,
+            "method": found.method,
+            "items": explained,
+        }
+
+    def history(self, user: str, limit: int, model: str | None) -> Answer:
+        """What is known of a user: new events first, then the training data."""
+        served = self.arm(user, model)
+        row, recent = served.users.row(user), self.recent.of(user)
+        if row is None and not recent:
+            raise UnknownIdError(f"the user {user[:80]!r} is not known, and has no events")
+        items: list[Answer] = []
+        for item, kind in reversed(recent.items()):
+            code = served.items.row(item)
+            items.append({"item": item, **_title(served, code), "event": kind})
+        old = [] if row is None else served.history(row).tolist()
+        new = {item["item"] for item in items}
+        total = len(items) + sum(served.items[code] not in new for code in old) if new else len(old)
+        items += [_titled(served, code) for code in old[: limit + len(new)] if served.items[code] not in new]
+        return {**_of(served), "user": user, "known": row is not None, "total": total, "items": items[:limit]}
+
+    def find_users(self, text: str, limit: int, model: str | None) -> Answer:
+        """Users whose id starts with a text; without a text, the most active ones."""
+        served = self._named(model)
+        if text:
+            found = served.users.starting_with(text, limit)
+        else:
+            found = [served.users[row] for row in served.active[:limit].tolist()]
+        return {**_of(served), "users": found}
+
+    def find_items(self, text: str, limit: int, model: str | None) -> Answer:
+        """Items whose id starts with a text, or whose title contains it; without a text, the most popular ones."""
+        served = self._named(model)
+        rows = served.find_items(text, limit)
+        return {**_of(served), "items": [served.described(row) for row in rows]}
+
+    def unknown_items(self, items: Sequence[str]) -> list[str]:
+        """The items that no model knows, each once."""
+        models = list(self.models.values())
+        return [item for item in dict.fromkeys(items) if all(model.items.row(item) is None for model in models)]
+
+    def cards(self) -> list[Answer]:
+        """What is known of each model."""
+        return [
+            {
+                "name": served.name,
+                "version": served.version,
+                "share": share,
+                "class_name": served.about["class"],
+                **{
+                    name: served.about[name]
+                    for name in (
+                        "parameters", "metrics", "data", "saved", "loaded", "library_version", "choice", "history",
+                    )
+                },
+                "can": served.can,
+                "filters": {name: str(column.dtype) for name, column in served.filters.columns.items()},
+                "ranking": served.ranking,
+            }
+            for served, share in zip(self.models.values(), self.shares, strict=True)
+        ]  # fmt: skip
+
+    # --- parts of answers -----------------------------------------------------------------------
+
+    def _named(self, model: str | None) -> ServedModel:
+        return self.arm("", model) if model is not None else next(iter(self.models.values()))
+
+    def _item(self, served: ServedModel, item: str) -> int:
+        row = served.items.row(item)
+        if row is None:
+            raise UnknownIdError(
+                f"the item {item[:80]!r} is not among the {served.n_items:,} items of the model {served.name!r}"
+            )
+        return row
+
+    def _new_user(self, served: ServedModel, items: Sequence[str], on_unknown: str) -> Who:
+        known = served.item_rows(items)
+        if not len(known) and on_unknown != "popular":
+            named = f"none of the items {some(map(repr, items))} is" if items else "`items` is empty: nothing is"
+            raise UnknownIdError(
+                f"{named} among the {served.n_items:,} items of the model {served.name!r}. With "
+                '"on_unknown": "popular" the answer is the most popular items.'
+            )
+        return served.new_user(known)
+
+    def _user_list(self, served: ServedModel, user: str | None, who: Who, asked: RankOptions) -> Answer:
+        places = served.recommend(who, asked)
+        items = [self._ranked(served, place, rank) for rank, place in enumerate(places, asked.offset + 1)]
+        if asked.because and places and who.source != "popular":
+            found = served.explain(who, np.array([place.item for place in places], dtype=np.int32))
+            for item, reasons in zip(items, self._reasons(served, who, found, asked.because), strict=True):
+                item["because"], item["method"] = reasons, found.method
+        return {**_of(served), "user": user, "source": who.source, "events": who.events, "items": items}
+
+    def _ranked(self, served: ServedModel, place: Place, rank: int) -> Answer:
+        item = {"item": served.items[place.item], "score": place.score, "rank": rank}
+        if served.titles is not None:
+            item["title"] = served.titles[place.item]
+        if place.pinned:
+            item["pinned"] = True
+        return item
+
+    def _reasons(self, served: ServedModel, who: Who, found: Any, most: int) -> list[list[Answer]]:
+        """The interactions that contribute most to each item; none without a positive contribution."""
+        shares, largest = found.shares(), found.largest(most)
+        seen = who.seen.tolist()
+        return [
+            [
+                {**_titled(served, seen[at]), "share": shares[n, at], "contribution": found.values[n, at]}
+                for at in row.tolist()
+                if found.values[n, at] > 0
+            ]
+            for n, row in enumerate(largest)
+        ]
+
+
+def _of(served: ServedModel) -> Answer:
+    return {"model": served.name, "version": served.version}
+
+
+def _title(served: ServedModel, row: int | None) -> Answer:
+    return {} if served.titles is None or row is None else {"title": served.titles[row]}
+
+
+def _titled(served: ServedModel, row: int, **more: Any) -> Answer:
+    return {"item": served.items[row], **_title(served, row), **more}
+
+
+def _check_range(asked: ListOptions) -> None:
+    if asked.offset + asked.k > MOST_RANK:
+        raise OutOfRangeError(f"offset + k is {asked.offset + asked.k:,}; it is at most {MOST_RANK:,}")

@@ -1,0 +1,133 @@
+"""A snapshot: a model as it is served, in a directory that only truelike writes to.
+
+It has the model, its ids and titles as arrays of bytes, the item factors in the layout of the ranking, the attributes
+of the items, and maybe an approximate index. Workers map all arrays into memory, so that one copy serves all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from truelike.array_files import Arrays, read_arrays, write_arrays
+from truelike.models.base import Recommender
+from truelike.models.factor_model import FactorModel, unit_rows
+from truelike.models.registry import load_described
+from truelike.ranking.factor_ranker import FactorRanker
+from truelike.serving.items_table import aligned
+from truelike.serving.texts import IdTexts, Texts
+from truelike.storage import model_version
+
+ABOUT, ARRAYS, ITEMS, INDEX = "snapshot.json", "serving.safetensors", "items.parquet", "index.faiss"
+FEW = 5  # users with fewer interactions count as such in the card
+
+
+def write_snapshot(
+    directory: Path, source: Path, name: str, table: pl.DataFrame | None = None, titles: Any = None
+) -> Recommender:
+    """Read a model, check it, and write its snapshot. Returns the model.
+
+    Parameters
+    ----------
+    directory
+        Where to write; it must not exist.
+    source
+        The directory of the model.
+    name
+        The name of the model in answers.
+    table
+        The attributes of items, as `read_items_table` returns them. Its column `title` has titles for a model that
+        has none.
+    titles
+        Titles of the items, in any form that `Dataset.with_titles` takes.
+    """
+    model, about = load_described(source)
+    if titles is not None:
+        model.set_titles(titles)
+    train, warnings = model.train_, []
+    if table is not None:
+        attributes, lacking = aligned(table, train.items)
+        if lacking:
+            warnings.append(f"{lacking:,} of {train.n_items:,} items are not in the table of items")
+        if "title" in attributes.columns and train.titles is None:
+            texts = attributes["title"].cast(pl.String).fill_null(train.items.values.cast(pl.String))
+            model._state = model._state_with(train._with(titles=texts.alias("title")))
+        train = model.train_
+    directory.mkdir(parents=True)
+    model.save(directory / "model", metrics=about["metrics"])
+    write_arrays(directory / ARRAYS, _arrays(model))
+    if table is not None:
+        attributes.write_parquet(directory / ITEMS)
+    description = {
+        "name": name,
+        "version": model_version(about),
+        "saved": about.get("saved"),
+        "loaded": datetime.now(UTC).isoformat(timespec="seconds"),
+        "class": about["class"],
+        "parameters": about["parameters"],
+        "metrics": about["metrics"],
+        "library_version": about["library_version"],
+        "choice": about.get("choice"),
+        "history": about.get("history"),
+        "data": {**about["data"], **_statistics(model)},
+        "warnings": warnings,
+    }
+    write_json(directory / ABOUT, description)
+    return model
+
+
+def _statistics(model: Recommender) -> dict[str, Any]:
+    train = model.train_
+    counts, popularity = train.interactions_per_user(), train.popularity()
+    most = np.sort(popularity)[::-1][: max(1, train.n_items // 100)]
+    return {
+        "sparsity": train.sparsity,
+        "interactions_per_user": {"median": float(np.median(counts)), "most": int(counts.max())},
+        f"users_with_fewer_than_{FEW}": float((counts < FEW).mean()),
+        "share_of_the_most_popular_1_percent": float(most.sum() / max(1, popularity.sum())),
+    }
+
+
+def _arrays(model: Recommender) -> Arrays:
+    train = model.train_
+    found: Arrays = {
+        **IdTexts.of(train.users.values).arrays("users"),
+        **IdTexts.of(train.items.values).arrays("items"),
+        "popularity": train.popularity().astype(np.int64),
+        "active": np.argsort(-train.interactions_per_user(), kind="stable")[:20].astype(np.int32),
+    }
+    if train.titles is not None:
+        found.update(Texts.of(train.titles).arrays("titles"))
+    vectors = model._dot_product()
+    if vectors is not None:
+        found["by_factor"] = FactorRanker(vectors.items).by_factor
+    if isinstance(model, FactorModel):
+        found["unit_by_factor"] = FactorRanker(unit_rows(model._tables().item_factors)).by_factor
+    return found
+
+
+def open_arrays(directory: Path) -> Arrays:
+    """Map the arrays of a snapshot into memory."""
+    descriptor = os.open(directory / ARRAYS, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    try:
+        return read_arrays(descriptor, mapped=True)[1]
+    finally:
+        os.close(descriptor)
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file, whole or not at all."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.write_text(json.dumps(content), encoding="utf-8")
+    fresh.replace(path)

@@ -1,0 +1,79 @@
+"""What the supervisor and its workers tell each other, in files of the runtime directory.
+
+`state.json` is the supervisor's: which snapshots to serve. A worker looks at it some times a second, switches, and says
+in `workers/PID.json` which generation it serves. A file in `requests/` asks the supervisor to load the models anew; the
+state names the requests that were answered.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Self
+
+from truelike.serving.snapshot import read_json, write_json
+
+STATE, WORKERS, REQUESTS, SNAPSHOTS, METRICS = "state.json", "workers", "requests", "snapshots", "metrics"
+
+
+@dataclass
+class State:
+    """What is served.
+
+    Attributes
+    ----------
+    generation
+        Grows by one with every change.
+    snapshots
+        The directory of each model's snapshot, by name.
+    versions
+        The version of each model.
+    problems
+        Why a model was refused, by name. The one before it is served.
+    answered
+        The latest requests that were answered.
+    """
+
+    generation: int = 0
+    snapshots: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+    answered: list[str] = field(default_factory=list)
+
+    def write(self, runtime: Path) -> None:
+        """Write the state."""
+        write_json(runtime / STATE, asdict(self))
+
+    @classmethod
+    def read(cls, runtime: Path) -> Self:
+        """Read the state."""
+        return cls(**read_json(runtime / STATE))
+
+
+def make_runtime(runtime: Path) -> None:
+    """Make the directories of a runtime directory."""
+    for name in (WORKERS, REQUESTS, SNAPSHOTS, METRICS):
+        (runtime / name).mkdir(mode=0o700)
+
+
+def say_generation(runtime: Path, generation: int) -> None:
+    """Say which generation this worker serves."""
+    write_json(runtime / WORKERS / f"{os.getpid()}.json", {"generation": generation})
+
+
+def generation_of(runtime: Path, worker: int) -> int:
+    """The generation that a worker serves; -1: none yet."""
+    try:
+        return int(read_json(runtime / WORKERS / f"{worker}.json")["generation"])
+    except (OSError, KeyError, json.JSONDecodeError):
+        return -1
+
+
+def ask_to_reload(runtime: Path) -> str:
+    """Ask the supervisor to load the models anew; returns the name of the request."""
+    name = secrets.token_hex(8)
+    (runtime / REQUESTS / name).touch()
+    return name

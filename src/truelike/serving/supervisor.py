@@ -1,0 +1,332 @@
+"""The supervisor: it binds the address, starts workers, restarts those that die, and has new models loaded.
+
+It computes nothing itself, so that nothing a model does can end it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from truelike.errors import ParameterError, StorageError, TruelikeError, WorkerError
+from truelike.progress import logger
+from truelike.serving.settings import KEY, Settings
+from truelike.serving.state import METRICS, REQUESTS, SNAPSHOTS, State, generation_of, make_runtime
+from truelike.storage import FILES
+
+LOOK = 0.1  # seconds
+EARLY = 5.0  # seconds after its start in which a worker that dies counts as broken
+MOST_EARLY = 5  # times in a row
+STARTED = 180.0  # seconds in which a worker must be ready
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+@dataclass
+class _Loading:
+    """A loader process."""
+
+    name: str
+    directory: Path
+    process: subprocess.Popen[bytes]
+    output: Path
+
+
+@dataclass
+class _Worker:
+    """A worker process."""
+
+    process: subprocess.Popen[bytes]
+    started: float = field(default_factory=time.monotonic)
+    ready: bool = False
+
+
+class Supervisor:
+    """A server: a supervisor with its workers.
+
+    Parameters
+    ----------
+    settings
+        How it runs.
+    key
+        The API key; None: none is needed.
+    say
+        Called with a line for people.
+    """
+
+    def __init__(self, settings: Settings, key: str | None, say: Callable[[str], None]) -> None:
+        self.settings, self._key, self._say = settings, key, say
+        self.state = State()
+        self._workers: list[_Worker] = []
+        self._loading: _Loading | None = None
+        self._queue: list[str] = []
+        self._asked: list[str] = []
+        self._watched: dict[str, tuple[Any, Any]] = {}  # what was loaded, and what was seen last
+        self._old: list[tuple[int, str]] = []  # snapshots that are not needed once a generation is served
+        self._early, self._stop, self._hang_up, self._looked = 0, False, False, 0.0
+        self._numbers = iter(range(1, 2**62))
+
+    def run(self) -> None:
+        """Serve until a signal ends it."""
+        with self._bound() as listening:
+            self._runtime = Path(tempfile.mkdtemp(prefix="truelike-"))
+            try:
+                make_runtime(self._runtime)
+                self.settings.write(self._runtime)
+                before = self._handle_signals()
+                try:
+                    self._start(listening)
+                    while not self._stop:
+                        self._look(listening)
+                        time.sleep(LOOK)
+                finally:
+                    self._end()
+                    for number, handler in before.items():
+                        signal.signal(number, handler)
+            finally:
+                shutil.rmtree(self._runtime, ignore_errors=True)
+
+    def _bound(self) -> socket.socket:
+        host, port = self.settings.host, self.settings.port
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            listening = socket.socket(family, socket.SOCK_STREAM)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind((host, port))
+            listening.listen(2_048)
+            listening.set_inheritable(True)
+        except (OSError, OverflowError) as error:
+            raise ParameterError(
+                f"cannot listen on {host}:{port}: {error}. Choose another --host or --port."
+            ) from error
+        return listening
+
+    def _handle_signals(self) -> dict[int, Any]:
+        def stop(*_: object) -> None:
+            self._stop = True
+
+        def hang_up(*_: object) -> None:
+            self._hang_up = True
+
+        before: dict[int, Any] = {
+            number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)
+        }
+        if hasattr(signal, "SIGHUP"):
+            before[signal.SIGHUP] = signal.signal(signal.SIGHUP, hang_up)
+        return before
+
+    # --- models ---------------------------------------------------------------------------------
+
+    def _start(self, listening: socket.socket) -> None:
+        """Load all models, then start all workers."""
+        for name, directory in self.settings.models.items():
+            self._say(f"loading {name} from {directory}")
+            self._begin_loading(name)
+            while self._loading is not None and not self._stop:
+                self._look_at_loading()
+                time.sleep(LOOK / 5)
+            if name in self.state.problems:
+                raise StorageError(self.state.problems[name])
+            if self._stop:
+                return
+        self.state.write(self._runtime)
+        self._workers = [self._new_worker(listening) for _ in range(self.settings.workers)]
+        until = time.monotonic() + STARTED
+        while not all(worker.ready for worker in self._workers) and not self._stop:
+            self._look(listening)
+            if time.monotonic() > until:
+                raise WorkerError(f"the workers were not ready within {STARTED:g} s")
+            time.sleep(LOOK / 2)
+        if not self._stop:
+            host, port = listening.getsockname()[:2]
+            shown = f"[{host}]" if ":" in host else host
+            self._say(f"serving on http://{shown}:{port} with {self.settings.workers} workers; Ctrl-C ends it")
+
+    def _begin_loading(self, name: str) -> None:
+        directory = self._runtime / SNAPSHOTS / f"{next(self._numbers)}-{name}"
+        output = directory.with_suffix(".json")
+        command = [sys.executable, "-P", "-m", "truelike.serving.loader", str(self._runtime), name, str(directory)]
+        self._watched[name] = (self._signature(name),) * 2
+        with output.open("wb") as out:
+            process = subprocess.Popen(command, stdout=out, env=self._environment(key=False))
+        self._loading = _Loading(name, directory, process, output)
+
+    def _look_at_loading(self) -> None:
+        """See whether a loader has ended, and take its model or refuse it."""
+        loading = self._loading
+        if loading is None or loading.process.poll() is None:
+            return
+        self._loading = None
+        answer = _answer(loading)
+        if "error" in answer:
+            shutil.rmtree(loading.directory, ignore_errors=True)
+            self.state.problems[loading.name] = answer["error"]
+            if loading.name in self.state.snapshots:
+                version = self.state.versions[loading.name]
+                logger.warning(
+                    "the model %s was refused, and %s stays: %s", loading.name, version, answer["error"]
+                )
+            return
+        about = answer["about"]
+        self.state.problems.pop(loading.name, None)
+        for warning in about["warnings"]:
+            logger.warning("%s: %s", loading.name, warning)
+        self._say(_summary(about))
+        old = self.state.snapshots.get(loading.name)
+        self.state.snapshots = {**self.state.snapshots, loading.name: str(loading.directory)}
+        self.state.versions = {**self.state.versions, loading.name: about["version"]}
+        if old is not None:
+            self._old.append((self.state.generation + 1, old))
+
+    def _look(self, listening: socket.socket) -> None:
+        """Do what is to be done now."""
+        self._look_at_workers(listening)
+        requests = [path.name for path in (self._runtime / REQUESTS).iterdir()]
+        if self._hang_up or requests:
+            self._hang_up = False
+            self._asked += requests
+            for name in requests:
+                (self._runtime / REQUESTS / name).unlink(missing_ok=True)
+            self._queue = list(self.settings.models)
+        elif self.settings.watch and time.monotonic() - self._looked > self.settings.watch:
+            self._looked = time.monotonic()
+            self._queue += [
+                name for name in self.settings.models if self._changed(name) and name not in self._queue
+            ]
+        busy = self._loading is not None
+        self._look_at_loading()
+        if self._loading is None and self._queue:
+            self._begin_loading(self._queue.pop(0))
+        elif self._loading is None and (busy or self._asked):
+            self.state.generation += 1
+            self.state.answered = (self.state.answered + self._asked)[-100:]
+            self._asked = []
+            self.state.write(self._runtime)
+        self._remove_old()
+
+    def _changed(self, name: str) -> bool:
+        """Whether the files of a model are others than those that were loaded, and are not being written."""
+        loaded, last = self._watched[name]
+        now = self._signature(name)
+        self._watched[name] = (loaded, now)
+        return now is not None and now != loaded and now == last
+
+    def _signature(self, name: str) -> Any:
+        found = []
+        for file in FILES:
+            try:
+                about = (Path(self.settings.models[name]) / file).stat()
+            except OSError:
+                return None
+            found.append((about.st_ino, about.st_mtime_ns, about.st_size))
+        return found
+
+    def _remove_old(self) -> None:
+        """Remove snapshots that no worker needs."""
+        if not self._old:
+            return
+        served = min((generation_of(self._runtime, worker.process.pid) for worker in self._workers), default=-1)
+        for generation, directory in list(self._old):
+            if served >= generation:
+                shutil.rmtree(directory, ignore_errors=True)
+                self._old.remove((generation, directory))
+
+    # --- workers --------------------------------------------------------------------------------
+
+    def _environment(self, *, key: bool) -> dict[str, str]:
+        environment = {name: value for name, value in os.environ.items() if name != KEY}
+        if key and self._key is not None:
+            environment[KEY] = self._key
+        return environment
+
+    def _new_worker(self, listening: socket.socket) -> _Worker:
+        descriptor = listening.fileno()
+        command = [sys.executable, "-P", "-m", "truelike.serving.worker", str(self._runtime), str(descriptor)]
+        environment = {**self._environment(key=True), **ONE_THREAD}
+        # a group of its own: Ctrl-C is for the supervisor, which ends the workers in order
+        return _Worker(subprocess.Popen(command, pass_fds=[descriptor], env=environment, start_new_session=True))
+
+    def _look_at_workers(self, listening: socket.socket) -> None:
+        """Start a worker for each that died."""
+        for place, worker in enumerate(self._workers):
+            if not worker.ready:
+                worker.ready = generation_of(self._runtime, worker.process.pid) >= 0
+                if worker.ready:
+                    self._early = 0
+            code = worker.process.poll()
+            if code is None:
+                continue
+            self._mark_dead(worker.process.pid)
+            if not worker.ready or time.monotonic() - worker.started < EARLY:
+                self._early += 1
+                if self._early >= MOST_EARLY:
+                    raise WorkerError(
+                        f"workers end as soon as they start (exit code {code}); the lines above say why"
+                    )
+            logger.warning("worker %d ended with exit code %d; another one is started", worker.process.pid, code)
+            self._workers[place] = self._new_worker(listening)
+
+    def _mark_dead(self, pid: int) -> None:
+        from prometheus_client.multiprocess import mark_process_dead
+
+        mark_process_dead(pid, str(self._runtime / METRICS))  # type: ignore[no-untyped-call]
+
+    def _end(self) -> None:
+        """End all processes: workers answer what they have begun."""
+        processes = [worker.process for worker in self._workers]
+        if self._loading is not None:
+            processes.append(self._loading.process)
+        for process in processes:
+            if process.poll() is None:
+                process.terminate()
+        until = time.monotonic() + self.settings.timeout + 5
+        for process in processes:
+            try:
+                process.wait(max(0.1, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _answer(loading: _Loading) -> dict[str, Any]:
+    """What a loader said."""
+    try:
+        lines = loading.output.read_text(encoding="utf-8").splitlines()
+        found: dict[str, Any] = json.loads(lines[-1])
+    except (OSError, IndexError, json.JSONDecodeError):
+        code = loading.process.returncode
+        return {"error": f"the process that loads the model ended with exit code {code}: is there enough memory?"}
+    finally:
+        loading.output.unlink(missing_ok=True)
+    return found
+
+
+def _summary(about: dict[str, Any]) -> str:
+    """A line about a model that was loaded."""
+    data, ranking = about["data"], about["ranking"]
+    text = (
+        f"{about['name']}: {about['class']}, version {about['version']}, {data['users']:,} users, {data['items']:,} "
+        f"items; lists are {'exact' if ranking['kind'] == 'exact' else 'by an IVF index'} "
+        f"({ranking['milliseconds']:.2g} ms)"
+    )
+    if "recall_at_20" in ranking:
+        groups = f"{ranking['probes']} of {ranking['groups']} groups"
+        text += f"; recall@20 of the index {ranking['recall_at_20']:.3f}, {groups}"
+    return f"{text}; {ranking['note']}" if "note" in ranking else text
+
+
+def serve(settings: Settings, key: str | None, say: Callable[[str], None]) -> None:
+    """Run a server until a signal ends it."""
+    if not hasattr(os, "fork"):
+        raise TruelikeError("truelike serve runs on Linux and macOS")
+    Supervisor(settings, key, say).run()

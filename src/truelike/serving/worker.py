@@ -1,0 +1,184 @@
+"""A worker: a process that answers requests. It switches to new models between two requests."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from truelike.serving.settings import KEY, Settings
+from truelike.serving.state import METRICS, STATE, State, ask_to_reload, say_generation
+
+LOOK = 0.1  # seconds between two looks at the state
+COMPACT = 60.0  # seconds between two looks at the number of files of events
+RELOAD_TIMEOUT = 900.0  # seconds
+WARM_FOLD_IN = 20_000_000  # items x factors up to which fold-in is tried before a model is served
+
+
+class Worker:
+    """Answers requests on a socket that the supervisor has bound.
+
+    Parameters
+    ----------
+    runtime
+        The runtime directory.
+    key
+        The API key; None: none is needed.
+    """
+
+    def __init__(self, runtime: Path, key: str | None) -> None:
+        from truelike.serving.app import make_app
+        from truelike.serving.events import EventLog
+        from truelike.serving.metrics import Metrics
+        from truelike.serving.service import Service
+
+        self.runtime, self.settings = runtime, Settings.read(runtime)
+        self.parent = os.getppid()
+        self.state = State.read(runtime)
+        self._seen = self._stamp()
+        self.metrics = Metrics()
+        events = None if self.settings.events is None else EventLog(self.settings.events)
+        self.service = Service(load(self.state.snapshots), self.settings.shares, events)
+        self.app = make_app(
+            self.service, self.settings, key=key, metrics=self.metrics, status=self.status, reload=self.reload
+        )
+        self._problems: dict[str, str] = {}
+
+    def status(self) -> dict[str, Any]:
+        """What `/readyz` shows beside the models."""
+        return {"generation": self.state.generation, "problems": {**self.state.problems, **self._problems}}
+
+    async def reload(self) -> dict[str, Any]:
+        """Ask the supervisor to load the models anew, and wait until this worker has switched."""
+        from truelike.serving.gate import RefusedError
+
+        name = ask_to_reload(self.runtime)
+        until = time.monotonic() + RELOAD_TIMEOUT
+        while time.monotonic() < until:
+            if name in self.state.answered:
+                return {"models": self.state.versions, "problems": {**self.state.problems, **self._problems}}
+            await asyncio.sleep(LOOK / 2)
+        raise RefusedError(504, "took_too_long", f"the models were not loaded within {RELOAD_TIMEOUT:g} s")
+
+    async def serve(self, listening: socket.socket) -> None:
+        """Answer requests until the supervisor says stop, or is gone."""
+        import uvicorn
+
+        from truelike.serving.protocol import protocol_class
+
+        config = uvicorn.Config(
+            self.app,
+            http=protocol_class(self.settings.timeout),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=int(self.settings.timeout) + 1,
+        )
+        server = uvicorn.Server(config)
+        look = asyncio.create_task(self._look(server))
+        say_generation(self.runtime, self.state.generation)
+        await server.serve(sockets=[listening])
+        look.cancel()
+
+    async def _look(self, server: Any) -> None:
+        """Switch to new models, compact events, and stop if the supervisor is gone."""
+        compacted = time.monotonic()
+        while True:
+            await asyncio.sleep(LOOK)
+            if os.getppid() != self.parent:
+                server.should_exit = True
+                return
+            if self._stamp() != self._seen:
+                await self._switch()
+            if self.service.events is not None and time.monotonic() - compacted > COMPACT:
+                compacted = time.monotonic()
+                try:
+                    self.service.refresh()
+                    await asyncio.to_thread(self.service.events.compact)
+                except Exception:
+                    logging.getLogger("truelike").exception("events were not compacted")
+
+    async def _switch(self) -> None:
+        log = logging.getLogger("truelike")
+        self._seen = self._stamp()
+        state = State.read(self.runtime)
+        try:
+            if state.snapshots != self.state.snapshots:
+                models = await asyncio.to_thread(load, state.snapshots)
+                self.service.replace(models)
+                self.metrics.models(models, swapped=True)
+                log.info("serving %s", ", ".join(f"{name} {version}" for name, version in state.versions.items()))
+            self._problems = {}
+        except Exception as error:
+            log.exception("a worker could not switch to the new models")
+            self._problems = {"worker": f"{type(error).__name__}: {error}"}
+        self.state = state
+        say_generation(self.runtime, state.generation)
+
+    def _stamp(self) -> tuple[int, int]:
+        found = (self.runtime / STATE).stat()
+        return found.st_ino, found.st_mtime_ns
+
+
+def load(snapshots: dict[str, str]) -> list[Any]:
+    """Open snapshots, and run each model once, so that no request waits for a compiler."""
+    from truelike.serving.served_model import ServedModel
+
+    models = [ServedModel(Path(directory)) for directory in snapshots.values()]
+    for served in models:
+        warm(served)
+    return models
+
+
+def warm(served: Any) -> None:
+    """Answer some requests with a model."""
+    import numpy as np
+
+    from truelike.serving.schemas import ListOptions, RankOptions
+
+    nobody = np.zeros(0, dtype=np.int32)
+    who = served.who(int(served.active[0]), nobody)
+    places = served.recommend(who, RankOptions(k=20))
+    served.recommend(who, RankOptions(k=5, diversity=0.1))
+    served.recommend(served.who(None, nobody), RankOptions(k=5))
+    if places:
+        served.similar(places[0].item, ListOptions(k=5))
+    width = 1 if served._vectors is None else served._vectors.items.shape[1]
+    if served.n_items * width <= WARM_FOLD_IN and len(who.seen):
+        few = who.seen[:3]
+        served.recommend(served.new_user(few), RankOptions(k=5))
+        if places:
+            served.explain(served.new_user(few), np.array([places[0].item], dtype=np.int32))
+
+
+def main(runtime: str, descriptor: str) -> None:
+    """Run a worker."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format=f"%(asctime)s worker {os.getpid()}: %(message)s", force=True
+    )
+    for name in ("uvicorn", "uvicorn.error"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the supervisor's
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(Path(runtime) / METRICS)
+    worker = Worker(Path(runtime), os.environ.pop(KEY, None))
+    listening = socket.socket(fileno=int(descriptor))
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(worker.serve(listening))
+    else:
+        uvloop.run(worker.serve(listening))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
