@@ -56,7 +56,7 @@ def test_of_sampled_training(history: Any, objective: Any, distribution: Any, wi
     found = problem.left_out_rows(places, lambda each: pytest.fail("not found together"))
     expected = [row, *(folded_in(np.delete(history, place)) for place in places)]
     # by popularity, the probabilities of the others depend on which item is left out; the matrix has their mean
-    tolerance = 2e-4 if distribution == Uniform() else 2e-3
+    tolerance = 2e-4 if distribution == Uniform() else 4e-3
     assert_allclose(found, expected, atol=tolerance * np.abs(expected).max())
 
 

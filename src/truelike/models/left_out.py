@@ -91,14 +91,6 @@ class Problem(ABC):
     def _moves(self, left: Codes) -> tuple[Floats, NDArray[np.bool_]]:
         """Return how far the row moves without each of some items, and which of these moves were found."""
 
-    @abstractmethod
-    def _gradients(self, r: Floats, left: Codes | None) -> Floats:
-        """Return the gradient with respect to each row, without the L2.
-
-        `r` has the scores of all items for each row, and `left` the item that is left out of the history of each
-        row; None: no item.
-        """
-
     def _rows_at_once(self) -> int:
         """Return how many rows move together."""
         return PAIRS_AT_ONCE // len(self.item_factors)
@@ -145,6 +137,11 @@ class AllItems(Problem):
         return moved, done
 
     def _gradients(self, r: Floats, left: Codes | None) -> Floats:
+        """Return the gradient with respect to each row, without the L2.
+
+        `r` has the scores of all items for each row, and `left` the item that is left out of the history of each
+        row; None: no item.
+        """
         mine, rows = self.history, np.arange(len(r))
         if issubclass(self.objective, Listwise):
             observed = np.zeros(r.shape, dtype=np.float32)
@@ -229,8 +226,11 @@ class Sampled(Problem):
             solved = linalg.cho_solve(factor, vectors.T, check_finite=False).T
             term = bound * (again * n - positive)
             share = (term / (1 + term * np.einsum("mk,mk->m", vectors, solved)))[:, None]
+        draws = (others[:, None] * self.probabilities).astype(np.float32)
+        if left is not None:
+            draws[np.arange(len(left)), left] = again
         for _ in range(STEPS):
-            gradients = self._gradients(self._scores(rows.astype(np.float32)), left) - l2 * rows
+            gradients = self._gradients(self._scores(rows.astype(np.float32)), left, draws) - l2 * rows
             step = linalg.cho_solve(factor, gradients.T, check_finite=False).T
             if left is not None:
                 step -= solved * share * np.einsum("mk,mk->m", vectors, step)[:, None]
@@ -245,12 +245,12 @@ class Sampled(Problem):
         share = self.prior[left] / np.maximum(unobserved + self.prior[left], 1e-300)
         return self.n_negatives * (1 - share), self.n_negatives * share
 
-    def _gradients(self, r: Floats, left: Codes | None) -> Floats:
-        others, again = self._draws(left)
-        draws = (others[:, None] * self.probabilities).astype(np.float32)
+    def _gradients(self, r: Floats, left: Codes | None, draws: Floats) -> Floats:
+        """Return the gradient with respect to each row, without the L2.
+
+        `r` and `left` are as in `AllItems`; `draws` says how often each item is drawn for one positive.
+        """
         rows, mine = np.arange(len(r)), self.history
-        if left is not None:
-            draws[rows, left] = again
         if issubclass(self.objective, Pairwise):
             return self._pairwise(r, left, draws)
         assert issubclass(self.objective, Pointwise)
