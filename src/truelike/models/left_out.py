@@ -127,11 +127,10 @@ class AllItems(Problem):
         for _ in range(0 if factor is None else STEPS):
             gradients = self._gradients(r + moved @ self.item_factors.T, left) - residual
             gradients -= np.float32(self.l2_without) * (row + moved)
-            if not np.isfinite(gradients).all():
-                return moved, np.zeros(len(left), dtype=np.bool_)
             step = linalg.cho_solve(factor, gradients.T, check_finite=False).T.astype(np.float32)
+            step[done] = 0.0  # a row rests where it would alone
             moved += step
-            done = np.linalg.norm(step, axis=1) <= TOLERANCE * np.linalg.norm(moved, axis=1)
+            done |= np.linalg.norm(step, axis=1) <= TOLERANCE * np.linalg.norm(moved, axis=1)
             if done.all():
                 break
         return moved, done
@@ -214,7 +213,8 @@ class Sampled(Problem):
         l2 = self.l2 if left is None else self.l2_without
         n = len(self.history) - (left is not None)
         others, again = self._draws(left)
-        expected = self.probabilities * (n * float(others.mean()))  # one matrix for all rows
+        usual = float(self._draws(None if left is None else self.history)[0].mean())  # one matrix for all rows
+        expected = self.probabilities * (n * usual)
         positive = float(self.n_negatives) if issubclass(self.objective, Pairwise) else self.weight
         bound = max(curvature_bound(self.objective), 1e-12)
         matrix = bound * (positive * own.T @ own + weighted_products(V, expected, l2 / bound))
