@@ -20,6 +20,8 @@ CALLS = [
     "model.recommend_from_items(items)",
     "model.recommend_from_items({'new': items})",
     "model.similar_items(items)",
+    "model.explain(users[0], items)",
+    "model.explain_from_items(items, items)",
     "model.score(users, items)",
     "model.user_vectors()",
     "model.item_vectors()",

@@ -154,6 +154,8 @@ CALLS: dict[str, list[str]] = {
     "recommend_from_items": ["items", "k", "candidates", "exclude", "exclude_seen", "on_unknown", "titles"],
     "similar_items": ["items", "k", "candidates", "exclude", "on_unknown", "titles", "n_jobs"],
     "score": ["users", "items"],
+    "explain": ["user", "items", "k", "titles"],
+    "explain_from_items": ["history", "items", "k", "titles", "on_unknown"],
     "set_titles": ["titles"],
     "partial_fit": ["more", "epochs"],
     "fit": ["train", "validation", "callbacks", "checkpoint_epochs", "checkpoint_minutes", "impressions"],
@@ -173,6 +175,8 @@ def calls_case(seed: int) -> None:
         method = draw.choice(list(CALLS))
         good = {
             "users": [0, 1],
+            "user": 0,
+            "history": [0, 1],
             "items": [0, 1],
             "train": data,
             "more": [(0, 1)],
@@ -181,7 +185,7 @@ def calls_case(seed: int) -> None:
             "epochs": 1,
         }
         given = {name: good[name] for name in CALLS[method][:1]}
-        if method == "score":
+        if method in ("score", "explain", "explain_from_items"):
             given["items"] = [0, 1]
         for name in draw.sample(CALLS[method], min(len(CALLS[method]), draw.randint(1, 2))):
             given[name] = draw.choice(ARGUMENTS)

@@ -309,6 +309,17 @@ def test_a_blend_with_another_model_leaves_interactions_out(world: Any) -> None:
     assert_allclose(found.values, expected, atol=1e-3 * score_range(model, history))
 
 
+@pytest.mark.parametrize("name", ["BPR", "NBPO", "ExactBPO", "SoftmaxMF"])
+def test_an_explanation_does_not_depend_on_what_else_is_asked_for(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explanations, "MOST_LEFT_OUT", 3)
+    history, items = history_of(model, 7), np.array([1, 30, 17], dtype=np.int32)
+    together = model._explained(history, items).values
+    alone = np.concatenate([model._explained(history, item[None]).values for item in items])
+    assert_allclose(together, alone, atol=2e-5 * score_range(model, history))
+
+
 @pytest.mark.parametrize("name", ["NBPO", "ExactBPO"])
 def test_only_the_most_similar_interactions_are_left_out(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     history, items = history_of(model, 7), np.array([1, 30], dtype=np.int32)

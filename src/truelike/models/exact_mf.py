@@ -25,6 +25,7 @@ from truelike.models.factor_model import (
 )
 from truelike.models.fold_in import fold_in_all, rows_of
 from truelike.models.label_noise import LabelNoise
+from truelike.models.left_out import AllItems
 from truelike.parameters import choice, flag, jobs, number, preset, special, whole_number
 from truelike.ranking.factor_ranker import factor_score_block
 from truelike.training.exact.engine import ExactEngine, ExactSettings
@@ -334,9 +335,10 @@ class ExactMF(LabelNoise, FactorModel):
 
     def _fold_in(self, history: Codes) -> Floats:
         """The row of U of a user with this history, with the item tables fixed."""
-        train, tables = self.train_, self._tables()
-        frequency = len(history) / float(train.interactions_per_user().mean())
-        bias = np.zeros(train.n_items, dtype=np.float32) if tables.item_bias is None else tables.item_bias
+        tables = self._tables()
+        bias = (
+            np.zeros(len(tables.item_factors), dtype=np.float32) if tables.item_bias is None else tables.item_bias
+        )
         return fold_in_all(
             tables.item_factors,
             bias,
@@ -344,18 +346,43 @@ class ExactMF(LabelNoise, FactorModel):
             self._objective(),
             self._typical_flips(),
             unobserved_weight=self.unobserved_weight,
-            regularization=self.regularization_ * frequency**self.frequency_power,
+            regularization=self._l2_of_row(len(history)),
         )
+
+    def _left_out_scores(self, history: Codes, places: Codes, items: Codes) -> Floats:
+        tables, n = self._tables(), len(history)
+        problem = AllItems(
+            tables.item_factors,
+            tables.item_bias,
+            history,
+            self._objective(),
+            self._typical_flips(),
+            self._fold_in(history),
+            l2=max(self._l2_of_row(n), 1e-6),
+            l2_without=max(self._l2_of_row(n - 1), 1e-6),
+            unobserved_weight=self.unobserved_weight,
+        )
+        return self._scores_by_rows(problem.left_out_rows(places, self._fold_in), items)
+
+    def _l2_of_row(self, n: int) -> float:
+        """The L2 of the row of a user with n interactions."""
+        mean = self._cached("mean", lambda: float(self.train_.interactions_per_user().mean()))
+        return float(self.regularization_ * (n / mean) ** self.frequency_power)
 
     def _typical_flips(self) -> Floats | None:
         """The flip logits of the average user, which stand for those of a new user."""
-        tables = self._tables()
-        if self.known_flips_ is not None:
-            return np.asarray(self.known_flips_.average_logits(), dtype=np.float32)
-        if not tables.flip_factors:
-            return None
-        g = tables.item_flips @ tables.user_flips.mean(axis=0)
-        return np.asarray(g if tables.flip_bias is None else g + tables.flip_bias, dtype=np.float32)
+
+        def compute() -> Floats | None:
+            tables = self._tables()
+            if self.known_flips_ is not None:
+                return np.asarray(self.known_flips_.average_logits(), dtype=np.float32)
+            if not tables.flip_factors:
+                return None
+            g = tables.item_flips @ tables.user_flips.mean(axis=0)
+            return np.asarray(g if tables.flip_bias is None else g + tables.flip_bias, dtype=np.float32)
+
+        found: Floats | None = self._cached("typical flips", compute)
+        return found
 
 
 def default_regularization(train: Dataset) -> float:

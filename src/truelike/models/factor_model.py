@@ -64,6 +64,12 @@ class FactorModel(Recommender):
         return factor_score_block(vectors, self._tables().item_factors, self._tables().item_bias)
 
     @final
+    def _scores_by_rows(self, vectors: Floats, items: Codes) -> Floats:
+        tables = self._tables()
+        bias = None if tables.item_bias is None else tables.item_bias[items]
+        return factor_score_block(vectors, tables.item_factors[items], bias)
+
+    @final
     def _similarity_block(self, items: Codes) -> Floats:
         unit = unit_rows(self._tables().item_factors)
         return factor_score_block(unit[items], unit)

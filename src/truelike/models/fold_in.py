@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
+from scipy import linalg, sparse
 
 from truelike.objectives import Listwise, Objective, Pairwise, Pointwise, Softmax, softmax
 
 STEPS = 30
 HALVINGS = 8
+SINGLE_PRECISION = 1e-4  # least share of the L2 in the diagonal of a Hessian that is computed in float32
 WIDTH = 1e-3  # of the finite differences, in units of r
 ROWS_PER_CALL = 64  # rows of scores per call of `steps` of a listwise objective
 
@@ -76,18 +77,18 @@ def fold_in(
     own = V[history]
     expected = probabilities * (n_negatives * len(history))  # how often each item is drawn in an epoch
     positive_weight = float(n_negatives) if issubclass(objective, Pairwise) else weight
-    bound = _curvature(objective) * (positive_weight * own.T @ own + (V * expected[:, None]).T @ V)
+    bound = curvature_bound(objective) * (positive_weight * own.T @ own + (V * expected[:, None]).T @ V)
     matrix = bound + max(regularization, 1e-6) * np.eye(V.shape[1])
     g = np.zeros(len(V)) if flips is None else flips.astype(np.float64)
     b = np.zeros(len(V)) if item_bias is None else item_bias.astype(np.float64)
-    row = np.zeros(V.shape[1])
+    row, factor = np.zeros(V.shape[1]), linalg.lu_factor(matrix, check_finite=False)
     for _ in range(STEPS):
         gradient = _gradient(objective, V @ row + b, history, expected, g, weight, V) - regularization * row
-        row = row + np.linalg.solve(matrix, gradient)
+        row = row + linalg.lu_solve(factor, gradient, check_finite=False)
     return row.astype(np.float32)
 
 
-def _curvature(objective: type[Objective]) -> float:
+def curvature_bound(objective: type[Objective]) -> float:
     """Return the objective's bound of ``|d step / dr|``; if it declares none, the largest value over -20 ... 20."""
     if objective.curvature is not None:
         return objective.curvature
@@ -157,11 +158,11 @@ def fold_in_all(
         """Return minus the Hessian with respect to the row, made positive semidefinite."""
         if issubclass(objective, Listwise):
             if objective.steps is not Softmax.steps:
-                return _listwise_hessian(objective, r, observed, V)
+                return listwise_hessian(objective, r, observed, V)
             curvature = len(history) * softmax(r)  # without its term of rank one: a bound, so never overshoots
         else:
             curvature = np.maximum((steps(r - WIDTH) - steps(r + WIDTH)) / (2 * WIDTH), 0.0)
-        return (V * curvature[:, None]).T @ V
+        return weighted_products(item_factors, curvature, l2)
 
     l2 = max(regularization, 1e-6)
     row = np.zeros(V.shape[1])
@@ -180,7 +181,20 @@ def fold_in_all(
     return row.astype(np.float32)
 
 
-def _listwise_hessian(objective: type[Listwise], r: Any, observed: Any, V: Any) -> Any:
+def weighted_products(V: NDArray[np.float32], weights: Any, l2: float) -> Any:
+    """Return V^T diag(weights) V, in float32 if l2 is so large that its rounding does not matter.
+
+    A Hessian decides how fast the steps converge, not where to. The gradient does, and is in float64.
+    """
+    scaled = V * np.sqrt(weights).astype(np.float32)[:, None]
+    product = scaled.T @ scaled
+    if l2 > SINGLE_PRECISION * product.diagonal().max():
+        return product.astype(np.float64)
+    exact = V.astype(np.float64)
+    return (exact * weights[:, None]).T @ exact
+
+
+def listwise_hessian(objective: type[Listwise], r: Any, observed: Any, V: Any) -> Any:
     """Return minus V^T J V, where J is the Jacobian of the steps, by finite differences along the factors.
 
     Scores of different items may interact, so J is not diagonal. Negative eigenvalues are set to 0, so that the

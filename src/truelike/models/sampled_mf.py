@@ -26,6 +26,7 @@ from truelike.models.factor_model import (
 )
 from truelike.models.fold_in import fold_in, rows_of
 from truelike.models.label_noise import LabelNoise
+from truelike.models.left_out import Sampled
 from truelike.parameters import changed, choice, jobs, number, preset, special, whole_number
 from truelike.ranking.factor_ranker import factor_score_block
 from truelike.training.loop import Training, continue_epochs, fit_epochs
@@ -316,25 +317,58 @@ class SampledMF(LabelNoise, FactorModel):
 
     def _fold_in(self, history: Codes) -> Floats:
         """The row of U of a user with this history, with the item tables fixed."""
-        train, tables = self.train_, self._tables()
-        batches = max(1, -(-train.n_interactions // self.batch_size))
-        if self.l2_schedule == "epoch":
-            passes = 1
-        else:
-            passes = min(batches, len(history)) if self.l2_rows == "touched" else batches
-        flips = None
-        if tables.flip_factors:  # those of the average user
-            flips = np.asarray(tables.item_flips @ tables.user_flips.mean(axis=0), dtype=np.float32)
         return fold_in(
-            tables.item_factors,
+            self._tables().item_factors,
             history,
             self._objective(),
-            sampling.parse(self.negatives).probabilities(train.popularity(), history),
-            flips,
+            self._probabilities(history),
+            self._typical_flips(),
             n_negatives=self.n_negatives,
-            weight=float(self.n_negatives) if self.positive_weight == "per_negative" else 1.0,
-            regularization=self.regularization_ * passes,
+            weight=self._positive_weight(),
+            regularization=self._l2_of_row(len(history)),
         )
+
+    def _left_out_scores(self, history: Codes, places: Codes, items: Codes) -> Floats:
+        problem = Sampled(
+            self._tables().item_factors,
+            None,
+            history,
+            self._objective(),
+            self._typical_flips(),
+            self._fold_in(history),
+            l2=self._l2_of_row(len(history)),
+            l2_without=self._l2_of_row(len(history) - 1),
+            probabilities=self._probabilities(history),
+            prior=self._probabilities(history[:0]),
+            n_negatives=self.n_negatives,
+            weight=self._positive_weight(),
+        )
+        return self._scores_by_rows(problem.left_out_rows(places, self._fold_in), items)
+
+    def _positive_weight(self) -> float:
+        return float(self.n_negatives) if self.positive_weight == "per_negative" else 1.0
+
+    def _l2_of_row(self, n: int) -> float:
+        """The L2 of the row of a user with n interactions, per epoch."""
+        batches = max(1, -(-self.train_.n_interactions // self.batch_size))
+        passes = min(batches, n) if self.l2_rows == "touched" else batches
+        return float(self.regularization_ * (1 if self.l2_schedule == "epoch" else passes))
+
+    def _probabilities(self, history: Codes) -> NDArray[np.float64]:
+        """The probability of each item as a negative of a user with this history."""
+        popularity = self._cached("popularity", self.train_.popularity)
+        return sampling.parse(self.negatives).probabilities(popularity, history)
+
+    def _typical_flips(self) -> Floats | None:
+        """The flip logits of the average user, which stand for those of a new user."""
+        tables = self._tables()
+        if not tables.flip_factors:
+            return None
+
+        def compute() -> Floats:
+            return np.asarray(tables.item_flips @ tables.user_flips.mean(axis=0), dtype=np.float32)
+
+        return np.asarray(self._cached("typical flips", compute))
 
 
 @preset(

@@ -26,6 +26,7 @@ from truelike.models import objective_names
 from truelike.models.base import DotProduct, Floats, Recommender
 from truelike.models.fold_in import fold_in, rows_of
 from truelike.models.label_noise import LabelNoise
+from truelike.models.left_out import Sampled
 from truelike.models.networks import checks, network_names, new_users
 from truelike.models.networks.scoring import Scorer
 from truelike.parameters import choice, jobs, number, special, whole_number
@@ -386,6 +387,35 @@ class NetworkModel(LabelNoise, Recommender):
             weight=settings["weight"],
             regularization=settings["regularization"],
         )
+
+    @final
+    def _left_out_scores(self, history: Codes, places: Codes, items: Codes) -> Floats:
+        found, network = self._scorer.vectors("preference"), self.networks_.preference
+        if found is None or hasattr(network, "new_user_vectors") or hasattr(network, "user_embedding_names"):
+            return super()._left_out_scores(history, places, items)
+        _, item_vectors, bias = found
+        settings = self._fold_in_settings()
+
+        def folded_in(each: Codes) -> Floats:
+            return self._folded_in(each, item_vectors, bias)
+
+        problem = Sampled(
+            item_vectors,
+            bias,
+            history,
+            settings["objective"],
+            settings["flips"],
+            folded_in(history),
+            l2=settings["regularization"],
+            l2_without=settings["regularization"],
+            probabilities=self._probabilities(history),
+            prior=self._probabilities(history[:0]),
+            n_negatives=self.n_negatives,
+            weight=settings["weight"],
+        )
+
+        rows = problem.left_out_rows(places, folded_in)
+        return factor_score_block(rows, item_vectors[items], None if bias is None else bias[items])
 
     def _by_training(self, history: Codes) -> Floats:
         """The scores for a user with this history, by training the user's embeddings."""

@@ -1,0 +1,313 @@
+"""Fold-in of a history without one of its interactions, for many of them at once.
+
+The rows of all these histories move together, so that a step is a few matrix products. They come to where `fold_in`
+and `fold_in_all` lead:
+
+- `Sampled` takes the steps of `fold_in`, from a row of zeros and with the same bound of the Hessian.
+- `AllItems` starts at the row of the whole history, which is close, and takes Newton-like steps with the Hessian there
+  for all rows, until they come to rest. A row that does not is folded in by itself.
+
+Scores and gradients are in float32. Only the difference to the row of the whole history, computed likewise, is used, so
+that rounding cancels out.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from truelike.models.fold_in import STEPS, WIDTH, curvature_bound, listwise_hessian, weighted_products
+from truelike.objectives import Listwise, Objective, Pairwise, Pointwise, Softmax, softmax
+from truelike.parallel import one_blas_thread
+
+Codes = NDArray[np.int32]
+Floats = NDArray[np.float32]
+TOLERANCE = 1e-3  # of the last step, relative to the distance from the row of the whole history
+PAIRS_AT_ONCE = 1 << 20  # pairs of row and item
+SPACING = 0.2  # of the nodes between which a pairwise objective is interpolated, in units of r
+USUAL_NODES, MOST_NODES = 128, 512
+
+
+@dataclass
+class Problem(ABC):
+    """What the row of a user is fitted to, with the item tables fixed.
+
+    Attributes
+    ----------
+    item_factors, item_bias
+        The paper's V, and the biases.
+    history
+        The user's positives.
+    objective
+        The objective.
+    flips
+        The flip logit g of each item for this user; None: g = 0.
+    row
+        The row of the whole history.
+    l2, l2_without
+        The L2 of the row, with all interactions and with one less.
+    """
+
+    item_factors: Floats
+    item_bias: Floats | None
+    history: Codes
+    objective: type[Objective]
+    flips: NDArray[np.floating] | None
+    row: Floats
+    l2: float
+    l2_without: float
+
+    @final
+    def left_out_rows(self, places: Codes, by_itself: Callable[[Codes], Floats]) -> Floats:
+        """Return the row of the history, then its rows without the interaction at each of some places.
+
+        Parameters
+        ----------
+        places
+            The places in the history of the interactions to leave out.
+        by_itself
+            Folds in one history.
+        """
+        found = np.empty((1 + len(places), len(self.row)), dtype=np.float32)
+        found[0] = self.row
+        with one_blas_thread():
+            at_once = max(16, self._rows_at_once())
+            for start in range(0, len(places), at_once):
+                mine = places[start : start + at_once]
+                moved, done = self._moves(self.history[mine])
+                found[1 + start : 1 + start + len(mine)] = self.row + moved
+                for at in np.flatnonzero(~done):
+                    found[1 + start + at] = by_itself(np.delete(self.history, mine[at]))
+        return found
+
+    @abstractmethod
+    def _moves(self, left: Codes) -> tuple[Floats, NDArray[np.bool_]]:
+        """Return how far the row moves without each of some items, and which of these moves were found."""
+
+    def _rows_at_once(self) -> int:
+        """Return how many rows move together."""
+        return PAIRS_AT_ONCE // len(self.item_factors)
+
+    @cached_property
+    def g(self) -> Floats:
+        """The flip logits."""
+        zero = np.zeros(len(self.item_factors), dtype=np.float32)
+        return zero if self.flips is None else np.asarray(self.flips, dtype=np.float32)
+
+    @final
+    def _scores(self, rows: Floats) -> Floats:
+        r = rows @ self.item_factors.T
+        return r if self.item_bias is None else r + self.item_bias
+
+
+@dataclass
+class AllItems(Problem):
+    """The problem of `fold_in_all`.
+
+    Attributes
+    ----------
+    unobserved_weight
+        The weight of an unobserved item.
+    """
+
+    unobserved_weight: float
+
+    def _moves(self, left: Codes) -> tuple[Floats, NDArray[np.bool_]]:
+        row, factor = self.row, self._factor
+        r = self._scores(row[None])
+        residual = self._gradients(r, None) - np.float32(self.l2) * row
+        moved, done = np.zeros((len(left), len(row)), dtype=np.float32), np.zeros(len(left), dtype=np.bool_)
+        for _ in range(0 if factor is None else STEPS):
+            gradients = self._gradients(r + moved @ self.item_factors.T, left) - residual
+            gradients -= np.float32(self.l2_without) * (row + moved)
+            step = linalg.cho_solve(factor, gradients.T, check_finite=False).T.astype(np.float32)
+            step[done] = 0.0  # a row rests where it would alone
+            moved += step
+            done |= np.linalg.norm(step, axis=1) <= TOLERANCE * np.linalg.norm(moved, axis=1)
+            if done.all():
+                break
+        return moved, done
+
+    def _gradients(self, r: Floats, left: Codes | None) -> Floats:
+        """Return the gradient with respect to each row, without the L2.
+
+        `r` has the scores of all items for each row, and `left` the item that is left out of the history of each
+        row; None: no item.
+        """
+        mine, rows = self.history, np.arange(len(r))
+        if issubclass(self.objective, Listwise):
+            observed = np.zeros(r.shape, dtype=np.float32)
+            observed[:, mine] = 1.0
+            if left is not None:
+                observed[rows, left] = 0.0
+            steps = self.objective.steps(r, observed)
+        else:
+            assert issubclass(self.objective, Pointwise)
+            steps = np.float32(self.unobserved_weight) * self.objective.negative(r, self.g)[0]
+            kept = None if left is None else steps[rows, left]
+            steps[:, mine] = self.objective.positive(r[:, mine], self.g[mine])[0]
+            if left is not None:
+                steps[rows, left] = kept
+        return np.asarray(steps @ self.item_factors, dtype=np.float32)
+
+    @cached_property
+    def _factor(self) -> Any:
+        """The Cholesky factor of the Hessian at the row of the whole history; None if there is none."""
+        r = self._scores(self.row[None])[0].astype(np.float64)
+        try:
+            return linalg.cho_factor(
+                self._hessian(r) + self.l2_without * np.eye(len(self.row)), check_finite=False
+            )
+        except linalg.LinAlgError:
+            return None
+
+    def _hessian(self, r: NDArray[np.float64]) -> Any:
+        V, n, mine = self.item_factors, len(self.history), self.history
+        if issubclass(self.objective, Pointwise):
+            g = self.g.astype(np.float64)
+            up, down, own = self.objective.positive, self.objective.negative, r[mine]
+            change = self.unobserved_weight * (down(r - WIDTH, g)[0] - down(r + WIDTH, g)[0])
+            change[mine] = up(own - WIDTH, g[mine])[0] - up(own + WIDTH, g[mine])[0]
+            return weighted_products(V, np.maximum(change / (2 * WIDTH), 0.0), self.l2_without)
+        assert issubclass(self.objective, Listwise)
+        if self.objective.steps is Softmax.steps:
+            p = softmax(r)
+            mean = p @ V
+            return weighted_products(V, n * p, self.l2_without) - n * np.outer(mean, mean)
+        observed = np.zeros(len(V))
+        observed[mine] = 1.0
+        return listwise_hessian(self.objective, r, observed, V.astype(np.float64))
+
+
+@dataclass
+class Sampled(Problem):
+    """The problem of `fold_in`.
+
+    Attributes
+    ----------
+    probabilities, prior
+        The probability of each item as a negative, of this user and of a user without interactions.
+    n_negatives, weight
+        The paper's rho, and the factor of a positive's step.
+    """
+
+    probabilities: NDArray[np.float64]
+    prior: NDArray[np.float64]
+    n_negatives: int
+    weight: float
+
+    def _moves(self, left: Codes) -> tuple[Floats, NDArray[np.bool_]]:
+        moved = self._rows(left) - self._rows(None)
+        return moved, np.isfinite(moved).all(axis=1)
+
+    def _rows(self, left: Codes | None) -> Floats:
+        """Return where the steps of `fold_in` lead, without each of some items or with the whole history."""
+        V, own = self.item_factors, self.item_factors[self.history].astype(np.float64)
+        l2 = self.l2 if left is None else self.l2_without
+        n = len(self.history) - (left is not None)
+        others, again = self._draws(left)
+        usual = float(self._draws(None if left is None else self.history)[0].mean())  # one matrix for all rows
+        expected = self.probabilities * (n * usual)
+        positive = float(self.n_negatives) if issubclass(self.objective, Pairwise) else self.weight
+        bound = max(curvature_bound(self.objective), 1e-12)
+        matrix = bound * (positive * own.T @ own + weighted_products(V, expected, l2 / bound))
+        matrix[np.diag_indices_from(matrix)] += max(l2, 1e-6)
+        factor = linalg.cho_factor(matrix, check_finite=False)
+        rows = np.zeros((1 if left is None else len(left), V.shape[1]))
+        if left is not None:  # of an item that is left out the matrix has another term, of rank one
+            vectors = V[left].astype(np.float64)
+            solved = linalg.cho_solve(factor, vectors.T, check_finite=False).T
+            term = bound * (again * n - positive)
+            share = (term / (1 + term * np.einsum("mk,mk->m", vectors, solved)))[:, None]
+        draws = (others[:, None] * self.probabilities).astype(np.float32)
+        if left is not None:
+            draws[np.arange(len(left)), left] = again
+        for _ in range(STEPS):
+            gradients = self._gradients(self._scores(rows.astype(np.float32)), left, draws) - l2 * rows
+            step = linalg.cho_solve(factor, gradients.T, check_finite=False).T
+            if left is not None:
+                step -= solved * share * np.einsum("mk,mk->m", vectors, step)[:, None]
+            rows += step
+        return rows.astype(np.float32)
+
+    def _draws(self, left: Codes | None) -> tuple[Any, Any]:
+        """Return how often items are drawn for one positive: a factor of `probabilities`, and the item left out."""
+        if left is None:
+            return np.array([float(self.n_negatives)]), np.zeros(1)
+        unobserved = float(self.prior[self.probabilities > 0].sum())
+        share = self.prior[left] / np.maximum(unobserved + self.prior[left], 1e-300)
+        return self.n_negatives * (1 - share), self.n_negatives * share
+
+    def _gradients(self, r: Floats, left: Codes | None, draws: Floats) -> Floats:
+        """Return the gradient with respect to each row, without the L2.
+
+        `r` and `left` are as in `AllItems`; `draws` says how often each item is drawn for one positive.
+        """
+        rows, mine = np.arange(len(r)), self.history
+        if issubclass(self.objective, Pairwise):
+            return self._pairwise(r, left, draws)
+        assert issubclass(self.objective, Pointwise)
+        n = np.float32(len(mine) - (left is not None))
+        steps = n * draws * self.objective.negative(r, self.g)[0]
+        kept = None if left is None else steps[rows, left]
+        steps[:, mine] = np.float32(self.weight) * self.objective.positive(r[:, mine], self.g[mine])[0]
+        if left is not None:
+            steps[rows, left] = kept
+        return np.asarray(steps @ self.item_factors, dtype=np.float32)
+
+    def _pairwise(self, r: Floats, left: Codes | None, draws: Floats) -> Floats:
+        """Return the gradients of a pairwise objective, which is interpolated between nodes on the scores.
+
+        The pairs of positive and node are far fewer than those of positive and item.
+        """
+        assert issubclass(self.objective, Pairwise)
+        low, high = float(r.min()), float(r.max())
+        if not np.isfinite(high - low):
+            return np.full((len(r), self.item_factors.shape[1]), np.nan, dtype=np.float32)
+        n = int(np.clip((high - low) / SPACING, 8, MOST_NODES))
+        nodes = np.linspace(low, high, n, dtype=np.float32)
+        at, parts = _cubic(r, low, (high - low) / (n - 1), n)
+        flat = (np.arange(len(r))[:, None] * n + at).reshape(-1)
+        weights = sum(
+            np.bincount(flat + place, (draws * part).reshape(-1), minlength=len(r) * n)
+            for place, part in enumerate(parts)
+        )
+        own = r[:, self.history]
+        up, down = self.objective.pair(own[:, :, None], nodes[None, None, :])
+        counted = np.ones(own.shape, dtype=np.float32)
+        if left is not None:
+            counted[self.history[None, :] == left[:, None]] = 0.0
+        of_positives = (
+            counted * np.matmul(up, np.asarray(weights, dtype=np.float32).reshape(len(r), n, 1))[:, :, 0]
+        )
+        at_nodes = np.matmul(counted[:, None, :], down).reshape(-1)
+        of_items = draws * sum(at_nodes[flat + place].reshape(r.shape) * part for place, part in enumerate(parts))
+        return np.asarray(
+            of_positives @ self.item_factors[self.history] + of_items @ self.item_factors, dtype=np.float32
+        )
+
+    def _rows_at_once(self) -> int:
+        if issubclass(self.objective, Pairwise):  # pairs of positive and node, too
+            return min(super()._rows_at_once(), 4 * PAIRS_AT_ONCE // (USUAL_NODES * len(self.history)))
+        return super()._rows_at_once()
+
+
+def _cubic(r: Floats, low: float, spacing: float, n: int) -> tuple[Any, list[Floats]]:
+    """Return for each score the first of the four nodes around it, and the weights of cubic interpolation.
+
+    >>> at, parts = _cubic(np.array([1.5], dtype=np.float32), 0.0, 1.0, 4)
+    >>> at.tolist(), [part.tolist() for part in parts]
+    ([0], [[-0.0625], [0.5625], [0.5625], [-0.0625]])
+    """
+    place = (r - np.float32(low)) / np.float32(max(spacing, 1e-12))
+    first = np.clip(place.astype(np.int64) - 1, 0, n - 4)
+    x = place - first.astype(np.float32)
+    a, b, c, d = x, x - 1, x - 2, x - 3
+    return first, [-b * c * d / 6, a * c * d / 2, -a * b * d / 2, a * b * c / 6]
