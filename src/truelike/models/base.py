@@ -35,7 +35,7 @@ from truelike.files import as_place
 from truelike.models.availability import available_if
 from truelike.models.fold_in import rows_of
 from truelike.parallel import threads
-from truelike.ranking.factor_ranker import factor_score_block, top_k_by_factors
+from truelike.ranking.factor_ranker import FactorRanker, factor_score_block
 from truelike.ranking.top_k import TopK, check_users, no_items, top_k_by_scores
 from truelike.training.callbacks import readable_seconds
 from truelike.training.options import Callback, FitOptions, HeldOut
@@ -450,13 +450,61 @@ class Recommender(ABC):
         asked = one_or_many(known if users is None else users)
         codes = known.known(asked) if on_unknown == "raise" else known.codes(asked)
         allowed = self._allowed(candidates, exclude)
-        here = np.flatnonzero(codes >= 0)
-        best = no_items(len(codes), min(k, self.train_.n_items))
-        found = self._top_k(codes[here], k, exclude_seen=exclude_seen, allowed=allowed, n_jobs=n_jobs)
-        best.items[here], best.scores[here] = found
-        if on_unknown == "popular" and len(here) < len(codes):
-            best.items[codes < 0], best.scores[codes < 0] = self._popular(k, allowed)
+        best = self._lists(
+            codes, k, exclude_seen=exclude_seen, allowed=allowed, on_unknown=on_unknown, n_jobs=n_jobs
+        )
         return self._frame({"user_id": _echo(asked, known)}, best, titles, library)
+
+    @final
+    def recommend_to(
+        self,
+        path: str | Path,
+        users: Any = None,
+        k: int = 10,
+        *,
+        candidates: Any = None,
+        exclude: Any = None,
+        exclude_seen: bool = True,
+        on_unknown: OnUnknown = "raise",
+        titles: bool = False,
+        n_jobs: int | None = -1,
+        block_size: int | None = None,
+        progress: bool = True,
+    ) -> int:
+        """Write the lists of `recommend` to a file, block by block, and return the number of rows.
+
+        For many users: one block is in memory at a time. The file appears when it is complete. If the process is
+        killed while it writes a Parquet file, the same call continues after the last block that was written, and
+        the file is the same. The blocks are kept in a directory beside the file until then.
+
+        Parameters
+        ----------
+        path
+            A .parquet, .csv, .tsv or .jsonl file. UUIDs are written as text.
+        users, k, candidates, exclude, exclude_seen, on_unknown, titles, n_jobs
+            As in `recommend`.
+        block_size
+            Number of users in a block; None: about 500,000 rows.
+        progress
+            Show progress: a bar in terminals and notebooks, lines of the logger "truelike" elsewhere.
+
+        Examples
+        --------
+        >>> import tempfile, polars as pl, truelike as tl
+        >>> model = tl.ItemPop().fit(tl.synthetic.World(n_users=50, n_items=40).dataset())
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     rows = model.recommend_to(place + "/lists.parquet", k=5)
+        ...     pl.read_parquet(place + "/lists.parquet").equals(model.recommend(k=5)), rows
+        (True, 250)
+        """
+        from truelike.models.batch import Lists, write_lists
+
+        lists = Lists(
+            self, users, k,
+            candidates=candidates, exclude=exclude, exclude_seen=exclude_seen, on_unknown=on_unknown, titles=titles,
+            n_jobs=n_jobs, block_size=block_size,
+        )  # fmt: skip
+        return write_lists(lists, path, progress=progress)
 
     @final
     def recommend_from_items(
@@ -575,22 +623,49 @@ class Recommender(ABC):
         exclude_seen: bool = True,
         allowed: NDArray[np.bool_] | None = None,
         n_jobs: int | None = -1,
+        ranker: FactorRanker | None = None,
     ) -> TopK:
-        """`recommend` in row numbers: arrays of row numbers and scores."""
+        """`recommend` in row numbers: arrays of row numbers and scores. `ranker` is that of `_factor_ranker`."""
         train = self.train_
         check_users(users, train.n_users)
         seen = train._csr if exclude_seen else None
         vectors = self._dot_product()
         if vectors is not None:
-            return top_k_by_factors(
-                vectors.users, vectors.items, users, k,
-                item_bias=vectors.bias, seen=seen, allowed=allowed, n_jobs=n_jobs,
-            )  # fmt: skip
+            ranker = ranker or FactorRanker(vectors.items, vectors.bias)
+            return ranker.top_k(vectors.users[users], k, rows=users, seen=seen, allowed=allowed, n_jobs=n_jobs)
         with self._ranking():
             return top_k_by_scores(
                 self._score_block, users, k,
                 n_items=train.n_items, seen=seen, allowed=allowed, ties=self._tie_order(), n_jobs=n_jobs,
             )  # fmt: skip
+
+    @final
+    def _factor_ranker(self) -> FactorRanker | None:
+        """The items, ready for many calls of `_top_k`; None if the score is no dot product."""
+        vectors = self._dot_product()
+        return None if vectors is None else FactorRanker(vectors.items, vectors.bias)
+
+    @final
+    def _lists(
+        self,
+        codes: Codes,
+        k: int,
+        *,
+        exclude_seen: bool,
+        allowed: NDArray[np.bool_] | None,
+        on_unknown: OnUnknown,
+        n_jobs: int | None,
+        ranker: FactorRanker | None = None,
+    ) -> TopK:
+        """The lists of users by their row numbers, where -1 is a user who is not known."""
+        here = np.flatnonzero(codes >= 0)
+        best = no_items(len(codes), min(k, self.train_.n_items))
+        best.items[here], best.scores[here] = self._top_k(
+            codes[here], k, exclude_seen=exclude_seen, allowed=allowed, n_jobs=n_jobs, ranker=ranker
+        )
+        if on_unknown == "popular" and len(here) < len(codes):
+            best.items[codes < 0], best.scores[codes < 0] = self._popular(k, allowed)
+        return best
 
     # --- saving ---------------------------------------------------------------------------------
 
@@ -653,6 +728,9 @@ class Recommender(ABC):
             n_jobs=1,
         )
         return best.items[0], best.scores[0]
+
+    def _echo_users(self, asked: Any) -> pl.Series:
+        return _echo(asked, self.train_.users)
 
     def _item_codes(self, items: Any, on_unknown: OnUnknown) -> Codes:
         known: Ids = self.train_.items
