@@ -326,9 +326,7 @@ def _hash(values: Any) -> str:
         return hashlib.sha256(content.getbuffer()).hexdigest()
     array = np.ascontiguousarray(values)
     about = f"{array.dtype.str} {array.shape}".encode()
-    return hashlib.sha256(
-        about + hashlib.sha256(array.reshape(-1).view(np.uint8).data).digest()
-    ).hexdigest()
+    return hashlib.sha256(about + hashlib.sha256(array.reshape(-1).view(np.uint8).data).digest()).hexdigest()
 
 
 class _Progress:
