@@ -609,6 +609,49 @@ class Recommender(ABC):
         return self._vector_frame("item_id", self.train_.items, vectors.items, vectors.bias)
 
     @final
+    @available_if(lambda model: model._scores_by_dot_product())
+    def export_vectors(
+        self,
+        path: str | Path,
+        *,
+        what: Literal["items", "users"] = "items",
+        metric: Literal["dot", "cosine"] = "dot",
+    ) -> None:
+        """Write vectors for a vector database: a Parquet file item_id, vector (float32), and title if there are any.
+
+        Unlike `item_vectors`, the vectors alone give the ranking: a bias is a dimension of them.
+
+        Parameters
+        ----------
+        path
+            A .parquet file. UUIDs are written as text.
+        what
+            "items", to be stored, or "users", to search with: user_id, vector.
+        metric
+            How the database compares. "dot", inner product: the inner product of a user's and an item's vector is the
+            score. If the model has item biases, the last dimension of an item is its bias, and that of a user is 1.
+            "cosine", cosine similarity or Euclidean distance: all vectors have length 1, and one more dimension, which
+            makes the ranking that of the score.
+
+        Notes
+        -----
+        The metadata of the file has the key `truelike`, a JSON object: model, what, metric, factors, bias, dimensions,
+        and for "cosine" the length that the items were divided by.
+
+        Examples
+        --------
+        >>> import tempfile, polars as pl, truelike as tl
+        >>> model = tl.IALS(factors=8, epochs=2).fit(tl.synthetic.World(n_users=50, n_items=40).dataset())
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     model.export_vectors(place + "/items.parquet")
+        ...     pl.read_parquet(place + "/items.parquet").schema
+        Schema({'item_id': Int64, 'vector': Array(Float32, shape=(8,))})
+        """
+        from truelike.models.vectors import write_vectors
+
+        write_vectors(self, path, what, metric)
+
+    @final
     def set_titles(self, titles: Any) -> Self:
         """Set the titles of items, in any form that `Dataset.with_titles` takes, and return self."""
         self._state = self._state_with(self.train_.with_titles(titles))
