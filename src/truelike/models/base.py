@@ -644,8 +644,8 @@ class Recommender(ABC):
         >>> model = tl.IALS(factors=8, epochs=2).fit(tl.synthetic.World(n_users=50, n_items=40).dataset())
         >>> with tempfile.TemporaryDirectory() as place:
         ...     model.export_vectors(place + "/items.parquet")
-        ...     pl.read_parquet(place + "/items.parquet").schema
-        Schema({'item_id': Int64, 'vector': Array(Float32, shape=(8,))})
+        ...     dict(pl.read_parquet(place + "/items.parquet").schema)
+        {'item_id': Int64, 'vector': Array(Float32, shape=(8,)), 'title': String}
         """
         from truelike.models.vectors import write_vectors
 
