@@ -29,6 +29,7 @@ from truelike.data.frames import text_for_uuids
 from truelike.data.ids import one_or_many
 from truelike.errors import StorageError, some
 from truelike.files import TEMPORARY, check_file, lock_directory, replacing_file
+from truelike.forks import check_not_forked
 from truelike.progress import logger, note, progress_bar
 from truelike.training.callbacks import SECONDS_BETWEEN_LINES, readable_seconds
 
@@ -61,6 +62,7 @@ class Lists:
         n_jobs: int | None,
         block_size: int | None,
     ) -> None:
+        check_not_forked()
         model._check_list(k, on_unknown, titles, exclude_seen)
         if block_size is not None:
             check_number("block_size", block_size, low=1, whole=True)

@@ -21,6 +21,7 @@ from truelike._version import __version__
 from truelike.data.ids import Ids
 from truelike.errors import ParameterError, some
 from truelike.files import check_file, replacing_file
+from truelike.forks import check_not_forked
 
 if TYPE_CHECKING:
     from truelike.models.base import DotProduct, Recommender
@@ -32,6 +33,7 @@ Metric = Literal["dot", "cosine"]
 
 def write_vectors(model: Recommender, path: str | Path, what: What, metric: Metric) -> None:
     """Write the vectors of a model whose score is a dot product. The arguments are those of `export_vectors`."""
+    check_not_forked()
     for name, value, allowed in (("what", what, ("items", "users")), ("metric", metric, ("dot", "cosine"))):
         if value not in allowed:
             expected = " or ".join(f'"{each}"' for each in allowed)
