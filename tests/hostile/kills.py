@@ -42,7 +42,13 @@ WORK: dict[str, list[str]] = {
         "-m", "truelike", "recommend", "{place}/source", "--all", "--block-size", "1", "-o", "{out}/lists.parquet",
     ],
 }  # fmt: skip
-PAUSES = {"save": (0.3, 1.2), "train": (0.6, 2.0), "tune": (0.6, 2.5), "compare": (0.6, 3.0), "recommend": (0.4, 1.2)}
+PAUSES = {
+    "save": (0.3, 1.2),
+    "train": (0.6, 2.0),
+    "tune": (0.6, 2.5),
+    "compare": (0.6, 3.0),
+    "recommend": (0.4, 1.2),
+}
 SHARES = {"save": 0.35, "train": 0.25, "tune": 0.1, "compare": 0.1, "recommend": 0.2}
 MEASURED = {"seconds", "fit", "MB", "mb", "s"}  # columns that differ from run to run
 TIMES = 10_000  # saves of a run that is to be killed
