@@ -25,6 +25,8 @@ CALLS = [
     "model.score(users, items)",
     "model.user_vectors()",
     "model.item_vectors()",
+    "model.export_vectors('v.parquet')",
+    "model.recommend_to('lists.parquet')",
     "model.fit(split)",
     "model.partial_fit(rows)",
     "model.partial_fit(split.test)",

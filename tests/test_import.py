@@ -11,7 +11,7 @@ import pytest
 
 import truelike as tl
 
-HEAVY = ("numba", "polars", "scipy", "pandas", "pyarrow", "torch", "matplotlib", "numpy")
+HEAVY = ("numba", "polars", "scipy", "pandas", "pyarrow", "torch", "matplotlib", "numpy", "mlflow")
 
 
 def in_a_fresh_python(code: str) -> str:
@@ -51,7 +51,9 @@ def test_the_public_names_may_be_imported_by_name() -> None:
     assert in_a_fresh_python(code) == "ItemKNN truelike.splits"
 
 
-@pytest.mark.parametrize("module", ["datasets", "errors", "negatives", "objectives", "splits", "synthetic"])
+@pytest.mark.parametrize(
+    "module", ["datasets", "errors", "mlflow", "negatives", "objectives", "splits", "synthetic"]
+)
 def test_public_modules_can_be_imported_and_list_public_names_only(module: str) -> None:
     public = importlib.import_module(f"truelike.{module}")
     assert getattr(tl, module) is public

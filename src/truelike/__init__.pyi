@@ -2,6 +2,7 @@
 # The public names: each is declared here, once, and imported when it is first used.
 from . import datasets as datasets
 from . import errors as errors
+from . import mlflow as mlflow
 from . import negatives as negatives
 from . import objectives as objectives
 from . import splits as splits

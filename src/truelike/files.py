@@ -21,12 +21,20 @@ import socket
 import stat
 import time
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
 from truelike.array_files import Arrays, checksum, read_arrays
-from truelike.errors import DataError, MissingExtraError, NotFoundError, StorageError, TruelikeError, some
+from truelike.errors import (
+    DataError,
+    MissingExtraError,
+    NotFoundError,
+    ParameterError,
+    StorageError,
+    TruelikeError,
+    some,
+)
 from truelike.forks import check_not_forked
 
 DAY = 24 * 60 * 60
@@ -35,6 +43,7 @@ LARGEST_DESCRIPTION = 2**28  # bytes
 MISSES = 5  # looks at a directory after which a file counts as missing: it may be replaced just then
 
 
+TEMPORARY = re.compile(r"\..+\.\w+\.\d+\.[0-9a-f]{8}")  # names that `_aside` makes
 LONGEST_PATH = 3_800  # bytes
 LONGEST_NAME = 180  # bytes of the name of a directory: temporary names beside it are longer
 
@@ -115,6 +124,54 @@ def check_place(directory: Path, names: Collection[str] = ()) -> None:
         raise StorageError(f"{str(directory)!r} cannot be written: {str(parent)!r} does not allow it")
     if names:
         _refuse_to_delete_others(directory, names)
+
+
+def check_file(path: Any, endings: Collection[str]) -> Path:
+    """The absolute path of a file that is to be written; an error before the work if it could not be after it."""
+    try:
+        place = Path(path).absolute()
+    except (TypeError, OSError, ValueError) as error:
+        raise StorageError(f"the output is {_cut(repr(path))}; expected the name of a file") from error
+    if place.suffix not in endings:
+        raise ParameterError(f"the output is {_cut(str(path))!r}; its name must end in {', '.join(endings)}")
+    try:
+        if place.is_dir():
+            raise StorageError(f"{str(path)!r} is a directory; expected the name of a file")
+        standing = next(each for each in place.parents if each.exists())
+    except (OSError, ValueError) as error:
+        if isinstance(error, StorageError):
+            raise
+        raise StorageError(f"{_cut(str(path))!r} cannot be written: {error}") from error
+    if not standing.is_dir():
+        raise StorageError(f"{str(path)!r} cannot be written: {str(standing)!r} is a file")
+    if not os.access(standing, os.W_OK | os.X_OK):
+        raise StorageError(f"{str(path)!r} cannot be written: {str(standing)!r} does not allow it")
+    return place
+
+
+def lock_directory(directory: Path, refusal: str) -> Callable[[], None]:
+    """Lock a directory for this process, and return the function that unlocks it. A process that ends unlocks it.
+
+    Parameters
+    ----------
+    directory
+        The directory. A file `lock` is written in it.
+    refusal
+        The message of the error if another process has locked it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return lambda: None
+    file = (directory / "lock").open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.fstat(file.fileno()).st_nlink:  # the other process has just removed it
+            raise BlockingIOError
+    except OSError as error:
+        file.close()
+        raise StorageError(refusal) from error
+    return file.close
 
 
 def _refuse_working_directory(directory: Path) -> None:

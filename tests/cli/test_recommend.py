@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -110,3 +114,85 @@ def test_a_model_that_was_trained_with_pandas_is_answered_without_it(
         done = run("recommend", tmp_path / "model", *whom, "-k", 1)
         assert done.code == 0, done.err
     assert run("evaluate", tmp_path / "model", files / "split").code == 1  # all of it is in training
+
+
+def test_all_has_two_spellings_and_all_options(run: Run, files: Path, tmp_path: Path) -> None:
+    (tmp_path / "in-stock.txt").write_text("\n".join(map(str, range(0, 60, 2))))
+    (tmp_path / "banned.txt").write_text("4\n6\n")
+    options = ("-k", 3, "--candidates", tmp_path / "in-stock.txt", "--exclude", tmp_path / "banned.txt",
+               "--include-seen", "--titles", files / "titles.csv", "--n-jobs", 1)  # fmt: skip
+    done = run("recommend", files / "model", "--all", *options, "--block-size", 50, "-o", tmp_path / "a.parquet")
+    assert (done.code, done.out) == (0, "")
+    assert "wrote 351 rows" in done.err
+    assert run("recommend", files / "model", "--all-users", *options, "-o", tmp_path / "b.parquet").code == 0
+    model = tl.load(files / "model").set_titles(files / "titles.csv")
+    expected = model.recommend(
+        k=3, candidates=set(range(0, 60, 2)) & set(model.train_.items), exclude=[4, 6], exclude_seen=False, titles=True
+    )  # fmt: skip
+    assert len(expected) == 351
+    for name in ("a.parquet", "b.parquet"):
+        assert pl.read_parquet(tmp_path / name).equals(expected)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_pipe_gets_csv_block_by_block(run: Run, model: Path) -> None:
+    whole = run("recommend", model, "--all", "-k", 2).out
+    assert run("recommend", model, "--all", "-k", 2, "--block-size", 7).out == whole
+    assert whole == tl.load(model).recommend(k=2).write_csv()
+
+
+KILLED = """
+import os, signal, sys
+from truelike.models import batch
+write = batch._Parts.write
+def write_some(parts, number, frame):
+    if number == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    write(parts, number, frame)
+batch._Parts.write = write_some
+from truelike.cli import main
+sys.argv = ["truelike", *sys.argv[1:]]
+main()
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kill -9 is a signal of POSIX")
+def test_after_kill_9_the_same_command_continues_to_the_same_file(run: Run, model: Path, tmp_path: Path) -> None:
+    call = ("recommend", model, "--all", "-k", 4, "--block-size", 10, "-o")
+    assert run(*call, tmp_path / "undisturbed.parquet").code == 0
+    output = tmp_path / "lists.parquet"
+    output.write_bytes(b"of yesterday")
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, *map(str, (*call, output))], capture_output=True, text=True, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert output.read_bytes() == b"of yesterday"
+    done = run(*call, output)
+    assert done.code == 0
+    assert "continuing at user 40 of 117" in done.err
+    assert output.read_bytes() == (tmp_path / "undisturbed.parquet").read_bytes()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["lists.parquet", "undisturbed.parquet"]
+    again = run(*call, output)
+    assert "continuing" not in again.err
+
+
+def test_other_options_after_a_kill_start_anew(run: Run, model: Path, tmp_path: Path) -> None:
+    output = tmp_path / "lists.parquet"
+    call = ("recommend", model, "--all", "--block-size", 10, "-o", output)
+    killed = subprocess.run([sys.executable, "-c", KILLED, *map(str, call)], capture_output=True, check=False)
+    assert killed.returncode != 0
+    done = run(*call, "--include-seen")
+    assert done.code == 0
+    assert "were computed with other options (exclude_seen)" in done.err
+    assert pl.read_parquet(output).equals(tl.load(model).recommend(exclude_seen=False))
+    assert [each.name for each in tmp_path.iterdir()] == ["lists.parquet"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_is_one_line(run: Run, model: Path, tmp_path: Path) -> None:
+    place = tmp_path / "lists.csv"
+    place.symlink_to("/dev/full")
+    assert run("recommend", model, "--all", "-o", place).code == 0  # the link is replaced, not followed
+    done = run("recommend", model, "--all", "-o", tmp_path / "lists.csv" / "x.parquet")
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "is a file" in done.err

@@ -38,9 +38,18 @@ WORK: dict[str, list[str]] = {
         "-m", "truelike", "compare", "{place}/log.csv", "--models", "ItemPop,ItemKNN", "-d", "{out}/comparison",
         "--table", "{out}/table.csv",
     ],
+    "recommend": [
+        "-m", "truelike", "recommend", "{place}/source", "--all", "--block-size", "1", "-o", "{out}/lists.parquet",
+    ],
 }  # fmt: skip
-PAUSES = {"save": (0.3, 1.2), "train": (0.6, 2.0), "tune": (0.6, 2.5), "compare": (0.6, 3.0)}
-SHARES = {"save": 0.4, "train": 0.3, "tune": 0.15, "compare": 0.15}
+PAUSES = {
+    "save": (0.3, 1.2),
+    "train": (0.6, 2.0),
+    "tune": (0.6, 2.5),
+    "compare": (0.6, 3.0),
+    "recommend": (0.4, 1.2),
+}
+SHARES = {"save": 0.35, "train": 0.25, "tune": 0.1, "compare": 0.1, "recommend": 0.2}
 MEASURED = {"seconds", "fit", "MB", "mb", "s"}  # columns that differ from run to run
 TIMES = 10_000  # saves of a run that is to be killed
 
@@ -66,6 +75,8 @@ def result(kind: str, out: Path) -> Any:
     if kind in ("save", "train"):
         model: Any = tl.load(out / "model")
         return {name: array.tobytes() for name, array in model._arrays().items()}
+    if kind == "recommend":
+        return (out / "lists.parquet").read_bytes()
     with (out / ("trials.csv" if kind == "tune" else "table.csv")).open() as file:
         rows = list(csv.DictReader(file))
     return [{name: value for name, value in row.items() if not set(name.split()) & MEASURED} for row in rows]

@@ -20,7 +20,7 @@ def test_a_load_beside_saves_is_of_one_model(
     assert saves > 3
 
 
-@pytest.mark.parametrize("kind", ["save", "train"])
+@pytest.mark.parametrize("kind", ["save", "train", "recommend"])
 def test_work_that_is_killed_goes_on_to_the_same_result(
     kind: str, tmp_path: Path, beside: Callable[[str], ModuleType]
 ) -> None:

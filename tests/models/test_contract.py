@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from typing import Any
 
@@ -275,6 +276,32 @@ def test_vectors_give_the_scores_by_dot_products(model: Any) -> None:
     assert_array_equal(users["user_id"], model.train_.users.values)
     expected = model.score(np.repeat(np.arange(60), 40), np.tile(np.arange(40), 60)).reshape(60, 40)
     assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("metric", ["dot", "cosine"])
+def test_exported_vectors_rank_as_the_model(model: Any, tmp_path: Any, metric: Any) -> None:
+    if not hasattr(model, "item_vectors"):
+        assert not hasattr(model, "export_vectors")
+        return
+    model.export_vectors(tmp_path / "items.parquet", metric=metric)
+    model.export_vectors(tmp_path / "users.parquet", what="users", metric=metric)
+    items, users = (pl.read_parquet(tmp_path / f"{what}.parquet") for what in ("items", "users"))
+    assert items.columns == ["item_id", "vector"]
+    assert users.columns == ["user_id", "vector"]
+    assert items.schema["vector"] == users.schema["vector"] == pl.Array(pl.Float32, items["vector"].dtype.shape)
+    V, U = items["vector"].to_numpy().astype(np.float64), users["vector"].to_numpy().astype(np.float64)
+    scores = model.score(np.repeat(np.arange(60), 40), np.tile(np.arange(40), 60)).reshape(60, 40)
+    products = U @ V.T
+    if metric == "cosine":
+        assert_allclose(np.linalg.norm(V, axis=1), 1, atol=1e-6)
+        assert_allclose(np.linalg.norm(U, axis=1), 1, atol=1e-6)
+        about = json.loads(pl.read_parquet_metadata(tmp_path / "items.parquet")["truelike"])
+        plain = np.column_stack([np.stack(model.user_vectors()["vector"].to_numpy()), np.full(60, about["bias"])])
+        products *= about["length"] * np.linalg.norm(plain, axis=1)[:, None]
+    assert_allclose(products, scores, rtol=1e-4, atol=1e-4)
+    best = np.sort(products, axis=1)[:, ::-1][:, :10]
+    found = model.recommend(k=10, exclude_seen=False)["score"].to_numpy().reshape(60, 10)
+    assert_allclose(best, found, rtol=1e-4, atol=1e-4)
 
 
 def test_the_private_top_k_is_recommend_in_row_numbers(model: Any) -> None:

@@ -12,7 +12,7 @@ import typer
 from truelike.cli.inputs import open_data, open_model, reads_log
 from truelike.cli.messages import say
 from truelike.cli.options import N_JOBS, OUTPUT_TABLE
-from truelike.cli.output import check_output, drawn, emit, plain, show, write
+from truelike.cli.output import check_output, drawn, emit, show, write
 
 
 class Part(StrEnum):
@@ -63,6 +63,7 @@ def evaluate(
     import polars as pl
 
     import truelike as tl
+    from truelike.data.frames import text_for_uuids
     from truelike.evaluation.result import ALL_METRICS
 
     if len(paths) < 2:
@@ -89,7 +90,7 @@ def evaluate(
     else:
         emit(pl.concat([result.intervals() for result in results]), output=output)
     if per_user is not None:
-        each = [plain(r.per_user()).with_columns(pl.lit(r.model).alias("model")) for r in results]
+        each = [text_for_uuids(r.per_user()).with_columns(pl.lit(r.model).alias("model")) for r in results]
         write(pl.concat(each), per_user)
     if len(results) > 1:
         table = tl.compare_means(results, compared)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from truelike.cli.messages import say
-from truelike.errors import ParameterError, StorageError
+from truelike.errors import StorageError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -45,27 +45,12 @@ def put(text: str) -> None:
         raise StorageError(f"the output cannot be written: {error.strerror}") from error
 
 
-def plain(frame: pl.DataFrame) -> pl.DataFrame:
-    """A frame with UUIDs as text, which files and terminals can hold."""
-    import polars as pl
-
-    objects = [name for name, dtype in frame.schema.items() if dtype == pl.Object]
-    return frame.with_columns([pl.Series(name, [str(v) for v in frame[name]]) for name in objects])
-
-
 def check_output(output: Path | None) -> None:
     """Raise an error before the work for a file that could not be written after it."""
-    if output is None:
-        return
-    if output.suffix not in ENDINGS:
-        raise ParameterError(f"the output is {str(output)!r}; its name must end in {', '.join(ENDINGS)}")
-    if output.is_dir():
-        raise StorageError(f"{str(output)!r} is a directory; expected the name of a file")
-    place = next(place for place in output.absolute().parents if place.exists())
-    if not place.is_dir():
-        raise StorageError(f"{str(output)!r} cannot be written: {str(place)!r} is a file")
-    if not os.access(place, os.W_OK | os.X_OK):
-        raise StorageError(f"{str(output)!r} cannot be written: {str(place)!r} does not allow it")
+    from truelike.files import check_file
+
+    if output is not None:
+        check_file(output, ENDINGS)
 
 
 def write(frame: pl.DataFrame, output: Path) -> None:

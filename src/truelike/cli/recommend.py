@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from truelike.cli.inputs import open_model, open_part, read_ids, reads_log, split_ids
+from truelike.cli.messages import say
 from truelike.cli.options import N_JOBS, OUTPUT_TABLE
-from truelike.cli.output import check_output, emit, plain
+from truelike.cli.output import check_output, emit, put
 
 FOR_WHOM = "For whom"
 
@@ -43,7 +44,8 @@ def recommend(
         ),
     ] = None,
     all_users: Annotated[
-        bool, typer.Option("--all-users", rich_help_panel=FOR_WHOM, help="All users of the training data.")
+        bool,
+        typer.Option("--all", "--all-users", rich_help_panel=FOR_WHOM, help="All users of the training data."),
     ] = False,
     from_items: Annotated[
         str | None,
@@ -79,17 +81,26 @@ def recommend(
         typer.Option(help="An id that is not in the training data: stop, return popular items, or skip it."),
     ] = OnUnknown.RAISE,
     output: Annotated[Path | None, OUTPUT_TABLE] = None,
+    block_size: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Number of users that are computed and written at a time; about 500,000 rows."
+        ),
+    ] = None,
     n_jobs: Annotated[int, N_JOBS] = -1,
 ) -> None:
     """Recommend items with a saved model.
 
-    Say for whom with one of --users, --users-file, --all-users, --from-items, --histories and --similar-to. A
-    column `title` is added if the model has titles, or with --titles.
+    Say for whom with one of --users, --users-file, --all, --from-items, --histories and --similar-to. A column
+    `title` is added if the model has titles, or with --titles.
+
+    Lists of users are written block by block, so that any number of users needs little memory. If the command is
+    killed while it writes a Parquet file, the same command continues where it stopped.
 
     For example:
     ```
     truelike recommend model/ --users alice,bob -k 5
-    truelike recommend model/ --all-users --candidates in-stock.txt -o lists.parquet
+    truelike recommend model/ --all --candidates in-stock.txt -o lists.parquet
     truelike recommend model/ --histories new-users.csv --titles items.csv
     ```
     """
@@ -97,8 +108,10 @@ def recommend(
              similar_to is not None]  # fmt: skip
     if sum(given) != 1:
         raise typer.BadParameter(
-            "expected one of --users, --users-file, --all-users, --from-items, --histories and --similar-to"
+            "expected one of --users, --users-file, --all, --from-items, --histories and --similar-to"
         )
+    from truelike.data.frames import text_for_uuids
+
     check_output(output)
     encoding = read.get("encoding", "utf-8")
     allowed = {
@@ -118,8 +131,24 @@ def recommend(
         found = loaded.recommend_from_items(rows, exclude_seen=not include_seen, **shared)
     else:
         asked = None if all_users else _users(users, users_file, encoding)
-        found = loaded.recommend(asked, exclude_seen=not include_seen, n_jobs=n_jobs, **shared)
-    emit(plain(found), output=output)
+        shared |= {"exclude_seen": not include_seen, "n_jobs": n_jobs}
+        if output is not None:
+            rows = loaded.recommend_to(output, asked, block_size=block_size, **shared)
+            say(f"wrote {rows:,} rows to {output}")
+            return
+        if not sys.stdout.isatty():
+            _stream(loaded, asked, block_size=block_size, **shared)
+            return
+        found = loaded.recommend(asked, **shared)
+    emit(text_for_uuids(found), output=output)
+
+
+def _stream(model: Any, users: Any, **options: Any) -> None:
+    """Print the lists as CSV, block by block."""
+    from truelike.models.batch import Lists
+
+    for number, frame in enumerate(Lists(model, users, **options)):
+        put(frame.write_csv(include_header=number == 0))
 
 
 def _users(text: str | None, file: Path | None, encoding: str) -> list[str]:

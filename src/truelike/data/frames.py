@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 import narwhals as nw
 import numpy as np
@@ -16,6 +16,7 @@ import polars as pl
 from truelike.errors import DataError, quoted, some
 
 Library = Literal["polars", "pandas", "pyarrow"]
+T = TypeVar("T", pl.DataFrame, pl.Series)
 # a panic of polars is a BaseException; on data from outside it is an error like any other
 POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 CONVERSION_FAILS = (ArithmeticError, AttributeError, NotImplementedError, TypeError, ValueError)
@@ -58,6 +59,14 @@ def to_polars(frame: Any, columns: Iterable[str]) -> pl.DataFrame:
     native = nw.from_native(frame, eager_only=True)
     own = {str(name): name for name in native.columns}  # pandas may name its columns 0, 1, ...
     return pl.DataFrame({name: to_series(native.get_column(own[name]).to_native(), name) for name in columns})
+
+
+def text_for_uuids(table: T) -> T:
+    """A polars frame or series with UUIDs as text, which files and terminals can hold."""
+    if isinstance(table, pl.Series):
+        return pl.Series(table.name, [str(v) for v in table]) if table.dtype == pl.Object else table
+    objects = [name for name, dtype in table.schema.items() if dtype == pl.Object]
+    return table.with_columns([text_for_uuids(table[name]) for name in objects])
 
 
 def to_series(values: Any, name: str = "") -> pl.Series:

@@ -37,7 +37,7 @@ from truelike.models.availability import available_if
 from truelike.models.explanations import MEMORY, Contributions, most_similar
 from truelike.models.fold_in import histories_of, rows_of
 from truelike.parallel import threads
-from truelike.ranking.factor_ranker import factor_score_block, top_k_by_factors
+from truelike.ranking.factor_ranker import FactorRanker, factor_score_block
 from truelike.ranking.top_k import TopK, check_users, no_items, top_k_by_scores
 from truelike.training.callbacks import readable_seconds
 from truelike.training.options import Callback, FitOptions, HeldOut
@@ -483,13 +483,61 @@ class Recommender(ABC):
         asked = one_or_many(known if users is None else users)
         codes = known.known(asked) if on_unknown == "raise" else known.codes(asked)
         allowed = self._allowed(candidates, exclude)
-        here = np.flatnonzero(codes >= 0)
-        best = no_items(len(codes), min(k, self.train_.n_items))
-        found = self._top_k(codes[here], k, exclude_seen=exclude_seen, allowed=allowed, n_jobs=n_jobs)
-        best.items[here], best.scores[here] = found
-        if on_unknown == "popular" and len(here) < len(codes):
-            best.items[codes < 0], best.scores[codes < 0] = self._popular(k, allowed)
+        best = self._lists(
+            codes, k, exclude_seen=exclude_seen, allowed=allowed, on_unknown=on_unknown, n_jobs=n_jobs
+        )
         return self._frame({"user_id": _echo(asked, known)}, best, titles, library)
+
+    @final
+    def recommend_to(
+        self,
+        path: str | Path,
+        users: Any = None,
+        k: int = 10,
+        *,
+        candidates: Any = None,
+        exclude: Any = None,
+        exclude_seen: bool = True,
+        on_unknown: OnUnknown = "raise",
+        titles: bool = False,
+        n_jobs: int | None = -1,
+        block_size: int | None = None,
+        progress: bool = True,
+    ) -> int:
+        """Write the lists of `recommend` to a file, block by block, and return the number of rows.
+
+        For many users: one block is in memory at a time. The file appears when it is complete. If the process is
+        killed while it writes a Parquet file, the same call continues after the last block that was written, and
+        the file is the same. The blocks are kept in a directory beside the file until then.
+
+        Parameters
+        ----------
+        path
+            A .parquet, .csv, .tsv or .jsonl file. UUIDs are written as text.
+        users, k, candidates, exclude, exclude_seen, on_unknown, titles, n_jobs
+            As in `recommend`.
+        block_size
+            Number of users in a block; None: about 500,000 rows.
+        progress
+            Show progress: a bar in terminals and notebooks, lines of the logger "truelike" elsewhere.
+
+        Examples
+        --------
+        >>> import tempfile, polars as pl, truelike as tl
+        >>> model = tl.ItemPop().fit(tl.synthetic.World(n_users=50, n_items=40).dataset())
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     rows = model.recommend_to(place + "/lists.parquet", k=5)
+        ...     pl.read_parquet(place + "/lists.parquet").equals(model.recommend(k=5)), rows
+        (True, 250)
+        """
+        from truelike.models.batch import Lists, write_lists
+
+        lists = Lists(
+            self, users, k,
+            candidates=candidates, exclude=exclude, exclude_seen=exclude_seen, on_unknown=on_unknown, titles=titles,
+            n_jobs=n_jobs, block_size=block_size,
+        )  # fmt: skip
+        return write_lists(lists, path, progress=progress)
 
     @final
     def recommend_from_items(
@@ -694,6 +742,49 @@ class Recommender(ABC):
         return self._vector_frame("item_id", self.train_.items, vectors.items, vectors.bias)
 
     @final
+    @available_if(lambda model: model._scores_by_dot_product())
+    def export_vectors(
+        self,
+        path: str | Path,
+        *,
+        what: Literal["items", "users"] = "items",
+        metric: Literal["dot", "cosine"] = "dot",
+    ) -> None:
+        """Write vectors for a vector database: a Parquet file item_id, vector (float32), and title if there are any.
+
+        Unlike `item_vectors`, the vectors alone give the ranking: a bias is a dimension of them.
+
+        Parameters
+        ----------
+        path
+            A .parquet file. UUIDs are written as text.
+        what
+            "items", to be stored, or "users", to search with: user_id, vector.
+        metric
+            How the database compares. "dot", inner product: the inner product of a user's and an item's vector is the
+            score. If the model has item biases, the last dimension of an item is its bias, and that of a user is 1.
+            "cosine", cosine similarity or Euclidean distance: all vectors have length 1, and one more dimension, which
+            makes the ranking that of the score.
+
+        Notes
+        -----
+        The metadata of the file has the key `truelike`, a JSON object: model, what, metric, factors, bias, dimensions,
+        and for "cosine" the length that the items were divided by.
+
+        Examples
+        --------
+        >>> import tempfile, polars as pl, truelike as tl
+        >>> model = tl.IALS(factors=8, epochs=2).fit(tl.synthetic.World(n_users=50, n_items=40).dataset())
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     model.export_vectors(place + "/items.parquet")
+        ...     dict(pl.read_parquet(place + "/items.parquet").schema)
+        {'item_id': Int64, 'vector': Array(Float32, shape=(8,)), 'title': String}
+        """
+        from truelike.models.vectors import write_vectors
+
+        write_vectors(self, path, what, metric)
+
+    @final
     def set_titles(self, titles: Any) -> Self:
         """Set the titles of items, in any form that `Dataset.with_titles` takes, and return self."""
         self._state = self._state_with(self.train_.with_titles(titles))
@@ -708,22 +799,49 @@ class Recommender(ABC):
         exclude_seen: bool = True,
         allowed: NDArray[np.bool_] | None = None,
         n_jobs: int | None = -1,
+        ranker: FactorRanker | None = None,
     ) -> TopK:
-        """`recommend` in row numbers: arrays of row numbers and scores."""
+        """`recommend` in row numbers: arrays of row numbers and scores. `ranker` is that of `_factor_ranker`."""
         train = self.train_
         check_users(users, train.n_users)
         seen = train._csr if exclude_seen else None
         vectors = self._dot_product()
         if vectors is not None:
-            return top_k_by_factors(
-                vectors.users, vectors.items, users, k,
-                item_bias=vectors.bias, seen=seen, allowed=allowed, n_jobs=n_jobs,
-            )  # fmt: skip
+            ranker = ranker or FactorRanker(vectors.items, vectors.bias)
+            return ranker.top_k(vectors.users[users], k, rows=users, seen=seen, allowed=allowed, n_jobs=n_jobs)
         with self._ranking():
             return top_k_by_scores(
                 self._score_block, users, k,
                 n_items=train.n_items, seen=seen, allowed=allowed, ties=self._tie_order(), n_jobs=n_jobs,
             )  # fmt: skip
+
+    @final
+    def _factor_ranker(self) -> FactorRanker | None:
+        """The items, ready for many calls of `_top_k`; None if the score is no dot product."""
+        vectors = self._dot_product()
+        return None if vectors is None else FactorRanker(vectors.items, vectors.bias)
+
+    @final
+    def _lists(
+        self,
+        codes: Codes,
+        k: int,
+        *,
+        exclude_seen: bool,
+        allowed: NDArray[np.bool_] | None,
+        on_unknown: OnUnknown,
+        n_jobs: int | None,
+        ranker: FactorRanker | None = None,
+    ) -> TopK:
+        """The lists of users by their row numbers, where -1 is a user who is not known."""
+        here = np.flatnonzero(codes >= 0)
+        best = no_items(len(codes), min(k, self.train_.n_items))
+        best.items[here], best.scores[here] = self._top_k(
+            codes[here], k, exclude_seen=exclude_seen, allowed=allowed, n_jobs=n_jobs, ranker=ranker
+        )
+        if on_unknown == "popular" and len(here) < len(codes):
+            best.items[codes < 0], best.scores[codes < 0] = self._popular(k, allowed)
+        return best
 
     # --- saving ---------------------------------------------------------------------------------
 
@@ -867,6 +985,9 @@ class Recommender(ABC):
             n_jobs=1,
         )
         return best.items[0], best.scores[0]
+
+    def _echo_users(self, asked: Any) -> pl.Series:
+        return _echo(asked, self.train_.users)
 
     def _item_codes(self, items: Any, on_unknown: OnUnknown) -> Codes:
         known: Ids = self.train_.items

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from truelike import progress
 from truelike.data.dataset import Dataset
 from truelike.data.splits import Split
 from truelike.errors import DataWarning, StorageError, WorkerError
-from truelike.files import check_place, replacing_file
+from truelike.files import check_place, lock_directory, replacing_file
 from truelike.parallel import one_blas_thread, threads
 from truelike.training.checkpoint import fingerprint
 from truelike.tuning.progress import TrialLog
@@ -96,7 +96,7 @@ class Runner:
         # models whose trials are run in this process; runners that share a log share them
         self._local: set[str] = set() if log is None else log.local_models
         self._workers: list[_Worker] = []
-        self._lock: IO[str] | None = None
+        self._unlock: Callable[[], None] | None = None
         try:
             self._prepare()
             self.records = read_records(self.directory / "trials.jsonl", repair=True)
@@ -146,8 +146,8 @@ class Runner:
     def close(self) -> None:
         """End the processes. Finished trials are on disk."""
         self._end_workers()
-        if self._lock is not None:
-            self._lock.close()
+        if self._unlock is not None:
+            self._unlock()
 
     def __enter__(self) -> Self:
         return self
@@ -271,7 +271,9 @@ class Runner:
         known = self.directory / "data.txt"
         check_place(self.directory)
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._lock = _lock(self.directory)
+        self._unlock = lock_directory(
+            self.directory, f"another search is running in {str(self.directory)!r}; use another directory"
+        )
         if known.exists() and known.read_text(encoding="utf-8").strip() != mark:
             raise StorageError(
                 f"the trials in {str(self.directory)!r} are of another dataset or split; use another directory"
@@ -333,21 +335,6 @@ def _failed(trial: Trial, record: Record) -> Record:
         "crashed": True,
         "seconds": record["seconds"],
     }
-
-
-def _lock(directory: Path) -> IO[str] | None:
-    """Lock the directory, so that no two searches write to it."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return None
-    file = (directory / "lock").open("w")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        file.close()
-        raise StorageError(f"another search is running in {str(directory)!r}; use another directory") from error
-    return file
 
 
 class _Worker:

@@ -1,0 +1,252 @@
+"""Models in MLflow: logged, registered and loaded, without pickle. Needs the extra `truelike[mlflow]`.
+
+The model is a truelike directory beside MLflow's own file `MLmodel`, which names this module as its loader. So nothing
+is pickled, and `load_model` runs no code of the files.
+
+>>> import tempfile, truelike as tl
+>>> model = tl.ItemPop().fit(tl.synthetic.World(n_users=50, n_items=40).dataset())
+>>> with tempfile.TemporaryDirectory() as place:                          # doctest: +SKIP
+...     tl.mlflow.save_model(model, place + "/model")
+...     tl.mlflow.load_model(place + "/model")
+ItemPop()
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from truelike._version import __version__
+from truelike.errors import DataError, MissingExtraError, NotFoundError, ParameterError, StorageError, quoted
+
+if TYPE_CHECKING:
+    from truelike.models.base import Recommender
+
+__all__ = ["load_model", "log_model", "save_model"]
+
+FLAVOR = "truelike"
+DATA = "truelike"  # the name of the model's directory
+COLUMN = "user_id"
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def log_model(
+    model: Recommender, name: str = "model", *, registered_model_name: str | None = None, **more: Any
+) -> Any:
+    """Log a fitted model to the active run of MLflow, and return MLflow's description of it (`ModelInfo`).
+
+    Parameters
+    ----------
+    model
+        A fitted model. Of an `AutoRecommender`, the model that it chose.
+    name
+        The name in MLflow.
+    registered_model_name
+        Also register it under this name.
+    **more
+        Options of `mlflow.models.Model.log`, such as `params=`, `tags=` or `metadata=`, and those of `save_model`.
+    """
+    _mlflow()
+    from mlflow.models import Model
+
+    _check_model(model)
+    return Model.log(
+        artifact_path=None,
+        name=name,
+        flavor=sys.modules[__name__],
+        registered_model_name=registered_model_name,
+        model=model,
+        **more,
+    )
+
+
+def save_model(
+    model: Recommender,
+    path: str | Path,
+    *,
+    mlflow_model: Any = None,
+    signature: Any = None,
+    input_example: Any = None,
+    pip_requirements: Any = None,
+    metadata: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> None:
+    """Write a fitted model as a directory of MLflow.
+
+    Parameters
+    ----------
+    model
+        A fitted model.
+    path
+        The directory. It must not exist.
+    mlflow_model
+        A description to add to; MLflow passes it.
+    signature
+        What `predict` takes and returns; None: user ids of the type of the training data, with the parameters `k`,
+        `exclude_seen`, `on_unknown` and `titles`, and lists as in `recommend`.
+    input_example
+        An input of `predict` to show; None: the first user.
+    pip_requirements
+        What a server installs; None: this version of truelike with its extra mlflow.
+    metadata
+        Values to keep with the model.
+    **more
+        Options of `mlflow.pyfunc.save_model`.
+    """
+    _mlflow()
+    import mlflow.pyfunc
+    import pandas as pd
+    from mlflow.models import Model
+
+    _check_model(model)
+    described = Model() if mlflow_model is None else mlflow_model
+    written = model._written()
+    described.add_flavor(
+        FLAVOR, truelike_version=__version__, model_class=type(written).__name__, data=f"data/{DATA}"
+    )
+    first = model.train_.users.values[0]
+    with TemporaryDirectory() as place:
+        model.save(Path(place) / DATA)
+        mlflow.pyfunc.save_model(
+            path=str(path),
+            loader_module=__name__,
+            data_path=str(Path(place) / DATA),
+            mlflow_model=described,
+            signature=_signature(model) if signature is None else signature,
+            input_example=pd.DataFrame({COLUMN: [first]}) if input_example is None else input_example,
+            pip_requirements=[f"truelike[mlflow]=={__version__}"]
+            if pip_requirements is None
+            else pip_requirements,
+            metadata=metadata,
+            **more,
+        )
+
+
+def load_model(model_uri: str | Path, **own: Any) -> Recommender:
+    """The model of truelike that `log_model` or `save_model` wrote.
+
+    Parameters
+    ----------
+    model_uri
+        A directory, or an address of MLflow: `models:/name/3`, `models:/name@alias`, `runs:/id/model`.
+    **own
+        Options of `tl.load`: `model_class=` and other code that no file holds.
+    """
+    _mlflow()
+    if Path(model_uri).is_dir():
+        return _load(Path(model_uri), own)
+    from mlflow.artifacts import download_artifacts
+
+    with TemporaryDirectory() as place:
+        return _load(Path(download_artifacts(artifact_uri=str(model_uri), dst_path=place)), own)
+
+
+def _load(directory: Path, own: Mapping[str, Any]) -> Recommender:
+    from mlflow.models import Model
+
+    from truelike.models.registry import load
+
+    if not (directory / "MLmodel").is_file():
+        raise NotFoundError(f"there is no model of MLflow in {str(directory)!r}: MLmodel is missing")
+    flavors = Model.load(str(directory)).flavors
+    if FLAVOR not in flavors:
+        raise StorageError(
+            f"the model in {str(directory)!r} was not written by truelike.mlflow: its flavors are "
+            f"{', '.join(sorted(flavors)) or 'none'}"
+        )
+    return load(directory / "data" / DATA, **own)
+
+
+def _load_pyfunc(path: str) -> _Predictor:
+    """What MLflow calls for `mlflow.pyfunc.load_model`; `path` is the directory of truelike."""
+    from truelike.models.registry import load
+
+    return _Predictor(load(path))
+
+
+class _Predictor:
+    """A model as a function of MLflow: user ids in, lists out as a frame of pandas."""
+
+    def __init__(self, model: Recommender) -> None:
+        self.model = model
+
+    def predict(self, model_input: Any, params: Mapping[str, Any] | None = None) -> Any:
+        """Recommend to users: a frame user_id, item_id, score, rank, and title with the parameter titles.
+
+        Parameters
+        ----------
+        model_input
+            A frame with a column `user_id`, or a dict of a list, {"user_id": [...]}. Where MLflow does not check the
+            signature, also a list, an array or a series of ids.
+        params
+            `k`, `exclude_seen`, `on_unknown` and `titles` of `Recommender.recommend`.
+        """
+        import pandas as pd
+
+        options = dict(params or {})
+        unknown = sorted(set(options) - set(DEFAULTS))
+        if unknown:
+            raise ParameterError(f"params has {', '.join(unknown)}; known are {', '.join(DEFAULTS)}")
+        return self.model.recommend(pd.Series(_users(model_input)), **{**DEFAULTS, **options})
+
+    def get_raw_model(self) -> Recommender:
+        """The model of truelike."""
+        return self.model
+
+
+DEFAULTS: dict[str, Any] = {"k": 10, "exclude_seen": True, "on_unknown": "raise", "titles": False}
+
+
+def _users(given: Any) -> Any:
+    """The ids of a frame, a list, an array or a series."""
+    if isinstance(given, Mapping):
+        given = given.get(COLUMN, given)
+    columns = getattr(given, "columns", None)
+    if columns is not None:
+        if COLUMN not in columns and len(columns) != 1:
+            names = ", ".join(map(str, columns))
+            raise DataError(f"the columns are {quoted(names)}; expected one with the name {COLUMN}")
+        given = given[COLUMN if COLUMN in columns else columns[0]]
+    return list(given.ravel()) if hasattr(given, "ravel") else list(given)
+
+
+def _signature(model: Recommender) -> Any:
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
+
+    users, items = ("long" if ids.kind == "int" else "string" for ids in (model.train_.users, model.train_.items))
+    lists = [
+        ColSpec(users, COLUMN),
+        ColSpec(items, "item_id"),
+        ColSpec("float", "score"),
+        ColSpec("integer", "rank"),
+    ]
+    types = {"k": "long", "exclude_seen": "boolean", "on_unknown": "string", "titles": "boolean"}
+    return ModelSignature(
+        # by name: MLflow would take the first column of a frame for a column without one
+        inputs=Schema([ColSpec(users, COLUMN)]),
+        outputs=Schema([*lists, ColSpec("string", "title", required=False)]),
+        params=ParamSchema([ParamSpec(name, types[name], default) for name, default in DEFAULTS.items()]),
+    )
+
+
+def _check_model(model: Any) -> None:
+    from truelike.models.base import Recommender
+
+    if not isinstance(model, Recommender):
+        raise ParameterError(f"a fitted model of truelike is expected; {type(model).__name__} was given")
+    _ = model.train_
+
+
+def _mlflow() -> None:
+    try:
+        import mlflow  # noqa: F401
+        import pandas  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError('truelike.mlflow needs MLflow: pip install "truelike[mlflow]"') from error

@@ -1,0 +1,361 @@
+"""The lists of many users, computed block by block and written to a file.
+
+A Parquet file is written in parts: each block of users is a file in a directory beside the output, and at the end the
+parts are merged into it. A run that was killed leaves its parts, and the same call continues with them. `batch.json`
+says which model and which options they belong to. The name of a part holds the CRC-32 of its content.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import re
+import secrets
+import shutil
+import time
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from truelike._version import __version__
+from truelike.data.checks import check_number
+from truelike.data.frames import text_for_uuids
+from truelike.data.ids import one_or_many
+from truelike.errors import StorageError, some
+from truelike.files import TEMPORARY, check_file, lock_directory, replacing_file
+from truelike.forks import check_not_forked
+from truelike.progress import logger, note, progress_bar
+from truelike.training.callbacks import SECONDS_BETWEEN_LINES, readable_seconds
+
+if TYPE_CHECKING:
+    from truelike.models.base import OnUnknown, Recommender
+
+ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")
+ROWS = 500_000  # of a block, about: a part has some megabytes, and little is lost by a kill
+FEWEST_USERS = 1_024  # of a block
+ROW_GROUP = 250_000  # rows of the Parquet file that a reader takes at once
+FORMAT = 1
+MANIFEST, LOCK = "batch.json", "lock"
+PART = re.compile(r"(\d{6,})-([0-9a-f]{8})\.parquet")
+
+
+class Lists:
+    """The lists of many users, block by block. The arguments are those of `recommend_to`."""
+
+    def __init__(
+        self,
+        model: Recommender,
+        users: Any,
+        k: int,
+        *,
+        candidates: Any,
+        exclude: Any,
+        exclude_seen: bool,
+        on_unknown: OnUnknown,
+        titles: bool,
+        n_jobs: int | None,
+        block_size: int | None,
+    ) -> None:
+        check_not_forked()
+        model._check_list(k, on_unknown, titles, exclude_seen)
+        if block_size is not None:
+            check_number("block_size", block_size, low=1, whole=True)
+        known = model.train_.users
+        self.model, self.k, self.titles, self.n_jobs = model, k, titles, n_jobs
+        self.exclude_seen, self.on_unknown = exclude_seen, on_unknown
+        self.ids: pl.Series | None = None  # None: all users of the training data
+        if users is None:
+            self.codes = np.arange(len(known), dtype=np.int32)
+        else:
+            asked = one_or_many(users)
+            self.codes = known.known(asked) if on_unknown == "raise" else known.codes(asked)
+            self.ids = text_for_uuids(model._echo_users(asked))
+        self.allowed = model._allowed(candidates, exclude)
+        self.block_size = int(block_size or max(FEWEST_USERS, ROWS // k))
+        self.ranker = model._factor_ranker()
+
+    @property
+    def n_users(self) -> int:
+        """Number of users."""
+        return len(self.codes)
+
+    def __len__(self) -> int:
+        return max(1, -(-self.n_users // self.block_size))  # without a user, one block without rows
+
+    def __iter__(self) -> Iterator[pl.DataFrame]:
+        return (self.frame(number) for number in range(len(self)))
+
+    def end(self, number: int) -> int:
+        """Number of users up to the end of a block."""
+        return min(self.n_users, (number + 1) * self.block_size)
+
+    def frame(self, number: int) -> pl.DataFrame:
+        """The lists of a block: user_id, item_id, score, rank, and title if asked for. UUIDs are text."""
+        model = self.model
+        codes = self.codes[number * self.block_size : self.end(number)]
+        best = model._lists(
+            codes, self.k,
+            exclude_seen=self.exclude_seen, allowed=self.allowed, on_unknown=self.on_unknown, n_jobs=self.n_jobs,
+            ranker=self.ranker,
+        )  # fmt: skip
+        ids = model.train_.users.values.gather(codes) if self.ids is None else self._asked(number)
+        return text_for_uuids(model._frame({"user_id": ids}, best, self.titles, "polars"))
+
+    def _asked(self, number: int) -> pl.Series:
+        assert self.ids is not None
+        return self.ids.slice(number * self.block_size, self.block_size)
+
+    def identity(self) -> dict[str, Any]:
+        """What decides the result, with hashes of what is large: the model, the options, the block size."""
+        return {
+            "format": FORMAT,
+            "library_version": __version__,
+            "model": _identity(self.model),
+            "options": {
+                "k": int(self.k),
+                "users": "all" if self.ids is None else _hash(self.ids),
+                "candidates and exclude": None if self.allowed is None else _hash(self.allowed),
+                "exclude_seen": bool(self.exclude_seen),
+                "on_unknown": self.on_unknown,
+                "titles": bool(self.titles),
+                "block_size": self.block_size,
+            },
+        }
+
+
+def write_lists(lists: Lists, path: str | Path, *, progress: bool) -> int:
+    """Write the lists to a file in the format that its name ends in, and return the number of rows."""
+    place = check_file(path, ENDINGS)
+    if place.suffix == ".parquet":
+        return _write_parquet(lists, place, progress)
+    shown = _Progress(lists.n_users, 0, show=progress)
+    rows = 0
+    with replacing_file(place) as fresh, shown, fresh.open("wb") as file:
+        for number, frame in enumerate(lists):
+            write_text(frame, file, place.suffix, header=number == 0)
+            rows += len(frame)
+            shown(lists.end(number))
+    return rows
+
+
+def write_text(frame: pl.DataFrame, file: Any, ending: str, *, header: bool) -> None:
+    """Write rows to an open file as CSV, TSV or JSONL."""
+    if ending == ".jsonl":
+        frame.write_ndjson(file)
+    else:
+        frame.write_csv(file, include_header=header, separator="\t" if ending == ".tsv" else ",")
+
+
+def _write_parquet(lists: Lists, path: Path, progress: bool) -> int:
+    if len(lists) == 1 and not _directory(path).exists():
+        frame = lists.frame(0)
+        with replacing_file(path) as fresh:
+            frame.write_parquet(fresh, row_group_size=ROW_GROUP)
+        return len(frame)
+    with _Parts(path, lists.identity()) as parts:
+        missing = [number for number in range(len(lists)) if number not in parts]
+        first = 0 if not missing else missing[0] * lists.block_size
+        if not missing:
+            note(f"all {lists.n_users:,} users are computed already; the parts are merged")
+        elif first or len(missing) < len(lists):
+            note(f"continuing at user {first:,} of {lists.n_users:,}")
+        with _Progress(lists.n_users, first, show=progress) as shown:
+            for number in missing:
+                parts.write(number, lists.frame(number))
+                shown(lists.end(number))
+        return parts.merge()
+
+
+def _directory(path: Path) -> Path:
+    return path.with_name(f".{path.name}.parts")
+
+
+class _Parts:
+    """The parts of a Parquet file, in a directory beside it: a context, in which no other process writes there.
+
+    Parameters
+    ----------
+    path
+        The file.
+    identity
+        What decides the result. Parts with another one are removed.
+    """
+
+    def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
+        self.path, self.identity = path, identity
+        self.directory = _directory(path)
+        self.files: dict[int, Path] = {}
+
+    def __enter__(self) -> _Parts:
+        try:
+            self._open()
+        except OSError as error:
+            if isinstance(error, StorageError):
+                raise
+            raise StorageError(f"cannot write {str(self.path)!r}: {error}; nothing was written") from error
+        return self
+
+    def _open(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._refuse_others()
+        self.unlock = lock_directory(
+            self.directory, f"another process is writing {str(self.path)!r}; wait for it, or name another file"
+        )
+        try:
+            found = self._manifest()
+            if found != self.identity:
+                self._start_anew(found)
+            self._find()
+        except BaseException:
+            self.unlock()
+            raise
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None and self.files:
+            note(
+                f"{len(self.files):,} parts are kept in {str(self.directory)!r}; the same call continues with them"
+            )
+        elif kind is not None:
+            self._remove()
+        self.unlock()
+
+    def __contains__(self, number: object) -> bool:
+        return number in self.files
+
+    def _refuse_others(self) -> None:
+        """Raise if the directory holds files that were not written here."""
+        others = sorted(
+            each.name
+            for each in self.directory.iterdir()
+            if not (each.name in (MANIFEST, LOCK) or PART.fullmatch(each.name) or TEMPORARY.fullmatch(each.name))
+        )
+        if others:
+            raise StorageError(
+                f"{str(self.directory)!r} is where the parts of {str(self.path)!r} are kept, and it holds other "
+                f"files: {some(others)}. Remove them, or name another output."
+            )
+
+    def _manifest(self) -> Any:
+        try:
+            return json.loads((self.directory / MANIFEST).read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):  # not there, or damaged
+            return None
+
+    def _start_anew(self, found: Any) -> None:
+        left = [each for each in self.directory.iterdir() if each.name != LOCK]
+        if any(PART.fullmatch(each.name) for each in left):
+            why = _difference(found, self.identity)
+            note(f"the parts of an earlier run {why}; they are removed, and all users are computed anew")
+        for each in left:
+            each.unlink()
+        with replacing_file(self.directory / MANIFEST) as fresh:
+            fresh.write_text(json.dumps(self.identity, indent=2) + "\n", encoding="utf-8")
+
+    def _find(self) -> None:
+        """Find the parts whose content is as it was written, and remove the others."""
+        for each in sorted(self.directory.iterdir()):
+            named = PART.fullmatch(each.name)
+            if named and f"{zlib.crc32(each.read_bytes()):08x}" == named[2]:
+                self.files[int(named[1])] = each
+            elif named:
+                note(f"the part {str(each)!r} is damaged; it is computed again")
+                each.unlink()
+
+    def write(self, number: int, frame: pl.DataFrame) -> None:
+        """Write a part, whole or not at all."""
+        content = io.BytesIO()
+        frame.write_parquet(content)
+        place = self.directory / f"{number:06}-{zlib.crc32(content.getbuffer()):08x}.parquet"
+        with replacing_file(place) as fresh:
+            fresh.write_bytes(content.getbuffer())
+        self.files[number] = place
+
+    def merge(self) -> int:
+        """Merge the parts into the file, which is then put in its place, and remove them; returns the rows."""
+        whole = pl.scan_parquet([self.files[number] for number in sorted(self.files)])
+        with replacing_file(self.path) as fresh:
+            whole.sink_parquet(fresh, row_group_size=ROW_GROUP, maintain_order=True)
+        rows = int(pl.scan_parquet(self.path).select(pl.len()).collect().item())
+        self._remove()
+        return rows
+
+    def _remove(self) -> None:
+        self.files = {}
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _difference(found: Any, expected: Mapping[str, Any]) -> str:
+    """How the parts of an earlier run differ from those that are to be written, for a message."""
+    if not isinstance(found, dict) or not isinstance(found.get("options"), dict):
+        return "have no description that can be read"
+    options = [name for name, value in expected["options"].items() if found["options"].get(name) != value]
+    if found.get("model") != expected["model"] or not options:
+        return "belong to another model or version"
+    return f"were computed with other options ({', '.join(options)})"
+
+
+def _identity(model: Recommender) -> str:
+    """A hash of all that a model's lists follow from: its class, parameters, arrays, training data and titles."""
+    written, train = model._written(), model.train_
+    try:
+        arrays = written._arrays()
+    except StorageError:  # a model of the caller's own that cannot be saved: no two runs are known to be the same
+        return secrets.token_hex(16)
+    matrix = train._csr
+    ignored = ("n_jobs", "device")
+    about = {
+        "class": type(written).__name__,
+        "parameters": {name: v for name, v in written._saved_parameters().items() if name not in ignored},
+        "arrays": {name: _hash(array) for name, array in arrays.items()},
+        "train": [_hash(part) for part in (matrix.indptr, matrix.indices, matrix.data)],
+        "ids": [_hash(train.users.values), _hash(train.items.values)],
+        "titles": None if train.titles is None else _hash(train.titles),
+    }
+    return hashlib.sha256(json.dumps(about, sort_keys=True, default=repr).encode()).hexdigest()
+
+
+def _hash(values: Any) -> str:
+    """A hash of an array or a series."""
+    if isinstance(values, pl.Series):
+        content = io.BytesIO()
+        values.rename("values").to_frame().write_ipc(content, compression="uncompressed")
+        return hashlib.sha256(content.getbuffer()).hexdigest()
+    array = np.ascontiguousarray(values)
+    about = f"{array.dtype.str} {array.shape}".encode()
+    return hashlib.sha256(about + hashlib.sha256(array.reshape(-1).view(np.uint8).data).digest()).hexdigest()
+
+
+class _Progress:
+    """A bar in a terminal or notebook, log lines elsewhere: users that are done, and the time left. A context."""
+
+    def __init__(self, n_users: int, done: int, *, show: bool) -> None:
+        self.n_users, self.first, self.show = n_users, done, show
+        self.started = self.said = time.monotonic()
+        self.bar = progress_bar("recommending", show=show)
+        self.task = self.bar.add_task("", total=n_users, completed=done, words="")
+
+    def __call__(self, done: int) -> None:
+        """Show how many users are done."""
+        now = time.monotonic()
+        left = (now - self.started) / max(1, done - self.first) * (self.n_users - done)
+        words = f"{done:,} of {self.n_users:,} users"
+        if done < self.n_users:
+            words += f", {readable_seconds(left)} left"
+        self.bar.update(self.task, completed=done, words=words)
+        if self.show and self.bar.disable and done < self.n_users and now - self.said >= SECONDS_BETWEEN_LINES:
+            self.said = now
+            logger.info(words)
+
+    def __enter__(self) -> _Progress:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(Exception):  # of the terminal
+            self.bar.stop()
