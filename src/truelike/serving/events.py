@@ -72,7 +72,7 @@ class EventLog:
         self._prefix = f"{self.directory}{os.sep}events-"
         self._read = 0  # the last number that was read
         with self._locked(exclusive=True):
-            ranges = [file.last for file in self._files() if file.last > file.first]
+            ranges = [file.last for file in _files(self.directory) if file.last > file.first]
             if ranges and max(ranges) > self._compacted_to():  # a compaction was killed before it said so
                 self._set_compacted(max(ranges))
 
@@ -110,7 +110,7 @@ class EventLog:
             if os.path.exists(f"{self._prefix}{number:012}.parquet"):  # noqa: PTH110 - at each request
                 files = [_File(number, number, self._path(number))]
             elif self._compacted_to() > self._read:
-                files = [file for file in self._files() if file.last > self._read]
+                files = [file for file in _files(self.directory) if file.last > self._read]
             else:
                 return
             for file in files:
@@ -123,29 +123,6 @@ class EventLog:
                     frame = pl.DataFrame(schema=SCHEMA)
                 self._read = file.last
                 yield frame
-
-    def read_all(self) -> pl.DataFrame:
-        """All rows, the oldest first."""
-        for _ in range(100):
-            try:
-                frames = [_read(file.path) for file in self._files()]
-                return pl.concat([pl.DataFrame(schema=SCHEMA), *frames])
-            except FileNotFoundError:  # compacted meanwhile
-                continue
-        raise StorageError(f"the events in {quoted(self.directory)} change all the time; stop the server first")
-
-    def _files(self) -> list[_File]:
-        """The files in their order, without those that others cover."""
-        found = []
-        for path in self.directory.iterdir():
-            name = _NAME.fullmatch(path.name)
-            if name:
-                found.append(_File(int(name[1]), int(name[2] or name[1]), path))
-        kept: list[_File] = []
-        for file in sorted(found, key=lambda file: (file.first, -file.last)):
-            if not kept or file.last > kept[-1].last:
-                kept.append(file)
-        return kept
 
     # --- compaction -----------------------------------------------------------------------------
 
@@ -163,7 +140,7 @@ class EventLog:
             os.close(turn)
 
     def _compact(self, at_least: int) -> int:
-        files = self._files()
+        files = _files(self.directory)
         small = [file for file in files if file.first == file.last]
         if len(small) < at_least:
             return 0
@@ -213,6 +190,33 @@ class EventLog:
             yield
         finally:
             os.close(lock)
+
+
+def read_events(directory: str | Path) -> pl.DataFrame:
+    """All events of a directory, the oldest first. A server may write to it meanwhile."""
+    place = Path(directory)
+    if not place.is_dir():
+        raise StorageError(f"there is no directory of events {quoted(directory)}")
+    for _ in range(100):
+        try:
+            return pl.concat([pl.DataFrame(schema=SCHEMA), *(_read(file.path) for file in _files(place))])
+        except FileNotFoundError:  # compacted meanwhile
+            continue
+    raise StorageError(f"the events in {quoted(directory)} change all the time. Stop the server first.")
+
+
+def _files(directory: Path) -> list[_File]:
+    """The files of events in their order, without those that others cover."""
+    found = []
+    for path in directory.iterdir():
+        name = _NAME.fullmatch(path.name)
+        if name:
+            found.append(_File(int(name[1]), int(name[2] or name[1]), path))
+    kept: list[_File] = []
+    for file in sorted(found, key=lambda file: (file.first, -file.last)):
+        if not kept or file.last > kept[-1].last:
+            kept.append(file)
+    return kept
 
 
 def _read(path: Path) -> pl.DataFrame:
@@ -283,18 +287,3 @@ class Recent:
         """Count the events of a frame, in its order."""
         for user, item, kind in frame.select("user_id", "item_id", "type").iter_rows():
             self.add(user, item, kind)
-
-
-def interactions(events: pl.DataFrame) -> pl.DataFrame:
-    """The events that count as interactions: user_id, item_id and time of all that were not taken back later."""
-    numbered = events.with_row_index("row")
-    removed = (
-        numbered.filter(pl.col("type") == REMOVE)
-        .group_by("user_id", "item_id")
-        .agg(pl.col("row").max().alias("removed"))
-    )
-    return (
-        numbered.join(removed, on=["user_id", "item_id"], how="left", maintain_order="left")
-        .filter((pl.col("type") != REMOVE) & (pl.col("row") > pl.col("removed").fill_null(-1)))
-        .select("user_id", "item_id", "time")
-    )
