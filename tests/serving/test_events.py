@@ -92,7 +92,7 @@ def test_a_damaged_file_does_not_stop_the_service_and_stops_a_training(tmp_path:
     (tmp_path / "events-000000000002.parquet").write_bytes(b"PAR1 garbage PAR1")
     log.append([row("ann", "c")])
     assert items(EventLog(tmp_path)) == ["a", "c"]
-    with pytest.raises(StorageError, match="events-000000000002.parquet"):
+    with pytest.raises(StorageError, match="events-000000000002"):
         read_events(tmp_path)
 
 
@@ -134,7 +134,9 @@ def test_memory_is_bounded() -> None:
 
 def test_events_become_training_data_with_new_users_and_items() -> None:
     data = tl.read([("ann", "tea"), ("bob", "rum")]).with_titles({"tea": "Green tea"})
-    merged = with_events(data, frame(row("ann", "rum"), row("eve", "gin"), row("bob", "tea"), row("bob", "tea", "remove")))
+    merged = with_events(
+        data, frame(row("ann", "rum"), row("eve", "gin"), row("bob", "tea"), row("bob", "tea", "remove"))
+    )
     assert merged.to_frame().select("user_id", "item_id").rows() == [
         ("ann", "rum"), ("ann", "tea"), ("bob", "rum"), ("eve", "gin"),
     ]  # fmt: skip

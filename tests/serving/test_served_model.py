@@ -108,8 +108,11 @@ def test_pages_are_parts_of_the_list(served: ServedModel) -> None:
     whole = ids(served, served.recommend(user(served), RankOptions(k=30)))
     for options in ({}, {"diversity": 0.4}, {"boosts": [Boost(filter="category = tea", add=1.0)]}):
         whole = ids(served, served.recommend(user(served), RankOptions(k=30, **options)))
-        pages = [ids(served, served.recommend(user(served), RankOptions(k=10, offset=n, **options))) for n in (0, 10, 20)]
-        assert sum(pages, []) == whole
+        pages = [
+            ids(served, served.recommend(user(served), RankOptions(k=10, offset=n, **options)))
+            for n in (0, 10, 20)
+        ]
+        assert [item for page in pages for item in page] == whole
 
 
 def test_candidates_exclude_and_filter(served: ServedModel) -> None:
@@ -214,7 +217,9 @@ def test_new_events_are_folded_in_and_popular_is_the_last_resort(served: ServedM
     assert [place.item for place in popular] == np.argsort(-served.popularity, kind="stable")[:3].tolist()
 
 
-def test_the_index_finds_almost_what_exact_lists_have(data: tl.Dataset, snapshot: Callable[..., ServedModel]) -> None:
+def test_the_index_finds_almost_what_exact_lists_have(
+    data: tl.Dataset, snapshot: Callable[..., ServedModel]
+) -> None:
     pytest.importorskip("faiss", reason="faiss is not installed: pip install 'truelike[ann]'")
     model = tl.SoftmaxMF(factors=8, epochs=3).fit(data, progress=False)
     exact, served = snapshot(model, index="exact"), snapshot(model, index="ivf")
@@ -250,9 +255,7 @@ def test_an_index_below_the_floor_is_refused(data: tl.Dataset, snapshot: Callabl
 def test_a_table_of_other_items_is_an_error(ials: Any, tmp_path: Path) -> None:
     ials.save(tmp_path / "model")
     (tmp_path / "items.csv").write_text("item_id,price\nother,3\n")
-    settings = Settings(
-        models={"m": str(tmp_path / "model")}, shares=[1], items=str(tmp_path / "items.csv")
-    )
+    settings = Settings(models={"m": str(tmp_path / "model")}, shares=[1], items=str(tmp_path / "items.csv"))
     with pytest.raises(DataError, match="none of the 1 items of the table"):
         load(settings, "m", tmp_path / "snapshot")
 

@@ -27,11 +27,8 @@ def _text(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-Id = Annotated[
-    str,
-    BeforeValidator(_text, json_schema_input_type=str | int),
-    Field(min_length=1, max_length=LONGEST_ID, examples=["42"]),
-]
+_IdText = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
+Id = Annotated[_IdText, BeforeValidator(_text, json_schema_input_type=_IdText | int)]
 Filter = Annotated[
     str,
     Field(

@@ -98,14 +98,14 @@ class Supervisor:
 
     def _bound(self) -> socket.socket:
         host, port = self.settings.host, self.settings.port
+        listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
         try:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            listening = socket.socket(family, socket.SOCK_STREAM)
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind((host, port))
             listening.listen(2_048)
             listening.set_inheritable(True)
         except (OSError, OverflowError) as error:
+            listening.close()
             raise ParameterError(
                 f"cannot listen on {host}:{port}: {error}. Choose another --host or --port."
             ) from error
