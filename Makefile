@@ -8,13 +8,17 @@ BIN := $(VENV)/$(SCRIPTS)
 EXE := $(if $(filter Windows_NT,$(OS)),.exe)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-oldest fuzz lint docs format bench clean help
+.PHONY: demo serve test test-oldest fuzz lint docs format bench clean help
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
 
-demo: $(VENV)/.installed-report ## all models on synthetic data with known likes, and a report
+demo: $(VENV)/.installed-report,serve ## all models on synthetic data with known likes, and a report
 	@$(BIN)/truelike demo
+
+serve: $(VENV)/.installed-report,serve ## the page at http://127.0.0.1:8000 with two models of `make demo`
+	@test -d truelike-demo/models || $(BIN)/truelike demo
+	@$(BIN)/truelike serve truelike-demo/models/with-impressions truelike-demo/models/ials --events truelike-demo/events
 
 test: lint ## lint, types, import rules, all tests and doctests
 	$(BIN)/python -m pytest -n 2
@@ -47,6 +51,7 @@ bench: $(VENV)/.installed-dev ## truelike beside its peers, in one run
 	$(BIN)/python benchmarks/ease.py
 	$(BIN)/python benchmarks/network_speed.py
 	$(BIN)/python benchmarks/anchor.py
+	$(BIN)/python benchmarks/serve.py
 
 clean: ## remove the virtual environments and everything that was built
 	rm -rf $(VENV) $(OLDEST) dist docs/_build docs/gallery docs/reference/generated docs/sg_execution_times.rst truelike-demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
