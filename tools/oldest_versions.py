@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 NEWEST = {"torch"}  # the CPU build of constraints.txt is the one that can be had everywhere
-PINNED_BY_ANOTHER = {"llvmlite", "polars-runtime-32"}  # by numba and by polars
+PINNED_BY_ANOTHER = {"llvmlite", "polars-runtime-32", "pydantic-core"}  # by numba, polars and pydantic
 
 
 def lower_bounds() -> dict[str, str]:
