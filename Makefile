@@ -5,6 +5,7 @@ VENV := .venv
 OLDEST := .venv-oldest
 SCRIPTS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
 BIN := $(VENV)/$(SCRIPTS)
+DEV := $(VENV)/.installed-dev,schemas
 EXE := $(if $(filter Windows_NT,$(OS)),.exe)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
@@ -26,16 +27,16 @@ test: lint ## lint, types, import rules, all tests and doctests
 test-oldest: $(OLDEST)/.installed ## all tests with the oldest versions that pyproject.toml allows
 	$(OLDEST)/$(SCRIPTS)/python -m pytest -n 2
 
-fuzz: $(VENV)/.installed-dev ## hostile inputs with new seeds for an hour, then Ctrl-C, kill -9, loads beside saves
+fuzz: $(DEV) ## hostile inputs with new seeds for an hour, then Ctrl-C, kill -9, loads beside saves
 	$(BIN)/python tests/hostile/fuzz.py --minutes $(or $(MINUTES),60) --scripts
 
-lint: $(VENV)/.installed-dev ## ruff, mypy and import-linter only
+lint: $(DEV) ## ruff, mypy and import-linter only
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-format: $(VENV)/.installed-dev ## format the code with ruff
+format: $(DEV) ## format the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -43,7 +44,7 @@ docs: $(VENV)/.installed-docs ## the documentation, into docs/_build/html/
 	$(BIN)/python -m sphinx -W --keep-going -q docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
-bench: $(VENV)/.installed-dev ## truelike beside its peers, in one run
+bench: $(DEV) ## truelike beside its peers, in one run
 	$(BIN)/python benchmarks/evaluate.py
 	$(BIN)/python benchmarks/read.py
 	$(BIN)/python benchmarks/train.py --defaults
