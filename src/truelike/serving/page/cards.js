@@ -11,7 +11,7 @@ const when = (text) => (text ? date.format(new Date(text)) : "unknown");
 const words = (name) => name.replaceAll("_", " ");
 
 function plain(value) {
-  if (value === null) return "follows the data";
+  if (value === null) return "not given";
   if (typeof value === "boolean") return value ? "yes" : "no";
   if (Array.isArray(value)) return value.map(plain).join(", ");
   if (typeof value === "object") return Object.entries(value).map(([name, each]) => `${words(name)} ${plain(each)}`).join(", ");
@@ -60,13 +60,17 @@ function card(model, models) {
     el(
       "div",
       { class: "parts" },
-      part(
-        "Metrics",
-        metrics.length
-          ? table("Metrics", metrics.map(([name, value]) => [name, number(value)]))
-          : el("p", { class: "muted" }, "None was saved with the model."),
+      el(
+        "div",
+        {},
+        part(
+          "Metrics",
+          metrics.length
+            ? table("Metrics", metrics.map(([name, value]) => [name, number(value)]))
+            : el("p", { class: "muted" }, "None was saved with the model."),
+        ),
+        part("Ranking", table("Ranking", ranking)),
       ),
-      part("Ranking", table("Ranking", ranking)),
       part("Data", table("Data", Object.entries(model.data).map(([name, value]) => [words(name), plain(value)]))),
       part("Parameters", table("Parameters", Object.entries(model.parameters).map(([name, value]) => [el("code", {}, name), plain(value)]))),
     ),

@@ -181,7 +181,7 @@ export function showHistory(section, past, on) {
     return el(
       "li",
       { "data-item": item.item },
-      el("p", { class: "name" }, title(item, on.open), " ", id(item), " ", item.event ? badge(item.event, "event") : null),
+      el("p", { class: "name" }, title(item, on.open), " ", id(item), " ", item.unknown ? badge("not known to the model", "unknown") : null, item.event ? badge(item.event, "event") : null),
       label
         ? el("button", { class: "quiet small", type: "button", "data-key": `undo ${item.item}`, onclick: () => on.remove(item) },
             label, spoken(` ${named(item)}`))

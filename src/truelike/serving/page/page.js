@@ -8,7 +8,7 @@ import { announce, byId, count, el, named } from "./dom.js";
 import { differences, problem, showHidden, showHistory, showList, showSimilar } from "./lists.js";
 
 const REASONS = 2; // interactions that are named for each item
-const PAST = 50; // interactions of a history that are shown at first
+const PAST = matchMedia("(min-width: 60rem)").matches ? 50 : 15; // interactions of a history that are shown at first
 const MOST_ITEMS = 1_000; // of a new user; and of a list
 const MOST_DIVERSE = 500; // items of a list with diversity
 const MOST_LOOKED_UP = 100; // pasted ids whose titles are looked up
@@ -498,7 +498,7 @@ function drawHistory() {
   const added = myUnkept().map((item) => ({ ...item, event: "like, not kept" }));
   const items = past && [...added, ...past.items.filter((item) => !added.some((each) => each.item === item.item))];
   const shown = items?.slice(0, Math.max(pastLimit, added.length)).map((item) =>
-    unknown.has(item.item) ? { ...item, event: "not known to the model" } : item);
+    ({ ...item, unknown: isNew && unknown.has(item.item) }));
   showHistory(
     byId("history"),
     {
