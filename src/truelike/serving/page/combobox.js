@@ -16,6 +16,7 @@ export function combobox(input, find, choose, { free = false, noun = "suggestion
   let suggestions = [];
   let active = -1;
   let timer = 0;
+  let opening = null; // suggestions that an arrow key has asked for
 
   function show(found) {
     suggestions = found;
@@ -72,6 +73,13 @@ export function combobox(input, find, choose, { free = false, noun = "suggestion
     }
   }
 
+  const open = () => {
+    opening ??= suggest().finally(() => {
+      opening = null;
+    });
+    return opening;
+  };
+
   input.addEventListener("input", () => {
     clearTimeout(timer);
     timer = setTimeout(suggest, DELAY);
@@ -82,7 +90,7 @@ export function combobox(input, find, choose, { free = false, noun = "suggestion
     if (event.isComposing) return;
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       event.preventDefault();
-      if (list.hidden) await suggest();
+      if (list.hidden) await open();
       if (event.key === "ArrowDown") move(active + 1);
       else move(active < 0 ? suggestions.length - 1 : active - 1);
     } else if (event.key === "Escape" && !list.hidden) {

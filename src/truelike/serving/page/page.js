@@ -60,14 +60,15 @@ for (const link of document.querySelectorAll("a[data-view]")) {
 
 // --- start ----------------------------------------------------------------------------------------
 
-async function start() {
+/** Load the cards, then show the state. `keep`: with as many items as are shown now. */
+async function start({ keep = false } = {}) {
   try {
     const answer = await ask("/v1/models", { signal: latest("models") });
     models = answer.models;
     keepsEvents = answer.keeps_events;
   } catch (error) {
     if (!isAborted(error) && error instanceof ApiError && error.status !== 401) {
-      banner(error.message, { label: "Try again", do: start });
+      banner(capital(error.message), { label: "Try again", do: () => start() });
     }
     return;
   }
@@ -75,12 +76,17 @@ async function start() {
   byId("key-panel").hidden = true;
   byId("library").textContent = `truelike ${models[0].library_version}`;
   fillModels();
-  show();
+  show({ keep });
 }
 
 /** Show what the state says. */
-function show() {
+function show({ keep = false } = {}) {
   if (models === null || !byId("key-panel").hidden) return;
+  for (const name of ["model", "compare"]) {
+    if (state[name] === null || card(state[name])) continue;
+    say(`There is no model ${state[name]}.`);
+    state = { ...state, [name]: null };
+  }
   const isModels = state.view === "models";
   byId("models-view").hidden = !isModels;
   byId("lists-view").hidden = isModels;
@@ -100,7 +106,7 @@ function show() {
   byId("result").hidden = !isChosen();
   if (isChosen()) {
     document.title = `${state.user === null ? "New user" : `User ${state.user}`} – truelike`;
-    load();
+    load({ keep });
   } else {
     document.title = "truelike";
     lists = [null, null];
@@ -239,8 +245,9 @@ function wireForm() {
   });
 
   const change = (id, read) => byId(id).addEventListener("change", () => go(read(byId(id)), { replace: true }));
-  change("model", (field) => ({ model: field.value || null }));
-  change("compare", (field) => ({ compare: field.value || null, compareDiversity: state.compareDiversity }));
+  for (const id of ["model", "compare"]) {
+    byId(id).addEventListener("change", () => go({ [id]: byId(id).value || null }));
+  }
   change("seen", (field) => ({ seen: field.checked }));
   change("filter", (field) => ({ filter: field.value.trim() }));
   change("k", (field) => {
@@ -305,12 +312,15 @@ async function load({ keep = false } = {}) {
     const kept = isOther ? null : list;
     return { items: [], ...kept, n, who, error: null, loading: true, wanted: wanted[n] };
   });
-  if (isOther) past = null;
+  if (isOther) {
+    past = null;
+    showHidden(byId("hidden-likes"), null, {});
+  }
   latest("more-0");
   latest("more-1");
   filterProblem("");
   draw();
-  const history = loadHistory(isOther);
+  const history = loadHistory();
   if (myUnkept().length) await history;
   if (lists[0]?.who !== who) return;
   await Promise.all([history, ...lists.filter(Boolean).map((list) => loadList(list))]);
@@ -324,10 +334,14 @@ async function loadList(list) {
     remember(answer.items);
     const old = new Set(list.items.map((item) => item.item));
     list.fresh = n === 0 && afterChange ? new Set(answer.items.map((item) => item.item).filter((id) => !old.has(id))) : null;
-    Object.assign(list, { answer, items: answer.items, loading: false, ended: isEnd(list, answer.items.length, wanted) });
+    Object.assign(list, { answer, items: answer.items, loading: false });
+    list.ended = isEnd(list, answer.items.length, wanted);
     draw();
-    if (n === 0) listHasChanged(list);
-    if (n === 0) loadHidden(answer);
+    if (n === 0) {
+      if (afterChange) sayChange(list);
+      else announce(`${count(list.items.length, "item")} for ${state.user === null ? "the new user" : `user ${state.user}`}`);
+      loadHidden(answer);
+    }
   } catch (error) {
     failed(list, error);
   }
@@ -336,7 +350,7 @@ async function loadList(list) {
 const isEnd = (list, got, wanted) => {
   const diversity = list.n ? state.compareDiversity : state.diversity;
   const most = diversity ? MOST_DIVERSE : 10_000;
-  return got < wanted || list.items.length + got + state.k > most;
+  return got < wanted || list.items.length + state.k > most;
 };
 
 /** The next items of a list; of both lists, where there are two. */
@@ -362,8 +376,8 @@ async function moreOf(list) {
       return;
     }
     remember(answer.items);
-    list.ended = isEnd(list, answer.items.length, state.k);
     list.items = [...list.items, ...answer.items];
+    list.ended = isEnd(list, answer.items.length, state.k);
     list.loading = false;
     draw();
   } catch (error) {
@@ -386,7 +400,7 @@ function failed(list, error) {
     filterProblem(error.message);
     byId("options").open = true;
     list.error = problem("The filter cannot be used: see the message below it.");
-  } else if (error.status === 404 && error.code === "unknown" && !/no model/.test(error.message) && !state.popular) {
+  } else if (error.status === 404 && error.code === "unknown" && !state.popular) {
     const text = state.user === null
       ? "The model knows none of these items."
       : `Nothing is known of the user ${state.user}: not in the training data, and no events.`;
@@ -400,7 +414,7 @@ function failed(list, error) {
 
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
-async function loadHistory(isOther) {
+async function loadHistory() {
   if (state.items !== null) {
     past = { user: null, items: state.items.map((item) => ({ item, title: titles.get(item) })), total: state.items.length };
     draw();
@@ -588,7 +602,7 @@ async function sent(item, type) {
     return true;
   } catch (error) {
     if (error.status === 409) keepsEvents = false;
-    else if (error instanceof ApiError && error.status !== 401) say(capital(error.message));
+    else if (error.status !== 401) say(`Not sent: ${error.message}.`);
     return false;
   }
 }
@@ -598,8 +612,7 @@ const changing = (text, action = null) => {
 };
 
 /** Say how a list changed after a like. */
-function listHasChanged(list) {
-  if (afterChange === null) return;
+function sayChange(list) {
   const n = list.fresh?.size ?? 0;
   const { text, action } = afterChange;
   afterChange = null;
@@ -619,6 +632,7 @@ function say(text, action = null) {
   const button = action && el("button", { type: "button", class: "quiet", onclick: action.do }, action.label);
   const close = el("button", { type: "button", class: "quiet", "aria-label": "Close this message", onclick: () => say(null) }, "Close");
   notice.replaceChildren(el("p", {}, text), ...(button ? [button] : []), close);
+  announce(text);
   if (hadFocus) (button ?? close).focus(); // the button that was pressed is gone with its item
 }
 
@@ -684,8 +698,8 @@ connection.addEventListener("offline", () => {
 });
 connection.addEventListener("online", () => {
   banner(null);
-  announce("The server answers again.");
-  start();
+  start({ keep: true });
+  if (byId("similar").open) openSimilar(similarTo.item, similarTo.model, similarTo.trail);
 });
 connection.addEventListener("busy", () => announce("The server is busy; trying again."));
 connection.addEventListener("key", ({ detail }) => {
