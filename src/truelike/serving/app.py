@@ -129,7 +129,7 @@ def _page() -> list[Route]:
 
         return endpoint
 
-    parts = ("page.css", "page.js", "docs.js", "icon.svg")
+    parts = sorted(part.name for part in PAGE.iterdir() if part.name.endswith((".css", ".js", ".svg")))
     return [
         Route("/", file("index.html")),
         Route("/docs", file("docs.html")),

@@ -112,9 +112,7 @@ def _parameters(schema: dict[str, Any]) -> list[dict[str, Any]]:
     found = []
     for name, about in schema.get("properties", {}).items():
         kinds = [kind for kind in about.get("anyOf", []) if kind.get("type") != "null"]
-        own = (
-            kinds[0] if kinds else {key: value for key, value in about.items() if key not in ("title", "default")}
-        )
+        own = kinds[0] if kinds else {key: value for key, value in about.items() if key != "title"}
         parameter = {"name": name, "in": "query", "required": name in required, "schema": own}
         if "description" in own:
             parameter["description"] = own["description"]

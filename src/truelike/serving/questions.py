@@ -274,7 +274,7 @@ class Questions:
 
     async def models(self, _: NoQuery, __: Request) -> Answer:
         """What is known of each model."""
-        return {"models": self.service.cards()}
+        return {"models": self.service.cards(), "keeps_events": self.writer is not None}
 
     async def events(self, asked: schemas.EventsRequest, _: Request) -> Answer:
         """Keep events."""

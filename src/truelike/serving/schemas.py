@@ -320,6 +320,7 @@ class ModelsAnswer(_Answer):
     """The models that are served."""
 
     models: list[Card]
+    keeps_events: bool = Field(description="Whether the server takes events: it was started with --events.")
 
 
 class ReloadAnswer(_Answer):

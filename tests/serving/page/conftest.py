@@ -1,0 +1,184 @@
+"""The page in Debian's Chromium, served by the real command, with small models."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import polars as pl
+import pytest
+
+import truelike as tl
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+MARKUP = "<img src=x onerror=alert(1)> & <b>bold</b>"
+LONG = "A very long title that goes on and on, " * 6 + "Donaudampfschifffahrtsgesellschaftskapitaen" * 3
+STARTED = 120.0  # seconds
+
+
+@dataclass
+class Server:
+    """`truelike serve` as a process."""
+
+    arguments: list[str]
+    log: Path
+    port: int
+    environment: dict[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "truelike", "serve", *self.arguments, "--port", str(self.port)]
+        with self.log.open("wb") as out:
+            self.process = subprocess.Popen(
+                [*command, "--workers", "1"], stdout=out, stderr=subprocess.STDOUT,
+                env={**os.environ, **self.environment},
+            )  # fmt: skip
+
+    def wait(self) -> None:
+        assert self.process is not None
+        until = time.monotonic() + STARTED
+        while "serving on" not in self.log.read_text():
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < until, self.log.read_text()
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(30)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class Watched:
+    """What a page did that it should not do, and what a test expects of it nevertheless."""
+
+    page: Any
+    server: Server
+    expected: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    strangers: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.page.on("console", lambda message: message.type == "error" and self.errors.append(message.text))
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.errors.append("an alert"), dialog.dismiss()))
+        self.page.on("request", self._request)
+
+    def _request(self, request: Any) -> None:
+        address = urlsplit(request.url)
+        if address.scheme != "data" and f"{address.scheme}://{address.netloc}" != self.server.url:
+            self.strangers.append(request.url)
+
+    def expect(self, pattern: str) -> None:
+        """Chromium prints every answer that is an error; such a line is expected."""
+        self.expected.append(pattern)
+
+    def check(self) -> None:
+        errors = [line for line in self.errors if not any(re.search(each, line) for each in self.expected)]
+        assert not errors
+        assert not self.strangers
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium: apt-get install chromium")
+    with playwright.sync_playwright() as running:
+        launched = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the models `als`, `nbpo` and `knn`, a table of items and titles with markup."""
+    place = tmp_path_factory.mktemp("page")
+    data = tl.synthetic.World(n_users=300, n_items=120, seed=0).dataset()
+    split = tl.splits.by_user(data, validation=0.1, test=0.1, seed=0)
+    als = tl.IALS(factors=8, epochs=4).fit(split)
+    als.save(place / "als", metrics={"test ndcg@20": 0.25})
+    tl.NBPO(factors=8, flip_factors=4, epochs=3).fit(split.train).save(place / "nbpo")
+    tl.ItemKNN().fit(split).save(place / "knn")
+    ids = [str(item) for item in data.items.values]
+    popular = str(als.recommend_from_items([data.items.values[0]], k=1)["item_id"][0])
+    titles = [f"Song no. {item}" for item in ids]
+    titles[ids.index(popular)] = MARKUP
+    titles[0] = LONG
+    pl.DataFrame({"item_id": ids, "title": titles}).write_csv(place / "titles.csv")
+    genres = ["Jazz" if n % 2 else "Folk" for n in range(len(ids))]
+    table = {"item_id": ids, "genre": genres, "price": [n % 50 for n in range(len(ids))]}
+    pl.DataFrame(table).write_csv(place / "items.csv")
+    return place
+
+
+@pytest.fixture(scope="session")
+def servers(made: Path, browser: Any) -> Iterator[tuple[Server, Server]]:
+    """A server of two models, with events and a table of items; and one of one model, with a key, without events."""
+    more = ["--titles", str(made / "titles.csv"), "--watch", "0"]
+    main = Server(
+        [
+            str(made / "als"), str(made / "nbpo"), "--events", str(made / "events"),
+            "--items", str(made / "items.csv"), *more,
+        ],
+        made / "main.log", free_port(),
+    )  # fmt: skip
+    locked = Server([str(made / "knn"), *more], made / "locked.log", free_port(), {"TRUELIKE_API_KEY": "k" * 20})
+    for server in (main, locked):
+        server.start()
+    try:
+        for server in (main, locked):
+            server.wait()
+        yield main, locked
+    finally:
+        for server in (main, locked):
+            server.stop()
+
+
+def _open(browser: Any, server: Server, **options: Any) -> Iterator[Watched]:
+    settings = {"viewport": {"width": 1280, "height": 900}, "base_url": server.url, **options}
+    context = browser.new_context(**settings)
+    context.set_default_timeout(10_000)
+    watched = Watched(context.new_page(), server)
+    yield watched
+    context.close()
+    watched.check()
+
+
+@pytest.fixture
+def watched(browser: Any, servers: tuple[Server, Server]) -> Iterator[Watched]:
+    """A desktop page of the server with two models."""
+    yield from _open(browser, servers[0])
+
+
+@pytest.fixture
+def phone(browser: Any, servers: tuple[Server, Server]) -> Iterator[Watched]:
+    """A phone page of the server with two models."""
+    yield from _open(browser, servers[0], viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+
+
+@pytest.fixture
+def locked(browser: Any, servers: tuple[Server, Server]) -> Iterator[Watched]:
+    """A desktop page of the server that needs a key, keeps no events and has one model."""
+    yield from _open(browser, servers[1])
