@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -124,11 +126,13 @@ class Service:
         served = self.arm(asked.user or "\n".join(sorted(asked.items)), asked.model)
         return self._user_list(served, asked.user, self._new_user(served, asked.items, asked.on_unknown), asked)
 
-    def batch(self, asked: BatchRequest) -> Answer:
-        """Lists for many users."""
+    def batch(self, asked: BatchRequest, until: float = inf) -> Answer:
+        """Lists for many users. It ends with a TimeoutError at a time of `time.monotonic()`: nobody waits then."""
         _check_range(asked)
         lists = []
         for user in asked.users:
+            if time.monotonic() > until:
+                raise TimeoutError
             served = self.arm(user, asked.model)
             lists.append(self._user_list(served, user, self.who(served, user, asked.on_unknown), asked))
         return {"lists": lists}

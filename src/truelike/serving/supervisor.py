@@ -251,7 +251,8 @@ class Supervisor:
 
     def _new_worker(self, listening: socket.socket) -> _Worker:
         descriptor = listening.fileno()
-        command = [sys.executable, "-P", "-m", "truelike.serving.worker", str(self._runtime), str(descriptor)]
+        known = [str(self._runtime), str(descriptor), str(os.getpid())]
+        command = [sys.executable, "-P", "-m", "truelike.serving.worker", *known]
         environment = {**self._environment(key=True), **ONE_THREAD}
         # a group of its own: Ctrl-C is for the supervisor, which ends the workers in order
         return _Worker(subprocess.Popen(command, pass_fds=[descriptor], env=environment, start_new_session=True))
