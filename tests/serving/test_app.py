@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ class Client:
             async with httpx.AsyncClient(transport=transport, base_url=self.base_url) as client:
                 return await client.request(method, path, **more)
 
-        return asyncio.run(call())
+        with ThreadPoolExecutor(1) as thread:  # the browser of other tests has an event loop in this one
+            return thread.submit(lambda: asyncio.run(call())).result()
 
     def get(self, path: str, **more: Any) -> httpx.Response:
         return self.request("GET", path, **more)

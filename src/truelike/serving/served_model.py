@@ -108,7 +108,7 @@ class ServedModel:
         self.users, self.items = IdTexts.restored(arrays, "users"), IdTexts.restored(arrays, "items")
         self.titles = Texts.restored(arrays, "titles") if "titles.starts" in arrays else None
         self.popularity = arrays["popularity"]
-        self.active = arrays["active"]
+        self.examples = arrays["examples"]
         table = directory / ITEMS
         self.table = pl.read_parquet(table) if table.exists() else pl.DataFrame()
         self.filters = Filters(self.table)

@@ -222,12 +222,12 @@ class Service:
         return {**_of(served), "user": user, "known": row is not None, "total": total, "items": items[:limit]}
 
     def find_users(self, text: str, limit: int, model: str | None) -> Answer:
-        """Users whose id starts with a text; without a text, the most active ones."""
+        """Users whose id starts with a text; without a text, some examples."""
         served = self._named(model)
         if text:
             found = served.users.starting_with(text, limit)
         else:
-            found = [served.users[row] for row in served.active[:limit].tolist()]
+            found = [served.users[row] for row in served.examples[:limit].tolist()]
         return {**_of(served), "users": found}
 
     def find_items(self, text: str, limit: int, model: str | None) -> Answer:

@@ -148,7 +148,7 @@ def warm(served: Any) -> None:
     from truelike.serving.schemas import ListOptions, RankOptions
 
     nobody = np.zeros(0, dtype=np.int32)
-    who = served.who(int(served.active[0]), nobody)
+    who = served.who(int(served.examples[0]), nobody)
     places = served.recommend(who, RankOptions(k=20))
     served.recommend(who, RankOptions(k=5, diversity=0.1))
     served.recommend(served.who(None, nobody), RankOptions(k=5))
