@@ -14,8 +14,8 @@ function plain(value) {
   if (value === null) return "not given";
   if (typeof value === "boolean") return value ? "yes" : "no";
   if (Array.isArray(value)) return value.map(plain).join(", ");
-  if (typeof value === "object") return Object.entries(value).map(([name, each]) => `${words(name)} ${plain(each)}`).join(", ");
-  return number(value);
+  if (typeof value !== "object") return number(value);
+  return Object.entries(value).map(([name, each]) => `${words(name)} ${plain(each)}`).join(", ");
 }
 
 const table = (caption, rows) =>
@@ -34,6 +34,7 @@ export const cards = (models) => models.map((model) => card(model, models.length
 function card(model, models) {
   const id = `card-${model.name}`;
   const metrics = Object.entries(model.metrics);
+  const parameters = Object.entries(model.parameters).map(([name, value]) => [el("code", {}, name), plain(value)]);
   const ranking = Object.entries(model.ranking).map(([name, value]) => [words(name), plain(value)]);
   return el(
     "article",
@@ -54,7 +55,11 @@ function card(model, models) {
       ),
     ),
     model.choice?.reason
-      ? part("Why this model", el("p", {}, model.choice.reason), model.choice.outlook ? el("p", { class: "muted" }, model.choice.outlook) : null)
+      ? part(
+          "Why this model",
+          el("p", {}, model.choice.reason),
+          model.choice.outlook ? el("p", { class: "muted" }, model.choice.outlook) : null,
+        )
       : null,
     part("Learning curve", ...curves(model)),
     el(
@@ -72,7 +77,7 @@ function card(model, models) {
         part("Ranking", table("Ranking", ranking)),
       ),
       part("Data", table("Data", Object.entries(model.data).map(([name, value]) => [words(name), plain(value)]))),
-      part("Parameters", table("Parameters", Object.entries(model.parameters).map(([name, value]) => [el("code", {}, name), plain(value)]))),
+      part("Parameters", table("Parameters", parameters)),
     ),
   );
 }
@@ -82,7 +87,8 @@ function curves(model) {
   const names = history ? Object.keys(history).filter((name) => name !== "epoch" && name !== "seconds") : [];
   const epochs = history?.epoch?.map((epoch) => epoch + 1) ?? [];
   if (!epochs.length || !names.length) return [el("p", { class: "muted" }, "This model is not trained in epochs.")];
-  const monitor = names.includes(model.parameters.monitor) ? model.parameters.monitor : names.find((name) => name !== "loss");
+  const metrics = names.filter((name) => name !== "loss");
+  const monitor = metrics.includes(model.parameters.monitor) ? model.parameters.monitor : metrics[0];
   const shown = ["loss", monitor].filter((name) => names.includes(name));
   const titles = { loss: "loss", [monitor]: `${monitor} on validation` };
   return [
@@ -99,7 +105,12 @@ function curves(model) {
           { class: "values" },
           el("thead", {}, el("tr", {}, ["epoch", ...names].map((name) => el("th", { scope: "col" }, name)))),
           el("tbody", {}, epochs.map((epoch, n) =>
-            el("tr", {}, el("th", { scope: "row" }, epoch), names.map((name) => el("td", { class: "figure" }, history[name][n] === null ? "–" : number(history[name][n])))),
+            el(
+              "tr",
+              {},
+              el("th", { scope: "row" }, epoch),
+              names.map((name) => el("td", { class: "figure" }, number(history[name][n] ?? "–"))),
+            ),
           )),
         ),
       ),
@@ -122,7 +133,11 @@ function curve(name, epochs, values) {
   const points = epochs.map((epoch, n) => [epoch, values[n]]).filter(([, value]) => Number.isFinite(value));
   if (!points.length) return el("p", { class: "muted" }, `${name}: no values.`);
   const [first, last] = [points[0], points.at(-1)];
-  let [low, high] = [Math.min(...points.map((p) => p[1])), Math.max(...points.map((p) => p[1]))];
+  let low = Math.min(...points.map(([, value]) => value));
+  let high = Math.max(...points.map(([, value]) => value));
+  const text =
+    `${name} by epoch: ${number(first[1])} in epoch ${first[0]}, ${number(last[1])} in epoch ${last[0]}; ` +
+    `lowest ${number(low)}, highest ${number(high)}.`;
   if (low === high) [low, high] = [low - Math.abs(low || 1) / 10, high + Math.abs(high || 1) / 10];
   const space = (high - low) * 0.08;
   [low, high] = [low - space, high + space];
@@ -133,8 +148,6 @@ function curve(name, epochs, values) {
   const y = (value) => bottom - ((value - low) / (high - low)) * (bottom - EDGE.top);
   const marks = ticks(low, high, 4);
   const across = ticks(epochs[0], epochs.at(-1), 6).values.filter(Number.isInteger);
-  const text = `${name} by epoch: ${number(first[1])} in epoch ${first[0]}, ${number(last[1])} in epoch ${last[0]}; `
-    + `lowest ${number(Math.min(...points.map((p) => p[1])))}, highest ${number(Math.max(...points.map((p) => p[1])))}.`;
   return el(
     "figure",
     {},
@@ -145,13 +158,15 @@ function curve(name, epochs, values) {
         svg("line", { class: "grid", x1: EDGE.left, x2: right, y1: y(value), y2: y(value) }),
         svg("text", { x: EDGE.left - 8, y: y(value), "text-anchor": "end", "dominant-baseline": "central" },
           value.toFixed(Math.min(8, marks.decimals)).replace("-", "\u2212")),
-      ]).flat(),
+      ]),
       (across.length ? across : [epochs[0]]).map((epoch) =>
         svg("text", { x: x(epoch), y: bottom + 16, "text-anchor": "middle" }, epoch)),
       svg("line", { class: "axis", x1: EDGE.left, x2: right, y1: bottom, y2: bottom }),
       svg("text", { class: "label", x: (EDGE.left + right) / 2, y: HEIGHT - 6, "text-anchor": "middle" }, "epoch"),
       svg("polyline", { points: points.map(([epoch, value]) => `${x(epoch)},${y(value)}`).join(" ") }),
-      points.length <= 40 ? points.map(([epoch, value]) => svg("circle", { cx: x(epoch), cy: y(value), r: 2.5 })) : null,
+      points.length <= 40
+        ? points.map(([epoch, value]) => svg("circle", { cx: x(epoch), cy: y(value), r: 2.5 }))
+        : null,
     ),
     el("figcaption", {}, name),
   );

@@ -88,7 +88,9 @@ function fields(schema, { isAnswer = false } = {}) {
           el("td", {}, prose(isAnswer ? (describedAt(about) ?? "") : description(name, about))),
         ),
       );
-      if (inner && level < 3 && !seen.includes(inner)) add(inner.properties, inner.required, level + 1, [...seen, inner]);
+      if (inner && level < 3 && !seen.includes(inner)) {
+        add(inner.properties, inner.required, level + 1, [...seen, inner]);
+      }
     }
   };
   add(schema.properties, schema.required, 0, [schema]);
@@ -106,7 +108,9 @@ function fields(schema, { isAnswer = false } = {}) {
 }
 
 const asSchema = (parameters) => ({
-  properties: Object.fromEntries(parameters.map((each) => [each.name, { description: each.description, ...each.schema }])),
+  properties: Object.fromEntries(
+    parameters.map(({ name, description, schema }) => [name, { description, ...schema }]),
+  ),
   required: parameters.filter((each) => each.required).map((each) => each.name),
 });
 
@@ -152,7 +156,8 @@ function copyable(text) {
       button.textContent = "Copy";
     }, 2_000);
   });
-  return el("div", { class: "example" }, el("pre", { tabindex: "0", "aria-label": "Example" }, el("code", {}, text)), button);
+  const shown = el("pre", { tabindex: "0", role: "region", "aria-label": "Example" }, el("code", {}, text));
+  return el("div", { class: "example" }, shown, button);
 }
 
 // --- try it ---------------------------------------------------------------------------------------
@@ -160,7 +165,7 @@ function copyable(text) {
 function tryIt(path, operation) {
   const id = slug("try", path);
   const parameters = operation.parameters ?? [];
-  const output = el("pre", { class: "output", tabindex: "0", "aria-label": "Answer", hidden: true });
+  const output = el("pre", { class: "output", tabindex: "0", role: "region", "aria-label": "Answer", hidden: true });
   const status = el("p", { class: "hint", role: "status" });
   const inputs = parameters.map((parameter) => {
     const name = `${id}-${parameter.name}`;
@@ -168,12 +173,17 @@ function tryIt(path, operation) {
     const choices = parameter.schema.enum ?? (parameter.schema.type === "boolean" ? ["true", "false"] : null);
     const preset = parameter.schema.default;
     const field = choices
-      ? el("select", { id: name, name: parameter.name }, ["", ...choices].map((each) => el("option", { value: each }, each || "default")))
+      ? el(
+          "select",
+          { id: name, name: parameter.name },
+          ["", ...choices].map((each) => el("option", { value: each }, each || "default")),
+        )
       : el("input", { id: name, name: parameter.name, type: "text", value, autocomplete: "off", spellcheck: "false",
           required: parameter.required, placeholder: preset === undefined ? "" : String(preset) });
     return el("div", { class: "field" }, el("label", { for: name }, parameter.name), field);
   });
-  const form = el("form", { class: "try" }, inputs, el("button", { type: "submit", class: "primary" }, `Send GET ${path}`));
+  const send = el("button", { type: "submit", class: "primary" }, `Send GET ${path}`);
+  const form = el("form", { class: "try" }, inputs, send);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     const query = Object.fromEntries([...new FormData(form)].filter(([, value]) => value !== ""));
@@ -206,17 +216,22 @@ async function raw(path, query, signal) {
 
 // --- the page -------------------------------------------------------------------------------------
 
+const verb = (method) => el("span", { class: `method ${method}` }, method.toUpperCase());
+
 function route(method, path, operation) {
   const body = resolved(json(operation.requestBody));
   const [answered] = Object.keys(operation.responses);
   const answer = resolved(json(operation.responses[answered]));
   const part = (heading, ...content) => el("div", { class: "part" }, el("h3", {}, heading), ...content);
-  const statuses = Object.entries(operation.responses).map(([code, about]) => [el("dt", {}, code), el("dd", {}, about.description)]);
+  const statuses = Object.entries(operation.responses).map(([code, about]) => [
+    el("dt", {}, code),
+    el("dd", {}, about.description),
+  ]);
   const id = slug(method, path);
   return el(
     "section",
     { class: "panel route", "aria-labelledby": id },
-    el("h2", { id }, el("span", { class: `method ${method}` }, method.toUpperCase()), " ", el("code", {}, path)),
+    el("h2", { id }, verb(method), " ", el("code", {}, path)),
     el("p", {}, `${operation.summary}.`),
     part("Example", copyable(example(method, path, operation))),
     method === "get" ? tryIt(path, operation) : null,
@@ -248,7 +263,7 @@ async function start() {
   byId("routes").replaceChildren(...all.map((each) => route(...each)));
   byId("contents").replaceChildren(
     el("ul", {}, all.map(([method, path]) =>
-      el("li", {}, el("a", { href: `#${slug(method, path)}` }, el("span", { class: `method ${method}` }, method.toUpperCase()), " ", path)))),
+      el("li", {}, el("a", { href: `#${slug(method, path)}` }, verb(method), " ", path)))),
   );
   byId("api").setAttribute("aria-busy", "false");
   if (location.hash) document.getElementById(location.hash.slice(1))?.scrollIntoView();

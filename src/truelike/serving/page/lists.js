@@ -6,6 +6,7 @@ const SOURCES = {
   model: ["model", "from the user as trained"],
   fold_in: ["history and new events", "computed from history and new events, without training"],
   items: ["given items", "computed from the given items, without training"],
+  unkept: ["history and likes, not kept", "computed from history and likes that the server does not keep"],
   popular: ["popular items", "nothing is known of this user"],
 };
 const METHODS = {
@@ -72,7 +73,8 @@ export const skeleton = (rows) =>
 /**
  * A list for a user.
  *
- * @param list - {number, heading, loading, error, answer, items, fresh, marks, summary, ended, likeable}
+ * @param list - {heading, loading, error, wanted, answer, items, ended}; `foldedIn`: what was folded in (a key of
+ *   SOURCES); `fresh`, `liked`: sets of ids; `marks`: [text, class] by id; `summary`: how it differs from another list
  * @param on - {like, undo, open, more}
  */
 export function showList(section, list, on) {
@@ -87,7 +89,7 @@ export function showList(section, list, on) {
     replace(section, el("div", { class: "head" }, heading), spoken("Loading"), skeleton(list.wanted));
     return;
   }
-  const [word, explained] = SOURCES[answer.source === "fold_in" && list.fromItems ? "items" : answer.source];
+  const [word, explained] = SOURCES[answer.source === "fold_in" ? list.foldedIn : answer.source];
   const events = answer.events ? `; ${count(answer.events, "new event")} counted` : "";
   const head = el(
     "div",
@@ -111,8 +113,14 @@ export function showList(section, list, on) {
     { class: "foot" },
     list.ended
       ? el("p", { class: "muted" }, list.items.length ? "This is the end of the list." : "No item is left to list.")
-      : el("button", { type: "button", "data-key": "more", "aria-disabled": String(list.loading), onclick: on.more }, "More"),
-    method ? el("p", { class: "hint" }, `Reasons are the interactions that raise a score most, ${METHODS[method]}.`) : null,
+      : el(
+          "button",
+          { type: "button", "data-key": "more", "aria-disabled": String(list.loading), onclick: on.more },
+          "More",
+        ),
+    method
+      ? el("p", { class: "hint" }, `Reasons are the interactions that raise a score most, ${METHODS[method]}.`)
+      : null,
   );
   replace(section, head, ranking, foot);
 }
@@ -123,20 +131,27 @@ function entry(item, list, score, on) {
     list.marks?.get(item.item) ? badge(...list.marks.get(item.item)) : null,
     item.pinned ? badge("pinned") : null,
   ];
-  const liked = list.liked?.has(item.item);
-  const button = liked
-    ? el("button", { class: "like", type: "button", "data-key": `like ${item.item}`, onclick: () => on.undo(item) },
-        "Undo", spoken(` the like of ${named(item)}`))
-    : el("button", { class: "like", type: "button", "data-key": `like ${item.item}`, onclick: () => on.like(item) },
-        "Like", spoken(` ${named(item)}`));
+  const isLiked = list.liked.has(item.item);
+  const press = () => (isLiked ? on.undo(item) : on.like(item));
+  const button = el(
+    "button",
+    { class: "like", type: "button", "data-key": `like ${item.item}`, onclick: press },
+    isLiked ? "Undo" : "Like",
+    spoken(isLiked ? ` the like of ${named(item)}` : ` ${named(item)}`),
+  );
   const changed = list.marks?.get(item.item)?.[1] ?? "";
   return el(
     "li",
     { class: `entry ${changed}`.trim(), "data-item": item.item },
     el("span", { class: "rank" }, spoken("rank "), item.rank),
-    el("div", { class: "what" }, el("p", { class: "name" }, title(item, on.open), " ", id(item), " ", marks), because(item)),
+    el(
+      "div",
+      { class: "what" },
+      el("p", { class: "name" }, title(item, on.open), " ", id(item), " ", marks),
+      because(item),
+    ),
     score(item),
-    list.likeable ? button : null,
+    button,
   );
 }
 
@@ -154,7 +169,8 @@ export function differences(mine, other) {
     }
     both += 1;
     if (rank === item.rank) same += 1;
-    else marks.set(item.item, rank > item.rank ? [`${rank - item.rank} up`, "up"] : [`${item.rank - rank} down`, "down"]);
+    else if (rank > item.rank) marks.set(item.item, [`${rank - item.rank} up`, "up"]);
+    else marks.set(item.item, [`${item.rank - rank} down`, "down"]);
   }
   const summary =
     same === mine.length && mine.length === other.length
@@ -178,13 +194,21 @@ export function showHistory(section, past, on) {
   }
   const rows = past.items.map((item) => {
     const label = past.removable(item);
+    const badges = [
+      item.unknown ? badge("not known to the model", "unknown") : null,
+      item.event ? badge(item.event, "event") : null,
+    ];
     return el(
       "li",
       { "data-item": item.item },
-      el("p", { class: "name" }, title(item, on.open), " ", id(item), " ", item.unknown ? badge("not known to the model", "unknown") : null, item.event ? badge(item.event, "event") : null),
+      el("p", { class: "name" }, title(item, on.open), " ", id(item), " ", badges),
       label
-        ? el("button", { class: "quiet small", type: "button", "data-key": `undo ${item.item}`, onclick: () => on.remove(item) },
-            label, spoken(` ${named(item)}`))
+        ? el(
+            "button",
+            { class: "quiet small", type: "button", "data-key": `undo ${item.item}`, onclick: () => on.remove(item) },
+            label,
+            spoken(` ${named(item)}`),
+          )
         : null,
     );
   });
@@ -196,7 +220,9 @@ export function showHistory(section, past, on) {
     total > rows.length
       ? el("div", { class: "foot" },
           el("p", { class: "muted" }, `The first ${number(rows.length)} of ${number(total)}.`),
-          rows.length < 1_000 ? el("button", { type: "button", "data-key": "all", onclick: on.all }, "Show more") : null)
+          rows.length < 1_000
+            ? el("button", { type: "button", "data-key": "all", onclick: on.all }, "Show more")
+            : null)
       : null,
   );
 }
@@ -237,7 +263,11 @@ export function showHidden(section, answer, on) {
         el(
           "thead",
           {},
-          el("tr", {}, ["Rank", "Item", "Posterior", "Flip probability"].map((text) => el("th", { scope: "col" }, text))),
+          el(
+            "tr",
+            {},
+            ["Rank", "Item", "Posterior", "Flip probability"].map((text) => el("th", { scope: "col" }, text)),
+          ),
         ),
         el("tbody", {}, rows),
       ),
@@ -285,7 +315,9 @@ export function showSimilar(dialog, shown, on) {
             el("dd", {}, Array.isArray(value) ? listed(value.map(String)) : String(value)),
           ]))
         : null,
-      before ? el("button", { class: "quiet small", type: "button", onclick: on.back }, `Back to ${named(before)}`) : null,
+      before
+        ? el("button", { class: "quiet small", type: "button", onclick: on.back }, `Back to ${named(before)}`)
+        : null,
       el("h3", {}, "Similar items"),
       error ?? null,
       answer

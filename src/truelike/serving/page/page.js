@@ -4,7 +4,7 @@ import { DEFAULTS, read, write } from "./address.js";
 import { ApiError, OfflineError, ask, connection, isAborted, latest, tryNow, useKey } from "./api.js";
 import { cards, trainedOn } from "./cards.js";
 import { combobox } from "./combobox.js";
-import { announce, byId, count, el, named } from "./dom.js";
+import { announce, byId, count, el, named, number } from "./dom.js";
 import { differences, problem, showHidden, showHistory, showList, showSimilar } from "./lists.js";
 
 const REASONS = 2; // interactions that are named for each item
@@ -29,6 +29,7 @@ const lastChosen = { user: null, items: [] };
 
 const card = (name) => models.find((model) => model.name === name);
 const isChosen = () => state.user !== null || state.items?.length > 0;
+const whose = () => (state.user === null ? "new user" : `user ${state.user}`);
 const remember = (items) => items.forEach((item) => item.title && titles.set(item.item, item.title));
 const myUnkept = () => (state.user === null ? [] : (unkept.get(state.user) ?? []));
 
@@ -105,7 +106,7 @@ function show({ keep = false } = {}) {
   byId("start").hidden = isChosen();
   byId("result").hidden = !isChosen();
   if (isChosen()) {
-    document.title = `${state.user === null ? "New user" : `User ${state.user}`} – truelike`;
+    document.title = `${capital(whose())} – truelike`;
     load({ keep });
   } else {
     document.title = "truelike";
@@ -172,15 +173,23 @@ function fillModels() {
     el("option", { value: "" }, "nothing"),
     ...models.map((model) => el("option", { value: model.name }, several ? model.name : "the same, other options")),
   );
-  const filters = Object.entries(Object.assign({}, ...models.map((model) => model.filters)));
-  byId("filter-field").hidden = !filters.length;
-  byId("filter-hint").textContent = `Attributes: ${filters.map(([name]) => name).join(", ")}. For example: ${example(filters)}`;
+  const attributes = Object.keys(Object.assign({}, ...models.map((model) => model.filters)));
+  byId("filter-field").hidden = !attributes.length;
+  byId("filter-hint").textContent = `Attributes: ${attributes.join(", ")}.`;
+  if (attributes.length) addExample();
 }
 
-function example(filters) {
-  const numeric = filters.find(([, kind]) => /^(u?int|float)/i.test(kind));
-  if (numeric) return `${numeric[0]} < 20`;
-  return filters.length ? `${filters[0][0]} is not null` : "";
+/** An example of a filter, from the most popular item. */
+async function addExample() {
+  const answer = await ask("/v1/items", { query: { limit: 1 } }).catch(() => ({ items: [] }));
+  const [pair] = Object.entries(answer.items[0]?.attributes ?? {});
+  if (!pair) return;
+  const [name, value] = pair;
+  const quote = (text) => `"${text}"`;
+  const example = typeof value === "number" ? `${name} <= ${value}`
+    : Array.isArray(value) ? `${name} contains ${quote(value[0])}`
+    : `${name} = ${typeof value === "string" ? quote(value) : value}`;
+  byId("filter-hint").textContent += ` For example: ${example}`;
 }
 
 function fillForm() {
@@ -306,7 +315,7 @@ function request(n, offset, k) {
 async function load({ keep = false } = {}) {
   const who = JSON.stringify([state.user, state.items]);
   const isOther = lists[0]?.who !== who;
-  const wanted = lists.map((list) => (keep && list ? Math.min(MOST_ITEMS, Math.max(state.k, list.items.length)) : state.k));
+  const wanted = lists.map((list) => Math.min(MOST_ITEMS, Math.max(state.k, keep && list ? list.items.length : 0)));
   lists = lists.map((list, n) => {
     if (n && state.compare === null) return null;
     const kept = isOther ? null : list;
@@ -333,13 +342,14 @@ async function loadList(list) {
     const answer = await ask("/v1/recommend", { body: request(n, 0, wanted), signal });
     remember(answer.items);
     const old = new Set(list.items.map((item) => item.item));
-    list.fresh = n === 0 && afterChange ? new Set(answer.items.map((item) => item.item).filter((id) => !old.has(id))) : null;
+    const fresh = answer.items.map((item) => item.item).filter((id) => !old.has(id));
+    list.fresh = new Set(n === 0 && afterChange ? fresh : []);
     Object.assign(list, { answer, items: answer.items, loading: false });
     list.ended = isEnd(list, answer.items.length, wanted);
     draw();
     if (n === 0) {
       if (afterChange) sayChange(list);
-      else announce(`${count(list.items.length, "item")} for ${state.user === null ? "the new user" : `user ${state.user}`}`);
+      else announce(`${count(list.items.length, "item")} for ${whose()}`);
       loadHidden(answer);
     }
   } catch (error) {
@@ -399,7 +409,7 @@ function failed(list, error) {
   if (error.code === "filter") {
     filterProblem(error.message);
     byId("options").open = true;
-    list.error = problem("The filter cannot be used: see the message below it.");
+    list.error = problem("The filter cannot be used: see the message at the filter.");
   } else if (error.status === 404 && error.code === "unknown" && !state.popular) {
     const text = state.user === null
       ? "The model knows none of these items."
@@ -416,7 +426,7 @@ const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 async function loadHistory() {
   if (state.items !== null) {
-    past = { user: null, items: state.items.map((item) => ({ item, title: titles.get(item) })), total: state.items.length };
+    past = { user: null, items: titled(state.items), total: state.items.length };
     draw();
     lookUp(state.items.filter((item) => !titles.has(item)).slice(0, MOST_LOOKED_UP));
     return;
@@ -429,12 +439,15 @@ async function loadHistory() {
     past = answer;
   } catch (error) {
     if (isAborted(error) || error instanceof OfflineError) return;
-    past = { user, items: [], total: 0, known: false, error: error.status === 404 || error.status === 401 ? null : error.message };
+    const isExpected = error.status === 404 || error.status === 401;
+    past = { user, items: [], total: 0, known: false, error: isExpected ? null : error.message };
   }
   draw();
 }
 
-/** The titles of items of which only ids were given. */
+const titled = (ids) => ids.map((item) => ({ item, title: titles.get(item) }));
+
+/** Look up the titles of items of which only ids were given. */
 async function lookUp(ids) {
   const signal = latest("titles");
   const waiting = [...ids];
@@ -452,7 +465,7 @@ async function lookUp(ids) {
     return; // titles are a convenience
   }
   if (ids.length && state.items !== null) {
-    past.items = state.items.map((item) => ({ item, title: titles.get(item) }));
+    past.items = titled(state.items);
     draw();
   }
 }
@@ -480,6 +493,7 @@ async function loadHidden(answer) {
 function draw() {
   const [first, second] = lists;
   if (first === null) return;
+  const liked = [...(past?.items ?? []).filter((item) => item.event || state.items !== null), ...myUnkept()];
   const comparable = second?.answer && first.answer && !first.loading && !second.loading;
   lists.forEach((list, n) => {
     const section = byId(`list-${n}`);
@@ -489,15 +503,14 @@ function draw() {
     const { marks, summary } = comparable ? differences(list.items, other.items) : {};
     const onlyMarks = marks && n === 0 ? new Map([...marks].filter(([, mark]) => mark[1] === "only")) : marks;
     const diversity = n ? state.compareDiversity : state.diversity;
+    const diverse = diversity ? `, diversity ${diversity}` : "";
     const shown = {
       ...list,
-      heading: second ? `${n ? "Second list" : "First list"}${diversity ? `, diversity ${diversity}` : ""}` : "Recommendations",
+      heading: second ? `${n ? "Second" : "First"} list${diverse}` : "Recommendations",
       marks: onlyMarks,
       summary: n ? summary : null,
-      fromItems: state.items !== null,
-      liked: new Set((past?.items ?? []).filter((item) => item.event || state.items).map((item) => item.item)
-        .concat(myUnkept().map((item) => item.item))),
-      likeable: true,
+      foldedIn: state.items !== null ? "items" : myUnkept().length ? "unkept" : "fold_in",
+      liked: new Set(liked.map((item) => item.item)),
     };
     showList(section, shown, {
       like, undo, more: () => more(n), open: (item) => openSimilar(item, list.answer?.model ?? null),
@@ -540,7 +553,8 @@ function historyNote(added) {
   if (!past?.known && !past?.items.length && !added) return "Not in the training data, no events.";
   const text = count(past.total, "interaction");
   if (!added) return text;
-  const most = past.total + added > MOST_ITEMS ? ` The list is computed from ${MOST_ITEMS.toLocaleString("en")} of them.` : "";
+  const isCut = past.total + added > MOST_ITEMS;
+  const most = isCut ? ` The list is computed from ${number(MOST_ITEMS)} of them.` : "";
   return `${text}, and ${count(added, "like")} that the server does not keep.${most}`;
 }
 
@@ -613,7 +627,7 @@ const changing = (text, action = null) => {
 
 /** Say how a list changed after a like. */
 function sayChange(list) {
-  const n = list.fresh?.size ?? 0;
+  const n = list.fresh.size;
   const { text, action } = afterChange;
   afterChange = null;
   say(`${text} ${n ? `The list changed: ${count(n, "new item")}.` : "The list has the same items."}`, action);
@@ -630,7 +644,7 @@ function say(text, action = null) {
     return;
   }
   const button = action && el("button", { type: "button", class: "quiet", onclick: action.do }, action.label);
-  const close = el("button", { type: "button", class: "quiet", "aria-label": "Close this message", onclick: () => say(null) }, "Close");
+  const close = el("button", { type: "button", class: "quiet", onclick: () => say(null) }, "Close");
   notice.replaceChildren(el("p", {}, text), ...(button ? [button] : []), close);
   announce(text);
   if (hadFocus) (button ?? close).focus(); // the button that was pressed is gone with its item
@@ -653,7 +667,8 @@ async function loadSimilar(shown) {
   try {
     const [answer, found] = await Promise.all([
       ask("/v1/similar", { query: { item: item.item, k: 10, model }, signal }),
-      ask("/v1/items", { query: { query: item.item.slice(0, 200), limit: 1, model }, signal }).catch(() => ({ items: [] })),
+      ask("/v1/items", { query: { query: item.item.slice(0, 200), limit: 1, model }, signal })
+        .catch(() => ({ items: [] })),
     ]);
     remember(answer.items);
     shown.answer = answer;
