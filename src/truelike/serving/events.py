@@ -15,6 +15,7 @@ import contextlib
 import os
 import re
 import secrets
+import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -41,6 +42,7 @@ SCHEMA: dict[str, Any] = {
     "version": pl.String,
 }
 REMOVE = "remove"
+ABANDONED = 3_600.0  # seconds after which a file that was not given a number is nobody's
 MANY = 256  # files that are worth a compaction
 MOST_PAIRS = 5_000_000  # (user, item) that are kept in memory
 MOST_OF_A_USER = 500
@@ -104,13 +106,16 @@ class EventLog:
     # --- reading --------------------------------------------------------------------------------
 
     def read_new(self) -> Iterator[pl.DataFrame]:
-        """The rows that were appended since the last call, by any process, file by file."""
+        """The rows that were appended since the last call, by any process, file by file.
+
+        Where files were compacted meanwhile, rows before them come again, with all that followed them.
+        """
         while True:
             number = self._read + 1
             if os.path.exists(f"{self._prefix}{number:012}.parquet"):  # noqa: PTH110 - at each request
                 files = [_File(number, number, self._path(number))]
             elif self._compacted_to() > self._read:
-                files = [file for file in self._files() if file.last > self._read]
+                files = [file for file in self._listed() if file.last > self._read]
             else:
                 return
             for file in files:
@@ -128,24 +133,29 @@ class EventLog:
         """All rows, the oldest first."""
         for _ in range(100):
             try:
-                frames = [_read(file.path) for file in self._files()]
+                frames = [_read(file.path) for file in self._listed()]
                 return pl.concat([pl.DataFrame(schema=SCHEMA), *frames])
             except FileNotFoundError:  # compacted meanwhile
                 continue
         raise StorageError(f"the events in {quoted(self.directory)} change all the time; stop the server first")
 
+    def _listed(self) -> list[_File]:
+        """The files in their order, at a moment at which no compaction puts one in the place of others."""
+        with self._locked(exclusive=False):
+            return self._files()
+
     def _files(self) -> list[_File]:
         """The files in their order, without those that others cover."""
-        found = []
-        for path in self.directory.iterdir():
-            name = _NAME.fullmatch(path.name)
-            if name:
-                found.append(_File(int(name[1]), int(name[2] or name[1]), path))
+        found = self._numbered()
         kept: list[_File] = []
         for file in sorted(found, key=lambda file: (file.first, -file.last)):
             if not kept or file.last > kept[-1].last:
                 kept.append(file)
         return kept
+
+    def _numbered(self) -> list[_File]:
+        names = [(path, _NAME.fullmatch(path.name)) for path in self.directory.iterdir()]
+        return [_File(int(name[1]), int(name[2] or name[1]), path) for path, name in names if name]
 
     # --- compaction -----------------------------------------------------------------------------
 
@@ -156,11 +166,21 @@ class EventLog:
         turn = os.open(self.directory, os.O_RDONLY)
         try:
             fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)  # one process at a time
+            self._remove_leftovers()
             return self._compact(at_least)
         except BlockingIOError:
             return 0
         finally:
             os.close(turn)
+
+    def _remove_leftovers(self) -> None:
+        """Remove what killed processes left behind: files that others cover, and files that were never numbered."""
+        for file in set(self._numbered()) - set(self._files()):
+            file.path.unlink(missing_ok=True)
+        for path in self.directory.glob(".events-*"):
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > ABANDONED:
+                    path.unlink()
 
     def _compact(self, at_least: int) -> int:
         files = self._files()
