@@ -29,33 +29,28 @@ CHECKS = [
 ]
 NOT_ASKED = "/v1/admin/reload"  # loads models: a case would take seconds
 FILTERS = ["price < 20", "category = tea", "category in (tea, rum) and not price >= 50", "price is null"]
-LISTS = ("users", "items", "candidates", "exclude", "explain")
 
 
 def with_known_ids(draw: Any, case: Any, users: list[str], items: list[str]) -> None:
-    """Put ids that exist into a request."""
-    user, item = draw(st.sampled_from(users)), draw(st.sampled_from(items))
-    known: dict[str, Any] = {"user": user, "item": item}
+    """Put ids that exist, and filters that can be read, into a request."""
     some = st.lists(st.sampled_from(items), min_size=1, max_size=5)
+    known: dict[str, Any] = {
+        "user": st.sampled_from(users),
+        "item": st.sampled_from(items),
+        "model": st.just("first"),
+        "filter": st.sampled_from(FILTERS),
+        "users": st.lists(st.sampled_from(users), min_size=1, max_size=5),
+        **dict.fromkeys(("items", "candidates", "exclude", "explain"), some),
+    }
+    known["boosts"] = st.lists(st.fixed_dictionaries({"filter": known["filter"], "add": st.floats(-10, 10)}))
+    known["pins"] = st.lists(
+        st.fixed_dictionaries({"item": known["item"], "position": st.integers(1, 30)}), max_size=1
+    )
+    known["events"] = st.lists(st.fixed_dictionaries({"user": known["user"], "item": known["item"]}), min_size=1)
     for part in (case.query, case.body):
-        if not isinstance(part, dict):
-            continue
-        for name in part:
-            if name in known and isinstance(part[name], str):
-                part[name] = known[name]
-            elif name in LISTS and isinstance(part[name], list):
-                part[name] = draw(st.lists(st.sampled_from(users), max_size=5)) if name == "users" else draw(some)
-            elif name == "model" and isinstance(part[name], str):
-                part[name] = "first"
-            elif name == "filter" and isinstance(part[name], str):
-                part[name] = draw(st.sampled_from(FILTERS))
-            elif name == "boosts":
-                part[name] = [{"filter": draw(st.sampled_from(FILTERS)), "add": draw(st.floats(-10, 10))}]
-            elif name == "pins":
-                part[name] = [{"item": item, "position": draw(st.integers(1, 30))}]
-        for event in part.get("events") or ():
-            if isinstance(event, dict):
-                event.update(known)
+        for name in part if isinstance(part, dict) else ():
+            if name in known and part[name] is not None:
+                part[name] = draw(known[name])
 
 
 def run(server: Server, n_cases: int, seed: int = 0) -> dict[str, Counter[int]]:

@@ -224,7 +224,9 @@ class Load:
 
 
 def make_models(place: Path) -> dict[str, Path]:
-    """Small models: `first` and `second` with factors and titles, of the same users and items; `popular`."""
+    """Small models of the same users and items; `other_items` has others. And items.csv with attributes."""
+    import polars as pl
+
     import truelike as tl
 
     with warnings.catch_warnings():
@@ -235,6 +237,8 @@ def make_models(place: Path) -> dict[str, Path]:
         tl.IALS(factors=8, seed=1).fit(data, progress=False).save(place / "first")
         tl.NBPO(factors=8, epochs=2, seed=2).fit(data, progress=False).save(place / "second")
         tl.ItemPop().fit(data, progress=False).save(place / "popular")
+        rows = data.to_frame().select("user_id", "item_id").with_columns(pl.col("item_id") + 1_000)
+        tl.ItemPop().fit(tl.read(rows), progress=False).save(place / "other_items")
     rows = [f"{item},{('tea', 'rum')[number % 2]},{number}" for number, item in enumerate(items)]
     (place / "items.csv").write_text("\n".join(["item_id,category,price", *rows]) + "\n")
-    return {name: place / name for name in ("first", "second", "popular")}
+    return {name: place / name for name in ("first", "second", "popular", "other_items")}

@@ -22,7 +22,17 @@ from typing import Any
 from truelike.errors import ParameterError, StorageError, TruelikeError, WorkerError
 from truelike.progress import logger
 from truelike.serving.settings import KEY, Settings
-from truelike.serving.state import METRICS, REQUESTS, SNAPSHOTS, State, generation_of, make_runtime
+from truelike.serving.state import (
+    METRICS,
+    PREFIX,
+    REQUESTS,
+    SNAPSHOTS,
+    State,
+    generation_of,
+    lock_runtime,
+    make_runtime,
+    remove_abandoned,
+)
 from truelike.storage import FILES
 
 LOOK = 0.1  # seconds
@@ -79,7 +89,9 @@ class Supervisor:
     def run(self) -> None:
         """Serve until a signal ends it."""
         with self._bound() as listening:
-            self._runtime = Path(tempfile.mkdtemp(prefix="truelike-"))
+            remove_abandoned()
+            self._runtime = Path(tempfile.mkdtemp(prefix=PREFIX))
+            lock = lock_runtime(self._runtime)
             try:
                 make_runtime(self._runtime)
                 self.settings.write(self._runtime)
@@ -95,6 +107,7 @@ class Supervisor:
                         signal.signal(number, handler)
             finally:
                 shutil.rmtree(self._runtime, ignore_errors=True)
+                os.close(lock)
 
     def _bound(self) -> socket.socket:
         host, port = self.settings.host, self.settings.port
