@@ -27,11 +27,11 @@ from typing import Any
 import psutil
 from servers import Load, Server, make_models
 
-from truelike.serving.events import EventLog, Recent
+from truelike.serving.events import EventLog, Recent, _files
 
 WRITER = """
 import sys
-from truelike.serving.events import EventLog, _files
+from truelike.serving.events import EventLog
 log = EventLog(sys.argv[1])
 for n in range(int(sys.argv[3])):
     rows = [(sys.argv[2], f"{sys.argv[2]}-{n}-{part}", "click", None, None, "m", "v") for part in range(2)]
@@ -42,7 +42,7 @@ for n in range(int(sys.argv[3])):
 """
 COMPACTOR = """
 import sys
-from truelike.serving.events import EventLog, _files
+from truelike.serving.events import EventLog
 log = EventLog(sys.argv[1])
 print("ready", flush=True)
 while True:

@@ -55,22 +55,22 @@ def test_no_event_is_lost_or_doubled_by_compaction(tmp_path: Path, hostile: Host
 
 def test_a_listing_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A compaction must not put its file into a directory that is being listed, and remove what was not listed yet."""
-    from truelike.serving.events import EventLog
+    from truelike.serving import events
 
-    log = EventLog(tmp_path)
+    log = events.EventLog(tmp_path)
     for number in range(4):
         log.append([("u", str(number), "click", None, None, "m", "v")])
-    numbered, others = EventLog._numbered, []
+    numbered, others = events._numbered, []
     compact = f"from truelike.serving.events import EventLog; EventLog({str(tmp_path)!r}).compact(at_least=1)"
 
-    def while_listing(self: EventLog) -> Any:
+    def while_listing(directory: Path) -> Any:
         if not others:
             others.append(subprocess.Popen([sys.executable, "-c", compact]))
             time.sleep(2)
             assert others[0].poll() is None  # it waits
-        return numbered(self)
+        return numbered(directory)
 
-    monkeypatch.setattr(EventLog, "_numbered", while_listing)
+    monkeypatch.setattr(events, "_numbered", while_listing)
     assert log.read_all()["item_id"].to_list() == ["0", "1", "2", "3"]
     assert others[0].wait(60) == 0
     assert len(list(tmp_path.glob("events-*"))) == 1
