@@ -139,6 +139,17 @@ def test_explanations_add_up_to_the_score(service: Service, ials: Any) -> None:
     assert (new["user"], new["source"]) == (None, "fold_in")
 
 
+def test_a_model_whose_explanations_take_too_long_gives_none(
+    service: Service, served: ServedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(served.about, "explain_milliseconds", 60_000.0)
+    answer = service.recommend(RecommendRequest(user="u3", k=3, because=2))
+    assert all("because" not in item for item in answer["items"])
+    assert "explain" not in service.cards()[0]["can"]
+    with pytest.raises(ParameterError, match="takes about 60 s"):
+        service.explain(ExplainRequest(user="u3", explain=["i7"]))
+
+
 def test_hidden_likes_need_a_model_that_has_them(service: Service) -> None:
     with pytest.raises(ParameterError, match="is a IALS, which has no flip probabilities"):
         service.hidden_likes("u3", ListOptions(), None)

@@ -16,6 +16,7 @@ import numpy as np
 
 from truelike.errors import DataWarning, MissingExtraError, StorageError, TruelikeError
 from truelike.models.base import Recommender
+from truelike.models.explanations import MOST_LEFT_OUT
 from truelike.serving.index import SAMPLE, ApproximateIndex
 from truelike.serving.items_table import read_items_table
 from truelike.serving.schemas import RankOptions
@@ -24,6 +25,7 @@ from truelike.serving.settings import Settings
 from truelike.serving.snapshot import ABOUT, INDEX, read_json, write_json, write_snapshot
 
 CHECKED = 20  # users whose lists are compared with those of the model
+FEW = 3  # interactions with which an explanation is timed
 
 
 def load(settings: Settings, name: str, directory: Path) -> dict[str, Any]:
@@ -37,6 +39,7 @@ def load(settings: Settings, name: str, directory: Path) -> dict[str, Any]:
     ranking = measure(served, settings, directory)
     about: dict[str, Any] = read_json(directory / ABOUT)
     about["ranking"] = ranking
+    about["explain_milliseconds"] = explain_milliseconds(served)
     write_json(directory / ABOUT, about)
     ServedModel(directory)  # as the workers do
     return about
@@ -95,6 +98,21 @@ def measure(served: ServedModel, settings: Settings, directory: Path) -> dict[st
         return {**exact, **figures, "note": "index refused: exact lists are as fast"}
     index.write(directory / INDEX)
     return {**figures, "kind": "ivf", "milliseconds": found.milliseconds}
+
+
+def explain_milliseconds(served: ServedModel) -> float:
+    """How long the explanation of an item takes for a usual user: measured with few interactions, which scale."""
+    seen = served.seen(int(served.examples[0]))
+    few = seen[:FEW]
+    item = np.array([int(np.argmax(served.popularity))], dtype=np.int32)
+    if not len(few):
+        return 0.0
+    served.explain(served.new_user(few), item)  # compiles
+    started = time.perf_counter()
+    method = served.explain(served.new_user(few), item).method
+    milliseconds = 1_000 * (time.perf_counter() - started)
+    scale = min(len(seen), MOST_LEFT_OUT) / len(few) if method == "leave_one_out" else 1.0
+    return float(milliseconds * scale)
 
 
 def main(runtime: str, name: str, directory: str) -> None:

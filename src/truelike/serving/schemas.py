@@ -88,7 +88,11 @@ class RankOptions(ListOptions):
     boosts: list[Boost] = Field(default_factory=list, max_length=MOST_BOOSTS)
     pins: list[Pin] = Field(default_factory=list, max_length=100)
     because: int = Field(
-        0, ge=0, le=10, description="For each item, how many of the user's interactions to name as its reasons."
+        0,
+        ge=0,
+        le=10,
+        description="For each item, how many of the user's interactions to name as its reasons. A model whose "
+        "explanations take too long names none; `can` in /v1/models says so.",
     )
     on_unknown: OnUnknown = Field(
         "error", description="A user, or items, that the model does not know: an error, or popular items."

@@ -33,6 +33,7 @@ Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 
 SUBSET = 50_000  # candidates up to which a large catalogue is scored exactly rather than by the index
+EXPLAIN_MS = 5_000.0  # milliseconds of an explanation above which a model has none
 KEPT, KEPT_BYTES = 10_000, 32 * 2**20  # vectors or scores of folded-in users
 FOUND_NOTHING = np.zeros(0, dtype=np.int32)
 
@@ -262,7 +263,11 @@ class ServedModel:
     @property
     def can(self) -> list[str]:
         """What the model can do beside lists."""
-        return ["explain", "similar", *(["hidden_likes"] if hasattr(self.model, "hidden_likes") else [])]
+        return [
+            *(["explain"] if self.about.get("explain_milliseconds", 0.0) < EXPLAIN_MS else []),
+            "similar",
+            *(["hidden_likes"] if hasattr(self.model, "hidden_likes") else []),
+        ]
 
     @property
     def rests_on(self) -> Literal["impressions", "interactions"]:

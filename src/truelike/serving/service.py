@@ -185,6 +185,12 @@ class Service:
         else:
             served = self.arm(asked.user or "\n".join(sorted(asked.items)), asked.model)
             who = self._new_user(served, asked.items, "error")
+        if "explain" not in served.can:
+            seconds = served.about["explain_milliseconds"] / 1_000
+            raise ParameterError(
+                f"an explanation by the model {served.name!r}, a {served.about['class']}, takes about {seconds:.0f} s, "
+                "too long for a request. Use model.explain in Python."
+            )
         rows = np.array([self._item(served, item) for item in asked.explain], dtype=np.int32)
         found = served.explain(who, rows)
         reasons = self._reasons(served, who, found, asked.because)
@@ -288,7 +294,7 @@ class Service:
     def _user_list(self, served: ServedModel, user: str | None, who: Who, asked: RankOptions) -> Answer:
         places = served.recommend(who, asked)
         items = [self._ranked(served, place, rank) for rank, place in enumerate(places, asked.offset + 1)]
-        if asked.because and places and who.source != "popular":
+        if asked.because and places and who.source != "popular" and "explain" in served.can:
             found = served.explain(who, np.array([place.item for place in places], dtype=np.int32))
             for item, reasons in zip(items, self._reasons(served, who, found, asked.because), strict=True):
                 item["because"], item["method"] = reasons, found.method
