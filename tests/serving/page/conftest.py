@@ -159,7 +159,7 @@ def servers(made: Path, browser: Any) -> Iterator[tuple[Server, Server]]:
 def _open(browser: Any, server: Server, **options: Any) -> Iterator[Watched]:
     settings = {"viewport": {"width": 1280, "height": 900}, "base_url": server.url, **options}
     context = browser.new_context(**settings)
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(20_000)
     watched = Watched(context.new_page(), server)
     yield watched
     context.close()
