@@ -5,16 +5,21 @@ VENV := .venv
 OLDEST := .venv-oldest
 SCRIPTS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
 BIN := $(VENV)/$(SCRIPTS)
+DEV := $(VENV)/.installed-dev,schemas
 EXE := $(if $(filter Windows_NT,$(OS)),.exe)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-oldest fuzz lint docs format bench clean help
+.PHONY: demo serve test test-oldest fuzz lint docs format bench clean help
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
 
-demo: $(VENV)/.installed-report ## all models on synthetic data with known likes, and a report
+demo: $(VENV)/.installed-report,serve ## all models on synthetic data with known likes, and a report
 	@$(BIN)/truelike demo
+
+serve: $(VENV)/.installed-report,serve ## the page at http://127.0.0.1:8000 with two models of `make demo`
+	@test -d truelike-demo/models || $(BIN)/truelike demo
+	@$(BIN)/truelike serve truelike-demo/models/with-impressions truelike-demo/models/ials --events truelike-demo/events
 
 test: lint ## lint, types, import rules, all tests and doctests
 	$(BIN)/python -m pytest -n 2
@@ -22,16 +27,16 @@ test: lint ## lint, types, import rules, all tests and doctests
 test-oldest: $(OLDEST)/.installed ## all tests with the oldest versions that pyproject.toml allows
 	$(OLDEST)/$(SCRIPTS)/python -m pytest -n 2
 
-fuzz: $(VENV)/.installed-dev ## hostile inputs with new seeds for an hour, then Ctrl-C, kill -9, loads beside saves
+fuzz: $(DEV) ## hostile inputs with new seeds for an hour, then Ctrl-C, kill -9, loads beside saves
 	$(BIN)/python tests/hostile/fuzz.py --minutes $(or $(MINUTES),60) --scripts
 
-lint: $(VENV)/.installed-dev ## ruff, mypy and import-linter only
+lint: $(DEV) ## ruff, mypy and import-linter only
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-format: $(VENV)/.installed-dev ## format the code with ruff
+format: $(DEV) ## format the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -39,7 +44,7 @@ docs: $(VENV)/.installed-docs ## the documentation, into docs/_build/html/
 	$(BIN)/python -m sphinx -W --keep-going -q docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
-bench: $(VENV)/.installed-dev ## truelike beside its peers, in one run
+bench: $(DEV) ## truelike beside its peers, in one run
 	$(BIN)/python benchmarks/evaluate.py
 	$(BIN)/python benchmarks/read.py
 	$(BIN)/python benchmarks/train.py --defaults
@@ -47,6 +52,7 @@ bench: $(VENV)/.installed-dev ## truelike beside its peers, in one run
 	$(BIN)/python benchmarks/ease.py
 	$(BIN)/python benchmarks/network_speed.py
 	$(BIN)/python benchmarks/anchor.py
+	$(BIN)/python benchmarks/serve.py
 
 clean: ## remove the virtual environments and everything that was built
 	rm -rf $(VENV) $(OLDEST) dist docs/_build docs/gallery docs/reference/generated docs/sg_execution_times.rst truelike-demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -23,6 +23,7 @@ pd = pytest.importorskip("pandas")
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::Warning:mlflow.*"),
+    pytest.mark.filterwarnings("ignore:Series.ravel:FutureWarning"),  # of mlflow with an old pandas
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 

@@ -12,15 +12,16 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+LEFT_OUT = ("docs", "schemas")  # extras that are not installed with the oldest versions
 NEWEST = {"torch"}  # the CPU build of constraints.txt is the one that can be had everywhere
-PINNED_BY_ANOTHER = {"llvmlite", "polars-runtime-32"}  # by numba and by polars
+PINNED_BY_ANOTHER = {"llvmlite", "polars-runtime-32", "pydantic-core"}  # by numba, polars and pydantic
 
 
 def lower_bounds() -> dict[str, str]:
-    """Return the lower bound of every package that pyproject.toml names, `[docs]` left out."""
+    """Return the lower bound of every package that pyproject.toml names, `[docs]` and `[schemas]` left out."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    named = [*project["dependencies"], *(line for name in extras if name != "docs" for line in extras[name])]
+    named = [*project["dependencies"], *(line for name in extras if name not in LEFT_OUT for line in extras[name])]
     bounds = {}
     for line in named:
         if line.startswith(f"{project['name']}["):

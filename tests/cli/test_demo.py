@@ -7,6 +7,8 @@ from typing import Any
 
 import polars as pl
 
+import truelike as tl
+
 Run = Callable[..., Any]
 
 
@@ -28,6 +30,11 @@ def test_the_demo_prints_rounded_tables_and_writes_all_figures_and_a_report(run:
     for address in allowed:
         page = page.replace(address, "")
     assert "http" not in page
+    assert "truelike serve" in done.err
+    for name, kind in (("with-impressions", tl.ExactNBPO), ("ials", tl.IALS)):
+        model = tl.load(tmp_path / "demo" / "models" / name)
+        assert isinstance(model, kind)
+        assert model.train_.titles is not None
 
 
 def test_too_few_interactions_for_a_demo_are_an_error(run: Run, tmp_path: Path) -> None:

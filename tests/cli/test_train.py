@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import polars as pl
 import pytest
 
 import truelike as tl
+from truelike.serving.events import EventLog
 
 Run = Callable[..., Any]
 SMALL = ("--set", "factors=4", "--set", "epochs=2")
@@ -230,3 +232,25 @@ def test_items_that_have_only_features_are_recommended(run: Run, log: Path, tmp_
     assert 999 in tl.load(tmp_path / "model").recommend("u1", k=100)["item_id"].to_list()
     wrong = run("train", log, "--model", "NBPO", *features)
     assert (wrong.code, "NBPO does not use item_features; FM" in wrong.err) == (1, True)
+
+
+def test_events_of_the_service_are_added(run: Run, log: Path, split: Path, tmp_path: Path) -> None:
+    events = EventLog(tmp_path / "events")
+    now = datetime.now(UTC)
+    rest = (now, None, None, None)
+    events.append([("newcomer", "59", "click", *rest), ("newcomer", "new item", "like", *rest)])
+    result = run("train", log, "--model", "ItemPop", "--events", tmp_path / "events", "-o", tmp_path / "model")
+    assert result.code == 1
+    assert "the items of the log are whole numbers" in result.err
+    events.append([("newcomer", "new item", "remove", *rest)])
+    result = run("train", log, "--model", "ItemPop", "--events", tmp_path / "events", "-o", tmp_path / "model")
+    assert result.code == 0, result.err
+    assert "1 events of" in result.err
+    assert "1 new interactions" in result.err
+    assert tl.load(tmp_path / "model").train_.seen("newcomer").to_list() == [59]
+    result = run("train", split, "--model", "ItemPop", "--events", tmp_path / "events", "-o", tmp_path / "other")
+    assert result.code == 0, result.err
+    assert "newcomer" in tl.load(tmp_path / "other").train_.users
+    assert (
+        "no directory of events" in run("train", log, "--events", tmp_path / "nothing", "-o", tmp_path / "m").err
+    )

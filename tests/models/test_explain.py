@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -331,6 +332,16 @@ def test_only_the_most_similar_interactions_are_left_out(model: Any, monkeypatch
         kept = np.argsort(-similarity[row])[:3]
         assert_allclose(found[row, kept], full[row, kept], atol=1e-4)
         assert np.count_nonzero(found[row]) == 3
+
+
+@pytest.mark.parametrize("name", ["IALS", "NBPO", "ExactNBPO", "AutoRecommender"])
+def test_threads_may_ask_at_the_same_time(make: Any, world: Any) -> None:
+    model = make().fit(world)
+    asked = [(history_of(model, user), np.array([1, 30], dtype=np.int32), user) for user in range(1, 13)]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda each: model._explained(*each).values, asked))
+    for found, each in zip(together, asked, strict=True):
+        assert_allclose(found, model._explained(*each).values, rtol=1e-4, atol=1e-6)
 
 
 # --- models of one's own, files, the automatic choice ---------------------------------------------

@@ -31,6 +31,7 @@ SETTINGS: dict[str, Any] = {
     "decay": 0.9,
     "epochs": 30,
 }
+SAVED = {WITH_IMPRESSIONS: "with-impressions", "IALS": "ials"}  # models that are saved, and their directories
 TABLE_TITLE = "test: held-out interactions; hidden: true likes that were never observed"
 PRINTED = ("model", "test NDCG@20", "hidden NDCG@20", "hidden prec.@5", "P(like) AUC", "P(like) ECE")
 
@@ -78,6 +79,7 @@ def demo(
     title = f"Items that {WITH_IMPRESSIONS} recommends to two users"
     show(lists, title=title)
     _write(output, world, table, lists, title, reliability)
+    _save(output, models, table)
     say(f"{time.perf_counter() - started:.1f} s in all; next: truelike train YOUR-LOG.csv -o model/")
 
 
@@ -168,6 +170,16 @@ def _lists(world: World, split: Split, model: Recommender) -> pl.DataFrame:
             )
         )
     return pl.concat(frames)
+
+
+def _save(output: Path, models: dict[str, Recommender], table: pl.DataFrame) -> None:
+    """Save two models for `truelike serve`, and say how to start it."""
+    for name, directory in SAVED.items():
+        row = table.filter(table["model"] == name).row(0, named=True)
+        metrics = {measure: row[measure] for measure in ("test NDCG@20", "hidden NDCG@20")}
+        models[name].save(output / "models" / directory, metrics=metrics)
+    places = " ".join(str(output / "models" / directory) for directory in SAVED.values())
+    say(f"see them at http://127.0.0.1:8000: truelike serve {places} --events {output / 'events'}")
 
 
 def _write(

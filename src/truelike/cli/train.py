@@ -76,6 +76,13 @@ def train(
         Path | None,
         typer.Option(metavar="FILE", exists=True, help="Table of item ids and features, for FM and ACF."),
     ] = None,
+    events: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIRECTORY",
+            help="Add the events that `truelike serve --events DIRECTORY` kept to the training data.",
+        ),
+    ] = None,
     checkpoint: Annotated[
         Path | None,
         typer.Option(metavar="DIRECTORY", help="Directory for checkpoints, written every 10 epochs or 5 minutes."),
@@ -95,6 +102,7 @@ def train(
     truelike train purchases.csv --budget thorough -o model/
     truelike train purchases.csv --model NBPO --set factors=100 -o model/
     truelike train train.csv --validation validation.csv -o model/
+    truelike train purchases.csv --events events/ -o model/
     ```
     """
     import truelike as tl
@@ -133,7 +141,7 @@ def train(
     check_model_place(output)
 
     keywords = {**file.get("read", {}), **read}
-    data = open_data(source, keywords, strict=impressions is None)
+    data = _with_events(open_data(source, keywords, strict=impressions is None), events)
     if isinstance(held_out, str):
         data = _with_validation(data, held_out, keywords)
     has_validation = isinstance(data, tl.Split) and data.validation.n_interactions > 0
@@ -174,6 +182,25 @@ def _build(name: str | None, given: dict[str, Any], n_jobs: int) -> Any:
     }:
         given = {"n_jobs": n_jobs, **given}
     return build(name, given)
+
+
+def _with_events(data: Any, directory: Path | None) -> Any:
+    """The data with events added; of a split, to its training part."""
+    import truelike as tl
+    from truelike.serving.event_data import interactions, with_events
+    from truelike.serving.events import read_events
+
+    if directory is None:
+        return data
+    found = read_events(directory)
+    rows = interactions(found)
+    before = data.train if isinstance(data, tl.Split) else data
+    train = with_events(before, found) if rows.height else before
+    new = train.n_interactions - before.n_interactions
+    say(f"{rows.height:,} events of {directory} are added: {new:,} new interactions")
+    if not isinstance(data, tl.Split):
+        return train
+    return tl.Split(train, data.validation, data.test)
 
 
 def _with_validation(data: Any, file: str, read: dict[str, Any]) -> Any:

@@ -330,11 +330,7 @@ class ExactMF(LabelNoise, FactorModel):
 
     # --- new users ------------------------------------------------------------------------------
 
-    def _score_histories(self, histories: Any) -> Floats:
-        return self._score_vectors(np.stack([self._fold_in(history) for history in rows_of(histories)]))
-
     def _fold_in(self, history: Codes) -> Floats:
-        """The row of U of a user with this history, with the item tables fixed."""
         tables = self._tables()
         bias = (
             np.zeros(len(tables.item_factors), dtype=np.float32) if tables.item_bias is None else tables.item_bias

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
@@ -15,6 +16,7 @@ from truelike.data.frames import library_of, to_native
 from truelike.data.ids import Codes, one_or_many
 from truelike.errors import ParameterError
 from truelike.models.base import DotProduct, Floats, Frame, OnUnknown, Recommender, score_by_vectors
+from truelike.models.fold_in import rows_of
 from truelike.ranking.factor_ranker import factor_score_block
 from truelike.ranking.top_k import top_k_by_scores
 from truelike.training.loop import Result
@@ -45,6 +47,10 @@ class FactorModel(Recommender):
         """The paper's V."""
         return self._tables().item_factors
 
+    @abstractmethod
+    def _fold_in(self, history: Codes) -> Floats:
+        """The row of U of a user with this history, with the item tables fixed."""
+
     @final
     def _tables(self) -> Tables:
         tables: Tables = self.tables_
@@ -58,6 +64,10 @@ class FactorModel(Recommender):
     @final
     def _score_block(self, users: Codes) -> Floats:
         return score_by_vectors(self._dot_product(), users)
+
+    @final
+    def _score_histories(self, histories: Any) -> Floats:
+        return self._score_vectors(np.stack([self._fold_in(history) for history in rows_of(histories)]))
 
     @final
     def _score_vectors(self, vectors: Floats) -> Floats:

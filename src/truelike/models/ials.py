@@ -21,7 +21,6 @@ from truelike.models.factor_model import (
     restored_tables,
     table_attributes,
 )
-from truelike.models.fold_in import rows_of
 from truelike.parallel import one_blas_thread
 from truelike.parameters import choice, jobs, number, special, whole_number
 from truelike.training.als.engine import AlternatingEngine, Weights, exact_row, solved, weighted_gram
@@ -211,16 +210,13 @@ class IALS(FactorModel):
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
         return {**restored_tables(arrays, train, self.factors), **self._derived(train)}
 
-    def _score_histories(self, histories: Any) -> Floats:
-        """The row of a new user is one exact solve with the item table fixed."""
+    def _fold_in(self, history: Codes) -> Floats:
+        """One exact solve with the item table fixed."""
         table = self._tables().item_factors
         with one_blas_thread():
             gram, weights = self._equations()
-            vectors = [
-                exact_row(table[row].astype(np.float64), gram, weights.ridge(len(row), len(table)))
-                for row in rows_of(histories)
-            ]
-        return self._score_vectors(np.stack(vectors).astype(np.float32))
+            row = exact_row(table[history].astype(np.float64), gram, weights.ridge(len(history), len(table)))
+        return row.astype(np.float32)
 
     def _equations(self) -> tuple[NDArray[np.float64], Weights]:
         """What the equations of all users have in common: unobserved_weight x V'V, and the weights."""

@@ -24,7 +24,7 @@ from truelike.models.factor_model import (
     restored_tables,
     table_attributes,
 )
-from truelike.models.fold_in import fold_in, rows_of
+from truelike.models.fold_in import fold_in
 from truelike.models.label_noise import LabelNoise
 from truelike.models.left_out import Sampled
 from truelike.parameters import changed, choice, jobs, number, preset, special, whole_number
@@ -312,11 +312,7 @@ class SampledMF(LabelNoise, FactorModel):
 
     # --- new users ------------------------------------------------------------------------------
 
-    def _score_histories(self, histories: Any) -> Floats:
-        return self._score_vectors(np.stack([self._fold_in(history) for history in rows_of(histories)]))
-
     def _fold_in(self, history: Codes) -> Floats:
-        """The row of U of a user with this history, with the item tables fixed."""
         return fold_in(
             self._tables().item_factors,
             history,

@@ -46,16 +46,16 @@ class EventWriter:
                 except Empty:
                     break
                 n += len(waiting[-1][0])
-            error: Exception | None = None
+            error: BaseException | None = None
             try:
                 self.log.append([row for rows, _, _ in waiting for row in rows])
-            except Exception as raised:
-                error = raised
+            except BaseException as raised:  # also a PanicException of polars; the thread must not end
+                error = raised if isinstance(raised, Exception) else RuntimeError(str(raised))
             for _, loop, done in waiting:
                 loop.call_soon_threadsafe(_finish, done, error)
 
 
-def _finish(done: asyncio.Future[None], error: Exception | None) -> None:
+def _finish(done: asyncio.Future[None], error: BaseException | None) -> None:
     if done.done():  # the request is gone
         return
     if error is None:

@@ -15,6 +15,7 @@ import contextlib
 import os
 import re
 import secrets
+import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -41,6 +42,7 @@ SCHEMA: dict[str, Any] = {
     "version": pl.String,
 }
 REMOVE = "remove"
+ABANDONED = 3_600.0  # seconds after which a file that was not given a number is nobody's
 MANY = 256  # files that are worth a compaction
 MOST_PAIRS = 5_000_000  # (user, item) that are kept in memory
 MOST_OF_A_USER = 500
@@ -71,8 +73,8 @@ class EventLog:
             raise StorageError(f"events cannot be kept in {quoted(directory)}: {error.strerror}") from error
         self._prefix = f"{self.directory}{os.sep}events-"
         self._read = 0  # the last number that was read
-        with self._locked(exclusive=True):
-            ranges = [file.last for file in self._files() if file.last > file.first]
+        with _locked(self.directory, exclusive=True):
+            ranges = [file.last for file in _files(self.directory) if file.last > file.first]
             if ranges and max(ranges) > self._compacted_to():  # a compaction was killed before it said so
                 self._set_compacted(max(ranges))
 
@@ -85,7 +87,7 @@ class EventLog:
         try:
             frame.write_parquet(fresh)
             _flush(fresh)
-            with self._locked(exclusive=False):
+            with _locked(self.directory, exclusive=False):
                 number = max(self._read, self._compacted_to()) + 1
                 while True:
                     try:
@@ -104,13 +106,16 @@ class EventLog:
     # --- reading --------------------------------------------------------------------------------
 
     def read_new(self) -> Iterator[pl.DataFrame]:
-        """The rows that were appended since the last call, by any process, file by file."""
+        """The rows that were appended since the last call, by any process, file by file.
+
+        Where files were compacted meanwhile, rows before them come again, with all that followed them.
+        """
         while True:
             number = self._read + 1
             if os.path.exists(f"{self._prefix}{number:012}.parquet"):  # noqa: PTH110 - at each request
                 files = [_File(number, number, self._path(number))]
             elif self._compacted_to() > self._read:
-                files = [file for file in self._files() if file.last > self._read]
+                files = [file for file in _listed(self.directory) if file.last > self._read]
             else:
                 return
             for file in files:
@@ -126,26 +131,7 @@ class EventLog:
 
     def read_all(self) -> pl.DataFrame:
         """All rows, the oldest first."""
-        for _ in range(100):
-            try:
-                frames = [_read(file.path) for file in self._files()]
-                return pl.concat([pl.DataFrame(schema=SCHEMA), *frames])
-            except FileNotFoundError:  # compacted meanwhile
-                continue
-        raise StorageError(f"the events in {quoted(self.directory)} change all the time; stop the server first")
-
-    def _files(self) -> list[_File]:
-        """The files in their order, without those that others cover."""
-        found = []
-        for path in self.directory.iterdir():
-            name = _NAME.fullmatch(path.name)
-            if name:
-                found.append(_File(int(name[1]), int(name[2] or name[1]), path))
-        kept: list[_File] = []
-        for file in sorted(found, key=lambda file: (file.first, -file.last)):
-            if not kept or file.last > kept[-1].last:
-                kept.append(file)
-        return kept
+        return read_events(self.directory)
 
     # --- compaction -----------------------------------------------------------------------------
 
@@ -156,14 +142,24 @@ class EventLog:
         turn = os.open(self.directory, os.O_RDONLY)
         try:
             fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)  # one process at a time
+            self._remove_leftovers()
             return self._compact(at_least)
         except BlockingIOError:
             return 0
         finally:
             os.close(turn)
 
+    def _remove_leftovers(self) -> None:
+        """Remove what killed processes left behind: files that others cover, and files that were never numbered."""
+        for file in set(_numbered(self.directory)) - set(_files(self.directory)):
+            file.path.unlink(missing_ok=True)
+        for path in self.directory.glob(".events-*"):
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > ABANDONED:
+                    path.unlink()
+
     def _compact(self, at_least: int) -> int:
-        files = self._files()
+        files = _files(self.directory)
         small = [file for file in files if file.first == file.last]
         if len(small) < at_least:
             return 0
@@ -180,7 +176,7 @@ class EventLog:
         try:
             pl.concat(rows).write_parquet(fresh)
             _flush(fresh)
-            with self._locked(exclusive=True):
+            with _locked(self.directory, exclusive=True):
                 fresh.rename(target)
                 _flush_directory(self.directory)
                 self._set_compacted(old[-1].last)
@@ -201,18 +197,53 @@ class EventLog:
         os.pwrite(self._compacted, number.to_bytes(8, "little"), 0)
         os.fsync(self._compacted)
 
-    @contextlib.contextmanager
-    def _locked(self, *, exclusive: bool) -> Iterator[None]:
-        """A lock that ends with the process that holds it."""
-        if fcntl is None:
-            yield
-            return
-        lock = os.open(self.directory / "compacted", os.O_RDWR)
+
+def read_events(directory: str | Path) -> pl.DataFrame:
+    """All events of a directory, the oldest first. A server may write to it meanwhile."""
+    place = Path(directory)
+    if not place.is_dir():
+        raise StorageError(f"there is no directory of events {quoted(directory)}")
+    for _ in range(100):
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
-            yield
-        finally:
-            os.close(lock)
+            return pl.concat([pl.DataFrame(schema=SCHEMA), *(_read(file.path) for file in _listed(place))])
+        except FileNotFoundError:  # compacted meanwhile
+            continue
+    raise StorageError(f"the events in {quoted(directory)} change all the time. Stop the server first.")
+
+
+def _listed(directory: Path) -> list[_File]:
+    """The files in their order, at a moment at which no compaction puts one in the place of others."""
+    with _locked(directory, exclusive=False):
+        return _files(directory)
+
+
+def _files(directory: Path) -> list[_File]:
+    """The files of events in their order, without those that others cover."""
+    kept: list[_File] = []
+    for file in sorted(_numbered(directory), key=lambda file: (file.first, -file.last)):
+        if not kept or file.last > kept[-1].last:
+            kept.append(file)
+    return kept
+
+
+def _numbered(directory: Path) -> list[_File]:
+    names = [(path, _NAME.fullmatch(path.name)) for path in directory.iterdir()]
+    return [_File(int(name[1]), int(name[2] or name[1]), path) for path, name in names if name]
+
+
+@contextlib.contextmanager
+def _locked(directory: Path, *, exclusive: bool) -> Iterator[None]:
+    """A lock of a directory of events, which ends with the process that holds it."""
+    place = directory / "compacted"
+    if fcntl is None or not place.exists():  # no server ever wrote there
+        yield
+        return
+    lock = os.open(place, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _read(path: Path) -> pl.DataFrame:
@@ -283,18 +314,3 @@ class Recent:
         """Count the events of a frame, in its order."""
         for user, item, kind in frame.select("user_id", "item_id", "type").iter_rows():
             self.add(user, item, kind)
-
-
-def interactions(events: pl.DataFrame) -> pl.DataFrame:
-    """The events that count as interactions: user_id, item_id and time of all that were not taken back later."""
-    numbered = events.with_row_index("row")
-    removed = (
-        numbered.filter(pl.col("type") == REMOVE)
-        .group_by("user_id", "item_id")
-        .agg(pl.col("row").max().alias("removed"))
-    )
-    return (
-        numbered.join(removed, on=["user_id", "item_id"], how="left", maintain_order="left")
-        .filter((pl.col("type") != REMOVE) & (pl.col("row") > pl.col("removed").fill_null(-1)))
-        .select("user_id", "item_id", "time")
-    )

@@ -1,17 +1,24 @@
-"""The HTTP protocol of uvicorn, with a limit of the time in which a request's headers arrive.
+"""The HTTP protocol of uvicorn, with limits of the time in which a request's headers arrive and of their size.
 
-uvicorn waits for them forever, so that slow clients would keep their connections.
+uvicorn waits for them forever and keeps all of them, so that slow clients would keep their connections, and others
+could fill the memory. What is not HTTP is answered as all errors are: in JSON.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 from typing import Any
 
+from truelike.serving.gate import error_body
+
 try:
+    from uvicorn.protocols.http.httptools_impl import STATUS_LINE
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as _Base
 except ImportError:  # no httptools, e.g. on Windows
     _Base = None  # type: ignore[assignment, misc]
+
+LONGEST_HEADERS = 65_536  # bytes that are waited for: what one read brings may be more
 
 
 def protocol_class(timeout: float) -> Any:
@@ -24,6 +31,7 @@ class _Timed(_Base or object):  # type: ignore[misc]
 
     header_timeout = 10.0
     _deadline: asyncio.TimerHandle | None = None
+    _in_headers, _header_bytes = False, 0
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -33,8 +41,34 @@ class _Timed(_Base or object):  # type: ignore[misc]
         if self._deadline is None and (self.cycle is None or self.cycle.response_complete):
             self._expect()
         super().data_received(data)
+        if self._in_headers:
+            self._header_bytes += len(data)
+            if self._header_bytes > LONGEST_HEADERS:
+                text = f"the headers have more than {LONGEST_HEADERS:,} bytes"
+                self._refuse(431, "headers_too_large", text)
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(400, "not_http", "this is not a request of HTTP/1.1")
+
+    def _refuse(self, status: int, code: str, message: str) -> None:
+        """Answer and close, before there is a request that the application could answer."""
+        self._in_headers = False
+        if self.transport.is_closing():
+            return
+        body = error_body(secrets.token_hex(8), code, message)
+        head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
+        self.transport.write(STATUS_LINE[status] + head + body)
+        self.transport.close()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Nothing: the request is answered as if no upgrade had been asked for."""
+
+    def on_message_begin(self) -> None:
+        self._in_headers, self._header_bytes = True, 0
+        super().on_message_begin()
 
     def on_headers_complete(self) -> None:
+        self._in_headers = False
         self._arrived()
         super().on_headers_complete()
 

@@ -33,6 +33,7 @@ from truelike.serving.service import Answer, Service
 from truelike.serving.settings import Settings
 
 DUMPS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+MOST_PARAMETERS = 50  # of a query
 TOO_MANY = "too_long"  # what pydantic calls a list that is too long
 
 
@@ -132,9 +133,10 @@ class Question:
         return Route(self.path, endpoint, methods=[self.method])
 
     async def _from_query(self, request: Request) -> BaseModel:
-        pairs = parse_qsl(
-            request.scope["query_string"].decode("latin-1"), keep_blank_values=True, max_num_fields=50
-        )
+        query = request.scope["query_string"].decode("latin-1")
+        if query.count("&") >= MOST_PARAMETERS:
+            raise RefusedError(422, "invalid", f"the query has more than {MOST_PARAMETERS} parameters")
+        pairs = parse_qsl(query, keep_blank_values=True)
         given = dict(pairs)
         if len(given) < len(pairs):
             raise RefusedError(422, "invalid", "a parameter was given twice")
@@ -230,7 +232,8 @@ class Questions:
     async def batch(self, asked: schemas.BatchRequest, _: Request) -> Answer:
         """Lists for many users."""
         self.service.refresh()
-        answer = await self.in_thread(lambda: self.service.batch(asked))
+        until = time.monotonic() + self.settings.timeout
+        answer = await self.in_thread(lambda: self.service.batch(asked, until))
         for each in answer["lists"]:
             self.metrics.lists(each["model"], each["source"])
         return answer

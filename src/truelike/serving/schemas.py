@@ -27,11 +27,8 @@ def _text(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-Id = Annotated[
-    str,
-    BeforeValidator(_text, json_schema_input_type=str | int),
-    Field(min_length=1, max_length=LONGEST_ID, examples=["42"]),
-]
+_Text = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
+Id = Annotated[_Text, BeforeValidator(_text, json_schema_input_type=_Text | int), Field(examples=["42"])]
 Filter = Annotated[
     str,
     Field(

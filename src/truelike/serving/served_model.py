@@ -19,6 +19,7 @@ from scipy import sparse
 from truelike.data.ids import Codes
 from truelike.errors import UnknownIdError, muted
 from truelike.models.explanations import Contributions
+from truelike.models.factor_model import FactorModel
 from truelike.models.registry import load_described
 from truelike.ranking.factor_ranker import FactorRanker
 from truelike.ranking.top_k import top_k_by_scores
@@ -32,7 +33,7 @@ Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 
 SUBSET = 50_000  # candidates up to which a large catalogue is scored exactly rather than by the index
-KEPT_BYTES = 32 * 2**20  # of scores of folded-in users
+KEPT, KEPT_BYTES = 10_000, 32 * 2**20  # vectors or scores of folded-in users
 FOUND_NOTHING = np.zeros(0, dtype=np.int32)
 
 
@@ -107,13 +108,14 @@ class ServedModel:
         self.users, self.items = IdTexts.restored(arrays, "users"), IdTexts.restored(arrays, "items")
         self.titles = Texts.restored(arrays, "titles") if "titles.starts" in arrays else None
         self.popularity = arrays["popularity"]
-        self.active = arrays["active"]
+        self.examples = arrays["examples"]
         table = directory / ITEMS
         self.table = pl.read_parquet(table) if table.exists() else pl.DataFrame()
         self.filters = Filters(self.table)
         self.n_items = len(self.items)
         self._csr = train._csr
         self._vectors = self.model._dot_product()
+        self._folds_in = isinstance(self.model, FactorModel)
         self._ranker = self._similar = None
         if self._vectors is not None:
             self._ranker = FactorRanker(None, self._vectors.bias, by_factor=arrays["by_factor"])
@@ -333,33 +335,41 @@ class ServedModel:
 
     def _scores(self, who: Who) -> Floats:
         """The scores of all items: an array that must not be changed."""
+        vector = self._vector(who)
+        if vector is not None and self._ranker is not None:
+            own: Floats = self._ranker.scores(vector)[0]
+            return own
         if who.history is not None:
             return self._folded(who.history)
         if who.user is None:
             return (self.popularity / max(1, len(self.users))).astype(np.float32)
-        if self._ranker is not None:
-            own: Floats = self._ranker.scores(self._vector(who.user))[0]
-            return own
         with self.model._ranking():
             scores: Floats = self.model._score_block(np.array([who.user], dtype=np.int32))[0]
             return scores
 
     def _folded(self, history: Codes) -> Floats:
-        """The scores of a user with a history; those of the latest users are kept."""
+        """The vector of a user with a history, or all scores where there is none; those of the latest are kept."""
         key = history.tobytes()
         kept = self._kept.get(key)
         if kept is None:
-            with self.model._ranking():
-                kept = self.model._score_histories(self._row(history))[0]
+            if self._folds_in:
+                kept = self.model._fold_in(history)
+            else:
+                with self.model._ranking():
+                    kept = self.model._score_histories(self._row(history))[0]
             with self._lock:
                 self._kept[key] = kept
-                while len(self._kept) > max(2, KEPT_BYTES // (4 * self.n_items)):
+                while len(self._kept) > max(2, min(KEPT, KEPT_BYTES // kept.nbytes)):
                     self._kept.popitem(last=False)
         return kept
 
-    def _vector(self, user: int) -> Floats:
-        assert self._vectors is not None
-        row: Floats = self._vectors.users[user][None]
+    def _vector(self, who: Who) -> Floats | None:
+        """The vector of a user, as trained or folded in; None if scores are no dot products."""
+        if self._vectors is None or who.source == "popular":
+            return None
+        if who.history is not None:
+            return self._folded(who.history)[None] if self._folds_in else None
+        row: Floats = self._vectors.users[int(who.user or 0)][None]
         return row
 
     def _best(
@@ -367,15 +377,14 @@ class ServedModel:
     ) -> tuple[Codes, Floats]:
         """The n best items and their scores."""
         out = who.seen if exclude_seen else FOUND_NOTHING
-        if who.source == "model" and self._ranker is not None:
+        vector = self._vector(who)
+        if vector is not None and self._ranker is not None:
             if self.index is not None and boost is None:
-                found = self._best_by_index(who, n, allowed, out)
+                found = self._best_by_index(vector, n, allowed, out)
                 if found is not None:
                     return found
             bias = None if boost is None else self._ranker.bias + boost
-            items, scores = self._ranker.top_k(
-                self._vector(int(who.user or 0)), n, seen=self._left_out(out), allowed=allowed, bias=bias,
-            )  # fmt: skip
+            items, scores = self._ranker.top_k(vector, n, seen=self._left_out(out), allowed=allowed, bias=bias)
         else:
             own = self._scores(who)
             own = own.copy() if boost is None else own + boost
@@ -387,11 +396,12 @@ class ServedModel:
         found_here = items[0] >= 0
         return items[0][found_here], scores[0][found_here]
 
-    def _best_by_index(self, who: Who, n: int, allowed: Mask | None, out: Codes) -> tuple[Codes, Floats] | None:
+    def _best_by_index(
+        self, vector: Floats, n: int, allowed: Mask | None, out: Codes
+    ) -> tuple[Codes, Floats] | None:
         """The best items by the index, with exact scores; None if it finds too few, or so few are allowed."""
         assert self.index is not None
         assert self._ranker is not None
-        vector = self._vector(int(who.user or 0))
         if allowed is not None:
             allowed[out] = False
             left = np.flatnonzero(allowed).astype(np.int32)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -124,11 +126,13 @@ class Service:
         served = self.arm(asked.user or "\n".join(sorted(asked.items)), asked.model)
         return self._user_list(served, asked.user, self._new_user(served, asked.items, asked.on_unknown), asked)
 
-    def batch(self, asked: BatchRequest) -> Answer:
-        """Lists for many users."""
+    def batch(self, asked: BatchRequest, until: float = inf) -> Answer:
+        """Lists for many users. It ends with a TimeoutError at a time of `time.monotonic()`: nobody waits then."""
         _check_range(asked)
         lists = []
         for user in asked.users:
+            if time.monotonic() > until:
+                raise TimeoutError
             served = self.arm(user, asked.model)
             lists.append(self._user_list(served, user, self.who(served, user, asked.on_unknown), asked))
         return {"lists": lists}
@@ -218,12 +222,12 @@ class Service:
         return {**_of(served), "user": user, "known": row is not None, "total": total, "items": items[:limit]}
 
     def find_users(self, text: str, limit: int, model: str | None) -> Answer:
-        """Users whose id starts with a text; without a text, the most active ones."""
+        """Users whose id starts with a text; without a text, some examples."""
         served = self._named(model)
         if text:
             found = served.users.starting_with(text, limit)
         else:
-            found = [served.users[row] for row in served.active[:limit].tolist()]
+            found = [served.users[row] for row in served.examples[:limit].tolist()]
         return {**_of(served), "users": found}
 
     def find_items(self, text: str, limit: int, model: str | None) -> Answer:

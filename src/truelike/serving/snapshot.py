@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from truelike.array_files import Arrays, read_arrays, write_arrays
 from truelike.models.base import Recommender
@@ -100,7 +101,7 @@ def _arrays(model: Recommender) -> Arrays:
         **IdTexts.of(train.users.values).arrays("users"),
         **IdTexts.of(train.items.values).arrays("items"),
         "popularity": train.popularity().astype(np.int64),
-        "active": np.argsort(-train.interactions_per_user(), kind="stable")[:20].astype(np.int32),
+        "examples": _examples(train.interactions_per_user()),
     }
     if train.titles is not None:
         found.update(Texts.of(train.titles).arrays("titles"))
@@ -110,6 +111,12 @@ def _arrays(model: Recommender) -> Arrays:
     if isinstance(model, FactorModel):
         found["unit_by_factor"] = FactorRanker(unit_rows(model._tables().item_factors)).by_factor
     return found
+
+
+def _examples(counts: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Some users to look at first: with more interactions than most, but not the extremes."""
+    usual = np.quantile(counts, 0.75)
+    return np.argsort(np.abs(counts - usual), kind="stable")[:20].astype(np.int32)
 
 
 def open_arrays(directory: Path) -> Arrays:

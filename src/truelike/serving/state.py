@@ -10,12 +10,16 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
+import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
 from truelike.serving.snapshot import read_json, write_json
 
+PREFIX = "truelike-"  # of runtime directories
+LOCK = "lock"
 STATE, WORKERS, REQUESTS, SNAPSHOTS, METRICS = "state.json", "workers", "requests", "snapshots", "metrics"
 
 
@@ -57,6 +61,30 @@ def make_runtime(runtime: Path) -> None:
     """Make the directories of a runtime directory."""
     for name in (WORKERS, REQUESTS, SNAPSHOTS, METRICS):
         (runtime / name).mkdir(mode=0o700)
+
+
+def lock_runtime(runtime: Path) -> int:
+    """Lock a runtime directory for as long as this process lives, and return the descriptor of the lock."""
+    import fcntl
+
+    fresh = runtime / f".{LOCK}"
+    descriptor = os.open(fresh, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    fresh.rename(runtime / LOCK)  # seen by others when it is locked
+    return descriptor
+
+
+def remove_abandoned() -> None:
+    """Remove the runtime directories of supervisors that were killed: they have copies of models."""
+    import fcntl
+
+    for lock in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{LOCK}"):
+        try:
+            with lock.open("r+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(lock.parent, ignore_errors=True)
+        except OSError:  # the supervisor lives, or it is another user's
+            continue
 
 
 def say_generation(runtime: Path, generation: int) -> None:

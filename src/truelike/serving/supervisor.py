@@ -22,7 +22,17 @@ from typing import Any
 from truelike.errors import ParameterError, StorageError, TruelikeError, WorkerError
 from truelike.progress import logger
 from truelike.serving.settings import KEY, Settings
-from truelike.serving.state import METRICS, REQUESTS, SNAPSHOTS, State, generation_of, make_runtime
+from truelike.serving.state import (
+    METRICS,
+    PREFIX,
+    REQUESTS,
+    SNAPSHOTS,
+    State,
+    generation_of,
+    lock_runtime,
+    make_runtime,
+    remove_abandoned,
+)
 from truelike.storage import FILES
 
 LOOK = 0.1  # seconds
@@ -79,7 +89,9 @@ class Supervisor:
     def run(self) -> None:
         """Serve until a signal ends it."""
         with self._bound() as listening:
-            self._runtime = Path(tempfile.mkdtemp(prefix="truelike-"))
+            remove_abandoned()
+            self._runtime = Path(tempfile.mkdtemp(prefix=PREFIX))
+            lock = lock_runtime(self._runtime)
             try:
                 make_runtime(self._runtime)
                 self.settings.write(self._runtime)
@@ -95,17 +107,18 @@ class Supervisor:
                         signal.signal(number, handler)
             finally:
                 shutil.rmtree(self._runtime, ignore_errors=True)
+                os.close(lock)
 
     def _bound(self) -> socket.socket:
         host, port = self.settings.host, self.settings.port
+        listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
         try:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            listening = socket.socket(family, socket.SOCK_STREAM)
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind((host, port))
             listening.listen(2_048)
             listening.set_inheritable(True)
         except (OSError, OverflowError) as error:
+            listening.close()
             raise ParameterError(
                 f"cannot listen on {host}:{port}: {error}. Choose another --host or --port."
             ) from error
@@ -251,7 +264,8 @@ class Supervisor:
 
     def _new_worker(self, listening: socket.socket) -> _Worker:
         descriptor = listening.fileno()
-        command = [sys.executable, "-P", "-m", "truelike.serving.worker", str(self._runtime), str(descriptor)]
+        known = [str(self._runtime), str(descriptor), str(os.getpid())]
+        command = [sys.executable, "-P", "-m", "truelike.serving.worker", *known]
         environment = {**self._environment(key=True), **ONE_THREAD}
         # a group of its own: Ctrl-C is for the supervisor, which ends the workers in order
         return _Worker(subprocess.Popen(command, pass_fds=[descriptor], env=environment, start_new_session=True))

@@ -30,16 +30,18 @@ class Worker:
         The runtime directory.
     key
         The API key; None: none is needed.
+    parent
+        The process of the supervisor.
     """
 
-    def __init__(self, runtime: Path, key: str | None) -> None:
+    def __init__(self, runtime: Path, key: str | None, parent: int) -> None:
         from truelike.serving.app import make_app
         from truelike.serving.events import EventLog
         from truelike.serving.metrics import Metrics
         from truelike.serving.service import Service
 
         self.runtime, self.settings = runtime, Settings.read(runtime)
-        self.parent = os.getppid()
+        self.parent = parent
         self.state = State.read(runtime)
         self._seen = self._stamp()
         self.metrics = Metrics()
@@ -146,7 +148,7 @@ def warm(served: Any) -> None:
     from truelike.serving.schemas import ListOptions, RankOptions
 
     nobody = np.zeros(0, dtype=np.int32)
-    who = served.who(int(served.active[0]), nobody)
+    who = served.who(int(served.examples[0]), nobody)
     places = served.recommend(who, RankOptions(k=20))
     served.recommend(who, RankOptions(k=5, diversity=0.1))
     served.recommend(served.who(None, nobody), RankOptions(k=5))
@@ -160,7 +162,7 @@ def warm(served: Any) -> None:
             served.explain(served.new_user(few), np.array([places[0].item], dtype=np.int32))
 
 
-def main(runtime: str, descriptor: str) -> None:
+def main(runtime: str, descriptor: str, parent: str) -> None:
     """Run a worker."""
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format=f"%(asctime)s worker {os.getpid()}: %(message)s", force=True
@@ -170,7 +172,7 @@ def main(runtime: str, descriptor: str) -> None:
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the supervisor's
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(Path(runtime) / METRICS)
-    worker = Worker(Path(runtime), os.environ.pop(KEY, None))
+    worker = Worker(Path(runtime), os.environ.pop(KEY, None), int(parent))
     listening = socket.socket(fileno=int(descriptor))
     try:
         import uvloop

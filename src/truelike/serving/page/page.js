@@ -137,7 +137,7 @@ async function showStart() {
   byId("start-heading").textContent = isNew ? "Items of a new user" : "Whose list?";
   byId("start-text").textContent = isNew
     ? "Add the items that a new user interacted with. Popular ones to start with:"
-    : "Type a user id, or take one of the most active users:";
+    : "Type a user id, or take one of these:";
   byId("start-data").textContent = trainedOn(models);
   const choices = byId("start-choices");
   try {

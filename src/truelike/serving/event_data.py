@@ -1,0 +1,78 @@
+"""Events as training data: the way back from the service to the next model."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from truelike.data.dataset import Dataset
+from truelike.data.ids import Ids
+from truelike.errors import DataError, some
+from truelike.serving.events import REMOVE
+
+
+def interactions(events: pl.DataFrame) -> pl.DataFrame:
+    """The events that count as interactions: user_id, item_id and time of all that were not taken back later."""
+    numbered = events.with_row_index("row")
+    removed = (
+        numbered.filter(pl.col("type") == REMOVE)
+        .group_by("user_id", "item_id")
+        .agg(pl.col("row").max().alias("removed"))
+    )
+    return (
+        numbered.join(removed, on=["user_id", "item_id"], how="left", maintain_order="left")
+        .filter((pl.col("type") != REMOVE) & (pl.col("row") > pl.col("removed").fill_null(-1)))
+        .select("user_id", "item_id", "time")
+    )
+
+
+def with_events(data: Dataset, events: pl.DataFrame) -> Dataset:
+    """A dataset with the interactions of events added, and their users and items.
+
+    Times are added in the unit of the dataset's own, which is recognised by its size: seconds, milliseconds,
+    microseconds or nanoseconds since 1970.
+
+    >>> from datetime import UTC, datetime
+    >>> import truelike as tl
+    >>> from truelike.serving.events import SCHEMA
+    >>> rows = [("ann", "tea", "click", datetime(2024, 1, 1, tzinfo=UTC), None, None, None)]
+    >>> with_events(tl.read([("bob", "rum")]), pl.DataFrame(rows, schema=SCHEMA, orient="row"))
+    Dataset(2 interactions, 2 users, 2 items, sparsity 50.0000%)
+    """
+    rows = interactions(events)
+    users, items = (_like(rows[f"{ids.what}_id"], ids) for ids in (data.users, data.items))
+    times = None if data.times is None else rows["time"].dt.epoch(_unit(data.times)).to_numpy().astype(np.int64)
+    more = Dataset.from_pairs(
+        users, items, users.codes(rows["user_id"]), items.codes(rows["item_id"]),
+        times=times, library=data.library, name=data.name,
+    )  # fmt: skip
+    all_users, all_items = data.users.union(users), data.items.union(items)
+    merged = data.recode(all_users, all_items)[0].merge(more.recode(all_users, all_items)[0])
+    if data.titles is not None:
+        merged = merged.with_titles(dict(zip(data.items.values, data.titles, strict=True)))
+    return merged
+
+
+def _like(texts: pl.Series, ids: Ids) -> Ids:
+    """The ids of events, in the type of a dataset's."""
+    values = texts.unique().cast(ids.values.dtype, strict=False)
+    if values.null_count():
+        wrong = texts.unique().filter(values.is_null())
+        raise DataError(
+            f"events have {ids.what}s such as {some(map(repr, wrong), 3)}; the {ids.what}s of the log are whole "
+            f"numbers, such as {ids.values[0]}. Remove them from the events, or read the log with texts as ids."
+        )
+    return Ids(values.sort(), ids.kind, ids.what)
+
+
+def _unit(times: NDArray[np.int64]) -> Literal["s", "ms", "us", "ns"]:
+    """The unit of some times since 1970, by their size."""
+    largest = int(np.abs(times).max(initial=1))
+    if largest < 10**11:
+        return "s"
+    if largest < 10**14:
+        return "ms"
+    return "us" if largest < 10**17 else "ns"

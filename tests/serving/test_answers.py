@@ -1,0 +1,174 @@
+"""Limits, the shares of an A/B test, keys, and that the same question has the same answer, on a real server."""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+USERS = [f"user {n}" for n in range(2_000)]
+POPULAR = {"on_unknown": "popular", "k": 3}
+
+
+def arms(server: Any, users: list[str]) -> list[str]:
+    """The model of each user, by requests of many users."""
+    found = []
+    for start in range(0, len(users), 1_000):
+        answer = server.ask("/v1/recommend/batch", {"users": users[start : start + 1_000], **POPULAR})
+        found += [each["model"] for each in answer.json["lists"]]
+    return found
+
+
+def counted(server: Any) -> Counter[str]:
+    """The lists of each model, by the metrics."""
+    text = server.ask("/metrics").body.decode()
+    found: Counter[str] = Counter()
+    for model, n in re.findall(r'truelike_lists_total\{model="(\w+)",source="\w+"\} (\S+)', text):
+        found[model] += int(float(n))
+    return found
+
+
+# --- shares ---------------------------------------------------------------------------------------
+
+
+def test_the_shares_of_users_hold_and_the_metrics_say_the_same(server: Any) -> None:
+    before = counted(server)
+    found = Counter(arms(server, USERS))
+    assert counted(server) - before == found
+    expected, deviation = 0.75 * len(USERS), math.sqrt(len(USERS) * 0.75 * 0.25)
+    assert abs(found["first"] - expected) < 4 * deviation
+    assert found.total() == len(USERS)
+
+
+def test_requests_of_one_user_are_answered_by_one_model(server: Any) -> None:
+    workers = set()
+    models: dict[str, set[str]] = {user: set() for user in USERS[:10]}
+    for _ in range(10):
+        with server.connection() as made:  # any worker
+            workers.add(server.ask("/readyz", through=made).json["worker"])
+            for user in models:
+                query = f"/v1/recommend?user={user.replace(' ', '%20')}&on_unknown=popular"
+                models[user].add(server.ask(query, through=made).json["model"])
+    assert [{model} for model in arms(server, USERS[:10])] == list(models.values())
+    assert len(workers) == 2
+
+
+# --- the same answer ------------------------------------------------------------------------------
+
+
+def answers(server: Any) -> list[Any]:
+    """Answers to some questions, without what is of one request."""
+    users = server.ask("/v1/users").json["users"][:5]
+    asked: list[tuple[str, Any]] = [
+        *((f"/v1/recommend?user={user}&k=20&because=2", None) for user in users),
+        ("/v1/recommend", {"items": ["1", "2", "3"], "diversity": 0.4, "k": 10}),
+        ("/v1/recommend", {"user": users[0], "filter": "price < 60", "boosts": [{"items": ["4"], "add": 1}]}),
+        ("/v1/recommend/batch", {"users": users, "pins": [{"item": "7", "position": 2}]}),
+        ("/v1/similar?item=4", None),
+        ("/v1/hidden-likes?user=5&model=second", None),
+        ("/v1/explain?user=5&item=9", None),
+        ("/v1/items?query=title%20of%2011", None),
+    ]  # fmt: skip
+    found = []
+    for path, body in asked:
+        answer = server.ask(path, body)
+        assert answer.status == 200, answer.body
+        found.append({name: value for name, value in answer.json.items() if name != "request_id"})
+    return found
+
+
+def test_the_same_question_has_the_same_answer_on_every_worker_and_after_a_restart(
+    server: Any, saved: dict[str, Path], tmp_path: Path, hostile: Callable[[str], ModuleType]
+) -> None:
+    first = answers(server)
+    for _ in range(5):
+        assert answers(server) == first
+    arguments = [saved["first"], saved["second"], "--items", saved["items"], "--shares", "75,25", "--workers", "1"]
+    with hostile("servers").Server(tmp_path, *arguments) as another:
+        assert answers(another) == first
+        assert arms(another, USERS) == arms(server, USERS)
+
+
+# --- limits ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def limited(saved: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A server with a key, one worker, one request at a time and little time."""
+    from servers import KEY, Server
+
+    place = tmp_path_factory.mktemp("limited")
+    options = ("--workers", "1", "--max-in-flight", "1", "--timeout", "0.5", "--max-body", "30000", "--no-page")
+    with Server(place, saved["first"], *options, key=KEY) as running:
+        yield running
+
+
+HEAVY = {
+    "users": [str(n) for n in range(1, 251)] * 4,
+    "k": 110,
+    "because": 10,
+    "diversity": 0.5,
+    "exclude_seen": False,
+}
+
+
+def test_a_request_that_takes_long_is_ended_and_others_are_answered(limited: Any) -> None:
+    users = limited.ask("/v1/users?limit=20").json["users"]
+    heavy = {**HEAVY, "users": users * 50}
+    found: list[Any] = []
+    busy = threading.Thread(target=lambda: found.append(limited.ask("/v1/recommend/batch", heavy)))
+    started = time.monotonic()
+    busy.start()
+    refused: list[Any] = []
+    while busy.is_alive():
+        assert limited.ask("/healthz").status == 200
+        assert limited.ask("/readyz").status == 200
+        answer = limited.ask(f"/v1/recommend?user={users[0]}")
+        if answer.status != 200:
+            refused.append(answer)
+    busy.join()
+    assert time.monotonic() - started < 5
+    assert (found[0].status, found[0].code) == (504, "took_too_long")
+    assert "0.5 s" in found[0].json["error"]["message"]
+    assert refused
+    assert {(answer.status, answer.code) for answer in refused} == {(503, "busy")}
+    assert {answer.headers["retry-after"] for answer in refused} == {"1"}
+    started = time.monotonic()  # the work has ended, too
+    assert limited.ask("/v1/recommend", {"user": users[0], "because": 1}).status == 200
+    assert time.monotonic() - started < 0.5
+
+
+def test_each_limit_has_its_own_answer(limited: Any) -> None:
+    assert limited.ask("/v1/recommend", b" " * 30_001).code == "body_too_large"
+    assert limited.ask("/v1/recommend", {"items": ["1"] * 1_001}).code == "list_too_long"
+    assert limited.ask("/v1/users?query=" + 17_000 * "a").code == "url_too_long"
+    assert limited.ask("/v1/events", {"events": [{"user": "1", "item": "1"}]}).code == "no_events"
+    assert limited.ask("/").code == "no_route"
+
+
+def test_a_key_is_needed(limited: Any) -> None:
+    key, limited.key = limited.key, None
+    try:
+        for path in ("/v1/recommend?user=1", "/v1/models", "/metrics", "/v1/admin/reload", "/nothing"):
+            missing = limited.ask(path)
+            assert (missing.status, missing.code) == (401, "key_missing")
+            assert missing.headers["www-authenticate"] == "Bearer"
+            for wrong in ({"x-api-key": key[:-1]}, {"authorization": f"Bearer {key}x"}, {"x-api-key": ""}):
+                assert limited.ask(path, headers=wrong).code == "key_wrong"
+            assert limited.ask(path, headers={"authorization": f"Basic {key}"}).code == "key_missing"
+        for path in ("/healthz", "/readyz", "/openapi.json"):
+            assert limited.ask(path).status == 200
+        assert limited.ask("/v1/models", headers={"authorization": f"bearer {key}"}).status == 200
+    finally:
+        limited.key = key
+    assert key not in limited.log()
+    for process in (limited.main, *limited.workers()):
+        assert key not in " ".join(process.cmdline())

@@ -1,0 +1,332 @@
+"""The HTTP interface in this process: each route, each refusal, the key, and the document."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import truelike as tl
+from truelike.serving.app import make_app
+from truelike.serving.events import EventLog, read_events
+from truelike.serving.served_model import ServedModel
+from truelike.serving.service import Service
+from truelike.serving.settings import Settings
+
+KEY = "0123456789abcdef-key"
+LOCAL = "http://127.0.0.1:8000"
+
+
+class Client:
+    """Calls an application in this process."""
+
+    def __init__(self, app: Any, base_url: str = LOCAL) -> None:
+        self.app, self.base_url = app, base_url
+
+    def request(self, method: str, path: str, **more: Any) -> httpx.Response:
+        async def call() -> httpx.Response:
+            transport = httpx.ASGITransport(self.app)
+            async with httpx.AsyncClient(transport=transport, base_url=self.base_url) as client:
+                return await client.request(method, path, **more)
+
+        with ThreadPoolExecutor(1) as thread:  # the browser of other tests has an event loop in this one
+            return thread.submit(lambda: asyncio.run(call())).result()
+
+    def get(self, path: str, **more: Any) -> httpx.Response:
+        return self.request("GET", path, **more)
+
+    def post(self, path: str, **more: Any) -> httpx.Response:
+        return self.request("POST", path, **more)
+
+
+def settings(**changed: Any) -> Settings:
+    return Settings(models={"main": "model"}, shares=[1.0], **changed)
+
+
+@pytest.fixture
+def client(service: Service) -> Client:
+    return Client(make_app(service, settings()))
+
+
+def error(answer: Any) -> tuple[int, str]:
+    assert answer.headers["content-type"] == "application/json"
+    content = answer.json()
+    assert set(content) == {"request_id", "error"}
+    assert content["request_id"] == answer.headers["x-request-id"]
+    return answer.status_code, content["error"]["code"]
+
+
+def test_a_list_by_query_and_by_body(client: Client, ials: Any) -> None:
+    expected = ials.recommend(["u3"], 4)
+    by_query = client.get("/v1/recommend", params={"user": "u3", "k": 4})
+    by_body = client.post("/v1/recommend", json={"user": "u3", "k": 4})
+    for answer in (by_query, by_body):
+        assert answer.status_code == 200
+        assert [item["item"] for item in answer.json()["items"]] == expected["item_id"].to_list()
+        assert answer.json()["request_id"] == answer.headers["x-request-id"]
+    assert [item["score"] for item in by_query.json()["items"]] == pytest.approx(
+        expected["score"].to_list(), rel=1e-6
+    )
+
+
+def test_the_request_id_is_the_callers_own_if_it_has_one(client: Client) -> None:
+    asked = {"user": "u3"}
+    assert (
+        client.get("/v1/recommend", params=asked, headers={"x-request-id": "mine-1"}).json()["request_id"]
+        == "mine-1"
+    )
+    assert (
+        client.get("/v1/recommend", params=asked, headers={"x-request-id": "a b<c>"}).json()["request_id"]
+        != "a b<c>"
+    )
+
+
+def test_all_routes_answer(client: Client) -> None:
+    for path in (
+        "/v1/similar?item=i7", "/v1/explain?user=u3&item=i7", "/v1/history?user=u3", "/v1/users?query=u1",
+        "/v1/items?query=i1", "/v1/models", "/healthz", "/readyz", "/metrics", "/openapi.json", "/", "/docs",
+    ):  # fmt: skip
+        answer = client.get(path)
+        assert answer.status_code == 200, path
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert "default-src 'self'" in answer.headers["content-security-policy"]
+    posted: dict[str, Any] = {
+        "/v1/recommend": {"items": ["i3"], "k": 3, "boosts": [{"filter": "price < 9", "add": 1}], "because": 1},
+        "/v1/recommend/batch": {"users": ["u3", "u5"], "k": 2, "pins": [{"item": "i1", "position": 2}]},
+        "/v1/similar": {"item": "i7", "candidates": ["i1", "i2"]},
+        "/v1/explain": {"items": ["i3", "i4"], "explain": ["i7"]},
+    }
+    for path, body in posted.items():
+        assert client.post(path, json=body).status_code == 200, path
+
+
+def test_numbers_are_ids_too(data: tl.Dataset, snapshot: Callable[..., ServedModel]) -> None:
+    numbered = tl.read([(1, 7), (1, 8), (2, 7), (2, 9), (3, 8)])
+    service = Service([snapshot_without_items(numbered)], [1.0])
+    client = Client(make_app(service, settings()))
+    one = client.post("/v1/recommend", json={"user": 1}).json()
+    two = client.post("/v1/recommend", json={"user": "1"}).json()
+    assert (
+        one["items"]
+        == two["items"]
+        == [{"item": "9", "score": pytest.approx(one["items"][0]["score"]), "rank": 1}]
+    )
+    assert error(client.post("/v1/recommend", json={"user": True})) == (422, "invalid")
+
+
+def snapshot_without_items(numbered: tl.Dataset) -> ServedModel:
+    import tempfile
+
+    from truelike.serving.loader import load
+
+    place = Path(tempfile.mkdtemp())
+    tl.ItemKNN().fit(numbered).save(place / "model")
+    load(Settings(models={"main": str(place / "model")}, shares=[1]), "main", place / "snapshot")
+    return ServedModel(place / "snapshot")
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "code"),
+    [
+        ("", 422, "invalid"),
+        ("user=u3&k=0", 422, "invalid"),
+        ("user=u3&k=-1", 422, "invalid"),
+        ("user=u3&k=1000000000", 422, "invalid"),
+        ("user=u3&k=ten", 422, "invalid"),
+        ("user=u3&k=2&k=3", 422, "invalid"),
+        ("user=u3&colour=red", 422, "invalid"),
+        ("user=u3&diversity=nan", 422, "invalid"),
+        ("user=u3&filter=price", 422, "filter"),
+        ("user=u3&candidates=i1", 422, "invalid"),
+        ("user=nobody", 404, "unknown"),
+        ("user=u3&model=nothing", 404, "unknown"),
+        ("user=%ff", 404, "unknown"),
+        ("user=" + "x" * 2_000, 422, "invalid"),
+        ("user=" + "x" * 20_000, 414, "url_too_long"),
+    ],
+)
+def test_a_wrong_query_is_refused(client: Client, query: str, status: int, code: str) -> None:
+    assert error(client.get(f"/v1/recommend?{query}")) == (status, code)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"", 422, "invalid"),
+        (b"{", 400, "not_json"),
+        (b"[]", 422, "invalid"),
+        (b'{"user": NaN}', 422, "invalid"),
+        (b'{"user": "u3", "diversity": NaN}', 422, "invalid"),
+        (b'{"user": "u3", "k": 1e9}', 422, "invalid"),
+        (b'{"user": "u3", "k": "ten"}', 422, "invalid"),
+        (b'{"user": ["u3"]}', 422, "invalid"),
+        (b'{"user": "u3", "boosts": [{"add": 1e99}]}', 422, "invalid"),
+        (b'{"user": "\\ud800"}', 400, "not_json"),
+        (b"[" * 5_000, 400, "not_json"),
+        (b'{"user": "u3", "candidates": [' + b'"i1",' * 10_001 + b'"i1"]}', 413, "list_too_long"),
+        (b"x" * 2_000_000, 413, "body_too_large"),
+    ],
+)
+def test_a_wrong_body_is_refused(client: Client, body: bytes, status: int, code: str) -> None:
+    answer = client.post("/v1/recommend", content=body, headers={"content-type": "application/json"})
+    assert error(answer) == (status, code)
+
+
+def test_other_refusals(client: Client) -> None:
+    assert error(client.post("/v1/recommend", content=b"{}", headers={"content-type": "text/plain"})) == (
+        415,
+        "not_json",
+    )
+    assert error(client.get("/v1/nothing")) == (404, "no_route")
+    assert error(client.request("PUT", "/v1/recommend")) == (405, "wrong_method")
+    assert error(client.post("/v1/admin/reload")) == (403, "no_key")
+    assert error(client.get("/v1/hidden-likes?user=u3")) == (422, "invalid")
+    assert error(client.get("/v1/models", headers={"host": "evil.example"})) == (421, "wrong_host")
+    assert client.get("/v1/models", headers={"host": "localhost:1234"}).status_code == 200
+
+
+def test_a_key_opens_what_is_not_open(service: Service) -> None:
+    client = Client(make_app(service, settings(host="0.0.0.0"), key=KEY), base_url="http://shop.example")
+    for path in ("/healthz", "/readyz", "/", "/docs", "/openapi.json"):
+        assert client.get(path).status_code == 200, path
+    for path in ("/v1/models", "/metrics", "/v1/nothing"):
+        assert error(client.get(path)) == (401, "key_missing")
+        assert error(client.get(path, headers={"x-api-key": "wrong"})) == (401, "key_wrong")
+        assert error(client.get(path, headers={"authorization": f"Basic {KEY}"})) == (401, "key_missing")
+    assert client.get("/v1/models", headers={"x-api-key": KEY}).status_code == 200
+    assert client.get("/v1/models", headers={"authorization": f"Bearer {KEY}"}).status_code == 200
+    assert error(client.post("/v1/admin/reload", headers={"x-api-key": KEY})) == (501, "no_supervisor")
+
+
+def test_events_are_on_disk_when_the_answer_comes(client: Client, service: Service) -> None:
+    before = client.get("/v1/recommend?user=u3").json()
+    liked = before["items"][0]["item"]
+    events = [
+        {
+            "user": "u3",
+            "item": liked,
+            "type": "purchase",
+            "request_id": before["request_id"],
+            "time": 1_700_000_000,
+        },
+        {"user": "new", "item": "elsewhere"},
+    ]
+    answer = client.post("/v1/events", json={"events": events})
+    assert answer.status_code == 201
+    assert answer.json()["accepted"] == 2
+    assert answer.json()["unknown_items"] == ["elsewhere"]
+    assert service.events is not None
+    kept = read_events(service.events.directory)
+    assert kept["item_id"].to_list() == [liked, "elsewhere"]
+    assert kept.row(0, named=True)["request_id"] == before["request_id"]
+    assert (kept["model"][0], kept["version"][0]) == (before["model"], before["version"])
+    after = client.get("/v1/recommend?user=u3").json()
+    assert (after["source"], after["events"]) == ("fold_in", 1)
+    assert liked not in [item["item"] for item in after["items"]]
+    text = client.get("/metrics").text
+    assert 'truelike_events_total{model="main",type="purchase"} 1.0' in text
+    assert 'truelike_lists_total{model="main",source="fold_in"} 1.0' in text
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"user": "u3"},
+        {"user": "u3", "item": "i1", "type": "A B"},
+        {"user": "", "item": "i1"},
+        {"user": "u", "item": "i", "time": -1},
+    ],
+)
+def test_events_are_kept_all_or_none(client: Client, service: Service, event: dict[str, Any]) -> None:
+    answer = client.post("/v1/events", json={"events": [{"user": "u3", "item": "i1"}, event]})
+    assert error(answer) == (422, "invalid")
+    assert service.events is not None
+    assert read_events(service.events.directory).height == 0
+
+
+def test_a_server_without_events_says_so(served: ServedModel) -> None:
+    client = Client(make_app(Service([served], [1.0]), settings()))
+    assert error(client.post("/v1/events", json={"events": [{"user": "u3", "item": "i1"}]})) == (409, "no_events")
+
+
+def test_events_that_cannot_be_written_are_an_error(
+    client: Client, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("truelike.serving.events._flush", full)
+    answer = client.post("/v1/events", json={"events": [{"user": "u3", "item": "i1"}]})
+    assert error(answer) == (500, "storage")
+    assert service.events is not None
+    assert read_events(service.events.directory).height == 0
+    assert [path.name for path in service.events.directory.iterdir()] == ["compacted"]
+
+
+def test_what_takes_too_long_is_given_up(
+    service: Service, served: ServedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import time
+
+    client = Client(make_app(service, settings(timeout=0.1)))
+    monkeypatch.setattr(served, "similar", lambda *_: time.sleep(0.5))
+    assert error(client.get("/v1/similar?item=i7")) == (504, "took_too_long")
+
+
+def test_a_failure_is_logged_and_not_shown(
+    client: Client, served: ServedModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(served, "similar", fail)
+    answer = client.get("/v1/similar?item=i7")
+    assert error(answer) == (500, "internal")
+    assert "secret" not in answer.text
+    assert "secret" in caplog.text
+
+
+def test_the_page_can_be_left_out(service: Service) -> None:
+    client = Client(make_app(service, settings(page=False)))
+    assert error(client.get("/")) == (404, "no_route")
+
+
+def test_the_document_has_all_routes_and_schemas(client: Client) -> None:
+    document = client.get("/openapi.json").json()
+    assert {"/v1/recommend", "/v1/events", "/v1/admin/reload", "/metrics"} <= set(document["paths"])
+    names = {parameter["name"] for parameter in document["paths"]["/v1/recommend"]["get"]["parameters"]}
+    assert names == {
+        "user", "k", "offset", "filter", "exclude_seen", "diversity", "because", "on_unknown", "model",
+    }  # fmt: skip
+
+    def references(part: Any) -> Any:
+        if isinstance(part, dict):
+            if "$ref" in part:
+                yield part["$ref"].rpartition("/")[2]
+            part = list(part.values())
+        if isinstance(part, list):
+            for each in part:
+                yield from references(each)
+
+    assert set(references(document)) <= set(document["components"]["schemas"])
+
+
+def test_models_are_replaced_between_requests(
+    client: Client, service: Service, data: tl.Dataset, snapshot: Callable[..., ServedModel]
+) -> None:
+    before = client.get("/v1/recommend?user=u3").json()
+    service.replace([snapshot(tl.ItemKNN().fit(data))])
+    after = client.get("/v1/recommend?user=u3").json()
+    assert before["version"] != after["version"]
+    assert client.get("/readyz").json()["models"] == {"main": after["version"]}
+
+
+def test_a_log_of_events_is_shared_by_services(served: ServedModel, tmp_path: Path) -> None:
+    clients = [Client(make_app(Service([served], [1.0], EventLog(tmp_path / "e")), settings())) for _ in range(2)]
+    assert clients[0].post("/v1/events", json={"events": [{"user": "new", "item": "i3"}]}).status_code == 201
+    assert clients[1].get("/v1/recommend?user=new").json()["source"] == "fold_in"

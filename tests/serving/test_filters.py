@@ -1,0 +1,176 @@
+"""Filters: the items that fit, errors that say where, and nothing that runs."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from truelike.serving.filters import DEEPEST, LONGEST, FilterError, Filters
+
+TABLE = pl.DataFrame(
+    {
+        "category": ["tea", "rum", "tea", None],
+        "price": [3.5, 20.0, 40.0, None],
+        "stock": [0, 5, 7, 2],
+        "organic": [True, False, None, True],
+        "tags": [["hot", "drink"], ["drink"], [], None],
+        "since": [date(2020, 1, 1), date(2024, 5, 1), date(2025, 1, 1), None],
+        "with space": ["a", "b", "c", "d"],
+    }
+)
+FILTERS = Filters(TABLE)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("category = tea", [1, 0, 1, 0]),
+        ("category = 'tea' and price < 20", [1, 0, 0, 0]),
+        ('category == "tea" AND price <= 40', [1, 0, 1, 0]),
+        ("category != tea", [0, 1, 0, 0]),
+        ("category <> tea", [0, 1, 0, 0]),
+        ("not category = tea", [0, 1, 0, 1]),
+        ("category in (tea, 'rum')", [1, 1, 1, 0]),
+        ("category not in (tea)", [0, 1, 0, 0]),
+        ("price > 3.5 or stock = 2", [0, 1, 1, 1]),
+        ("price >= -1e3 and (stock = 0 or stock = 7)", [1, 0, 1, 0]),
+        ("organic = true", [1, 0, 0, 1]),
+        ("category is null", [0, 0, 0, 1]),
+        ("category is not null", [1, 1, 1, 0]),
+        ("tags contains drink", [1, 1, 0, 0]),
+        ("tags not contains hot", [0, 1, 1, 0]),
+        ("category contains e", [1, 0, 1, 0]),
+        ("since >= '2024-05-01'", [0, 1, 1, 0]),
+        ("'with space' = b", [0, 1, 0, 0]),
+        ("price < 20 and category = tea or stock = 2", [1, 0, 0, 1]),
+        ("stock = 5.0", [0, 1, 0, 0]),
+        ("stock < 99999999999999999999", [1, 1, 1, 1]),
+        ("category = 'te\\'a'", [0, 0, 0, 0]),
+    ],
+)
+def test_the_items_that_fit(text: str, expected: list[int]) -> None:
+    assert FILTERS.mask(text).tolist() == [bool(fits) for fits in expected]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "empty"),
+        ("category", "ends"),
+        ("category =", "ends; expected a value"),
+        ("= tea", "the name of a column"),
+        ("colour = red", "no column 'colour'. They have category"),
+        ("price = tea", "has numbers"),
+        ("organic = maybe", "true and false"),
+        ("since > tomorrow", "has times"),
+        ("tags = hot", "tags contains hot"),
+        ("stock contains 3", "for texts and lists"),
+        ("category = tea tea", "at letter 16"),
+        ("(category = tea", "expected `)`"),
+        ("category = tea)", "expected the end"),
+        ("category in tea", "expected `(`"),
+        ("category is tea", "`null`"),
+        ("price < 20 & stock > 1", "'& stock > ' at letter 12"),
+        ("category = 'tea", "at letter 12"),
+        ("category = tea and", "ends"),
+        ("not", "ends"),
+        ("and = 3", "the name of a column"),
+        ("(" * (DEEPEST + 5) + "stock = 1" + ")" * (DEEPEST + 5), "parentheses"),
+        ("not " * 200 + "stock = 1", "parentheses"),
+        (" or ".join(["stock = 1"] * 101), "more than 100 comparisons"),
+        ("x" * (LONGEST + 1), "at most 2,000"),
+        ("stock in (" + ",".join(["1"] * 900) + ")" + " " * 0, ""),
+    ],
+)
+def test_what_cannot_be_read_is_an_error_that_says_where(text: str, words: str) -> None:
+    if not words:
+        assert FILTERS.mask(text).tolist() == [False] * 4
+        return
+    with pytest.raises(FilterError) as error:
+        FILTERS.mask(text)
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os').system('touch /tmp/filtered')",
+        "category = __import__",
+        "category = tea; drop table items",
+        "category.__class__ = tea",
+        "price < (lambda: 1)()",
+        "{category}",
+        "`ls`",
+        "category = $(ls)",
+        "\x00",
+        "price < 1e999",
+        "price = nan",
+    ],
+)
+def test_nothing_runs(text: str) -> None:
+    """Each is refused, or is a comparison with a text."""
+    try:
+        mask = FILTERS.mask(text)
+    except FilterError:
+        return
+    assert set(mask.tolist()) <= {True, False}
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_mask_or_an_error(text: str) -> None:
+    try:
+        mask = FILTERS.mask(text)
+    except FilterError as error:
+        message = str(error)
+    else:
+        message = ""
+        assert mask.shape == (4,)
+    assert len(message) < 400
+
+
+def _tree(depth: int) -> Any:
+    leaf = st.tuples(st.just("leaf"), st.sampled_from(["<", "<=", ">", ">=", "=", "!="]), st.integers(-1, 8))
+    if depth == 0:
+        return leaf
+    inner = _tree(depth - 1)
+    return st.one_of(
+        leaf, st.tuples(st.just("not"), inner), st.tuples(st.sampled_from(["and", "or"]), inner, inner)
+    )
+
+
+def _text(tree: Any) -> str:
+    if tree[0] == "leaf":
+        return f"stock {tree[1]} {tree[2]}"
+    if tree[0] == "not":
+        return f"not ({_text(tree[1])})"
+    return f"({_text(tree[1])}) {tree[0]} ({_text(tree[2])})"
+
+
+def _value(tree: Any, stock: int) -> bool:
+    if tree[0] == "leaf":
+        sign, other = tree[1], tree[2]
+        return {
+            "<": stock < other, "<=": stock <= other, ">": stock > other, ">=": stock >= other, "=": stock == other,
+            "!=": stock != other,
+        }[sign]  # fmt: skip
+    if tree[0] == "not":
+        return not _value(tree[1], stock)
+    left, right = _value(tree[1], stock), _value(tree[2], stock)
+    return (left and right) if tree[0] == "and" else (left or right)
+
+
+@given(_tree(3))
+def test_a_filter_is_what_it_says(tree: Any) -> None:
+    assert FILTERS.mask(_text(tree)).tolist() == [_value(tree, stock) for stock in TABLE["stock"]]
+
+
+def test_masks_that_are_kept_are_bounded() -> None:
+    filters = Filters(TABLE)
+    for n in range(700):
+        filters.mask(f"stock = {n}")
+    assert len(filters._masks) <= 500

@@ -1,0 +1,77 @@
+"""kill -9 of servers; `tests/hostile/serve_kills.py` does the same more often."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+Hostile = Callable[[str], ModuleType]
+
+
+def test_no_acknowledged_event_is_lost_if_all_processes_are_killed(
+    tmp_path: Path, saved: dict[str, Path], hostile: Hostile
+) -> None:
+    counts = hostile("serve_kills").kill_servers(tmp_path, saved["popular"], 5, random.Random(0), workers=1)
+    assert counts["kills"] == 5
+    assert counts["acknowledged events"] > 5
+
+
+def test_the_other_worker_serves_on_if_one_is_killed(
+    tmp_path: Path, saved: dict[str, Path], hostile: Hostile
+) -> None:
+    counts = hostile("serve_kills").kill_workers(tmp_path, saved["popular"], 1)
+    assert counts["answered"] > 20
+
+
+def test_workers_end_without_their_supervisor_and_the_next_one_removes_what_it_left(
+    tmp_path: Path, saved: dict[str, Path], hostile: Hostile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    assert hostile("serve_kills").kill_supervisor(tmp_path, saved["popular"]) < 10
+    (left,) = temporary.glob("truelike-*")
+    stranger = temporary / "truelike-of-somebody-else"
+    stranger.mkdir()
+    with hostile("servers").Server(tmp_path, saved["popular"], "--workers", "1"):
+        assert not left.exists()
+        assert stranger.exists()
+        assert len(list(temporary.iterdir())) == 2
+    assert list(temporary.iterdir()) == [stranger]
+
+
+def test_no_event_is_lost_or_doubled_by_compaction(tmp_path: Path, hostile: Hostile) -> None:
+    counts = hostile("serve_kills").compact_beside_writers(tmp_path, 150, random.Random(0))
+    assert counts["kills of a compaction"] > 0
+
+
+def test_a_listing_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compaction must not put its file into a directory that is being listed, and remove what was not listed yet."""
+    from truelike.serving import events
+
+    log = events.EventLog(tmp_path)
+    for number in range(4):
+        log.append([("u", str(number), "click", None, None, "m", "v")])
+    numbered, others = events._numbered, []
+    compact = f"from truelike.serving.events import EventLog; EventLog({str(tmp_path)!r}).compact(at_least=1)"
+
+    def while_listing(directory: Path) -> Any:
+        if not others:
+            others.append(subprocess.Popen([sys.executable, "-c", compact]))
+            time.sleep(2)
+            assert others[0].poll() is None  # it waits
+        return numbered(directory)
+
+    monkeypatch.setattr(events, "_numbered", while_listing)
+    assert log.read_all()["item_id"].to_list() == ["0", "1", "2", "3"]
+    assert others[0].wait(60) == 0
+    assert len(list(tmp_path.glob("events-*"))) == 1
+    assert log.read_all()["item_id"].to_list() == ["0", "1", "2", "3"]

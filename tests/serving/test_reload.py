@@ -1,0 +1,16 @@
+"""New models under load, and broken ones; `tests/hostile/serve_reloads.py` does the same more often."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+
+def test_no_request_fails_while_models_are_swapped_and_broken_ones_refused(
+    tmp_path: Path, hostile: Callable[[str], ModuleType]
+) -> None:
+    counts = hostile("serve_reloads").swap_under_load(tmp_path, swaps=4, n_broken=3)
+    assert counts["swaps"] == 4
+    assert counts["refused"] == 3
+    assert counts["requests"] > 100

@@ -1,0 +1,278 @@
+"""A served model answers what the model's own methods answer, and lists keep to the options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import truelike as tl
+from truelike.errors import DataError, StorageError, UnknownIdError
+from truelike.serving.filters import FilterError
+from truelike.serving.loader import load
+from truelike.serving.schemas import Boost, ListOptions, Pin, RankOptions
+from truelike.serving.served_model import MOST_DIVERSE, OutOfRangeError, Place, ServedModel
+from truelike.serving.settings import Settings
+
+NOBODY = np.zeros(0, dtype=np.int32)
+MODELS: dict[str, Callable[[], Any]] = {
+    "ItemPop": tl.ItemPop,
+    "ItemKNN": lambda: tl.ItemKNN(neighbors=10),
+    "EASE": tl.EASE,
+    "IALS": lambda: tl.IALS(factors=8, epochs=2),
+    "NBPO": lambda: tl.NBPO(factors=8, epochs=2),
+    "SoftmaxMF": lambda: tl.SoftmaxMF(factors=6, epochs=2),
+    "ExactNBPO": lambda: tl.ExactNBPO(factors=6, flip_factors=2, epochs=2),
+    "Blend": lambda: tl.Blend(first="IALS:factors=4:epochs=2", second="ItemKNN"),
+    "NeuMF": lambda: tl.NeuMF(factors=4, epochs=1),
+}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def pair(request: pytest.FixtureRequest, data: tl.Dataset, snapshot: Callable[..., ServedModel]) -> Any:
+    """A model, and the same one from a snapshot."""
+    model = MODELS[request.param]().fit(data, progress=False)
+    return model, snapshot(model)
+
+
+def ids(served: ServedModel, places: list[Place]) -> list[str]:
+    return [served.items[place.item] for place in places]
+
+
+def user(served: ServedModel, name: str = "u3") -> Any:
+    row = served.users.row(name)
+    assert row is not None
+    return served.who(row, NOBODY)
+
+
+@pytest.mark.parametrize("k", [1, 10, 200])
+@pytest.mark.parametrize("exclude_seen", [True, False])
+def test_lists_are_those_of_the_model(pair: Any, k: int, exclude_seen: bool) -> None:
+    model, served = pair
+    for name in ("u3", "u77"):
+        expected = model.recommend([name], k, exclude_seen=exclude_seen)
+        found = served.recommend(user(served, name), RankOptions(k=k, exclude_seen=exclude_seen))
+        assert ids(served, found) == expected["item_id"].to_list()
+        assert np.array_equal([place.score for place in found], expected["score"].to_numpy())
+
+
+def test_lists_of_new_users_are_those_of_the_model(pair: Any) -> None:
+    model, served = pair
+    items = ["i3", "i7", "i11"]
+    expected = model.recommend_from_items(items, 10)
+    who = served.new_user(served.item_rows(items))
+    assert who.source == "fold_in"
+    found = served.recommend(who, RankOptions(k=10))
+    assert ids(served, found) == expected["item_id"].to_list()
+    assert np.array_equal([place.score for place in found], expected["score"].to_numpy())
+
+
+def test_similar_items_are_those_of_the_model(pair: Any) -> None:
+    model, served = pair
+    expected = model.similar_items(["i7"], 5, exclude=["i9"])
+    found = served.similar(served.items.row("i7"), ListOptions(k=5, exclude=["i9"]))
+    assert ids(served, found) == expected["similar_item_id"].to_list()
+    assert np.array_equal([place.score for place in found], expected["score"].to_numpy())
+
+
+def test_hidden_likes_are_those_of_the_model(pair: Any) -> None:
+    model, served = pair
+    assert ("hidden_likes" in served.can) == hasattr(model, "hidden_likes")
+    if not hasattr(model, "hidden_likes"):
+        return
+    expected = model.hidden_likes(["u3"], 5)
+    row = served.users.row("u3")
+    found = served.hidden_likes(row, ListOptions(k=5), NOBODY)
+    assert found.drop("row").equals(expected)
+    fewer = served.hidden_likes(row, ListOptions(k=4, offset=1), NOBODY)
+    assert fewer["item_id"].to_list() == expected["item_id"].to_list()[1:]
+    without = served.hidden_likes(row, ListOptions(k=4), np.array([found["row"][0]], dtype=np.int32))
+    assert without["item_id"].to_list() == expected["item_id"].to_list()[1:]
+
+
+def test_explanations_are_those_of_the_model(pair: Any) -> None:
+    model, served = pair
+    expected = model.explain("u3", "i7", k=3)
+    who = user(served)
+    found = served.explain(who, served.item_rows(["i7"]))
+    best = found.largest(3)[0]
+    assert [served.items[int(who.seen[at])] for at in best] == expected["because_item_id"].to_list()
+    assert np.array_equal(found.values[0, best], expected["contribution"].to_numpy())
+    assert found.scores[0] == model.score("u3", "i7")[0]
+
+
+def test_pages_are_parts_of_the_list(served: ServedModel) -> None:
+    whole = ids(served, served.recommend(user(served), RankOptions(k=30)))
+    for options in ({}, {"diversity": 0.4}, {"boosts": [Boost(filter="category = tea", add=1.0)]}):
+        whole = ids(served, served.recommend(user(served), RankOptions(k=30, **options)))
+        pages = [
+            ids(served, served.recommend(user(served), RankOptions(k=10, offset=n, **options)))
+            for n in (0, 10, 20)
+        ]
+        assert [item for page in pages for item in page] == whole
+
+
+def test_candidates_exclude_and_filter(served: ServedModel) -> None:
+    who = user(served)
+    everything = ids(served, served.recommend(who, RankOptions(k=100)))
+    few = everything[3:9]
+    assert ids(served, served.recommend(who, RankOptions(k=5, candidates=[*few, "unknown"]))) == few[:5]
+    assert ids(served, served.recommend(who, RankOptions(k=5, candidates=few, exclude=few[:2]))) == few[2:]
+    found = ids(served, served.recommend(who, RankOptions(k=100, filter="category = tea and price < 10")))
+    assert found == [item for item in everything if int(item[1:]) % 3 == 0 and int(item[1:]) < 20]
+    assert served.recommend(who, RankOptions(candidates=["unknown"])) == []
+    with pytest.raises(FilterError, match="no column"):
+        served.recommend(who, RankOptions(filter="colour = red"))
+
+
+def test_a_boost_is_in_units_of_the_scores(served: ServedModel) -> None:
+    who = user(served)
+    scores = served._scores(who)
+    options = RankOptions(k=100, exclude_seen=False, boosts=[Boost(filter="category = rum", add=2.0)])
+    found = served.recommend(who, options)
+    deviation = scores.std(dtype=np.float64)
+    for place in found:
+        number = int(served.items[place.item][1:])
+        boosted = 2.0 * deviation if number % 3 == 1 and number < 55 else 0.0
+        assert place.score == pytest.approx(scores[place.item] + boosted, abs=1e-5)
+    assert [place.score for place in found] == sorted((place.score for place in found), reverse=True)
+    named = served.recommend(who, RankOptions(k=1, boosts=[Boost(items=["i50"], add=10)], exclude_seen=False))
+    assert ids(served, named) == ["i50"]
+
+
+def test_pins_are_where_they_were_put(served: ServedModel) -> None:
+    who = user(served)
+    plain = ids(served, served.recommend(who, RankOptions(k=5)))
+    pins = [Pin(item=plain[4], position=1), Pin(item="i59", position=3)]
+    found = served.recommend(who, RankOptions(k=5, pins=pins))
+    assert ids(served, found)[0] == plain[4]
+    assert ids(served, found)[2] == "i59"
+    assert [place.pinned for place in found] == [True, False, True, False, False]
+    rest = [item for item in plain[:4] if item != "i59"]
+    assert [ids(served, [place])[0] for place in found if not place.pinned] == rest[:3]
+    with pytest.raises(UnknownIdError, match="'nothing', which is pinned"):
+        served.recommend(who, RankOptions(pins=[Pin(item="nothing", position=1)]))
+    with pytest.raises(OutOfRangeError, match="same position"):
+        served.recommend(who, RankOptions(pins=[Pin(item="i1", position=1), Pin(item="i2", position=1)]))
+
+
+def test_diversity_is_maximal_marginal_relevance(served: ServedModel) -> None:
+    who = user(served)
+    pool = served.recommend(who, RankOptions(k=MOST_DIVERSE))
+    scores = np.array([place.score for place in pool], dtype=np.float64)
+    relevance = (scores - scores.min()) / (scores.max() - scores.min())
+    factors = served.model.item_factors_[[place.item for place in pool]].astype(np.float64)
+    factors /= np.linalg.norm(factors, axis=1, keepdims=True)
+    similarity = factors @ factors.T
+    np.fill_diagonal(similarity, 0)
+    similarity = np.clip(similarity / similarity.max(), 0, 1)
+    for weight in (0.3, 0.7, 1.0):
+        chosen: list[int] = []
+        for _ in range(8):  # the definition, written out
+            best, most = -1, -np.inf
+            for n in range(len(pool)):
+                near = max((similarity[n, m] for m in chosen), default=0.0)
+                value = (1 - weight) * relevance[n] - weight * near
+                if n not in chosen and value > most + 1e-12:
+                    best, most = n, value
+            chosen.append(best)
+        found = served.recommend(who, RankOptions(k=8, diversity=weight))
+        assert [place.item for place in found] == [pool[n].item for n in chosen]
+    with pytest.raises(OutOfRangeError, match="with diversity"):
+        served.recommend(who, RankOptions(k=MOST_DIVERSE, offset=1, diversity=0.1))
+
+
+def test_diversity_lowers_the_similarity_within_a_list(pair: Any) -> None:
+    _, served = pair
+    who = user(served)
+    found = served.recommend(who, RankOptions(k=8, diversity=0.9))
+    assert len({place.item for place in found}) == len(found) == 8
+    if served._similar is None:
+        return
+    factors = served.model.item_factors_ / np.linalg.norm(served.model.item_factors_, axis=1, keepdims=True)
+
+    def inner(places: list[Place]) -> float:
+        rows = factors[[place.item for place in places]]
+        return float(np.triu(np.maximum(rows @ rows.T, 0), 1).mean())
+
+    assert inner(found) < inner(served.recommend(who, RankOptions(k=8)))
+
+
+def test_new_events_are_folded_in_and_popular_is_the_last_resort(served: ServedModel) -> None:
+    row = served.users.row("u3")
+    assert row is not None
+    seen = served.seen(row)
+    new = np.setdiff1d(np.arange(served.n_items, dtype=np.int32), seen)[:2]
+    assert served.who(row, seen[:2]).source == "model", "nothing new"
+    who = served.who(row, new)
+    assert (who.source, who.events) == ("fold_in", 2)
+    found = [place.item for place in served.recommend(who, RankOptions(k=50))]
+    assert not set(found) & {*new.tolist(), *seen.tolist()}
+    nobody = served.who(None, NOBODY)
+    assert nobody.source == "popular"
+    popular = served.recommend(nobody, RankOptions(k=3))
+    assert [place.item for place in popular] == np.argsort(-served.popularity, kind="stable")[:3].tolist()
+
+
+def test_the_index_finds_almost_what_exact_lists_have(
+    data: tl.Dataset, snapshot: Callable[..., ServedModel]
+) -> None:
+    pytest.importorskip("faiss", reason="faiss is not installed: pip install 'truelike[ann]'")
+    model = tl.SoftmaxMF(factors=8, epochs=3).fit(data, progress=False)
+    exact, served = snapshot(model, index="exact"), snapshot(model, index="ivf")
+    assert (exact.index, served.ranking["kind"]) == (None, "ivf")
+    assert served.ranking["recall_at_20"] >= 0.95
+    hits = 0
+    for options in (
+        RankOptions(k=10),
+        RankOptions(k=10, exclude=["i1", "i2"]),
+        RankOptions(k=10, filter="category = tea"),
+        RankOptions(k=10, exclude_seen=False),
+    ):
+        for name in ("u3", "u50", "u77"):
+            one, two = exact.recommend(user(exact, name), options), served.recommend(user(served, name), options)
+            hits += len({place.item for place in one} & {place.item for place in two})
+            shared = {place.item: place.score for place in one}
+            assert all(shared[place.item] == place.score for place in two if place.item in shared)
+            assert [place.score for place in two] == sorted((place.score for place in two), reverse=True)
+    assert hits >= 0.9 * 4 * 3 * 10
+
+
+def test_an_index_below_the_floor_is_refused(data: tl.Dataset, snapshot: Callable[..., ServedModel]) -> None:
+    pytest.importorskip("faiss", reason="faiss is not installed: pip install 'truelike[ann]'")
+    model = tl.IALS(factors=8, epochs=2).fit(data, progress=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("truelike.serving.index.ApproximateIndex._recall", lambda *_: (0.5, 0.1))
+        served = snapshot(model, index="ivf", min_recall=0.9)
+    assert served.index is None
+    assert "below 0.9" in served.ranking["note"]
+    assert served.ranking["recall_at_20"] == 0.5
+
+
+def test_a_table_of_other_items_is_an_error(ials: Any, tmp_path: Path) -> None:
+    ials.save(tmp_path / "model")
+    (tmp_path / "items.csv").write_text("item_id,price\nother,3\n")
+    settings = Settings(models={"m": str(tmp_path / "model")}, shares=[1], items=str(tmp_path / "items.csv"))
+    with pytest.raises(DataError, match="none of the 1 items of the table"):
+        load(settings, "m", tmp_path / "snapshot")
+
+
+def test_a_damaged_model_is_never_a_snapshot(ials: Any, tmp_path: Path) -> None:
+    ials.save(tmp_path / "model")
+    arrays = tmp_path / "model" / "arrays.safetensors"
+    arrays.write_bytes(arrays.read_bytes()[:-9])
+    with pytest.raises(StorageError, match="damaged"):
+        load(Settings(models={"m": str(tmp_path / "model")}, shares=[1]), "m", tmp_path / "snapshot")
+
+
+def test_a_change_of_the_model_directory_does_not_reach_a_snapshot(ials: Any, tmp_path: Path) -> None:
+    ials.save(tmp_path / "model")
+    load(Settings(models={"m": str(tmp_path / "model")}, shares=[1]), "m", tmp_path / "snapshot")
+    served = ServedModel(tmp_path / "snapshot")
+    before = served.recommend(user(served), RankOptions(k=10))
+    for path in (tmp_path / "model").iterdir():
+        path.write_bytes(b"")  # in place, as `cp` does
+    assert served.recommend(user(served), RankOptions(k=10)) == before

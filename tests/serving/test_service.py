@@ -1,0 +1,166 @@
+"""The service: which model answers, unknown ids, events that count, and explanations that add up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import truelike as tl
+from truelike.errors import ParameterError, UnknownIdError
+from truelike.serving.schemas import BatchRequest, ExplainRequest, ListOptions, RecommendRequest, SimilarRequest
+from truelike.serving.served_model import OutOfRangeError, ServedModel
+from truelike.serving.service import Service
+
+
+def add(service: Service, *pairs: tuple[str, str], kind: str = "click") -> None:
+    assert service.events is not None
+    now = datetime.now(UTC)
+    service.events.append([(user, item, kind, now, None, None, None) for user, item in pairs])
+    service.refresh()
+
+
+def names(answer: dict[str, Any]) -> list[str]:
+    return [item["item"] for item in answer["items"]]
+
+
+def test_an_answer_names_model_version_source_and_titles(service: Service, served: ServedModel) -> None:
+    answer = service.recommend(RecommendRequest(user="u3", k=2))
+    assert {name: answer[name] for name in ("model", "version", "user", "source", "events")} == {
+        "model": "main", "version": served.version, "user": "u3", "source": "model", "events": 0,
+    }  # fmt: skip
+    assert [item["rank"] for item in answer["items"]] == [1, 2]
+    assert answer["items"][0]["title"] == f"The {answer['items'][0]['item']} <b>"
+    assert service.recommend(RecommendRequest(user="u3", k=2, offset=5))["items"][0]["rank"] == 6
+
+
+def test_unknown_users_are_errors_that_name_them_or_get_popular_items(service: Service) -> None:
+    with pytest.raises(UnknownIdError, match="the user 'nobody' is not among the 117 users"):
+        service.recommend(RecommendRequest(user="nobody"))
+    answer = service.recommend(RecommendRequest(user="nobody", on_unknown="popular"))
+    assert answer["source"] == "popular"
+    with pytest.raises(UnknownIdError, match="none of the items 'x', 'y' is"):
+        service.recommend(RecommendRequest(items=["x", "y"]))
+    assert service.recommend(RecommendRequest(items=["x"], on_unknown="popular"))["source"] == "popular"
+    assert service.recommend(RecommendRequest(items=["x", "i3"]))["source"] == "fold_in"
+    with pytest.raises(ParameterError, match="neither `user` nor `items`"):
+        service.recommend(RecommendRequest())
+    with pytest.raises(UnknownIdError, match="the item 'x'"):
+        service.similar(SimilarRequest(item="x"))
+    with pytest.raises(UnknownIdError, match="no model 'x'; there are main"):
+        service.recommend(RecommendRequest(user="u3", model="x"))
+    with pytest.raises(OutOfRangeError, match="at most 10,000"):
+        service.recommend(RecommendRequest(user="u3", k=1_000, offset=9_500))
+
+
+def test_events_count_at_the_next_request_and_can_be_taken_back(service: Service) -> None:
+    before = service.recommend(RecommendRequest(user="u3", k=10))
+    liked = names(before)[0]
+    add(service, ("u3", liked), ("u3", "not in the model"))
+    after = service.recommend(RecommendRequest(user="u3", k=10))
+    assert (after["source"], after["events"]) == ("fold_in", 1)
+    assert liked not in names(after)
+    add(service, ("u3", liked), kind="remove")
+    assert service.recommend(RecommendRequest(user="u3", k=10)) == before
+
+
+def test_a_new_user_has_a_list_after_the_first_event(service: Service) -> None:
+    add(service, ("new", "i3"), ("new", "i5"))
+    answer = service.recommend(RecommendRequest(user="new", k=5))
+    expected = service.recommend(RecommendRequest(items=["i3", "i5"], k=5))
+    assert (answer["source"], answer["events"]) == ("fold_in", 2)
+    assert names(answer) == names(expected)
+
+
+def test_events_survive_a_restart(service: Service, served: ServedModel) -> None:
+    from truelike.serving.events import EventLog
+
+    add(service, ("new", "i3"))
+    assert service.events is not None
+    again = Service([served], [1.0], EventLog(service.events.directory))
+    assert names(again.recommend(RecommendRequest(user="new"))) == names(
+        service.recommend(RecommendRequest(user="new"))
+    )
+
+
+def test_history_has_new_events_first(service: Service, served: ServedModel) -> None:
+    row = served.users.row("u3")
+    assert row is not None
+    known = [served.items[int(item)] for item in served.seen(row)]
+    add(service, ("u3", "elsewhere"), ("u3", known[0]), kind="purchase")
+    answer = service.history("u3", 100, None)
+    assert names(answer)[:2] == [known[0], "elsewhere"]
+    assert [item.get("event") for item in answer["items"][:3]] == ["purchase", "purchase", None]
+    assert sorted(names(answer)) == sorted([*known, "elsewhere"])
+    assert answer["total"] == len(known) + 1
+    short = service.history("u3", 3, None)
+    assert names(short) == names(answer)[:3]
+    assert short["total"] == answer["total"]
+    with pytest.raises(UnknownIdError, match="'nobody' is not known"):
+        service.history("nobody", 10, None)
+
+
+def test_each_user_has_one_model_and_shares_hold(
+    data: tl.Dataset, served: ServedModel, snapshot: Callable[..., ServedModel]
+) -> None:
+    other = snapshot(tl.ItemKNN().fit(data), name="other")
+    service = Service([served, other], [90, 10])
+    arms = {user: service.arm(user).name for user in map(str, range(5_000))}
+    assert arms == {user: Service([served, other], [0.9, 0.1]).arm(user).name for user in arms}
+    share = Counter(arms.values())["other"] / len(arms)
+    assert abs(share - 0.1) < 5 * (0.1 * 0.9 / len(arms)) ** 0.5
+    assert service.arm("1", "other").name == "other"
+    answer = service.batch(BatchRequest(users=["u1", "u2", "u3", "u4", "u5", "u6", "u7", "u8"], k=2))
+    assert [each["model"] for each in answer["lists"]] == [
+        service.arm(each["user"]).name for each in answer["lists"]
+    ]
+    everyone = Service([served, other], [1, 0])
+    assert {everyone.arm(user).name for user in arms} == {"main"}
+    assert [card["share"] for card in service.cards()] == [0.9, 0.1]
+
+
+def test_explanations_add_up_to_the_score(service: Service, ials: Any) -> None:
+    answer = service.explain(ExplainRequest(user="u3", explain=["i7", "i9"], because=100))
+    assert answer["method"] == "exact"
+    for item, expected in zip(answer["items"], ials.score("u3", ["i7", "i9"]), strict=True):
+        assert item["score"] == expected
+        whole = ials.explain("u3", item["item"], k=1_000)["contribution"].sum()
+        assert item["base"] + whole == pytest.approx(expected, abs=1e-4)
+        assert all(reason["share"] > 0 for reason in item["because"])
+    listed = service.recommend(RecommendRequest(user="u3", k=3, because=2))
+    for item in listed["items"]:
+        assert 1 <= len(item["because"]) <= 2
+        assert item["method"] == "exact"
+        assert item["because"][0]["title"].startswith("The i")
+    new = service.explain(ExplainRequest(items=["i3"], explain=["i7"]))
+    assert (new["user"], new["source"]) == (None, "fold_in")
+
+
+def test_hidden_likes_need_a_model_that_has_them(service: Service) -> None:
+    with pytest.raises(ParameterError, match="is a IALS, which has no flip probabilities"):
+        service.hidden_likes("u3", ListOptions(), None)
+
+
+def test_searches(service: Service) -> None:
+    assert service.find_users("u11", 3, None)["users"] == ["u11", "u110", "u111"]
+    assert len(service.find_users("", 5, None)["users"]) == 5
+    found = service.find_items("the I5", 100, None)["items"]
+    assert {item["item"] for item in found} == {"i5", *(f"i{n}" for n in range(50, 60))}
+    assert service.find_items("i7", 1, None)["items"][0]["attributes"] == {
+        "category": "rum", "price": 3.5, "organic": False,
+    }  # fmt: skip
+    assert len(service.find_items("", 4, None)["items"]) == 4
+
+
+def test_the_card_has_what_is_known_of_a_model(service: Service) -> None:
+    (card,) = service.cards()
+    assert card["class_name"] == "IALS"
+    assert card["parameters"]["factors"] == 8
+    assert card["metrics"] == {"ndcg@20": 0.25}
+    assert card["data"]["users"] == 117
+    assert card["history"]["epoch"] == [0, 1, 2]
+    assert card["filters"] == {"category": "String", "price": "Float64", "organic": "Boolean"}
+    assert card["ranking"]["kind"] == "exact"
