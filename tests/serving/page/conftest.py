@@ -100,7 +100,7 @@ class Watched:
         assert not self.strangers
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it runs, asyncio.run of any other test in this process fails
 def browser() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if CHROMIUM is None:
@@ -133,7 +133,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def servers(made: Path, browser: Any) -> Iterator[tuple[Server, Server]]:
     """A server of two models, with events and a table of items; and one of one model, with a key, without events."""
     more = ["--titles", str(made / "titles.csv"), "--watch", "0"]
@@ -159,7 +159,7 @@ def servers(made: Path, browser: Any) -> Iterator[tuple[Server, Server]]:
 def _open(browser: Any, server: Server, **options: Any) -> Iterator[Watched]:
     settings = {"viewport": {"width": 1280, "height": 900}, "base_url": server.url, **options}
     context = browser.new_context(**settings)
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(20_000)
     watched = Watched(context.new_page(), server)
     yield watched
     context.close()

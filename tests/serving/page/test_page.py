@@ -12,6 +12,7 @@ import pytest
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 expect = sync_api.expect
+expect.set_options(timeout=15_000)  # a loaded machine is no failure
 
 MARKUP = "<img src=x onerror=alert(1)> & <b>bold</b>"
 NOT_FOUND = "status of 404"
@@ -482,14 +483,28 @@ def test_a_busy_server_is_asked_again(watched):
         if len(refused) < 1:
             refused.append(route.request.url)
             error = {"request_id": "1", "error": {"code": "busy", "message": "try again soon"}}
-            route.fulfill(status=503, json=error, headers={"retry-after": "0.2"})
+            route.fulfill(status=503, json=error, headers={"retry-after": "0.7"})
         else:
             route.continue_()
 
     page.route("**/v1/recommend", busy)
     page.goto("/?user=8&model=als")
+    expect(page.locator("#banner")).to_contain_text("The server is busy; trying again.")
     assert items(page) == asked(page, {"user": "8", "model": "als"})
+    expect(page.locator("#banner")).to_be_hidden()
     assert refused
+
+    def always_busy(route: Any) -> None:
+        error = {"request_id": "1", "error": {"code": "busy", "message": "100 requests are being handled"}}
+        route.fulfill(status=503, json=error, headers={"retry-after": "0"})
+
+    page.unroute("**/v1/recommend")
+    page.route("**/v1/recommend", always_busy)
+    page.locator("#seen").check()
+    expect(page.locator("#list-0")).to_contain_text("100 requests are being handled")
+    page.unroute("**/v1/recommend")
+    page.get_by_role("button", name="Try again").click()
+    assert len(items(page)) == 10
 
 
 def test_an_answer_that_is_overtaken_is_ignored(watched):

@@ -17,7 +17,7 @@ export class ApiError extends Error {
 /** The server did not answer. */
 export class OfflineError extends Error {}
 
-/** Events: `offline` (detail: seconds until the next try), `online`, `key` (detail: message), `busy`. */
+/** Events: `offline`, `online`, `busy`, `free`, and `key` with a message where the key is wrong. */
 export const connection = new EventTarget();
 const tell = (name, detail) => connection.dispatchEvent(new CustomEvent(name, { detail }));
 
@@ -64,7 +64,11 @@ export async function ask(path, { query, body, signal } = {}) {
   const address = given.length ? `${path}?${new URLSearchParams(given)}` : path;
   for (let tries = 0; ; tries += 1) {
     const response = await send(address, body, signal);
-    const answer = await response.json().catch(() => null);
+    const answer = await response.json().catch((error) => {
+      if (isAborted(error)) throw error;
+      return null; // cut off, or no JSON
+    });
+    if (tries && response.status !== 503) tell("free");
     if (response.ok && answer !== null) return answer;
     if (answer === null) {
       if (response.ok || [502, 503, 504].includes(response.status)) throw offline(); // a proxy, without a server
@@ -76,6 +80,7 @@ export async function ask(path, { query, body, signal } = {}) {
       await pause(1_000 * Number(response.headers.get("retry-after") ?? 1), signal);
       continue;
     }
+    if (error.status === 503) tell("free"); // the error is shown instead
     if (error.status === 401) tell("key", error.code === "key_wrong" ? error.message : "");
     throw error;
   }
@@ -115,7 +120,7 @@ function offline() {
 async function waitForServer() {
   for (let tries = 0; ; tries += 1) {
     const delay = BACKOFF[Math.min(tries, BACKOFF.length - 1)];
-    tell("offline", delay / 1_000);
+    tell("offline");
     await Promise.race([
       pause(delay),
       new Promise((resolve) => {

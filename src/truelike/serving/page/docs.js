@@ -85,7 +85,7 @@ function fields(schema, { isAnswer = false } = {}) {
           el("th", { scope: "row", class: `level-${level}` }, el("code", {}, name),
             isRequired && !isAnswer ? el("span", { class: "badge" }, "required") : null),
           el("td", {}, word.replace(" or null", ""), more ? el("div", { class: "hint" }, more) : null),
-          el("td", {}, prose(isAnswer ? (describedAt(about) ?? "") : description(name, about))),
+          el("td", {}, prose((isAnswer ? describedAt(about) : description(name, about)) || inner?.description || "")),
         ),
       );
       if (inner && level < 3 && !seen.includes(inner)) {

@@ -453,7 +453,7 @@ async function lookUp(ids) {
   const waiting = [...ids];
   const one = async () => {
     for (let id = waiting.shift(); id !== undefined; id = waiting.shift()) {
-      const answer = await ask("/v1/items", { query: { query: id, limit: 1, model: state.model }, signal });
+      const answer = await ask("/v1/items", { query: { query: id.slice(0, 200), limit: 1, model: state.model }, signal });
       const found = answer.items.find((item) => item.item === id);
       titles.set(id, found ? found.title : undefined);
       if (!found) unknown.add(id);
@@ -708,15 +708,19 @@ function banner(text, action = null) {
   if (action) place.append(el("button", { type: "button", onclick: action.do }, action.label));
 }
 
+let isAway = false;
 connection.addEventListener("offline", () => {
-  if (byId("banner").hidden) banner("The server does not answer; trying again.", { label: "Try now", do: tryNow });
+  if (!isAway) banner("The server does not answer; trying again.", { label: "Try now", do: tryNow });
+  isAway = true;
 });
 connection.addEventListener("online", () => {
+  isAway = false;
   banner(null);
   start({ keep: true });
   if (byId("similar").open) openSimilar(similarTo.item, similarTo.model, similarTo.trail);
 });
-connection.addEventListener("busy", () => announce("The server is busy; trying again."));
+connection.addEventListener("busy", () => isAway || banner("The server is busy; trying again."));
+connection.addEventListener("free", () => isAway || banner(null));
 connection.addEventListener("key", ({ detail }) => {
   byId("lists-view").hidden = true;
   byId("models-view").hidden = true;
