@@ -79,3 +79,14 @@ def test_what_the_kernels_cannot_use_is_refused(parts: tuple[Any, ...]) -> None:
     ):
         with pytest.raises(ParameterError):
             wrong()
+
+
+@pytest.mark.parametrize("k", [1, 5, 200])
+def test_the_best_of_one_user_are_those_of_all(parts: tuple[Any, ...], k: int) -> None:
+    users, items, bias, seen, _ = parts
+    ranker = FactorRanker(items, bias)
+    for row, (expected, scores) in enumerate(zip(*ranker.top_k(users, k, seen=seen), strict=True)):
+        out = seen.indices[seen.indptr[row] : seen.indptr[row + 1]]
+        found = ranker.best(users[row][None], k, out)
+        assert found[0].tolist() == [item for item in expected.tolist() if item >= 0]
+        assert found[1].tobytes() == scores[expected >= 0].tobytes()

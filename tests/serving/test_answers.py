@@ -70,7 +70,7 @@ def answers(server: Any) -> list[Any]:
     asked: list[tuple[str, Any]] = [
         *((f"/v1/recommend?user={user}&k=20&because=2", None) for user in users),
         ("/v1/recommend", {"items": ["1", "2", "3"], "diversity": 0.4, "k": 10}),
-        ("/v1/recommend", {"user": users[0], "filter": "price < 60", "boosts": [{"items": ["4"], "add": 1}]}),
+        ("/v1/recommend", {"user": users[0], "boosts": [{"filter": "category = tea", "add": 1}]}),
         ("/v1/recommend/batch", {"users": users, "pins": [{"item": "7", "position": 2}]}),
         ("/v1/similar?item=4", None),
         ("/v1/hidden-likes?user=5&model=second", None),

@@ -144,6 +144,34 @@ class FactorRanker:
         for_each(work, range(0, len(users), USERS_AT_ONCE), n_jobs)
         return result
 
+    def best(self, vector: Floats, k: int, out: Codes) -> tuple[Codes, Floats]:
+        """The k best items of one user without some, and their scores: `top_k` for lists that are asked one by one.
+
+        Parameters
+        ----------
+        vector
+            float32 (1, factors).
+        k
+            The list length; the list is shorter if fewer items are left.
+        out
+            The items to leave out, sorted.
+        """
+        from truelike.ranking.kernels import factor_top_k
+
+        kept = min(k, self.n_items)
+        if use_sorting(kept):
+            ends = np.array([0, len(out)], dtype=np.int32)
+            seen = sparse.csr_array((np.ones(len(out), np.float32), out, ends), shape=(1, self.n_items))
+            items, scores = self.top_k(vector, k, seen=seen)
+        else:
+            items, scores = no_items(1, kept)
+            factor_top_k(
+                self._padded(vector), self.by_factor, self.bias, _FIRST, np.array([0, len(out)], dtype=np.int32), out,
+                items, scores,
+            )  # fmt: skip
+        found = items[0] >= 0
+        return (items[0], scores[0]) if found.all() else (items[0][found], scores[0][found])
+
     def _scores(self, padded: Floats, bias: Floats) -> Floats:
         from truelike.ranking.kernels import factor_scores
 
@@ -185,6 +213,7 @@ def _csr(seen: Any) -> Any:
     return sparse.csr_array((ones, seen.indices, seen.indptr), shape=seen.shape)
 
 
+_FIRST = np.zeros(1, dtype=np.int32)  # the row of the only user
 _NO_ROW = np.zeros(2, dtype=np.int32)  # the indptr of one row without entries
 _NO_ITEMS = np.zeros(0, dtype=np.int32)
 

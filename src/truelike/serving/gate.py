@@ -83,6 +83,10 @@ class Gate:
         names = {"127.0.0.1", "localhost", "[::1]", self.settings.host, *self.settings.allowed_hosts}
         return {name.encode() for name in names}
 
+    def say_in_flight(self) -> None:
+        """Set the number of requests that are being handled in the metrics: often enough, not at each request."""
+        self.metrics.in_flight(self._in_flight)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
         if scope["type"] != "http":
@@ -101,7 +105,8 @@ class Gate:
         counted = path not in NOT_COUNTED
         if counted:
             self._in_flight += 1
-            self.metrics.in_flight(self._in_flight)
+        else:
+            self.say_in_flight()
         try:
             self._check(scope, path, headers)
             limited = _Body(receive, self.settings) if scope["method"] not in ("GET", "HEAD") else receive
@@ -114,7 +119,6 @@ class Gate:
         finally:
             if counted:
                 self._in_flight -= 1
-                self.metrics.in_flight(self._in_flight)
             seconds = time.perf_counter() - started
             self.metrics.request(about["route"], exchange.status, about["model"], seconds)
             if self.settings.access_log:

@@ -388,6 +388,8 @@ class ServedModel:
                 found = self._best_by_index(vector, n, allowed, out)
                 if found is not None:
                     return found
+            if allowed is None and boost is None:
+                return self._ranker.best(self._vector(int(who.user or 0)), n, out)
             bias = None if boost is None else self._ranker.bias + boost
             items, scores = self._ranker.top_k(vector, n, seen=self._left_out(out), allowed=allowed, bias=bias)
         else:

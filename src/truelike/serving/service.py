@@ -146,7 +146,7 @@ class Service:
         return {
             **_of(served),
             "item": asked.item,
-            "items": [self._ranked(served, place, rank) for rank, place in enumerate(places, asked.offset + 1)],
+            "items": self._ranked(served, places, asked),
         }
 
     def hidden_likes(self, user: str, asked: ListOptions, model: str | None) -> Answer:
@@ -293,20 +293,28 @@ class Service:
 
     def _user_list(self, served: ServedModel, user: str | None, who: Who, asked: RankOptions) -> Answer:
         places = served.recommend(who, asked)
-        items = [self._ranked(served, place, rank) for rank, place in enumerate(places, asked.offset + 1)]
+        items = self._ranked(served, places, asked)
         if asked.because and places and who.source != "popular" and "explain" in served.can:
             found = served.explain(who, np.array([place.item for place in places], dtype=np.int32))
             for item, reasons in zip(items, self._reasons(served, who, found, asked.because), strict=True):
                 item["because"], item["method"] = reasons, found.method
         return {**_of(served), "user": user, "source": who.source, "events": who.events, "items": items}
 
-    def _ranked(self, served: ServedModel, place: Place, rank: int) -> Answer:
-        item = {"item": served.items[place.item], "score": place.score, "rank": rank}
+    def _ranked(self, served: ServedModel, places: list[Place], asked: ListOptions) -> list[Answer]:
+        rows = [place.item for place in places]
+        found: list[Answer] = [
+            {"item": item, "score": place.score, "rank": rank}
+            for rank, (item, place) in enumerate(
+                zip(served.items.texts.take(rows), places, strict=True), asked.offset + 1
+            )
+        ]
         if served.titles is not None:
-            item["title"] = served.titles[place.item]
-        if place.pinned:
-            item["pinned"] = True
-        return item
+            for item, title in zip(found, served.titles.take(rows), strict=True):
+                item["title"] = title
+        for item, place in zip(found, places, strict=True):
+            if place.pinned:
+                item["pinned"] = True
+        return found
 
     def _reasons(self, served: ServedModel, who: Who, found: Any, most: int) -> list[list[Answer]]:
         """The interactions that contribute most to each item; none without a positive contribution."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,11 @@ class Texts:
 
     def __getitem__(self, row: int) -> str:
         return self._few[row] if self._few is not None else self._text(row)
+
+    def take(self, rows: Sequence[int]) -> list[str]:
+        """The texts of some rows."""
+        few = self._few
+        return [self._text(row) for row in rows] if few is None else [few[row] for row in rows]
 
     def _text(self, row: int) -> str:
         return str(self.encoded(row), "utf-8")

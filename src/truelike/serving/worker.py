@@ -99,6 +99,7 @@ class Worker:
             if os.getppid() != self.parent:
                 server.should_exit = True
                 return
+            self.app.say_in_flight()
             if self._stamp() != self._seen:
                 await self._switch()
             if self.service.events is not None and time.monotonic() - compacted > COMPACT:
