@@ -2,20 +2,24 @@
 
     python benchmarks/serve.py [--quick] [--only lists,million,soak] [--model DIR] [--soak SECONDS] [--rounds N]
 
-lists: MovieLens 1M, IALS with 128 factors, exact lists of 20 items, with 1 and 2 workers. In alternating rounds, as many
-requests as possible are sent to the server and to a FastAPI route that returns constant bytes of the same size (uvicorn,
-uvloop, httptools, as many workers). The ratio is asked to be at least .50, and p99 at half of the peak below 20 ms.
+lists: MovieLens 1M, IALS with 128 factors, exact lists of 20 items, with 1 and 2 workers. In alternating rounds,
+as many requests as possible are sent to the server and to a FastAPI route that returns constant bytes of the same
+size (uvicorn, uvloop, httptools, as many workers). The ratio is asked to be at least .50, and p99 at half of the
+peak below 20 ms.
 
-million: 1,000,000 items with 64 factors, --index ivf: recall@20 as the server measured it, asked to be at least .95, and
-p99 at half of the peak, asked to be below 30 ms. The factors are made: users and items gather around 200 common tastes,
-with noise of .7 of their size, and popular items are longer (`make_model` of batch.py). It does the same with factors
-that are nothing but noise (`--noise`), where no index of groups can find the best items without looking at most of them.
+million: 1,000,000 items with 64 factors, --index ivf: recall@20 as the server measured it, asked to be at least
+.95, and p99 at half of the peak, asked to be below 30 ms. The factors are made: users and items gather around 200
+common tastes, with noise of .7 of their size, and popular items are longer (`make_model` of batch.py). It does the
+same with factors that are nothing but noise (`--noise`), where no index of groups can find the best items without
+looking at most of them.
 
-soak: all kinds of requests at half of their peak for --soak seconds (default 60; asked: 600), with events. The resident
-memory of all processes after a tenth of the time (at most a minute) and at the end, asked to be within 5 %.
+soak: all kinds of requests at half of their peak for --soak seconds (default 60; asked: 600), with events. The
+resident memory of all processes after a tenth of the time (at most a minute) and at the end, asked to be within 5
+%.
 
-The load comes from one more process on the same machine (load_generator.py). Percentiles are of an open loop: requests
-are sent by a schedule, and times are from the schedule. The figures mean something on an idle machine only.
+The load comes from one more process on the same machine (load_generator.py). Percentiles are of an open loop:
+requests are sent by a schedule, and times are from the schedule. The figures mean something on an idle machine
+only.
 """
 
 from __future__ import annotations

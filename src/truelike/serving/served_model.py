@@ -389,7 +389,7 @@ class ServedModel:
                 if found is not None:
                     return found
             if allowed is None and boost is None:
-                return self._ranker.best(self._vector(int(who.user or 0)), n, out)
+                return self._ranker.best(vector, n, out)
             bias = None if boost is None else self._ranker.bias + boost
             items, scores = self._ranker.top_k(vector, n, seen=self._left_out(out), allowed=allowed, bias=bias)
         else:
