@@ -10,6 +10,9 @@ from types import ModuleType
 
 import pytest
 
+# scripts that import each other, and packages that tests may lack
+collect_ignore = ["http_cases.py", "serve_kills.py", "serve_reloads.py", "servers.py"]
+
 
 @pytest.fixture(scope="session")
 def beside() -> Callable[[str], ModuleType]:

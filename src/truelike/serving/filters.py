@@ -29,7 +29,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from truelike.data.frames import POLARS_ERRORS
-from truelike.errors import ParameterError, some
+from truelike.errors import some
 
 Mask = NDArray[np.bool_]
 
@@ -59,7 +59,7 @@ _SAME = {"==": "=", "<>": "!="}
 _WORDS = ("and", "or", "not", "in", "is", "null", "contains")
 
 
-class FilterError(ParameterError):
+class FilterError(ValueError):
     """A filter that cannot be used. The message says where and why."""
 
 

@@ -36,10 +36,6 @@ RESTS_ON = {
 }
 
 
-class UnknownModelError(UnknownIdError):
-    """A model that is not served."""
-
-
 class Service:
     """Lists, explanations and more from one or several models.
 
@@ -80,7 +76,7 @@ class Service:
         models = self.models
         if named is not None:
             if named not in models:
-                raise UnknownModelError(f"there is no model {named!r}; there are {some(models)}")
+                raise UnknownIdError(f"there is no model {named!r}; there are {some(models)}")
             return models[named]
         if len(models) == 1:
             return next(iter(models.values()))
