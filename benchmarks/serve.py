@@ -98,7 +98,7 @@ def server(place: Path, model: Path, *options: str) -> Iterator[Running]:
     log = place / f"serve-{time.monotonic_ns()}.log"
     command = [sys.executable, "-m", "truelike", "serve", f"m={model}", "--port", "0", *options]
     with log.open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out)
+        process = subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, "TMPDIR": str(place)})
     try:
         until = time.monotonic() + 900
         while (port := re.search(r"serving on http://[\d.]+:(\d+)", log.read_text(errors="replace"))) is None:
@@ -236,15 +236,13 @@ def lists(place: Path, model: Path, given: Any) -> None:
 
 
 def make_noise(place: Path, n_users: int, n_items: int, factors: int) -> None:
-    """A model whose factors are nothing but noise."""
-    import batch
-
-    tastes, batch.CENTERS = batch.CENTERS, 1
-    spread, np.log = np.log, np.zeros_like  # no item is longer than others
-    try:
-        make_model(place, n_users, n_items, factors)
-    finally:
-        batch.CENTERS, np.log = tastes, spread
+    """A model whose factors are nothing but noise: that of `make_model`, with other factors."""
+    make_model(place, n_users, n_items, factors)
+    model = tl.load(place)
+    rng = np.random.default_rng(1)
+    for table in (model.user_factors_, model.item_factors_):
+        table[:] = rng.normal(scale=0.3 / np.sqrt(factors), size=table.shape)
+    model.save(place)
 
 
 def million(place: Path, given: Any) -> None:
@@ -265,7 +263,7 @@ def million(place: Path, given: Any) -> None:
             peak = generate(own, requests, 2 * given.seconds)["a_second"]
             print(f"    2 workers: {peak:,.0f} requests a second, {load()}", flush=True)
             percentiles(own, requests, peak / 2, 3 * given.seconds, 30)
-            print(f"    memory: {own.resident()}", flush=True)
+            print(f"    memory, with mapped files: {rounded(own.resident())} MB", flush=True)
 
 
 # --- (c) a long load ------------------------------------------------------------------------------
@@ -289,7 +287,6 @@ def soak(place: Path, model: Path, given: Any) -> None:
     }
     requests = [makers[kind]() for kind, share in KINDS.items() for _ in range(40 * share)]
     draw.shuffle(requests)
-    temporary = set(Path(tempfile.gettempdir()).glob("truelike-*"))
     with server(place, model, "--workers", "2", "--events", str(place / "events")) as own:
         peak = generate(own, requests, given.seconds)["a_second"]
         print(f"soak: all kinds of requests, 2 workers, peak {peak:,.0f} requests a second, {load()}", flush=True)
@@ -316,8 +313,7 @@ def soak(place: Path, model: Path, given: Any) -> None:
         )
         if "Traceback" in own.log:
             print(f"    THE LOG HAS ERRORS: {own.log[-2000:]}")
-    behind = set(Path(tempfile.gettempdir()).glob("truelike-*")) - temporary
-    print(f"    runtime directories that were left: {len(behind)}", flush=True)
+    print(f"    runtime directories that were left: {len(list(place.glob('truelike-*')))}", flush=True)
 
 
 def rounded(sizes: dict[str, float]) -> str:

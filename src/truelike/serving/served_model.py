@@ -421,7 +421,10 @@ class ServedModel:
         if len(rows) < n and (allowed is None or len(left) > SUBSET):
             return None
         rows = np.sort(rows)
-        exact = FactorRanker(None, self._ranker.bias[rows], by_factor=self._ranker.by_factor[:, rows])
+        assert self._vectors is not None
+        exact = FactorRanker(
+            self._vectors.items[rows], self._ranker.bias[rows]
+        )  # by item: few parts of the memory
         items, scores = exact.top_k(vector, n) if len(rows) else (np.zeros((1, 0), np.int32), np.zeros((1, 0)))
         return rows[items[0]], scores[0]
 
