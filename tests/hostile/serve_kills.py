@@ -113,7 +113,7 @@ def kill_supervisor(place: Path, model: Path) -> float:
         server.kill()
 
 
-def kill_workers(place: Path, model: Path, times: int) -> Counter[str]:
+def kill_workers(place: Path, model: Path, times: int, pause: float = 0.0) -> Counter[str]:
     """Kill one of two workers under load, as often as asked. Counts the answers."""
     total: Counter[str] = Counter()
     connections = 8
@@ -133,7 +133,7 @@ def kill_workers(place: Path, model: Path, times: int) -> Counter[str]:
 
         for _ in range(times):
             before = {worker.pid for worker in server.workers()}
-            with Load(server, ask, connections, 60.0) as load:
+            with Load(server, ask, connections, 60.0, pause) as load:
                 time.sleep(0.3)
                 psutil.Process(min(before)).send_signal(signal.SIGKILL)
                 killed = time.monotonic()

@@ -111,7 +111,7 @@ def refuse(server: Server, served: Path, other: Path, breaks: Callable[[Path, Pa
 # --- all of it ------------------------------------------------------------------------------------
 
 
-def swap_under_load(place: Path, swaps: int, n_broken: int, threads: int = 4) -> Counter[str]:
+def swap_under_load(place: Path, swaps: int, n_broken: int, pause: float = 0.0) -> Counter[str]:
     """Swap and break models under load. Counts requests, swaps and refusals; no request may fail."""
     models = make_models(place)
     served = place / "served"
@@ -129,7 +129,7 @@ def swap_under_load(place: Path, swaps: int, n_broken: int, threads: int = 4) ->
 
     with Server(place, served, "--workers", "2", "--watch", str(WATCH), key=KEY) as server:
         users = server.ask("/v1/users").json["users"]
-        with Load(server, ask, threads, 60.0 + 60 * (swaps + n_broken)) as load:
+        with Load(server, ask, 4, 60.0 + 60 * (swaps + n_broken), pause) as load:
             breaks = iter(BROKEN * n_broken)
             for number in range(swaps):
                 source = models["second"] if number % 2 == 0 else models["first"]

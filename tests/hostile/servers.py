@@ -184,12 +184,19 @@ class Load:
         Number of connections.
     most
         Seconds after which they end in any case.
+    pause
+        Seconds between two questions of a connection.
     """
 
     def __init__(
-        self, server: Server, ask: Callable[[http.client.HTTPConnection, int], str], threads: int, most: float
+        self,
+        server: Server,
+        ask: Callable[[http.client.HTTPConnection, int], str],
+        threads: int,
+        most: float,
+        pause: float = 0.0,
     ) -> None:
-        self._server, self._ask, self._until = server, ask, time.monotonic() + most
+        self._server, self._ask, self._until, self._pause = server, ask, time.monotonic() + most, pause
         self.counts: Counter[str] = Counter()
         self._stop, self._lock = threading.Event(), threading.Lock()
         self._threads = [threading.Thread(target=self._work, args=(n,)) for n in range(threads)]
@@ -209,6 +216,8 @@ class Load:
             with self._lock:
                 self.counts[found] += 1
             number += len(self._threads)
+            if self._pause:
+                time.sleep(self._pause)
         if made is not None:
             made.close()
 

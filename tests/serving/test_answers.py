@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import socket
 import threading
 import time
 from collections import Counter
@@ -86,15 +87,40 @@ def answers(server: Any) -> list[Any]:
 
 
 def test_the_same_question_has_the_same_answer_on_every_worker_and_after_a_restart(
-    server: Any, saved: dict[str, Path], tmp_path: Path, hostile: Callable[[str], ModuleType]
+    server: Any, tmp_path: Path, hostile: Callable[[str], ModuleType]
 ) -> None:
     first = answers(server)
     for _ in range(5):
         assert answers(server) == first
-    arguments = [saved["first"], saved["second"], "--items", saved["items"], "--shares", "75,25", "--workers", "1"]
-    with hostile("servers").Server(tmp_path, *arguments) as another:
+    with hostile("servers").Server(tmp_path, *server.arguments, "--workers", "1") as another:  # the same events
         assert answers(another) == first
         assert arms(another, USERS) == arms(server, USERS)
+
+
+def test_lists_that_are_asked_for_at_once_are_those_asked_for_alone(server: Any) -> None:
+    known = server.ask("/v1/users?limit=20").json["users"]
+    server.ask("/v1/events", {"events": [{"user": known[3], "item": "3"}]})
+    queries = [f"user={user}&k={k}" for user, k in zip(known * 3, [*range(1, 50), 130] * 2, strict=False)]
+    queries += [f"user={known[1]}&exclude_seen=false", "user=nobody", f"user={known[2]}&k=20&offset=30", "k=3"]
+    queries += [f"user={known[0]}&model=second", f"user={known[0]}&k=200", "user=nobody&on_unknown=popular"]
+    alone = [server.ask(f"/v1/recommend?{query}", headers={"x-request-id": "same"}) for query in queries]
+    asked = [b"GET /v1/recommend?%s HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: same\r\n\r\n" % query.encode()
+             for query in queries]  # fmt: skip
+    made = [socket.create_connection(("127.0.0.1", server.port), timeout=30) for _ in asked]
+    try:
+        for _ in range(3):
+            for each, request in zip(made, asked, strict=True):
+                each.sendall(request)
+            for each, expected in zip(made, alone, strict=True):
+                answer = b""
+                while not answer.endswith(expected.body):
+                    part = each.recv(65_536)
+                    assert part, (answer, expected.body)
+                    answer += part
+                    assert len(answer) < len(expected.body) + 2_000, (answer, expected.body)
+    finally:
+        for each in made:
+            each.close()
 
 
 # --- limits ---------------------------------------------------------------------------------------

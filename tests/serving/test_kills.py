@@ -27,7 +27,7 @@ def test_no_acknowledged_event_is_lost_if_all_processes_are_killed(
 def test_the_other_worker_serves_on_if_one_is_killed(
     tmp_path: Path, saved: dict[str, Path], hostile: Hostile
 ) -> None:
-    counts = hostile("serve_kills").kill_workers(tmp_path, saved["popular"], 1)
+    counts = hostile("serve_kills").kill_workers(tmp_path, saved["popular"], 1, pause=0.01)
     assert counts["answered"] > 20
 
 

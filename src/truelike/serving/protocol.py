@@ -38,9 +38,9 @@ class _Timed(_Base or object):  # type: ignore[misc]
         self._expect()
 
     def data_received(self, data: bytes) -> None:
-        if self._deadline is None and (self.cycle is None or self.cycle.response_complete):
-            self._expect()
         super().data_received(data)
+        if self._deadline is None and (self._in_headers or self.cycle is None or self.cycle.response_complete):
+            self._expect()
         if self._in_headers:
             self._header_bytes += len(data)
             if self._header_bytes > LONGEST_HEADERS:

@@ -31,6 +31,7 @@ from truelike.serving.schemas import Filter, Id, OnUnknown
 from truelike.serving.served_model import OutOfRangeError
 from truelike.serving.service import Answer, Service
 from truelike.serving.settings import Settings
+from truelike.serving.together import Together
 
 DUMPS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 MOST_PARAMETERS = 50  # of a query
@@ -218,6 +219,7 @@ class Questions:
         self, service: Service, settings: Settings, metrics: Metrics, threads: ThreadPoolExecutor
     ) -> None:
         self.service, self.settings, self.metrics, self.threads = service, settings, metrics, threads
+        self.together = Together(service)
         self.writer = None if service.events is None else EventWriter(service.events)
 
     async def in_thread(self, work: Callable[[], Answer]) -> Answer:
@@ -236,7 +238,7 @@ class Questions:
         """A list for a user."""
         self.service.refresh()
         if asked.items is None and self.service.is_light(asked, asked.user):
-            answer = self.service.recommend(asked)
+            answer = await self.together.recommend(asked)
         else:
             answer = await self.in_thread(lambda: self.service.recommend(asked))
         self.metrics.lists(answer["model"], answer["source"])

@@ -214,13 +214,30 @@ class ServedModel:
             items, scores = items[order], scores[order]
         else:
             items, scores = self._best(who, wanted, allowed, boost, options.exclude_seen)
-        places = [Place(item, score) for item, score in zip(items.tolist(), scores, strict=True)]
+        places = list(map(Place, items.tolist(), scores))
         if pins:
             own = self._scores(who) if boost is None else self._scores(who) + boost
             for position, row in sorted(pins.items()):
                 score = own[row] if np.isfinite(own[row]) else None
                 places.insert(position - 1, Place(row, score, pinned=True))
         return places[options.offset : wanted]
+
+    @property
+    def ranks_together(self) -> bool:
+        """Whether lists of several users take less time together."""
+        return self._ranker is not None and self.index is None
+
+    def recommend_together(self, users: list[int], n: int) -> list[list[Place]]:
+        """The n best items of several users, as `recommend` lists them without options."""
+        assert self._ranker is not None
+        assert self._vectors is not None
+        rows = np.array(users, dtype=np.int32)
+        found = self._ranker.top_k(self._vectors.users[rows], n, rows=rows, seen=self._csr)
+        lengths = (found.items >= 0).sum(axis=1).tolist()
+        return [
+            list(map(Place, items[:length], scores[:length]))
+            for items, scores, length in zip(found.items.tolist(), found.scores, lengths, strict=True)
+        ]
 
     def similar(self, item: int, options: ListOptions) -> list[Place]:
         """The items most similar to one."""
@@ -419,7 +436,10 @@ class ServedModel:
         if len(rows) < n and (allowed is None or len(left) > SUBSET):
             return None
         rows = np.sort(rows)
-        exact = FactorRanker(None, self._ranker.bias[rows], by_factor=self._ranker.by_factor[:, rows])
+        assert self._vectors is not None
+        exact = FactorRanker(
+            self._vectors.items[rows], self._ranker.bias[rows]
+        )  # by item: few parts of the memory
         items, scores = exact.top_k(vector, n) if len(rows) else (np.zeros((1, 0), np.int32), np.zeros((1, 0)))
         return rows[items[0]], scores[0]
 

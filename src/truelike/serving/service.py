@@ -111,14 +111,42 @@ class Service:
 
     # --- answers --------------------------------------------------------------------------------
 
-    def recommend(self, asked: RecommendRequest) -> Answer:
-        """A list for a known user, or for a new one from items."""
+    def recommend_each(self, asked: Sequence[RecommendRequest]) -> list[Answer | Exception]:
+        """Light lists that were asked for at once, or why there is none."""
+        found: list[Answer | Exception] = []
+        places = self._places_together(asked) if len(asked) > 1 else {}
+        for number, each in enumerate(asked):
+            try:
+                found.append(self.recommend(each, places.get(number)))
+            except Exception as error:  # of this one only
+                found.append(error)
+        return found
+
+    def _places_together(self, asked: Sequence[RecommendRequest]) -> dict[int, list[Place]]:
+        """The lists of users as they were trained, by the number of the request."""
+        groups: dict[str, list[tuple[int, int]]] = {}
+        models = self.models
+        for number, each in enumerate(asked):
+            served = self.arm(each.user or "", each.model)
+            row = served.users.row(each.user or "")
+            if row is not None and each.exclude_seen and served.ranks_together:
+                groups.setdefault(served.name, []).append((number, row))
+        found: dict[int, list[Place]] = {}
+        for name, members in groups.items():
+            most = max(asked[number].offset + asked[number].k for number, _ in members)
+            lists = models[name].recommend_together([row for _, row in members], most)
+            found.update(zip((number for number, _ in members), lists, strict=True))
+        return found
+
+    def recommend(self, asked: RecommendRequest, places: list[Place] | None = None) -> Answer:
+        """A list for a known user, or for a new one from items; `places`: that of the user as trained, if at hand."""
         _check_range(asked)
         if asked.items is None:
             if asked.user is None:
                 raise ParameterError("neither `user` nor `items` was given; expected one of them")
             served = self.arm(asked.user, asked.model)
-            return self._user_list(served, asked.user, self.who(served, asked.user, asked.on_unknown), asked)
+            who = self.who(served, asked.user, asked.on_unknown)
+            return self._user_list(served, asked.user, who, asked, places if who.source == "model" else None)
         served = self.arm(asked.user or "\n".join(sorted(asked.items)), asked.model)
         return self._user_list(served, asked.user, self._new_user(served, asked.items, asked.on_unknown), asked)
 
@@ -287,8 +315,15 @@ class Service:
             )
         return served.new_user(known)
 
-    def _user_list(self, served: ServedModel, user: str | None, who: Who, asked: RankOptions) -> Answer:
-        places = served.recommend(who, asked)
+    def _user_list(
+        self,
+        served: ServedModel,
+        user: str | None,
+        who: Who,
+        asked: RankOptions,
+        places: list[Place] | None = None,
+    ) -> Answer:
+        places = served.recommend(who, asked) if places is None else places[asked.offset : asked.offset + asked.k]
         items = self._ranked(served, places, asked)
         if asked.because and places and who.source != "popular" and "explain" in served.can:
             found = served.explain(who, np.array([place.item for place in places], dtype=np.int32))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -81,6 +82,7 @@ class Worker:
             lifespan="off",
             log_config=None,
             access_log=False,
+            proxy_headers=False,
             server_header=False,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=int(self.settings.timeout) + 1,
@@ -174,6 +176,8 @@ def main(runtime: str, descriptor: str, parent: str) -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the supervisor's
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(Path(runtime) / METRICS)
     worker = Worker(Path(runtime), os.environ.pop(KEY, None), int(parent))
+    gc.collect()
+    gc.freeze()  # what is here stays: to look through it takes as long as a hundred requests
     listening = socket.socket(fileno=int(descriptor))
     try:
         import uvloop
