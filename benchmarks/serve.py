@@ -198,7 +198,7 @@ def load() -> str:
 
 def movielens(place: Path, quick: bool) -> Path:
     model = place / "movielens-128"
-    split = load_split("movielens-1m", quick)
+    split = load_split("ml-1m-split", quick)
     tl.IALS(factors=8 if quick else 128).fit(split, progress=False).save(model)
     return model
 
