@@ -165,3 +165,14 @@ def test_without_mlflow_the_error_says_what_to_install() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.strip() == 'truelike.mlflow needs MLflow: pip install "truelike[mlflow]"'
+
+
+def test_a_mapping_of_users_whose_ids_are_text(tmp_path: Path) -> None:
+    model = tl.ItemKNN().fit(
+        tl.read([("alice", "tea"), ("alice", "milk"), ("bob", "tea"), ("zoe", "rum"), ("bob", "rum")])
+    )
+    tl.mlflow.save_model(model, tmp_path / "model")
+    found = mlflow.pyfunc.load_model(str(tmp_path / "model")).predict(
+        {"user_id": ["alice", "zoe"]}, params={"k": 1}
+    )
+    assert list(found["user_id"]) == ["alice", "zoe"]

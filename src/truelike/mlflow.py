@@ -213,7 +213,12 @@ def _users(given: Any) -> Any:
             names = ", ".join(map(str, columns))
             raise DataError(f"the columns are {quoted(names)}; expected one with the name {COLUMN}")
         given = given[COLUMN if COLUMN in columns else columns[0]]
-    return list(given.ravel()) if hasattr(given, "ravel") else list(given)
+    found = list(given.ravel()) if hasattr(given, "ravel") else list(given)
+    if (
+        len(found) == 1 and not isinstance(found[0], str) and hasattr(found[0], "__len__")
+    ):  # MLflow puts a list into one row
+        return list(found[0])
+    return found
 
 
 def _signature(model: Recommender) -> Any:

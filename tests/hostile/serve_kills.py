@@ -27,7 +27,7 @@ from typing import Any
 import psutil
 from servers import Load, Server, make_models
 
-from truelike.serving.events import EventLog, Recent, _files
+from truelike.serving.events import EventLog, Recent, _files, read_events
 
 WRITER = """
 import sys
@@ -78,7 +78,7 @@ def kill_servers(place: Path, model: Path, times: int, draw: random.Random, work
                 "201", "RemoteDisconnected", "ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError",
                 "BadStatusLine", "IncompleteRead",
             }, load.counts  # fmt: skip
-            found = EventLog(events).read_all()["item_id"].to_list()
+            found = read_events(events)["item_id"].to_list()
             assert len(found) == len(set(found)), "an event is there twice"
             lost = acknowledged - set(found)
             assert not lost, f"{len(lost)} events were acknowledged and are lost, e.g. {sorted(lost)[:3]}"
@@ -151,7 +151,7 @@ def kill_workers(place: Path, model: Path, times: int, pause: float = 0.0) -> Co
             total["answered"] += good
             total["failed"] += failed
         assert len(server.workers()) == 2
-    found = EventLog(place / "worker-events").read_all()["item_id"].to_list()
+    found = read_events(place / "worker-events")["item_id"].to_list()
     assert len(found) == len(set(found))
     assert set(acknowledged) <= set(found)
     total["acknowledged events"] = len(acknowledged)
@@ -180,7 +180,7 @@ def compact_beside_writers(place: Path, appends: int, draw: random.Random, write
     try:
         killed = time.monotonic()
         while any(writer.poll() is None for writer in running):
-            found = log.read_all()["item_id"].to_list()
+            found = read_events(log.directory)["item_id"].to_list()
             assert len(found) == len(set(found)), "an event is there twice"
             assert len(found) >= last, "events were there and are not"
             last = len(found)
@@ -200,7 +200,7 @@ def compact_beside_writers(place: Path, appends: int, draw: random.Random, write
     assert all(writer.returncode == 0 for writer in running)
     expected = [f"w{n}-{turn}-{part}" for n in range(writers) for turn in range(appends) for part in range(2)]
     for each in (log, EventLog(directory)):  # as it was, and after a restart
-        found = each.read_all()["item_id"].to_list()
+        found = read_events(each.directory)["item_id"].to_list()
         assert sorted(found) == sorted(expected)
         for n in range(writers):  # the events of a process in their order
             mine = [item for item in found if item.startswith(f"w{n}-")]
@@ -211,7 +211,7 @@ def compact_beside_writers(place: Path, appends: int, draw: random.Random, write
         assert list(recent.of(f"w{n}")) == expected[2 * appends * n : 2 * appends * (n + 1)][-500:]
     counts["events"] = len(expected)
     log.compact(at_least=1)
-    assert sorted(log.read_all()["item_id"].to_list()) == sorted(expected)
+    assert sorted(read_events(log.directory)["item_id"].to_list()) == sorted(expected)
     numbered = list(directory.glob("events-*"))
     assert [file.path for file in _files(log.directory)] == sorted(numbered), "files that others cover were left"
     counts["files in the end"] = len(numbered)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -212,7 +213,7 @@ def test_events_are_on_disk_when_the_answer_comes(client: Client, service: Servi
             "item": liked,
             "type": "purchase",
             "request_id": before["request_id"],
-            "time": 1_700_000_000,
+            "time": time.time() - 60,
         },
         {"user": "new", "item": "elsewhere"},
     ]
@@ -249,6 +250,14 @@ def test_events_are_kept_all_or_none(client: Client, service: Service, event: di
     assert read_events(service.events.directory).height == 0
 
 
+def test_an_event_may_name_the_model_of_its_list(client: Client, service: Service) -> None:
+    event = {"user": "u3", "item": "i1", "model": "main", "version": "of-yesterday"}
+    assert client.post("/v1/events", json={"events": [event]}).status_code == 201
+    assert service.events is not None
+    assert read_events(service.events.directory)["version"].to_list() == ["of-yesterday"]
+    assert error(client.post("/v1/events", json={"events": [{**event, "model": "other"}]})) == (404, "unknown")
+
+
 def test_a_server_without_events_says_so(served: ServedModel) -> None:
     client = Client(make_app(Service([served], [1.0]), settings()))
     assert error(client.post("/v1/events", json={"events": [{"user": "u3", "item": "i1"}]})) == (409, "no_events")
@@ -271,8 +280,6 @@ def test_events_that_cannot_be_written_are_an_error(
 def test_what_takes_too_long_is_given_up(
     service: Service, served: ServedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import time
-
     client = Client(make_app(service, settings(timeout=0.1)))
     monkeypatch.setattr(served, "similar", lambda *_: time.sleep(0.5))
     assert error(client.get("/v1/similar?item=i7")) == (504, "took_too_long")

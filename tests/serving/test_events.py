@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import truelike as tl
-from truelike.errors import DataError, StorageError
+from truelike.errors import DataWarning, StorageError
 from truelike.serving.event_data import interactions, with_events
 from truelike.serving.events import MOST_OF_A_USER, SCHEMA, EventLog, Recent, read_events
 
-WHEN = datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC)
+WHEN = datetime.now(UTC).replace(microsecond=0)
 
 
 def row(user: str, item: str, kind: str = "click", when: datetime = WHEN) -> tuple[Any, ...]:
@@ -156,5 +156,59 @@ def test_ids_that_are_numbers_stay_numbers() -> None:
     merged = with_events(data, frame(row("2", "7"), row("30", "9")))
     assert list(merged.users) == [1, 2, 30]
     assert list(merged.items) == [7, 8, 9]
-    with pytest.raises(DataError, match="users such as 'ann'; the users of the log are whole numbers"):
-        with_events(data, frame(row("ann", "7")))
+    odd = frame(row("ann", "7"), row("007", "7"), row("7", "x"), row("2", "8"), row("  ", "8"))
+    with pytest.warns(DataWarning, match=r"4 of 5 events are skipped.*\('ann', '7'\)"):
+        merged = with_events(data, odd)
+    assert merged.to_frame().select("user_id", "item_id").rows() == [(1, 7), (2, 8)]
+    with pytest.warns(DataWarning, match="1 of 1 events are skipped"):
+        assert with_events(data, frame(row("ann", "7"))) is data
+
+
+def test_views_are_kept_and_do_not_count(tmp_path: Path) -> None:
+    events = frame(row("ann", "tea", "view"), row("ann", "rum", "click"))
+    recent = Recent()
+    recent.take(events)
+    assert recent.of("ann") == {"rum": "click"}
+    assert interactions(events)["item_id"].to_list() == ["rum"]
+
+
+def test_old_events_do_not_count_in_lists() -> None:
+    recent = Recent(days=30)
+    recent.take(
+        frame(row("ann", "tea", when=WHEN - timedelta(days=31)), row("ann", "rum", when=WHEN - timedelta(days=1)))
+    )
+    assert recent.of("ann") == {"rum": "click"}
+
+
+def test_a_file_that_was_moved_away_hides_no_others(tmp_path: Path) -> None:
+    log = EventLog(tmp_path)
+    for n in range(3):
+        log.append([row("ann", f"i{n}")])
+    (tmp_path / "events-000000000002.parquet").unlink()
+    again = EventLog(tmp_path)
+    assert again.append([row("ann", "i3")]) == 4
+    assert items(again) == ["i0", "i2", "i3"]
+
+
+def test_a_damaged_file_is_not_compacted(tmp_path: Path) -> None:
+    log = EventLog(tmp_path)
+    for n in range(4):
+        log.append([row("ann", f"i{n}")])
+    (tmp_path / "events-000000000002.parquet").write_bytes(b"damaged")
+    assert log.compact(at_least=2) == 2
+    assert sorted(path.name for path in tmp_path.glob("events-*")) == [
+        "events-000000000001.parquet", "events-000000000002.parquet", "events-000000000003-000000000004.parquet",
+    ]  # fmt: skip
+    assert items(EventLog(tmp_path)) == ["i0", "i2", "i3"]
+
+
+def test_a_place_without_hard_links_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(*_: Any) -> None:
+        raise OSError(95, "Operation not supported")
+
+    log = EventLog(tmp_path)
+    log.check()
+    monkeypatch.setattr("os.link", no_links)
+    with pytest.raises(StorageError, match="hard links"):
+        log.check()
+    assert [path.name for path in tmp_path.iterdir()] == ["compacted"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, time
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -10,7 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from truelike.data.ids import Ids
+from truelike.errors import DataError
 from truelike.serving.filters import DEEPEST, LONGEST, FilterError, Filters
+from truelike.serving.items_table import aligned, read_items_table
 
 TABLE = pl.DataFrame(
     {
@@ -174,3 +178,41 @@ def test_masks_that_are_kept_are_bounded() -> None:
     for n in range(700):
         filters.mask(f"stock = {n}")
     assert len(filters._masks) <= 500
+
+
+def test_columns_of_every_type_are_compared_or_refused(tmp_path: Path) -> None:
+    table = pl.DataFrame(
+        {
+            "item_id": [1, 2],
+            "small": pl.Series([1, 2], dtype=pl.UInt8),
+            "huge": pl.Series([1, 2**64 - 1], dtype=pl.UInt64),
+            "money": pl.Series(["1.50", "2.25"]).cast(pl.Decimal(10, 2)),
+            "nothing": pl.Series([None, None]),
+            "flag": [True, False],
+            "numbers": [[1, 2], [3]],
+            "kind": pl.Series(["a", "b"], dtype=pl.Categorical),
+            "clock": [time(9), time(18)],
+        }
+    )
+    table.write_parquet(tmp_path / "items.parquet")
+    filters = Filters(
+        aligned(read_items_table(tmp_path / "items.parquet"), Ids(pl.Series([1, 2]), "int", "item"))[0]
+    )
+    expected = {
+        "small = 300": [0, 0], "small > -1": [1, 1], "huge > 5": [0, 1], "money < 2": [1, 0], "money = 2.25": [0, 1],
+        "nothing = 1": [0, 0], "nothing is null": [1, 1], "flag = true": [1, 0], "numbers contains 3": [0, 1],
+        "kind = b": [0, 1], "clock > '12:00:00'": [0, 1],
+    }  # fmt: skip
+    for text, fits in expected.items():
+        assert filters.mask(text).tolist() == [bool(fit) for fit in fits], text
+    for text in (
+        "flag < true",
+        "numbers contains 1.5",
+        "numbers contains 99999999999999999999",
+        "numbers contains x",
+    ):
+        with pytest.raises(FilterError):
+            filters.mask(text)
+    table.with_columns(pl.duration(days=1).alias("wait")).write_parquet(tmp_path / "items.parquet")
+    with pytest.raises(DataError, match="'wait'"):
+        read_items_table(tmp_path / "items.parquet")

@@ -71,7 +71,7 @@ def test_a_listing_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return numbered(directory)
 
     monkeypatch.setattr(events, "_numbered", while_listing)
-    assert log.read_all()["item_id"].to_list() == ["0", "1", "2", "3"]
+    assert events.read_events(tmp_path)["item_id"].to_list() == ["0", "1", "2", "3"]
     assert others[0].wait(60) == 0
     assert len(list(tmp_path.glob("events-*"))) == 1
-    assert log.read_all()["item_id"].to_list() == ["0", "1", "2", "3"]
+    assert events.read_events(tmp_path)["item_id"].to_list() == ["0", "1", "2", "3"]

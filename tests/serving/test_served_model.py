@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import truelike as tl
-from truelike.errors import DataError, StorageError, UnknownIdError
+from truelike.errors import DataError, StorageError
 from truelike.serving.filters import FilterError
 from truelike.serving.loader import load
 from truelike.serving.schemas import Boost, ListOptions, Pin, RankOptions
@@ -153,8 +153,8 @@ def test_pins_are_where_they_were_put(served: ServedModel) -> None:
     assert [place.pinned for place in found] == [True, False, True, False, False]
     rest = [item for item in plain[:4] if item != "i59"]
     assert [ids(served, [place])[0] for place in found if not place.pinned] == rest[:3]
-    with pytest.raises(UnknownIdError, match="'nothing', which is pinned"):
-        served.recommend(who, RankOptions(pins=[Pin(item="nothing", position=1)]))
+    unknown = served.recommend(who, RankOptions(k=5, pins=[Pin(item="nothing", position=1)]))
+    assert ids(served, unknown) == plain
     with pytest.raises(OutOfRangeError, match="same position"):
         served.recommend(who, RankOptions(pins=[Pin(item="i1", position=1), Pin(item="i2", position=1)]))
 
@@ -276,3 +276,13 @@ def test_a_change_of_the_model_directory_does_not_reach_a_snapshot(ials: Any, tm
     for path in (tmp_path / "model").iterdir():
         path.write_bytes(b"")  # in place, as `cp` does
     assert served.recommend(user(served), RankOptions(k=10)) == before
+
+
+def test_the_version_changes_with_the_table_of_items(ials: Any, tmp_path: Path) -> None:
+    ials.save(tmp_path / "model")
+    versions = []
+    for number, price in enumerate((3, 3, 4)):
+        (tmp_path / "items.csv").write_text(f"item_id,price\ni1,{price}\n")
+        settings = Settings(models={"m": str(tmp_path / "model")}, shares=[1], items=str(tmp_path / "items.csv"))
+        versions.append(load(settings, "m", tmp_path / f"snapshot{number}")["version"])
+    assert versions[0] == versions[1] != versions[2]

@@ -117,6 +117,10 @@ def test_each_user_has_one_model_and_shares_hold(
     assert [each["model"] for each in answer["lists"]] == [
         service.arm(each["user"]).name for each in answer["lists"]
     ]
+    known = service.batch(BatchRequest(users=["u1", "nobody", "u2"], k=2, on_unknown="skip"))
+    assert [each["user"] for each in known["lists"]] == ["u1", "u2"]
+    salted = Service([served, other], [90, 10], salt="second test")
+    assert {user for user in arms if salted.arm(user).name == "other"} != {u for u in arms if arms[u] == "other"}
     everyone = Service([served, other], [1, 0])
     assert {everyone.arm(user).name for user in arms} == {"main"}
     assert [card["share"] for card in service.cards()] == [0.9, 0.1]
@@ -129,7 +133,13 @@ def test_explanations_add_up_to_the_score(service: Service, ials: Any) -> None:
         assert item["score"] == expected
         whole = ials.explain("u3", item["item"], k=1_000)["contribution"].sum()
         assert item["base"] + whole == pytest.approx(expected, abs=1e-4)
-        assert all(reason["share"] > 0 for reason in item["because"])
+        total = item["base"] + item["rest"] + sum(reason["contribution"] for reason in item["because"])
+        assert total == pytest.approx(item["score"], abs=1e-5)
+        assert len(item["because"]) > 10
+    short = service.explain(ExplainRequest(user="u3", explain=["i7"], because=1))["items"][0]
+    assert short["base"] + short["rest"] + short["because"][0]["contribution"] == pytest.approx(
+        short["score"], abs=1e-5
+    )
     listed = service.recommend(RecommendRequest(user="u3", k=3, because=2))
     for item in listed["items"]:
         assert 1 <= len(item["because"]) <= 2
@@ -151,7 +161,7 @@ def test_a_model_whose_explanations_take_too_long_gives_none(
 
 
 def test_hidden_likes_need_a_model_that_has_them(service: Service) -> None:
-    with pytest.raises(ParameterError, match="is a IALS, which has no flip probabilities"):
+    with pytest.raises(ParameterError, match=r"\(IALS\) has no flip probabilities"):
         service.hidden_likes("u3", ListOptions(), None)
 
 

@@ -24,7 +24,7 @@ def test_only_this_machine_needs_no_key(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_key_comes_from_a_file_or_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(KEY, GOOD)
     assert api_key(None, "127.0.0.1") == GOOD
-    (tmp_path / "key").write_text(f"{GOOD}-of-file\n")
+    (tmp_path / "key").write_text(f"{GOOD}-of-file\nanother line\n")
     assert api_key(tmp_path / "key", "0.0.0.0") == f"{GOOD}-of-file"
     with pytest.raises(ParameterError, match="cannot be read"):
         api_key(tmp_path / "nothing", "127.0.0.1")

@@ -48,6 +48,9 @@ def serve(
     events: Annotated[
         Path | None, typer.Option(metavar="DIRECTORY", help="Keep clicks and purchases (POST /v1/events) here.")
     ] = None,
+    events_days: Annotated[
+        float, typer.Option(metavar="DAYS", min=0.0, max=36_500, help="Days for which an event counts in lists.")
+    ] = 90.0,
     items: Annotated[
         Path | None,
         typer.Option(
@@ -59,6 +62,10 @@ def serve(
         str | None,
         typer.Option(metavar="N,N,...", help="Share of the users of each model, e.g. 90,10. Default: equal."),
     ] = None,
+    salt: Annotated[
+        str,
+        typer.Option(metavar="TEXT", help="Another text gives other users to each model: one for each A/B test."),
+    ] = "",
     index: Annotated[
         Index,
         typer.Option(help="Exact lists, an approximate index, or an index only where exact lists are slow."),
@@ -128,6 +135,8 @@ def serve(
         events=None if events is None else str(events.absolute()),
         items=None if items is None else str(items.absolute()),
         titles=None if titles is None else str(titles.absolute()),
+        events_days=events_days,
+        salt=salt,
         index=index.value,
         min_recall=min_recall,
         slow_ms=slow_ms,

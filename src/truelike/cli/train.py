@@ -197,7 +197,7 @@ def _with_events(data: Any, directory: Path | None) -> Any:
     before = data.train if isinstance(data, tl.Split) else data
     train = with_events(before, found) if rows.height else before
     new = train.n_interactions - before.n_interactions
-    say(f"{rows.height:,} events of {directory} are added: {new:,} new interactions")
+    say(f"{rows.height:,} interactions of the events in {directory} were read; {new:,} of them are new")
     if not isinstance(data, tl.Split):
         return train
     return tl.Split(train, data.validation, data.test)

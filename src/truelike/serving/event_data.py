@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Ids
-from truelike.errors import DataError, some
-from truelike.serving.events import REMOVE
+from truelike.errors import DataWarning, some, warn
+from truelike.serving.events import ONLY_KEPT, REMOVE
 
 
 def interactions(events: pl.DataFrame) -> pl.DataFrame:
@@ -24,7 +24,7 @@ def interactions(events: pl.DataFrame) -> pl.DataFrame:
     )
     return (
         numbered.join(removed, on=["user_id", "item_id"], how="left", maintain_order="left")
-        .filter((pl.col("type") != REMOVE) & (pl.col("row") > pl.col("removed").fill_null(-1)))
+        .filter(~pl.col("type").is_in([REMOVE, *ONLY_KEPT]) & (pl.col("row") > pl.col("removed").fill_null(-1)))
         .select("user_id", "item_id", "time")
     )
 
@@ -42,7 +42,9 @@ def with_events(data: Dataset, events: pl.DataFrame) -> Dataset:
     >>> with_events(tl.read([("bob", "rum")]), pl.DataFrame(rows, schema=SCHEMA, orient="row"))
     Dataset(2 interactions, 2 users, 2 items, sparsity 50.0000%)
     """
-    rows = interactions(events)
+    rows = _usable(interactions(events), data)
+    if not rows.height:
+        return data
     users, items = (_like(rows[f"{ids.what}_id"], ids) for ids in (data.users, data.items))
     times = None if data.times is None else rows["time"].dt.epoch(_unit(data.times)).to_numpy().astype(np.int64)
     more = Dataset.from_pairs(
@@ -56,16 +58,25 @@ def with_events(data: Dataset, events: pl.DataFrame) -> Dataset:
     return merged
 
 
+def _usable(rows: pl.DataFrame, data: Dataset) -> pl.DataFrame:
+    """The events whose ids are of the type of the dataset's; a warning counts the others."""
+    fits = pl.Series([True] * rows.height, dtype=pl.Boolean)
+    for ids in (data.users, data.items):
+        texts = rows[f"{ids.what}_id"]
+        fits &= (texts.cast(ids.values.dtype, strict=False).cast(pl.String) == texts).fill_null(False)
+    if not fits.all():
+        wrong = rows.filter(~fits).select("user_id", "item_id").unique(maintain_order=True).rows()
+        warn(
+            f"{(~fits).sum():,} of {rows.height:,} events are skipped, because the ids of the log are whole numbers "
+            f"and theirs are not: {some(wrong, 3)}",
+            DataWarning,
+        )
+    return rows.filter(fits)
+
+
 def _like(texts: pl.Series, ids: Ids) -> Ids:
     """The ids of events, in the type of a dataset's."""
-    values = texts.unique().cast(ids.values.dtype, strict=False)
-    if values.null_count():
-        wrong = texts.unique().filter(values.is_null())
-        raise DataError(
-            f"events have {ids.what}s such as {some(map(repr, wrong), 3)}; the {ids.what}s of the log are whole "
-            f"numbers, such as {ids.values[0]}. Remove them from the events, or read the log with texts as ids."
-        )
-    return Ids(values.sort(), ids.kind, ids.what)
+    return Ids(texts.cast(ids.values.dtype).unique().sort(), ids.kind, ids.what)
 
 
 def _unit(times: NDArray[np.int64]) -> Literal["s", "ms", "us", "ns"]:

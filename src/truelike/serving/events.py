@@ -18,6 +18,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,7 +43,9 @@ SCHEMA: dict[str, Any] = {
     "version": pl.String,
 }
 REMOVE = "remove"
+ONLY_KEPT = ("view", "impression")  # types that are kept, and are no interactions
 ABANDONED = 3_600.0  # seconds after which a file that was not given a number is nobody's
+DAYS = 90.0  # for which an event counts in lists
 MANY = 256  # files that are worth a compaction
 MOST_PAIRS = 5_000_000  # (user, item) that are kept in memory
 MOST_OF_A_USER = 500
@@ -72,9 +75,11 @@ class EventLog:
         except OSError as error:
             raise StorageError(f"events cannot be kept in {quoted(directory)}: {error.strerror}") from error
         self._prefix = f"{self.directory}{os.sep}events-"
-        self._read = 0  # the last number that was read
+        self._read, self._begun = 0, False  # the last number that was read
         with _locked(self.directory, exclusive=True):
-            ranges = [file.last for file in _files(self.directory) if file.last > file.first]
+            files = _files(self.directory)
+            self._last = max((file.last for file in files), default=0)  # numbers up to it are not given again
+            ranges = [file.last for file in files if file.last > file.first]
             if ranges and max(ranges) > self._compacted_to():  # a compaction was killed before it said so
                 self._set_compacted(max(ranges))
 
@@ -88,7 +93,7 @@ class EventLog:
             frame.write_parquet(fresh)
             _flush(fresh)
             with _locked(self.directory, exclusive=False):
-                number = max(self._read, self._compacted_to()) + 1
+                number = max(self._read, self._last, self._compacted_to()) + 1
                 while True:
                     try:
                         os.link(fresh, self._path(number))
@@ -110,6 +115,9 @@ class EventLog:
 
         Where files were compacted meanwhile, rows before them come again, with all that followed them.
         """
+        if not self._begun:  # numbers may be missing, if somebody moved files away
+            yield from self._read_files(_listed(self.directory))
+            self._begun = True
         while True:
             number = self._read + 1
             if os.access(
@@ -120,20 +128,36 @@ class EventLog:
                 files = [file for file in _listed(self.directory) if file.last > self._read]
             else:
                 return
-            for file in files:
-                try:
-                    frame = _read(file.path)
-                except FileNotFoundError:  # compacted meanwhile: look again
-                    break
-                except StorageError as error:  # one bad file must not stop the others
-                    logger.error("%s", error)
-                    frame = pl.DataFrame(schema=SCHEMA)
-                self._read = file.last
-                yield frame
+            yield from self._read_files(files)
 
-    def read_all(self) -> pl.DataFrame:
-        """All rows, the oldest first."""
-        return read_events(self.directory)
+    def _read_files(self, files: list[_File]) -> Iterator[pl.DataFrame]:
+        """The rows of files, until one is not there because it was compacted meanwhile."""
+        for file in files:
+            try:
+                frame = _read(file.path)
+            except FileNotFoundError:
+                return
+            except StorageError as error:  # one bad file must not stop the others
+                logger.error("%s", error)
+                frame = pl.DataFrame(schema=SCHEMA)
+            self._read = file.last
+            yield frame
+
+    def check(self) -> None:
+        """Raise if events cannot be written."""
+        probe, linked = (self.directory / f".events-{os.getpid()}-{name}" for name in ("probe", "linked"))
+        try:
+            probe.write_bytes(b"")
+            os.link(probe, linked)
+        except OSError as error:
+            raise StorageError(
+                f"events cannot be kept in {quoted(self.directory)}: {error.strerror}. It must be a directory that can "
+                "be written, of a file system with hard links."
+            ) from error
+        finally:
+            for path in (probe, linked):
+                with contextlib.suppress(OSError):
+                    path.unlink()
 
     # --- compaction -----------------------------------------------------------------------------
 
@@ -162,17 +186,20 @@ class EventLog:
 
     def _compact(self, at_least: int) -> int:
         files = _files(self.directory)
-        small = [file for file in files if file.first == file.last]
-        if len(small) < at_least:
+        if sum(file.first == file.last for file in files) < at_least:
             return 0
-        first = len(files) - len(small)
-        rows = [_read(file.path) for file in files[first:]]
-        while first > 0:  # an older file that is not much larger is written anew, too
-            older = _read(files[first - 1].path)
-            if older.height > 2 * sum(frame.height for frame in rows):
+        old: list[_File] = []
+        rows: list[pl.DataFrame] = []
+        for file in reversed(files):
+            try:
+                frame = _read(file.path)
+            except StorageError:  # a damaged file stays as it is, for somebody to look at
                 break
-            first, rows = first - 1, [older, *rows]
-        old = files[first:]
+            if file.first < file.last and frame.height > 2 * sum(each.height for each in rows):
+                break  # an older file that is not much larger is written anew, too
+            old, rows = [file, *old], [frame, *rows]
+        if len(old) < 2:
+            return 0
         fresh = self.directory / f".events-{os.getpid()}-{secrets.token_hex(4)}"
         target = self.directory / f"events-{old[0].first:012}-{old[-1].last:012}.parquet"
         try:
@@ -284,7 +311,8 @@ class Recent:
     {'rum': 'purchase'}
     """
 
-    def __init__(self, most_pairs: int = MOST_PAIRS) -> None:
+    def __init__(self, most_pairs: int = MOST_PAIRS, days: float = DAYS) -> None:
+        self._days = days
         self._users: OrderedDict[str, dict[str, str]] = OrderedDict()
         self._most, self.pairs = most_pairs, 0
 
@@ -313,6 +341,8 @@ class Recent:
             self.pairs -= len(self._users.popitem(last=False)[1])
 
     def take(self, frame: pl.DataFrame) -> None:
-        """Count the events of a frame, in its order."""
+        """Count the events of a frame, in its order: those that are not too old, and are interactions."""
+        oldest = datetime.now(UTC) - timedelta(days=self._days)
+        frame = frame.filter((frame["time"] >= oldest).fill_null(True) & ~frame["type"].is_in(ONLY_KEPT))
         for user, item, kind in frame.select("user_id", "item_id", "type").iter_rows():
             self.add(user, item, kind)

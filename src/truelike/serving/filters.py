@@ -216,7 +216,7 @@ class _Parser:
 
     def contains(self, column: pl.Series, value: Token, negative: bool) -> Mask:
         if isinstance(column.dtype, pl.List):
-            found = column.list.contains(_typed(column.name, column.dtype.inner, value))
+            found = column.list.contains(_typed(column.name, column.dtype.inner, value, in_list=True))
         elif column.dtype == pl.String:
             found = column.str.contains(value.value, literal=True)
         else:
@@ -228,7 +228,7 @@ class _Parser:
         if isinstance(column.dtype, pl.List):
             raise FilterError(f"the column {column.name!r} has lists: use `{column.name} contains {value.value}`")
         try:
-            return self.mask(_SIGNS[sign](column, _typed(column.name, column.dtype, value)))
+            return self.mask(_SIGNS[sign](column, _typed(column.name, column.dtype, value, sign)))
         except POLARS_ERRORS as error:
             raise FilterError(f"{column.name!r} cannot be compared with {value.value[:80]!r}: {error}") from error
 
@@ -236,14 +236,19 @@ class _Parser:
         return found.fill_null(False).to_numpy().astype(bool)
 
 
-def _typed(name: str, dtype: Any, value: Token) -> Any:
+def _typed(name: str, dtype: Any, value: Token, sign: str = "=", *, in_list: bool = False) -> Any:
     """A value in the type of its column."""
     text = value.value
     if dtype.is_numeric():
         if value.kind != "number":
             raise FilterError(f"the column {name!r} has numbers; it cannot be compared with {text[:80]!r}")
-        return float(text) if dtype.is_float() or not re.fullmatch(r"[-+]?\d{1,18}", text) else int(text)
+        whole = re.fullmatch(r"[-+]?\d{1,18}", text)
+        if in_list and not dtype.is_float() and not whole:
+            raise FilterError(f"the lists of the column {name!r} have whole numbers; {text[:80]!r} is none")
+        return int(text) if whole and not dtype.is_float() else float(text)
     if dtype == pl.Boolean:
+        if sign not in ("=", "!="):
+            raise FilterError(f"the column {name!r} has true and false: it is compared by = and !=, not by {sign}")
         if text.lower() not in ("true", "false"):
             raise FilterError(f"the column {name!r} has true and false; it cannot be compared with {text[:80]!r}")
         return text.lower() == "true"
@@ -282,7 +287,10 @@ class Filters:
         """Whether each item fits a filter: an array that must not be changed."""
         kept = self._masks.get(text)
         if kept is None:
-            kept = _Parser(tokens_of(text), self.columns, self.n_items).parse()
+            try:
+                kept = _Parser(tokens_of(text), self.columns, self.n_items).parse()
+            except (*POLARS_ERRORS, ArithmeticError, TypeError) as error:
+                raise FilterError(f"the filter cannot be used: {some([error], longest=200)}") from error
             with self._lock:
                 self._masks[text] = kept
                 while len(self._masks) > max(1, min(CACHED, CACHED_BYTES // max(1, self.n_items))):

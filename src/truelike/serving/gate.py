@@ -81,7 +81,7 @@ class Gate:
         if self._key is not None or not is_loopback(self.settings.host):
             return None
         names = {"127.0.0.1", "localhost", "[::1]", self.settings.host, *self.settings.allowed_hosts}
-        return {name.encode() for name in names}
+        return {name.lower().encode() for name in names}
 
     def say_in_flight(self) -> None:
         """Set the number of requests that are being handled in the metrics: often enough, not at each request."""

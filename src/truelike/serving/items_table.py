@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -13,6 +14,7 @@ from truelike.data.frames import POLARS_ERRORS
 from truelike.data.ids import Ids
 from truelike.errors import DataError, quoted, some
 
+KNOWN = "\0 is in the table"  # no column of a file has this name
 READERS: dict[str, Callable[[Path], pl.DataFrame]] = {
     ".csv": lambda path: pl.read_csv(path, infer_schema_length=None, try_parse_dates=True),
     ".tsv": lambda path: pl.read_csv(path, separator="\t", infer_schema_length=None, try_parse_dates=True),
@@ -52,27 +54,40 @@ def aligned(table: pl.DataFrame, items: Ids) -> tuple[pl.DataFrame, int]:
     """The attributes in the order of the items of a model, and how many items have none."""
     ids = pl.DataFrame({"item_id": items.values.cast(pl.String)})
     joined = ids.join(
-        table.with_columns(pl.lit(True).alias("_known")), on="item_id", how="left", maintain_order="left"
+        table.with_columns(pl.lit(True).alias(KNOWN)), on="item_id", how="left", maintain_order="left"
     )
-    lacking = int(joined["_known"].is_null().sum())
+    lacking = int(joined[KNOWN].is_null().sum())
     if lacking == len(items):
         raise DataError(
-            f"none of the {table.height:,} items of the table is an item of the model: it has ids such as "
-            f"{some(table['item_id'].to_list(), 3)}, the model {some(ids['item_id'].to_list(), 3)}"
+            f"none of the {table.height:,} items of the table is an item of the model: it has the ids "
+            f"{some(table['item_id'].to_list(), 3) or '(none)'}, the model {some(ids['item_id'].to_list(), 3)}"
         )
-    return joined.drop("item_id", "_known"), lacking
+    return joined.drop("item_id", KNOWN), lacking
+
+
+def _number(dtype: Any) -> Any:
+    """64-bit integers or floats, so that every number of a filter can be compared with it, and be written as JSON."""
+    return pl.Int64 if dtype.is_integer() and dtype not in (pl.UInt64, pl.Int128) else pl.Float64
 
 
 def _plain(column: pl.Series, place: Path) -> pl.Series:
     """A column of numbers, texts, times, true and false, or lists of texts."""
     dtype = column.dtype
-    if dtype in (pl.Categorical, pl.Enum):
+    if dtype in (pl.Categorical, pl.Enum, pl.Null, pl.Time):
         return column.cast(pl.String)
+    if dtype.is_numeric():
+        return column.cast(_number(dtype))
     if isinstance(dtype, pl.Array):
         column, dtype = column.arr.to_list(), pl.List(dtype.inner)
-    if isinstance(dtype, pl.List) and not dtype.inner.is_nested():
-        return column
-    if dtype.is_nested() or dtype in (pl.Object, pl.Binary):
+    if isinstance(dtype, pl.List):
+        inner: Any = dtype.inner
+        if inner.is_numeric():
+            return column.cast(pl.List(_number(inner)))
+        if inner in (pl.Categorical, pl.Enum, pl.Null):
+            return column.cast(pl.List(pl.String))
+        if inner in (pl.String, pl.Boolean, pl.Date, pl.Datetime):
+            return column
+    if dtype.is_nested() or dtype in (pl.Object, pl.Binary, pl.Duration):
         raise DataError(
             f"the column {column.name!r} of {quoted(place)} is {dtype}; expected numbers, texts, times, true and "
             "false, or lists of texts"

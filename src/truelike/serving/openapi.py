@@ -141,7 +141,7 @@ def _add_operations_to_document(paths: dict[str, Any], names: Any) -> None:
     text = {"description": "The numbers.", "content": {"text/plain": {"schema": {"type": "string"}}}}
     add("get", "/metrics", "Numbers for Prometheus", {200: text}, (401,))
     add(
-        "post", "/v1/admin/reload", "Load the models anew. It answers when the worker that it came to has switched",
+        "post", "/v1/admin/reload", "Load the models anew. It answers when all workers have switched",
         {200: _response("All were loaded.", reloaded), 409: _response("Some were refused.", reloaded)},
         (401, 403, 413, 501, 503, 504),
     )  # fmt: skip

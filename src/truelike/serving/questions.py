@@ -48,7 +48,7 @@ class RecommendQuery(schemas._Request):
     exclude_seen: bool = True
     diversity: float = Field(0.0, ge=0, le=1)
     because: int = Field(0, ge=0, le=10)
-    on_unknown: OnUnknown = "error"
+    on_unknown: OnUnknown = "raise"
     model: str | None = Field(None, max_length=200)
 
 
@@ -301,10 +301,11 @@ class Questions:
         now = time.time()
         rows = []
         for event in asked.events:
-            served = self.service.arm(event.user)
+            served = self.service.arm(event.user, event.model)
             when = datetime.fromtimestamp(now if event.time is None else event.time, UTC)
             rows.append((
-                event.user, event.item, event.type, when, event.request_id, served.name, served.version,
+                event.user, event.item, event.type, when, event.request_id, served.name,
+                event.version or served.version,
             ))  # fmt: skip
         try:
             async with asyncio.timeout(self.settings.timeout):

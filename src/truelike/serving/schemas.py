@@ -39,7 +39,7 @@ Filter = Annotated[
         examples=["price < 20"],
     ),
 ]
-OnUnknown = Literal["error", "popular"]
+OnUnknown = Literal["raise", "popular"]
 Source = Literal["model", "fold_in", "popular"]
 
 
@@ -59,7 +59,7 @@ class Boost(_Request):
 
 
 class Pin(_Request):
-    """Put an item at a position, whatever its score."""
+    """Put an item at a position, whatever its score, and whatever else leaves it out. Unknown items are skipped."""
 
     item: Id
     position: int = Field(ge=1, le=MOST_K, description="From 1, the top.")
@@ -95,7 +95,7 @@ class RankOptions(ListOptions):
         "explanations take too long names none; `can` in /v1/models says so.",
     )
     on_unknown: OnUnknown = Field(
-        "error", description="A user, or items, that the model does not know: an error, or popular items."
+        "raise", description="A user, or items, that the model does not know: an error, or popular items."
     )
     model: str | None = Field(
         None, max_length=200, description="The name of a model. Default: by the share of each model."
@@ -115,6 +115,9 @@ class BatchRequest(RankOptions):
     """Lists for many users."""
 
     users: list[Id] = Field(min_length=1, max_length=MOST_USERS)
+    on_unknown: Literal["raise", "popular", "skip"] = Field(  # type: ignore[assignment]
+        "raise", description="A user that the model does not know: an error, popular items, or no list."
+    )
 
 
 class SimilarRequest(ListOptions):
@@ -148,6 +151,12 @@ class Event(_Request):
         None, ge=0, le=4e9, description="Seconds since 1970. Default: when the server got it."
     )
     request_id: str | None = Field(None, max_length=64, description="The request_id of the list that led to it.")
+    model: str | None = Field(
+        None,
+        max_length=200,
+        description="The model of that list. Default: the one that the user has by its share.",
+    )
+    version: str | None = Field(None, max_length=64, description="The version of that model.")
 
 
 class EventsRequest(_Request):
@@ -244,6 +253,10 @@ class Explained(BaseModel):
     title: str | None = None
     score: float
     base: float = Field(description="What does not depend on a single interaction.")
+    rest: float = Field(
+        description="What the interactions that are not named contribute: base, rest and the contributions add up to "
+        "the score."
+    )
     because: list[Reason]
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike.data.ids import Codes
-from truelike.errors import UnknownIdError, muted
+from truelike.errors import muted
 from truelike.models.explanations import Contributions
 from truelike.models.factor_model import FactorModel
 from truelike.models.registry import load_described
@@ -32,6 +32,7 @@ from truelike.serving.texts import IdTexts, Texts
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 
+INDEX_FINDS = 100  # items that the index must find for a list; otherwise the list is exact
 SUBSET = 50_000  # candidates up to which a large catalogue is scored exactly rather than by the index
 EXPLAIN_MS = 5_000.0  # milliseconds of an explanation above which a model has none
 KEPT, KEPT_BYTES = 10_000, 32 * 2**20  # vectors or scores of folded-in users
@@ -136,10 +137,6 @@ class ServedModel:
         """The rows of the items that the model knows, sorted."""
         rows = [row for row in map(self.items.row, ids) if row is not None]
         return np.unique(np.array(rows, dtype=np.int32))
-
-    def title(self, item: int) -> str | None:
-        """The title of an item."""
-        return None if self.titles is None else self.titles[item]
 
     def seen(self, user: int) -> Codes:
         """The items of a user in the training data."""
@@ -329,9 +326,7 @@ class ServedModel:
         for pin in options.pins:
             row = self.items.row(pin.item)
             if row is None:
-                raise UnknownIdError(
-                    f"the item {pin.item!r}, which is pinned, is not known to the model {self.name!r}"
-                )
+                continue
             if pin.position in pins or row in pins.values():
                 raise OutOfRangeError("two pins have the same position or the same item")
             pins[pin.position] = row
@@ -429,12 +424,16 @@ class ServedModel:
         if allowed is not None:
             allowed[out] = False
             left = np.flatnonzero(allowed).astype(np.int32)
-            rows = left if len(left) <= SUBSET else self.index.nearest(vector[0], n, allowed)
+        if allowed is not None and len(left) <= SUBSET:
+            rows = left  # few enough to score them all
         else:
-            rows = self.index.nearest(vector[0], n + len(out))
-            rows = rows[~np.isin(rows, out)][:n] if len(out) else rows
-        if len(rows) < n and (allowed is None or len(left) > SUBSET):
-            return None
+            # at least as many as decide between index and exact lists, so that all pages of a list are of one kind
+            wanted = max(n, INDEX_FINDS)
+            rows = self.index.nearest(vector[0], wanted + (len(out) if allowed is None else 0), allowed)
+            rows = rows[~np.isin(rows, out)] if allowed is None and len(out) else rows
+            if len(rows) < INDEX_FINDS:
+                return None
+            rows = rows[:n]
         rows = np.sort(rows)
         assert self._vectors is not None
         exact = FactorRanker(

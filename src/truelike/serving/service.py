@@ -12,7 +12,7 @@ import numpy as np
 
 from truelike.data.ids import Codes
 from truelike.errors import ParameterError, UnknownIdError, some
-from truelike.serving.events import EventLog, Recent
+from truelike.serving.events import DAYS, EventLog, Recent
 from truelike.serving.schemas import (
     MOST_RANK,
     BatchRequest,
@@ -47,16 +47,26 @@ class Service:
         The share of the users that each model has.
     events
         Where events are kept; None: none are.
+    days
+        For how long an event counts.
+    salt
+        Another salt gives other users to each model.
     """
 
     def __init__(
-        self, models: Sequence[ServedModel], shares: Sequence[float], events: EventLog | None = None
+        self,
+        models: Sequence[ServedModel],
+        shares: Sequence[float],
+        events: EventLog | None = None,
+        *,
+        days: float = DAYS,
+        salt: str = "",
     ) -> None:
         self.models = {model.name: model for model in models}
         total = float(sum(shares))
         self.shares = [share / total for share in shares]
         self._ends = np.cumsum(self.shares).tolist()
-        self.events, self.recent = events, Recent()
+        self.events, self.recent, self._salt = events, Recent(days=days), salt
         self.refresh()
 
     def replace(self, models: Sequence[ServedModel]) -> None:
@@ -80,7 +90,8 @@ class Service:
             return models[named]
         if len(models) == 1:
             return next(iter(models.values()))
-        digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8, person=b"truelike").digest()
+        text = f"{self._salt}{key}".encode("utf-8", "surrogatepass")
+        digest = hashlib.blake2b(text, digest_size=8, person=b"truelike").digest()
         place = int.from_bytes(digest, "big") / 2**64
         number = next((n for n, end in enumerate(self._ends) if place < end), len(models) - 1)
         return list(models.values())[number]
@@ -97,7 +108,8 @@ class Service:
         if who.source == "popular" and on_unknown != "popular":
             raise UnknownIdError(
                 f"the user {user[:80]!r} is not among the {len(served.users):,} users of the model {served.name!r}, "
-                'and has no events. With "on_unknown": "popular" the answer is the most popular items.'
+                'and has no events with items that it knows. With "on_unknown": "popular" the answer is the most '
+                "popular items."
             )
         return who
 
@@ -158,7 +170,9 @@ class Service:
             if time.monotonic() > until:
                 raise TimeoutError
             served = self.arm(user, asked.model)
-            lists.append(self._user_list(served, user, self.who(served, user, asked.on_unknown), asked))
+            who = self.who(served, user, "popular" if asked.on_unknown == "skip" else asked.on_unknown)
+            if who.source != "popular" or asked.on_unknown != "skip":
+                lists.append(self._user_list(served, user, who, asked))
         return {"lists": lists}
 
     def similar(self, asked: SimilarRequest) -> Answer:
@@ -179,8 +193,8 @@ class Service:
         served = self.arm(user, model)
         if "hidden_likes" not in served.can:
             raise ParameterError(
-                f"the model {served.name!r} is a {served.about['class']}, which has no flip probabilities. Serve an "
-                "NBPO or an ExactNBPO for hidden likes."
+                f"the model {served.name!r} ({served.about['class']}) has no flip probabilities. Serve an NBPO or an "
+                "ExactNBPO for hidden likes."
             )
         row = served.users.row(user)
         if row is None:
@@ -205,24 +219,25 @@ class Service:
         if asked.items is None:
             assert asked.user is not None
             served = self.arm(asked.user, asked.model)
-            who = self.who(served, asked.user, "error")
+            who = self.who(served, asked.user, "raise")
         else:
             served = self.arm(asked.user or "\n".join(sorted(asked.items)), asked.model)
-            who = self._new_user(served, asked.items, "error")
+            who = self._new_user(served, asked.items, "raise")
         if "explain" not in served.can:
             seconds = served.about["explain_milliseconds"] / 1_000
             raise ParameterError(
-                f"an explanation by the model {served.name!r}, a {served.about['class']}, takes about {seconds:.0f} s, "
+                f"an explanation by the model {served.name!r} ({served.about['class']}) takes about {seconds:.0f} s, "
                 "too long for a request. Use model.explain in Python."
             )
         rows = np.array([self._item(served, item) for item in asked.explain], dtype=np.int32)
         found = served.explain(who, rows)
-        reasons = self._reasons(served, who, found, asked.because)
+        reasons = self._reasons(served, who, found, asked.because, only_positive=False)
         explained = [
             {
                 **_titled(served, row),
                 "score": found.scores[n],
                 "base": found.scores[n] - found.values[n].sum(),
+                "rest": found.values[n].sum() - sum(reason["contribution"] for reason in reasons[n]),
                 "because": reasons[n],
             }
             for n, row in enumerate(rows.tolist())
@@ -347,15 +362,17 @@ class Service:
                 item["pinned"] = True
         return found
 
-    def _reasons(self, served: ServedModel, who: Who, found: Any, most: int) -> list[list[Answer]]:
-        """The interactions that contribute most to each item; none without a positive contribution."""
+    def _reasons(
+        self, served: ServedModel, who: Who, found: Any, most: int, *, only_positive: bool = True
+    ) -> list[list[Answer]]:
+        """The interactions that contribute most to each item."""
         shares, largest = found.shares(), found.largest(most)
         seen = who.seen.tolist()
         return [
             [
                 {**_titled(served, seen[at]), "share": shares[n, at], "contribution": found.values[n, at]}
                 for at in row.tolist()
-                if found.values[n, at] > 0
+                if found.values[n, at] > 0 or not only_positive
             ]
             for n, row in enumerate(largest)
         ]

@@ -7,7 +7,7 @@ import os
 import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from truelike.errors import ParameterError
 from truelike.serving.snapshot import read_json, write_json
@@ -45,6 +45,10 @@ class Settings:
         Seconds in which a request is answered, and its body must arrive.
     watch
         Seconds between two looks at the model directories; 0: never.
+    events_days
+        Days for which an event counts in lists.
+    salt
+        Another salt gives other users to each model.
     page, access_log
         Whether the page is served, and whether a line is logged for each request.
     allowed_hosts
@@ -66,6 +70,8 @@ class Settings:
     max_in_flight: int = 100
     timeout: float = 10.0
     watch: float = 1.0
+    events_days: float = 90.0
+    salt: str = ""
     page: bool = True
     access_log: bool = False
     allowed_hosts: list[str] = field(default_factory=list)
@@ -99,7 +105,7 @@ def api_key(file: Path | None, host: str) -> str | None:
     key: str | None
     if file is not None:
         try:
-            key = file.read_text(encoding="utf-8").strip()
+            key = next(iter(file.read_text(encoding="utf-8").splitlines()), "").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ParameterError(f"the API key cannot be read from {str(file)!r}: {error}") from error
         where = f"the file {str(file)!r}"
@@ -114,7 +120,8 @@ def api_key(file: Path | None, host: str) -> str | None:
         )
     if len(key) < SHORTEST_KEY or not re.fullmatch(r"[!-~]+", key):
         raise ParameterError(
-            f"the API key in {where} has {len(key)} letters; expected at least {SHORTEST_KEY}, of ASCII without spaces"
+            f"the API key in {where} has {len(key)} letters; expected at least {SHORTEST_KEY} letters of ASCII, and no "
+            "spaces"
         )
     return key
 
@@ -155,15 +162,6 @@ def shares_of(text: str | None, n: int) -> list[float]:
         shares = []
     if len(shares) != n or not all(0 <= share < float("inf") for share in shares) or not sum(shares) > 0:
         raise ParameterError(
-            f"--shares is {text!r}; expected {n} numbers, one for each model, separated by commas, e.g. 90,10"
+            f"--shares is {text!r}; expected a number for each of the {n} models, separated by commas, e.g. 90,10"
         )
     return shares
-
-
-def describe(value: Any) -> str:
-    """A number for a line of text.
-
-    >>> describe(0.9512), describe(3)
-    ('0.951', '3')
-    """
-    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -6,6 +6,7 @@ of the items, and maybe an approximate index. Workers map all arrays into memory
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from datetime import UTC, datetime
@@ -67,7 +68,7 @@ def write_snapshot(
         attributes.write_parquet(directory / ITEMS)
     description = {
         "name": name,
-        "version": model_version(about),
+        "version": _version(model_version(about), model, attributes if table is not None else None),
         "saved": about.get("saved"),
         "loaded": datetime.now(UTC).isoformat(timespec="seconds"),
         "class": about["class"],
@@ -81,6 +82,18 @@ def write_snapshot(
     }
     write_json(directory / ABOUT, description)
     return model
+
+
+def _version(version: str, model: Recommender, attributes: pl.DataFrame | None) -> str:
+    """The version of a model, which titles and attributes from other files change, too: lists and answers do."""
+    if attributes is None and model.train_.titles is None:
+        return version
+    content = hashlib.sha256(version.encode())
+    for column in (model.train_.titles, *(() if attributes is None else attributes)):
+        if column is not None:
+            content.update(f"{column.name} {column.dtype}".encode())
+            content.update(column.hash(seed=0).to_numpy().tobytes())
+    return content.hexdigest()[: len(version)]
 
 
 def _statistics(model: Recommender) -> dict[str, Any]:

@@ -11,14 +11,16 @@ import json
 import os
 import secrets
 import shutil
+import stat
 import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
+from truelike.serving.settings import FILE as SETTINGS
 from truelike.serving.snapshot import read_json, write_json
 
-PREFIX = "truelike-"  # of runtime directories
+PREFIX = "truelike-serve-"  # of runtime directories
 LOCK = "lock"
 STATE, WORKERS, REQUESTS, SNAPSHOTS, METRICS = "state.json", "workers", "requests", "snapshots", "metrics"
 
@@ -80,11 +82,20 @@ def remove_abandoned() -> None:
 
     for lock in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{LOCK}"):
         try:
+            if not _is_runtime(lock.parent):
+                continue
             with lock.open("r+b") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(lock.parent, ignore_errors=True)
         except OSError:  # the supervisor lives, or it is another user's
             continue
+
+
+def _is_runtime(directory: Path) -> bool:
+    """Whether a directory was made by a supervisor of this user, and has nothing else in it."""
+    about, names = directory.lstat(), {path.name for path in directory.iterdir()}
+    own = {LOCK, STATE, WORKERS, REQUESTS, SNAPSHOTS, METRICS, SETTINGS}
+    return stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid() and SETTINGS in names and names <= own
 
 
 def say_generation(runtime: Path, generation: int) -> None:

@@ -81,6 +81,7 @@ class Supervisor:
         self._loading: _Loading | None = None
         self._queue: list[str] = []
         self._asked: list[str] = []
+        self._waiting: list[tuple[int, str]] = []  # requests, and the generation that answers them
         self._watched: dict[str, tuple[Any, Any]] = {}  # what was loaded, and what was seen last
         self._old: list[tuple[int, str]] = []  # snapshots that are not needed once a generation is served
         self._early, self._stop, self._hang_up, self._looked = 0, False, False, 0.0
@@ -163,7 +164,8 @@ class Supervisor:
         if not self._stop:
             host, port = listening.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
-            self._say(f"serving on http://{shown}:{port} with {self.settings.workers} workers; Ctrl-C ends it")
+            workers = "1 worker" if self.settings.workers == 1 else f"{self.settings.workers} workers"
+            self._say(f"serving on http://{shown}:{port} with {workers}; Ctrl-C ends it")
 
     def _begin_loading(self, name: str) -> None:
         directory = self._runtime / SNAPSHOTS / f"{next(self._numbers)}-{name}"
@@ -222,23 +224,50 @@ class Supervisor:
             self._begin_loading(self._queue.pop(0))
         elif self._loading is None and (busy or self._asked):
             self.state.generation += 1
-            self.state.answered = (self.state.answered + self._asked)[-100:]
+            self._waiting += [(self.state.generation, name) for name in self._asked]
             self._asked = []
             self.state.write(self._runtime)
+        self._answer()
         self._remove_old()
+
+    def _answer(self) -> None:
+        """Say that requests are done, when all workers serve what came of them."""
+        served = self._served()
+        done = [name for generation, name in self._waiting if served >= generation]
+        if done:
+            self._waiting = [(generation, name) for generation, name in self._waiting if served < generation]
+            self.state.answered = (self.state.answered + done)[-100:]
+            self.state.write(self._runtime)
+
+    def _served(self) -> int:
+        """The generation that all workers serve."""
+        return min((generation_of(self._runtime, worker.process.pid) for worker in self._workers), default=-1)
 
     def _changed(self, name: str) -> bool:
         """Whether the files of a model are others than those that were loaded, and are not being written."""
         loaded, last = self._watched[name]
         now = self._signature(name)
         self._watched[name] = (loaded, now)
+        gone = f"there is no model in {self.settings.models[name]!r} any more; the one before it is served"
+        if now is None and last is None and name not in self.state.problems:
+            self._set_problem(name, gone)
+        elif now is not None and now == loaded and self.state.problems.get(name) == gone:
+            self._set_problem(name, None)
         return now is not None and now != loaded and now == last
+
+    def _set_problem(self, name: str, text: str | None) -> None:
+        self.state.problems = {key: value for key, value in self.state.problems.items() if key != name}
+        if text is not None:
+            logger.warning("%s: %s", name, text)
+            self.state.problems[name] = text
+        self.state.write(self._runtime)
 
     def _signature(self, name: str) -> Any:
         found = []
-        for file in FILES:
+        tables = [Path(table) for table in (self.settings.items, self.settings.titles) if table is not None]
+        for file in (*(Path(self.settings.models[name]) / file for file in FILES), *tables):
             try:
-                about = (Path(self.settings.models[name]) / file).stat()
+                about = file.stat()
             except OSError:
                 return None
             found.append((about.st_ino, about.st_mtime_ns, about.st_size))
@@ -248,7 +277,7 @@ class Supervisor:
         """Remove snapshots that no worker needs."""
         if not self._old:
             return
-        served = min((generation_of(self._runtime, worker.process.pid) for worker in self._workers), default=-1)
+        served = self._served()
         for generation, directory in list(self._old):
             if served >= generation:
                 shutil.rmtree(directory, ignore_errors=True)
@@ -343,4 +372,8 @@ def serve(settings: Settings, key: str | None, say: Callable[[str], None]) -> No
     """Run a server until a signal ends it."""
     if not hasattr(os, "fork"):
         raise TruelikeError("truelike serve runs on Linux and macOS")
+    if settings.events is not None:
+        from truelike.serving.events import EventLog
+
+        EventLog(settings.events).check()
     Supervisor(settings, key, say).run()

@@ -63,10 +63,6 @@ class Texts:
         """The bytes of a text."""
         return bytes(self._bytes[self._starts[row] : self._starts[row + 1]])
 
-    def to_series(self) -> pl.Series:
-        """All texts."""
-        return pl.Series([self[row] for row in range(len(self))], dtype=pl.String)
-
     def arrays(self, name: str) -> dict[str, NDArray[Any]]:
         """The arrays for a file."""
         return {f"{name}.content": self.content, f"{name}.starts": self.starts}

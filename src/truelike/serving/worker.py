@@ -17,6 +17,7 @@ from truelike.serving.settings import KEY, Settings
 from truelike.serving.state import METRICS, STATE, State, ask_to_reload, say_generation
 
 LOOK = 0.1  # seconds between two looks at the state
+AGAIN = 5.0  # seconds after which a worker that could not switch tries again
 COMPACT = 60.0  # seconds between two looks at the number of files of events
 RELOAD_TIMEOUT = 900.0  # seconds
 WARM_FOLD_IN = 20_000_000  # items x factors up to which fold-in is tried before a model is served
@@ -43,11 +44,14 @@ class Worker:
 
         self.runtime, self.settings = runtime, Settings.read(runtime)
         self.parent = parent
+        self._seen = self._stamp()  # before the state is read: a change in between is noticed
         self.state = State.read(runtime)
-        self._seen = self._stamp()
         self.metrics = Metrics()
         events = None if self.settings.events is None else EventLog(self.settings.events)
-        self.service = Service(load(self.state.snapshots), self.settings.shares, events)
+        self.service = Service(
+            load(self.state.snapshots), self.settings.shares, events,
+            days=self.settings.events_days, salt=self.settings.salt,
+        )  # fmt: skip
         self.app = make_app(
             self.service, self.settings, key=key, metrics=self.metrics, status=self.status, reload=self.reload
         )
@@ -58,7 +62,7 @@ class Worker:
         return {"generation": self.state.generation, "problems": {**self.state.problems, **self._problems}}
 
     async def reload(self) -> dict[str, Any]:
-        """Ask the supervisor to load the models anew, and wait until this worker has switched."""
+        """Ask the supervisor to load the models anew, and wait until all workers have switched."""
         from truelike.serving.gate import RefusedError
 
         name = ask_to_reload(self.runtime)
@@ -124,8 +128,11 @@ class Worker:
                 log.info("serving %s", ", ".join(f"{name} {version}" for name, version in state.versions.items()))
             self._problems = {}
         except Exception as error:
-            log.exception("a worker could not switch to the new models")
+            log.exception("a worker could not switch to the new models; it tries again")
             self._problems = {"worker": f"{type(error).__name__}: {error}"}
+            self._seen = (0, 0)
+            await asyncio.sleep(AGAIN)
+            return
         self.state = state
         say_generation(self.runtime, state.generation)
 
