@@ -248,7 +248,9 @@ class Supervisor:
         loaded, last = self._watched[name]
         now = self._signature(name)
         self._watched[name] = (loaded, now)
-        gone = f"there is no model in {self.settings.models[name]!r} any more; the one before it is served"
+        gone = (
+            f"files of the model in {self.settings.models[name]!r}, or of its items, are gone; the old one stays"
+        )
         if now is None and last is None and name not in self.state.problems:
             self._set_problem(name, gone)
         elif now is not None and now == loaded and self.state.problems.get(name) == gone:
