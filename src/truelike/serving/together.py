@@ -36,7 +36,11 @@ class Together:
 
     def _answer(self) -> None:
         waiting, self._waiting = self._waiting, []
-        answers = self._service.recommend_each([asked for asked, _ in waiting])
+        answers: list[Answer | Exception]
+        try:
+            answers = self._service.recommend_each([asked for asked, _ in waiting])
+        except Exception as error:  # nobody waits forever
+            answers = [error] * len(waiting)
         for (_, done), answer in zip(waiting, answers, strict=True):
             if done.done():  # the request is gone
                 continue
