@@ -193,7 +193,7 @@ def replacing_directory(directory: str | Path) -> Iterator[Path]:
     check_not_forked()
     directory = as_place(directory)  # a link keeps pointing where it points
     _refuse_working_directory(directory)
-    if _exists(directory) and not directory.is_dir():
+    if directory.is_file():
         raise StorageError(f"{str(directory)!r} is a file; a directory is to be written there")
     fresh = _aside(directory)
     with _explained(directory, fresh):
@@ -249,7 +249,10 @@ def _exists(path: Path) -> bool:
 
 def _refuse_to_delete_others(directory: Path, names: Collection[str]) -> None:
     """Raise if the directory holds other files than those that are replaced."""
-    there = {path.name for path in directory.iterdir()} if directory.exists() else set()
+    try:
+        there = {path.name for path in directory.iterdir()}
+    except FileNotFoundError:  # not there, or another process replaces it just then
+        there = set()
     others = sorted(there - set(names))
     if others:
         raise StorageError(
