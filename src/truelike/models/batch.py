@@ -322,10 +322,10 @@ def _identity(model: Recommender) -> str:
 
 def _hash(values: Any) -> str:
     """A hash of an array or a series."""
-    if isinstance(values, pl.Series):
-        content = io.BytesIO()
-        values.rename("values").to_frame().write_ipc(content, compression="uncompressed")
-        return hashlib.sha256(content.getbuffer()).hexdigest()
+    if isinstance(values, pl.Series) and not values.dtype.is_numeric():
+        texts = [str(value).encode() for value in values.to_list()]
+        lengths = np.array([len(text) for text in texts], dtype=np.int64)
+        return hashlib.sha256(lengths.tobytes() + b"".join(texts)).hexdigest()
     array = np.ascontiguousarray(values)
     about = f"{array.dtype.str} {array.shape}".encode()
     return hashlib.sha256(about + hashlib.sha256(array.reshape(-1).view(np.uint8).data).digest()).hexdigest()
