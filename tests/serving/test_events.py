@@ -67,7 +67,7 @@ def test_compaction_keeps_all_events_in_one_file(tmp_path: Path) -> None:
     assert items(reader) == ["i4"]
     assert items(late) == ["i0", "i1", "i2", "i3", "i4"]
     log.append([row("ann", "i5")])
-    assert log.compact(at_least=2) == 3, "the older file is not much larger, so it is written anew"
+    assert log.compact(at_least=2) == 3, "the older file is not much larger, so it is rewritten"
     assert read_events(tmp_path)["item_id"].to_list() == [f"i{n}" for n in range(6)]
     assert items(EventLog(tmp_path)) == [f"i{n}" for n in range(6)]
 

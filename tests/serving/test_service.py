@@ -11,7 +11,7 @@ import pytest
 
 import truelike as tl
 from truelike.errors import ParameterError, UnknownIdError
-from truelike.serving.schemas import BatchRequest, ExplainRequest, ListOptions, RecommendRequest, SimilarRequest
+from truelike.serving.schemas import BatchRequest, ExplainRequest, HiddenRequest, RecommendRequest, SimilarRequest
 from truelike.serving.served_model import OutOfRangeError, ServedModel
 from truelike.serving.service import Service
 
@@ -162,7 +162,7 @@ def test_a_model_whose_explanations_take_too_long_gives_none(
 
 def test_hidden_likes_need_a_model_that_has_them(service: Service) -> None:
     with pytest.raises(ParameterError, match=r"\(IALS\) has no flip probabilities"):
-        service.hidden_likes("u3", ListOptions(), None)
+        service.hidden_likes(HiddenRequest(user="u3"))
 
 
 def test_searches(service: Service) -> None:

@@ -251,7 +251,7 @@ class _Parts:
         left = [each for each in self.directory.iterdir() if each.name != LOCK]
         if any(PART.fullmatch(each.name) for each in left):
             why = _difference(found, self.identity)
-            note(f"the parts of an earlier run {why}; they are removed, and all users are computed anew")
+            note(f"the parts of an earlier run {why}; they are removed, and all users are computed again")
         for each in left:
             each.unlink()
         with replacing_file(self.directory / MANIFEST) as fresh:

@@ -54,7 +54,7 @@ def make_app(
     status
         What `/readyz` shows beside the models.
     reload
-        Loads the models anew and returns their versions and problems.
+        Reloads the models and returns their versions and problems.
     """
     counted = metrics or Metrics()
     threads = ThreadPoolExecutor(max(2, cores()), thread_name_prefix="list")
@@ -85,7 +85,7 @@ class _Shortcut:
 
 
 async def _no_reload() -> dict[str, Any]:
-    raise RefusedError(501, "no_supervisor", "this server cannot load models anew")
+    raise RefusedError(501, "no_supervisor", "this server cannot reload models")
 
 
 # --- operations and the page ----------------------------------------------------------------------

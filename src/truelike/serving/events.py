@@ -120,9 +120,8 @@ class EventLog:
             self._begun = True
         while True:
             number = self._read + 1
-            if os.access(
-                f"{self._prefix}{number:012}.parquet", os.F_OK
-            ):  # at each request: twice as fast as a stat
+            # at each request; twice as fast as a stat
+            if os.access(f"{self._prefix}{number:012}.parquet", os.F_OK):
                 files = [_File(number, number, self._path(number))]
             elif self._compacted_to() > self._read:
                 files = [file for file in _listed(self.directory) if file.last > self._read]
@@ -196,7 +195,7 @@ class EventLog:
             except StorageError:  # a damaged file stays as it is, for somebody to look at
                 break
             if file.first < file.last and frame.height > 2 * sum(each.height for each in rows):
-                break  # an older file that is not much larger is written anew, too
+                break  # an older file that is not much larger is rewritten, too
             old, rows = [file, *old], [frame, *rows]
         if len(old) < 2:
             return 0

@@ -147,7 +147,7 @@ class Gate:
             )  # fmt: skip
         if scope["method"] == "POST":
             length = headers.get(b"content-length", b"0")
-            if not length.isdigit() or int(length) > self.settings.max_body:
+            if not length.isdigit() or len(length) > 18 or int(length) > self.settings.max_body:
                 raise RefusedError(
                     413, "body_too_large", f"the body has {length.decode()[:30]} bytes; at most "
                     f"{self.settings.max_body:,} are possible",

@@ -51,7 +51,7 @@ def document(questions: list[Question], *, needs_key: bool) -> bytes:
     modes: list[Any] = [(schemas.ErrorAnswer, "serialization"), (schemas.ReloadAnswer, "serialization")]
     for question in questions:
         modes.append((question.answered, "serialization"))
-        modes.append((question.documented or question.asked, "validation"))
+        modes.append((question.asked, "validation"))
     names, found = models_json_schema(modes, ref_template=reference)
     components = found["$defs"]
     paths: dict[str, Any] = {}
@@ -66,9 +66,8 @@ def document(questions: list[Question], *, needs_key: bool) -> bytes:
             },
         }
         if question.method == "GET":
-            kind = question.documented or question.asked
-            schema = components[names[kind, "validation"]["$ref"].rpartition("/")[2]]
-            operation["parameters"] = _parameters(schema)
+            schema = components[names[question.asked, "validation"]["$ref"].rpartition("/")[2]]
+            operation["parameters"] = _parameters(schema, question.required)
         else:
             content = {"application/json": {"schema": names[question.asked, "validation"]}}
             operation["requestBody"] = {"required": True, "content": content}
@@ -106,13 +105,15 @@ def _errors(question: Question, names: Any) -> dict[str, Any]:
     return found
 
 
-def _parameters(schema: dict[str, Any]) -> list[dict[str, Any]]:
-    """The properties of a class as parameters of a query."""
-    required = schema.get("required", [])
+def _parameters(schema: dict[str, Any], more: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The properties of a class as parameters of a query, without lists, which a query cannot have."""
+    required = {*schema.get("required", []), *more}
     found = []
     for name, about in schema.get("properties", {}).items():
         kinds = [kind for kind in about.get("anyOf", []) if kind.get("type") != "null"]
         own = kinds[0] if kinds else {key: value for key, value in about.items() if key != "title"}
+        if own.get("type") == "array":
+            continue
         parameter = {"name": name, "in": "query", "required": name in required, "schema": own}
         if "description" in own:
             parameter["description"] = own["description"]
@@ -141,7 +142,7 @@ def _add_operations_to_document(paths: dict[str, Any], names: Any) -> None:
     text = {"description": "The numbers.", "content": {"text/plain": {"schema": {"type": "string"}}}}
     add("get", "/metrics", "Numbers for Prometheus", {200: text}, (401,))
     add(
-        "post", "/v1/admin/reload", "Load the models anew. It answers when all workers have switched",
+        "post", "/v1/admin/reload", "Reload the models. It answers when all workers have switched",
         {200: _response("All were loaded.", reloaded), 409: _response("Some were refused.", reloaded)},
         (401, 403, 413, 501, 503, 504),
     )  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import orjson
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -27,7 +27,6 @@ from truelike.serving.event_writer import EventWriter
 from truelike.serving.filters import FilterError
 from truelike.serving.gate import Receive, RefusedError, Scope, Send, error_body
 from truelike.serving.metrics import Metrics
-from truelike.serving.schemas import Filter, Id, OnUnknown
 from truelike.serving.served_model import OutOfRangeError
 from truelike.serving.service import Answer, Service
 from truelike.serving.settings import Settings
@@ -36,69 +35,6 @@ from truelike.serving.together import Together
 DUMPS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 MOST_PARAMETERS = 50  # of a query
 TOO_MANY = "too_long"  # what pydantic calls a list that is too long
-
-
-class RecommendQuery(schemas._Request):
-    """The simple form of a request for a list."""
-
-    user: Id
-    k: int = Field(10, ge=1, le=schemas.MOST_K)
-    offset: int = Field(0, ge=0, lt=schemas.MOST_RANK)
-    filter: Filter | None = None
-    exclude_seen: bool = True
-    diversity: float = Field(0.0, ge=0, le=1)
-    because: int = Field(0, ge=0, le=10)
-    on_unknown: OnUnknown = "raise"
-    model: str | None = Field(None, max_length=200)
-
-
-class SimilarQuery(schemas._Request):
-    """The simple form of a request for similar items."""
-
-    item: Id
-    k: int = Field(10, ge=1, le=schemas.MOST_K)
-    offset: int = Field(0, ge=0, lt=schemas.MOST_RANK)
-    filter: Filter | None = None
-    model: str | None = Field(None, max_length=200)
-
-
-class HiddenQuery(schemas._Request):
-    """A request for hidden likes."""
-
-    user: Id
-    k: int = Field(10, ge=1, le=schemas.MOST_K)
-    offset: int = Field(0, ge=0, lt=schemas.MOST_RANK)
-    filter: Filter | None = None
-    model: str | None = Field(None, max_length=200)
-
-
-class ExplainQuery(schemas._Request):
-    """A request for the reasons of one score."""
-
-    user: Id
-    item: Id
-    because: int = Field(5, ge=1, le=100)
-    model: str | None = Field(None, max_length=200)
-
-
-class HistoryQuery(schemas._Request):
-    """A request for what is known of a user."""
-
-    user: Id
-    limit: int = Field(50, ge=1, le=1_000)
-    model: str | None = Field(None, max_length=200)
-
-
-class SearchQuery(schemas._Request):
-    """A search for users or items."""
-
-    query: str = Field("", max_length=200)
-    limit: int = Field(20, ge=1, le=100)
-    model: str | None = Field(None, max_length=200)
-
-
-class NoQuery(schemas._Request):
-    """No parameters."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +49,7 @@ class Question:
     answer: Callable[[Any, Request], Awaitable[Answer]]
     status: int = 200
     more_errors: tuple[int, ...] = ()
-    documented: type[BaseModel] | None = None  # the parameters of a query, where they are not all of `asked`
+    required: tuple[str, ...] = ()  # parameters of a query that must be given, though a body may lack them
 
     def route(self) -> Route:
         """The route of an application."""
@@ -257,40 +193,35 @@ class Questions:
         """Items similar to one."""
         return await self.in_thread(lambda: self.service.similar(asked))
 
-    async def similar_simple(self, asked: SimilarQuery, request: Request) -> Answer:
-        """Items similar to one, from a query."""
-        return await self.similar(schemas.SimilarRequest(**dict(asked)), request)
-
-    async def hidden(self, asked: HiddenQuery, _: Request) -> Answer:
+    async def hidden(self, asked: schemas.HiddenRequest, _: Request) -> Answer:
         """Likes that were never recorded."""
         self.service.refresh()
-        options = schemas.ListOptions(k=asked.k, offset=asked.offset, filter=asked.filter)
-        return await self.in_thread(lambda: self.service.hidden_likes(asked.user, options, asked.model))
+        return await self.in_thread(lambda: self.service.hidden_likes(asked))
 
     async def explain(self, asked: schemas.ExplainRequest, _: Request) -> Answer:
         """Why items have their scores."""
         self.service.refresh()
         return await self.in_thread(lambda: self.service.explain(asked))
 
-    async def explain_simple(self, asked: ExplainQuery, request: Request) -> Answer:
+    async def explain_simple(self, asked: schemas.ExplainQuery, request: Request) -> Answer:
         """Why an item has its score."""
         more = {"user": asked.user, "explain": [asked.item], "because": asked.because, "model": asked.model}
         return await self.explain(schemas.ExplainRequest(**more), request)
 
-    async def history(self, asked: HistoryQuery, _: Request) -> Answer:
+    async def history(self, asked: schemas.HistoryQuery, _: Request) -> Answer:
         """What is known of a user."""
         self.service.refresh()
         return self.service.history(asked.user, asked.limit, asked.model)
 
-    async def users(self, asked: SearchQuery, _: Request) -> Answer:
+    async def users(self, asked: schemas.SearchQuery, _: Request) -> Answer:
         """Users by the start of their id."""
         return self.service.find_users(asked.query, asked.limit, asked.model)
 
-    async def items(self, asked: SearchQuery, _: Request) -> Answer:
+    async def items(self, asked: schemas.SearchQuery, _: Request) -> Answer:
         """Items by id or title."""
         return await self.in_thread(lambda: self.service.find_items(asked.query, asked.limit, asked.model))
 
-    async def models(self, _: NoQuery, __: Request) -> Answer:
+    async def models(self, _: schemas.NoQuery, __: Request) -> Answer:
         """What is known of each model."""
         return {"models": self.service.cards(), "keeps_events": self.writer is not None}
 
@@ -327,31 +258,34 @@ class Questions:
         return [
             Question(
                 "GET", "/v1/recommend", s.RecommendRequest, s.RecommendAnswer, "A list for a user", self.recommend,
-                documented=RecommendQuery,
+                required=("user",),
             ),
             Question(
                 "POST", "/v1/recommend", s.RecommendRequest, s.RecommendAnswer, "A list for a user, with all options",
                 self.recommend,
             ),
             Question("POST", "/v1/recommend/batch", s.BatchRequest, s.BatchAnswer, "Lists for many users", self.batch),
-            Question("GET", "/v1/similar", SimilarQuery, s.SimilarAnswer, "Items similar to one", self.similar_simple),
+            Question("GET", "/v1/similar", s.SimilarRequest, s.SimilarAnswer, "Items similar to one", self.similar),
             Question(
                 "POST", "/v1/similar", s.SimilarRequest, s.SimilarAnswer, "Items similar to one, with all options",
                 self.similar,
             ),
             Question(
-                "GET", "/v1/hidden-likes", HiddenQuery, s.HiddenAnswer, "Likes that were never recorded", self.hidden
+                "GET", "/v1/hidden-likes", s.HiddenRequest, s.HiddenAnswer, "Likes that were never recorded",
+                self.hidden,
             ),
             Question(
-                "GET", "/v1/explain", ExplainQuery, s.ExplainAnswer, "Why an item has its score", self.explain_simple
+                "GET", "/v1/explain", s.ExplainQuery, s.ExplainAnswer, "Why an item has its score", self.explain_simple
             ),
             Question(
                 "POST", "/v1/explain", s.ExplainRequest, s.ExplainAnswer, "Why items have their scores", self.explain
             ),
-            Question("GET", "/v1/history", HistoryQuery, s.HistoryAnswer, "What is known of a user", self.history),
-            Question("GET", "/v1/users", SearchQuery, s.FoundUsers, "Users by the start of their id", self.users),
-            Question("GET", "/v1/items", SearchQuery, s.FoundItems, "Items by id or title", self.items),
-            Question("GET", "/v1/models", NoQuery, s.ModelsAnswer, "The models: settings, metrics, data", self.models),
+            Question("GET", "/v1/history", s.HistoryQuery, s.HistoryAnswer, "What is known of a user", self.history),
+            Question("GET", "/v1/users", s.SearchQuery, s.FoundUsers, "Users by the start of their id", self.users),
+            Question("GET", "/v1/items", s.SearchQuery, s.FoundItems, "Items by id or title", self.items),
+            Question(
+                "GET", "/v1/models", s.NoQuery, s.ModelsAnswer, "The models: settings, metrics, data", self.models
+            ),
             Question(
                 "POST", "/v1/events", s.EventsRequest, s.EventsAnswer,
                 "Clicks and purchases. They are on disk when this answers, and count at the user's next list",

@@ -127,6 +127,42 @@ class SimilarRequest(ListOptions):
     model: str | None = Field(None, max_length=200)
 
 
+class HiddenRequest(ListOptions):
+    """Likes that were never recorded."""
+
+    user: Id
+    model: str | None = Field(None, max_length=200)
+
+
+class ExplainQuery(_Request):
+    """Why an item has its score."""
+
+    user: Id
+    item: Id
+    because: int = Field(5, ge=1, le=100)
+    model: str | None = Field(None, max_length=200)
+
+
+class HistoryQuery(_Request):
+    """What is known of a user."""
+
+    user: Id
+    limit: int = Field(50, ge=1, le=1_000)
+    model: str | None = Field(None, max_length=200)
+
+
+class SearchQuery(_Request):
+    """A search for users or items."""
+
+    query: str = Field("", max_length=200)
+    limit: int = Field(20, ge=1, le=100)
+    model: str | None = Field(None, max_length=200)
+
+
+class NoQuery(_Request):
+    """No parameters."""
+
+
 class ExplainRequest(_Request):
     """Why items have their scores."""
 

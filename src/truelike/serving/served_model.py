@@ -36,7 +36,7 @@ INDEX_FINDS = 100  # items that the index must find for a list; otherwise the li
 SUBSET = 50_000  # candidates up to which a large catalogue is scored exactly rather than by the index
 EXPLAIN_MS = 5_000.0  # milliseconds of an explanation above which a model has none
 KEPT, KEPT_BYTES = 10_000, 32 * 2**20  # vectors or scores of folded-in users
-FOUND_NOTHING = np.zeros(0, dtype=np.int32)
+NO_ITEMS = np.zeros(0, dtype=np.int32)
 
 
 class OutOfRangeError(ValueError):
@@ -180,7 +180,7 @@ class ServedModel:
 
     def who(self, user: int | None, new: Codes) -> Who:
         """A user, with items of new events."""
-        seen = FOUND_NOTHING if user is None else self.seen(user)
+        seen = NO_ITEMS if user is None else self.seen(user)
         added = np.setdiff1d(new, seen) if len(new) else new
         if not len(added):
             return Who(user, None, seen)
@@ -250,9 +250,8 @@ class ServedModel:
                 n_items=self.n_items, seen=self._left_out(itself), allowed=allowed, n_jobs=1,
             )  # fmt: skip
         found = items[0] >= 0
-        return [Place(*pair) for pair in zip(items[0][found].tolist(), scores[0][found], strict=True)][
-            options.offset :
-        ]
+        places = list(map(Place, items[0][found].tolist(), scores[0][found]))
+        return places[options.offset :]
 
     def hidden_likes(self, user: int, options: ListOptions, new: Codes) -> pl.DataFrame:
         """Items that the user may like, though there was no interaction."""
@@ -393,7 +392,7 @@ class ServedModel:
         self, who: Who, n: int, allowed: Mask | None, boost: Floats | None, exclude_seen: bool
     ) -> tuple[Codes, Floats]:
         """The n best items and their scores."""
-        out = who.seen if exclude_seen else FOUND_NOTHING
+        out = who.seen if exclude_seen else NO_ITEMS
         vector = self._vector(who)
         if vector is not None and self._ranker is not None:
             if self.index is not None and boost is None:
@@ -418,7 +417,7 @@ class ServedModel:
     def _best_by_index(
         self, vector: Floats, n: int, allowed: Mask | None, out: Codes
     ) -> tuple[Codes, Floats] | None:
-        """The best items by the index, with exact scores; None if it finds too few, or so few are allowed."""
+        """The best items by the index, with exact scores; None if it finds too few, and the list must be exact."""
         assert self.index is not None
         assert self._ranker is not None
         if allowed is not None:
@@ -436,9 +435,8 @@ class ServedModel:
             rows = rows[:n]
         rows = np.sort(rows)
         assert self._vectors is not None
-        exact = FactorRanker(
-            self._vectors.items[rows], self._ranker.bias[rows]
-        )  # by item: few parts of the memory
+        # by item: few parts of the memory are read
+        exact = FactorRanker(self._vectors.items[rows], self._ranker.bias[rows])
         items, scores = exact.top_k(vector, n) if len(rows) else (np.zeros((1, 0), np.int32), np.zeros((1, 0)))
         return rows[items[0]], scores[0]
 

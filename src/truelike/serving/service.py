@@ -17,12 +17,13 @@ from truelike.serving.schemas import (
     MOST_RANK,
     BatchRequest,
     ExplainRequest,
+    HiddenRequest,
     ListOptions,
     RankOptions,
     RecommendRequest,
     SimilarRequest,
 )
-from truelike.serving.served_model import FOUND_NOTHING, OutOfRangeError, Place, ServedModel, Who
+from truelike.serving.served_model import NO_ITEMS, OutOfRangeError, Place, ServedModel, Who
 
 Answer = dict[str, Any]
 
@@ -99,7 +100,7 @@ class Service:
     def new_items(self, served: ServedModel, user: str) -> Codes:
         """The items of a user's new events."""
         recent = self.recent.of(user)
-        return served.item_rows(recent) if recent else FOUND_NOTHING
+        return served.item_rows(recent) if recent else NO_ITEMS
 
     def who(self, served: ServedModel, user: str, on_unknown: str) -> Who:
         """A user by id; an error that names an unknown one, unless popular items are asked for."""
@@ -187,10 +188,11 @@ class Service:
             "items": self._ranked(served, places, asked),
         }
 
-    def hidden_likes(self, user: str, asked: ListOptions, model: str | None) -> Answer:
+    def hidden_likes(self, asked: HiddenRequest) -> Answer:
         """Items that a user may like, though there was no interaction."""
         _check_range(asked)
-        served = self.arm(user, model)
+        user = asked.user
+        served = self.arm(user, asked.model)
         if "hidden_likes" not in served.can:
             raise ParameterError(
                 f"the model {served.name!r} ({served.about['class']}) has no flip probabilities. Serve an NBPO or an "

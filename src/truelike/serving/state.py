@@ -1,7 +1,7 @@
 """What the supervisor and its workers tell each other, in files of the runtime directory.
 
 `state.json` is the supervisor's: which snapshots to serve. A worker looks at it some times a second, switches, and says
-in `workers/PID.json` which generation it serves. A file in `requests/` asks the supervisor to load the models anew; the
+in `workers/PID.json` which generation it serves. A file in `requests/` asks the supervisor to reload the models; the
 state names the requests that were answered.
 """
 
@@ -112,7 +112,7 @@ def generation_of(runtime: Path, worker: int) -> int:
 
 
 def ask_to_reload(runtime: Path) -> str:
-    """Ask the supervisor to load the models anew; returns the name of the request."""
+    """Ask the supervisor to reload the models; returns the name of the request."""
     name = secrets.token_hex(8)
     (runtime / REQUESTS / name).touch()
     return name

@@ -62,7 +62,7 @@ class Worker:
         return {"generation": self.state.generation, "problems": {**self.state.problems, **self._problems}}
 
     async def reload(self) -> dict[str, Any]:
-        """Ask the supervisor to load the models anew, and wait until all workers have switched."""
+        """Ask the supervisor to reload the models, and wait until all workers have switched."""
         from truelike.serving.gate import RefusedError
 
         name = ask_to_reload(self.runtime)
