@@ -112,8 +112,8 @@ def _remove(path: Path) -> None:
             path.unlink()
 
 
-def check_place(directory: Path, names: Collection[str] = ()) -> None:
-    """Raise before the work if a directory with the files `names` cannot be written."""
+def check_place(directory: Path, names: Collection[str] = (), *, own: re.Pattern[str] | None = None) -> None:
+    """Raise before the work if a directory with the files `names`, or such that match `own`, cannot be written."""
     directory = as_place(directory)
     _refuse_working_directory(directory)
     standing = next(place for place in (directory, *directory.parents) if _exists(place))
@@ -122,8 +122,8 @@ def check_place(directory: Path, names: Collection[str] = ()) -> None:
     parent = standing if standing != directory else directory.parent
     if not os.access(parent, os.W_OK | os.X_OK):
         raise StorageError(f"{str(directory)!r} cannot be written: {str(parent)!r} does not allow it")
-    if names:
-        _refuse_to_delete_others(directory, names)
+    if names or own:
+        _refuse_to_delete_others(directory, names, own)
 
 
 def check_file(path: Any, endings: Collection[str]) -> Path:
@@ -188,8 +188,11 @@ def _refuse_working_directory(directory: Path) -> None:
 
 
 @contextlib.contextmanager
-def replacing_directory(directory: str | Path) -> Iterator[Path]:
-    """Yield a new directory to fill. It replaces the old one when everything is written."""
+def replacing_directory(directory: str | Path, *, own: re.Pattern[str] | None = None) -> Iterator[Path]:
+    """Yield a new directory to fill. It replaces the old one when everything is written.
+
+    The old one may hold files with the names of the new ones, and such that match `own`.
+    """
     check_not_forked()
     directory = as_place(directory)  # a link keeps pointing where it points
     _refuse_working_directory(directory)
@@ -201,7 +204,7 @@ def replacing_directory(directory: str | Path) -> Iterator[Path]:
         _sweep(directory)
         fresh.mkdir()
         yield fresh
-        _refuse_to_delete_others(directory, [path.name for path in fresh.iterdir()])
+        _refuse_to_delete_others(directory, [path.name for path in fresh.iterdir()], own)
         # the umask is what took rights from the new directory; some writers give their files fewer
         mode = fresh.stat().st_mode & 0o666
         for path in fresh.iterdir():
@@ -247,13 +250,15 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _refuse_to_delete_others(directory: Path, names: Collection[str]) -> None:
+def _refuse_to_delete_others(
+    directory: Path, names: Collection[str], own: re.Pattern[str] | None = None
+) -> None:
     """Raise if the directory holds other files than those that are replaced."""
     try:
         there = {path.name for path in directory.iterdir()}
     except FileNotFoundError:  # not there, or another process replaces it just then
         there = set()
-    others = sorted(there - set(names))
+    others = sorted(name for name in there - set(names) if own is None or not own.fullmatch(name))
     if others:
         raise StorageError(
             f"{str(directory)!r} holds other files, which would be lost: {some(others)}. "

@@ -1,0 +1,1 @@
+"""Block directories: interactions that need not fit into memory."""

@@ -1,0 +1,194 @@
+"""The files of a block directory.
+
+A block has the interactions of a contiguous range of users. The users of all blocks, in their order, are sorted, and so
+are the items, as in a `Dataset`: the row numbers are the same.
+
+- `blocks.json`: the description, with checksums of all other files
+- `items.parquet`: the item ids, with `popularity`, and with `title` if there are titles
+- `block-00000.safetensors`: the arrays of block 0
+    - `indptr`, `indices`: the CSR of its users, with the row numbers of the items, sorted for each user
+    - `weights`, `times`: of each interaction; only if there are any
+    - `tile_users`, `tile_starts`: the same interactions by item, in tiles of `tile` users (see `by_item`)
+- `users-00000.parquet`: the ids of its users
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy import sparse
+
+from truelike._version import __version__
+from truelike.array_files import write_arrays
+from truelike.data.ids import MOST, Codes, Kind
+from truelike.errors import DataError
+from truelike.files import describe_files, replacing_directory, write_description
+
+FORMAT = 1
+DESCRIPTION, ITEMS = "blocks.json", "items.parquet"
+OWN_FILES = re.compile(r"blocks\.json|items\.parquet|(block-\d{5,}\.safetensors)|(users-\d{5,}\.parquet)")
+SMALLEST_TILE = 4_096  # users whose rows fit into the cache of a core
+ENTRIES_PER_ITEM = 4  # of a tile, at least, on average: fewer, and the rows of the items would be loaded too often
+
+
+def array_file(number: int) -> str:
+    """The name of the file with the arrays of a block."""
+    return f"block-{number:05}.safetensors"
+
+
+def user_file(number: int) -> str:
+    """The name of the file with the user ids of a block."""
+    return f"users-{number:05}.parquet"
+
+
+def tile_size(n_users: int, n_items: int, n_interactions: int) -> int:
+    """The number of users in a tile of a block.
+
+    >>> tile_size(50_000, 20_000, 5_000_000), tile_size(300_000, 1_000_000, 15_000_000), tile_size(10, 5, 20)
+    (4096, 80000, 10)
+    """
+    enough = -(-ENTRIES_PER_ITEM * n_items * n_users // max(1, n_interactions))
+    return max(1, min(n_users, max(SMALLEST_TILE, enough)))
+
+
+def by_item(
+    indptr: NDArray[np.int32], indices: Codes, n_items: int, tile: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """The users of each item, tile by tile: the transposed matrix of each tile of `tile` users.
+
+    Returns `users` and `starts`: the users of item i in tile t are users[starts[t * n_items + i]] up to
+    users[starts[t * n_items + i + 1]], as rows of the block, in their order.
+
+    >>> users, starts = by_item(np.array([0, 2, 3, 4]), np.array([0, 1, 1, 0]), 2, 2)
+    >>> users.tolist(), starts.tolist()
+    ([0, 0, 1, 2], [0, 1, 3, 4, 4])
+    """
+    n_users = len(indptr) - 1
+    users = np.empty(len(indices), dtype=np.int32)
+    n_tiles = -(-n_users // tile)
+    starts = np.zeros(n_tiles * n_items + 1, dtype=np.int32)
+    for t, first in enumerate(range(0, n_users, tile)):
+        last = min(n_users, first + tile)
+        mine = slice(int(indptr[first]), int(indptr[last]))
+        ones = np.ones(mine.stop - mine.start, dtype=np.int8)
+        pointers = (indptr[first : last + 1] - indptr[first]).astype(np.int32)
+        turned = sparse.csr_array((ones, indices[mine], pointers), shape=(last - first, n_items)).tocsc()
+        users[mine] = turned.indices + np.int32(first)
+        starts[t * n_items + 1 : (t + 1) * n_items + 1] = turned.indptr[1:] + mine.start
+    return users, starts
+
+
+def block_bounds(counts: NDArray[np.integer], blocks: int) -> NDArray[np.int64]:
+    """The first user of each block, and the number of users: blocks with about as many interactions each.
+
+    `counts` are the interactions of each user. Every block has a user, so there are at most as many blocks as users.
+
+    >>> block_bounds(np.array([5, 1, 1, 1, 1, 1]), 2).tolist()
+    [0, 1, 6]
+    """
+    n = len(counts)
+    ends = np.cumsum(counts, dtype=np.int64)
+    wanted = ends[-1] * np.arange(1, blocks) / blocks
+    inner = np.searchsorted(ends, wanted) + 1
+    for b in range(len(inner)):  # every block has a user
+        low = inner[b - 1] + 1 if b else 1
+        inner[b] = min(max(inner[b], low), n - (blocks - 1 - b))
+    return np.concatenate([[0], inner, [n]]).astype(np.int64)
+
+
+@dataclass
+class BlockWriter:
+    """Writes the blocks of a directory, one after the other; `writing` makes one."""
+
+    place: Path
+    items: pl.Series
+    kinds: dict[str, Kind]
+    name: str
+    titles: pl.Series | None = None
+    blocks: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.popularity = np.zeros(len(self.items), dtype=np.int64)
+        self.weighted = self.timed = False
+
+    def add(
+        self,
+        users: pl.Series,
+        indptr: NDArray[np.integer],
+        indices: Codes,
+        weights: NDArray[np.float32] | None = None,
+        times: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Write the next block: its user ids, all above those of the last block, and the CSR of their interactions.
+
+        Weights that are all 1 are left out.
+        """
+        number, n_items = len(self.blocks), len(self.items)
+        if len(indices) > MOST:
+            raise DataError(f"block {number} would have {len(indices):,} interactions; use more blocks")
+        tile = tile_size(len(users), n_items, len(indices))
+        arrays: dict[str, NDArray[Any]] = {
+            "indptr": indptr.astype(np.int32, copy=False),
+            "indices": indices.astype(np.int32, copy=False),
+        }
+        arrays["tile_users"], arrays["tile_starts"] = by_item(
+            arrays["indptr"], arrays["indices"], n_items, tile
+        )
+        if weights is not None and (weights != 1).any():
+            arrays["weights"], self.weighted = weights, True
+        if times is not None:
+            arrays["times"], self.timed = times, True
+        described = write_arrays(self.place / array_file(number), arrays)
+        pl.DataFrame({"user_id": users}).write_parquet(self.place / user_file(number))
+        self.popularity += np.bincount(indices, minlength=n_items)
+        self.blocks.append(
+            {
+                "users": len(users),
+                "interactions": len(indices),
+                "tile": tile,
+                "first_user": users[0],
+                "weight": float(len(indices) if weights is None else weights.sum(dtype=np.float64)),
+                "arrays": described,
+                "files": describe_files(self.place, [user_file(number)]),
+            }
+        )
+
+    def finish(self) -> None:
+        """Write the items and the description."""
+        items = pl.DataFrame({"item_id": self.items, "popularity": self.popularity})
+        if self.titles is not None:
+            items = items.with_columns(self.titles.alias("title"))
+        items.write_parquet(self.place / ITEMS)
+        about = {
+            "format": FORMAT,
+            "name": self.name,
+            "ids": self.kinds,
+            "users": sum(block["users"] for block in self.blocks),
+            "items": len(self.items),
+            "interactions": sum(block["interactions"] for block in self.blocks),
+            "weights": self.weighted,
+            "times": self.timed,
+            "blocks": self.blocks,
+            "files": describe_files(self.place, [ITEMS]),
+            "library_version": __version__,
+        }
+        write_description(self.place / DESCRIPTION, about)
+
+
+@contextmanager
+def writing(
+    directory: str | Path, items: pl.Series, kinds: dict[str, Kind], name: str, titles: pl.Series | None = None
+) -> Iterator[BlockWriter]:
+    """Yield a writer of a block directory. It replaces an older one when everything is written."""
+    with replacing_directory(directory, own=OWN_FILES) as place:
+        writer = BlockWriter(place, items, kinds, name, titles)
+        yield writer
+        writer.finish()
