@@ -25,7 +25,7 @@ from common import EpochOfFit, arguments, load_split, machine, model_of
 from scipy.sparse import csr_matrix
 
 import truelike as tl
-from truelike.training.als.engine import AlternatingEngine, Weights
+from truelike.training.als.engine import AlternatingEngine, Solver, Weights
 from truelike.training.tables import Tables
 
 ROUNDS = 3
@@ -57,7 +57,7 @@ def engine_iteration(data: tl.Dataset, factors: int, threads: int) -> float:
     """Seconds per iteration of the engine, on implicit's objective."""
     tables = Tables.zeros(data.n_users, data.n_items, factors, 0)
     tables.initialise("normal", 0.1 / factors**0.5, 0.0, 0)
-    engine = AlternatingEngine(data, tables, SAME, solver="cg", cg_steps=3, n_jobs=threads)
+    engine = AlternatingEngine(data, tables, SAME, solver=Solver("cg", 3), n_jobs=threads)
     engine.epoch(0)
     started = time.perf_counter()
     for number in range(ITERATIONS):

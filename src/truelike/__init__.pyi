@@ -1,5 +1,6 @@
 # ruff: noqa: I001 - in the order of the documentation
 # The public names: each is declared here, once, and imported when it is first used.
+from . import blocks as blocks
 from . import datasets as datasets
 from . import errors as errors
 from . import mlflow as mlflow
@@ -8,6 +9,7 @@ from . import objectives as objectives
 from . import splits as splits
 from . import synthetic as synthetic
 from ._version import __version__ as __version__
+from .cluster import Cluster as Cluster
 from .data.dataset import Dataset as Dataset
 from .data.describe import describe as describe
 from .data.filters import k_core as k_core

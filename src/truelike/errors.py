@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 __all__ = [
+    "ClusterError",
     "DataError",
     "DataWarning",
     "DivergedError",
@@ -96,6 +97,10 @@ class FetchError(TruelikeError, OSError):
 
 class ForkError(TruelikeError, RuntimeError):
     """The process was forked from one that had used truelike."""
+
+
+class ClusterError(TruelikeError, RuntimeError):
+    """A Ray cluster cannot be reached or used, or a worker of it failed."""
 
 
 class WorkerError(TruelikeError):

@@ -19,6 +19,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from truelike._version import __version__
 from truelike.errors import DataError, MissingExtraError, NotFoundError, ParameterError, StorageError, quoted
 
@@ -110,7 +112,7 @@ def save_model(
     described.add_flavor(
         FLAVOR, truelike_version=__version__, model_class=type(written).__name__, data=f"data/{DATA}"
     )
-    first = model.train_.users.values[0]
+    first = model.train_.users.stored(np.zeros(1, dtype=np.int32))[0]
     with TemporaryDirectory() as place:
         model.save(Path(place) / DATA)
         mlflow.pyfunc.save_model(

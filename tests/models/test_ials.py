@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 import truelike as tl
 from truelike.errors import DataWarning, DivergedError, ParameterError
 from truelike.training.als import engine as alternating
-from truelike.training.als.engine import AlternatingEngine, Weights, exact_row
+from truelike.training.als.engine import AlternatingEngine, Solver, Weights, exact_row
 from truelike.training.tables import Tables
 
 WEIGHTS = Weights(unobserved=0.3, regularization=0.05, frequency_power=0.8)
@@ -42,7 +42,8 @@ def start(data: Any, factors: int, seed: int = 0) -> Tables:
 
 
 def engine(data: Any, tables: Tables, weights: Weights = WEIGHTS, **how: Any) -> AlternatingEngine:
-    return AlternatingEngine(data, tables, weights, **{"solver": "cg", "cg_steps": 3, "n_jobs": 2, **how})
+    solver = Solver(how.pop("solver", "cg"), how.pop("cg_steps", 3), how.pop("relaxation", 1.0))
+    return AlternatingEngine(data, tables, weights, **{"solver": solver, "n_jobs": 2, **how})
 
 
 def dense_objective(data: Any, U: Any, V: Any, weights: Weights = WEIGHTS) -> float:
@@ -163,7 +164,7 @@ def test_a_row_does_not_depend_on_the_other_rows_of_its_block() -> None:
     engine(data, whole)._solve(engine(data, whole).sides[0])
     rows = data.matrix[41:]
     side = engine(data, part).sides[0]
-    side.interactions, side.rows, side.ridge = rows, part.users[41:], side.ridge[41:]
+    side.indptr, side.positives, side.rows, side.ridge = rows.indptr, rows.indices, part.users[41:], side.ridge[41:]
     engine(data, part)._solve(side)
     assert_array_equal(part.users[41:], whole.users[41:])
 

@@ -6,6 +6,7 @@ import math
 from numbers import Integral, Real
 from typing import Any
 
+from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.errors import DataError, DataWarning, ParameterError, warn
 from truelike.forks import check_not_forked
@@ -20,7 +21,7 @@ def check_dataset(value: Any, what: str, part: str = "train") -> None:
     truelike.errors.DataError: fit takes a Dataset, not list: pass tl.read(rows)
     """
     check_not_forked()
-    if isinstance(value, Dataset):
+    if isinstance(value, (Dataset, Blocks)):
         return
     is_split = hasattr(value, "train") and hasattr(value, "test")
     remedy = f"pass split.{part}" if is_split else "pass tl.read(rows)"

@@ -203,9 +203,28 @@ class Dataset:
 
     def seen(self, user: Any) -> pl.Series:
         """The items that a user interacted with."""
-        code = self.users.known(user)[0]
-        lo, hi = self._csr.indptr[code : code + 2]
-        return self.items.take(self._csr.indices[lo:hi]).alias("item_id")
+        return self.items.take(self._history(int(self.users.known(user)[0]))).alias("item_id")
+
+    def _history(self, user: int) -> Codes:
+        """The items of a user, by row numbers."""
+        lo, hi = self._csr.indptr[user : user + 2]
+        return np.sort(self._csr.indices[lo:hi]).astype(np.int32)
+
+    def _rows(self, users: Codes) -> tuple[Any, Codes]:
+        """A CSR that has the interactions of some users, and the row of each of them."""
+        return self._csr, users
+
+    def _every(self, step: int) -> sparse.csr_array:
+        """A CSR of every `step`-th user."""
+        return self._csr[::step]
+
+    def _digest_into(self, digest: Any) -> None:
+        """Add all that models learn from to a digest."""
+        for array in (self._csr.indptr, self._csr.indices):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        for name, values in (("weights", self._csr.data if self.has_weights else None), ("times", self.times)):
+            if values is not None:  # a model may count them
+                digest.update(name.encode() + np.ascontiguousarray(values).tobytes())
 
     def to_frame(self) -> Any:
         """A frame with a row for each pair: user_id, item_id, weight and, if there are times, time."""

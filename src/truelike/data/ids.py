@@ -144,10 +144,9 @@ class Ids(Sequence[Any]):
     def __getitem__(self, place: int | slice) -> Any:
         if isinstance(place, slice):
             return self._given(self.values[place]).to_list()
-        try:
-            value = self.values[place]
-        except IndexError:
-            raise IndexError(f"there are {len(self):,} {self.what}s, and number {place} was asked for") from None
+        if not -len(self) <= place < len(self):
+            raise IndexError(f"there are {len(self):,} {self.what}s, and number {place} was asked for")
+        value = self.stored(np.array([place % len(self)]))[0]
         return uuid.UUID(value) if self.kind == "uuid" else value
 
     def __iter__(self) -> Iterator[Any]:
@@ -177,12 +176,23 @@ class Ids(Sequence[Any]):
         """The row number of each id; -1 for one that is not known."""
         check_not_forked()
         asked, _ = normalise(to_series(one_or_many(ids)), self.what)
-        wanted = asked.cast(self.values.dtype, strict=False)
+        wanted = asked.cast(self.dtype, strict=False)
         if asked.dtype == pl.String and self.kind == "int":  # "7" is 7, "007" is not
             wanted = wanted.set((wanted.cast(pl.String) != asked).fill_null(False), None)
-        at = self.values.search_sorted(wanted.fill_null(self.values[0])).to_numpy().clip(0, len(self) - 1)
-        found = (self.values.gather(at) == wanted).fill_null(False).to_numpy()
-        return np.where(found, at, -1).astype(np.int32)
+        return self._find(wanted)
+
+    def _find(self, wanted: pl.Series) -> Codes:
+        """The row number of each stored value; -1 for one that is not known, or missing."""
+        return find_sorted(self.values, wanted)
+
+    def stored(self, codes: NDArray[np.integer]) -> pl.Series:
+        """The ids at the given row numbers, as they are stored: UUIDs are text."""
+        return self.values.gather(codes)
+
+    @property
+    def dtype(self) -> Any:
+        """The type of the stored ids."""
+        return pl.Int64 if self.kind == "int" else pl.String
 
     def known(self, ids: Any) -> Codes:
         """The row number of each id; an error that names the ids that are not known."""
@@ -192,7 +202,7 @@ class Ids(Sequence[Any]):
             subject, verb = (self.what, "is") if len(unknown) == 1 else (f"{self.what}s", "are")
             raise UnknownIdError(
                 f"the {subject} {some(map(repr, unknown))} {verb} not among the {len(self):,} "
-                f"{self.what}s of the training data (they look like {some([repr(self.values[0])])}). "
+                f"{self.what}s of the training data (they look like {some([repr(self[0])])}). "
                 'Where the method has it, pass on_unknown="popular" or on_unknown="skip".'
             )
         return codes
@@ -200,7 +210,7 @@ class Ids(Sequence[Any]):
     def take(self, codes: Codes) -> pl.Series:
         """The ids at the given row numbers, as the caller gave them."""
         check_not_forked()
-        return self._given(self.values.gather(codes))
+        return self._given(self.stored(codes))
 
     def to_series(self) -> pl.Series:
         """All ids, as the caller gave them."""
@@ -232,6 +242,17 @@ class Ids(Sequence[Any]):
         """Only the marked ids."""
         check_not_forked()
         return Ids(self.values.filter(pl.Series(keep)), self.kind, self.what)
+
+
+def find_sorted(values: pl.Series, wanted: pl.Series) -> Codes:
+    """The place of each wanted value among sorted values; -1 for one that is not there, or missing.
+
+    >>> find_sorted(pl.Series([2, 5, 7]), pl.Series([5, None, 6])).tolist()
+    [1, -1, -1]
+    """
+    at = values.search_sorted(wanted.fill_null(values[0])).to_numpy().clip(0, len(values) - 1)
+    found = (values.gather(at) == wanted).fill_null(False).to_numpy()
+    return np.where(found, at, -1).astype(np.int32)
 
 
 def one_or_many(ids: Any) -> Any:

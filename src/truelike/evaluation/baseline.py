@@ -49,13 +49,17 @@ def popularity_baseline(train: Dataset, validation: Dataset, measure: str) -> fl
     n_items = train.n_items
     rank = np.empty(n_items, dtype=np.int64)
     rank[np.argsort(-train.popularity(), kind="stable")] = np.arange(n_items)
-    # pairs are numbers user * n_items + rank, so that one sorted array holds the seen items of all users
-    seen = np.sort(train.user_of_entry.astype(np.int64) * n_items + rank[train._csr.indices])
+    row_of_user = np.cumsum(counts > 0) - 1
     owners = np.repeat(np.arange(train.n_users, dtype=np.int64), counts)
     ranks = rank[relevant.indices]
-    more_popular_seen = np.searchsorted(seen, owners * n_items + ranks) - train._csr.indptr[owners]
+    # pairs are numbers row * n_items + rank, so that one sorted array holds the seen items of all these users
+    matrix, rows = train._rows(users.astype(np.int32))
+    matrix = matrix[rows]
+    row_of_entry = np.repeat(np.arange(len(users), dtype=np.int64), np.diff(matrix.indptr))
+    seen = np.sort(row_of_entry * n_items + rank[matrix.indices])
+    owner_rows = row_of_user[owners]
+    more_popular_seen = np.searchsorted(seen, owner_rows * n_items + ranks) - matrix.indptr[owner_rows]
     places = ranks - more_popular_seen
-    row_of_user = np.cumsum(counts > 0) - 1
     hits = np.zeros((len(users), min(k, n_items)))
     listed = places < hits.shape[1]
     hits[row_of_user[owners[listed]], places[listed]] = 1.0

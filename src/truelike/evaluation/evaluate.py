@@ -153,17 +153,27 @@ def relevant_items(train: Dataset, test: Dataset) -> Any:
 
     Both datasets must have the same ids. The rows of the result are sorted, and its data are ones.
     """
-    left = sparse.csr_array(test._csr, copy=True)
-    left.data = np.ones(left.nnz, dtype=np.float32)
-    # compare the patterns: an interaction of weight 0 counts as seen
-    seen = train._csr
-    pattern = sparse.csr_array((np.ones(seen.nnz, dtype=np.float32), seen.indices, seen.indptr), shape=seen.shape)
-    overlap = left.multiply(pattern)
-    if overlap.nnz:
-        left = sparse.csr_array(left - overlap)
-        left.eliminate_zeros()
-    left.sort_indices()
-    return left
+    matrix = sparse.csr_array(test._csr, copy=True)
+    matrix.sort_indices()
+    owners = np.repeat(np.arange(matrix.shape[0], dtype=np.int32), np.diff(matrix.indptr))
+    kept = ~is_seen(train, owners, matrix.indices)
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(owners[kept], minlength=matrix.shape[0]))])
+    ones = np.ones(np.count_nonzero(kept), dtype=np.float32)
+    return sparse.csr_array((ones, matrix.indices[kept], indptr.astype(np.int32)), shape=matrix.shape)
+
+
+def is_seen(train: Dataset, users: Codes, items: Codes) -> NDArray[np.bool_]:
+    """Return whether each pair, given by row numbers and sorted by user, is in the training data."""
+    wanted = np.unique(users)
+    seen, rows = train._rows(wanted)
+    lengths = (seen.indptr[rows + 1] - seen.indptr[rows]).astype(np.int64)
+    ends = np.cumsum(lengths)
+    at = np.arange(ends[-1] if len(ends) else 0) + np.repeat(seen.indptr[rows] - (ends - lengths), lengths)
+    pairs = np.repeat(wanted.astype(np.int64), lengths) * train.n_items + seen.indices[at]  # sorted
+    asked = users.astype(np.int64) * train.n_items + items
+    if not len(pairs):
+        return np.zeros(len(asked), dtype=bool)
+    return np.asarray(pairs[np.minimum(np.searchsorted(pairs, asked), len(pairs) - 1)] == asked)
 
 
 def _checked_metrics(metrics: Any) -> list[str]:

@@ -25,6 +25,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike import parameters
+from truelike.cluster import Cluster, as_cluster
+from truelike.data.blocks.blocks import Blocks
 from truelike.data.checks import check_dataset, check_number, check_share, check_trainable, known_interactions
 from truelike.data.dataset import Dataset
 from truelike.data.frames import Library, library_of, to_native, to_polars, to_series
@@ -37,6 +39,7 @@ from truelike.models.availability import available_if
 from truelike.models.explanations import MEMORY, Contributions, most_similar
 from truelike.models.fold_in import histories_of, rows_of
 from truelike.parallel import threads
+from truelike.progress import note
 from truelike.ranking.factor_ranker import FactorRanker, factor_score_block
 from truelike.ranking.top_k import TopK, check_users, no_items, top_k_by_scores
 from truelike.training.callbacks import readable_seconds
@@ -120,6 +123,7 @@ class Recommender(ABC):
     search_space: ClassVar[dict[str, Any]] = {}
     iterative: ClassVar[bool] = False  # trained epoch by epoch: uses validation, callbacks and checkpoints
     takes_impressions: ClassVar[bool] = False
+    trains_on_blocks: ClassVar[bool] = False  # block by block, also on a cluster
     takes_features: ClassVar[tuple[str, ...]] = ()  # of whom: "user", "item"
     supports_partial_fit: ClassVar[bool] = True
 
@@ -184,6 +188,10 @@ class Recommender(ABC):
 
     def _check_data(self, train: Dataset) -> None:
         """Raise if the model cannot be fitted to some data, before anything is computed."""
+        return
+
+    def _check_blocks(self, train: Blocks) -> None:
+        """Raise if a model that trains on blocks cannot be fitted to some with its parameters."""
         return
 
     def _expected_seconds(self, train: Dataset) -> float:
@@ -251,7 +259,7 @@ class Recommender(ABC):
     @final
     def fit(
         self,
-        train: Dataset | Split,
+        train: Dataset | Split | Blocks,
         *,
         validation: HeldOut = None,
         impressions: Any = None,
@@ -263,13 +271,15 @@ class Recommender(ABC):
         checkpoint_minutes: float = 5.0,
         resume: bool = False,
         progress: bool = True,
+        cluster: str | Cluster | None = None,
     ) -> Self:
         """Learn from a dataset, from scratch, and return self.
 
         Parameters
         ----------
-        train : Dataset or Split
-            Training data. Of a split, the training part and the validation part are used.
+        train : Dataset, Split or Blocks
+            Training data. Of a split, the training part and the validation part are used. Of the blocks of a directory
+            (`tl.blocks.open`), models with `trains_on_blocks` have one at a time in memory; others have all.
         validation : Dataset or float, optional
             Held-out interactions: the best epoch by `monitor` is kept, and training stops after `patience` epochs
             without a better one. Or a share such as 0.1: this share of the interactions is held out to find the
@@ -289,6 +299,9 @@ class Recommender(ABC):
             Continue from the checkpoint if there is one. The result is the same to the bit.
         progress : bool
             Show progress: a bar in terminals and notebooks, lines of the logger "truelike" elsewhere.
+        cluster : str or Cluster, optional
+            Train on blocks on a Ray cluster: "local" starts one on this machine, "auto" takes the one that this
+            machine belongs to, or its address. `tl.Cluster` has more options. The result is the same to the bit.
         """
         parameters.check(self)
         if isinstance(train, Split):
@@ -297,6 +310,8 @@ class Recommender(ABC):
             train = train.train
         check_dataset(train, "fit")
         check_trainable(train)
+        cluster = as_cluster(cluster)
+        train, cluster = self._trainable(train, cluster, validation)
         check_number("checkpoint_epochs", checkpoint_epochs, low=1, whole=True)
         check_number("checkpoint_minutes", checkpoint_minutes, low=0)
         if not (isinstance(callbacks, Sequence) and all(map(callable, callbacks))):
@@ -317,6 +332,7 @@ class Recommender(ABC):
             checkpoint_minutes=checkpoint_minutes,
             resume=resume,
             progress=progress,
+            cluster=cluster,
         )
         self._check_options(options)
         if not self._counts_weights():
@@ -344,11 +360,16 @@ class Recommender(ABC):
             Show progress.
         """
         check_number("epochs", epochs, low=0, whole=True)
-        more = more if isinstance(more, Dataset) else read(more)
+        more = more if isinstance(more, (Dataset, Blocks)) else read(more)
         if "_state" not in vars(self):
             self.fit(more, progress=progress)
             return self
         known = self.train_
+        if isinstance(known, Blocks) or isinstance(more, Blocks):
+            raise ParameterError(
+                f"{self.name} was trained on blocks, or is to be, and partial_fit takes a Dataset. Build the blocks of "
+                "all interactions, and fit again."
+            )
         users, items = known.users.union(more.users), known.items.union(more.items)
         train = known.recode(users, items)[0].merge(more.recode(users, items)[0])
         if known.titles is not None:
@@ -373,6 +394,35 @@ class Recommender(ABC):
         copy: Self = clone(self)
         copy._assign(train, learned)
         return copy
+
+    @final
+    def _trainable(
+        self, train: Dataset | Blocks, cluster: Cluster | None, validation: Any
+    ) -> tuple[Any, Cluster | None]:
+        """The training data and the cluster as `_fit` takes them. Blocks become a Dataset where they must."""
+        if cluster is not None and not self.trains_on_blocks:
+            raise ParameterError(
+                f"{self.name} is trained in one process: its data and its tables must fit into the memory of one "
+                "machine. Leave cluster out, or train IALS on the cluster."
+            )
+        if isinstance(train, Dataset):
+            if cluster is not None:
+                raise ParameterError(
+                    "a cluster trains on a block directory, and a Dataset was given. Write one with "
+                    "tl.blocks.build(data, directory, blocks=...), or with `truelike blocks` from files."
+                )
+            return train, None
+        if not self.trains_on_blocks or len(train) == 1:
+            if cluster is not None:
+                note("one block is trained in this process, as a Dataset is; use more blocks for a cluster")
+            return train.to_dataset(), None
+        self._check_blocks(train)
+        if isinstance(validation, Real):
+            raise ParameterError(
+                f"validation is {validation}, and a share of several blocks cannot be held out while training. Hold "
+                "interactions out when the blocks are built, and pass them as a Dataset."
+            )
+        return train, cluster
 
     @final
     def _check_options(self, options: FitOptions) -> None:
@@ -804,11 +854,12 @@ class Recommender(ABC):
         """`recommend` in row numbers: arrays of row numbers and scores. `ranker` is that of `_factor_ranker`."""
         train = self.train_
         check_users(users, train.n_users)
-        seen = train._csr if exclude_seen else None
         vectors = self._dot_product()
         if vectors is not None:
             ranker = ranker or FactorRanker(vectors.items, vectors.bias)
-            return ranker.top_k(vectors.users[users], k, rows=users, seen=seen, allowed=allowed, n_jobs=n_jobs)
+            seen, rows = train._rows(users) if exclude_seen else (None, None)
+            return ranker.top_k(vectors.users[users], k, rows=rows, seen=seen, allowed=allowed, n_jobs=n_jobs)
+        seen = train._csr if exclude_seen else None
         with self._ranking():
             return top_k_by_scores(
                 self._score_block, users, k,
@@ -891,8 +942,7 @@ class Recommender(ABC):
     @final
     def _history_of(self, user: int) -> Codes:
         """The items of a user of the training data, sorted."""
-        start, stop = self.train_._csr.indptr[user : user + 2]
-        return np.sort(self.train_._csr.indices[start:stop]).astype(np.int32)
+        return self.train_._history(user)
 
     @final
     def _all_scores(self, history: Codes, user: int | None = None) -> Floats:

@@ -24,6 +24,7 @@ import numpy as np
 import polars as pl
 
 from truelike._version import __version__
+from truelike.data.blocks.blocks import Blocks
 from truelike.data.checks import check_number
 from truelike.data.frames import text_for_uuids
 from truelike.data.ids import one_or_many
@@ -104,7 +105,7 @@ class Lists:
             exclude_seen=self.exclude_seen, allowed=self.allowed, on_unknown=self.on_unknown, n_jobs=self.n_jobs,
             ranker=self.ranker,
         )  # fmt: skip
-        ids = model.train_.users.values.gather(codes) if self.ids is None else self._asked(number)
+        ids = model.train_.users.stored(codes) if self.ids is None else self._asked(number)
         return text_for_uuids(model._frame({"user_id": ids}, best, self.titles, "polars"))
 
     def _asked(self, number: int) -> pl.Series:
@@ -307,14 +308,16 @@ def _identity(model: Recommender) -> str:
         arrays = written._arrays()
     except StorageError:  # a model of the caller's own that cannot be saved: no two runs are known to be the same
         return secrets.token_hex(16)
-    matrix = train._csr
+    digest = hashlib.sha256()
+    train._digest_into(digest)
+    ids = () if isinstance(train, Blocks) else (train.users.values, train.items.values)  # those of blocks are in it
     ignored = ("n_jobs", "device")
     about = {
         "class": type(written).__name__,
         "parameters": {name: v for name, v in written._saved_parameters().items() if name not in ignored},
         "arrays": {name: _hash(array) for name, array in arrays.items()},
-        "train": [_hash(part) for part in (matrix.indptr, matrix.indices, matrix.data)],
-        "ids": [_hash(train.users.values), _hash(train.items.values)],
+        "train": digest.hexdigest(),
+        "ids": [_hash(values) for values in ids],
         "titles": None if train.titles is None else _hash(train.titles),
     }
     return hashlib.sha256(json.dumps(about, sort_keys=True, default=repr).encode()).hexdigest()

@@ -9,8 +9,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from truelike.cluster import Cluster
+from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
+from truelike.errors import ParameterError
 from truelike.evaluation.metrics import is_metric_at_k
 from truelike.models.base import Floats
 from truelike.models.explanations import Contributions
@@ -23,7 +26,11 @@ from truelike.models.factor_model import (
 )
 from truelike.parallel import one_blas_thread
 from truelike.parameters import choice, jobs, number, special, whole_number
-from truelike.training.als.engine import AlternatingEngine, Weights, exact_row, solved, weighted_gram
+from truelike.training.als.engine import AlternatingEngine, Solver, Weights, exact_row, solved, weighted_gram
+from truelike.training.blocks.als import AlternatingWorker, BlockAlternatingEngine, check_solver
+from truelike.training.blocks.execution import allocator, workers_for
+from truelike.training.blocks.workers import WorkerKind
+from truelike.training.engine import Engine
 from truelike.training.loop import Training, continue_epochs, fit_epochs
 from truelike.training.options import FitOptions
 from truelike.training.regularization import IALS_L2, UNOBSERVED, density, noise_edge
@@ -110,6 +117,7 @@ class IALS(FactorModel):
     """
 
     iterative: ClassVar[bool] = True
+    trains_on_blocks: ClassVar[bool] = True
     search_space: ClassVar[dict[str, Any]] = {
         "factors": [32, 64, 128, 256],
         "regularization": (0.001, 0.3),
@@ -135,13 +143,14 @@ class IALS(FactorModel):
     n_jobs: int | None = jobs()
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        return {**learned_tables(fit_epochs(self._training(), train, options), train), **self._derived(train)}
+        result = fit_epochs(self._training(options.cluster), train, options)
+        return {**learned_tables(result, train), **self._derived(train)}
 
-    def _training(self) -> Training[Tables]:
+    def _training(self, cluster: Cluster | None = None) -> Training[Tables]:
         return Training.of(
             self,
             initial=self._initial,
-            engine=self._engine,
+            engine=lambda train, tables: self._engine(train, tables, cluster),
             ranker=lambda train, tables: self._fitted(train, table_attributes(tables)),
             identity={"class": type(self).__name__, **self.get_params()},
             advice="with this regularization. Try more."
@@ -150,23 +159,44 @@ class IALS(FactorModel):
         )
 
     def _initial(self, train: Dataset, *, spectral: bool = True) -> Tables:
-        tables = Tables.zeros(train.n_users, train.n_items, self.factors, 0)
+        tables = Tables.zeros(train.n_users, train.n_items, self.factors, 0, allocate=allocator(train))
         tables.initialise("normal", self.init_scale / np.sqrt(self.factors), 0.0, self.seed)
+        if isinstance(train, Blocks):
+            return tables  # the engine starts at the spectrum
         if spectral and self.init == "spectral" and self.factors > 1:
             set_items(tables, train, self._weights(train).unobserved, self.seed, self.n_jobs)
         return tables
 
-    def _engine(self, train: Dataset, tables: Tables) -> AlternatingEngine:
+    def _engine(self, train: Dataset | Blocks, tables: Tables, cluster: Cluster | None = None) -> Engine:
+        weights, solver = self._weights(train), Solver(self.solver, self.cg_steps, self.relaxation)
+        if isinstance(train, Blocks):
+            kind = WorkerKind(AlternatingWorker, self.factors, 0, {"weights": weights, "solver": solver})
+            return BlockAlternatingEngine(
+                train,
+                tables,
+                workers_for(kind, train, tables.users, cluster, self.n_jobs),
+                weights,
+                solver,
+                spectral_seed=self.seed if self.init == "spectral" and self.factors > 1 else None,
+                n_jobs=self.n_jobs,
+            )
         return AlternatingEngine(
             train,
             tables,
-            self._weights(train),
-            solver=self.solver,
-            cg_steps=self.cg_steps,
-            relaxation=self.relaxation,
+            weights,
+            solver=solver,
             n_jobs=self.n_jobs,
             interaction_weights=interaction_weights(train, self.weighting, self.recency, self.half_life),
         )
+
+    def _check_blocks(self, train: Blocks) -> None:
+        check_solver(self.solver, train)
+        if self.weighting != "none" or self.recency != "none":
+            given = "weighting" if self.weighting != "none" else "recency"
+            raise ParameterError(
+                f"{given} is {getattr(self, given)!r}; on {len(train)} blocks all interactions count the same. Use one "
+                f'block, or {given}="none".'
+            )
 
     def _expected_seconds(self, train: Dataset) -> float:
         products = 32 * train.n_interactions * self.factors + 8 * (train.n_users + train.n_items) * self.factors**2

@@ -85,13 +85,16 @@ class LabelNoise(_Base):
         train = self.train_
         library = library_of(users) or train.library
         codes = train.users.known(one_or_many(users))
+        seen, rows = train._rows(codes)
+        user_of_row = np.zeros(seen.shape[0], dtype=np.int32)
+        user_of_row[rows] = codes
         with self._ranking():
             best = top_k_by_scores(
-                self._hidden_like_block,
-                codes,
+                lambda block: self._hidden_like_block(user_of_row[block]),
+                rows,
                 k,
                 n_items=train.n_items,
-                seen=train._csr,
+                seen=seen,
                 allowed=self._allowed(candidates, exclude),
                 n_jobs=n_jobs,
             )

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from truelike import negatives as sampling
 from truelike import objectives
+from truelike.cluster import Cluster
+from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.errors import ParameterError
@@ -29,6 +31,10 @@ from truelike.models.label_noise import LabelNoise
 from truelike.models.left_out import Sampled
 from truelike.parameters import changed, choice, jobs, number, preset, special, whole_number
 from truelike.ranking.factor_ranker import factor_score_block
+from truelike.training.blocks.execution import allocator, workers_for
+from truelike.training.blocks.sgd import StratifiedEngine, StratifiedWorker
+from truelike.training.blocks.workers import WorkerKind
+from truelike.training.engine import Engine
 from truelike.training.loop import Training, continue_epochs, fit_epochs
 from truelike.training.options import FitOptions
 from truelike.training.regularization import lift
@@ -154,6 +160,7 @@ class SampledMF(LabelNoise, FactorModel):
     """
 
     iterative: ClassVar[bool] = True
+    trains_on_blocks: ClassVar[bool] = True
     search_space: ClassVar[dict[str, Any]] = {
         "factors": [32, 64, 128],
         "flip_factors": [0, 16, 32, 64],
@@ -225,7 +232,7 @@ class SampledMF(LabelNoise, FactorModel):
     # --- learning -------------------------------------------------------------------------------
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        result = fit_epochs(self._training(), train, options)
+        result = fit_epochs(self._training(options.cluster), train, options)
         return {**learned_tables(result, train), **self._derived(train)}
 
     def _derived(self, train: Dataset) -> dict[str, Any]:
@@ -240,11 +247,11 @@ class SampledMF(LabelNoise, FactorModel):
         scale, power = REGULARIZATION.get(name, OTHER_REGULARIZATION)
         return float(scale * self.n_negatives * min(1.0, USUAL_LIFT / lift(train)) ** power)
 
-    def _training(self) -> Training[Tables]:
+    def _training(self, cluster: Cluster | None = None) -> Training[Tables]:
         return Training.of(
             self,
             initial=self._initial,
-            engine=self._engine,
+            engine=lambda train, tables: self._engine(train, tables, cluster),
             ranker=lambda train, tables: self._fitted(train, table_attributes(tables)),
             identity={"class": type(self).__name__, **self._saved_parameters()},
             advice=(
@@ -268,15 +275,30 @@ class SampledMF(LabelNoise, FactorModel):
 
     def _empty_tables(self, train: Dataset) -> Tables:
         flip_factors = self.flip_factors if self._has_flips else 0
-        return Tables.zeros(train.n_users, train.n_items, self.factors, flip_factors)
+        return Tables.zeros(train.n_users, train.n_items, self.factors, flip_factors, allocate=allocator(train))
 
-    def _engine(self, train: Dataset, tables: Tables) -> SampledEngine:
+    def _check_blocks(self, train: Blocks) -> None:
+        if self.init == "spectral":
+            raise ParameterError(
+                f'init is "spectral", which needs all interactions in memory, and {train!r} has them in several '
+                'blocks. Use init="normal", or one block.'
+            )
+        if self.order == "file":
+            raise ParameterError(
+                f'order is "file"; {len(train)} blocks are trained at the same time, so there is no such order. Use '
+                'order="blocks", or one block.'
+            )
+
+    def _engine(self, train: Dataset | Blocks, tables: Tables, cluster: Cluster | None = None) -> Engine:
         own = {f.name: getattr(self, f.name) for f in fields(SGDSettings)}
         settings = SGDSettings(**{**own, "regularization": self._strength(train)})
-        negatives = sampling.parse(self.negatives)
-        return SampledEngine(
-            train, tables, self._objective(), negatives, settings, seed=self.seed, n_jobs=self.n_jobs
-        )
+        negatives, objective = sampling.parse(self.negatives), self._objective()
+        if isinstance(train, Blocks):
+            about = {"objective": objective, "negatives": negatives, "sgd": settings, "seed": self.seed}
+            kind = WorkerKind(StratifiedWorker, tables.factors, tables.flip_factors, about)
+            workers = workers_for(kind, train, tables.users, cluster, self.n_jobs)
+            return StratifiedEngine(train, tables, workers, objective, negatives, settings, seed=self.seed)
+        return SampledEngine(train, tables, objective, negatives, settings, seed=self.seed, n_jobs=self.n_jobs)
 
     def _update(
         self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool

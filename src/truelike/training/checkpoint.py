@@ -12,8 +12,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from truelike.array_files import write_arrays
 from truelike.data.dataset import Dataset
 from truelike.errors import NotFoundError, StorageError
@@ -40,11 +38,7 @@ def fingerprint(train: Dataset, parameters: dict[str, Any]) -> str:
     """A digest of the data and of every parameter that decides the result."""
     deciding = {name: value for name, value in parameters.items() if name not in ("epochs", "n_jobs", "patience")}
     digest = hashlib.sha256(json.dumps(deciding, sort_keys=True, default=str).encode())
-    for array in (train._csr.indptr, train._csr.indices):
-        digest.update(np.ascontiguousarray(array).tobytes())
-    for name, values in (("weights", train._csr.data if train.has_weights else None), ("times", train.times)):
-        if values is not None:  # a model may count them
-            digest.update(name.encode() + np.ascontiguousarray(values).tobytes())
+    train._digest_into(digest)
     return digest.hexdigest()
 
 

@@ -64,6 +64,13 @@ class ArrayEngine:
             array[:] = arrays[name]
 
 
+def close(engine: Engine) -> None:
+    """Release what an engine holds beside memory, if it does."""
+    release = getattr(engine, "close", None)
+    if release is not None:
+        release()
+
+
 @dataclass
 class State:
     """The state of training after an epoch, as callbacks see it.

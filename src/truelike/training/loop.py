@@ -21,7 +21,7 @@ from truelike.errors import DataError, DataWarning, DivergedError, StorageError,
 from truelike.progress import note
 from truelike.training.callbacks import KeepBest, Progress
 from truelike.training.checkpoint import Checkpoint, check_checkpoint_place, fingerprint
-from truelike.training.engine import Engine, State, Trained
+from truelike.training.engine import Engine, State, Trained, close
 from truelike.training.options import Callback, FitOptions
 
 MIN_HELD_OUT = 50  # held-out interactions needed to choose the number of epochs
@@ -248,6 +248,7 @@ def _run(
             )  # fmt: skip
     finally:
         bar.close()
+        close(engine)
     if best is not None and state.rows and validation is not None:
         _warn_if_no_better_than_popularity(training, best, validation)
     return best.best if best is not None and best.best is not None else trained, state.history()

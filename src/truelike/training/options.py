@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from truelike.cluster import Cluster
 from truelike.data.dataset import Dataset
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class FitOptions:
         Whether to continue from the checkpoint.
     progress
         Whether to show progress.
+    cluster
+        The cluster to train on; None: this process.
     """
 
     validation: HeldOut = None
@@ -48,6 +51,7 @@ class FitOptions:
     checkpoint_minutes: float = 5.0
     resume: bool = False
     progress: bool = True
+    cluster: Cluster | None = None
 
     def without(self, *names: str) -> FitOptions:
         """The same options with some of them at their defaults."""

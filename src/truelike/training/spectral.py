@@ -45,6 +45,13 @@ def set_items(tables: Tables, train: Dataset, unobserved: float, seed: int, n_jo
     half of the edge of the spectrum (see `regularization`). Components that would vanish start small.
     """
     _, values, items = _spectrum(train, tables.factors - 1, seed, n_jobs)
+    start_at(tables, train, unobserved, values, items)
+
+
+def start_at(
+    tables: Tables, train: Dataset, unobserved: float, values: NDArray[np.floating], items: NDArray[np.floating]
+) -> None:
+    """Set V to singular vectors with these values, as `set_items` does."""
     popularity = train.popularity().astype(np.float64)
     edge = noise_edge(train)
     vectors = np.column_stack([np.sqrt(popularity / popularity.sum()), items])
@@ -70,20 +77,28 @@ def _spectrum(
     n = min(factors + 1, *by_user.shape)
     width = min(n + OVERSAMPLING, *by_user.shape)
     with one_blas_thread():
-        signs = randomness.bits(randomness.key(seed, "spectrum"), np.arange(train.n_items * width)) >> np.uint64(
-            63
-        )
-        basis = signs.reshape(train.n_items, width).astype(np.float32) * 2 - 1
+        basis = random_signs(train.n_items, width, seed)
         for _ in range(ITERATIONS):
-            basis = _orthonormal(_product(by_item, _product(by_user, basis, n_jobs), n_jobs))
+            basis = orthonormal(_product(by_item, _product(by_user, basis, n_jobs), n_jobs))
         projected = _product(by_user, basis, n_jobs)
-        squares, rotation = np.linalg.eigh((projected.T @ projected).astype(np.float64))
-        rotation = rotation[:, ::-1][:, 1:n].astype(np.float32)
-        values = np.sqrt(np.maximum(squares[::-1][1:n], 1e-12))
+        values, rotation = leading((projected.T @ projected).astype(np.float64), n)
         return (projected @ rotation) / values, values, basis @ rotation
 
 
-def _orthonormal(basis: NDArray[np.float32]) -> NDArray[np.float32]:
+def random_signs(n_items: int, width: int, seed: int) -> NDArray[np.float32]:
+    """Return a table of -1 and 1, where the iteration starts."""
+    signs = randomness.bits(randomness.key(seed, "spectrum"), np.arange(n_items * width)) >> np.uint64(63)
+    return signs.reshape(n_items, width).astype(np.float32) * 2 - 1
+
+
+def leading(gram: NDArray[np.float64], n: int) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
+    """Return the singular values 2 to n of a projected matrix P, and the vectors that rotate to them, from P'P."""
+    squares, rotation = np.linalg.eigh(gram)
+    values = np.sqrt(np.maximum(squares[::-1][1:n], 1e-12))
+    return values, rotation[:, ::-1][:, 1:n].astype(np.float32)
+
+
+def orthonormal(basis: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return an orthonormal basis of the columns: by their Cholesky factor, or by QR if they are nearly dependent."""
     try:
         factor = linalg.cholesky(basis.T.astype(np.float64) @ basis, lower=False)

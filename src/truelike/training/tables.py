@@ -6,7 +6,7 @@ with zeros to whole vector registers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from truelike.memory import check_memory
 Floats = NDArray[np.float32]
 CACHE_LINE = 16  # float32 numbers in a cache line
 LARGE = 2**26  # bytes of tables from which on the available memory is checked
+ROWS = 65_536  # that are initialised at a time
 LANES = 8  # float32 numbers in a vector register: a padded width needs no remainder loop, and the zeros stay zero
 
 
@@ -54,6 +55,8 @@ class Tables:
         The numbers of columns of U, V and of P, Q without the padding.
     item_bias, flip_bias
         The biases of r and of g; None: none.
+    allocate
+        Returns a table of zeros for the users: in memory, or in a file that is mapped into memory.
     """
 
     users: Floats
@@ -62,6 +65,7 @@ class Tables:
     flip_factors: int
     item_bias: Floats | None = None
     flip_bias: Floats | None = None
+    allocate: Callable[[int, int], Floats] = aligned_zeros
 
     @property
     def width(self) -> int:
@@ -69,20 +73,29 @@ class Tables:
         return padded(self.factors)
 
     @classmethod
-    def zeros(cls, n_users: int, n_items: int, factors: int, flip_factors: int, *, biased: bool = False) -> Tables:
+    def zeros(
+        cls,
+        n_users: int,
+        n_items: int,
+        factors: int,
+        flip_factors: int,
+        *,
+        biased: bool = False,
+        allocate: Callable[[int, int], Floats] = aligned_zeros,
+    ) -> Tables:
         """Return tables of zeros; `biased`: with item biases."""
         row_width = padded(factors) + padded(flip_factors)
-        check_memory(
-            4 * (n_users + n_items) * row_width, f"a table of {row_width:,} factors", "Use fewer factors."
-        )
+        in_memory = n_items + (n_users if allocate is aligned_zeros else 0)
+        check_memory(4 * in_memory * row_width, f"a table of {row_width:,} factors", "Use fewer factors.")
         biases = np.zeros((2, n_items), dtype=np.float32)
         return cls(
-            aligned_zeros(n_users, row_width),
+            allocate(n_users, row_width),
             aligned_zeros(n_items, row_width),
             factors,
             flip_factors,
             biases[0] if biased else None,
             biases[1] if biased and flip_factors else None,
+            allocate,
         )
 
     @property
@@ -121,7 +134,7 @@ class Tables:
     def copy(self) -> Tables:
         """Return a copy in new memory."""
         size = (len(self.users), len(self.items), self.factors, self.flip_factors)
-        other = Tables.zeros(*size, biased=self.item_bias is not None)
+        other = Tables.zeros(*size, biased=self.item_bias is not None, allocate=self.allocate)
         other.take(self.arrays())
         return other
 
@@ -173,14 +186,15 @@ class Tables:
             ("Q", self.item_flips, -5.0),
         )
         for name, table, width in tables:
-            if not table.size:
-                continue
-            counters = np.arange(table.size).reshape(table.shape)
             key = randomness.key(seed, "init", name)
-            if init == "paper":
-                table[:] = width * randomness.uniform(key, counters) / np.sqrt(table.shape[1])
-            else:
-                table[:] = scale * randomness.normal(key, counters)
+            factors = table.shape[1]
+            for start in range(0, len(table) if factors else 0, ROWS):
+                rows = table[start : start + ROWS]
+                counters = start * factors + np.arange(rows.size).reshape(rows.shape)
+                if init == "paper":
+                    rows[:] = width * randomness.uniform(key, counters) / np.sqrt(factors)
+                else:
+                    rows[:] = scale * randomness.normal(key, counters)
         if init != "paper" and self.flip_factors:
             root = np.sqrt(abs(flip_start))
             self.user_flips[:, 0] = root
@@ -188,7 +202,8 @@ class Tables:
 
     def largest(self) -> float:
         """Return the largest absolute value of the factors; NaN if there is one."""
-        return float(np.maximum(np.abs(self.users).max(), np.abs(self.items).max()))
+        extremes = [bound(table) for table in (self.users, self.items) for bound in (np.min, np.max) if table.size]
+        return float(np.max(np.abs(extremes)))
 
 
 def _check_array(name: str, given: NDArray[Any], shape: tuple[int, ...]) -> None:

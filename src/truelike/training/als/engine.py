@@ -46,9 +46,38 @@ class Weights:
         """Return the ridge of a row with so many interactions, where the other table has n_others rows."""
         return self.regularization * (interactions + self.unobserved * n_others) ** self.frequency_power
 
+    def ridges(self, counts: NDArray[np.integer], n_others: int) -> Floats:
+        """Return the ridge of each row, by its number of interactions."""
+        return np.asarray(self.ridge(counts.astype(np.float64), n_others), dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class Solver:
+    """How the equations of a row are solved.
+
+    Attributes
+    ----------
+    method
+        "cg": `cg_steps` steps of conjugate gradients for each row, starting from its present value. "cholesky":
+        the exact solution of each row.
+    cg_steps
+        The number of steps of conjugate gradients.
+    relaxation
+        With "cg", from the second epoch on: how far a row moves, relative to where the steps lead. Above 1 the
+        alternation converges sooner (successive over-relaxation).
+    """
+
+    method: Literal["cg", "cholesky"]
+    cg_steps: int
+    relaxation: float = 1.0
+
+    def beyond(self, epoch: int) -> float:
+        """How much further than the steps lead a row moves in an epoch, as a share."""
+        return self.relaxation - 1.0 if epoch else 0.0
+
 
 @dataclass
-class _Side:
+class Side:
     """A half of an epoch: the rows to solve, the fixed table, the interactions (CSR) and the ridge of each row.
 
     `weights` are those of the interactions; None if they count the same.
@@ -56,7 +85,8 @@ class _Side:
 
     rows: Floats
     table: Floats
-    interactions: Any
+    indptr: NDArray[np.int32]
+    positives: NDArray[np.int32]
     ridge: Floats
     weights: Floats | None
 
@@ -73,13 +103,7 @@ class AlternatingEngine(ArrayEngine):
     weights
         The weights of the objective.
     solver
-        "cg": `cg_steps` steps of conjugate gradients for each row, starting from its present value. "cholesky":
-        the exact solution of each row.
-    cg_steps
-        The number of steps of conjugate gradients.
-    relaxation
-        With "cg", from the second epoch on: how far a row moves, relative to where the steps lead. Above 1 the
-        alternation converges sooner (successive over-relaxation).
+        How the equations of a row are solved.
     n_jobs
         Number of threads; -1: all cores. It does not change the result.
     interaction_weights
@@ -93,20 +117,22 @@ class AlternatingEngine(ArrayEngine):
         tables: Tables,
         weights: Weights,
         *,
-        solver: Literal["cg", "cholesky"],
-        cg_steps: int,
-        relaxation: float = 1.0,
+        solver: Solver,
         n_jobs: int | None,
         interaction_weights: Floats | None = None,
     ) -> None:
         self.train, self.tables, self.weights = train, tables, weights
-        self.solver, self.cg_steps, self.relaxation, self.n_jobs = solver, cg_steps, relaxation, n_jobs
+        self.solver, self.n_jobs = solver, n_jobs
         by_user, weighted = train._csr, interaction_weights is not None
         if weighted:
             by_user = sparse.csr_array((interaction_weights, by_user.indices, by_user.indptr), shape=by_user.shape)
         by_item = sparse.csr_array(by_user.T)
         self.sides = tuple(
-            _Side(rows, table, interactions, self._ridge(interactions), interactions.data if weighted else None)
+            Side(
+                rows, table, interactions.indptr, interactions.indices,
+                self.weights.ridges(np.diff(interactions.indptr), interactions.shape[1]),
+                interactions.data if weighted else None,
+            )
             for rows, table, interactions in (
                 (tables.users, tables.items, by_user),
                 (tables.items, tables.users, by_item),
@@ -114,14 +140,10 @@ class AlternatingEngine(ArrayEngine):
         )
         self._loss = float("nan")
 
-    def _ridge(self, interactions: Any) -> NDArray[np.float32]:
-        counts = np.diff(interactions.indptr).astype(np.float64)
-        return np.asarray(self.weights.ridge(counts, interactions.shape[1]), dtype=np.float32)
-
     def epoch(self, number: int, progress: Callable[[int], None] | None = None) -> None:
         """Solve the users' rows, then the items' rows."""
         users, items = self.sides
-        beyond = self.relaxation - 1.0 if number else 0.0
+        beyond = self.solver.beyond(number)
         with one_blas_thread():
             self._solve(users, beyond)
             if progress is not None:
@@ -139,52 +161,63 @@ class AlternatingEngine(ArrayEngine):
         """Return the arrays from which training can resume."""
         return dict(self.tables.arrays())
 
-    def _solve(self, side: _Side, beyond: float = 0.0) -> float:
+    def _solve(self, side: Side, beyond: float = 0.0) -> float:
         """Solve all rows of a side. Return the objective's terms of its rows."""
         gram = weighted_gram(side.table, self.weights.unobserved, self.n_jobs)
-        work = self._conjugate_gradients(side, gram, beyond) if self.solver == "cg" else self._cholesky(side, gram)
-        return float(sum(for_each(work, range(0, len(side.rows), ROWS), self.n_jobs)))
+        return solve_side(side, gram, self.solver, beyond, self.tables.factors, self.n_jobs)
 
-    def _conjugate_gradients(
-        self, side: _Side, gram: NDArray[np.float64], beyond: float
-    ) -> Callable[[int], float]:
-        weights = side.weights
-        solve_rows = compiled_solver(weights is not None)
-        width = side.rows.shape[1]
-        gram32, rows, table = gram.astype(np.float32).reshape(-1), side.rows.reshape(-1), side.table.reshape(-1)
-        indptr, positives = side.interactions.indptr, side.interactions.indices
 
-        def work(start: int) -> float:
-            stop = min(start + ROWS, len(side.rows))
-            buffers = (*np.zeros((4, 2 * width), dtype=np.float32), np.zeros(2, dtype=np.float32))
-            return float(
-                solve_rows(
-                    start, stop, rows, width, table, gram32,
-                    indptr, positives, weights, side.ridge, self.cg_steps, np.float32(beyond), *buffers,
-                )
-            )  # fmt: skip
+def solve_side(
+    side: Side, gram: NDArray[np.float64], solver: Solver, beyond: float, factors: int, n_jobs: int | None
+) -> float:
+    """Solve all rows of a side. Return the objective's terms of its rows.
 
-        return work
+    `gram` is that of the fixed table (see `weighted_gram`), and `factors` the columns without the padding.
+    """
+    if solver.method == "cg":
+        work = _conjugate_gradients(side, gram, solver.cg_steps, beyond)
+    else:
+        work = _cholesky(side, gram, factors)
+    return float(sum(for_each(work, range(0, len(side.rows), ROWS), n_jobs)))
 
-    def _cholesky(self, side: _Side, gram: NDArray[np.float64]) -> Callable[[int], float]:
-        factors = self.tables.factors  # without the padding
-        small, table = gram[:factors, :factors], side.table[:, :factors]
-        indptr, positives = side.interactions.indptr, side.interactions.indices
 
-        def work(start: int) -> float:
-            terms = 0.0
-            for row in range(start, min(start + ROWS, len(side.rows))):
-                mine = slice(indptr[row], indptr[row + 1])
-                own = table[positives[mine]].astype(np.float64)
-                weights = None if side.weights is None else side.weights[mine].astype(np.float64)
-                x = exact_row(own, small, float(side.ridge[row]), weights)
-                side.rows[row, :factors] = x
-                b = own.sum(axis=0) if weights is None else weights @ own
-                total = len(own) if weights is None else float(weights.sum())
-                terms += total - float(b @ x)  # at the solution x'Ax is b'x
-            return terms
+def _conjugate_gradients(
+    side: Side, gram: NDArray[np.float64], steps: int, beyond: float
+) -> Callable[[int], float]:
+    solve_rows = compiled_solver(side.weights is not None)
+    width = side.rows.shape[1]
+    gram32, rows, table = gram.astype(np.float32).reshape(-1), side.rows.reshape(-1), side.table.reshape(-1)
 
-        return work
+    def work(start: int) -> float:
+        stop = min(start + ROWS, len(side.rows))
+        buffers = (*np.zeros((4, 2 * width), dtype=np.float32), np.zeros(2, dtype=np.float32))
+        return float(
+            solve_rows(
+                start, stop, rows, width, table, gram32,
+                side.indptr, side.positives, side.weights, side.ridge, steps, np.float32(beyond), *buffers,
+            )
+        )  # fmt: skip
+
+    return work
+
+
+def _cholesky(side: Side, gram: NDArray[np.float64], factors: int) -> Callable[[int], float]:
+    small, table = gram[:factors, :factors], side.table[:, :factors]
+
+    def work(start: int) -> float:
+        terms = 0.0
+        for row in range(start, min(start + ROWS, len(side.rows))):
+            mine = slice(side.indptr[row], side.indptr[row + 1])
+            own = table[side.positives[mine]].astype(np.float64)
+            weights = None if side.weights is None else side.weights[mine].astype(np.float64)
+            x = exact_row(own, small, float(side.ridge[row]), weights)
+            side.rows[row, :factors] = x
+            b = own.sum(axis=0) if weights is None else weights @ own
+            total = len(own) if weights is None else float(weights.sum())
+            terms += total - float(b @ x)  # at the solution x'Ax is b'x
+        return terms
+
+    return work
 
 
 @lru_cache(maxsize=2)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,45 @@ from truelike.training.sgd.samples import Samples, SGDSettings, mean_loss
 from truelike.training.tables import Tables, aligned_zeros
 
 SAMPLES_PER_CALL = 2_000_000  # of the compiled loops; between calls progress is reported and Ctrl-C is noticed
+
+
+class L2Factors(NamedTuple):
+    """The factors by which a row shrinks, for preference and flips.
+
+    Attributes
+    ----------
+    powers, flip_powers
+        In 0, 1, 2, ... batches that do not touch it.
+    shrink, flip_shrink
+        In a batch that touches it.
+    """
+
+    powers: NDArray[np.float32]
+    flip_powers: NDArray[np.float32]
+    shrink: np.float32
+    flip_shrink: np.float32
+
+    def apply(self, table: NDArray[np.float32], last_updated: NDArray[np.int32], width: int, batch: int) -> None:
+        """Apply the L2 that rows have missed up to a batch, and reset `last_updated` to 0."""
+        from truelike.training.sgd.kernels import apply_missed_l2
+
+        apply_missed_l2(table, last_updated, width, batch, self.powers, self.flip_powers)
+
+
+def l2_factors(settings: SGDSettings, epoch: int, batch_part: float, n_batches: int) -> L2Factors:
+    """Return the factors by which rows shrink in an epoch of so many batches.
+
+    A batch is the share `batch_part` of an epoch.
+    """
+    powers, factors = [], []
+    for regularization in (settings.regularization, settings.flip_regularization):
+        share = batch_part if settings.l2_schedule == "epoch" else 1.0
+        factor = 1.0 - settings.rate(epoch) * regularization * share
+        missed = factor if settings.l2_rows == "all" else 1.0
+        with np.errstate(over="ignore"):  # divergence is checked at the end of the epoch
+            powers.append((missed ** np.arange(n_batches + 1)).astype(np.float32))
+        factors.append(np.float32(factor))
+    return L2Factors(powers[0], powers[1], factors[0], factors[1])
 
 
 class SampledEngine(ArrayEngine):
@@ -72,11 +111,20 @@ class SampledEngine(ArrayEngine):
 
     def epoch(self, number: int, progress: Callable[[int], None] | None = None) -> None:
         """Train on all positives once."""
-        from truelike.training.sgd.kernels import apply_missed_l2
+        batch_part = min(1.0, self.settings.batch_size / self.train.n_interactions)
+        factors = l2_factors(self.settings, number, batch_part, self.n_batches)
+        self.train_batches(number, 0, factors, progress)
+        for table, last_updated in (
+            (self.tables.users, self.user_last_updated),
+            (self.tables.items, self.item_last_updated),
+        ):
+            factors.apply(table, last_updated, self.tables.width, self.n_batches)
 
+    def train_batches(
+        self, number: int, offset: int, factors: L2Factors, progress: Callable[[int], None] | None = None
+    ) -> None:
+        """Train on all positives once; the first batch has the number `offset`. The missed L2 is left to apply."""
         settings, n = self.settings, self.train.n_interactions
-        rate = settings.rate(number)
-        powers, flip_powers, shrink, flip_shrink = self._l2_factors(rate)
         key = self.samples.key(number)
         batches_per_call = max(1, SAMPLES_PER_CALL // (settings.batch_size * (1 + settings.n_negatives)))
         with Team(self.threads) as team:
@@ -84,14 +132,9 @@ class SampledEngine(ArrayEngine):
                 start = first * settings.batch_size
                 stop = min(n, start + batches_per_call * settings.batch_size)
                 entries = self._entries(team, number, start, stop)
-                self._run(team, first, entries, key, rate, powers, flip_powers, shrink, flip_shrink)
+                self._run(team, offset + first, entries, key, settings.rate(number), *factors)
                 if progress is not None:
                     progress(stop)
-        for table, last_updated in (
-            (self.tables.users, self.user_last_updated),
-            (self.tables.items, self.item_last_updated),
-        ):
-            apply_missed_l2(table, last_updated, self.tables.width, self.n_batches, powers, flip_powers)
 
     def _entries(self, team: Team, epoch: int, start: int, stop: int) -> NDArray[np.int32]:
         """The positives start ... stop - 1 of an epoch; each thread makes those of some batches."""
@@ -166,21 +209,6 @@ class SampledEngine(ArrayEngine):
         bounds = np.searchsorted(np.cumsum(weights), edges)
         bounds[0], bounds[-1] = 0, len(popularity)
         return bounds.astype(np.int32)
-
-    def _l2_factors(self, rate: float) -> tuple[NDArray[np.float32], NDArray[np.float32], np.float32, np.float32]:
-        """Return the factors by which a row shrinks in 0, 1, 2, ... missed batches, and in one that touches it.
-
-        First those of the missed batches, for preference and flips, then those of the touching batch.
-        """
-        batch_part = min(1.0, self.settings.batch_size / self.train.n_interactions)
-        powers, factors = [], []
-        for regularization in (self.settings.regularization, self.settings.flip_regularization):
-            factor = 1.0 - rate * regularization * (batch_part if self.settings.l2_schedule == "epoch" else 1.0)
-            missed = factor if self.settings.l2_rows == "all" else 1.0
-            with np.errstate(over="ignore"):  # divergence is checked at the end of the epoch
-                powers.append((missed ** np.arange(self.n_batches + 1)).astype(np.float32))
-            factors.append(np.float32(factor))
-        return powers[0], powers[1], factors[0], factors[1]
 
     def loss(self) -> float:
         """Return minus the mean likelihood of a fixed sample of positives and their negatives."""

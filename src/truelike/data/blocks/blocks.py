@@ -1,0 +1,353 @@
+"""`Blocks`: the interactions of a block directory, which need not fit into memory."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy import sparse
+
+from truelike.array_files import checksum, read_arrays
+from truelike.data.blocks.format import DESCRIPTION, FORMAT, ITEMS, array_file, user_file
+from truelike.data.blocks.ids import BlockIds
+from truelike.data.dataset import Dataset
+from truelike.data.id_files import read_parquet
+from truelike.data.ids import Codes, Ids, check_kind
+from truelike.data.parquet_check import damage
+from truelike.data.titles import titles_of
+from truelike.errors import StorageError
+from truelike.files import OpenDirectory, as_place, reading
+from truelike.memory import check_memory
+
+
+@dataclass(frozen=True)
+class Block:
+    """The interactions of a contiguous range of users.
+
+    Attributes
+    ----------
+    number
+        Number of the block.
+    first_user, n_users, n_items
+        Row number of its first user, and the shape of its CSR.
+    indptr, indices
+        The CSR of its users.
+    weights, times
+        Of each interaction; None if there are none.
+    tile, tile_users, tile_starts
+        The interactions by item, in tiles of `tile` users; see `format.by_item`.
+    """
+
+    number: int
+    first_user: int
+    n_users: int
+    n_items: int
+    indptr: NDArray[np.int32]
+    indices: Codes
+    weights: NDArray[np.float32] | None
+    times: NDArray[np.int64] | None
+    tile: int
+    tile_users: NDArray[np.int32]
+    tile_starts: NDArray[np.int32]
+
+    @property
+    def rows(self) -> slice:
+        """The row numbers of its users."""
+        return slice(self.first_user, self.first_user + self.n_users)
+
+    @property
+    def csr(self) -> sparse.csr_array:
+        """The CSR of its users, with their weights."""
+        data = np.ones(len(self.indices), dtype=np.float32) if self.weights is None else self.weights
+        return sparse.csr_array((data, self.indices, self.indptr), shape=(self.n_users, self.n_items))
+
+
+class Blocks:
+    """The interactions of a block directory; `tl.blocks.open` opens one.
+
+    `fit`, `evaluate` and `recommend_to` take it in place of a `Dataset`. Its arrays are memory-mapped, one block at a
+    time, and user ids are read when they are asked for. `IALS` and `SampledMF` with its presets train block by block.
+    Other models read all blocks into memory, if they fit.
+
+    Attributes
+    ----------
+    users, items
+        The ids, sorted.
+    directory
+        The directory.
+    scratch
+        The directory for the users' tables of models that are trained on it.
+    titles
+        A title for each item; None if there are no titles.
+    """
+
+    times = None  # of each interaction: they stay in the blocks
+
+    def __init__(self, directory: str | Path, *, in_memory: bool = False, scratch: str | Path | None = None) -> None:
+        self.in_memory = in_memory
+        self.library = "polars"
+        with OpenDirectory(directory, "block directory", DESCRIPTION, (ITEMS,)) as files:
+            self.directory = files.place
+            with reading(files.place, "block directory"):
+                about = files.about(FORMAT)
+                items = read_parquet(files, ITEMS)
+                check_kind(items["item_id"], about["ids"]["items"], "item")
+                self._describe(about)
+        self.items = Ids(items["item_id"], about["ids"]["items"], "item")
+        self.titles: pl.Series | None = items["title"] if "title" in items.columns else None
+        self._popularity: NDArray[np.int64] = items["popularity"].to_numpy().astype(np.int64)
+        firsts = [block["first_user"] for block in self.about]
+        self.users: Ids = BlockIds(about["ids"]["users"], firsts, self.bounds, self._read_ids)
+        self._kept: dict[int, Block] = {}
+        self._checked: set[int] = set()
+        self.scratch = self.directory if scratch is None else as_place(scratch)
+
+    def _describe(self, about: dict[str, Any]) -> None:
+        self.name = str(about["name"])
+        self.about: list[dict[str, Any]] = about["blocks"]
+        self.has_weights, self.has_times = bool(about["weights"]), bool(about["times"])
+        self.bounds = np.cumsum([0, *(block["users"] for block in self.about)], dtype=np.int64)
+        self.entry_bounds = np.cumsum([0, *(block["interactions"] for block in self.about)], dtype=np.int64)
+        found = (int(self.bounds[-1]), int(self.entry_bounds[-1]))
+        if found != (about["users"], about["interactions"]):
+            raise ValueError(f"{DESCRIPTION} has blocks of {found[0]} users and {found[1]} interactions in all")
+        content = [[block["arrays"]["checksums"], block["files"]] for block in self.about]
+        self.digest = hashlib.sha256(json.dumps([content, about["files"]], sort_keys=True).encode()).hexdigest()
+
+    # --- blocks ---------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """The number of blocks."""
+        return len(self.about)
+
+    def __iter__(self) -> Iterator[Block]:
+        return (self.block(number) for number in range(len(self)))
+
+    def block(self, number: int) -> Block:
+        """A block. Its arrays are mapped until it is forgotten, or in memory with `in_memory`."""
+        if number in self._kept:
+            return self._kept[number]
+        about, name = self.about[number], array_file(number)
+        with reading(self.directory, "block directory"):
+            with self._opened(name) as handle:
+                identity, arrays = read_arrays(handle.fileno(), mapped=not self.in_memory)
+            if identity != about["arrays"]["id"]:
+                raise self.damage(number, f"{name} is of another block directory")
+            if number not in self._checked:  # once in a process
+                self._check(number, arrays)
+                self._checked.add(number)
+            block = Block(
+                number,
+                int(self.bounds[number]),
+                about["users"],
+                self.n_items,
+                arrays["indptr"],
+                arrays["indices"],
+                arrays.get("weights"),
+                arrays.get("times"),
+                about["tile"],
+                arrays["tile_users"],
+                arrays["tile_starts"],
+            )
+        if self.in_memory:
+            self._kept[number] = block
+        return block
+
+    def _opened(self, name: str) -> Any:
+        try:
+            return (self.directory / name).open("rb")
+        except FileNotFoundError:
+            raise StorageError(
+                f"the block directory in {str(self.directory)!r} is incomplete: {name} is missing. Build it again "
+                "with `truelike blocks`."
+            ) from None
+
+    def _check(self, number: int, arrays: dict[str, NDArray[Any]]) -> None:
+        """Raise if the arrays of a block are not those that were written: compiled loops trust them."""
+        about = self.about[number]
+        if about["arrays"]["checksums"] != {name: checksum(array) for name, array in arrays.items()}:
+            raise self.damage(number, "its checksums are other ones")
+        n, users, tile = about["interactions"], about["users"], about["tile"]
+        shapes = {
+            "indptr": (users + 1,),
+            "indices": (n,),
+            "tile_users": (n,),
+            "tile_starts": (-(-users // max(1, tile)) * self.n_items + 1,),
+        }
+        for name, shape in shapes.items():
+            if arrays[name].shape != shape or arrays[name].dtype != np.int32:
+                raise self.damage(number, f"the array {name} has the shape {arrays[name].shape}")
+        for name, stop in (("indices", self.n_items), ("tile_users", users)):
+            if n and not 0 <= arrays[name].min() <= arrays[name].max() < stop:
+                raise self.damage(number, f"the array {name} has values outside 0 to {stop - 1}")
+        for name in ("indptr", "tile_starts"):
+            pointers = arrays[name]
+            if pointers[0] != 0 or pointers[-1] != n or (pointers[1:] < pointers[:-1]).any():
+                raise self.damage(number, f"the array {name} is not sorted from 0 to {n}")
+
+    def damage(self, number: int, why: str) -> StorageError:
+        """The error for a block that cannot be used."""
+        return StorageError(
+            f"block {number} in {str(self.directory)!r} is damaged: {why}. Build the block directory again with "
+            "`truelike blocks`, or copy it again."
+        )
+
+    def _read_ids(self, number: int) -> pl.Series:
+        """The user ids of a block."""
+        name = user_file(number)
+        with reading(self.directory, "block directory"):
+            with self._opened(name) as handle:
+                content = handle.read()
+            import zlib
+
+            found = {"bytes": len(content), "crc32": zlib.crc32(content)}
+            if found != self.about[number]["files"].get(name):
+                raise self.damage(number, f"{name} has another size or CRC-32")
+            if wrong := damage(io.BytesIO(content)):
+                raise self.damage(number, f"{name}: {wrong}")
+            return pl.read_parquet(content)["user_id"]
+
+    # --- as a Dataset has them ------------------------------------------------------------------
+
+    @property
+    def n_users(self) -> int:
+        """The number of users."""
+        return int(self.bounds[-1])
+
+    @property
+    def n_items(self) -> int:
+        """The number of items."""
+        return len(self._popularity)
+
+    @property
+    def n_interactions(self) -> int:
+        """The number of distinct (user, item) pairs."""
+        return int(self.entry_bounds[-1])
+
+    @property
+    def n_rows(self) -> float:
+        """The sum of all weights: without weights, the number of rows that were read."""
+        return float(sum(block["weight"] for block in self.about))
+
+    @property
+    def sparsity(self) -> float:
+        """The share of all pairs (user, item) without an interaction."""
+        return 1.0 - self.n_interactions / (self.n_users * self.n_items)
+
+    def popularity(self) -> NDArray[np.int64]:
+        """The number of users of each item, in the order of `items`."""
+        return self._popularity.copy()
+
+    def interactions_per_user(self) -> NDArray[np.int64]:
+        """The number of items of each user, in the order of `users`."""
+        return self._counts
+
+    @cached_property
+    def _counts(self) -> NDArray[np.int64]:
+        return np.concatenate([np.diff(block.indptr) for block in self]).astype(np.int64)
+
+    def seen(self, user: Any) -> pl.Series:
+        """The items that a user interacted with."""
+        return self.items.take(self._history(int(self.users.known(user)[0]))).alias("item_id")
+
+    def _history(self, user: int) -> Codes:
+        """The items of a user, by row numbers."""
+        block = self.block(int(np.searchsorted(self.bounds, user, side="right")) - 1)
+        row = user - block.first_user
+        return np.array(block.indices[block.indptr[row] : block.indptr[row + 1]])
+
+    def _rows(self, users: Codes) -> tuple[Any, Codes]:
+        """A CSR with the interactions of some users, and the row of each of them."""
+        wanted, at = np.unique(users, return_inverse=True)
+        places = np.searchsorted(self.bounds, wanted, side="right") - 1
+        parts = [
+            self.block(int(number)).csr[wanted[places == number] - self.bounds[number]] for number in np.unique(places)
+        ]
+        empty = sparse.csr_array((0, self.n_items), dtype=np.float32)
+        return sparse.csr_array(sparse.vstack(parts or [empty], format="csr")), at.astype(np.int32)
+
+    def _every(self, step: int) -> sparse.csr_array:
+        """A CSR of every `step`-th user."""
+        return self._rows(np.arange(0, self.n_users, step, dtype=np.int32))[0]
+
+    def _digest_into(self, digest: Any) -> None:
+        digest.update(self.digest.encode())
+
+    def with_titles(self, titles: Any, *, encoding: str = "utf-8") -> Blocks:
+        """The same blocks with names of their items for people to read."""
+        other = Blocks.__new__(Blocks)
+        other.__dict__.update(self.__dict__)
+        other.titles = titles_of(self.items, titles, encoding=encoding)
+        return other
+
+    def recode(self, users: Ids, items: Ids) -> tuple[Dataset, int]:
+        """The pairs of the given users and items as a Dataset, and the number of pairs of others."""
+        return self.to_dataset().recode(users, items)
+
+    def to_dataset(self) -> Dataset:
+        """All blocks as one Dataset, in memory. A single block stays mapped.
+
+        >>> import tempfile, truelike as tl
+        >>> data = tl.read([("ann", "tea"), ("ann", "milk"), ("bob", "tea"), ("eve", "rum")])
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     blocks = tl.blocks.build(data, place + "/blocks", blocks=2, progress=False)
+        ...     print(len(blocks), (blocks.to_dataset().matrix != data.matrix).nnz)
+        2 0
+        """
+        needed = self.n_interactions * (8 if len(self) > 1 else 4) + 4 * self.n_users
+        check_memory(
+            needed + self.n_interactions * 8 * self.has_times,
+            f"a Dataset of {self.n_interactions:,} interactions",
+            "IALS, BPR, NBPO and the other presets of SampledMF train on the blocks themselves.",
+        )
+        blocks = list(self)
+        indptr = np.zeros(self.n_users + 1, dtype=np.int32 if self.n_interactions < 2**31 else np.int64)
+        for block, start in zip(blocks, self.entry_bounds, strict=False):
+            indptr[block.first_user + 1 : block.first_user + block.n_users + 1] = block.indptr[1:].astype(
+                indptr.dtype
+            ) + indptr.dtype.type(start)
+        indices = blocks[0].indices if len(self) == 1 else np.concatenate([block.indices for block in blocks])
+        data = np.ones(len(indices), dtype=np.float32)
+        for block, start in zip(blocks, self.entry_bounds, strict=False):
+            if block.weights is not None:
+                data[start : start + len(block.indices)] = block.weights
+        times = np.concatenate([block.times for block in blocks]) if self.has_times else None  # type: ignore[arg-type]
+        matrix = sparse.csr_array((data, indices, indptr), shape=(self.n_users, self.n_items))
+        users = Ids(self.users.values, self.users.kind, "user")
+        return Dataset._of(users, self.items, matrix, times, self.titles, "polars", self.name)
+
+    # --- scratch --------------------------------------------------------------------------------
+
+    def mapped_zeros(self, n: int, width: int) -> NDArray[np.float32]:
+        """A table of zeros in a file of the scratch directory, which disappears with the array."""
+        if not n * width:
+            return np.zeros((n, width), dtype=np.float32)
+        try:
+            with tempfile.TemporaryFile(dir=self.scratch, prefix=".table-") as file:
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(file.fileno(), 0, 4 * n * width)  # a full disk is noticed here, not by a signal
+                else:
+                    file.truncate(4 * n * width)
+                return np.memmap(file, dtype=np.float32, mode="r+", shape=(n, width)).view(np.ndarray)
+        except OSError as error:
+            raise StorageError(
+                f"a table of {4 * n * width / 1e9:.1f} GB cannot be kept in {str(self.scratch)!r}: {error.strerror}. "
+                "Name a directory with more room: tl.blocks.open(..., scratch=...)."
+            ) from error
+
+    def __repr__(self) -> str:
+        return (
+            f"Blocks({self.n_interactions:,} interactions, {self.n_users:,} users, {self.n_items:,} items, "
+            f"{len(self)} blocks)"
+        )

@@ -1,0 +1,91 @@
+"""Parts of the items for training on blocks: each part is trained with one block of users at a time.
+
+A positive in a part gets negatives of the same part. So over all parts an item is drawn as often as its sampling
+distribution says if each part has the share of the positives that it has of the distribution. And two items are
+compared only while they are in the same part. So the parts are new in every epoch: random, but balanced.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from truelike import randomness
+from truelike.compile_cache import cached_njit
+
+
+class Partition(NamedTuple):
+    """The parts of the items in an epoch.
+
+    Attributes
+    ----------
+    part
+        The part of each item.
+    place
+        The place of each item in its part. The items of a part are in their order.
+    members
+        The items of each part.
+    """
+
+    part: NDArray[np.int32]
+    place: NDArray[np.int32]
+    members: list[NDArray[np.intp]]
+
+
+def partition(
+    popularity: NDArray[np.int64], weights: NDArray[np.float64], parts: int, seed: int, epoch: int
+) -> Partition:
+    """Cut the items into balanced random parts.
+
+    Items are sorted by popularity, times a random number between 0.5 and 1.5, and dealt to the parts in rounds. In a
+    round, the item with the most positives, relative to its weight, goes to the part with the fewest so far.
+
+    Parameters
+    ----------
+    popularity
+        The number of positives of each item.
+    weights
+        The sampling distribution of negatives, up to a factor.
+    parts
+        The number of parts.
+    seed, epoch
+        Decide the random numbers.
+
+    Examples
+    --------
+    >>> found = partition(np.array([9, 1, 5, 6, 2, 7]), np.ones(6), 2, seed=0, epoch=0)
+    >>> sorted(np.concatenate(found.members).tolist()), [len(each) for each in found.members]
+    ([0, 1, 2, 3, 4, 5], [3, 3])
+    """
+    n = len(popularity)
+    jitter = randomness.uniform(randomness.key(seed, "parts", epoch), np.arange(n))
+    order = np.argsort(-(popularity + 1) * (0.5 + jitter), kind="stable")
+    excess = popularity / popularity.sum() - weights / weights.sum()
+    if np.abs(excess).max() < 1e-12:  # in proportion to popularity: any parts are right, so balance the work
+        excess = popularity / popularity.sum()
+    part = _deal(order, excess, parts)
+    members = [np.flatnonzero(part == number) for number in range(parts)]
+    place = np.empty(n, dtype=np.int32)
+    for each in members:
+        place[each] = np.arange(len(each), dtype=np.int32)
+    return Partition(part, place, members)
+
+
+@cached_njit(nogil=True)
+def _deal(order: Any, excess: Any, parts: Any) -> Any:
+    """Deal items in rounds: the one with the largest excess goes to the part with the smallest sum."""
+    part = np.empty(len(order), dtype=np.int32)
+    sums = np.zeros(parts)
+    for start in range(0, len(order), parts):
+        n = min(parts, len(order) - start)
+        items = order[start : start + n]
+        by_excess, by_sum = np.argsort(-excess[items]), np.argsort(sums)
+        for k in range(n):
+            item = items[by_excess[k]]
+            part[item] = by_sum[k]
+            sums[by_sum[k]] += excess[item]
+    return part
+
+

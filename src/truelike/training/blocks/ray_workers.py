@@ -1,0 +1,266 @@
+"""Workers on a Ray cluster: an actor each, with its blocks and the rows of their users.
+
+Item tables go to all workers through the object store, one copy for each node. What an actor holds is lost with it.
+Then all actors end, new ones are started on the nodes that are left, and get the rows of the last epoch, which the
+driver has (`BlockEngine`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from truelike.cluster import Cluster, check_store, is_lost, raised_by_worker
+from truelike.data.blocks.blocks import Blocks
+from truelike.errors import ClusterError, StorageError
+from truelike.progress import note
+from truelike.training.blocks.tree import combined, nodes_within, tree_sum
+from truelike.training.blocks.workers import BlockWorker, WorkerKind, Workers, WorkersLostError
+
+Floats = NDArray[np.float32]
+START_SECONDS = 25.0  # for the actors to start
+MOST_LOSSES = 100  # without an epoch that ends
+COPIES = 6  # of an item table that are in an object store at the same time, about
+
+
+def writable(array: Any) -> Any:
+    """A view of an array of the object store for the compiled loops, which are compiled for arrays that may be written.
+
+    Nothing writes to it.
+    """
+    if not isinstance(array, np.ndarray) or array.flags.writeable or not array.size:
+        return array
+    content = (ctypes.c_char * array.nbytes).from_address(array.ctypes.data)
+    content._owner = array  # type: ignore[attr-defined] # so that it lives as long
+    return np.frombuffer(content, dtype=array.dtype).reshape(array.shape)
+
+
+class BlockActor:
+    """A worker in a process of its own."""
+
+    def __init__(self, directory: str, digest: str, kind: WorkerKind, threads: int) -> None:
+        self.blocks = Blocks(directory)
+        if self.blocks.digest != digest:
+            raise StorageError(
+                f"{directory!r} is another block directory on a node of the cluster than on the machine that started "
+                "the training. All machines must reach the same files."
+            )
+        self.kind, self.threads, self.seconds = kind, threads, 0.0
+        self.worker: BlockWorker | None = None
+
+    def assign(self, first: int, stop: int, width: int) -> None:
+        """Take some blocks, with rows of zeros."""
+        n = int(self.blocks.bounds[stop] - self.blocks.bounds[first])
+        rows = np.zeros((n, width), dtype=np.float32)
+        self.worker = self.kind.make(self.blocks, range(first, stop), rows, self.threads)
+
+    def set_rows(self, number: int, rows: Floats) -> None:
+        """Set the rows of the users of a block."""
+        assert self.worker is not None
+        self.worker.rows_of(number)[:] = rows
+
+    def get_rows(self, number: int) -> Floats:
+        """The rows of the users of a block."""
+        assert self.worker is not None
+        return self.worker.rows_of(number)
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the worker."""
+        return self._timed(lambda: getattr(self.worker, method)(*map(writable, arguments)))
+
+    def sums(self, method: str, nodes: list[tuple[int, int]], *arguments: Any) -> Any:
+        """The sums over the blocks of some nodes of the tree."""
+        given = tuple(map(writable, arguments))
+
+        def leaf(number: int) -> Any:
+            return getattr(self.worker, method)(number, *given)
+
+        found = self._timed(lambda: [tree_sum(*node, leaf) for node in nodes])
+        return found if len(found) > 1 else found[0]
+
+    def busy(self) -> float:
+        """The seconds in which this worker has computed."""
+        return self.seconds
+
+    def _timed(self, work: Callable[[], Any]) -> Any:
+        started = time.perf_counter()
+        try:
+            return work()
+        finally:
+            self.seconds += time.perf_counter() - started
+
+
+class RayWorkers(Workers):
+    """Workers on a Ray cluster.
+
+    Parameters
+    ----------
+    kind
+        What the workers do.
+    blocks
+        The blocks. Every machine of the cluster must reach their directory.
+    users
+        The table with the rows of the users at the start.
+    cluster
+        The cluster.
+    """
+
+    def __init__(self, kind: WorkerKind, blocks: Blocks, users: Floats, cluster: Cluster) -> None:
+        self.kind, self.blocks, self.cluster, self.width = kind, blocks, cluster, users.shape[1]
+        self.losses = 0
+        self._actors: list[Any] = []
+        self._ranges: list[range] = []
+        self._connection = cluster.connected()
+        self.ray = self._connection.__enter__()
+        try:
+            check_store(self.ray, COPIES * 4 * blocks.n_items * self.width)
+            self._spread(users)
+        except BaseException:
+            self.close()
+            raise
+
+    # --- starting -------------------------------------------------------------------------------
+
+    def spread(self, users: Floats) -> None:
+        """Start actors in place of those that are there, and give them their rows."""
+        self.losses += 1
+        if self.losses > MOST_LOSSES:
+            raise ClusterError(f"workers of the cluster were lost {MOST_LOSSES} times in one epoch; see Ray's logs")
+        note(f"a worker of the cluster was lost; {len(self.blocks)} blocks go to new ones, from the last epoch on")
+        self._spread(users)
+
+    def _spread(self, users: Floats) -> None:
+        self._end_actors()
+        self._start_actors()
+        self._assign()
+        calls = []
+        for actor, numbers in zip(self._actors, self._ranges, strict=True):
+            for number in numbers:
+                rows = users[self.blocks.bounds[number] : self.blocks.bounds[number + 1]]
+                calls.append(actor.set_rows.remote(number, rows))
+        self._get(calls)
+
+    def _start_actors(self) -> None:
+        """Start as many actors as there is room for; those that do not start in time are left out."""
+        ray = self.ray
+        n, threads = self.cluster.layout(ray)
+        n = min(n, len(self.blocks))
+        remote = ray.remote(num_cpus=threads, max_restarts=0, scheduling_strategy="SPREAD")(BlockActor)
+        given = (str(self.blocks.directory), self.blocks.digest, self.kind, threads)
+        actors = [remote.remote(*given) for _ in range(n)]
+        ready = [actor.busy.remote() for actor in actors]
+        started, _ = ray.wait(ready, num_returns=n, timeout=START_SECONDS)
+        living = []
+        for actor, call in zip(actors, ready, strict=True):
+            if call in started and self._works(call):
+                living.append(actor)
+            else:
+                ray.kill(actor)
+        if not living:
+            raise WorkersLostError("no worker of the cluster started")
+        self._actors = living
+
+    def _works(self, call: Any) -> bool:
+        try:
+            self._get([call])
+        except WorkersLostError:
+            return False
+        return True
+
+    def _assign(self) -> None:
+        """Give each actor a contiguous range of blocks."""
+        n, blocks = len(self._actors), len(self.blocks)
+        self._ranges = [range(blocks * w // n, blocks * (w + 1) // n) for w in range(n)]
+        pairs = zip(self._actors, self._ranges, strict=True)
+        self._get([actor.assign.remote(own.start, own.stop, self.width) for actor, own in pairs])
+
+    def _end_actors(self) -> None:
+        for actor in self._actors:
+            self.ray.kill(actor)
+        self._actors = []
+
+    def close(self) -> None:
+        """Let all actors end, and leave the cluster."""
+        try:
+            if self.ray.is_initialized():
+                self._end_actors()
+        finally:
+            self._connection.__exit__(None, None, None)
+
+    # --- working --------------------------------------------------------------------------------
+
+    def call(self, method: str, *arguments: Any) -> list[Any]:
+        """Call a method of each worker."""
+        given = self._shared(arguments)
+        return self._get([actor.call.remote(method, *given) for actor in self._actors])
+
+    def sum(self, method: str, *arguments: Any) -> Any:
+        """The sum over all blocks; each worker adds what is its own."""
+        given, n = self._shared(arguments), len(self.blocks)
+        nodes = [nodes_within(0, n, own) for own in self._ranges]
+        pairs = zip(self._actors, nodes, strict=True)
+        calls = [
+            actor.sums.options(num_returns=len(own)).remote(method, own, *given) for actor, own in pairs
+        ]
+        places = [node for own in nodes for node in own]
+        flat = [call for own in calls for call in (own if isinstance(own, list) else [own])]
+        sums = dict(zip(places, self._get(flat), strict=True))
+        return combined(0, n, {node: _own(each) for node, each in sums.items()}, _added)
+
+    def rotate(self, method: str, parts: list[Floats], *arguments: Any) -> list[Floats]:
+        """Train all parts on all blocks. A part goes from one worker to the next without passing here."""
+        n, given = len(parts), self._shared(arguments)
+        owner = {number: actor for actor, own in zip(self._actors, self._ranges, strict=True) for number in own}
+        held: list[Any] = [self.ray.put(part) for part in parts]
+        for step in range(n):
+            for block in range(n):
+                part = (block + step) % n
+                held[part] = owner[block].call.remote(method, block, part, held[part], *given)
+        return [np.array(part) for part in self._get(held)]
+
+    def collect(self, users: Floats) -> None:
+        """Copy the rows of all users into a table: first all to here, then into the table, so that it stays whole."""
+        found = []
+        for actor, own in zip(self._actors, self._ranges, strict=True):
+            found += [(number, actor.get_rows.remote(number)) for number in own]
+        rows = self._get([each for _, each in found])
+        for (number, _), each in zip(found, rows, strict=True):
+            users[self.blocks.bounds[number] : self.blocks.bounds[number + 1]] = each
+        self.losses = 0
+
+    def busy(self) -> list[float]:
+        """The seconds in which each worker has computed."""
+        return self._get([actor.busy.remote() for actor in self._actors])
+
+    def _shared(self, arguments: tuple[Any, ...]) -> list[Any]:
+        """Arguments for all workers; arrays are put into the object store once."""
+        return [self.ray.put(each) if isinstance(each, np.ndarray) else each for each in arguments]
+
+    def _get(self, calls: list[Any]) -> list[Any]:
+        """The results of calls; a lost worker raises WorkersLostError."""
+        try:
+            found: list[Any] = self.ray.get(calls)
+        except self.ray.exceptions.RayError as error:
+            if is_lost(self.ray, error):
+                raise WorkersLostError(str(error)) from error
+            raise raised_by_worker(self.ray, error) from error
+        return found
+
+
+def _own(value: Any) -> Any:
+    """A value of the object store with arrays that may be written to."""
+    if isinstance(value, np.ndarray):
+        return np.array(value)
+    if hasattr(value, "rows"):
+        value.rows = np.array(value.rows)
+    return value
+
+
+def _added(left: Any, right: Any) -> Any:
+    left += right
+    return left

@@ -1,0 +1,216 @@
+"""Mini-batch SGD on blocks, stratified: a block of users trains one part of the items at a time.
+
+An epoch has as many steps as blocks. In each, every block trains on its positives in another part, with negatives of
+the same part, and then passes the part on. So no two blocks ever change the same row, and after all steps every
+positive was trained on once. The parts are new in every epoch (`partition`).
+
+A block's batch is smaller than the batch of the plain engine by the number of blocks, which train at the same time. So
+a row is updated as often, and shrinks as much, as in the plain engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from truelike import randomness
+from truelike.data.blocks.blocks import Blocks
+from truelike.negatives import Negatives, check_has_negatives
+from truelike.objectives import Objective
+from truelike.training.blocks.partition import Partition, partition
+from truelike.training.blocks.workers import BlockEngine, BlockWorker, Workers
+from truelike.training.sgd.engine import L2Factors, SampledEngine, l2_factors
+from truelike.training.sgd.samples import LOSS_POSITIVES, Samples, SGDSettings, mean_loss
+from truelike.training.tables import Tables
+
+Floats = NDArray[np.float32]
+SMALLEST_BATCH = 1_000  # positives of a block's batch, unless batch_size is smaller
+
+
+@dataclass
+class _Position:
+    """Where a block is in an epoch: the batches that are done, and that of the last update of each user."""
+
+    epoch: int
+    batches: int
+    last_updated: NDArray[np.int32]
+
+
+class StratifiedWorker(BlockWorker):
+    """Trains the rows of the users of some blocks, and parts of the items."""
+
+    objective: type[Objective]
+    negatives: Negatives
+    sgd: SGDSettings
+    seed: int
+    _positions: dict[int, _Position]
+
+    def train(self, number: int, part: int, items: Floats, epoch: int) -> Floats:
+        """Train a block's users and a part of the items on the interactions between them; returns the part."""
+        stratum = self._stratum(number, part, epoch)
+        tables = Tables(self.rows_of(number), np.array(items), self.factors, self.flip_factors)
+        settings, factors = self._factors(number, epoch)
+        position = self._position(number, epoch)
+        if stratum.n_interactions:
+            seed = randomness.key(self.seed, "stratum", number, part)
+            engine = SampledEngine(
+                stratum, tables, self.objective, self.negatives, settings, seed=seed, n_jobs=self.n_jobs
+            )
+            engine.user_last_updated = position.last_updated
+            engine.item_last_updated[:] = position.batches
+            engine.train_batches(epoch, position.batches, factors)
+            position.batches += engine.n_batches
+            factors.apply(tables.items, engine.item_last_updated, tables.width, position.batches)
+        if part == (number - 1) % len(self.blocks):  # the last step of the epoch
+            factors.apply(tables.users, position.last_updated, tables.width, position.batches)
+        return tables.items
+
+    def _stratum(self, number: int, part: int, epoch: int) -> Any:
+        """What the engine needs of a Dataset: the interactions between a block's users and a part of the items."""
+        from truelike.training.blocks.kernels import part_of_block
+
+        block, parts = self.blocks.block(number), self.parts(epoch)
+        members = parts.members[part]
+        indptr, indices = part_of_block(
+            block.indptr, block.indices, parts.part, parts.place, part, len(members)
+        )
+        return _as_dataset(indptr, indices, self._popularity()[members])
+
+    def parts(self, epoch: int) -> Partition:
+        """The parts of the items in an epoch."""
+        return parts_of(self.blocks, self.negatives, self.seed, epoch)
+
+    def _popularity(self) -> NDArray[np.int64]:
+        return self.blocks.popularity()
+
+    def _factors(self, number: int, epoch: int) -> tuple[SGDSettings, L2Factors]:
+        """The settings of a block's batches, and the factors by which its rows shrink in an epoch."""
+        n_blocks, n = len(self.blocks), self.blocks.about[number]["interactions"]
+        size = block_batch(self.sgd.batch_size, n_blocks)
+        settings = replace(self.sgd, batch_size=size)
+        if self.sgd.l2_schedule == "batch":  # in full at every batch of the plain engine
+            more = size * n_blocks / self.sgd.batch_size
+            settings = replace(
+                settings,
+                regularization=self.sgd.regularization * more,
+                flip_regularization=self.sgd.flip_regularization * more,
+            )
+        most = n // size + n_blocks + 1
+        return settings, l2_factors(settings, epoch, min(1.0, size / max(1, n)), most)
+
+    def _position(self, number: int, epoch: int) -> _Position:
+        positions = self.__dict__.setdefault("_positions", {})
+        found = positions.get(number)
+        if found is None or found.epoch != epoch:
+            n = int(self.blocks.bounds[number + 1] - self.blocks.bounds[number])
+            found = positions[number] = _Position(epoch, 0, np.zeros(n, dtype=np.int32))
+        return found
+
+    def forget(self) -> None:
+        """Forget where the blocks are in an epoch: it starts again."""
+        self.__dict__["_positions"] = {}
+
+
+def block_batch(batch_size: int, n_blocks: int) -> int:
+    """The positives in a batch of one block.
+
+    >>> block_batch(8_000, 4), block_batch(8_000, 64), block_batch(500, 4)
+    (2000, 1000, 500)
+    """
+    return max(batch_size // n_blocks, min(batch_size, SMALLEST_BATCH))
+
+
+@lru_cache(maxsize=2)
+def parts_of(blocks: Blocks, negatives: Negatives, seed: int, epoch: int) -> Partition:
+    """The parts of the items in an epoch: as many as blocks."""
+    popularity = blocks.popularity()
+    return partition(popularity, negatives.weights(popularity), len(blocks), seed, epoch)
+
+
+def _as_dataset(indptr: NDArray[np.int32], indices: NDArray[np.int32], popularity: NDArray[np.int64]) -> Any:
+    """What the sampled engine needs of a Dataset."""
+    counts = np.diff(indptr)
+    return SimpleNamespace(
+        n_users=len(counts),
+        n_items=len(popularity),
+        n_interactions=len(indices),
+        _csr=SimpleNamespace(indptr=indptr, indices=indices),
+        _user_of_entry=np.repeat(np.arange(len(counts), dtype=np.int32), counts),
+        popularity=lambda: popularity,
+        interactions_per_user=lambda: counts,
+    )
+
+
+class StratifiedEngine(BlockEngine):
+    """Stratified mini-batch SGD on blocks.
+
+    Parameters
+    ----------
+    train
+        The blocks.
+    tables
+        The factor tables, which are trained in place.
+    workers
+        Who has the blocks.
+    objective, negatives, settings, seed
+        As in `SampledEngine`.
+    """
+
+    def __init__(
+        self,
+        train: Blocks,
+        tables: Tables,
+        workers: Workers,
+        objective: type[Objective],
+        negatives: Negatives,
+        settings: SGDSettings,
+        *,
+        seed: int,
+    ) -> None:
+        super().__init__(train, tables, workers)
+        check_has_negatives(train)  # type: ignore[arg-type]
+        self.objective, self.negatives, self.settings, self.seed = objective, negatives, settings, seed
+        self._loss_samples: Any = None
+
+    def run_epoch(self, number: int, progress: Callable[[int], None] | None) -> None:
+        """Train each part of the items on each block."""
+        self.workers.call("forget")
+        members = parts_of(self.train, self.negatives, self.seed, number).members
+        trained = self.workers.rotate("train", [self.tables.items[each] for each in members], number)
+        for items, part in zip(members, trained, strict=True):
+            self.tables.items[items] = part
+        if progress is not None:
+            progress(self.train.n_interactions)
+
+    def loss(self) -> float:
+        """Return minus the mean likelihood of a fixed sample of positives and their negatives."""
+        if self._loss_samples is None:
+            self._loss_samples = self._draw_loss_samples()
+        users, items = self._loss_samples
+        tables = self.tables
+
+        def scores(left: Any, right: Any) -> NDArray[np.float64]:
+            return np.asarray(np.einsum("nk,nmk->nm", left[users], right[items]), dtype=np.float64)
+
+        flips = scores(tables.user_flips, tables.item_flips)
+        return mean_loss(self.objective, scores(tables.user_factors, tables.item_factors), flips)
+
+    def _draw_loss_samples(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Users, and a row of their positive and its negatives, spread evenly over the users."""
+        n = self.train.n_users
+        users = np.unique(np.linspace(0, n - 1, min(n, LOSS_POSITIVES)).astype(np.int32))
+        matrix, rows = self.train._rows(users)
+        sample = _as_dataset(matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32), self.train.popularity())
+        starts, counts = matrix.indptr[rows], np.diff(matrix.indptr)[rows]
+        own = counts > 0
+        users, entries = users[own], (starts + counts // 2)[own].astype(np.int32)
+        samples = Samples(sample, self.negatives, self.settings, self.seed)
+        key = np.uint64(randomness.key(self.seed, "loss"))
+        drawn = samples.draw(key, entries)[:, : self.settings.n_negatives]
+        return users, np.column_stack([matrix.indices[entries], drawn])
