@@ -469,3 +469,19 @@ def reading(directory: Path, what: str) -> Iterator[None]:
             f"the {what} in {str(directory)!r} is damaged or incomplete "
             f"({type(error).__name__}: {error}). Recreate it."
         ) from error
+
+
+@contextlib.contextmanager
+def scratch_directory(directory: str | Path, parent: str | Path | None = None) -> Iterator[Path]:
+    """Yield a new directory for what the writer of `directory` keeps for a time. It is removed at the end.
+
+    It is made in `parent`; by default beside `directory`. Those of writers that were killed are removed.
+    """
+    name = as_place(directory).name
+    path = (as_place(directory).parent if parent is None else as_place(parent)) / f"{name}.scratch"
+    fresh = _aside(path)
+    with _explained(path.parent, fresh):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(path)
+        fresh.mkdir()
+        yield fresh

@@ -1,0 +1,476 @@
+"""`build`: a block directory of a log of any size.
+
+1. DuckDB looks at all rows, counts the bad ones, and finds the items. They fit into memory.
+2. DuckDB writes the rows to scratch files, in groups of users by the hash of their ids.
+3. Each group is loaded: repeated pairs are merged as in a `Dataset`, and the group becomes a CSR.
+4. The k-core, if there is one, is found by looking at all groups until no user and no item is dropped.
+5. DuckDB sorts the users. A block has the users of a range of ids, and each group has those in a contiguous part.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time as clock
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from truelike.data.blocks.format import OWN_FILES, block_bounds, writing
+from truelike.data.blocks.sources import ADDRESS, LogFiles, find, from_text
+from truelike.data.blocks.tables import Checked, LogTable, connected, duckdb, open_parquet, sort_users
+from truelike.data.checks import check_not_empty, check_number
+from truelike.data.columns import Columns, choose
+from truelike.data.dataset import Dataset
+from truelike.data.filters import k_core
+from truelike.data.ids import Codes, Ids, Kind, check_count, encode
+from truelike.data.titles import titles_of
+from truelike.errors import DataError, ParameterError
+from truelike.files import as_place, check_place, scratch_directory
+from truelike.forks import check_not_forked
+from truelike.memory import available_memory
+from truelike.progress import note
+
+INTERACTIONS_PER_BLOCK = 20_000_000  # about, by default
+BYTES_PER_ROW = 500  # of memory that a group of users takes while it is loaded, at most
+SMALLEST_GROUP, LARGEST_GROUP, MOST_GROUPS = 100_000, 16_000_000, 500  # rows, rows, groups
+LEAST_MEMORY = 50_000_000
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Dataset
+
+
+@dataclass(frozen=True)
+class BuildReport:
+    """What `build` wrote: counts, and the seconds it took.
+
+    `rows` are those that were read, `dropped` those among them that are bad.
+    """
+
+    users: int
+    items: int
+    interactions: int
+    blocks: int
+    rows: int
+    dropped: int
+    seconds: float
+
+
+def build(
+    source: Source,
+    directory: str | os.PathLike[str],
+    *,
+    blocks: int | None = None,
+    user: str | int | None = None,
+    item: str | int | None = None,
+    rating: str | int | None = None,
+    time: str | int | None = None,
+    weight: str | int | None = None,
+    min_rating: float | None = None,
+    on_bad_rows: Literal["raise", "drop"] = "raise",
+    min_user: int = 0,
+    min_item: int = 0,
+    memory: str | int | None = None,
+    scratch: str | os.PathLike[str] | None = None,
+    titles: Any = None,
+    name: str | None = None,
+    progress: bool = True,
+) -> BuildReport:
+    """Write a block directory of a log that need not fit into memory. An older one is replaced.
+
+    The result has the same users, items and interactions as ``tl.read`` of the same rows.
+
+    Parameters
+    ----------
+    source
+        The path of a Parquet, CSV or TSV file (text also gzipped, with .gz); a directory of such files, also with
+        subdirectories named key=value; a pattern such as "log/*.parquet"; a list of paths; or a `Dataset`. Parquet
+        files may have an address such as "s3://..."; DuckDB's extension httpfs must be installed then.
+    directory
+        Where to write it. It may have an older block directory, and no other files.
+    blocks
+        The number of blocks. By default there are about 20 million interactions in a block.
+    user, item, rating, time, weight, min_rating, on_bad_rows
+        As in `tl.read`.
+    min_user, min_item
+        Drop users with fewer items and items with fewer users than this, until there are none, as `tl.k_core` does.
+    memory
+        The memory to use, e.g. "4GB" or a number of bytes. By default half of what is available.
+    scratch
+        A directory for what does not fit into memory. By default it is beside `directory`. It takes about as much
+        space as the log.
+    titles
+        Names of the items for people to read, as in `tl.read`.
+    name
+        The name of the data in tables. By default that of the file or the directory.
+    progress
+        Log a line for each step.
+
+    Examples
+    --------
+    >>> import tempfile, truelike as tl
+    >>> data = tl.read([("ann", "tea"), ("ann", "milk"), ("bob", "tea"), ("eve", "rum")])
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     report = build(data, place + "/blocks", blocks=2)
+    >>> report.users, report.items, report.interactions, report.blocks
+    (3, 3, 4, 2)
+    """
+    check_not_forked()
+    started = clock.perf_counter()
+    if blocks is not None:
+        check_number("blocks", blocks, low=1, whole=True)
+    for least, given in (("min_user", min_user), ("min_item", min_item)):
+        check_number(least, given, low=0, whole=True)
+    if on_bad_rows not in ("raise", "drop"):
+        raise ParameterError(f'on_bad_rows is {on_bad_rows!r}; expected "raise" or "drop"')
+    if min_rating is not None:
+        check_number("min_rating", min_rating)
+    limit = max(LEAST_MEMORY, available_memory() // 2) if memory is None else parse_memory(memory)
+    directory = as_place(directory)
+    check_place(directory, own=OWN_FILES)
+    least = (min_user, min_item)
+    tell = note if progress else _silent
+    if isinstance(source, Dataset):
+        asked = {"user": user, "item": item, "rating": rating, "time": time, "weight": weight, "min_rating": min_rating}
+        if unused := [key for key, value in asked.items() if value is not None]:
+            raise ParameterError(f"a Dataset was given, which {', '.join(unused)} cannot change: use it with a file")
+        made = _of_dataset(source, directory, blocks, least, titles, name)
+    else:
+        duckdb()
+        files, kind, hive, found_name = find(source)
+
+        def settle(names: list[str]) -> Columns:
+            return choose(
+                names, user=user, item=item, rating=rating, time=time, weight=weight, needs_rating=min_rating is not None
+            )
+
+        with scratch_directory(directory, scratch) as place:
+            work = _Work(place, limit, tell)
+            work.group(files, kind, hive, settle, min_rating, on_bad_rows)
+            made = work.write(directory, blocks, least, titles, name or found_name)
+    report = replace(made, seconds=clock.perf_counter() - started)
+    tell(
+        f"wrote {report.interactions:,} interactions of {report.users:,} users with {report.items:,} items in "
+        f"{report.blocks:,} blocks to {str(directory)!r} ({report.seconds:,.0f} s)"
+    )
+    return report
+
+
+def _silent(_: str) -> None:
+    """No progress."""
+
+
+def parse_memory(given: str | int) -> int:
+    """A number of bytes from a text such as "4GB".
+
+    >>> parse_memory("4GB"), parse_memory("500 MB"), parse_memory("1.5GiB"), parse_memory(10**9)
+    (4000000000, 500000000, 1610612736, 1000000000)
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", str(given).lower())
+    if found is None or isinstance(given, (bool, float)):
+        raise ParameterError(f'memory is {given!r}; expected a number of bytes, or a text such as "4GB"')
+    number, unit, binary = found.groups()
+    factor = 1024 ** list(UNITS).index(unit) if binary else UNITS[unit]
+    limit = int(float(number) * factor)
+    if limit < LEAST_MEMORY:
+        raise ParameterError(f"memory is {given!r}; expected at least {LEAST_MEMORY // 10**6} MB")
+    return limit
+
+
+def _number_of_blocks(asked: int | None, n_users: int, n_interactions: int) -> int:
+    """The number of blocks; an error if there are fewer users."""
+    if asked is None:
+        return max(1, min(n_users, -(-n_interactions // INTERACTIONS_PER_BLOCK)))
+    if asked > n_users:
+        raise ParameterError(f"blocks is {asked:,}, and there are {n_users:,} users; every block has at least one user")
+    return asked
+
+
+def _of_dataset(
+    data: Dataset, directory: Path, blocks: int | None, least: tuple[int, int], titles: Any, name: str | None
+) -> BuildReport:
+    """Cut a dataset into blocks."""
+    check_not_empty(data)
+    if titles is not None:
+        data = data.with_titles(titles)
+    rows = data.n_interactions
+    if any(least):
+        data = k_core(data, user=least[0], item=least[1]).dataset
+    n = _number_of_blocks(blocks, data.n_users, data.n_interactions)
+    bounds = block_bounds(data.interactions_per_user(), n)
+    kinds: dict[str, Kind] = {"user": data.users.kind, "item": data.items.kind}
+    indptr, indices, weights, times = data._csr.indptr, data._csr.indices, data._csr.data, data.times
+    with writing(directory, data.items.values, kinds, name or data.name, data.titles) as writer:
+        for lo, hi in zip(bounds[:-1], bounds[1:], strict=True):
+            mine = slice(int(indptr[lo]), int(indptr[hi]))
+            writer.add(
+                data.users.values[int(lo) : int(hi)].rechunk(),
+                indptr[lo : hi + 1] - indptr[lo],
+                indices[mine],
+                weights[mine],
+                None if times is None else times[mine],
+            )
+    return BuildReport(data.n_users, data.n_items, data.n_interactions, n, rows, 0, 0.0)
+
+
+@dataclass
+class _Group:
+    """A group of users: the CSR of their interactions in files, and the number of items of each user."""
+
+    place: Path
+    number: int
+    counts: NDArray[np.int32]
+
+    def path(self, what: str) -> Path:
+        return self.place / f"{what}-{self.number:05}.npy"
+
+    @property
+    def users(self) -> Path:
+        return self.place / f"users-{self.number:05}.parquet"
+
+    def save(self, what: str, array: NDArray[Any] | None) -> None:
+        if array is not None:
+            np.save(self.path(what), array, allow_pickle=False)
+
+    def load(self, what: str, part: slice = slice(None)) -> NDArray[Any] | None:
+        """An array, or a part of it; None if there is none."""
+        if not self.path(what).exists():
+            return None
+        if not len(self.counts):
+            return np.load(self.path(what), allow_pickle=False)
+        mapped: NDArray[Any] = np.load(self.path(what), mmap_mode="r", allow_pickle=False)
+        return np.array(mapped[part])
+
+
+class _Work:
+    """The steps of `build` for files."""
+
+    def __init__(self, place: Path, memory: int, tell: Callable[[str], None]) -> None:
+        self.place, self.memory, self.tell = place, memory, tell
+        self.threads = max(1, min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1, 16))
+        self.groups: list[_Group] = []
+
+    def group(
+        self,
+        files: list[str],
+        kind: str,
+        hive: bool,
+        settle: Callable[[list[str]], Columns],
+        min_rating: float | None,
+        on_bad_rows: str,
+    ) -> None:
+        """Write the interactions of the log as groups of users."""
+        log: LogFiles | None = None
+        if kind == "csv":
+            self.tell(f"reading {len(files):,} text file{'s' * (len(files) > 1)} ...")
+            log = from_text(files, settle, self.place)
+            if not log.parquet:
+                log.bad.total or check_not_empty_log()
+        parts = self.place / "parts"
+        network = any(ADDRESS.match(file) for file in files)
+        with connected(self.place, self.memory, self.threads, network=network) as connection:
+            if log is None:
+                log = open_parquet(connection, files, hive, settle)
+            self.tell("checking the rows and collecting the items ...")
+            table = LogTable(connection, log, self.place, min_rating)
+            self.found: Checked = table.check(on_bad_rows)
+            per_group = min(LARGEST_GROUP, max(SMALLEST_GROUP, self.memory // BYTES_PER_ROW))
+            n = min(MOST_GROUPS, -(-self.found.kept // per_group))
+            self.tell(
+                f"{self.found.rows:,} rows, {len(self.found.items):,} items; writing {n:,} group{'s' * (n > 1)} of users ..."
+            )
+            buffered = max(2_048, min(524_288, self.memory // 400 // n // self.threads))
+            table.group(parts, n, buffered)
+        if log.text:
+            for file in log.parquet:
+                Path(file).unlink()
+        self.tell("merging repeated pairs ...")
+        self.timed, rows = table.timed, 0
+        for number in range(n):
+            part = parts / f"part={number}"
+            if part.exists():
+                rows += self._load(part, number, table)
+                shutil.rmtree(part)
+        if rows != self.found.kept:
+            raise RuntimeError(f"{self.found.kept:,} rows were to be written, and {rows:,} were")
+
+    def _load(self, part: Path, number: int, table: LogTable) -> int:
+        """Turn the rows of a group into a CSR."""
+        frame = pl.read_parquet(part / "*.parquet", hive_partitioning=False)
+        n_rows, n_items = len(frame), len(self.found.items)
+        if "row" in frame.columns:
+            files = pl.Enum(table.log.parquet)
+            frame = frame.with_columns(pl.col("file").cast(files)).sort("file", "row")
+        users, codes = encode(frame["u"])
+        items = frame["i"].to_numpy()
+        times = table.times(frame["t"]).to_numpy() if self.timed else None
+        row_weights = table.weights(frame["w"]).to_numpy() if "w" in frame.columns else None
+        del frame
+        weights: NDArray[np.float32] | None
+        if times is None and row_weights is None:
+            counts, indices, weights = _merged(codes, items, len(users), n_items)
+        else:
+            merged = Dataset.from_pairs(
+                Ids(users, self.found.kinds["user"], "user"),
+                Ids(self.found.items, self.found.kinds["item"], "item"),
+                codes,
+                items,
+                weights=row_weights,
+                times=times,
+            )
+            counts, indices = np.diff(merged._csr.indptr), merged._csr.indices
+            weights, times = merged._csr.data, merged.times
+        group = _Group(self.place, number, counts.astype(np.int32))
+        group.save("indices", indices)
+        group.save("weights", None if weights is None or (weights == 1).all() else weights)
+        group.save("times", times)
+        pl.DataFrame({"u": users}).write_parquet(group.users, compression="lz4")
+        self.groups.append(group)
+        return n_rows
+
+    def write(
+        self, directory: Path, blocks: int | None, least: tuple[int, int], titles: Any, name: str
+    ) -> BuildReport:
+        """Write the block directory of the groups."""
+        items, kinds = self.found.items, self.found.kinds
+        texts = None if titles is None else titles_of(Ids(items, kinds["item"], "item"), titles)
+        if any(least):
+            kept = self._core(least)
+            items = items.filter(pl.Series(kept))
+            texts = None if texts is None else texts.filter(pl.Series(kept))
+        n_users = sum(len(group.counts) for group in self.groups)
+        check_count(n_users, "users")
+        n_interactions = sum(int(group.counts.sum(dtype=np.int64)) for group in self.groups)
+        n = _number_of_blocks(blocks, n_users, n_interactions)
+        self.tell(f"sorting {n_users:,} users ...")
+        order = self._sorted_users()
+        bounds = block_bounds(pl.read_parquet(order, columns=["n"])["n"].to_numpy(), n)
+        self.tell(f"writing {n:,} block{'s' * (n > 1)} ...")
+        done = np.zeros(len(self.groups), dtype=np.int64)  # interactions of each group that are written
+        with writing(directory, items.rechunk(), kinds, name, texts) as writer:
+            for lo, hi in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+                users = pl.scan_parquet(order, glob=False).slice(lo, hi - lo).collect()
+                writer.add(*self._block(users, done))
+        return BuildReport(n_users, len(items), n_interactions, n, self.found.rows, self.found.dropped, 0.0)
+
+    def _sorted_users(self) -> Path:
+        """The users of all groups in the order of their ids, with their group and their number of items."""
+        for place, group in enumerate(self.groups):
+            about = pl.DataFrame({"n": group.counts, "group": np.full(len(group.counts), place, dtype=np.int32)})
+            users = pl.read_parquet(group.users)
+            users.with_columns(about.get_columns()).write_parquet(group.users, compression="lz4")
+        target = self.place / "order.parquet"
+        if len(self.groups) == 1:
+            return self.groups[0].users
+        sort_users(self.place, self.memory, self.threads, str(self.place / "users-*.parquet"), target)
+        return target
+
+    def _block(self, users: pl.DataFrame, done: NDArray[np.int64]) -> tuple[Any, ...]:
+        """The next block: the next users of each group, in the order of their ids."""
+        counts, groups = users["n"].to_numpy().astype(np.int64), users["group"].to_numpy()
+        by_group = np.argsort(groups, kind="stable")
+        sizes = np.bincount(groups, weights=counts, minlength=len(self.groups)).astype(np.int64)
+        indptr = np.concatenate(([0], np.cumsum(counts)))
+        if indptr[-1] >= 2**31 - 1:
+            raise DataError(f"a block would have {indptr[-1]:,} interactions; use more blocks")
+        starts = np.empty(len(users), dtype=np.int64)  # of each user, in the interactions group by group
+        starts[by_group] = np.concatenate(([0], np.cumsum(counts[by_group])[:-1]))
+        places = np.repeat(starts - indptr[:-1], counts)
+        places += np.arange(len(places))
+        arrays: dict[str, NDArray[Any] | None] = {}
+        for what in ("indices", "weights", "times"):
+            found = [
+                group.load(what, slice(int(first), int(first + size)))
+                for group, first, size in zip(self.groups, done, sizes, strict=True)
+            ]
+            if all(each is None for each in found):
+                arrays[what] = None
+                continue
+            whole = [
+                np.ones(size, dtype=np.float32) if each is None else each
+                for each, size in zip(found, sizes, strict=True)
+            ]
+            arrays[what] = np.concatenate(whole)[places]
+        done += sizes
+        return users["u"].rechunk(), indptr, arrays["indices"], arrays["weights"], arrays["times"]
+
+    # --- the k-core ------------------------------------------------------------------------------
+
+    def _core(self, least: tuple[int, int]) -> NDArray[np.bool_]:
+        """Drop users and items with too few interactions from all groups, and return which items are left."""
+        n_items = len(self.found.items)
+        items = np.ones(n_items, dtype=bool)
+        users = [np.ones(len(group.counts), dtype=bool) for group in self.groups]
+        rounds = 0
+        while True:
+            rounds += 1
+            popularity = np.zeros(n_items, dtype=np.int64)
+            dropped = 0
+            for group, kept in zip(self.groups, users, strict=True):
+                rows, columns = _entries(group)
+                alive = kept[rows] & items[columns]
+                weak = kept & (np.bincount(rows[alive], minlength=len(kept)) < least[0])
+                kept &= ~weak
+                dropped += int(weak.sum())
+                popularity += np.bincount(columns[alive & kept[rows]], minlength=n_items)
+            weak = items & (popularity < least[1])
+            items &= ~weak
+            self.tell(f"k-core, round {rounds}: dropped {dropped:,} users and {int(weak.sum()):,} items")
+            if not dropped and not weak.any():
+                break
+        if not (items.any() and any(kept.any() for kept in users)):
+            raise DataError(
+                f"nothing is left of the dataset in its {least[0]}/{least[1]}-core: no group of users and items is "
+                "that dense. Ask for fewer interactions with min_user=... and min_item=..."
+            )
+        codes = np.cumsum(items, dtype=np.int32) - np.int32(1)
+        for group, kept in zip(self.groups, users, strict=True):
+            _restrict(group, kept, items, codes)
+        return items
+
+
+def check_not_empty_log() -> None:
+    """Raise the error for a log without rows."""
+    raise DataError("the dataset is empty: no row is left. Check that it is the right file.")
+
+
+def _merged(
+    users: Codes, items: Codes, n_users: int, n_items: int
+) -> tuple[NDArray[np.int64], Codes, NDArray[np.float32]]:
+    """The CSR of rows: the number of items of each user, the items, and how often each pair occurs.
+
+    >>> counts, indices, weights = _merged(np.array([1, 0, 1, 1]), np.array([2, 1, 0, 2]), 2, 3)
+    >>> counts.tolist(), indices.tolist(), weights.tolist()
+    ([1, 2], [1, 0, 2], [1.0, 1.0, 2.0])
+    """
+    keys = users.astype(np.int64) * n_items + items
+    keys.sort()
+    first = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
+    weights = np.diff(first, append=len(keys)).astype(np.float32)
+    rows, indices = np.divmod(keys[first], n_items)
+    return np.bincount(rows, minlength=n_users), indices.astype(np.int32), weights
+
+
+def _entries(group: _Group) -> tuple[NDArray[np.int64], Codes]:
+    """The user and the item of each interaction of a group."""
+    columns = group.load("indices")
+    assert columns is not None
+    return np.repeat(np.arange(len(group.counts)), group.counts), columns
+
+
+def _restrict(group: _Group, users: NDArray[np.bool_], items: NDArray[np.bool_], codes: Codes) -> None:
+    """Keep the marked users and items of a group only."""
+    rows, columns = _entries(group)
+    kept = users[rows] & items[columns]
+    weights, times = group.load("weights"), group.load("times")
+    group.counts = np.bincount(rows[kept], minlength=len(users))[users].astype(np.int32)
+    group.save("indices", codes[columns[kept]])
+    group.save("weights", None if weights is None else weights[kept])
+    group.save("times", None if times is None else times[kept])
+    names = pl.read_parquet(group.users)
+    names.filter(pl.Series(users)).write_parquet(group.users, compression="lz4")

@@ -1,0 +1,347 @@
+"""The files of a log of any size: found, checked, and text files turned into Parquet, which databases read.
+
+Text files are read by the readers of `truelike.data.files`, a part at a time, so their rows, and what is bad about them,
+are those of `tl.read`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import glob
+import gzip
+import os
+import re
+import shutil
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from truelike.data.columns import Columns
+from truelike.data.files import (
+    FAST_READER_FAILS,
+    FORMATS,
+    MOST_LINES,
+    _chosen,
+    _csv_rows,
+    _first_row,
+    _lines_are_whole,
+    _null_for_empty,
+    _Text,
+    check_file,
+)
+from truelike.data.frames import POLARS_ERRORS
+from truelike.data.interactions import _dates, _microseconds
+from truelike.data.parquet_check import damage
+from truelike.errors import DataError, ParameterError, quoted, some
+
+CHUNK = 1_000_000  # rows that the careful reader holds at once
+TIMES = 4_000_000  # texts of times that are parsed at once
+MOST_SHOWN = 5  # bad rows in a message
+MOST_BAD_TIMES = 10_000  # different texts that are no times
+ADDRESS = re.compile(r"[A-Za-z][\w+.-]*://")
+Choose = Callable[[list[str]], Columns]
+
+
+@dataclass
+class BadRows:
+    """How many rows are bad, and where the first of them are."""
+
+    total: int = 0
+    first: list[str] = field(default_factory=list)
+
+    def add(self, where: str, reason: str) -> None:
+        """Count a bad row."""
+        self.total += 1
+        if len(self.first) < MOST_SHOWN:
+            self.first.append(f"{where} {reason}")
+
+    def __str__(self) -> str:
+        more = self.total - len(self.first)
+        return "; ".join([*self.first, *[f"and {more:,} more"] * (more > 0)])
+
+
+@dataclass
+class TextFile:
+    """A CSV or TSV file, and what it takes to read it."""
+
+    text: _Text
+    separator: str
+    names: list[str]
+    columns: Columns
+
+    def rows(self, bad: BadRows | None = None) -> Iterator[tuple[int, list[str]]]:
+        """(line, needed fields) of each row that can be read; the others are counted."""
+        places = [self.names.index(name) for name in self.columns.needed()]
+        required = [(name, self.names.index(name)) for name in self.columns.required()]
+        with self.text.lines() as lines:
+            for line, row in _csv_rows(lines, self.separator, len(self.names), True, self.text):
+                reason = row if isinstance(row, str) else next((f"has no {n}" for n, p in required if not row[p]), None)
+                if reason is None:
+                    yield line, [row[place] for place in places]
+                elif bad is not None:
+                    bad.add(f"line {line} of {quoted(self.text.path.name)}", reason)
+
+
+@dataclass
+class LogFiles:
+    """A log: the Parquet files to read, its columns, and rows that are bad already."""
+
+    parquet: list[str]
+    columns: Columns
+    hive: bool = False
+    text: bool = False
+    bad: BadRows = field(default_factory=BadRows)
+    origins: dict[str, tuple[TextFile, int]] = field(default_factory=dict)  # of a Parquet file: text, first row
+
+    def stored(self, column: str) -> str:
+        """The name of a column in the Parquet files."""
+        return own_name(self.columns, column) if self.text else column
+
+    def where(self, file: str, row: int) -> str:
+        """The place of a row, for a message."""
+        if file not in self.origins:
+            return f"row {row} (counted from 0) of {quoted(Path(file).name)}"
+        text, first = self.origins[file]
+        line = next(islice(text.rows(), first + row, None))[0]
+        return f"line {line} of {quoted(text.text.path.name)}"
+
+
+def own_name(columns: Columns, name: str) -> str:
+    """The name of a column of a text file in the Parquet file: databases do not tell User from user."""
+    return f"c{columns.needed().index(name)}"
+
+
+def find(source: Any) -> tuple[list[str], str, bool, str]:
+    """The files of a source, sorted; their format; whether their directories are named key=value; and a name.
+
+    >>> find("no/such/file.csv")
+    Traceback (most recent call last):
+    ...
+    truelike.errors.DataError: there is no file 'no/such/file.csv'
+    """
+    given = [source] if isinstance(source, (str, os.PathLike)) else source
+    if not isinstance(given, Sequence) or not given or not all(isinstance(each, (str, os.PathLike)) for each in given):
+        raise DataError(
+            f"the log is {type(source).__name__}; expected a Dataset, the path of a Parquet or CSV file or of a "
+            "directory of them, a pattern such as 'log/*.parquet', or a list of paths"
+        )
+    files = [file for each in given for file in _files_of(os.fspath(each))]
+    files = list(dict.fromkeys(files))
+    formats = {_format(file) for file in files}
+    if len(formats) > 1:
+        raise DataError(
+            f"the log has files of several formats: {some(sorted(formats))}. Give those of one format at a time."
+        )
+    first = Path(os.fspath(given[0]))
+    name = (files[0] if len(given) > 1 or set("*?[") & set(first.name) else first.name).rpartition("/")[2]
+    hive = any("=" in part for file in files for part in Path(file).parts[:-1])
+    return files, formats.pop(), hive, name.split(".")[0]
+
+
+def _files_of(given: str) -> list[str]:
+    """The files of a path, a directory or a pattern."""
+    if ADDRESS.match(given):
+        return [given]
+    path = Path(given)
+    with contextlib.suppress(OSError, ValueError):
+        if path.is_dir():
+            found = sorted(
+                str(each)
+                for each in path.rglob("*")
+                if each.is_file() and not any(part[0] in "._" for part in each.relative_to(path).parts)
+            )
+            if not found:
+                raise DataError(f"the directory {quoted(given)} has no files")
+            return found
+        if not path.exists() and set("*?[") & set(given):
+            found = sorted(each for each in glob.glob(given, recursive=True) if Path(each).is_file())
+            if not found:
+                raise DataError(f"no file matches {quoted(given)}")
+            return found
+    check_file(path)
+    return [given]
+
+
+def _format(file: str) -> str:
+    suffixes = [suffix.lower() for suffix in Path(file).suffixes]
+    zipped = suffixes[-1:] == [".gz"]
+    named = suffixes[: -1 if zipped else None]
+    kind = FORMATS.get(named[-1] if named else "")
+    if kind == "parquet" and not zipped:
+        return "parquet"
+    if kind in ("csv", "tsv") and not ADDRESS.match(file):
+        return "csv"
+    raise DataError(
+        f"{quoted(file)} cannot be read: expected Parquet files (.parquet, .pq), or CSV or TSV files on this machine "
+        "(.csv, .tsv, .txt, also with .gz). Convert it, or name the files one by one."
+    )
+
+
+# --- Parquet -------------------------------------------------------------------------------------
+
+
+def check_parquet(files: list[str], columns: Columns) -> None:
+    """Raise an error for a file that is damaged. Only its footer and the headers of its pages are read."""
+    for file in files:
+        if ADDRESS.match(file):
+            continue
+        path = Path(file)
+        check_file(path)
+        try:
+            with path.open("rb") as handle:
+                wrong = damage(handle, set(columns.needed()))
+        except OSError as error:
+            raise DataError(f"{quoted(path)} cannot be read: {error.strerror or error}") from error
+        if wrong:
+            raise DataError(f"{quoted(path)} is damaged: {wrong}. Fetch or write it again.")
+
+
+# --- CSV and TSV ---------------------------------------------------------------------------------
+
+
+def from_text(files: list[str], choose: Choose, scratch: Path) -> LogFiles:
+    """Write the needed columns of text files to Parquet files in `scratch`, a part of a file at a time."""
+    log: LogFiles | None = None
+    for number, file in enumerate(files):
+        path = Path(file)
+        try:
+            check_file(path)
+            source = _open(path, choose)
+            if log is None:
+                log = LogFiles([], source.columns, text=True)
+            elif source.columns != log.columns:
+                raise DataError(
+                    f"{quoted(file)} has the columns {some(source.columns.needed())}, and {quoted(files[0])} has "
+                    f"{some(log.columns.needed())}. Name the columns, or give files with the same header."
+                )
+            _convert(source, log, scratch / f"text-{number:05}")
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise DataError(f"{quoted(path)} is not a whole gzip file ({error}). Fetch it again.") from error
+    if log is None:
+        raise ParameterError("no file was given")
+    return log
+
+
+def _open(path: Path, choose: Choose) -> TextFile:
+    text = _Text(path, zipped=path.suffix.lower() == ".gz", encoding="utf-8")
+    tabs = ".tsv" in [suffix.lower() for suffix in path.suffixes[-2:]]
+    separator, names = _first_row(text, "\t" if tabs else None)
+    return TextFile(text, separator, names, _chosen(names, choose, path, True))
+
+
+def _convert(source: TextFile, log: LogFiles, target: Path) -> None:
+    plain = source.text
+    if plain.zipped:
+        plain = _Text(target.with_suffix(".csv"), zipped=False, encoding="utf-8")
+        with gzip.open(source.text.path, "rb") as packed, plain.path.open("wb") as unpacked:
+            shutil.copyfileobj(packed, unpacked, 2**20)
+    if _fast(source, plain, target.with_suffix(".parquet")):
+        file = str(target.with_suffix(".parquet"))
+        log.parquet.append(file)
+        log.origins[file] = (source, 0)
+    else:
+        _carefully(source, log, target)
+    if plain is not source.text:
+        plain.path.unlink()
+
+
+def _fast(source: TextFile, plain: _Text, target: Path) -> bool:
+    """Convert by polars; False where the careful reader has to look at the file, as in `truelike.data.files`."""
+    from truelike.data.scan import csv_is_plain
+
+    width, needed = len(source.names), source.columns.needed()
+    try:
+        limits = {"longest": csv.field_size_limit(), "most_lines": MOST_LINES}
+        if not csv_is_plain(plain.blocks(), source.separator, width, **limits):
+            return False
+        table = pl.scan_csv(
+            plain.path.absolute(),
+            separator=source.separator,
+            has_header=False,
+            schema={str(position): pl.String for position in range(width)},
+            glob=False,
+        ).slice(1)
+        short = pl.col(str(width - 1)).is_null().alias("short")
+        wanted = table.select(
+            *(_null_for_empty(str(source.names.index(name))).alias(own_name(source.columns, name)) for name in needed),
+            short,
+        )
+        every_field = pl.QueryOptFlags(projection_pushdown=False)
+        wanted.sink_parquet(target, compression="lz4", engine="streaming", optimizations=every_field)
+        written = pl.scan_parquet(target, glob=False)
+        lacking = [pl.col(own_name(source.columns, name)).is_null().any() for name in source.columns.required()]
+        found = written.select(pl.col("short").any(), *lacking).collect(engine="streaming").row(0, named=True)
+    except FAST_READER_FAILS as error:
+        if "No space left" in str(error):
+            raise
+        return False
+    whole = not found.pop("short") or _lines_are_whole(plain, source.separator, width)
+    return whole and not any(found.values())
+
+
+def _carefully(source: TextFile, log: LogFiles, target: Path) -> None:
+    """Convert line by line, and count the lines that cannot be read."""
+    names = [own_name(source.columns, name) for name in source.columns.needed()]
+    rows, first = source.rows(log.bad), 0
+    while part := [row for _, row in islice(rows, CHUNK)]:
+        frame = pl.DataFrame(part, schema=dict.fromkeys(names, pl.String), orient="row")
+        file = f"{target}-{first}.parquet"
+        frame.with_columns(_null_for_empty(name) for name in names).write_parquet(file, compression="lz4")
+        log.parquet.append(file)
+        log.origins[file] = (source, first)
+        first += len(part)
+
+
+# --- times that are text -------------------------------------------------------------------------
+
+READINGS: dict[str, Callable[[pl.Series], pl.Series]] = {
+    "whole numbers": lambda texts: texts.cast(pl.Int64, strict=False),
+    "seconds": lambda texts: _microseconds(texts.cast(pl.Float64, strict=False)),
+    "dates": _dates,
+}
+
+
+def read_text_times(log: LogFiles, column: str) -> tuple[str, list[str] | None]:
+    """How to read times that are text, and the texts that cannot be read so: the rules of `tl.read`.
+
+    None instead of the texts if there are too many different ones.
+    """
+    numbers = ["whole numbers", "seconds"]
+    nulls, n = _count_unread(log, column, numbers)
+    how = min(numbers, key=nulls.__getitem__)
+    if 2 * nulls[how] >= n and nulls[how]:
+        of_dates, _ = _count_unread(log, column, ["dates"])
+        nulls |= of_dates
+        how = min((how, "dates"), key=nulls.__getitem__)
+    unread: set[str] = set()
+    if nulls[how]:
+        for texts in _texts(log, column):
+            unread.update(texts.filter(READINGS[how](texts).is_null() & texts.is_not_null()).unique())
+            if len(unread) > MOST_BAD_TIMES:
+                return how, None
+    return how, sorted(unread)
+
+
+def _count_unread(log: LogFiles, column: str, readings: list[str]) -> tuple[dict[str, int], int]:
+    nulls, n = dict.fromkeys(readings, 0), 0
+    for texts in _texts(log, column):
+        n += len(texts)
+        for how in readings:
+            nulls[how] += READINGS[how](texts).null_count()
+    return nulls, n
+
+
+def _texts(log: LogFiles, column: str) -> Iterator[pl.Series]:
+    for file in log.parquet:
+        table = pl.scan_parquet(file, glob=False, hive_partitioning=log.hive)
+        try:
+            for first in range(0, table.select(pl.len()).collect().item(), TIMES):
+                yield table.select(pl.col(column).cast(pl.String)).slice(first, TIMES).collect()[column]
+        except POLARS_ERRORS as error:
+            raise DataError(f"{quoted(file)} cannot be read: {some([error], longest=300)}") from error
