@@ -51,12 +51,14 @@ class Cluster:
 
     def __post_init__(self) -> None:
         if not isinstance(self.address, str) or not self.address:
-            raise ParameterError(f'the address of a cluster is {self.address!r}; expected "local", "auto" or HOST:PORT')
+            raise ParameterError(
+                f'the address of a cluster is {self.address!r}; expected "local", "auto" or HOST:PORT'
+            )
         if self.address not in ("local", "auto"):
             _host_and_port(self.address)
         for name in ("workers", "threads"):
             value = getattr(self, name)
-            right = isinstance(value, Integral) and not isinstance(value, bool) and 1 <= value <= 10_000
+            right = isinstance(value, Integral) and not isinstance(value, bool) and 1 <= int(value) <= 10_000
             if value is not None and not right:
                 raise ParameterError(f"{name} is {value!r}; expected a whole number, at least 1, or None")
 
@@ -188,9 +190,7 @@ def _why_not(cluster: Cluster, error: Exception) -> str:
 
 def check_store(ray: ModuleType, needed: int) -> None:
     """Raise if a node's object store is smaller than what is sent to it at once."""
-    sizes = [
-        int(node["Resources"].get("object_store_memory", 0)) for node in ray.nodes() if node["Alive"]
-    ]
+    sizes = [int(node["Resources"].get("object_store_memory", 0)) for node in ray.nodes() if node["Alive"]]
     smallest = min((size for size in sizes if size), default=0)
     if needed > smallest:
         raise ClusterError(
@@ -234,7 +234,7 @@ def map_on(
         n, threads = cluster.layout(ray)
         shared_refs = tuple(ray.put(each) for each in shared)
         remote = ray.remote(num_cpus=threads, max_retries=TASK_TRIES, scheduling_strategy="SPREAD")(work)
-        todo, running = iter(pieces), []
+        todo, running = iter(pieces), list[Any]()
         while True:
             while len(running) < 2 * n and (piece := next(todo, None)) is not None:
                 running.append(remote.remote(*shared_refs, *piece))

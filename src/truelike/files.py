@@ -250,9 +250,7 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _refuse_to_delete_others(
-    directory: Path, names: Collection[str], own: re.Pattern[str] | None = None
-) -> None:
+def _refuse_to_delete_others(directory: Path, names: Collection[str], own: re.Pattern[str] | None = None) -> None:
     """Raise if the directory holds other files than those that are replaced."""
     try:
         there = {path.name for path in directory.iterdir()}

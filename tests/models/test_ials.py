@@ -164,7 +164,12 @@ def test_a_row_does_not_depend_on_the_other_rows_of_its_block() -> None:
     engine(data, whole)._solve(engine(data, whole).sides[0])
     rows = data.matrix[41:]
     side = engine(data, part).sides[0]
-    side.indptr, side.positives, side.rows, side.ridge = rows.indptr, rows.indices, part.users[41:], side.ridge[41:]
+    side.indptr, side.positives, side.rows, side.ridge = (
+        rows.indptr,
+        rows.indices,
+        part.users[41:],
+        side.ridge[41:],
+    )
     engine(data, part)._solve(side)
     assert_array_equal(part.users[41:], whole.users[41:])
 

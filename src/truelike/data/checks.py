@@ -28,7 +28,7 @@ def check_dataset(value: Any, what: str, part: str = "train") -> None:
     raise DataError(f"{what} takes a Dataset, not {type(value).__name__}: {remedy}")
 
 
-def check_not_empty(dataset: Dataset) -> None:
+def check_not_empty(dataset: Dataset | Blocks) -> None:
     """Raise an error if a dataset has no interactions."""
     if dataset.n_interactions == 0:
         raise DataError(
@@ -37,7 +37,7 @@ def check_not_empty(dataset: Dataset) -> None:
         )
 
 
-def check_trainable(dataset: Dataset) -> None:
+def check_trainable(dataset: Dataset | Blocks) -> None:
     """Raise an error if no model can be trained on a dataset: it needs two users and two items.
 
     >>> import truelike as tl
@@ -55,7 +55,7 @@ def check_trainable(dataset: Dataset) -> None:
             )
 
 
-def known_interactions(validation: Any, train: Dataset) -> Dataset:
+def known_interactions(validation: Any, train: Dataset | Blocks) -> Dataset:
     """The validation interactions of users and items of the training data; a warning if there are none."""
     check_dataset(validation, "validation", part="validation")
     known: Dataset = validation.recode(train.users, train.items)[0]

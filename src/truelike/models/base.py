@@ -311,7 +311,7 @@ class Recommender(ABC):
         check_dataset(train, "fit")
         check_trainable(train)
         cluster = as_cluster(cluster)
-        train, cluster = self._trainable(train, cluster, validation)
+        data, cluster = self._trainable(train, cluster, validation)
         check_number("checkpoint_epochs", checkpoint_epochs, low=1, whole=True)
         check_number("checkpoint_minutes", checkpoint_minutes, low=0)
         if not (isinstance(callbacks, Sequence) and all(map(callable, callbacks))):
@@ -320,7 +320,7 @@ class Recommender(ABC):
             check_share("validation", validation)
             validation = float(validation)
         elif validation is not None:
-            validation = known_interactions(validation, train)
+            validation = known_interactions(validation, data)
         options = FitOptions(
             validation=validation,
             impressions=impressions,
@@ -336,10 +336,10 @@ class Recommender(ABC):
         )
         self._check_options(options)
         if not self._counts_weights():
-            _warn_of_weights(train, self)
-        self._check_data(train)
-        self._warn_of_time(train)
-        self._assign(train, self._fit(train, options))
+            _warn_of_weights(data, self)
+        self._check_data(data)
+        self._warn_of_time(data)
+        self._assign(data, self._fit(data, options))
         return self
 
     @final
@@ -942,7 +942,8 @@ class Recommender(ABC):
     @final
     def _history_of(self, user: int) -> Codes:
         """The items of a user of the training data, sorted."""
-        return self.train_._history(user)
+        history: Codes = self.train_._history(user)
+        return history
 
     @final
     def _all_scores(self, history: Codes, user: int | None = None) -> Floats:

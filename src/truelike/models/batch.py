@@ -310,7 +310,9 @@ def _identity(model: Recommender) -> str:
         return secrets.token_hex(16)
     digest = hashlib.sha256()
     train._digest_into(digest)
-    ids = () if isinstance(train, Blocks) else (train.users.values, train.items.values)  # those of blocks are in it
+    ids = (
+        () if isinstance(train, Blocks) else (train.users.values, train.items.values)
+    )  # those of blocks are in it
     ignored = ("n_jobs", "device")
     about = {
         "class": type(written).__name__,

@@ -205,7 +205,7 @@ class IALS(FactorModel):
     def _counts_weights(self) -> bool:
         return self.weighting != "none"
 
-    def _weights(self, train: Dataset) -> Weights:
+    def _weights(self, train: Dataset | Blocks) -> Weights:
         """The weights of the objective: the parameters, or what follows from the data where they are None."""
         dense = density(train)
         unobserved = (

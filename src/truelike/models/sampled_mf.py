@@ -238,7 +238,7 @@ class SampledMF(LabelNoise, FactorModel):
     def _derived(self, train: Dataset) -> dict[str, Any]:
         return {"regularization_": self._strength(train)}
 
-    def _strength(self, train: Dataset) -> float:
+    def _strength(self, train: Dataset | Blocks) -> float:
         """The given regularization, otherwise one that is weaker the more groups of users and items stand out."""
         if self.regularization is not None:
             return self.regularization

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from truelike import randomness
+from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 
 EXACT_L2 = 0.5  # rho / edge of objectives over all items
@@ -24,7 +25,7 @@ LIFT_SAMPLES = 100_000
 LIFT_INTERACTIONS = 2_000_000  # of a larger dataset, some users with about as many are used
 
 
-def noise_edge(train: Dataset) -> float:
+def noise_edge(train: Dataset | Blocks) -> float:
     """The largest singular value of noise, if each interaction is divided by sqrt(n_u n_i).
 
     Users and items without an interaction are left out: they do not change how much is known of the others.
@@ -37,13 +38,13 @@ def noise_edge(train: Dataset) -> float:
     return sum(float(1 / np.sqrt(count[count > 0].mean())) for count in _counts(train))
 
 
-def density(train: Dataset) -> float:
+def density(train: Dataset | Blocks) -> float:
     """The share of the pairs that are interactions, among users and items that have any."""
     users, items = ((count > 0).sum() for count in _counts(train))
     return float(train.n_interactions / (users * items))
 
 
-def interactions_per_row(train: Dataset) -> float:
+def interactions_per_row(train: Dataset | Blocks) -> float:
     """The geometric mean of the mean number of interactions of a user and that of an item.
 
     Users and items without an interaction are left out: they do not change how much is known of the others.
@@ -52,7 +53,7 @@ def interactions_per_row(train: Dataset) -> float:
     return float(np.sqrt(rows[rows > 0].mean() * columns[columns > 0].mean()))
 
 
-def learning_rate(train: Dataset, factors: int) -> float:
+def learning_rate(train: Dataset | Blocks, factors: int) -> float:
     """A learning rate of Adam for tables of so many factors, up to a factor of the objective.
 
     With more factors each moves less. Rows with more interactions move further from where they start.
@@ -60,7 +61,7 @@ def learning_rate(train: Dataset, factors: int) -> float:
     return float((interactions_per_row(train) / 166) ** 0.3 * np.sqrt(128 / factors))
 
 
-def lift(train: Dataset) -> float:
+def lift(train: Dataset | Blocks) -> float:
     """How much more often users who share an item share another one than popularity explains; at least 1.
 
     An interaction (u, i), another item k of u and another user w of i are drawn at random. The share of draws in which
@@ -93,5 +94,5 @@ def lift(train: Dataset) -> float:
     return max(1.0, float(found / expected)) if expected else 1.0
 
 
-def _counts(train: Dataset) -> tuple[np.ndarray, np.ndarray]:
+def _counts(train: Dataset | Blocks) -> tuple[np.ndarray, np.ndarray]:
     return train.interactions_per_user(), train.popularity()

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import tempfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -94,7 +95,9 @@ class Blocks:
 
     times = None  # of each interaction: they stay in the blocks
 
-    def __init__(self, directory: str | Path, *, in_memory: bool = False, scratch: str | Path | None = None) -> None:
+    def __init__(
+        self, directory: str | Path, *, in_memory: bool = False, scratch: str | Path | None = None
+    ) -> None:
         self.in_memory = in_memory
         self.library = "polars"
         with OpenDirectory(directory, "block directory", DESCRIPTION, (ITEMS,)) as files:
@@ -209,8 +212,6 @@ class Blocks:
         with reading(self.directory, "block directory"):
             with self._opened(name) as handle:
                 content = handle.read()
-            import zlib
-
             found = {"bytes": len(content), "crc32": zlib.crc32(content)}
             if found != self.about[number]["files"].get(name):
                 raise self.damage(number, f"{name} has another size or CRC-32")
@@ -272,7 +273,8 @@ class Blocks:
         wanted, at = np.unique(users, return_inverse=True)
         places = np.searchsorted(self.bounds, wanted, side="right") - 1
         parts = [
-            self.block(int(number)).csr[wanted[places == number] - self.bounds[number]] for number in np.unique(places)
+            self.block(int(number)).csr[wanted[places == number] - self.bounds[number]]
+            for number in np.unique(places)
         ]
         empty = sparse.csr_array((0, self.n_items), dtype=np.float32)
         return sparse.csr_array(sparse.vstack(parts or [empty], format="csr")), at.astype(np.int32)
@@ -322,7 +324,7 @@ class Blocks:
         for block, start in zip(blocks, self.entry_bounds, strict=False):
             if block.weights is not None:
                 data[start : start + len(block.indices)] = block.weights
-        times = np.concatenate([block.times for block in blocks]) if self.has_times else None  # type: ignore[arg-type]
+        times = np.concatenate([block.times for block in blocks]) if self.has_times else None
         matrix = sparse.csr_array((data, indices, indptr), shape=(self.n_users, self.n_items))
         users = Ids(self.users.values, self.users.kind, "user")
         return Dataset._of(users, self.items, matrix, times, self.titles, "polars", self.name)
@@ -336,7 +338,9 @@ class Blocks:
         try:
             with tempfile.TemporaryFile(dir=self.scratch, prefix=".table-") as file:
                 if hasattr(os, "posix_fallocate"):
-                    os.posix_fallocate(file.fileno(), 0, 4 * n * width)  # a full disk is noticed here, not by a signal
+                    os.posix_fallocate(
+                        file.fileno(), 0, 4 * n * width
+                    )  # a full disk is noticed here, not by a signal
                 else:
                     file.truncate(4 * n * width)
                 return np.memmap(file, dtype=np.float32, mode="r+", shape=(n, width)).view(np.ndarray)

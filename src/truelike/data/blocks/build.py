@@ -136,9 +136,18 @@ def build(
     least = (min_user, min_item)
     tell = note if progress else _silent
     if isinstance(source, Dataset):
-        asked = {"user": user, "item": item, "rating": rating, "time": time, "weight": weight, "min_rating": min_rating}
+        asked = {
+            "user": user,
+            "item": item,
+            "rating": rating,
+            "time": time,
+            "weight": weight,
+            "min_rating": min_rating,
+        }
         if unused := [key for key, value in asked.items() if value is not None]:
-            raise ParameterError(f"a Dataset was given, which {', '.join(unused)} cannot change: use it with a file")
+            raise ParameterError(
+                f"a Dataset was given, which {', '.join(unused)} cannot change: use it with a file"
+            )
         made = _of_dataset(source, directory, blocks, least, titles, name)
     else:
         duckdb()
@@ -146,7 +155,13 @@ def build(
 
         def settle(names: list[str]) -> Columns:
             return choose(
-                names, user=user, item=item, rating=rating, time=time, weight=weight, needs_rating=min_rating is not None
+                names,
+                user=user,
+                item=item,
+                rating=rating,
+                time=time,
+                weight=weight,
+                needs_rating=min_rating is not None,
             )
 
         with scratch_directory(directory, scratch) as place:
@@ -187,7 +202,9 @@ def _number_of_blocks(asked: int | None, n_users: int, n_interactions: int) -> i
     if asked is None:
         return max(1, min(n_users, -(-n_interactions // INTERACTIONS_PER_BLOCK)))
     if asked > n_users:
-        raise ParameterError(f"blocks is {asked:,}, and there are {n_users:,} users; every block has at least one user")
+        raise ParameterError(
+            f"blocks is {asked:,}, and there are {n_users:,} users; every block has at least one user"
+        )
     return asked
 
 

@@ -139,9 +139,7 @@ class BlockWriter:
             "indptr": indptr.astype(np.int32, copy=False),
             "indices": indices.astype(np.int32, copy=False),
         }
-        arrays["tile_users"], arrays["tile_starts"] = by_item(
-            arrays["indptr"], arrays["indices"], n_items, tile
-        )
+        arrays["tile_users"], arrays["tile_starts"] = by_item(arrays["indptr"], arrays["indices"], n_items, tile)
         if weights is not None and (weights != 1).any():
             arrays["weights"], self.weighted = weights, True
         if times is not None:

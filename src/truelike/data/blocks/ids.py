@@ -30,6 +30,10 @@ class BlockIds(Ids):
         Reads the ids of a block.
     """
 
+    _firsts: pl.Series
+    _bounds: NDArray[np.int64]
+    _read: Callable[[int], pl.Series]
+
     def __init__(
         self, kind: Kind, firsts: Sequence[Any], bounds: NDArray[np.int64], read: Callable[[int], pl.Series]
     ) -> None:
@@ -40,32 +44,34 @@ class BlockIds(Ids):
         object.__setattr__(self, "_firsts", pl.Series("id", list(firsts), dtype=self.dtype))
 
     @property
-    def values(self) -> pl.Series:  # type: ignore[override]
+    def values(self) -> pl.Series:
         """All ids, which must fit into memory."""
-        return pl.concat([self._read(n) for n in range(len(self._firsts))])  # type: ignore[attr-defined]
+        return pl.concat([self._read(n) for n in range(len(self._firsts))])
 
     def __len__(self) -> int:
-        return int(self._bounds[-1])  # type: ignore[attr-defined]
+        return int(self._bounds[-1])
 
     def _find(self, wanted: pl.Series) -> Codes:
-        blocks = self._firsts.search_sorted(wanted.fill_null(self._firsts[0]), side="right").to_numpy() - 1  # type: ignore[attr-defined]
+        blocks = self._firsts.search_sorted(wanted.fill_null(self._firsts[0]), side="right").to_numpy() - 1
         codes = np.full(len(wanted), -1, dtype=np.int32)
         asked = np.flatnonzero((blocks >= 0) & wanted.is_not_null().to_numpy())
         for block in np.unique(blocks[asked]):
             here = asked[blocks[asked] == block]
-            found = find_sorted(self._read(int(block)), wanted.gather(here))  # type: ignore[attr-defined]
-            codes[here] = np.where(found >= 0, found + self._bounds[block], -1)  # type: ignore[attr-defined]
+            found = find_sorted(self._read(int(block)), wanted.gather(here))
+            codes[here] = np.where(found >= 0, found + self._bounds[block], -1)
         return codes
 
     def stored(self, codes: NDArray[np.integer]) -> pl.Series:
         """The ids at the given row numbers, as they are stored."""
         codes = np.asarray(codes)
-        blocks = np.searchsorted(self._bounds, codes, side="right") - 1  # type: ignore[attr-defined]
+        blocks = np.searchsorted(self._bounds, codes, side="right") - 1
         order = np.argsort(blocks, kind="stable")
         parts = [pl.Series("id", [], dtype=self.dtype)]
         for block in np.unique(blocks):
-            here = order[np.searchsorted(blocks[order], block) : np.searchsorted(blocks[order], block, side="right")]
-            parts.append(self._read(int(block)).gather(codes[here] - self._bounds[block]).alias("id"))  # type: ignore[attr-defined]
+            here = order[
+                np.searchsorted(blocks[order], block) : np.searchsorted(blocks[order], block, side="right")
+            ]
+            parts.append(self._read(int(block)).gather(codes[here] - self._bounds[block]).alias("id"))
         back = np.empty(len(codes), dtype=np.int64)
         back[order] = np.arange(len(codes))
         return pl.concat(parts).gather(back)

@@ -81,7 +81,9 @@ class TextFile:
         required = [(name, self.names.index(name)) for name in self.columns.required()]
         with self.text.lines() as lines:
             for line, row in _csv_rows(lines, self.separator, len(self.names), True, self.text):
-                reason = row if isinstance(row, str) else next((f"has no {n}" for n, p in required if not row[p]), None)
+                reason = (
+                    row if isinstance(row, str) else next((f"has no {n}" for n, p in required if not row[p]), None)
+                )
                 if reason is None:
                     yield line, [row[place] for place in places]
                 elif bad is not None:
@@ -126,7 +128,11 @@ def find(source: Any) -> tuple[list[str], str, bool, str]:
     truelike.errors.DataError: there is no file 'no/such/file.csv'
     """
     given = [source] if isinstance(source, (str, os.PathLike)) else source
-    if not isinstance(given, Sequence) or not given or not all(isinstance(each, (str, os.PathLike)) for each in given):
+    if (
+        not isinstance(given, Sequence)
+        or not given
+        or not all(isinstance(each, (str, os.PathLike)) for each in given)
+    ):
         raise DataError(
             f"the log is {type(source).__name__}; expected a Dataset, the path of a Parquet or CSV file or of a "
             "directory of them, a pattern such as 'log/*.parquet', or a list of paths"
@@ -269,7 +275,10 @@ def _fast(source: TextFile, plain: _Text, target: Path) -> bool:
         ).slice(1)
         short = pl.col(str(width - 1)).is_null().alias("short")
         wanted = table.select(
-            *(_null_for_empty(str(source.names.index(name))).alias(own_name(source.columns, name)) for name in needed),
+            *(
+                _null_for_empty(str(source.names.index(name))).alias(own_name(source.columns, name))
+                for name in needed
+            ),
             short,
         )
         every_field = pl.QueryOptFlags(projection_pushdown=False)

@@ -144,7 +144,9 @@ class LogTable:
         self.types = self._types()
         for role, column in (("user", columns.user), ("item", columns.item)):
             kind = self.types[column]
-            if kind not in (*INTEGERS, *WIDE, *FLOATS, "VARCHAR", "BOOLEAN", "UUID") and not kind.startswith("ENUM"):
+            if kind not in (*INTEGERS, *WIDE, *FLOATS, "VARCHAR", "BOOLEAN", "UUID") and not kind.startswith(
+                "ENUM"
+            ):
                 raise DataError(
                     f"the {role} ids (column {quoted(column)}) are of the type {some([kind])}; all must be strings, "
                     "or integers, or UUIDs. Turn them into strings first."
@@ -172,7 +174,9 @@ class LogTable:
             for column in needed:
                 stored = self.log.stored(column)
                 if stored not in types:
-                    raise DataError(f"there is no column {quoted(column)} in {quoted(file)}; it has {some(types, 20)}")
+                    raise DataError(
+                        f"there is no column {quoted(column)} in {quoted(file)}; it has {some(types, 20)}"
+                    )
                 before = first.setdefault(column, types[stored])
                 if (before != types[stored]) and not {before, types[stored]} <= INTEGERS:
                     raise DataError(
@@ -258,12 +262,18 @@ class LogTable:
         if numbered:
             selected += ["filename AS file", "file_row_number AS row"]
             more = ", filename = true, file_row_number = true"
-        whys, kept, computed = [self._missing(columns.user, "u"), self._missing(columns.item, "i"), "", "", ""], [], []
+        whys, kept, computed = (
+            [self._missing(columns.user, "u"), self._missing(columns.item, "i"), "", "", ""],
+            [],
+            [],
+        )
         if self.timed and not columns.time_guessed:
             whys[2] = self._no_time()
         if columns.weight is not None:
             computed.append(f"{self._number(columns.weight, 'w')} AS wx")
-            whys[3] = f"(wx IS NULL OR NOT isfinite(wx) OR wx < 0 OR wx > {LARGEST!r} OR (wx > 0 AND wx < {SMALLEST!r}))"
+            whys[3] = (
+                f"(wx IS NULL OR NOT isfinite(wx) OR wx < 0 OR wx > {LARGEST!r} OR (wx > 0 AND wx < {SMALLEST!r}))"
+            )
             kept.append("wx > 0")
         if self.min_rating is not None:
             computed.append(f"{self._number(str(columns.rating), 'r')} AS rx")
@@ -312,12 +322,16 @@ class LogTable:
         user = self._settle_users(bool(kept["odd"].sum()))
         items, kind = self._settle_items(kept["item"])
         dropped = self.log.bad.total + int(bad["n"].sum())
-        return Checked(items, {"user": user, "item": kind}, rows + self.log.bad.total, int(kept["n"].sum()), dropped)
+        return Checked(
+            items, {"user": user, "item": kind}, rows + self.log.bad.total, int(kept["n"].sum()), dropped
+        )
 
     def _settle_users(self, odd: bool) -> Kind:
         kind = self.types[self.log.columns.user]
         if kind in FLOATS and odd:
-            query = f"SELECT u FROM ({self._rows()}) WHERE kept AND (u <> trunc(u) OR abs(u) >= 9223372036854775808)"
+            query = (
+                f"SELECT u FROM ({self._rows()}) WHERE kept AND (u <> trunc(u) OR abs(u) >= 9223372036854775808)"
+            )
             wrong = self.connection.execute(f"{query} LIMIT 3").fetchall()
             normalise(pl.Series([float(value) for (value,) in wrong], dtype=pl.Float64), "user")  # raises
         if (kind in WIDE or self.log.text) and odd:
@@ -361,7 +375,9 @@ class LogTable:
             warn(f"dropped {total:,} bad row{'s' * (total > 1)}: {shown}.", DataWarning)
             return
         are, them = ("row is", "it") if total == 1 else ("rows are", "them")
-        raise DataError(f'{total:,} {are} bad: {shown}. Fix {them}, or pass on_bad_rows="drop" to read the others.')
+        raise DataError(
+            f'{total:,} {are} bad: {shown}. Fix {them}, or pass on_bad_rows="drop" to read the others.'
+        )
 
     def group(self, target: Path, groups: int, flush: int) -> None:
         """Write the kept rows as (user id, number of the item, ...), the rows of a user in one group."""
@@ -404,7 +420,9 @@ def open_parquet(connection: Any, files: list[str], hive: bool, choose: Any) -> 
     listed = "[" + ", ".join(text(file) for file in files[:1]) + "]"
     names = list(described(connection, f"read_parquet({listed}, hive_partitioning = {str(hive).lower()})"))
     if twice := repeated(each.lower() for each in names):
-        raise DataError(f"{quoted(files[0])} has more than one column named {some(twice)}. Rename all but one of them.")
+        raise DataError(
+            f"{quoted(files[0])} has more than one column named {some(twice)}. Rename all but one of them."
+        )
     columns = choose(names)
     check_parquet([file for file in files if not ADDRESS.match(file)], columns)
     return LogFiles(files, columns, hive)

@@ -129,7 +129,10 @@ class AlternatingEngine(ArrayEngine):
         by_item = sparse.csr_array(by_user.T)
         self.sides = tuple(
             Side(
-                rows, table, interactions.indptr, interactions.indices,
+                rows,
+                table,
+                interactions.indptr,
+                interactions.indices,
                 self.weights.ridges(np.diff(interactions.indptr), interactions.shape[1]),
                 interactions.data if weighted else None,
             )

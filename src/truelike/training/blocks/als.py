@@ -8,8 +8,8 @@ product A p for the direction p of each item, which is a sum over users, and so 
 
     A p = G p + ridge p + the sum over blocks of the sum over their users of c u (u.p)
 
-The partial products of a block are a table (items x factors). They are added in a fixed order (`tree`), and the steps of
-all items are done at once. The steps are those of the plain engine: the results differ by rounding only.
+The partial products of a block are a table (items x factors). They are added in a fixed order (`tree`), and the steps
+of all items are done at once. The steps are those of the plain engine: the results differ by rounding only.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -137,7 +138,7 @@ def pieces_of(blocks: Blocks) -> list[tuple[int, int]]:
     edges = np.linspace(0, blocks.n_interactions, PIECES + 1)
     bounds = np.searchsorted(np.cumsum(blocks.popularity()), edges)
     bounds[0], bounds[-1] = 0, blocks.n_items
-    return [(int(a), int(b)) for a, b in zip(bounds[:-1], bounds[1:], strict=True) if a < b]
+    return [(int(a), int(b)) for a, b in pairwise(bounds) if a < b]
 
 
 class BlockAlternatingEngine(BlockEngine):
@@ -237,7 +238,7 @@ class BlockAlternatingEngine(BlockEngine):
             terms -= kept * sum(self._in_pieces(step))
         if beyond:
             x += np.float32(beyond) * (x - old)
-        return terms
+        return float(terms)
 
     def _in_pieces(self, work: Callable[[slice], float]) -> list[float]:
         """The results of `work` on fixed ranges of items."""

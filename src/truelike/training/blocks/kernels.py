@@ -48,7 +48,9 @@ def add_scaled_users(
 
 
 @cached_njit(nogil=True, _nrt=False)
-def add_scaled_items(first: Any, stop: Any, out: Any, width: Any, table: Any, indptr: Any, indices: Any, scale: Any) -> None:  # fmt: skip
+def add_scaled_items(
+    first: Any, stop: Any, out: Any, width: Any, table: Any, indptr: Any, indices: Any, scale: Any
+) -> None:
     """For users first ... stop - 1, set out += the sum over their items i of scale_i i."""
     width = np.uint64(width)
     for user in range(first, stop):

@@ -87,5 +87,3 @@ def _deal(order: Any, excess: Any, parts: Any) -> Any:
             part[item] = by_sum[k]
             sums[by_sum[k]] += excess[item]
     return part
-
-

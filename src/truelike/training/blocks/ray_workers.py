@@ -37,7 +37,7 @@ def writable(array: Any) -> Any:
         return array
     content = (ctypes.c_char * array.nbytes).from_address(array.ctypes.data)
     content._owner = array  # type: ignore[attr-defined] # so that it lives as long
-    return np.frombuffer(content, dtype=array.dtype).reshape(array.shape)
+    return np.frombuffer(memoryview(content), dtype=array.dtype).reshape(array.shape)
 
 
 class BlockActor:
@@ -130,7 +130,9 @@ class RayWorkers(Workers):
         """Start actors in place of those that are there, and give them their rows."""
         self.losses += 1
         if self.losses > MOST_LOSSES:
-            raise ClusterError(f"workers of the cluster were lost {MOST_LOSSES} times in one epoch; see Ray's logs")
+            raise ClusterError(
+                f"workers of the cluster were lost {MOST_LOSSES} times in one epoch; see Ray's logs"
+            )
         note(f"a worker of the cluster was lost; {len(self.blocks)} blocks go to new ones, from the last epoch on")
         self._spread(users)
 
@@ -204,9 +206,7 @@ class RayWorkers(Workers):
         given, n = self._shared(arguments), len(self.blocks)
         nodes = [nodes_within(0, n, own) for own in self._ranges]
         pairs = zip(self._actors, nodes, strict=True)
-        calls = [
-            actor.sums.options(num_returns=len(own)).remote(method, own, *given) for actor, own in pairs
-        ]
+        calls = [actor.sums.options(num_returns=len(own)).remote(method, own, *given) for actor, own in pairs]
         places = [node for own in nodes for node in own]
         flat = [call for own in calls for call in (own if isinstance(own, list) else [own])]
         sums = dict(zip(places, self._get(flat), strict=True))

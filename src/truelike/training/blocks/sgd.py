@@ -49,7 +49,6 @@ class StratifiedWorker(BlockWorker):
     negatives: Negatives
     sgd: SGDSettings
     seed: int
-    _positions: dict[int, _Position]
 
     def train(self, number: int, part: int, items: Floats, epoch: int) -> Floats:
         """Train a block's users and a part of the items on the interactions between them; returns the part."""
@@ -77,9 +76,7 @@ class StratifiedWorker(BlockWorker):
 
         block, parts = self.blocks.block(number), self.parts(epoch)
         members = parts.members[part]
-        indptr, indices = part_of_block(
-            block.indptr, block.indices, parts.part, parts.place, part, len(members)
-        )
+        indptr, indices = part_of_block(block.indptr, block.indices, parts.part, parts.place, part, len(members))
         return _as_dataset(indptr, indices, self._popularity()[members])
 
     def parts(self, epoch: int) -> Partition:
@@ -105,7 +102,7 @@ class StratifiedWorker(BlockWorker):
         return settings, l2_factors(settings, epoch, min(1.0, size / max(1, n)), most)
 
     def _position(self, number: int, epoch: int) -> _Position:
-        positions = self.__dict__.setdefault("_positions", {})
+        positions: dict[int, _Position] = self.__dict__.setdefault("_positions", {})
         found = positions.get(number)
         if found is None or found.epoch != epoch:
             n = int(self.blocks.bounds[number + 1] - self.blocks.bounds[number])
@@ -206,7 +203,9 @@ class StratifiedEngine(BlockEngine):
         n = self.train.n_users
         users = np.unique(np.linspace(0, n - 1, min(n, LOSS_POSITIVES)).astype(np.int32))
         matrix, rows = self.train._rows(users)
-        sample = _as_dataset(matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32), self.train.popularity())
+        sample = _as_dataset(
+            matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32), self.train.popularity()
+        )
         starts, counts = matrix.indptr[rows], np.diff(matrix.indptr)[rows]
         own = counts > 0
         users, entries = users[own], (starts + counts // 2)[own].astype(np.int32)

@@ -152,8 +152,8 @@ class LocalWorkers(Workers):
 class BlockEngine(ArrayEngine, ABC):
     """An engine whose users' rows are with workers, and whose item tables are here.
 
-    After each epoch the rows are copied to the users' table, if they are not there. So a lost worker costs what was done
-    since then: the epoch is run again from these tables, by the workers that are left, with the same result.
+    After each epoch the rows are copied to the users' table, if they are not there. So a lost worker costs what was
+    done since then: the epoch is run again from these tables, by the workers that are left, with the same result.
     """
 
     def __init__(self, train: Blocks, tables: Tables, workers: Workers) -> None:
@@ -167,14 +167,18 @@ class BlockEngine(ArrayEngine, ABC):
     def epoch(self, number: int, progress: Callable[[int], None] | None = None) -> None:
         """Run an epoch, again if a worker is lost."""
         before = self.tables.items.copy()
-        while True:
-            try:
-                self.run_epoch(number, progress)
-                self.workers.collect(self.tables.users)
-                return
-            except WorkersLostError:
-                self.tables.items[:] = before
-                self._recover()
+        while not self._ran(number, progress):
+            self.tables.items[:] = before
+            self._recover()
+
+    def _ran(self, number: int, progress: Callable[[int], None] | None) -> bool:
+        """Run an epoch; False if a worker is lost."""
+        try:
+            self.run_epoch(number, progress)
+            self.workers.collect(self.tables.users)
+        except WorkersLostError:
+            return False
+        return True
 
     def _recover(self) -> None:
         """Give the workers that are left, or new ones, the rows of the last epoch."""
