@@ -33,6 +33,7 @@ QUICKLY_NOTICED = {
     "RAY_AUTH_MODE": "token",
 }
 NODES = 3
+AT_ONCE = 5  # kills in one training, at most
 
 
 def interfaces() -> set[str]:
@@ -93,7 +94,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--epochs", type=int, default=40)
     options = parser.parse_args()
-    faulthandler.dump_traceback_later(150, exit=True)
+    faulthandler.dump_traceback_later(60 + 30 * options.kills, exit=True)
     if interfaces() - {"lo"}:
         sys.exit("there are interfaces beside loopback; run it by tools/loopback")
     os.environ.update(QUICKLY_NOTICED)
@@ -124,7 +125,7 @@ def main() -> None:
                 left, round_ = options.kills, 0
                 while left:
                     name = list(models)[round_ % 2]
-                    killer = Killer(cluster, what, left, options.seed + round_)
+                    killer = Killer(cluster, what, min(left, AT_ONCE), options.seed + round_)
                     started = time.monotonic()
                     fit = partial(tl.clone(models[name]).fit, blocks, progress=False)
                     model = killer.run(partial(fit, cluster=tl.Cluster("auto", workers=3, threads=1)))

@@ -73,6 +73,22 @@ class Block:
         data = np.ones(len(self.indices), dtype=np.float32) if self.weights is None else self.weights
         return sparse.csr_array((data, self.indices, self.indptr), shape=(self.n_users, self.n_items))
 
+    def to_dataset(self) -> Dataset:
+        """The users of the block as a Dataset, with row numbers as ids."""
+        users, items = Ids.range(self.n_users, "user"), Ids.range(self.n_items, "item")
+        return Dataset._of(users, items, self.csr, self.times)
+
+    def of_tiles(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Values of the interactions, in the order of `tile_users`."""
+        turned = np.empty_like(values)
+        for first in range(0, self.n_users, self.tile):
+            last = min(self.n_users, first + self.tile)
+            mine = slice(int(self.indptr[first]), int(self.indptr[last]))
+            pointers = self.indptr[first : last + 1] - self.indptr[first]
+            parts = (values[mine], self.indices[mine], pointers)
+            turned[mine] = sparse.csr_array(parts, shape=(last - first, self.n_items)).tocsc().data
+        return turned
+
 
 class Blocks:
     """The interactions of a block directory; `tl.blocks.open` opens one.
