@@ -315,6 +315,15 @@ def test_several_files_are_one_log(tmp_path: Path) -> None:
             assert content(tmp_path / "blocks") == expected
 
 
+def test_names_with_letters_of_patterns(tmp_path: Path) -> None:
+    place = tmp_path / "a[b]*? it's"
+    place.mkdir()
+    for ending in (".parquet", ".csv"):
+        same(write(rows(), place / f"log[1]{ending}"), place, weight="weight")
+    (tmp_path / "a[b]*? it's" / "log[1].csv").unlink()
+    build(place / "log[1].parquet", place / "of files", blocks=3)
+
+
 def test_keys_in_the_names_of_directories_are_columns(tmp_path: Path) -> None:
     whole = (
         rows()
