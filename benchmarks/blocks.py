@@ -109,8 +109,10 @@ def build(log: Path, output: Path, blocks: int | None, memory: str) -> None:
 
     logging.basicConfig(level="INFO", format="%(asctime)s %(message)s", stream=sys.stderr)
     report = build(log, output, blocks=blocks, memory=memory)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({**asdict(report), "peak": peak}))
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    cpu = used.ru_utime + used.ru_stime
+    logging.getLogger("truelike").info(f"{cpu:,.0f} s of processor time")
+    print(json.dumps({**asdict(report), "peak": used.ru_maxrss * 1024, "cpu": cpu}))
 
 
 def main() -> None:
@@ -146,7 +148,7 @@ def main() -> None:
         rate = about["rows"] / about["seconds"] / 1e6
         print(
             f"build    {about['seconds']:8.1f} s  {size(output) / 1e9:6.1f} GB  {rate:.1f} million rows/s, "
-            f"peak memory {about['peak'] / 1e9:.2f} GB of {given.memory}"
+            f"{about['cpu']:.1f} s of processor time, peak memory {about['peak'] / 1e9:.2f} GB of {given.memory}"
         )
         print(
             f"{about['rows']:,} rows: {about['interactions']:,} interactions, {about['users']:,} users, "

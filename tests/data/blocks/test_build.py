@@ -23,9 +23,10 @@ from hypothesis import strategies as st
 import truelike as tl
 from truelike.array_files import read_arrays
 from truelike.data.blocks import build as module
+from truelike.data.blocks import tables
 from truelike.data.blocks.build import build, parse_memory
 from truelike.data.blocks.format import array_file, user_file
-from truelike.errors import DataError, DataWarning, MissingExtraError, ParameterError, StorageError
+from truelike.errors import DataError, DataWarning, MissingExtraError, ParameterError, StorageError, TooLargeError
 
 try:
     import duckdb  # noqa: F401
@@ -314,6 +315,15 @@ def test_several_files_are_one_log(tmp_path: Path) -> None:
             assert content(tmp_path / "blocks") == expected
 
 
+def test_names_with_letters_of_patterns(tmp_path: Path) -> None:
+    place = tmp_path / "a[b]*? it's"
+    place.mkdir()
+    for ending in (".parquet", ".csv"):
+        same(write(rows(), place / f"log[1]{ending}"), place, weight="weight")
+    (tmp_path / "a[b]*? it's" / "log[1].csv").unlink()
+    build(place / "log[1].parquet", place / "of files", blocks=3)
+
+
 def test_keys_in_the_names_of_directories_are_columns(tmp_path: Path) -> None:
     whole = (
         rows()
@@ -455,16 +465,42 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
 # --- arguments ------------------------------------------------------------------------------------
 
 
-def test_little_memory_spills(tmp_path: Path) -> None:
-    n = 2_000_000
+def test_little_memory_spills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    n = 700_000
     rng = np.random.default_rng(0)
-    users, items = rng.integers(0, 400_000, n), rng.integers(0, 1_000, n)
-    frame = pl.DataFrame({"user": users, "item": items}).with_columns(pl.format("a long user id, {}", "user"))
+    users, items = rng.integers(0, 150_000, n), rng.integers(0, 300_000, n)
+    frame = pl.DataFrame({"user": users, "item": items})
+    frame = frame.with_columns(
+        pl.format("a long user id, {}", "user"), pl.format("a longer id of an item, {}", "item")
+    )
     frame.write_parquet(tmp_path / "log.parquet")
     report = build(tmp_path / "log.parquet", tmp_path / "blocks", blocks=4, memory="100MB")
-    assert report.rows == n
-    assert report.users == len(np.unique(users))
-    assert report.interactions == len(np.unique(users * 1_000 + items))
+    expected = (n, len(np.unique(users)), len(np.unique(items)), len(np.unique(users * 300_000 + items)))
+    assert (report.rows, report.users, report.items, report.interactions) == expected
+    monkeypatch.setattr(tables, "SHARE", 0.1)
+    with pytest.raises(TooLargeError, match=r'memory=0\.1 GB is too little .*Give more, e\.g\. memory="1GB"'):
+        build(tmp_path / "log.parquet", tmp_path / "blocks", memory="100MB")
+    assert {path.name for path in tmp_path.iterdir()} == {"log.parquet", "blocks"}
+
+
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import duckdb
+
+    def full(*_: Any) -> None:
+        raise duckdb.IOException("Could not write file: No space left on device")
+
+    monkeypatch.setattr(tables.LogTable, "group", full)
+    with pytest.raises(StorageError, match=r"is full .*scratch=\.\.\."):
+        build(write(rows(), tmp_path / "log.parquet"), tmp_path / "blocks")
+    monkeypatch.undo()
+
+    def full_too(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "save", full_too)
+    with pytest.raises(StorageError, match="No space left"):
+        build(tmp_path / "log.parquet", tmp_path / "blocks")
+    assert [path.name for path in tmp_path.iterdir()] == ["log.parquet"]
 
 
 def test_wrong_arguments(tmp_path: Path) -> None:

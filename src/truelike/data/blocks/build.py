@@ -339,11 +339,12 @@ class _Work:
 
     def _load(self, part: Path, number: int, table: LogTable) -> tuple[_Group, int]:
         """Turn the rows of a group into a CSR."""
-        frame = pl.read_parquet(part / "*.parquet", hive_partitioning=False)
+        frame = pl.read_parquet(sorted(part.iterdir()), glob=False, hive_partitioning=False)
         n_rows = len(frame)
         if "row" in frame.columns:
-            files = pl.Enum(table.log.parquet)
-            frame = frame.with_columns(pl.col("file").cast(files)).sort("file", "row")
+            given = not any(map(ADDRESS.match, table.log.parquet))  # an address may be a pattern
+            file = pl.col("file").cast(pl.Enum(table.log.parquet)) if given else pl.col("file")
+            frame = frame.sort(file, "row")
         users, codes = _numbered(frame["u"])
         items = frame["i"].to_numpy()
         times = table.times(frame["t"]).to_numpy() if self.timed else None
@@ -387,7 +388,7 @@ class _Work:
         n = _number_of_blocks(blocks, n_users, n_interactions)
         self.tell(f"sorting {n_users:,} users ...")
         order = self._sorted_users()
-        bounds = block_bounds(pl.read_parquet(order, columns=["n"])["n"].to_numpy(), n)
+        bounds = block_bounds(pl.read_parquet(order, columns=["n"], glob=False)["n"].to_numpy(), n)
         self.tell(f"writing {n:,} block{'s' * (n > 1)} ...")
         done = np.zeros(len(self.groups), dtype=np.int64)  # interactions of each group that are written
         # the next block is loaded while one is written
@@ -404,12 +405,12 @@ class _Work:
         """The users of all groups in the order of their ids, with their group and their number of items."""
         for place, group in enumerate(self.groups):
             about = pl.DataFrame({"n": group.counts, "group": np.full(len(group.counts), place, dtype=np.int32)})
-            users = pl.read_parquet(group.users)
+            users = pl.read_parquet(group.users, glob=False)
             users.with_columns(about.get_columns()).write_parquet(group.users, compression="lz4")
         target = self.place / "order.parquet"
         if len(self.groups) == 1:
             return self.groups[0].users
-        sort_users(self.place, self.memory, self.threads, str(self.place / "users-*.parquet"), target)
+        sort_users(self.place, self.memory, self.threads, [group.users for group in self.groups], target)
         return target
 
     def _block(self, order: Path, bounds: NDArray[np.int64], done: NDArray[np.int64]) -> tuple[Any, ...]:
@@ -511,5 +512,5 @@ def _restrict(group: _Group, users: NDArray[np.bool_], items: NDArray[np.bool_],
     group.save("indices", codes[columns[kept]])
     group.save("weights", None if weights is None else weights[kept])
     group.save("times", None if times is None else times[kept])
-    names = pl.read_parquet(group.users)
+    names = pl.read_parquet(group.users, glob=False)
     names.filter(pl.Series(users)).write_parquet(group.users, compression="lz4")

@@ -6,6 +6,7 @@ are exchanged as Parquet files.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -124,6 +125,15 @@ def text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
+def path(file: str) -> str:
+    """The path of a file in SQL, where it is a pattern; so is an address.
+
+    >>> path("log[1].parquet"), path("s3://logs/*.parquet")
+    ("'log[[]1].parquet'", "'s3://logs/*.parquet'")
+    """
+    return text(file if ADDRESS.match(file) else re.sub(r"[*?[]", r"[\g<0>]", file))
+
+
 def name(value: str) -> str:
     """A name in SQL."""
     return '"' + value.replace('"', '""') + '"'
@@ -173,7 +183,7 @@ class LogTable:
     # --- the source ------------------------------------------------------------------------------
 
     def _source(self, files: list[str], more: str = "") -> str:
-        listed = "[" + ", ".join(text(file) for file in files) + "]"
+        listed = "[" + ", ".join(map(path, files)) + "]"
         hive = str(self.log.hive).lower()
         return f"read_parquet({listed}, union_by_name = true, hive_partitioning = {hive}{more})"
 
@@ -227,9 +237,9 @@ class LogTable:
         if unread is None:
             self._no_times(column, None)
         elif unread:
-            path = self.scratch / "bad-times.parquet"
-            pl.DataFrame({"t": unread}, schema={"t": pl.String}).write_parquet(path)
-            self.bad_times = f" OR t IN (SELECT t FROM read_parquet({text(str(path))}))"
+            target = self.scratch / "bad-times.parquet"
+            pl.DataFrame({"t": unread}, schema={"t": pl.String}).write_parquet(target)
+            self.bad_times = f" OR t IN (SELECT t FROM read_parquet({path(str(target))}))"
 
     def _no_times(self, column: str, wrong: int | None) -> None:
         self.timed = False
@@ -311,13 +321,13 @@ class LogTable:
         elif self.log.text:
             odd = "CAST(TRY_CAST(u AS BIGINT) AS VARCHAR) IS DISTINCT FROM u"
         timeless = f"why NOT IN (1, 2) AND {self._no_time()}" if self.timed and columns.time_guessed else "false"
-        path = self.scratch / "items.parquet"
+        target = self.scratch / "items.parquet"
         self.connection.execute(
             f"COPY (SELECT CASE WHEN kept THEN {self._as_id(columns.item, 'i')} END AS item, why, count(*) AS n, "
             f"count(*) FILTER (kept AND {odd}) AS odd, count(*) FILTER ({timeless}) AS timeless, "
-            f"bool_or(kept) AS kept FROM ({self._rows()}) GROUP BY ALL) TO {text(str(path))} (FORMAT parquet)"
+            f"bool_or(kept) AS kept FROM ({self._rows()}) GROUP BY ALL) TO {text(str(target))} (FORMAT parquet)"
         )
-        found = pl.read_parquet(path)
+        found = pl.read_parquet(target, glob=False)
         if wrong := int(found["timeless"].sum()):
             self._no_times(str(columns.time), wrong)
         bad = found.filter(pl.col("why") > 0)
@@ -391,7 +401,7 @@ class LogTable:
             selected += ["w", "file", "row"]
         self.connection.execute(f"SET partitioned_write_flush_threshold = {flush}")
         self.connection.execute(f"SET partitioned_write_max_open_files = {max(100, groups)}")
-        codes = text(str(self.scratch / "codes.parquet"))
+        codes = path(str(self.scratch / "codes.parquet"))
         self.connection.execute(
             f"COPY (SELECT {', '.join(selected)}, hash({self.user_key}) % {groups} AS part "
             f"FROM (SELECT * FROM ({self._rows(numbered=ordered)}) WHERE kept) "
@@ -429,8 +439,7 @@ def open_parquet(connection: Connection, files: list[str], hive: bool, choose: A
     """The columns of Parquet files, which are checked."""
     for file in files:
         check_parquet([file], Columns("", ""))
-    listed = "[" + ", ".join(text(file) for file in files[:1]) + "]"
-    names = list(described(connection, f"read_parquet({listed}, hive_partitioning = {str(hive).lower()})"))
+    names = list(described(connection, f"read_parquet({path(files[0])}, hive_partitioning = {str(hive).lower()})"))
     if twice := repeated(each.lower() for each in names):
         raise DataError(
             f"{quoted(files[0])} has more than one column named {some(twice)}. Rename all but one of them."
@@ -440,10 +449,11 @@ def open_parquet(connection: Connection, files: list[str], hive: bool, choose: A
     return LogFiles(files, columns, hive)
 
 
-def sort_users(scratch: Path, memory: int, threads: int, source: str, target: Path) -> None:
+def sort_users(scratch: Path, memory: int, threads: int, sources: list[Path], target: Path) -> None:
     """Write the users of all groups in the order of their ids."""
     with connected(scratch, memory, threads) as connection:
+        listed = ", ".join(path(str(source)) for source in sources)
         connection.execute("SET preserve_insertion_order = true")
         connection.execute(
-            f"COPY (SELECT * FROM read_parquet({text(source)}) ORDER BY u) TO {text(str(target))} (FORMAT parquet)"
+            f"COPY (SELECT * FROM read_parquet([{listed}]) ORDER BY u) TO {text(str(target))} (FORMAT parquet)"
         )
