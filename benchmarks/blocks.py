@@ -108,7 +108,7 @@ def build(log: Path, output: Path, blocks: int | None, memory: str) -> None:
     from truelike.data.blocks.build import build
 
     logging.basicConfig(level="INFO", format="%(asctime)s %(message)s", stream=sys.stderr)
-    report = build(log, output, blocks=blocks, memory=memory)
+    report = build(log, output, blocks=blocks, memory=memory).report
     used = resource.getrusage(resource.RUSAGE_SELF)
     cpu = used.ru_utime + used.ru_stime
     logging.getLogger("truelike").info(f"{cpu:,.0f} s of processor time")

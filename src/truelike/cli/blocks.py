@@ -78,7 +78,8 @@ def _blocks(
         "memory": memory,
         "scratch": scratch,
     }
-    report = build(source, output, **more, **read)
+    report = build(source, output, **more, **read).report
+    assert report is not None
     size = sum(path.stat().st_size for path in output.iterdir())
     figures = {
         "users": report.users,

@@ -33,6 +33,22 @@ from truelike.memory import check_memory
 
 
 @dataclass(frozen=True)
+class BuildReport:
+    """What `build` wrote: counts, and the seconds it took.
+
+    `rows` are those that were read, `dropped` those among them that are bad.
+    """
+
+    users: int
+    items: int
+    interactions: int
+    blocks: int
+    rows: int
+    dropped: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Block:
     """The interactions of a contiguous range of users.
 
@@ -107,13 +123,21 @@ class Blocks:
         The directory for the users' tables of models that are trained on it.
     titles
         A title for each item; None if there are no titles.
+    report
+        What `tl.blocks.build` read and wrote, and how long it took; None if the directory was opened.
     """
 
     times = None  # of each interaction: they stay in the blocks
 
     def __init__(
-        self, directory: str | Path, *, in_memory: bool = False, scratch: str | Path | None = None
+        self,
+        directory: str | Path,
+        *,
+        in_memory: bool = False,
+        scratch: str | Path | None = None,
+        report: BuildReport | None = None,
     ) -> None:
+        self.report = report
         self.in_memory = in_memory
         self.library = "polars"
         with OpenDirectory(directory, "block directory", DESCRIPTION, (ITEMS,)) as files:

@@ -24,6 +24,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from truelike.data.blocks.blocks import Blocks, BuildReport
 from truelike.data.blocks.format import OWN_FILES, block_bounds, writing
 from truelike.data.blocks.kernels import merge_rows, number_by_hash
 from truelike.data.blocks.sources import ADDRESS, LogFiles, find, from_text
@@ -58,22 +59,6 @@ UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Dataset
 
 
-@dataclass(frozen=True)
-class BuildReport:
-    """What `build` wrote: counts, and the seconds it took.
-
-    `rows` are those that were read, `dropped` those among them that are bad.
-    """
-
-    users: int
-    items: int
-    interactions: int
-    blocks: int
-    rows: int
-    dropped: int
-    seconds: float
-
-
 def build(
     source: Source,
     directory: str | os.PathLike[str],
@@ -93,8 +78,8 @@ def build(
     titles: Any = None,
     name: str | None = None,
     progress: bool = True,
-) -> BuildReport:
-    """Write a block directory of a log that need not fit into memory. An older one is replaced.
+) -> Blocks:
+    """Write a block directory of a log that need not fit into memory, and open it. An older one is replaced.
 
     The result has the same users, items and interactions as ``tl.read`` of the same rows.
 
@@ -129,9 +114,8 @@ def build(
     >>> import tempfile, truelike as tl
     >>> data = tl.read([("ann", "tea"), ("ann", "milk"), ("bob", "tea"), ("eve", "rum")])
     >>> with tempfile.TemporaryDirectory() as place:
-    ...     report = build(data, place + "/blocks", blocks=2)
-    >>> report.users, report.items, report.interactions, report.blocks
-    (3, 3, 4, 2)
+    ...     tl.blocks.build(data, place + "/blocks", blocks=2, progress=False)
+    Blocks(4 interactions, 3 users, 3 items, 2 blocks)
     """
     check_not_forked()
     started = clock.perf_counter()
@@ -186,7 +170,7 @@ def build(
         f"wrote {report.interactions:,} interactions of {report.users:,} users with {report.items:,} items in "
         f"{report.blocks:,} blocks to {str(directory)!r} ({report.seconds:,.0f} s)"
     )
-    return report
+    return Blocks(directory, report=report)
 
 
 def _silent(_: str) -> None:
