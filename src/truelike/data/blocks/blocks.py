@@ -105,13 +105,13 @@ class Blocks:
             with reading(files.place, "block directory"):
                 about = files.about(FORMAT)
                 items = read_parquet(files, ITEMS)
-                check_kind(items["item_id"], about["ids"]["items"], "item")
+                check_kind(items["item_id"], about["ids"]["item"], "item")
                 self._describe(about)
-        self.items = Ids(items["item_id"], about["ids"]["items"], "item")
+        self.items = Ids(items["item_id"], about["ids"]["item"], "item")
         self.titles: pl.Series | None = items["title"] if "title" in items.columns else None
         self._popularity: NDArray[np.int64] = items["popularity"].to_numpy().astype(np.int64)
         firsts = [block["first_user"] for block in self.about]
-        self.users: Ids = BlockIds(about["ids"]["users"], firsts, self.bounds, self._read_ids)
+        self.users: Ids = BlockIds(about["ids"]["user"], firsts, self.bounds, self._read_ids)
         self._kept: dict[int, Block] = {}
         self._checked: set[int] = set()
         self.scratch = self.directory if scratch is None else as_place(scratch)
