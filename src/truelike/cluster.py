@@ -22,6 +22,7 @@ import numpy as np
 from truelike.errors import ClusterError, MissingExtraError, ParameterError, TruelikeError
 from truelike.memory import available_memory, readable
 from truelike.parallel import cores
+from truelike.progress import logger
 
 CONNECT_SECONDS = 10.0  # to reach the address of a cluster
 STORE_SHARE = 0.3  # of the available memory that the object store of a local cluster has
@@ -77,7 +78,8 @@ class Cluster:
             return
         _connect(ray, self)
         try:
-            yield ray
+            with _clean_stdout(ray):
+                yield ray
         finally:
             ray.shutdown()
 
@@ -123,6 +125,25 @@ def _ray(*, local: bool) -> ModuleType:
         raise MissingExtraError('a cluster needs Ray: pip install "truelike[cluster]"') from error
     module: ModuleType = ray
     return module
+
+
+@contextmanager
+def _clean_stdout(ray: ModuleType) -> Iterator[None]:
+    """A context in which Ray's news of lost workers goes to the log: Ray prints it to stdout, among the caller's data."""
+    worker = getattr(getattr(ray, "_private", None), "worker", None)
+    own = getattr(worker, "print_to_stdstream", None)
+    if own is None:  # another version of Ray
+        yield
+        return
+
+    def to_log(data: Any, *_: Any, **__: Any) -> None:
+        logger.debug("Ray: %s", " ".join(map(str, data.get("lines", ()))))
+
+    worker.print_to_stdstream = to_log  # type: ignore[union-attr]
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = own  # type: ignore[union-attr]
 
 
 def _host_and_port(address: str) -> tuple[str, int]:

@@ -19,6 +19,7 @@ import numpy as np
 
 from truelike._version import __version__
 from truelike.array_files import write_arrays
+from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.data.id_files import ID_FILES, known_library, read_ids, write_ids
 from truelike.data.matrix import checked_csr
@@ -46,7 +47,7 @@ def write_model(
     directory: str | Path,
     about: Mapping[str, Any],
     arrays: Mapping[str, Any],
-    train: Dataset,
+    train: Dataset | Blocks,
     metrics: Mapping[str, Any],
 ) -> None:
     """Write a model. An older one in the same place is replaced only when everything is written.
@@ -61,12 +62,14 @@ def write_model(
     arrays
         The learned arrays by name.
     train
-        The training data.
+        The training data. Blocks are read into memory, if they fit.
     metrics
         Figures to keep with the model, by name.
     """
     if not isinstance(metrics, Mapping) or not all(map(_is_metric, metrics.items())):
         raise ParameterError(f"metrics is {some([repr(metrics)])}; it must be numbers by name")
+    if isinstance(train, Blocks):
+        train = train.to_dataset()
     text = {
         "format": FORMAT,
         **about,
