@@ -129,7 +129,7 @@ def _ray(*, local: bool) -> ModuleType:
 
 @contextmanager
 def _clean_stdout(ray: ModuleType) -> Iterator[None]:
-    """A context in which Ray's news of lost workers goes to the log: Ray prints it to stdout, among the caller's data."""
+    """A context in which Ray's news of lost workers goes to the log, not to stdout, where the caller's data goes."""
     worker = getattr(getattr(ray, "_private", None), "worker", None)
     own = getattr(worker, "print_to_stdstream", None)
     if own is None:  # another version of Ray

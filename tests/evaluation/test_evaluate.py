@@ -351,7 +351,9 @@ def whole(model: Any, test: Any, ks: tuple[int, ...]) -> dict[str, Any]:
     hits = hit_matrix(best, users, relevant)
     shares = np.maximum(train.popularity(), 0.5) / train.n_users
     values = {
-        f"{name}@{k}": metric(hits, counts[users].astype(np.float64), k) for name, metric in METRICS.items() for k in ks
+        f"{name}@{k}": metric(hits, counts[users].astype(np.float64), k)
+        for name, metric in METRICS.items()
+        for k in ks
     }
     for k in ks:
         values[f"popularity@{k}"], values[f"novelty@{k}"] = popularity_and_novelty(best, shares, k)
