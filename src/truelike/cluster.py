@@ -1,24 +1,28 @@
 """`Cluster`: a Ray cluster, how to reach it, and how many workers to use.
 
-Every Ray call of truelike is made here or in `training/blocks/ray_workers.py`.
+Every Ray call of truelike is made here, in `training/blocks/ray_workers.py` or in `tuning/ray_jobs.py`.
 """
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from truelike.errors import ClusterError, MissingExtraError, ParameterError, TruelikeError
 from truelike.memory import available_memory, readable
 from truelike.parallel import cores
+from truelike.progress import logger
 
 CONNECT_SECONDS = 10.0  # to reach the address of a cluster
 STORE_SHARE = 0.3  # of the available memory that the object store of a local cluster has
@@ -74,7 +78,8 @@ class Cluster:
             return
         _connect(ray, self)
         try:
-            yield ray
+            with _clean_stdout(ray):
+                yield ray
         finally:
             ray.shutdown()
 
@@ -120,6 +125,25 @@ def _ray(*, local: bool) -> ModuleType:
         raise MissingExtraError('a cluster needs Ray: pip install "truelike[cluster]"') from error
     module: ModuleType = ray
     return module
+
+
+@contextmanager
+def _clean_stdout(ray: ModuleType) -> Iterator[None]:
+    """A context in which Ray's news of lost workers goes to the log, not to stdout, where the caller's data goes."""
+    worker = getattr(getattr(ray, "_private", None), "worker", None)
+    own = getattr(worker, "print_to_stdstream", None)
+    if own is None:  # another version of Ray
+        yield
+        return
+
+    def to_log(data: Any, *_: Any, **__: Any) -> None:
+        logger.debug("Ray: %s", " ".join(map(str, data.get("lines", ()))))
+
+    worker.print_to_stdstream = to_log  # type: ignore[union-attr]
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = own  # type: ignore[union-attr]
 
 
 def _host_and_port(address: str) -> tuple[str, int]:
@@ -224,27 +248,51 @@ def is_lost(ray: ModuleType, error: BaseException) -> bool:
 
 def map_on(
     cluster: Cluster, work: Callable[..., Any], pieces: Iterable[tuple[Any, ...]], shared: tuple[Any, ...] = ()
-) -> Iterator[Any]:
-    """The results of work(*shared, *piece) of each piece, in their order, computed on a cluster.
+) -> Generator[Any, None, None]:
+    """The results of work(*shared, *piece, n_jobs=threads) of each piece, in their order, computed on a cluster.
 
-    A piece whose worker or node is lost is computed again. What is `shared` is sent to each node once. `work` gets its
-    arrays read-only. Only a few pieces more than there are workers are in memory at a time.
+    A piece whose worker or node is lost is computed again. What is `shared` is sent to each node once. `work` must not
+    write to its arrays: they are those of the object store. Only a few pieces more than there are workers are in memory
+    at a time.
     """
     with cluster.connected() as ray:
         n, threads = cluster.layout(ray)
+        check_store(ray, sum(each.nbytes for each in shared if isinstance(each, np.ndarray)))
         shared_refs = tuple(ray.put(each) for each in shared)
-        remote = ray.remote(num_cpus=threads, max_retries=TASK_TRIES, scheduling_strategy="SPREAD")(work)
+        remote = ray.remote(num_cpus=threads, max_retries=TASK_TRIES, scheduling_strategy="SPREAD")(_call)
         todo, running = iter(pieces), list[Any]()
-        while True:
-            while len(running) < 2 * n and (piece := next(todo, None)) is not None:
-                running.append(remote.remote(*shared_refs, *piece))
-            if not running:
-                return
-            try:
-                result = ray.get(running.pop(0))
-            except ray.exceptions.RayError as error:
-                raise raised_by_worker(ray, error) from error
-            yield result
+        try:
+            while True:
+                while len(running) < 2 * n and (piece := next(todo, None)) is not None:
+                    running.append(remote.remote(work, threads, *shared_refs, *piece))
+                if not running:
+                    return
+                try:
+                    result = ray.get(running.pop(0))
+                except ray.exceptions.RayError as error:
+                    raise raised_by_worker(ray, error) from error
+                yield result
+        finally:
+            for task in running:  # stopped early
+                ray.cancel(task, force=True)
+
+
+def _call(work: Callable[..., Any], threads: int, *arguments: Any) -> Any:
+    return work(*map(writable, arguments), n_jobs=threads)
+
+
+def writable(array: Any) -> Any:
+    """A view of an array of the object store for the compiled loops, which are compiled for arrays that may be written.
+
+    Nothing writes to it.
+    """
+    if not isinstance(array, np.ndarray) or array.flags.writeable or not array.flags.c_contiguous:
+        return array
+    if not array.size:
+        return array.copy()
+    content = (ctypes.c_char * array.nbytes).from_address(array.ctypes.data)
+    content._owner = array  # type: ignore[attr-defined] # so that it lives as long
+    return np.frombuffer(memoryview(content), dtype=array.dtype).reshape(array.shape)
 
 
 def raised_by_worker(ray: ModuleType, error: BaseException) -> BaseException:

@@ -72,7 +72,7 @@ def write_model(
     """
     if not isinstance(metrics, Mapping) or not all(map(_is_metric, metrics.items())):
         raise ParameterError(f"metrics is {some([repr(metrics)])}; it must be numbers by name")
-    text = {
+    text: dict[str, Any] = {
         "format": FORMAT,
         **about,
         "metrics": {name: float(value) for name, value in metrics.items()},

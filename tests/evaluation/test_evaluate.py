@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import truelike as tl
 from truelike.errors import DataError, DataWarning, NotFittedError, ParameterError
+from truelike.evaluation import evaluate as module
 from truelike.evaluation.baseline import popularity_baseline
+from truelike.evaluation.evaluate import hit_matrix, relevant_items
+from truelike.evaluation.metrics import METRICS, coverage, popularity_and_novelty
 from truelike.evaluation.result import ALL_METRICS, LIST_METRICS
 from truelike.evaluation.significance import bootstrap_interval
 
@@ -335,3 +339,78 @@ def test_the_popularity_baseline_leaves_out_items_seen_in_training(pop: Any) -> 
 def test_a_wrong_measure_of_the_popularity_baseline_is_an_error(split: Any) -> None:
     with pytest.raises(ParameterError, match=r"'auc@20' is not a measure; .*e\.g\. 'ndcg@20'.*Metrics are ndcg"):
         popularity_baseline(split.train, split.validation, "auc@20")
+
+
+def whole(model: Any, test: Any, ks: tuple[int, ...]) -> dict[str, Any]:
+    """The values of each user, computed of all lists at once."""
+    train = model.train_
+    relevant = relevant_items(train, test.recode(train.users, train.items)[0])
+    counts = np.diff(relevant.indptr)
+    users = np.flatnonzero(counts).astype(np.int32)
+    best = model._top_k(users, max(ks)).items
+    hits = hit_matrix(best, users, relevant)
+    shares = np.maximum(train.popularity(), 0.5) / train.n_users
+    values = {
+        f"{name}@{k}": metric(hits, counts[users].astype(np.float64), k)
+        for name, metric in METRICS.items()
+        for k in ks
+    }
+    for k in ks:
+        values[f"popularity@{k}"], values[f"novelty@{k}"] = popularity_and_novelty(best, shares, k)
+    return {**values, **{f"coverage@{k}": coverage(best, train.n_items, k) for k in ks}}
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 64, 50_000])
+@pytest.mark.parametrize("name", ["IALS", "ItemKNN"])
+def test_chunks_of_users_do_not_change_a_bit(
+    split: Any, monkeypatch: pytest.MonkeyPatch, name: str, at_once: int
+) -> None:
+    model = {"IALS": tl.IALS(factors=4, epochs=2), "ItemKNN": tl.ItemKNN()}[name].fit(split.train)
+    expected = whole(model, split.test, (3, 20))
+    monkeypatch.setattr(module, "USERS_AT_ONCE", at_once)
+    result = tl.evaluate(model, split.test, ks=(3, 20))
+    assert {*result.values, *result.totals} == {*expected}
+    for measure, values in {**result.values, **result.totals}.items():
+        assert_array_equal(values, expected[measure])
+
+
+@pytest.mark.parametrize("n_blocks", [1, 4])
+def test_a_block_directory_is_evaluated_block_by_block(
+    split: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_blocks: int
+) -> None:
+    model = tl.ItemKNN().fit(split.train)
+    blocks = tl.blocks.build(split.test, tmp_path / "test", blocks=n_blocks, progress=False)
+    expected = tl.evaluate(model, split.test)
+    if n_blocks > 1:
+        monkeypatch.setattr(tl.blocks.Blocks, "to_dataset", None)
+    found = tl.evaluate(model, blocks)
+    assert found.users.equals(expected.users)
+    assert found.totals == expected.totals
+    for measure, values in expected.values.items():
+        assert_array_equal(found.values[measure], values)
+
+
+def test_blocks_with_unknown_ids_and_ids_of_another_type(tmp_path: Path) -> None:
+    train = [(str(user), item) for user in (5, 10, 9, 100, 7) for item in ("tea", f"own {user}")]
+    model = tl.ItemPop().fit(tl.read(train))
+    rows = [(user, f"own {other}") for user, other in ((5, 9), (7, 5), (9, 10), (10, 5), (100, 7), (77, 5))]
+    test = tl.read([*rows, (5, "water")])
+    assert test.users.kind == "int"
+    blocks = tl.blocks.build(test, tmp_path / "test", blocks=3, progress=False)
+    with pytest.warns(DataWarning, match="2 of 7 test rows"):
+        expected = tl.evaluate(model, test, ks=(3,))
+    with pytest.warns(DataWarning, match="2 of 7 test rows") as warned:
+        found = tl.evaluate(model, blocks, ks=(3,))
+    assert len(warned) == 1
+    assert found.users.to_list() == expected.users.to_list() == ["10", "100", "5", "7", "9"]
+    assert_array_equal(found.values["ndcg@3"], expected.values["ndcg@3"])
+
+
+def test_a_model_of_blocks_is_evaluated_like_one_of_a_dataset(split: Any, tmp_path: Path) -> None:
+    blocks = tl.blocks.build(split.train, tmp_path / "train", blocks=3, progress=False)
+    model = tl.IALS(factors=4, epochs=2).fit(blocks, progress=False)
+    assert model.train_ is blocks
+    expected = whole(model, split.test, (5,))
+    result = tl.evaluate(model, split, ks=(5,))
+    for measure, values in {**result.values, **result.totals}.items():
+        assert_array_equal(values, expected[measure])

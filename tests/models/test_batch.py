@@ -15,8 +15,10 @@ import pytest
 import truelike as tl
 from truelike.errors import ParameterError, StorageError, UnknownIdError
 from truelike.models import batch
+from truelike.ranking import on_cluster
 
 Model = Any
+NOWHERE = "127.0.0.1:1"  # no test here may start Ray outside a network namespace
 
 
 @pytest.fixture(scope="module")
@@ -276,3 +278,62 @@ def test_a_model_that_cannot_be_saved_is_written_from_the_start(tmp_path: Path, 
     model = Own().fit(tl.synthetic.World(n_users=50, n_items=40).dataset())
     model.recommend_to(tmp_path / "lists.parquet", block_size=20)
     assert pl.read_parquet(tmp_path / "lists.parquet").equals(model.recommend())
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A cluster that computes in this process; the sizes of the pieces that it was given."""
+    sizes: list[int] = []
+
+    def map_here(_: Any, work: Any, pieces: Any, shared: Any = ()) -> Any:
+        for piece in pieces:
+            sizes.append(len(piece[1]))
+            yield work(*shared, *piece, n_jobs=1)
+
+    monkeypatch.setattr(on_cluster, "map_on", map_here)
+    return sizes
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"k": 5},
+        {"k": 200, "titles": True},
+        {"k": 5, "exclude_seen": False, "candidates": range(3, 60)},
+        {"k": 2, "users": [7, 3, "nobody", 3], "on_unknown": "popular"},
+        {"k": 2, "users": [7, 3, "nobody", 3], "on_unknown": "skip"},
+        {"k": 2, "users": []},
+    ],
+)
+def test_lists_of_a_cluster_have_the_same_bytes(
+    model: Model, tmp_path: Path, here: list[int], ending: str, options: Any
+) -> None:
+    own, found = tmp_path / f"own{ending}", tmp_path / f"found{ending}"
+    rows = model.recommend_to(own, block_size=50, **options)
+    assert here == []
+    assert model.recommend_to(found, block_size=50, cluster=NOWHERE, **options) == rows
+    assert found.read_bytes() == own.read_bytes()
+    if "users" not in options:
+        assert here == [50, 50, 30]
+
+
+def test_a_stopped_run_continues_on_a_cluster(model: Model, tmp_path: Path, stopped: Any, here: list[int]) -> None:
+    model.recommend_to(tmp_path / "other.parquet", k=5, block_size=20)
+    stopped()
+    model.recommend_to(tmp_path / "lists.parquet", k=5, block_size=20, cluster=NOWHERE)
+    assert here == [20, 20, 20, 10]
+    assert (tmp_path / "lists.parquet").read_bytes() == (tmp_path / "other.parquet").read_bytes()
+    stopped(cluster=NOWHERE)
+    model.recommend_to(tmp_path / "lists.parquet", k=5, block_size=20)
+    assert (tmp_path / "lists.parquet").read_bytes() == (tmp_path / "other.parquet").read_bytes()
+
+
+def test_lists_of_a_model_of_blocks_on_a_cluster(model: Model, tmp_path: Path, here: list[int]) -> None:
+    blocks = tl.blocks.build(model.train_, tmp_path / "blocks", blocks=3, progress=False)
+    on_blocks = tl.IALS(factors=4, epochs=2).fit(blocks, progress=False)
+    own, found = tmp_path / "own.parquet", tmp_path / "found.parquet"
+    on_blocks.recommend_to(own, block_size=50)
+    on_blocks.recommend_to(found, block_size=50, cluster=NOWHERE)
+    assert found.read_bytes() == own.read_bytes()
+    assert here == [50, 50, 30]

@@ -11,7 +11,7 @@ import typer
 
 from truelike.cli.inputs import LOG, open_data, parse_settings, reads_log
 from truelike.cli.messages import say
-from truelike.cli.options import N_PROCESSES
+from truelike.cli.options import N_PROCESSES, runs_on_cluster
 from truelike.cli.output import check_output, emit, show, write
 
 
@@ -22,6 +22,7 @@ class HoldOut(StrEnum):
     RANDOM = "random"
 
 
+@runs_on_cluster
 @reads_log()
 def compare(
     read: dict[str, Any],
@@ -76,6 +77,7 @@ def compare(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the split of a log, of the search and of the models.")] = 0,
     n_jobs: Annotated[int, N_PROCESSES] = -1,
+    cluster: Any = None,
 ) -> None:
     """Find out which model suits a dataset.
 
@@ -106,7 +108,7 @@ def compare(
     try:
         found = tl.compare(
             data, names, metric=metric, by=None if by is None else by.value, n_trials=trials, minutes=minutes,
-            seeds=seeds, directory=directory, n_jobs=n_jobs, seed=seed, **fixed,
+            seeds=seeds, directory=directory, n_jobs=n_jobs, seed=seed, cluster=cluster, **fixed,
         )  # fmt: skip
     except KeyboardInterrupt:
         say(f"finished trials are kept in {directory}: the same command continues the comparison")

@@ -11,7 +11,7 @@ import typer
 
 from truelike.cli.inputs import open_data, open_model, reads_log
 from truelike.cli.messages import say
-from truelike.cli.options import N_JOBS, OUTPUT_TABLE
+from truelike.cli.options import N_JOBS, OUTPUT_TABLE, runs_on_cluster
 from truelike.cli.output import check_output, drawn, emit, show, write
 
 
@@ -22,11 +22,15 @@ class Part(StrEnum):
     TEST = "test"
 
 
+@runs_on_cluster
 @reads_log(without=("titles",))
 def evaluate(
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="MODEL... LOG", help="Model directories, then a split directory or a test log."),
+        typer.Argument(
+            metavar="MODEL... LOG",
+            help="Model directories, then a split directory, a test log or a block directory.",
+        ),
     ],
     read: dict[str, Any],
     part: Annotated[Part, typer.Option(help="Part of a split to evaluate on.")] = Part.TEST,
@@ -46,12 +50,13 @@ def evaluate(
         Path | None, typer.Option(metavar="FILE", help="Write the metrics of each user to a file.")
     ] = None,
     n_jobs: Annotated[int, N_JOBS] = -1,
+    cluster: Any = None,
 ) -> None:
     """Evaluate saved models on held-out interactions.
 
-    LOG is a split directory, or a log of test rows. A terminal shows one row per metric and one column per list
-    length. Pipes and files get one row per measure, with a 95 % bootstrap interval. Several models are also
-    compared user by user with a paired t-test.
+    LOG is a split directory, or a log or block directory of test rows. A terminal shows one row per metric and one
+    column per list length. Pipes and files get one row per measure, with a 95 % bootstrap interval. Several models are
+    also compared user by user with a paired t-test.
 
     For example:
     ```
@@ -75,7 +80,7 @@ def evaluate(
     compared = _compared_by(measure, chosen, lengths) if len(models) > 1 else ""
     for file in (output, comparison, per_user):
         check_output(file)
-    data = open_data(source, read)
+    data = open_data(source, read, blocks=True)
     held_out = getattr(data, part) if isinstance(data, tl.Split) else data
     results = []
     for path, name in zip(models, names, strict=True):
@@ -83,7 +88,8 @@ def evaluate(
         if hasattr(model, "choice_"):
             say(f"{path}: {model.choice_.model}, chosen by AutoRecommender: {model.choice_.reason}")
         called = model.name if len(models) == 1 else f"{model.name} ({name})"
-        results.append(tl.evaluate(model, held_out, ks=lengths, metrics=chosen, name=called, n_jobs=n_jobs))
+        options = {"ks": lengths, "metrics": chosen, "name": called, "n_jobs": n_jobs, "cluster": cluster}
+        results.append(tl.evaluate(model, held_out, **options))
     if output is None and sys.stdout.isatty():
         for result in results:
             show(result.summary(), title=f"{result.model}, {len(result.users):,} users")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import typer
 
@@ -16,6 +16,7 @@ from truelike.cli.options import Options, add_options
 from truelike.errors import DataError, ParameterError, some
 
 if TYPE_CHECKING:
+    from truelike.data.blocks.blocks import Blocks
     from truelike.data.dataset import Dataset
     from truelike.data.splits import Split
 
@@ -96,8 +97,24 @@ def _keywords(given: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def open_data(source: str, read: Mapping[str, Any], *, strict: bool = True) -> Dataset | Split:
-    """Open a file, a split directory or a public dataset.
+def open_blocks(source: str) -> Blocks | None:
+    """A block directory; None for what is none."""
+    import truelike as tl
+    from truelike.data.blocks.format import DESCRIPTION
+
+    return tl.blocks.open(source) if _is(Path.is_file, Path(source) / DESCRIPTION) else None
+
+
+@overload
+def open_data(source: str, read: Mapping[str, Any], *, strict: bool = True) -> Dataset | Split: ...
+@overload
+def open_data(
+    source: str, read: Mapping[str, Any], *, strict: bool = True, blocks: Literal[True]
+) -> Dataset | Split | Blocks: ...
+def open_data(
+    source: str, read: Mapping[str, Any], *, strict: bool = True, blocks: bool = False
+) -> Dataset | Split | Blocks:
+    """Open a file, a split directory, a public dataset or, with `blocks`, a block directory.
 
     Parameters
     ----------
@@ -108,11 +125,26 @@ def open_data(source: str, read: Mapping[str, Any], *, strict: bool = True) -> D
     strict
         Raise an error for options that `source` has no use for. Set it to False where another file is read with
         the same options.
+    blocks
+        Whether the command takes block directories.
     """
     import truelike as tl
     from truelike.data.files import refuse_address
 
     refuse_address(source)
+    if (found := open_blocks(source)) is not None:
+        if not blocks:
+            raise ParameterError(
+                f"{source!r} is a block directory; `truelike train` and `truelike evaluate` take one. Give a log or a "
+                "split directory here."
+            )
+        if "k_core" in read:
+            raise ParameterError(
+                f"{source!r} is a block directory, of which --k-core cannot be taken: build it of users and items with "
+                "enough interactions"
+            )
+        with_titles: Blocks = _with_titles(found, source, "a block directory", read, strict)
+        return with_titles
     path, of_rows = Path(source), {name: value for name, value in read.items() if name != "k_core"}
     data: Dataset | Split
     if _is(Path.is_dir, path):

@@ -19,6 +19,31 @@ OUTPUT_TABLE = typer.Option(
     "--output", "-o", metavar="FILE", help="Write the table to a .csv, .tsv, .jsonl or .parquet file."
 )
 
+CLUSTER_PANEL = "On a cluster"
+# collected into the argument `cluster` of a command
+CLUSTER: Options = {
+    "cluster": (
+        str | None,
+        typer.Option(
+            None,
+            "--cluster",
+            metavar="local|auto|HOST:PORT",
+            help="Use a Ray cluster: start one on this machine, take the one it belongs to, or that at an address.",
+            rich_help_panel=CLUSTER_PANEL,
+        ),
+    ),
+    "workers": (
+        int | None,
+        typer.Option(None, "--workers", metavar="N", min=1, help="Workers.", rich_help_panel=CLUSTER_PANEL),
+    ),
+    "threads": (
+        int | None,
+        typer.Option(
+            None, "--threads", metavar="N", min=1, help="Threads of each.", rich_help_panel=CLUSTER_PANEL
+        ),
+    ),
+}
+
 
 def add_options(
     command: Callable[..., None],
@@ -57,3 +82,19 @@ def add_options(
     extended.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
     extended.__annotations__ = {each.name: each.annotation for each in (*own, *added)}
     return extended
+
+
+def runs_on_cluster(command: Callable[..., None]) -> Callable[..., None]:
+    """Add --cluster, --workers and --threads to a command, which gets them as `cluster`; None without --cluster."""
+    return add_options(command, CLUSTER, lambda given: {"cluster": _cluster(**given)}, replaced="cluster")
+
+
+def _cluster(cluster: str | None, workers: int | None, threads: int | None) -> Any:
+    from truelike.cluster import Cluster
+
+    if cluster is not None:
+        return Cluster(cluster, workers, threads)
+    for option, value in (("--workers", workers), ("--threads", threads)):
+        if value is not None:
+            raise typer.BadParameter(f"{option} is for a cluster: give --cluster local, auto or HOST:PORT, too")
+    return None

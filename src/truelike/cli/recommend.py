@@ -11,7 +11,7 @@ import typer
 
 from truelike.cli.inputs import open_model, open_part, read_ids, reads_log, split_ids
 from truelike.cli.messages import say
-from truelike.cli.options import N_JOBS, OUTPUT_TABLE
+from truelike.cli.options import N_JOBS, OUTPUT_TABLE, runs_on_cluster
 from truelike.cli.output import check_output, emit, put
 
 FOR_WHOM = "For whom"
@@ -25,6 +25,7 @@ class OnUnknown(StrEnum):
     SKIP = "skip"
 
 
+@runs_on_cluster
 @reads_log(without=("time", "weight", "k_core"))
 def recommend(
     model: Annotated[
@@ -88,6 +89,7 @@ def recommend(
         ),
     ] = None,
     n_jobs: Annotated[int, N_JOBS] = -1,
+    cluster: Any = None,
 ) -> None:
     """Recommend items with a saved model.
 
@@ -109,6 +111,10 @@ def recommend(
     if sum(given) != 1:
         raise typer.BadParameter(
             "expected one of --users, --users-file, --all, --from-items, --histories and --similar-to"
+        )
+    if cluster is not None and (output is None or not any(given[:3])):
+        raise typer.BadParameter(
+            "--cluster is for lists of users in a file: give --all, --users or --users-file, and --output"
         )
     from truelike.data.frames import text_for_uuids
 
@@ -133,7 +139,7 @@ def recommend(
         asked = None if all_users else _users(users, users_file, encoding)
         shared |= {"exclude_seen": not include_seen, "n_jobs": n_jobs}
         if output is not None:
-            rows = loaded.recommend_to(output, asked, block_size=block_size, **shared)
+            rows = loaded.recommend_to(output, asked, block_size=block_size, cluster=cluster, **shared)
             say(f"wrote {rows:,} rows to {output}")
             return
         if not sys.stdout.isatty():

@@ -10,6 +10,7 @@ import typer
 
 from truelike.cli.inputs import (
     LOG,
+    open_blocks,
     open_data,
     open_impressions,
     open_part,
@@ -19,11 +20,12 @@ from truelike.cli.inputs import (
     share_or_file,
 )
 from truelike.cli.messages import say, warn
-from truelike.cli.options import N_JOBS
+from truelike.cli.options import N_JOBS, runs_on_cluster
 from truelike.errors import DataError, ParameterError
 from truelike.parameters import parameter_fields
 
 
+@runs_on_cluster
 @reads_log()
 def train(
     read: dict[str, Any],
@@ -89,12 +91,16 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint.")] = False,
     n_jobs: Annotated[int, N_JOBS] = -1,
+    cluster: Any = None,
 ) -> None:
     """Train a model and save it.
 
     LOG is a log, or a split directory, of which the training and the validation part are used. Without --model,
     models and settings are compared on held-out interactions, and the best is trained; the choice and its reason are
     printed.
+
+    LOG may also be a block directory, which need not fit into memory. Of several blocks, IALS and SampledMF with its
+    presets have one at a time in memory, or train them on a cluster with --cluster. The default is IALS then.
 
     For example:
     ```
@@ -103,6 +109,7 @@ def train(
     truelike train purchases.csv --model NBPO --set factors=100 -o model/
     truelike train train.csv --validation validation.csv -o model/
     truelike train purchases.csv --events events/ -o model/
+    truelike train blocks/ --model IALS --validation validation.csv --cluster auto -o model/
     ```
     """
     import truelike as tl
@@ -121,14 +128,14 @@ def train(
             "with --impressions, a held-out interaction would count as a dislike: use --validation with a file, or a "
             "split directory"
         )
+    blocks = open_blocks(source)
+    _check_blocks(blocks, held_out, events, cluster)
     given = {**file.get("parameters", {}), **parse_settings(set_ or [])}
     name = model or file.get("model")
     if budget is not None:
-        if name is not None and name.partition(":")[0].strip() != "AutoRecommender":
-            raise typer.BadParameter(
-                f"--budget is for the choice of a model, and the model is {name}: leave one out"
-            )
+        _check_budget(name, blocks)
         given["budget"] = budget
+    name = name or _for_blocks(blocks, source)
     made = _build(name, given, n_jobs)
     options: dict[str, Any] = {
         "impressions": impressions,
@@ -141,19 +148,18 @@ def train(
     check_model_place(output)
 
     keywords = {**file.get("read", {}), **read}
-    data = _with_events(open_data(source, keywords, strict=impressions is None), events)
-    if isinstance(held_out, str):
-        data = _with_validation(data, held_out, keywords)
-    has_validation = isinstance(data, tl.Split) and data.validation.n_interactions > 0
-    if has_validation and isinstance(held_out, float):
-        raise typer.BadParameter(f"{source!r} has a validation part: --validation with a share is for a log")
+    # options that a block directory has no use for may be those of another file
+    strict = impressions is None and not (blocks is not None and isinstance(held_out, str))
+    data = _with_events(open_data(source, keywords, strict=strict, blocks=True), events)
+    data, part = _with_validation(data, held_out, source, keywords)
     if impressions is not None:
         options["impressions"] = open_impressions(impressions, keywords, data)
+    options["cluster"] = cluster
     say(f"training {made!r} on {data}")
     started = time.perf_counter()
-    if isinstance(data, tl.Split) and has_validation:
-        made.fit(data, **options)
-        metrics = _evaluate(made, data.validation, n_jobs)
+    if part is not None:
+        made.fit(data, validation=part, **options)
+        metrics = _evaluate(made, part, n_jobs)
     else:
         dataset = data.train if isinstance(data, tl.Split) else data
         made.fit(dataset, validation=_share(held_out, made, dataset, options), **options)
@@ -162,6 +168,44 @@ def train(
     made.save(output, metrics=metrics)
     chosen = f" ({made.choice_.model}, chosen by AutoRecommender)" if isinstance(made, tl.AutoRecommender) else ""
     say(f"wrote {output}{chosen}")
+
+
+def _check_blocks(blocks: Any, held_out: Any, events: Path | None, cluster: Any) -> None:
+    """Refuse what a block directory, or a log in place of one, cannot be trained with."""
+    if blocks is None and cluster is not None:
+        raise typer.BadParameter(
+            "--cluster trains on a block directory, and LOG is none: write one with `truelike blocks LOG -o blocks/`"
+        )
+    if blocks is not None and events is not None:
+        raise typer.BadParameter(
+            "LOG is a block directory, to which --events cannot be added: build the blocks of the log and the events"
+        )
+    if blocks is not None and len(blocks) > 1 and isinstance(held_out, float):
+        raise typer.BadParameter(
+            "LOG has several blocks, of which --validation cannot hold out a share: give it a file of held-out "
+            "interactions"
+        )
+
+
+def _check_budget(name: str | None, blocks: Any) -> None:
+    """Refuse --budget where no model is chosen."""
+    if name is not None and name.partition(":")[0].strip() != "AutoRecommender":
+        raise typer.BadParameter(f"--budget is for the choice of a model, and the model is {name}: leave one out")
+    if name is None and blocks is not None and len(blocks) > 1:
+        raise typer.BadParameter(
+            "--budget is for the choice of a model, which is not made for several blocks: leave it out"
+        )
+
+
+def _for_blocks(blocks: Any, source: str) -> str | None:
+    """The model for several blocks; None: an AutoRecommender chooses one."""
+    if blocks is None or len(blocks) == 1:
+        return None
+    say(
+        f"{source} has {len(blocks)} blocks, and AutoRecommender needs all interactions in memory, so IALS is trained; "
+        "--model names another model"
+    )
+    return "IALS"
 
 
 def _build(name: str | None, given: dict[str, Any], n_jobs: int) -> Any:
@@ -203,13 +247,24 @@ def _with_events(data: Any, directory: Path | None) -> Any:
     return tl.Split(train, data.validation, data.test)
 
 
-def _with_validation(data: Any, file: str, read: dict[str, Any]) -> Any:
-    """A split of the training part and of a file of held-out interactions."""
+def _with_validation(data: Any, held_out: Any, source: str, read: dict[str, Any]) -> tuple[Any, Any]:
+    """The data and its validation part, from a file if one was given; None: it has none."""
     import truelike as tl
 
-    if isinstance(data, tl.Split):
-        raise typer.BadParameter("LOG is a split directory, which has a validation part: leave out --validation")
-    return tl.Split(data, open_part(file, "--validation", read))
+    if isinstance(held_out, str):
+        if isinstance(data, tl.Split):
+            raise typer.BadParameter(
+                "LOG is a split directory, which has a validation part: leave out --validation"
+            )
+        part = open_part(held_out, "--validation", read)
+        if not isinstance(data, tl.Dataset):  # blocks
+            return data, part
+        data = tl.Split(data, part)
+    if not isinstance(data, tl.Split) or not data.validation.n_interactions:
+        return data, None
+    if isinstance(held_out, float):
+        raise typer.BadParameter(f"{source!r} has a validation part: --validation with a share is for a log")
+    return data, data.validation
 
 
 def _share(given: Any, model: Any, dataset: Any, options: dict[str, Any]) -> float | None:
@@ -218,6 +273,7 @@ def _share(given: Any, model: Any, dataset: Any, options: dict[str, Any]) -> flo
     An AutoRecommender decides it itself. Of other models, it is a tenth unless the epochs were set.
     """
     import truelike as tl
+    from truelike.data.blocks.blocks import Blocks
     from truelike.models.auto import usual_validation
 
     if not model.iterative:
@@ -226,6 +282,8 @@ def _share(given: Any, model: Any, dataset: Any, options: dict[str, Any]) -> flo
         return None
     if given is not None or isinstance(model, tl.AutoRecommender):
         return None if given is None else float(given)
+    if isinstance(dataset, Blocks) and len(dataset) > 1:
+        return None  # a share cannot be held out
     is_set = "epochs" in model._given or options["impressions"] is not None
     return None if is_set else usual_validation(dataset)
 

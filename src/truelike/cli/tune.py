@@ -10,7 +10,7 @@ import typer
 
 from truelike.cli.inputs import LOG, open_data, parse_settings, reads_log
 from truelike.cli.messages import say
-from truelike.cli.options import N_PROCESSES
+from truelike.cli.options import N_PROCESSES, runs_on_cluster
 from truelike.cli.output import check_output, put, write
 
 
@@ -22,6 +22,7 @@ class Search(StrEnum):
     PAPER = "paper"
 
 
+@runs_on_cluster
 @reads_log()
 def tune(
     read: dict[str, Any],
@@ -53,6 +54,7 @@ def tune(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the split of a log, of the search and of the models.")] = 0,
     n_jobs: Annotated[int, N_PROCESSES] = -1,
+    cluster: Any = None,
 ) -> None:
     """Search for the parameters of a model that are best on validation.
 
@@ -85,7 +87,7 @@ def tune(
     try:
         found = tl.tune(
             kind, split, search=str(search), metric=metric, n_trials=trials,  # type: ignore[arg-type]
-            directory=directory, n_jobs=n_jobs, seed=seed, **fixed,
+            directory=directory, n_jobs=n_jobs, seed=seed, cluster=cluster, **fixed,
         )  # fmt: skip
     except KeyboardInterrupt:
         if directory is not None:

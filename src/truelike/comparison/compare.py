@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from truelike.cluster import Cluster, as_cluster
 from truelike.comparison.result import Comparison, ModelResult
 from truelike.comparison.search import SearchResult, search_all
 from truelike.data.checks import check_number
@@ -41,6 +42,7 @@ def compare(
     n_jobs: int | None = -1,
     seed: int = 0,
     report: Callable[[Record], None] | None = None,
+    cluster: str | Cluster | None = None,
     **fixed: Any,
 ) -> Comparison:
     """Find out which model suits a dataset: tune each alike on validation, then evaluate all on the test part.
@@ -77,6 +79,10 @@ def compare(
         Seed of the split, the search and the models.
     report
         Called with the record of each trial that was run.
+    cluster
+        Run trials on a Ray cluster in place of `n_jobs` processes: "local" starts one on this machine, "auto" takes the
+        one that this machine belongs to, or its address. With `tl.Cluster(..., threads=2)` each trial has two threads;
+        by default one. A trial whose worker is lost is run again. Changes no result except times.
     **fixed
         Parameters that are not searched, for the models that have them, such as `epochs=30`.
 
@@ -100,7 +106,7 @@ def compare(
     n_trials = _checked_trials(n_trials, minutes)
     check_number("seeds", seeds, low=1, whole=True)
     check_number("seed", seed, low=0, whole=True)
-    processes = checked_jobs(n_jobs)
+    processes, places = checked_jobs(n_jobs), as_cluster(cluster)
     _check_fixed(chosen, fixed)
     split = _checked_split(data, by, seed)
     activity = _activity(split)
@@ -110,8 +116,8 @@ def compare(
         log.expect(model.name, [1.0] * (seeds if "seed" in model.parameter_names else 1), final=True)
     with (
         tempfile.TemporaryDirectory() as spare,
-        _runner(directory or spare, "final", split, split.test, processes, report, log) as final,
-        _runner(directory or spare, "tuning", split, None, processes, report, log) as tuning,
+        _runner(directory or spare, "final", split, split.test, processes, report, log, places) as final,
+        _runner(directory or spare, "tuning", split, None, processes, report, log, places) as tuning,
     ):
         found = search_all(
             tuning, chosen, metric=metric, seed=seed, n_trials=n_trials, minutes=minutes, fixed=fixed
@@ -238,9 +244,12 @@ def _runner(
     n_jobs: int,
     report: Callable[[Record], None] | None,
     log: TrialLog,
+    cluster: Cluster | None,
 ) -> Runner:
     place = Path(directory) / kind
-    return Runner(place, split.train, split.validation, test, n_jobs=n_jobs, report=report, log=log)
+    return Runner(
+        place, split.train, split.validation, test, n_jobs=n_jobs, report=report, log=log, cluster=cluster
+    )
 
 
 def _final_trials(found: SearchResult, metric: str, seed: int, seeds: int) -> list[Trial]:

@@ -166,7 +166,7 @@ class Ids(Sequence[Any]):
             return NotImplemented
         if self is other:
             return True
-        if self.values.dtype != other.values.dtype or len(self) != len(other):
+        if self.dtype != other.dtype or len(self) != len(other):  # without reading those that are in files
             return False
         return self.values is other.values or bool((self.values == other.values).all())
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from numbers import Integral
 from typing import Any
 
@@ -10,31 +12,37 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from truelike.cluster import Cluster, as_cluster
+from truelike.data.blocks.blocks import Blocks
 from truelike.data.checks import check_dataset
 from truelike.data.dataset import Dataset
-from truelike.data.ids import Codes
+from truelike.data.ids import Codes, Ids
 from truelike.data.splits import Split
 from truelike.data.truth import Truth
 from truelike.errors import DataError, DataWarning, ParameterError, warn
-from truelike.evaluation.metrics import METRICS, coverage, popularity_and_novelty
+from truelike.evaluation.metrics import METRICS, popularity_and_novelty
 from truelike.evaluation.protocol import Ranker, check_ranker
 from truelike.evaluation.result import ALL_METRICS, Evaluation
 from truelike.evaluation.truth import TruthScores, score_truth
+from truelike.ranking.on_cluster import check_dot_product, top_k_on_cluster
+from truelike.ranking.top_k import TopK
 
 __all__ = ["ALL_METRICS", "KS", "Evaluation", "evaluate", "hit_matrix", "relevant_items"]
 
 KS = (2, 5, 10, 20)
+USERS_AT_ONCE = 50_000  # whose lists are in memory at a time, or go to a worker of a cluster
 
 
 def evaluate(
     model: Ranker,
-    test: Dataset | Split | None = None,
+    test: Dataset | Split | Blocks | None = None,
     *,
     truth: Truth | Dataset | None = None,
     ks: Sequence[int] | int = KS,
     metrics: Sequence[str] | str = ALL_METRICS,
     n_jobs: int | None = -1,
     name: str | None = None,
+    cluster: str | Cluster | None = None,
 ) -> Evaluation:
     """Rank all items for each user of a test set and compute the metrics of the lists.
 
@@ -46,8 +54,9 @@ def evaluate(
     model
         Any fitted recommender.
     test
-        The interactions (or true likes) to find, or a split, whose test part is used. Rows with ids that the model
-        does not know are left out, with a warning. None: only `truth` is used.
+        The interactions (or true likes) to find, or a split, whose test part is used, or the blocks of a directory
+        (`tl.blocks.open`), which are read one at a time. Rows with ids that the model does not know are left out, with
+        a warning. None: only `truth` is used.
     truth
         The true labels of pairs; or the true likes, if all other pairs are dislikes. Adds "truth_auc" and
         "truth_ndcg@k" of the ranking over unobserved pairs. For models with flip probabilities it also adds
@@ -61,6 +70,10 @@ def evaluate(
         Number of threads; -1: all cores. It does not change the result.
     name
         The name of the model in tables; None: its class.
+    cluster
+        Compute the lists on a Ray cluster: "local" starts one on this machine, "auto" takes the one that this machine
+        belongs to, or its address. `tl.Cluster` has more options. The result is the same to the bit. For models whose
+        score is a dot product.
 
     Returns
     -------
@@ -83,6 +96,10 @@ def evaluate(
     ks = _checked_ks(ks)
     metrics = _checked_metrics(metrics)
     check_ranker(model)
+    cluster = as_cluster(cluster)
+    if cluster is not None and test is None:
+        raise ParameterError("a cluster computes the lists of a test set, and test is None: leave cluster out")
+    vectors = None if cluster is None else check_dot_product(model.name, model._dot_product())
     scores = None if truth is None else _score_truth(model, truth, ks, n_jobs)
     if test is None and scores is not None:
         return Evaluation(name or model.name, scores.users, scores.values, scores.totals, scores.library, scores)
@@ -91,51 +108,124 @@ def evaluate(
     check_dataset(test, "evaluate", part="test")
     assert test is not None
     train = model.train_
-    known, unknown = test.recode(train.users, train.items)
-    if unknown:
-        warn(
-            f"{unknown:,} of {test.n_interactions:,} test rows have a user or an item that the model "
-            "does not know; they are left out",
-            DataWarning,
-        )
-    relevant = relevant_items(train, known)
-    counts = np.diff(relevant.indptr)
-    users = np.flatnonzero(counts).astype(np.int32)
-    if not len(users):
+    measured = _Measured(train, metrics, ks)
+    waiting = deque[_Chunk]()
+
+    def asked() -> Iterator[Codes]:
+        for chunk in _chunks(train, test):
+            waiting.append(chunk)
+            yield chunk[0]
+
+    lists: Generator[TopK, None, None]
+    if cluster is None:
+        lists = (model._top_k(users, max(ks), n_jobs=n_jobs) for users in asked())
+    else:
+        lists = top_k_on_cluster(cluster, vectors, train, asked(), max(ks))
+    with closing(lists):
+        for best in lists:
+            measured.add(*waiting.popleft(), best.items)
+    if not measured.users:
         raise DataError(
             f"no user of the held-out part ({test.n_interactions:,} interactions) has a relevant item: one that the "
             "model knows and the user does not have in training. Give interactions held out of training."
         )
-    best = model._top_k(users, max(ks), n_jobs=n_jobs).items
-    hits = hit_matrix(best, users, relevant)
-    n_relevant = counts[users].astype(np.float64)
-    per_user = {
-        f"{metric}@{k}": METRICS[metric](hits, n_relevant, k)
-        for metric in metrics
-        if metric in METRICS
-        for k in ks
-    }
-    per_user.update(_popularity_and_novelty(best, train, metrics, ks))
-    totals = {f"coverage@{k}": coverage(best, train.n_items, k) for k in ks if "coverage" in metrics}
-    return Evaluation(name or model.name, train.users.take(users), per_user, totals, train.library, scores)
+    users, values, totals = measured.results()
+    return Evaluation(name or model.name, train.users.take(users), values, totals, train.library, scores)
+
+
+_Chunk = tuple[Codes, Any]  # row numbers of users, and a CSR of their relevant items, a row for each
+
+
+def _chunks(train: Dataset | Blocks, test: Dataset | Blocks) -> Iterator[_Chunk]:
+    """The users with relevant items in the order of their row numbers, some at a time."""
+    for known in _known(train, test):
+        relevant = relevant_items(train, known)
+        users = np.flatnonzero(np.diff(relevant.indptr)).astype(np.int32)
+        for start in range(0, len(users), USERS_AT_ONCE):
+            chunk = users[start : start + USERS_AT_ONCE]
+            yield chunk, relevant[chunk]
+
+
+def _known(train: Dataset | Blocks, test: Dataset | Blocks) -> Iterator[Dataset]:
+    """The test interactions in row numbers of the training data, block by block; a warning if some have none."""
+    n, unknown = 1, 0
+    if isinstance(test, Blocks):
+        if test.users.kind == train.users.kind:
+            n = len(test)
+        else:  # sorted in another order
+            test = test.to_dataset()
+    for number in range(n):
+        part = test if isinstance(test, Dataset) else _block(test, number)
+        known, others = part.recode(train.users, train.items)
+        unknown += others
+        if unknown and number == n - 1:
+            warn(
+                f"{unknown:,} of {test.n_interactions:,} test rows have a user or an item that the model "
+                "does not know; they are left out",
+                DataWarning,
+            )
+        yield known
+
+
+def _block(blocks: Blocks, number: int) -> Dataset:
+    """A block as a dataset of its own users."""
+    block = blocks.block(number)
+    users = Ids(blocks.users.stored(np.arange(block.n_users) + block.first_user), blocks.users.kind, "user")
+    return Dataset._of(users, blocks.items, block.csr)
+
+
+class _Measured:
+    """What is kept of the lists of users: the hits, and what follows from their items alone."""
+
+    def __init__(self, train: Dataset | Blocks, metrics: Sequence[str], ks: Sequence[int]) -> None:
+        self.metrics, self.ks = metrics, ks
+        self.users: list[Codes] = []
+        self.hits: list[NDArray[np.bool_]] = []
+        self.relevant: list[NDArray[np.float64]] = []
+        self.of_lists: dict[str, list[NDArray[np.float64]]] = {
+            f"{metric}@{k}": [] for metric in metrics if metric in ("popularity", "novelty") for k in ks
+        }
+        self.listed = {k: np.zeros(train.n_items, dtype=bool) for k in ks if "coverage" in metrics}
+        self.shares = np.maximum(train.popularity(), 0.5) / train.n_users if self.of_lists else None
+
+    def add(self, users: Codes, relevant: Any, best: Codes) -> None:
+        """Add the lists of some users."""
+        self.users.append(users)
+        self.hits.append(hit_matrix(best, np.arange(len(users), dtype=np.int32), relevant) > 0)
+        self.relevant.append(np.diff(relevant.indptr).astype(np.float64))
+        for k in self.ks:
+            if self.shares is not None:
+                popularity, novelty = popularity_and_novelty(best, self.shares, k)
+                self._keep(f"popularity@{k}", popularity)
+                self._keep(f"novelty@{k}", novelty)
+            if k in self.listed:
+                items = best[:, :k]
+                self.listed[k][items[items >= 0]] = True
+
+    def _keep(self, measure: str, values: NDArray[np.float64]) -> None:
+        if measure in self.of_lists:
+            self.of_lists[measure].append(values)
+
+    def results(self) -> tuple[Codes, dict[str, NDArray[np.float64]], dict[str, float]]:
+        """The users, the values of each user, and the totals.
+
+        A metric is computed of all users at once: BLAS may round a row otherwise beside fewer others.
+        """
+        hits, relevant = np.concatenate(self.hits).astype(np.float64), np.concatenate(self.relevant)
+        values = {
+            f"{metric}@{k}": METRICS[metric](hits, relevant, k)
+            for metric in self.metrics
+            if metric in METRICS
+            for k in self.ks
+        }
+        values.update({measure: np.concatenate(each) for measure, each in self.of_lists.items()})
+        totals = {f"coverage@{k}": float(listed.sum() / len(listed)) for k, listed in self.listed.items()}
+        return np.concatenate(self.users), values, totals
 
 
 def _score_truth(model: Ranker, truth: Any, ks: Sequence[int], n_jobs: int | None) -> TruthScores:
     labels = truth if isinstance(truth, Truth) else Truth(truth)
     return score_truth(model, labels, ks=ks, n_jobs=n_jobs)
-
-
-def _popularity_and_novelty(
-    best: Codes, train: Dataset, metrics: Sequence[str], ks: Sequence[int]
-) -> dict[str, NDArray[np.float64]]:
-    wanted = [metric for metric in metrics if metric in ("popularity", "novelty")]
-    if not wanted:
-        return {}
-    shares = np.maximum(train.popularity(), 0.5) / train.n_users
-    found = {
-        k: dict(zip(("popularity", "novelty"), popularity_and_novelty(best, shares, k), strict=True)) for k in ks
-    }
-    return {f"{metric}@{k}": found[k][metric] for metric in wanted for k in ks}
 
 
 def hit_matrix(best: Codes, users: Codes, relevant: Any) -> NDArray[np.float64]:
@@ -148,7 +238,7 @@ def hit_matrix(best: Codes, users: Codes, relevant: Any) -> NDArray[np.float64]:
     return np.asarray((liked[at] == asked) & (best >= 0), dtype=np.float64)
 
 
-def relevant_items(train: Dataset, test: Dataset) -> Any:
+def relevant_items(train: Dataset | Blocks, test: Dataset) -> Any:
     """Return a CSR (users x items) of the test interactions that are not in training.
 
     Both datasets must have the same ids. The rows of the result are sorted, and its data are ones.
@@ -156,13 +246,18 @@ def relevant_items(train: Dataset, test: Dataset) -> Any:
     matrix = sparse.csr_array(test._csr, copy=True)
     matrix.sort_indices()
     owners = np.repeat(np.arange(matrix.shape[0], dtype=np.int32), np.diff(matrix.indptr))
-    kept = ~is_seen(train, owners, matrix.indices)
+    kept = np.ones(len(owners), dtype=bool)
+    active = np.flatnonzero(np.diff(matrix.indptr))
+    for start in range(0, len(active), USERS_AT_ONCE):  # the seen items of all users at once could fill the memory
+        users = active[start : start + USERS_AT_ONCE]
+        entries = slice(matrix.indptr[users[0]], matrix.indptr[users[-1] + 1])
+        kept[entries] = ~is_seen(train, owners[entries], matrix.indices[entries])
     indptr = np.concatenate([[0], np.cumsum(np.bincount(owners[kept], minlength=matrix.shape[0]))])
     ones = np.ones(np.count_nonzero(kept), dtype=np.float32)
     return sparse.csr_array((ones, matrix.indices[kept], indptr.astype(np.int32)), shape=matrix.shape)
 
 
-def is_seen(train: Dataset, users: Codes, items: Codes) -> NDArray[np.bool_]:
+def is_seen(train: Dataset | Blocks, users: Codes, items: Codes) -> NDArray[np.bool_]:
     """Return whether each pair, given by row numbers and sorted by user, is in the training data."""
     wanted = np.unique(users)
     seen, rows = train._rows(wanted)

@@ -39,6 +39,9 @@ class Ranker(Protocol):
     ) -> TopK:
         """Return the k best items of each user."""
 
+    def _dot_product(self) -> Any:
+        """Return the vectors whose dot product is the score; None if the score is no dot product."""
+
     def _score_block(self, users: Codes) -> Floats:
         """Return the scores of all items for some users: a new array (len(users), n_items)."""
 

@@ -553,6 +553,7 @@ class Recommender(ABC):
         n_jobs: int | None = -1,
         block_size: int | None = None,
         progress: bool = True,
+        cluster: str | Cluster | None = None,
     ) -> int:
         """Write the lists of `recommend` to a file, block by block, and return the number of rows.
 
@@ -570,6 +571,9 @@ class Recommender(ABC):
             Number of users in a block; None: about 500,000 rows.
         progress
             Show progress: a bar in terminals and notebooks, lines of the logger "truelike" elsewhere.
+        cluster
+            Compute the blocks on a Ray cluster, as in `fit`; this process writes them. The file has the same bytes. For
+            models whose score is a dot product.
 
         Examples
         --------
@@ -585,7 +589,7 @@ class Recommender(ABC):
         lists = Lists(
             self, users, k,
             candidates=candidates, exclude=exclude, exclude_seen=exclude_seen, on_unknown=on_unknown, titles=titles,
-            n_jobs=n_jobs, block_size=block_size,
+            n_jobs=n_jobs, block_size=block_size, cluster=as_cluster(cluster),
         )  # fmt: skip
         return write_lists(lists, path, progress=progress)
 
@@ -883,11 +887,15 @@ class Recommender(ABC):
         on_unknown: OnUnknown,
         n_jobs: int | None,
         ranker: FactorRanker | None = None,
+        ranked: TopK | None = None,
     ) -> TopK:
-        """The lists of users by their row numbers, where -1 is a user who is not known."""
+        """The lists of users by their row numbers, where -1 is a user who is not known.
+
+        `ranked` are the lists of the others, where they are computed already.
+        """
         here = np.flatnonzero(codes >= 0)
         best = no_items(len(codes), min(k, self.train_.n_items))
-        best.items[here], best.scores[here] = self._top_k(
+        best.items[here], best.scores[here] = ranked or self._top_k(
             codes[here], k, exclude_seen=exclude_seen, allowed=allowed, n_jobs=n_jobs, ranker=ranker
         )
         if on_unknown == "popular" and len(here) < len(codes):

@@ -16,7 +16,7 @@ import secrets
 import shutil
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,14 +24,17 @@ import numpy as np
 import polars as pl
 
 from truelike._version import __version__
+from truelike.cluster import Cluster
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.checks import check_number
 from truelike.data.frames import text_for_uuids
-from truelike.data.ids import one_or_many
+from truelike.data.ids import Codes, one_or_many
 from truelike.errors import StorageError, some
 from truelike.files import TEMPORARY, check_file, lock_directory, replacing_file
 from truelike.forks import check_not_forked
 from truelike.progress import logger, note, progress_bar
+from truelike.ranking.on_cluster import check_dot_product, top_k_on_cluster
+from truelike.ranking.top_k import TopK
 from truelike.training.callbacks import SECONDS_BETWEEN_LINES, readable_seconds
 
 if TYPE_CHECKING:
@@ -62,6 +65,7 @@ class Lists:
         titles: bool,
         n_jobs: int | None,
         block_size: int | None,
+        cluster: Cluster | None = None,
     ) -> None:
         check_not_forked()
         model._check_list(k, on_unknown, titles, exclude_seen)
@@ -69,7 +73,9 @@ class Lists:
             check_number("block_size", block_size, low=1, whole=True)
         known = model.train_.users
         self.model, self.k, self.titles, self.n_jobs = model, k, titles, n_jobs
-        self.exclude_seen, self.on_unknown = exclude_seen, on_unknown
+        self.exclude_seen, self.on_unknown, self.cluster = exclude_seen, on_unknown, cluster
+        if cluster is not None:
+            check_dot_product(model.name, model._dot_product())
         self.ids: pl.Series | None = None  # None: all users of the training data
         if users is None:
             self.codes = np.arange(len(known), dtype=np.int32)
@@ -79,7 +85,7 @@ class Lists:
             self.ids = text_for_uuids(model._echo_users(asked))
         self.allowed = model._allowed(candidates, exclude)
         self.block_size = int(block_size or max(FEWEST_USERS, ROWS // k))
-        self.ranker = model._factor_ranker()
+        self.ranker = model._factor_ranker() if cluster is None else None
 
     @property
     def n_users(self) -> int:
@@ -90,23 +96,43 @@ class Lists:
         return max(1, -(-self.n_users // self.block_size))  # without a user, one block without rows
 
     def __iter__(self) -> Iterator[pl.DataFrame]:
-        return (self.frame(number) for number in range(len(self)))
+        return self.frames(range(len(self)))
+
+    def frames(self, numbers: Sequence[int]) -> Generator[pl.DataFrame, None, None]:
+        """The lists of some blocks, one after another; on a cluster, some are computed at the same time."""
+        if self.cluster is None:
+            yield from map(self.frame, numbers)
+            return
+        known = (codes[codes >= 0] for codes in map(self._codes, numbers))
+        found = top_k_on_cluster(
+            self.cluster, self.model._dot_product(), self.model.train_, known, self.k,
+            exclude_seen=self.exclude_seen, allowed=self.allowed,
+        )  # fmt: skip
+        with contextlib.closing(found):
+            for number, ranked in zip(numbers, found, strict=True):
+                yield self.frame(number, ranked)
 
     def end(self, number: int) -> int:
         """Number of users up to the end of a block."""
         return min(self.n_users, (number + 1) * self.block_size)
 
-    def frame(self, number: int) -> pl.DataFrame:
-        """The lists of a block: user_id, item_id, score, rank, and title if asked for. UUIDs are text."""
-        model = self.model
-        codes = self.codes[number * self.block_size : self.end(number)]
+    def frame(self, number: int, ranked: TopK | None = None) -> pl.DataFrame:
+        """The lists of a block: user_id, item_id, score, rank, and title if asked for. UUIDs are text.
+
+        `ranked` are the lists of its known users, where they are computed already.
+        """
+        model, codes = self.model, self._codes(number)
         best = model._lists(
             codes, self.k,
             exclude_seen=self.exclude_seen, allowed=self.allowed, on_unknown=self.on_unknown, n_jobs=self.n_jobs,
-            ranker=self.ranker,
+            ranker=self.ranker, ranked=ranked,
         )  # fmt: skip
         ids = model.train_.users.stored(codes) if self.ids is None else self._asked(number)
         return text_for_uuids(model._frame({"user_id": ids}, best, self.titles, "polars"))
+
+    def _codes(self, number: int) -> Codes:
+        """The row numbers of the users of a block; -1 is a user who is not known."""
+        return self.codes[number * self.block_size : self.end(number)]
 
     def _asked(self, number: int) -> pl.Series:
         assert self.ids is not None
@@ -137,8 +163,9 @@ def write_lists(lists: Lists, path: str | Path, *, progress: bool) -> int:
         return _write_parquet(lists, place, progress)
     shown = _Progress(lists.n_users, 0, show=progress)
     rows = 0
-    with replacing_file(place) as fresh, shown, fresh.open("wb") as file:
-        for number, frame in enumerate(lists):
+    frames = lists.frames(range(len(lists)))
+    with replacing_file(place) as fresh, shown, fresh.open("wb") as file, contextlib.closing(frames):
+        for number, frame in enumerate(frames):
             write_text(frame, file, place.suffix, header=number == 0)
             rows += len(frame)
             shown(lists.end(number))
@@ -155,7 +182,7 @@ def write_text(frame: pl.DataFrame, file: Any, ending: str, *, header: bool) -> 
 
 def _write_parquet(lists: Lists, path: Path, progress: bool) -> int:
     if len(lists) == 1 and not _directory(path).exists():
-        frame = lists.frame(0)
+        [frame] = lists
         with replacing_file(path) as fresh:
             frame.write_parquet(fresh, row_group_size=ROW_GROUP)
         return len(frame)
@@ -166,9 +193,10 @@ def _write_parquet(lists: Lists, path: Path, progress: bool) -> int:
             note(f"all {lists.n_users:,} users are computed already; the parts are merged")
         elif first or len(missing) < len(lists):
             note(f"continuing at user {first:,} of {lists.n_users:,}")
-        with _Progress(lists.n_users, first, show=progress) as shown:
-            for number in missing:
-                parts.write(number, lists.frame(number))
+        frames = lists.frames(missing)
+        with _Progress(lists.n_users, first, show=progress) as shown, contextlib.closing(frames):
+            for number, frame in zip(missing, frames, strict=True):
+                parts.write(number, frame)
                 shown(lists.end(number))
         return parts.merge()
 

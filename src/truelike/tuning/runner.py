@@ -1,4 +1,4 @@
-"""Runs trials in parallel processes and keeps each result on disk, so that no finished trial is run again."""
+"""Runs trials in processes or on a cluster and keeps each result on disk, so that no finished trial is run again."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -29,6 +30,10 @@ from truelike.tuning.progress import TrialLog
 from truelike.tuning.references import NotImportableError, plain
 from truelike.tuning.trials import Record, Trial
 from truelike.tuning.worker import failure, run_and_save
+
+if TYPE_CHECKING:
+    from truelike.cluster import Cluster
+    from truelike.tuning.ray_jobs import RayJobs, RayWorker
 
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
 
@@ -58,6 +63,8 @@ class Runner:
         Logs a line for each trial that was run.
     local_n_jobs
         Number of threads of a trial that is run in this process.
+    cluster
+        Run trials on a Ray cluster in place of `n_jobs` processes.
 
     Examples
     --------
@@ -81,6 +88,7 @@ class Runner:
         report: Callable[[Record], None] | None = None,
         log: TrialLog | None = None,
         local_n_jobs: int | None = 1,
+        cluster: Cluster | None = None,
     ) -> None:
         self.directory, self.n_jobs, self.nice = Path(directory), threads(n_jobs), nice
         self.report, self.log, self.local_n_jobs = report, log, threads(local_n_jobs)
@@ -95,14 +103,25 @@ class Runner:
             self._split = Split(parts[0], parts[1], parts[2])
         # models whose trials are run in this process; runners that share a log share them
         self._local: set[str] = set() if log is None else log.local_models
-        self._workers: list[_Worker] = []
+        self._workers: list[_Worker | RayWorker] = []
+        self._jobs: RayJobs | None = None
         self._unlock: Callable[[], None] | None = None
         try:
             self._prepare()
             self.records = read_records(self.directory / "trials.jsonl", repair=True)
+            if cluster is not None:
+                self._connect(cluster)
         except BaseException:
             self.close()
             raise
+
+    def _connect(self, cluster: Cluster) -> None:
+        from truelike.tuning.ray_jobs import RayJobs
+
+        self._jobs = RayJobs(cluster, self.directory)
+        self.n_jobs = self._jobs.n
+        if self.log is not None:
+            self.log.n_jobs = self.n_jobs
 
     def run(self, trials: Sequence[Trial]) -> list[Record]:
         """Return the records of trials, in their order; run those that are not known yet.
@@ -146,6 +165,8 @@ class Runner:
     def close(self) -> None:
         """End the processes. Finished trials are on disk."""
         self._end_workers()
+        if self._jobs is not None:
+            self._jobs.close()
         if self._unlock is not None:
             self._unlock()
 
@@ -176,8 +197,8 @@ class Runner:
     ) -> Generator[tuple[Trial, Record], None, None]:
         """Yield each trial with its record as it is finished; "failed" in the record says why it has no result."""
         waiting, here = deque(trials), deque[Trial]()
-        done = SimpleQueue[tuple[_Worker, Record | None]]()
-        busy: dict[_Worker, tuple[Trial, float]] = {}
+        done: SimpleQueue[tuple[_Worker | RayWorker, Record | None]] = SimpleQueue()
+        busy: dict[_Worker | RayWorker, tuple[Trial, float]] = {}
 
         def start() -> None:
             """Give trials to free workers."""
@@ -189,7 +210,7 @@ class Runner:
                 elif not self._skipped(trial, skip):
                     worker = next((each for each in self._workers if each not in busy), None) or self._new_worker()
                     busy[worker] = trial, time.perf_counter()
-                    worker.start(message, done)
+                    worker.start(message, partial(_put, done, worker))
 
         try:
             start()
@@ -214,15 +235,21 @@ class Runner:
             if busy:  # stopped early: the results of unfinished trials must not reach the next call
                 self._end_workers()
 
-    def _lost(self, worker: _Worker) -> Record:
+    def _lost(self, worker: _Worker | RayWorker) -> Record:
         """Describe a process that ended during a trial."""
+        assert isinstance(worker, _Worker)  # Ray starts a lost trial again
         self._workers.remove(worker)
         code = worker.end(patience=5.0)
         why = "it may have run out of memory" if code == -9 else "its output is above"
         return {"failed": f"its process ended with exit code {code}; {why}"}
 
-    def _new_worker(self) -> _Worker:
-        self._workers.append(_Worker(self.directory, self.nice))
+    def _new_worker(self) -> _Worker | RayWorker:
+        if self._jobs is None:
+            self._workers.append(_Worker(self.directory, self.nice))
+        else:
+            from truelike.tuning.ray_jobs import RayWorker
+
+            self._workers.append(RayWorker(self._jobs))
         return self._workers[-1]
 
     def _message(self, trial: Trial) -> Record | None:
@@ -337,6 +364,14 @@ def _failed(trial: Trial, record: Record) -> Record:
     }
 
 
+def _put(
+    done: SimpleQueue[tuple[_Worker | RayWorker, Record | None]],
+    worker: _Worker | RayWorker,
+    record: Record | None,
+) -> None:
+    done.put((worker, record))
+
+
 class _Worker:
     """A process that runs one trial after another."""
 
@@ -355,8 +390,8 @@ class _Worker:
         if nice and hasattr(os, "setpriority"):
             os.setpriority(os.PRIO_PROCESS, self.process.pid, nice)
 
-    def start(self, message: Record, done: SimpleQueue[tuple[_Worker, Record | None]]) -> None:
-        """Run a trial and put the answer into the queue when it is there; None if the process has ended."""
+    def start(self, message: Record, done: Callable[[Record | None], None]) -> None:
+        """Run a trial and call `done` with the answer when it is there; with None if the process has ended."""
         text = self._first + json.dumps(message) + "\n"
         self._first = ""
 
@@ -371,7 +406,7 @@ class _Worker:
             except (OSError, ValueError):
                 pass  # the process has ended; the one who waits reports it
             finally:
-                done.put((self, record))
+                done(record)
 
         threading.Thread(target=wait, daemon=True).start()
 

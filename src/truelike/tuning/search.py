@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import polars as pl
 
+from truelike.cluster import Cluster, as_cluster
 from truelike.data.checks import check_number
 from truelike.data.dataset import Dataset
 from truelike.data.splits import Split
@@ -101,6 +102,7 @@ def tune(
     n_jobs: int | None = -1,
     seed: int = 0,
     report: Callable[[Record], None] | None = None,
+    cluster: str | Cluster | None = None,
     **fixed: Any,
 ) -> Tuned:
     """Search for the parameters of a model that are best on validation.
@@ -131,6 +133,10 @@ def tune(
         Seed of the search and of the models.
     report
         Called with the record of each trial that was run.
+    cluster
+        Run trials on a Ray cluster in place of `n_jobs` processes: "local" starts one on this machine, "auto" takes the
+        one that this machine belongs to, or its address. With `tl.Cluster(..., threads=2)` each trial has two threads;
+        by default one. A trial whose worker is lost is run again. Never changes the result.
     **fixed
         Parameters of the model that are not searched.
 
@@ -154,7 +160,7 @@ def tune(
         raise ParameterError(f"search is {search!r}; it must be 'halving', 'optuna' or 'paper'")
     check_number("n_trials", n_trials, low=1, whole=True)
     check_number("seed", seed, low=0, whole=True)
-    processes = checked_jobs(n_jobs)
+    processes, places = checked_jobs(n_jobs), as_cluster(cluster)
     check_fixed(fixed, "tune")
     chosen.check(fixed)
     chosen.make(fixed)  # raises for a wrong value
@@ -172,7 +178,7 @@ def tune(
         tempfile.TemporaryDirectory() as spare,
         Runner(
             directory or spare, split.train, split.validation, n_jobs=processes, report=report,
-            log=TrialLog(metric, processes), local_n_jobs=processes,
+            log=TrialLog(metric, processes), local_n_jobs=processes, cluster=places,
         ) as runner,
     ):  # fmt: skip
         if search == "paper":

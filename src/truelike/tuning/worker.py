@@ -14,13 +14,19 @@ import threading
 import time
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from truelike.data.splits import Split
 from truelike.tuning.references import NotImportableError
 from truelike.tuning.trials import Record, Trial, run
+
+if TYPE_CHECKING:
+    from truelike.evaluation.evaluate import Evaluation
+
+Values = NDArray[np.float32]
 
 
 def main() -> None:
@@ -55,10 +61,19 @@ def run_and_save(trial: Trial, split: Split, directory: Path, *, n_jobs: int | N
     """Run a trial; the test figures of each user go to `users/` in the directory."""
     record, evaluation = run(trial, split, n_jobs=n_jobs)
     if evaluation is not None:
-        values = np.stack(list(evaluation.values.values()), axis=1).astype(np.float32)
-        (directory / "users").mkdir(exist_ok=True)
-        np.save(directory / "users" / f"{trial.key}.npy", values, allow_pickle=False)
+        save_users(directory, trial.key, values_of(evaluation))
     return record
+
+
+def values_of(evaluation: Evaluation) -> Values:
+    """The figures of each user, a column for each measure."""
+    return np.stack(list(evaluation.values.values()), axis=1).astype(np.float32)
+
+
+def save_users(directory: Path, key: str, values: Values) -> None:
+    """Write the test figures of each user of a trial."""
+    (directory / "users").mkdir(exist_ok=True)
+    np.save(directory / "users" / f"{key}.npy", values, allow_pickle=False)
 
 
 def failure(error: Exception) -> Record:

@@ -52,7 +52,8 @@ class BlockIds(Ids):
         return int(self._bounds[-1])
 
     def _find(self, wanted: pl.Series) -> Codes:
-        blocks = self._firsts.search_sorted(wanted.fill_null(self._firsts[0]), side="right").to_numpy() - 1
+        after = self._firsts.search_sorted(wanted.fill_null(self._firsts[0]), side="right")
+        blocks = after.to_numpy().astype(np.int64) - 1  # they are unsigned, and -1 is an id before all others
         codes = np.full(len(wanted), -1, dtype=np.int32)
         asked = np.flatnonzero((blocks >= 0) & wanted.is_not_null().to_numpy())
         for block in np.unique(blocks[asked]):

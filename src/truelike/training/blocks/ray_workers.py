@@ -7,7 +7,6 @@ driver has (`BlockEngine`).
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Callable
 from functools import wraps
@@ -16,7 +15,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from truelike.cluster import Cluster, check_store, is_lost, raised_by_worker
+from truelike.cluster import Cluster, check_store, is_lost, raised_by_worker, writable
 from truelike.data.blocks.blocks import Blocks
 from truelike.errors import ClusterError, StorageError
 from truelike.progress import note
@@ -28,18 +27,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 START_SECONDS = 25.0  # for the actors to start
 MOST_LOSSES = 100  # without an epoch that ends
 COPIES = 6  # of an item table that are in an object store at the same time, about
-
-
-def writable(array: Any) -> Any:
-    """A view of an array of the object store for the compiled loops, which are compiled for arrays that may be written.
-
-    Nothing writes to it.
-    """
-    if not isinstance(array, np.ndarray) or array.flags.writeable or not array.size:
-        return array
-    content = (ctypes.c_char * array.nbytes).from_address(array.ctypes.data)
-    content._owner = array  # type: ignore[attr-defined] # so that it lives as long
-    return np.frombuffer(memoryview(content), dtype=array.dtype).reshape(array.shape)
 
 
 class BlockActor:

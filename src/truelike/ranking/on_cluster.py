@@ -1,0 +1,96 @@
+"""The best items of many users by dot products, computed on a cluster.
+
+The items go to each node once. A piece has the vectors of its users and the items that they have seen, so that a worker
+needs neither the model nor its training data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from truelike.cluster import Cluster, map_on
+from truelike.data.ids import Codes
+from truelike.errors import ParameterError
+from truelike.ranking.factor_ranker import FactorRanker
+from truelike.ranking.top_k import Floats, TopK
+
+__all__ = ["check_dot_product", "top_k_on_cluster"]
+
+
+def check_dot_product(model: str, vectors: Any) -> Any:
+    """The vectors of a model; an error if its score is no dot product, so that they are None."""
+    if vectors is None:
+        raise ParameterError(
+            f"the score of {model} is no dot product of two vectors, and a cluster computes only lists by such scores. "
+            "Leave cluster out."
+        )
+    return vectors
+
+
+def top_k_on_cluster(
+    cluster: Cluster,
+    vectors: Any,
+    train: Any,
+    blocks: Iterable[Codes],
+    k: int,
+    *,
+    exclude_seen: bool = True,
+    allowed: NDArray[np.bool_] | None = None,
+) -> Generator[TopK, None, None]:
+    """The k best items of each user of some blocks of users, block by block, as `FactorRanker.top_k` gives them.
+
+    Parameters
+    ----------
+    cluster
+        The cluster.
+    vectors
+        The vectors whose dot product is the score: `users`, `items` and `bias`, which may be None.
+    train
+        The training data.
+    blocks
+        The row numbers of the users of each block. They are asked for as workers become free.
+    k, exclude_seen, allowed
+        As in `FactorRanker.top_k`; `exclude_seen` leaves out the pairs of the training data.
+    """
+    ranker = FactorRanker(vectors.items, vectors.bias)
+    mask = np.zeros(0, dtype=bool) if allowed is None else allowed
+
+    def piece(users: Codes) -> tuple[Any, ...]:
+        own = np.ascontiguousarray(vectors.users[users], dtype=np.float32)
+        if not exclude_seen:
+            return k, own, np.zeros(len(users) + 1, dtype=np.int32), np.zeros(0, dtype=np.int32)
+        seen, rows = train._rows(users)
+        mine = seen[rows]
+        return k, own, mine.indptr, mine.indices
+
+    return map_on(cluster, top_k_of_piece, map(piece, blocks), (ranker.by_factor, ranker.bias, mask))
+
+
+def top_k_of_piece(
+    by_factor: Floats,
+    bias: Floats,
+    allowed: NDArray[np.bool_],
+    k: int,
+    vectors: Floats,
+    indptr: Codes,
+    indices: Codes,
+    *,
+    n_jobs: int | None = 1,
+) -> TopK:
+    """The k best items of each vector, without those of its row of a CSR; an empty `allowed` allows all items.
+
+    >>> by_factor = np.array([[1, 3, 2], [0, 0, 0], [0, 0, 0], [0, 0, 0]], dtype=np.float32)
+    >>> zeros, none = np.zeros(3, dtype=np.float32), np.zeros(0, dtype=bool)
+    >>> one, seen = np.ones((1, 1), dtype=np.float32), np.array([1], dtype=np.int32)
+    >>> top_k_of_piece(by_factor, zeros, none, 2, one, np.array([0, 1], dtype=np.int32), seen).items
+    array([[2, 0]], dtype=int32)
+    """
+    ranker = FactorRanker(None, bias, by_factor=by_factor)
+    ones = np.ones(len(indices), dtype=np.float32)
+    seen = sparse.csr_array((ones, indices, indptr), shape=(len(vectors), ranker.n_items))
+    return ranker.top_k(vectors, k, seen=seen, allowed=allowed if len(allowed) else None, n_jobs=n_jobs)
