@@ -479,7 +479,7 @@ def test_little_memory_spills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert (report.rows, report.users, report.items, report.interactions) == expected
     monkeypatch.setattr(tables, "SHARE", 0.1)
     with pytest.raises(TooLargeError, match=r'memory=0\.1 GB is too little .*Give more, e\.g\. memory="1GB"'):
-        build(tmp_path / "log.parquet", tmp_path / "blocks", memory="100MB").report
+        build(tmp_path / "log.parquet", tmp_path / "blocks", memory="100MB")
     assert {path.name for path in tmp_path.iterdir()} == {"log.parquet", "blocks"}
 
 
