@@ -14,6 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
+
 import truelike as tl
 
 QUICK = "small data and few epochs: checks that the script runs; the figures mean nothing"
@@ -29,6 +32,41 @@ def arguments(doc: str) -> argparse.ArgumentParser:
 def small_dataset() -> tl.Dataset:
     """The synthetic dataset of --quick."""
     return tl.synthetic.World(n_users=400, n_items=200).dataset()
+
+
+def world(n_users: int, n_items: int, mean: float = 100.0, n_clusters: int = 200, seed: int = 0) -> tl.Dataset:
+    """Users in clusters, Zipf popularity, distinct pairs."""
+    rng = np.random.default_rng(seed)
+    size = n_items // 20
+    popularity = -0.5 * np.log(np.arange(1, n_items + 1))
+    items = np.empty((n_clusters + 1, n_items), dtype=np.int32)
+    items[0] = np.arange(n_items)  # all items; the others: a choice, popular items first and in more clusters
+    for cluster in range(1, n_clusters + 1):
+        items[cluster] = np.argsort(-(popularity + rng.gumbel(size=n_items)))
+    of_all, of_cluster = (np.cumsum(np.arange(1, n + 1) ** -0.8) for n in (n_items, size))
+    of_all, of_cluster = of_all / of_all[-1], of_cluster / of_cluster[-1]
+    own = rng.integers(1, n_clusters + 1, size=(n_users, 3))
+    own = np.column_stack((np.zeros(n_users, dtype=own.dtype), own)).astype(np.int32)
+    shares = np.cumsum([0.1, 0.5, 0.3, 0.1])
+
+    sigma = 0.8
+    wanted = rng.lognormal(np.log(mean) - sigma**2 / 2, sigma, n_users)
+    wanted = np.rint(np.clip(wanted * mean / wanted.mean(), 10, n_items // 8)).astype(np.int64)
+    pairs = np.empty(0, dtype=np.int64)
+    missing = wanted
+    for _ in range(8):
+        users = np.repeat(np.arange(n_users), missing)
+        which = np.searchsorted(shares[:-1], rng.random(len(users)))
+        draws = rng.random(len(users))
+        position = np.where(which == 0, np.searchsorted(of_all, draws), np.searchsorted(of_cluster, draws))
+        drawn = items[own[users, which], np.minimum(position, n_items - 1)]
+        pairs = np.sort(np.concatenate((pairs, users * n_items + drawn)))
+        pairs = pairs[np.diff(pairs, prepend=-1) > 0]
+        missing = wanted - np.bincount(pairs // n_items, minlength=n_users)
+        if missing.sum() < 0.001 * len(pairs):
+            break
+    columns = {"user_id": pairs // n_items, "item_id": pairs % n_items}
+    return tl.read(pl.DataFrame({name: values.astype(np.int32) for name, values in columns.items()}))
 
 
 def load_split(name: str, quick: bool = False) -> tl.Split:

@@ -31,12 +31,31 @@ LONGEST_HEADER = 100_000_000  # bytes; the limit of the library safetensors
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    """Write arrays to a file, and return its random id and the checksum of each array, for the description."""
-    from safetensors.numpy import save_file
+    """Write arrays to a file, and return its random id and the checksum of each array, for the description.
 
+    They are written one after the other. The library safetensors would copy all of them into memory first.
+    """
     whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     identity = secrets.token_hex(16)
-    save_file(whole, path, metadata={"id": identity})
+    kinds = {np.dtype(kind): name for name, kind in TYPES.items()}
+    order = sorted(whole, key=lambda name: (-whole[name].dtype.itemsize, name))  # so that all are aligned
+    header: dict[str, Any] = {"__metadata__": {"id": identity}}
+    end = 0
+    for name in order:
+        array = whole[name]
+        header[name] = {
+            "dtype": kinds[array.dtype],
+            "shape": list(array.shape),
+            "data_offsets": [end, end + array.nbytes],
+        }
+        end += array.nbytes
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in order:
+            if whole[name].size:
+                file.write(whole[name].reshape(-1).view(np.uint8).data)
     return {"id": identity, "checksums": {name: checksum(array) for name, array in whole.items()}}
 
 

@@ -12,18 +12,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from truelike.data.blocks.blocks import Block, Blocks
-from truelike.data.blocks.build import build as _build
+from truelike.data.blocks.build import build
+from truelike.data.blocks.hold_out import hold_out
 
-__all__ = ["Block", "Blocks", "build", "open"]
-
-
-def build(source: Any, directory: str | Path, **options: Any) -> Blocks:
-    """Write a block directory of a log of any size, and open it."""
-    _build(source, directory, **options)
-    return Blocks(directory)
+__all__ = ["Block", "Blocks", "build", "hold_out", "open"]
 
 
 def open(  # noqa: A001 - as in tl.blocks.open

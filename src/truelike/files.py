@@ -470,7 +470,7 @@ def reading(directory: Path, what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def scratch_directory(directory: str | Path, parent: str | Path | None = None) -> Iterator[Path]:
+def scratch_directory(directory: str | Path, parent: str | os.PathLike[str] | None = None) -> Iterator[Path]:
     """Yield a new directory for what the writer of `directory` keeps for a time. It is removed at the end.
 
     It is made in `parent`; by default beside `directory`. Those of writers that were killed are removed.

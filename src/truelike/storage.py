@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from numbers import Real
@@ -20,14 +21,17 @@ import numpy as np
 from truelike._version import __version__
 from truelike.array_files import write_arrays
 from truelike.data.blocks.blocks import Blocks
+from truelike.data.blocks.format import DESCRIPTION
 from truelike.data.dataset import Dataset
-from truelike.data.id_files import ID_FILES, known_library, read_ids, write_ids
+from truelike.data.id_files import ID_FILES, known_library, read_ids, read_titles, write_ids
 from truelike.data.matrix import checked_csr
 from truelike.errors import ParameterError, StorageError, some
 from truelike.files import (
     OpenDirectory,
+    as_place,
     check_place,
     describe_files,
+    has_file,
     reading,
     replacing_directory,
     write_description,
@@ -62,15 +66,13 @@ def write_model(
     arrays
         The learned arrays by name.
     train
-        The training data. Blocks are read into memory, if they fit.
+        The training data. Of blocks only the place is written, and a digest.
     metrics
         Figures to keep with the model, by name.
     """
     if not isinstance(metrics, Mapping) or not all(map(_is_metric, metrics.items())):
         raise ParameterError(f"metrics is {some([repr(metrics)])}; it must be numbers by name")
-    if isinstance(train, Blocks):
-        train = train.to_dataset()
-    text = {
+    text: dict[str, Any] = {
         "format": FORMAT,
         **about,
         "metrics": {name: float(value) for name, value in metrics.items()},
@@ -85,22 +87,28 @@ def write_model(
             "interactions": train.n_interactions,
         },
     }
-    numbers = {
-        "train.indptr": train._csr.indptr,
-        "train.indices": train._csr.indices,
-        "train.weights": train._csr.data,
-        **({} if train.times is None else {"train.times": train.times}),
-        **{f"{PREFIX}{name}": array for name, array in arrays.items()},
-    }
+    numbers = {**_train_arrays(train), **{f"{PREFIX}{name}": array for name, array in arrays.items()}}
     _check_finite(numbers)
     with replacing_directory(directory) as place:
+        if isinstance(train, Blocks):
+            beside = os.path.relpath(train.directory, as_place(directory).parent)
+            text["data"]["blocks"] = {"directory": str(train.directory), "beside": beside, "digest": train.digest}
         text["arrays"] = write_arrays(place / "arrays.safetensors", numbers)
         write_ids(train, place)
         text["files"] = describe_files(place, ID_FILES)
         write_description(place / "model.json", text)
 
 
-def read_model(directory: str | Path, *, mapped: bool = False) -> tuple[dict[str, Any], dict[str, Any], Dataset]:
+def _train_arrays(train: Dataset | Blocks) -> dict[str, Any]:
+    """The arrays of the training data. Blocks stay where they are."""
+    if isinstance(train, Blocks):
+        return {}
+    matrix = {"indptr": train._csr.indptr, "indices": train._csr.indices, "weights": train._csr.data}
+    times = {} if train.times is None else {"times": train.times}
+    return {f"train.{name}": array for name, array in {**matrix, **times}.items()}
+
+
+def read_model(directory: str | Path, *, mapped: bool = False) -> tuple[dict[str, Any], dict[str, Any], Any]:
     """Read what `write_model` wrote: model.json, the learned arrays and the training data.
 
     With `mapped` the arrays are memory-mapped, for a directory that nobody changes: several processes share them.
@@ -109,7 +117,10 @@ def read_model(directory: str | Path, *, mapped: bool = False) -> tuple[dict[str
         about = files.about(FORMAT)
         arrays = files.read_arrays("arrays.safetensors", mapped=mapped)
         _check_finite(arrays)
-        train = _read_train(files, about["data"], arrays)
+        if "blocks" in about["data"]:
+            train: Any = _open_blocks(files, about["data"])
+        else:
+            train = _read_train(files, about["data"], arrays)
         own = {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
         return about, own, train
 
@@ -131,8 +142,24 @@ def _is_metric(named: tuple[Any, Any]) -> bool:
 
 def _check_finite(arrays: dict[str, Any]) -> None:
     for name, array in arrays.items():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
+        if array.dtype.kind == "f" and array.size and not np.isfinite([array.min(), array.max()]).all():
             raise StorageError(f"the array {name!r} holds values that are not finite")
+
+
+def _open_blocks(files: OpenDirectory, about: dict[str, Any]) -> Blocks:
+    """The blocks that a model was trained on: where they were, or where they are relative to the model."""
+    named = about["blocks"]
+    places = [Path(named["directory"]), Path(os.path.normpath(files.place.parent / named["beside"]))]
+    for place in places:
+        if has_file(place, DESCRIPTION):
+            blocks = Blocks(place)
+            if blocks.digest == named["digest"]:
+                blocks.titles = read_titles(files)
+                return blocks
+    raise StorageError(
+        f"the model in {str(files.place)!r} was trained on the block directory {named['directory']!r}, which is not "
+        "there, or was built again. Put it there, or at the same place relative to the model."
+    )
 
 
 def _read_train(files: OpenDirectory, about: dict[str, Any], arrays: dict[str, Any]) -> Dataset:

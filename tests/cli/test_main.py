@@ -23,7 +23,7 @@ Run = Callable[..., Any]
 COMMANDS = (
     ["demo"], ["train"], ["evaluate"], ["recommend"], ["tune"], ["compare"], ["data", "fetch"], ["data", "list"],
     ["data", "describe"], ["data", "split"], ["paper", "run"], ["paper", "figures"], ["paper", "report"],
-    ["paper", "claims"],
+    ["paper", "claims"], ["blocks"],
 )  # fmt: skip
 
 

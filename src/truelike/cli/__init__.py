@@ -10,7 +10,7 @@ import sys
 import typer
 
 from truelike._version import __version__
-from truelike.cli import compare, data, demo, evaluate, paper, recommend, serve, train, tune
+from truelike.cli import blocks, compare, data, demo, evaluate, paper, recommend, serve, train, tune
 from truelike.cli.messages import fail, messages, with_verbosity
 from truelike.cli.output import ReaderGone
 from truelike.errors import TruelikeError
@@ -30,6 +30,7 @@ app.command()(with_verbosity(demo.demo))
 app.add_typer(data.app, name="data")
 for command in (
     train.train, evaluate.evaluate, recommend.recommend, serve.serve, tune.tune, compare.compare,
+    blocks.blocks,
 ):  # fmt: skip
     app.command()(with_verbosity(command))
 app.add_typer(paper.app, name="paper")

@@ -18,9 +18,10 @@ from truelike.files import OpenDirectory
 ID_FILES = ("users.parquet", "items.parquet")
 
 
-def write_ids(data: Dataset, place: Path) -> None:
-    """Write users.parquet and items.parquet (with titles, if there are any)."""
-    pl.DataFrame({"user_id": data.users.values}).write_parquet(place / "users.parquet")
+def write_ids(data: Any, place: Path) -> None:
+    """Write users.parquet and items.parquet (with titles, if there are any). The users of blocks stay there."""
+    users = data.users.values if isinstance(data, Dataset) else pl.Series([], dtype=data.users.dtype)
+    pl.DataFrame({"user_id": users}).write_parquet(place / "users.parquet")
     items = pl.DataFrame({"item_id": data.items.values})
     if data.titles is not None:
         items = items.with_columns(data.titles.alias("title"))
@@ -35,6 +36,12 @@ def read_ids(files: OpenDirectory, kinds: dict[str, Kind]) -> tuple[Ids, Ids, pl
     check_kind(users, kinds["users"], "user")
     check_kind(items["item_id"], kinds["items"], "item")
     return Ids(users, kinds["users"], "user"), Ids(items["item_id"], kinds["items"], "item"), titles
+
+
+def read_titles(files: OpenDirectory) -> pl.Series | None:
+    """Read the titles that `write_ids` wrote; None if there are none."""
+    items = read_parquet(files, "items.parquet")
+    return items["title"] if "title" in items.columns else None
 
 
 def read_parquet(files: OpenDirectory, name: str) -> pl.DataFrame:

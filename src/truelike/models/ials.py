@@ -13,7 +13,6 @@ from truelike.cluster import Cluster
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
-from truelike.errors import ParameterError
 from truelike.evaluation.metrics import is_metric_at_k
 from truelike.models.base import Floats
 from truelike.models.explanations import Contributions
@@ -27,7 +26,12 @@ from truelike.models.factor_model import (
 from truelike.parallel import one_blas_thread
 from truelike.parameters import choice, jobs, number, special, whole_number
 from truelike.training.als.engine import AlternatingEngine, Solver, Weights, exact_row, solved, weighted_gram
-from truelike.training.blocks.als import AlternatingWorker, BlockAlternatingEngine, check_solver
+from truelike.training.blocks.als import (
+    AlternatingWorker,
+    BlockAlternatingEngine,
+    check_solver,
+    counting_of,
+)
 from truelike.training.blocks.execution import allocator, workers_for
 from truelike.training.blocks.workers import WorkerKind
 from truelike.training.engine import Engine
@@ -170,13 +174,16 @@ class IALS(FactorModel):
     def _engine(self, train: Dataset | Blocks, tables: Tables, cluster: Cluster | None = None) -> Engine:
         weights, solver = self._weights(train), Solver(self.solver, self.cg_steps, self.relaxation)
         if isinstance(train, Blocks):
-            kind = WorkerKind(AlternatingWorker, self.factors, 0, {"weights": weights, "solver": solver})
+            counting = counting_of(train, self.weighting, self.recency, self.half_life)
+            about = {"weights": weights, "solver": solver, "counting": counting}
+            kind = WorkerKind(AlternatingWorker, self.factors, 0, about)
             return BlockAlternatingEngine(
                 train,
                 tables,
                 workers_for(kind, train, tables.users, cluster, self.n_jobs),
                 weights,
                 solver,
+                weighted=counting.differs,
                 spectral_seed=self.seed if self.init == "spectral" and self.factors > 1 else None,
                 n_jobs=self.n_jobs,
             )
@@ -191,12 +198,6 @@ class IALS(FactorModel):
 
     def _check_blocks(self, train: Blocks) -> None:
         check_solver(self.solver, train)
-        if self.weighting != "none" or self.recency != "none":
-            given = "weighting" if self.weighting != "none" else "recency"
-            raise ParameterError(
-                f"{given} is {getattr(self, given)!r}; on {len(train)} blocks all interactions count the same. Use one "
-                f'block, or {given}="none".'
-            )
 
     def _expected_seconds(self, train: Dataset) -> float:
         products = 32 * train.n_interactions * self.factors + 8 * (train.n_users + train.n_items) * self.factors**2
@@ -275,6 +276,8 @@ class IALS(FactorModel):
         if user is None or (self.weighting == "none" and self.recency == "none"):
             return None
         train = self.train_
+        if isinstance(train, Blocks):
+            return self._counts_in_block(train, user)
 
         def compute() -> NDArray[np.float32] | None:
             return interaction_weights(train, self.weighting, self.recency, self.half_life)
@@ -284,3 +287,16 @@ class IALS(FactorModel):
             return None
         mine = slice(*train._csr.indptr[user : user + 2])
         return np.asarray(counts[mine][np.argsort(train._csr.indices[mine])], dtype=np.float64)
+
+    def _counts_in_block(self, train: Blocks, user: int) -> NDArray[np.float64]:
+        """How much each interaction of a user counts, where the training data are blocks."""
+        counting = counting_of(train, self.weighting, self.recency, self.half_life)
+
+        def scale() -> float:
+            return train.n_interactions / sum(float(counting.unscaled(block).sum()) for block in train)
+
+        block = train.block(int(np.searchsorted(train.bounds, user, side="right")) - 1)
+        counts = counting.weights(block, self._cached("scale of interactions", scale))
+        assert counts is not None
+        row = user - block.first_user
+        return counts[block.indptr[row] : block.indptr[row + 1]].astype(np.float64)

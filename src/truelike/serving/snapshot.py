@@ -18,6 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from truelike.array_files import Arrays, read_arrays, write_arrays
+from truelike.data.blocks.blocks import Blocks
 from truelike.models.base import Recommender
 from truelike.models.factor_model import FactorModel, unit_rows
 from truelike.models.registry import load_described
@@ -50,6 +51,8 @@ def write_snapshot(
         Titles of the items, in any form that `Dataset.with_titles` takes.
     """
     model, about = load_described(source)
+    if isinstance(model.train_, Blocks):  # the workers need all histories, and share them
+        model._state = model._state_with(model.train_.to_dataset())
     if titles is not None:
         model.set_titles(titles)
     train, warnings = model.train_, []

@@ -55,21 +55,36 @@ def interaction_weights(
     >>> (weights / weights.max()).tolist()
     [0.5, 0.25, 1.0]
     """
+    if recency != "none":
+        check_times(recency, train.times is not None)
+    values = unscaled_weights(train, weighting, recency, half_life)
+    if not len(values) or values.min() == values.max():
+        return None
+    return np.asarray(values / values.mean(), dtype=np.float32)
+
+
+def check_times(recency: str, there: bool) -> None:
+    """Raise if ages are asked for, and the training data has no times."""
+    if not there:
+        raise ParameterError(
+            f"recency is {recency!r}, and the training data has no times. Name their column with "
+            'tl.read(..., time=...), or use recency="none".'
+        )
+
+
+def unscaled_weights(
+    train: Dataset, weighting: str, recency: str, half_life: float, span: tuple[int, int] | None = None
+) -> NDArray[np.float64]:
+    """Return how much each interaction counts, up to a factor. `span` are the first and the last time of all."""
     values = np.ones(train.n_interactions)
     if weighting != "none":
         given = train._csr.data.astype(np.float64)
         values *= np.log1p(given) if weighting == "log" else given
     if recency != "none":
-        if train.times is None:
-            raise ParameterError(
-                f"recency is {recency!r}, and the training data has no times. Name their column with "
-                'tl.read(..., time=...), or use recency="none".'
-            )
-        age = _age_of_user(train, train.times) if recency == "user" else _age(train.times)
+        assert train.times is not None
+        age = _age_of_user(train, train.times) if recency == "user" else _age(train.times, span)
         values *= np.exp2(-age / half_life)
-    if not len(values) or values.min() == values.max():
-        return None
-    return np.asarray(values / values.mean(), dtype=np.float32)
+    return values
 
 
 def settings_to_try(train: Dataset) -> list[dict[str, Any]]:
@@ -106,10 +121,11 @@ def _age_of_user(train: Dataset, times: NDArray[np.int64]) -> NDArray[np.float64
     return np.asarray(later / train.interactions_per_user()[users], dtype=np.float64)
 
 
-def _age(times: NDArray[np.int64]) -> NDArray[np.float64]:
+def _age(times: NDArray[np.int64], span: tuple[int, int] | None) -> NDArray[np.float64]:
     """For each interaction the time to the last one, as a share of the whole time span."""
+    if not len(times):
+        return np.zeros(0)
+    first, last = (int(times.min()), int(times.max())) if span is None else span
     # as unsigned numbers, because a difference of int64 may exceed int64
-    age = (times.max(initial=np.iinfo(np.int64).min).astype(np.uint64) - times.astype(np.uint64)).astype(
-        np.float64
-    )
-    return np.asarray(age / max(age.max(initial=0.0), 1.0), dtype=np.float64)
+    age = (np.int64(last).astype(np.uint64) - times.astype(np.uint64)).astype(np.float64)
+    return np.asarray(age / max(float(last - first), 1.0), dtype=np.float64)

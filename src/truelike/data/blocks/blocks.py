@@ -33,6 +33,22 @@ from truelike.memory import check_memory
 
 
 @dataclass(frozen=True)
+class BuildReport:
+    """What `build` wrote: counts, and the seconds it took.
+
+    `rows` are those that were read, `dropped` those among them that are bad.
+    """
+
+    users: int
+    items: int
+    interactions: int
+    blocks: int
+    rows: int
+    dropped: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Block:
     """The interactions of a contiguous range of users.
 
@@ -73,6 +89,22 @@ class Block:
         data = np.ones(len(self.indices), dtype=np.float32) if self.weights is None else self.weights
         return sparse.csr_array((data, self.indices, self.indptr), shape=(self.n_users, self.n_items))
 
+    def to_dataset(self) -> Dataset:
+        """The users of the block as a Dataset, with row numbers as ids."""
+        users, items = Ids.range(self.n_users, "user"), Ids.range(self.n_items, "item")
+        return Dataset._of(users, items, self.csr, self.times)
+
+    def of_tiles(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Values of the interactions, in the order of `tile_users`."""
+        turned = np.empty_like(values)
+        for first in range(0, self.n_users, self.tile):
+            last = min(self.n_users, first + self.tile)
+            mine = slice(int(self.indptr[first]), int(self.indptr[last]))
+            pointers = self.indptr[first : last + 1] - self.indptr[first]
+            parts = (values[mine], self.indices[mine], pointers)
+            turned[mine] = sparse.csr_array(parts, shape=(last - first, self.n_items)).tocsc().data
+        return turned
+
 
 class Blocks:
     """The interactions of a block directory; `tl.blocks.open` opens one.
@@ -91,13 +123,21 @@ class Blocks:
         The directory for the users' tables of models that are trained on it.
     titles
         A title for each item; None if there are no titles.
+    report
+        What `tl.blocks.build` read and wrote, and how long it took; None if the directory was opened.
     """
 
     times = None  # of each interaction: they stay in the blocks
 
     def __init__(
-        self, directory: str | Path, *, in_memory: bool = False, scratch: str | Path | None = None
+        self,
+        directory: str | Path,
+        *,
+        in_memory: bool = False,
+        scratch: str | Path | None = None,
+        report: BuildReport | None = None,
     ) -> None:
+        self.report = report
         self.in_memory = in_memory
         self.library = "polars"
         with OpenDirectory(directory, "block directory", DESCRIPTION, (ITEMS,)) as files:

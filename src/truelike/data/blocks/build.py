@@ -14,7 +14,9 @@ import re
 import shutil
 import time as clock
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,9 +24,20 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from truelike.data.blocks.blocks import Blocks, BuildReport
 from truelike.data.blocks.format import OWN_FILES, block_bounds, writing
+from truelike.data.blocks.kernels import merge_rows, number_by_hash
 from truelike.data.blocks.sources import ADDRESS, LogFiles, find, from_text
-from truelike.data.blocks.tables import Checked, LogTable, connected, duckdb, open_parquet, sort_users
+from truelike.data.blocks.tables import (
+    EMPTY,
+    Checked,
+    LogTable,
+    connected,
+    duckdb,
+    open_parquet,
+    report_bad_rows,
+    sort_users,
+)
 from truelike.data.checks import check_not_empty, check_number
 from truelike.data.columns import Columns, choose
 from truelike.data.dataset import Dataset
@@ -38,27 +51,12 @@ from truelike.memory import available_memory
 from truelike.progress import note
 
 INTERACTIONS_PER_BLOCK = 20_000_000  # about, by default
-BYTES_PER_ROW = 500  # of memory that a group of users takes while it is loaded, at most
+BYTES_PER_ROW = 250  # of memory that a group of users takes while it is loaded, at most
+MOST_WORKERS = 4  # groups that are loaded at once
 SMALLEST_GROUP, LARGEST_GROUP, MOST_GROUPS = 100_000, 16_000_000, 500  # rows, rows, groups
 LEAST_MEMORY = 50_000_000
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Dataset
-
-
-@dataclass(frozen=True)
-class BuildReport:
-    """What `build` wrote: counts, and the seconds it took.
-
-    `rows` are those that were read, `dropped` those among them that are bad.
-    """
-
-    users: int
-    items: int
-    interactions: int
-    blocks: int
-    rows: int
-    dropped: int
-    seconds: float
 
 
 def build(
@@ -80,8 +78,8 @@ def build(
     titles: Any = None,
     name: str | None = None,
     progress: bool = True,
-) -> BuildReport:
-    """Write a block directory of a log that need not fit into memory. An older one is replaced.
+) -> Blocks:
+    """Write a block directory of a log that need not fit into memory, and open it. An older one is replaced.
 
     The result has the same users, items and interactions as ``tl.read`` of the same rows.
 
@@ -116,16 +114,15 @@ def build(
     >>> import tempfile, truelike as tl
     >>> data = tl.read([("ann", "tea"), ("ann", "milk"), ("bob", "tea"), ("eve", "rum")])
     >>> with tempfile.TemporaryDirectory() as place:
-    ...     report = build(data, place + "/blocks", blocks=2)
-    >>> report.users, report.items, report.interactions, report.blocks
-    (3, 3, 4, 2)
+    ...     tl.blocks.build(data, place + "/blocks", blocks=2, progress=False)
+    Blocks(4 interactions, 3 users, 3 items, 2 blocks)
     """
     check_not_forked()
     started = clock.perf_counter()
     if blocks is not None:
         check_number("blocks", blocks, low=1, whole=True)
-    for least, given in (("min_user", min_user), ("min_item", min_item)):
-        check_number(least, given, low=0, whole=True)
+    for parameter, given in (("min_user", min_user), ("min_item", min_item)):
+        check_number(parameter, given, low=0, whole=True)
     if on_bad_rows not in ("raise", "drop"):
         raise ParameterError(f'on_bad_rows is {on_bad_rows!r}; expected "raise" or "drop"')
     if min_rating is not None:
@@ -173,7 +170,7 @@ def build(
         f"wrote {report.interactions:,} interactions of {report.users:,} users with {report.items:,} items in "
         f"{report.blocks:,} blocks to {str(directory)!r} ({report.seconds:,.0f} s)"
     )
-    return report
+    return Blocks(directory, report=report)
 
 
 def _silent(_: str) -> None:
@@ -223,7 +220,7 @@ def _of_dataset(
     kinds: dict[str, Kind] = {"user": data.users.kind, "item": data.items.kind}
     indptr, indices, weights, times = data._csr.indptr, data._csr.indices, data._csr.data, data.times
     with writing(directory, data.items.values, kinds, name or data.name, data.titles) as writer:
-        for lo, hi in zip(bounds[:-1], bounds[1:], strict=True):
+        for lo, hi in pairwise(bounds.tolist()):
             mine = slice(int(indptr[lo]), int(indptr[hi]))
             writer.add(
                 data.users.values[int(lo) : int(hi)].rechunk(),
@@ -258,10 +255,10 @@ class _Group:
         """An array, or a part of it; None if there is none."""
         if not self.path(what).exists():
             return None
-        if not len(self.counts):
-            return np.load(self.path(what), allow_pickle=False)
-        mapped: NDArray[Any] = np.load(self.path(what), mmap_mode="r", allow_pickle=False)
-        return np.array(mapped[part])
+        whole: NDArray[Any] = np.load(
+            self.path(what), mmap_mode="r" if len(self.counts) else None, allow_pickle=False
+        )
+        return np.array(whole[part])
 
 
 class _Work:
@@ -270,6 +267,7 @@ class _Work:
     def __init__(self, place: Path, memory: int, tell: Callable[[str], None]) -> None:
         self.place, self.memory, self.tell = place, memory, tell
         self.threads = max(1, min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1, 16))
+        self.workers = min(self.threads, MOST_WORKERS)
         self.groups: list[_Group] = []
 
     def group(
@@ -286,8 +284,9 @@ class _Work:
         if kind == "csv":
             self.tell(f"reading {len(files):,} text file{'s' * (len(files) > 1)} ...")
             log = from_text(files, settle, self.place)
-            if not log.parquet:
-                log.bad.total or check_not_empty_log()
+            if not log.parquet:  # no line can be read
+                report_bad_rows(log.bad, on_bad_rows)
+                raise DataError(EMPTY)
         parts = self.place / "parts"
         network = any(ADDRESS.match(file) for file in files)
         with connected(self.place, self.memory, self.threads, network=network) as connection:
@@ -296,10 +295,11 @@ class _Work:
             self.tell("checking the rows and collecting the items ...")
             table = LogTable(connection, log, self.place, min_rating)
             self.found: Checked = table.check(on_bad_rows)
-            per_group = min(LARGEST_GROUP, max(SMALLEST_GROUP, self.memory // BYTES_PER_ROW))
+            per_group = min(LARGEST_GROUP, max(SMALLEST_GROUP, self.memory // BYTES_PER_ROW // self.workers))
             n = min(MOST_GROUPS, -(-self.found.kept // per_group))
             self.tell(
-                f"{self.found.rows:,} rows, {len(self.found.items):,} items; writing {n:,} group{'s' * (n > 1)} of users ..."
+                f"{self.found.rows:,} rows, {len(self.found.items):,} items; writing {n:,} group{'s' * (n > 1)} of "
+                "users ..."
             )
             buffered = max(2_048, min(524_288, self.memory // 400 // n // self.threads))
             table.group(parts, n, buffered)
@@ -308,29 +308,35 @@ class _Work:
                 Path(file).unlink()
         self.tell("merging repeated pairs ...")
         self.timed, rows = table.timed, 0
-        for number in range(n):
-            part = parts / f"part={number}"
-            if part.exists():
-                rows += self._load(part, number, table)
-                shutil.rmtree(part)
+        there = [number for number in range(n) if (parts / f"part={number}").exists()]
+        with ThreadPoolExecutor(self.workers) as pool:
+            tasks = [pool.submit(self._load, parts / f"part={number}", number, table) for number in there]
+            try:
+                for task in tasks:
+                    group, n_rows = task.result()
+                    self.groups.append(group)
+                    rows += n_rows
+            finally:
+                pool.shutdown(cancel_futures=True)
         if rows != self.found.kept:
             raise RuntimeError(f"{self.found.kept:,} rows were to be written, and {rows:,} were")
 
-    def _load(self, part: Path, number: int, table: LogTable) -> int:
+    def _load(self, part: Path, number: int, table: LogTable) -> tuple[_Group, int]:
         """Turn the rows of a group into a CSR."""
-        frame = pl.read_parquet(part / "*.parquet", hive_partitioning=False)
-        n_rows, n_items = len(frame), len(self.found.items)
+        frame = pl.read_parquet(sorted(part.iterdir()), glob=False, hive_partitioning=False)
+        n_rows = len(frame)
         if "row" in frame.columns:
-            files = pl.Enum(table.log.parquet)
-            frame = frame.with_columns(pl.col("file").cast(files)).sort("file", "row")
-        users, codes = encode(frame["u"])
+            given = not any(map(ADDRESS.match, table.log.parquet))  # an address may be a pattern
+            file = pl.col("file").cast(pl.Enum(table.log.parquet)) if given else pl.col("file")
+            frame = frame.sort(file, "row")
+        users, codes = _numbered(frame["u"])
         items = frame["i"].to_numpy()
         times = table.times(frame["t"]).to_numpy() if self.timed else None
         row_weights = table.weights(frame["w"]).to_numpy() if "w" in frame.columns else None
         del frame
         weights: NDArray[np.float32] | None
         if times is None and row_weights is None:
-            counts, indices, weights = _merged(codes, items, len(users), n_items)
+            counts, indices, weights = merge_rows(codes, items, len(users))
         else:
             merged = Dataset.from_pairs(
                 Ids(users, self.found.kinds["user"], "user"),
@@ -347,8 +353,8 @@ class _Work:
         group.save("weights", None if weights is None or (weights == 1).all() else weights)
         group.save("times", times)
         pl.DataFrame({"u": users}).write_parquet(group.users, compression="lz4")
-        self.groups.append(group)
-        return n_rows
+        shutil.rmtree(part)
+        return group, n_rows
 
     def write(
         self, directory: Path, blocks: int | None, least: tuple[int, int], titles: Any, name: str
@@ -366,29 +372,35 @@ class _Work:
         n = _number_of_blocks(blocks, n_users, n_interactions)
         self.tell(f"sorting {n_users:,} users ...")
         order = self._sorted_users()
-        bounds = block_bounds(pl.read_parquet(order, columns=["n"])["n"].to_numpy(), n)
+        bounds = block_bounds(pl.read_parquet(order, columns=["n"], glob=False)["n"].to_numpy(), n)
         self.tell(f"writing {n:,} block{'s' * (n > 1)} ...")
         done = np.zeros(len(self.groups), dtype=np.int64)  # interactions of each group that are written
-        with writing(directory, items.rechunk(), kinds, name, texts) as writer:
-            for lo, hi in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-                users = pl.scan_parquet(order, glob=False).slice(lo, hi - lo).collect()
-                writer.add(*self._block(users, done))
+        # the next block is loaded while one is written
+        with writing(directory, items.rechunk(), kinds, name, texts) as writer, ThreadPoolExecutor(1) as pool:
+            following = pool.submit(self._block, order, bounds[:2], done)
+            for number in range(1, n + 1):
+                block = following.result()
+                if number < n:
+                    following = pool.submit(self._block, order, bounds[number : number + 2], done)
+                writer.add(*block)
         return BuildReport(n_users, len(items), n_interactions, n, self.found.rows, self.found.dropped, 0.0)
 
     def _sorted_users(self) -> Path:
         """The users of all groups in the order of their ids, with their group and their number of items."""
         for place, group in enumerate(self.groups):
             about = pl.DataFrame({"n": group.counts, "group": np.full(len(group.counts), place, dtype=np.int32)})
-            users = pl.read_parquet(group.users)
+            users = pl.read_parquet(group.users, glob=False)
             users.with_columns(about.get_columns()).write_parquet(group.users, compression="lz4")
         target = self.place / "order.parquet"
         if len(self.groups) == 1:
             return self.groups[0].users
-        sort_users(self.place, self.memory, self.threads, str(self.place / "users-*.parquet"), target)
+        sort_users(self.place, self.memory, self.threads, [group.users for group in self.groups], target)
         return target
 
-    def _block(self, users: pl.DataFrame, done: NDArray[np.int64]) -> tuple[Any, ...]:
+    def _block(self, order: Path, bounds: NDArray[np.int64], done: NDArray[np.int64]) -> tuple[Any, ...]:
         """The next block: the next users of each group, in the order of their ids."""
+        lo, hi = bounds.tolist()
+        users = pl.scan_parquet(order, glob=False).slice(lo, hi - lo).collect()
         counts, groups = users["n"].to_numpy().astype(np.int64), users["group"].to_numpy()
         by_group = np.argsort(groups, kind="stable")
         sizes = np.bincount(groups, weights=counts, minlength=len(self.groups)).astype(np.int64)
@@ -451,26 +463,21 @@ class _Work:
         return items
 
 
-def check_not_empty_log() -> None:
-    """Raise the error for a log without rows."""
-    raise DataError("the dataset is empty: no row is left. Check that it is the right file.")
+def _numbered(ids: pl.Series) -> tuple[pl.Series, Codes]:
+    """What `encode` returns, several times as fast where ids are repeated often.
 
-
-def _merged(
-    users: Codes, items: Codes, n_users: int, n_items: int
-) -> tuple[NDArray[np.int64], Codes, NDArray[np.float32]]:
-    """The CSR of rows: the number of items of each user, the items, and how often each pair occurs.
-
-    >>> counts, indices, weights = _merged(np.array([1, 0, 1, 1]), np.array([2, 1, 0, 2]), 2, 3)
-    >>> counts.tolist(), indices.tolist(), weights.tolist()
-    ([1, 2], [1, 0, 2], [1.0, 1.0, 2.0])
+    >>> values, codes = _numbered(pl.Series(["b", "a", "b"]))
+    >>> values.to_list(), codes.tolist()
+    (['a', 'b'], [1, 0, 1])
     """
-    keys = users.astype(np.int64) * n_items + items
-    keys.sort()
-    first = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
-    weights = np.diff(first, append=len(keys)).astype(np.float32)
-    rows, indices = np.divmod(keys[first], n_items)
-    return np.bincount(rows, minlength=n_users), indices.astype(np.int32), weights
+    numbers, firsts = number_by_hash(ids.hash(0).to_numpy())
+    found = ids.gather(firsts)
+    if not (found.gather(numbers) == ids).all():  # two ids have the same hash
+        return encode(ids)
+    order = found.arg_sort().to_numpy()
+    ranks = np.empty(len(order), dtype=np.int32)
+    ranks[order] = np.arange(len(order), dtype=np.int32)
+    return found.gather(order), ranks[numbers]
 
 
 def _entries(group: _Group) -> tuple[NDArray[np.int64], Codes]:
@@ -489,5 +496,5 @@ def _restrict(group: _Group, users: NDArray[np.bool_], items: NDArray[np.bool_],
     group.save("indices", codes[columns[kept]])
     group.save("weights", None if weights is None else weights[kept])
     group.save("times", None if times is None else times[kept])
-    names = pl.read_parquet(group.users)
+    names = pl.read_parquet(group.users, glob=False)
     names.filter(pl.Series(users)).write_parquet(group.users, compression="lz4")

@@ -1,12 +1,11 @@
 """The files of a log of any size: found, checked, and text files turned into Parquet, which databases read.
 
-Text files are read by the readers of `truelike.data.files`, a part at a time, so their rows, and what is bad about them,
-are those of `tl.read`.
+Text files are read by the readers of `truelike.data.files`, a part at a time. So their rows, and what is bad about
+them, are those of `tl.read`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import glob
 import gzip
@@ -154,24 +153,27 @@ def _files_of(given: str) -> list[str]:
     """The files of a path, a directory or a pattern."""
     if ADDRESS.match(given):
         return [given]
-    path = Path(given)
-    with contextlib.suppress(OSError, ValueError):
+    path, is_pattern = Path(given), bool(set("*?[") & set(given))
+    try:
         if path.is_dir():
-            found = sorted(
-                str(each)
-                for each in path.rglob("*")
-                if each.is_file() and not any(part[0] in "._" for part in each.relative_to(path).parts)
-            )
-            if not found:
-                raise DataError(f"the directory {quoted(given)} has no files")
-            return found
-        if not path.exists() and set("*?[") & set(given):
-            found = sorted(each for each in glob.glob(given, recursive=True) if Path(each).is_file())
-            if not found:
-                raise DataError(f"no file matches {quoted(given)}")
-            return found
-    check_file(path)
-    return [given]
+            found = sorted(str(each) for each in path.rglob("*") if _is_data(each, path))
+        elif is_pattern and not path.exists():
+            found = sorted(each for each in glob.glob(given, recursive=True) if Path(each).is_file())  # noqa: PTH207
+        else:
+            check_file(path)
+            return [given]
+    except OSError as error:
+        raise DataError(f"{quoted(given)} cannot be read: {error.strerror or error}") from error
+    if not found:
+        raise DataError(
+            f"no file matches {quoted(given)}" if is_pattern else f"there are no files in {quoted(given)}"
+        )
+    return found
+
+
+def _is_data(path: Path, root: Path) -> bool:
+    """Whether a path is a file that is not hidden and not like _SUCCESS."""
+    return path.is_file() and not any(part[0] in "._" for part in path.relative_to(root).parts)
 
 
 def _format(file: str) -> str:

@@ -6,6 +6,7 @@ are exchanged as Parquet files.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -38,12 +39,16 @@ from truelike.errors import (
     some,
     warn,
 )
+from truelike.parallel import in_background
 
 SHARE = 0.6  # of the memory that DuckDB may use: it does not count all that it takes
 INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"}
 WIDE = {"UBIGINT", "HUGEINT", "UHUGEINT"}
 FLOATS = {"FLOAT", "DOUBLE"}
 NUMBER = r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?"  # what polars reads as a number
+EMPTY = (
+    "the dataset is empty: no row is left. Check that it is the right file, and that min_rating is not too high."
+)
 REASONS = ("user", "item", "time", "weight", "rating")
 
 
@@ -56,8 +61,23 @@ def duckdb() -> Any:
     return duckdb
 
 
+@dataclass(frozen=True)
+class Connection:
+    """A connection whose queries Ctrl-C ends at once."""
+
+    own: Any
+
+    def execute(self, query: str) -> Any:
+        """The result of a query."""
+        try:
+            return in_background(lambda: self.own.execute(query))
+        except KeyboardInterrupt:
+            self.own.interrupt()
+            raise
+
+
 @contextmanager
-def connected(scratch: Path, memory: int, threads: int, *, network: bool = False) -> Iterator[Any]:
+def connected(scratch: Path, memory: int, threads: int, *, network: bool = False) -> Iterator[Connection]:
     """A connection to a database in memory that spills to `scratch`, with errors that say what to do."""
     package = duckdb()
     try:
@@ -73,7 +93,7 @@ def connected(scratch: Path, memory: int, threads: int, *, network: bool = False
             }
             for name, value in settings.items():
                 connection.execute(f"SET {name} = {text(value) if isinstance(value, str) else value}")
-            yield connection
+            yield Connection(connection)
     except package.OutOfMemoryException as error:
         if "max_temp_directory_size" in str(error) or "No space left" in str(error):
             raise _full(scratch, error) from error
@@ -86,13 +106,7 @@ def connected(scratch: Path, memory: int, threads: int, *, network: bool = False
             raise _full(scratch, error) from error
         raise DataError(f"the log cannot be read: {_first_line(error)}. Fetch or write the file again.") from error
     except package.Error as error:
-        if "nterrupted" in str(error):
-            raise KeyboardInterrupt from error
         raise DataError(f"the log cannot be read: {_first_line(error)}") from error
-    except RuntimeError as error:
-        if "nterrupted" in str(error):  # Ctrl-C
-            raise KeyboardInterrupt from error
-        raise
 
 
 def _full(scratch: Path, error: Exception) -> StorageError:
@@ -109,6 +123,15 @@ def _first_line(error: Exception) -> str:
 def text(value: str) -> str:
     """A text in SQL."""
     return "'" + value.replace("'", "''") + "'"
+
+
+def path(file: str) -> str:
+    """The path of a file in SQL, where it is a pattern; so is an address.
+
+    >>> path("log[1].parquet"), path("s3://logs/*.parquet")
+    ("'log[[]1].parquet'", "'s3://logs/*.parquet'")
+    """
+    return text(file if ADDRESS.match(file) else re.sub(r"[*?[]", r"[\g<0>]", file))
 
 
 def name(value: str) -> str:
@@ -131,7 +154,7 @@ class Checked:
 class LogTable:
     """The rows of a log in SQL, by the rules of `tl.read`."""
 
-    connection: Any
+    connection: Connection
     log: LogFiles
     scratch: Path
     min_rating: float | None
@@ -160,7 +183,7 @@ class LogTable:
     # --- the source ------------------------------------------------------------------------------
 
     def _source(self, files: list[str], more: str = "") -> str:
-        listed = "[" + ", ".join(text(file) for file in files) + "]"
+        listed = "[" + ", ".join(map(path, files)) + "]"
         hive = str(self.log.hive).lower()
         return f"read_parquet({listed}, union_by_name = true, hive_partitioning = {hive}{more})"
 
@@ -214,9 +237,9 @@ class LogTable:
         if unread is None:
             self._no_times(column, None)
         elif unread:
-            path = self.scratch / "bad-times.parquet"
-            pl.DataFrame({"t": unread}, schema={"t": pl.String}).write_parquet(path)
-            self.bad_times = f" OR t IN (SELECT t FROM read_parquet({text(str(path))}))"
+            target = self.scratch / "bad-times.parquet"
+            pl.DataFrame({"t": unread}, schema={"t": pl.String}).write_parquet(target)
+            self.bad_times = f" OR t IN (SELECT t FROM read_parquet({path(str(target))}))"
 
     def _no_times(self, column: str, wrong: int | None) -> None:
         self.timed = False
@@ -250,13 +273,10 @@ class LogTable:
         return "CAST(NULL AS DOUBLE)"
 
     def _rows(self, *, numbered: bool = False) -> str:
-        """A query of the rows, with the number of the reason why each is bad (0: it is good), and whether it is kept."""
-        columns, aliases = self.log.columns, {}
-        for role, column in (("u", columns.user), ("i", columns.item), ("r", columns.rating), ("t", columns.time)):
-            if column is not None:
-                aliases[role] = column
-        if columns.weight is not None:
-            aliases["w"] = columns.weight
+        """A query of the rows, with the reason why each is bad (0: it is good), and whether it is kept."""
+        columns = self.log.columns
+        roles = {"u": columns.user, "i": columns.item, "r": columns.rating, "t": columns.time, "w": columns.weight}
+        aliases = {alias: column for alias, column in roles.items() if column is not None}
         selected = [f"{name(self.log.stored(column))} AS {alias}" for alias, column in aliases.items()]
         more = ""
         if numbered:
@@ -301,13 +321,13 @@ class LogTable:
         elif self.log.text:
             odd = "CAST(TRY_CAST(u AS BIGINT) AS VARCHAR) IS DISTINCT FROM u"
         timeless = f"why NOT IN (1, 2) AND {self._no_time()}" if self.timed and columns.time_guessed else "false"
-        path = self.scratch / "items.parquet"
+        target = self.scratch / "items.parquet"
         self.connection.execute(
             f"COPY (SELECT CASE WHEN kept THEN {self._as_id(columns.item, 'i')} END AS item, why, count(*) AS n, "
             f"count(*) FILTER (kept AND {odd}) AS odd, count(*) FILTER ({timeless}) AS timeless, "
-            f"bool_or(kept) AS kept FROM ({self._rows()}) GROUP BY ALL) TO {text(str(path))} (FORMAT parquet)"
+            f"bool_or(kept) AS kept FROM ({self._rows()}) GROUP BY ALL) TO {text(str(target))} (FORMAT parquet)"
         )
-        found = pl.read_parquet(path)
+        found = pl.read_parquet(target, glob=False)
         if wrong := int(found["timeless"].sum()):
             self._no_times(str(columns.time), wrong)
         bad = found.filter(pl.col("why") > 0)
@@ -315,10 +335,7 @@ class LogTable:
         kept = found.filter("kept")
         rows = int(found["n"].sum())
         if not len(kept):
-            raise DataError(
-                "the dataset is empty: no row is left. Check that it is the right file, and that min_rating is not "
-                "too high."
-            )
+            raise DataError(EMPTY)
         user = self._settle_users(bool(kept["odd"].sum()))
         items, kind = self._settle_items(kept["item"])
         dropped = self.log.bad.total + int(bad["n"].sum())
@@ -371,13 +388,7 @@ class LogTable:
                 usable = "" if role in ("user", "item") else "usable "
                 shown.first.append(f"{self.log.where(file, row)} has no {usable}{role} (column {column})")
             del shown.first[5:]
-        if on_bad_rows == "drop":
-            warn(f"dropped {total:,} bad row{'s' * (total > 1)}: {shown}.", DataWarning)
-            return
-        are, them = ("row is", "it") if total == 1 else ("rows are", "them")
-        raise DataError(
-            f'{total:,} {are} bad: {shown}. Fix {them}, or pass on_bad_rows="drop" to read the others.'
-        )
+        report_bad_rows(shown, on_bad_rows)
 
     def group(self, target: Path, groups: int, flush: int) -> None:
         """Write the kept rows as (user id, number of the item, ...), the rows of a user in one group."""
@@ -390,7 +401,7 @@ class LogTable:
             selected += ["w", "file", "row"]
         self.connection.execute(f"SET partitioned_write_flush_threshold = {flush}")
         self.connection.execute(f"SET partitioned_write_max_open_files = {max(100, groups)}")
-        codes = text(str(self.scratch / "codes.parquet"))
+        codes = path(str(self.scratch / "codes.parquet"))
         self.connection.execute(
             f"COPY (SELECT {', '.join(selected)}, hash({self.user_key}) % {groups} AS part "
             f"FROM (SELECT * FROM ({self._rows(numbered=ordered)}) WHERE kept) "
@@ -407,18 +418,28 @@ class LogTable:
         return _cast(series, pl.Float64())
 
 
-def described(connection: Any, source: str) -> dict[str, str]:
+def report_bad_rows(bad: BadRows, on_bad_rows: str) -> None:
+    """An error that tells of the bad rows; a warning where they are to be dropped."""
+    if not bad.total:
+        return
+    if on_bad_rows == "drop":
+        warn(f"dropped {bad.total:,} bad row{'s' * (bad.total > 1)}: {bad}.", DataWarning)
+        return
+    are, them = ("row is", "it") if bad.total == 1 else ("rows are", "them")
+    raise DataError(f'{bad.total:,} {are} bad: {bad}. Fix {them}, or pass on_bad_rows="drop" to read the others.')
+
+
+def described(connection: Connection, source: str) -> dict[str, str]:
     """The types of the columns of a source, by their names."""
     rows = connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
     return {row[0]: row[1] for row in rows}
 
 
-def open_parquet(connection: Any, files: list[str], hive: bool, choose: Any) -> LogFiles:
+def open_parquet(connection: Connection, files: list[str], hive: bool, choose: Any) -> LogFiles:
     """The columns of Parquet files, which are checked."""
     for file in files:
         check_parquet([file], Columns("", ""))
-    listed = "[" + ", ".join(text(file) for file in files[:1]) + "]"
-    names = list(described(connection, f"read_parquet({listed}, hive_partitioning = {str(hive).lower()})"))
+    names = list(described(connection, f"read_parquet({path(files[0])}, hive_partitioning = {str(hive).lower()})"))
     if twice := repeated(each.lower() for each in names):
         raise DataError(
             f"{quoted(files[0])} has more than one column named {some(twice)}. Rename all but one of them."
@@ -428,10 +449,11 @@ def open_parquet(connection: Any, files: list[str], hive: bool, choose: Any) -> 
     return LogFiles(files, columns, hive)
 
 
-def sort_users(scratch: Path, memory: int, threads: int, source: str, target: Path) -> None:
+def sort_users(scratch: Path, memory: int, threads: int, sources: list[Path], target: Path) -> None:
     """Write the users of all groups in the order of their ids."""
     with connected(scratch, memory, threads) as connection:
+        listed = ", ".join(path(str(source)) for source in sources)
         connection.execute("SET preserve_insertion_order = true")
         connection.execute(
-            f"COPY (SELECT * FROM read_parquet({text(source)}) ORDER BY u) TO {text(str(target))} (FORMAT parquet)"
+            f"COPY (SELECT * FROM read_parquet([{listed}]) ORDER BY u) TO {text(str(target))} (FORMAT parquet)"
         )

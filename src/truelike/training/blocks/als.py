@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from truelike.training import spectral
 from truelike.training.als.engine import GRAM_ROWS, Side, Solver, Weights, solve_side, weighted_gram
 from truelike.training.blocks.workers import BlockEngine, BlockWorker, Workers
 from truelike.training.tables import Tables
+from truelike.training.weights import check_times, unscaled_weights
 
 Floats = NDArray[np.float32]
 PIECES = 32  # of the items, with about as many interactions each; the result does not depend on the threads
@@ -48,26 +49,68 @@ class Products:
         return self
 
 
+@dataclass(frozen=True)
+class Counting:
+    """How much interactions count: the parameters of `interaction_weights`, and the first and last time of all."""
+
+    weighting: Literal["none", "log", "linear"] = "none"
+    recency: Literal["none", "user", "global"] = "none"
+    half_life: float = 1.0
+    span: tuple[int, int] | None = None
+
+    @property
+    def differs(self) -> bool:
+        """Whether some interactions may count more than others."""
+        return self.weighting != "none" or self.recency != "none"
+
+    def unscaled(self, block: Block) -> NDArray[np.float64]:
+        """How much each interaction of a block counts, before it is scaled."""
+        return unscaled_weights(block.to_dataset(), self.weighting, self.recency, self.half_life, self.span)
+
+    def weights(self, block: Block, scale: float | None) -> Floats | None:
+        """How much each interaction of a block counts; None: all the same."""
+        return None if scale is None else (self.unscaled(block) * scale).astype(np.float32)
+
+
+def counting_of(train: Blocks, weighting: Any, recency: Any, half_life: float) -> Counting:
+    """How the interactions of all blocks count."""
+    span = None
+    if recency != "none":
+        check_times(recency, train.has_times)
+    if recency == "global":
+        ends = [(int(block.times.min()), int(block.times.max())) for block in train if len(block.indices)]  # type: ignore[union-attr]
+        span = min(first for first, _ in ends), max(last for _, last in ends)
+    return Counting(weighting, recency, half_life, span)
+
+
 class AlternatingWorker(BlockWorker):
     """Solves the rows of the users of some blocks, and computes the partial products of their interactions."""
 
     weights: Weights
     solver: Solver
+    counting: Counting
 
-    def solve_users(self, items: Floats, gram: NDArray[np.float64], beyond: float) -> list[tuple[Any, float]]:
+    def weight_sum(self, number: int) -> float:
+        """The sum of how much the interactions of a block count, before they are scaled."""
+        return float(self.counting.unscaled(self.blocks.block(number)).sum())
+
+    def solve_users(
+        self, items: Floats, gram: NDArray[np.float64], beyond: float, scale: float | None
+    ) -> list[tuple[Any, float]]:
         """Solve all users' rows. Returns for each block the matrix U'U of its rows, and its ridge terms."""
         found = []
         with one_blas_thread():
             for number in self.numbers:
                 block, rows = self.blocks.block(number), self.rows_of(number)
                 ridge = self.weights.ridges(np.diff(block.indptr), block.n_items)
-                side = Side(rows, items, block.indptr, block.indices, ridge, None)
+                counts = self.counting.weights(block, scale)
+                side = Side(rows, items, block.indptr, block.indices, ridge, counts)
                 solve_side(side, gram, self.solver, beyond, self.factors, self.n_jobs)
                 squares = np.einsum("nk,nk->n", rows, rows, dtype=np.float64)
                 found.append((weighted_gram(rows, 1.0, self.n_jobs), float(squares @ ridge)))
         return found
 
-    def products(self, number: int, table: Floats, target: float, sign: float) -> Products:
+    def products(self, number: int, table: Floats, target: float, sign: float, scale: float | None) -> Products:
         """The partial products of a block with a row of `table` for each item."""
         from truelike.training.blocks.kernels import add_products
 
@@ -75,11 +118,13 @@ class AlternatingWorker(BlockWorker):
         out = np.zeros_like(table)
         flat, width = out.reshape(-1), table.shape[1]
         x, users = table.reshape(-1), rows.reshape(-1)
+        counts = self.counting.weights(block, scale)
+        weights = None if counts is None else block.of_tiles(counts)
 
         def work(piece: tuple[int, int]) -> float:
             return float(
                 add_products(
-                    *piece, block.n_items, flat, x, width, users, block.tile_users, block.tile_starts, None,
+                    *piece, block.n_items, flat, x, width, users, block.tile_users, block.tile_starts, weights,
                     np.float32(target), np.float32(sign),
                 )
             )  # fmt: skip
@@ -157,6 +202,8 @@ class BlockAlternatingEngine(BlockEngine):
     spectral_seed
         The first epoch starts at the spectrum of the interactions (see `spectral`), with this seed; None: at the
         tables as they are.
+    weighted
+        Whether the workers have weights of interactions.
     n_jobs
         Number of threads; -1: all cores. It does not change the result.
     """
@@ -170,13 +217,15 @@ class BlockAlternatingEngine(BlockEngine):
         solver: Solver,
         *,
         spectral_seed: int | None,
+        weighted: bool = False,
         n_jobs: int | None,
     ) -> None:
         super().__init__(train, tables, workers)
         check_solver(solver.method, train)
         self.weights, self.solver, self.n_jobs = weights, solver, n_jobs
         self.ridge = weights.ridges(train.popularity(), train.n_users)
-        self.spectral_seed = spectral_seed
+        self.spectral_seed, self.weighted = spectral_seed, weighted
+        self._scale: float | None = None  # of how much interactions count: their mean is 1
         self._loss = float("nan")
 
     def run_epoch(self, number: int, progress: Callable[[int], None] | None) -> None:
@@ -185,8 +234,10 @@ class BlockAlternatingEngine(BlockEngine):
         with one_blas_thread():
             if number == 0 and self.spectral_seed is not None:
                 self._start_at_spectrum(self.spectral_seed)
+            if self.weighted and self._scale is None:
+                self._scale = self.train.n_interactions / self.workers.sum("weight_sum")
             gram = weighted_gram(items, self.weights.unobserved, self.n_jobs)
-            solved = self.workers.call("solve_users", items, gram, beyond)
+            solved = self.workers.call("solve_users", items, gram, beyond, self._scale)
             if progress is not None:
                 progress(self.train.n_interactions // 2)
             by_block = [each for worker in solved for each in worker]
@@ -210,7 +261,7 @@ class BlockAlternatingEngine(BlockEngine):
         x, ridge = self.tables.items, self.ridge[:, None]
         x[self.train.popularity() == 0] = 0.0
         old = x.copy()
-        found = self.workers.sum("products", x, 1.0, -1.0)
+        found = self.workers.sum("products", x, 1.0, -1.0, self._scale)
         r, terms, kept = found.rows, found.squares, 1.0 - beyond * beyond
 
         def begin(at: slice) -> float:
@@ -221,7 +272,7 @@ class BlockAlternatingEngine(BlockEngine):
         terms += sum(self._in_pieces(begin))
         p, squares = r.copy(), _dots(r, r)
         for _ in range(self.solver.cg_steps):
-            q = self.workers.sum("products", p, 0.0, 1.0).rows
+            q = self.workers.sum("products", p, 0.0, 1.0, self._scale).rows
 
             def step(at: slice, q: Floats = q) -> float:
                 q[at] += p[at] @ gram + ridge[at] * p[at]

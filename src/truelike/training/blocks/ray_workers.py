@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from truelike.training.blocks.tree import combined, nodes_within, tree_sum
 from truelike.training.blocks.workers import BlockWorker, WorkerKind, Workers, WorkersLostError
 
 Floats = NDArray[np.float32]
+F = TypeVar("F", bound=Callable[..., Any])
 START_SECONDS = 25.0  # for the actors to start
 MOST_LOSSES = 100  # without an epoch that ends
 COPIES = 6  # of an item table that are in an object store at the same time, about
@@ -82,6 +84,20 @@ class BlockActor:
             self.seconds += time.perf_counter() - started
 
 
+def _timed(method: F) -> F:
+    """Add the seconds of a method of `RayWorkers` to its `seconds`."""
+
+    @wraps(method)
+    def timed(self: RayWorkers, *arguments: Any) -> Any:
+        started = time.perf_counter()
+        try:
+            return method(self, *arguments)
+        finally:
+            self.seconds += time.perf_counter() - started
+
+    return cast("F", timed)
+
+
 class RayWorkers(Workers):
     """Workers on a Ray cluster.
 
@@ -100,6 +116,7 @@ class RayWorkers(Workers):
     def __init__(self, kind: WorkerKind, blocks: Blocks, users: Floats, cluster: Cluster) -> None:
         self.kind, self.blocks, self.cluster, self.width = kind, blocks, cluster, users.shape[1]
         self.losses = 0
+        self.seconds = 0.0  # of waiting for workers, and of what goes to them and comes from them
         self._actors: list[Any] = []
         self._ranges: list[range] = []
         self._connection = cluster.connected()
@@ -183,11 +200,13 @@ class RayWorkers(Workers):
 
     # --- working --------------------------------------------------------------------------------
 
+    @_timed
     def call(self, method: str, *arguments: Any) -> list[Any]:
         """Call a method of each worker."""
         given = self._shared(arguments)
         return self._get([actor.call.remote(method, *given) for actor in self._actors])
 
+    @_timed
     def sum(self, method: str, *arguments: Any) -> Any:
         """The sum over all blocks; each worker adds what is its own."""
         given, n = self._shared(arguments), len(self.blocks)
@@ -199,6 +218,7 @@ class RayWorkers(Workers):
         sums = dict(zip(places, self._get(flat), strict=True))
         return combined(0, n, {node: _own(each) for node, each in sums.items()}, _added)
 
+    @_timed
     def rotate(self, method: str, parts: list[Floats], *arguments: Any) -> list[Floats]:
         """Train all parts on all blocks. A part goes from one worker to the next without passing here."""
         n, given = len(parts), self._shared(arguments)
@@ -210,6 +230,7 @@ class RayWorkers(Workers):
                 held[part] = owner[block].call.remote(method, block, part, held[part], *given)
         return [np.array(part) for part in self._get(held)]
 
+    @_timed
     def collect(self, users: Floats) -> None:
         """Copy the rows of all users into a table: first all to here, then into the table, so that it stays whole."""
         found = []

@@ -25,7 +25,7 @@ from truelike.negatives import Negatives, check_has_negatives
 from truelike.objectives import Objective
 from truelike.training.blocks.partition import Partition, partition
 from truelike.training.blocks.workers import BlockEngine, BlockWorker, Workers
-from truelike.training.sgd.engine import L2Factors, SampledEngine, l2_factors
+from truelike.training.sgd.engine import L2Factors, SampledEngine, l2_factors, l2_share
 from truelike.training.sgd.samples import LOSS_POSITIVES, Samples, SGDSettings, mean_loss
 from truelike.training.tables import Tables
 
@@ -35,11 +35,13 @@ SMALLEST_BATCH = 1_000  # positives of a block's batch, unless batch_size is sma
 
 @dataclass
 class _Position:
-    """Where a block is in an epoch: the batches that are done, and that of the last update of each user."""
+    """Where a block is in an epoch: the batches that are done, that of the last update of each user, and settings."""
 
     epoch: int
     batches: int
     last_updated: NDArray[np.int32]
+    settings: SGDSettings
+    factors: L2Factors
 
 
 class StratifiedWorker(BlockWorker):
@@ -54,8 +56,8 @@ class StratifiedWorker(BlockWorker):
         """Train a block's users and a part of the items on the interactions between them; returns the part."""
         stratum = self._stratum(number, part, epoch)
         tables = Tables(self.rows_of(number), np.array(items), self.factors, self.flip_factors)
-        settings, factors = self._factors(number, epoch)
         position = self._position(number, epoch)
+        settings, factors = position.settings, position.factors
         if stratum.n_interactions:
             seed = randomness.key(self.seed, "stratum", number, part)
             engine = SampledEngine(
@@ -87,26 +89,25 @@ class StratifiedWorker(BlockWorker):
         return self.blocks.popularity()
 
     def _factors(self, number: int, epoch: int) -> tuple[SGDSettings, L2Factors]:
-        """The settings of a block's batches, and the factors by which its rows shrink in an epoch."""
-        n_blocks, n = len(self.blocks), self.blocks.about[number]["interactions"]
-        size = block_batch(self.sgd.batch_size, n_blocks)
-        settings = replace(self.sgd, batch_size=size)
-        if self.sgd.l2_schedule == "batch":  # in full at every batch of the plain engine
-            more = size * n_blocks / self.sgd.batch_size
-            settings = replace(
-                settings,
-                regularization=self.sgd.regularization * more,
-                flip_regularization=self.sgd.flip_regularization * more,
-            )
-        most = n // size + n_blocks + 1
-        return settings, l2_factors(settings, epoch, min(1.0, size / max(1, n)), most)
+        """The settings of a block's batches, and the factors by which its rows shrink in an epoch.
+
+        All batches of the block together have the L2 of all batches of the plain engine.
+        """
+        block, n = self.blocks.block(number), self.blocks.n_interactions
+        settings = replace(self.sgd, batch_size=block_batch(self.sgd.batch_size, len(self.blocks)))
+        positives = np.bincount(self.parts(epoch).part[block.indices], minlength=len(self.blocks))
+        n_batches = int(np.sum(-(-positives // settings.batch_size)))
+        plain = -(-n // self.sgd.batch_size) * l2_share(self.sgd, n)
+        return settings, l2_factors(settings, epoch, plain / max(1, n_batches), n_batches)
 
     def _position(self, number: int, epoch: int) -> _Position:
         positions: dict[int, _Position] = self.__dict__.setdefault("_positions", {})
         found = positions.get(number)
         if found is None or found.epoch != epoch:
             n = int(self.blocks.bounds[number + 1] - self.blocks.bounds[number])
-            found = positions[number] = _Position(epoch, 0, np.zeros(n, dtype=np.int32))
+            found = positions[number] = _Position(
+                epoch, 0, np.zeros(n, dtype=np.int32), *self._factors(number, epoch)
+            )
         return found
 
     def forget(self) -> None:

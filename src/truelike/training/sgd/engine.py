@@ -49,14 +49,15 @@ class L2Factors(NamedTuple):
         apply_missed_l2(table, last_updated, width, batch, self.powers, self.flip_powers)
 
 
-def l2_factors(settings: SGDSettings, epoch: int, batch_part: float, n_batches: int) -> L2Factors:
-    """Return the factors by which rows shrink in an epoch of so many batches.
+def l2_share(settings: SGDSettings, n_interactions: int) -> float:
+    """Return how much of the L2 a batch applies: its part of the epoch, or all of it."""
+    return min(1.0, settings.batch_size / n_interactions) if settings.l2_schedule == "epoch" else 1.0
 
-    A batch is the share `batch_part` of an epoch.
-    """
+
+def l2_factors(settings: SGDSettings, epoch: int, share: float, n_batches: int) -> L2Factors:
+    """Return the factors by which rows shrink in an epoch of so many batches, each with a share of the L2."""
     powers, factors = [], []
     for regularization in (settings.regularization, settings.flip_regularization):
-        share = batch_part if settings.l2_schedule == "epoch" else 1.0
         factor = 1.0 - settings.rate(epoch) * regularization * share
         missed = factor if settings.l2_rows == "all" else 1.0
         with np.errstate(over="ignore"):  # divergence is checked at the end of the epoch
@@ -111,8 +112,8 @@ class SampledEngine(ArrayEngine):
 
     def epoch(self, number: int, progress: Callable[[int], None] | None = None) -> None:
         """Train on all positives once."""
-        batch_part = min(1.0, self.settings.batch_size / self.train.n_interactions)
-        factors = l2_factors(self.settings, number, batch_part, self.n_batches)
+        share = l2_share(self.settings, self.train.n_interactions)
+        factors = l2_factors(self.settings, number, share, self.n_batches)
         self.train_batches(number, 0, factors, progress)
         for table, last_updated in (
             (self.tables.users, self.user_last_updated),

@@ -1,0 +1,108 @@
+"""`truelike blocks`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from truelike.cli.inputs import COLUMNS, READING
+from truelike.cli.messages import say
+from truelike.cli.options import add_options
+from truelike.cli.output import emit
+
+_OPTIONS = (*COLUMNS, "min_rating", "on_bad_rows", "titles")
+
+
+def _blocks(
+    logs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="LOG...",
+            help="Parquet files, or CSV or TSV files (also with .gz); a directory of them, also with subdirectories "
+            "named key=value; or a pattern in quotes, such as 'log/*.parquet'.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="Directory of the blocks.")],
+    read: dict[str, Any],
+    blocks: Annotated[
+        int | None,
+        typer.Option(
+            "--blocks",
+            "-b",
+            metavar="N",
+            min=1,
+            help="Number of blocks. Default: one for 20 million interactions.",
+        ),
+    ] = None,
+    min_user: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Drop users with fewer items, as long as there are any.")
+    ] = 0,
+    min_item: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Drop items with fewer users, as long as there are any.")
+    ] = 0,
+    memory: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Memory to use, e.g. 8GB. Default: half of what is available."),
+    ] = None,
+    scratch: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIRECTORY",
+            help="Directory for temporary files, about as large as the log. Default: beside the output.",
+        ),
+    ] = None,
+) -> None:
+    """Write a block directory: interactions that need not fit into memory, for training block by block.
+
+    A block has the interactions of some users. The log may be of any size. What does not fit into memory is written to
+    temporary files.
+
+    For example:
+    ```
+    truelike blocks purchases.parquet -o blocks/
+    truelike blocks 'log/*.parquet' -o blocks/ --blocks 50 --memory 8GB --min-user 5 --min-item 5
+    ```
+    """
+    import polars as pl
+
+    from truelike.data.blocks.build import build
+
+    source: Any = logs if len(logs) > 1 else logs[0]
+    more: dict[str, Any] = {
+        "blocks": blocks,
+        "min_user": min_user,
+        "min_item": min_item,
+        "memory": memory,
+        "scratch": scratch,
+    }
+    report = build(source, output, **more, **read).report
+    assert report is not None
+    size = sum(path.stat().st_size for path in output.iterdir())
+    figures = {
+        "users": report.users,
+        "items": report.items,
+        "interactions": report.interactions,
+        "blocks": report.blocks,
+        "rows": report.rows,
+        "dropped rows": report.dropped,
+        "seconds": round(report.seconds, 1),
+        "bytes": size,
+    }
+    emit(pl.DataFrame([figures]))
+    say(f"wrote {output}")
+
+
+def _keywords(given: dict[str, Any]) -> dict[str, Any]:
+    """The options that were given, as plain values for `build`."""
+    found = {name: value for name, value in given.items() if value is not None}
+    for name in ("on_bad_rows", "titles"):
+        if name in found:
+            found[name] = str(found[name])
+    return {"read": found}
+
+
+_blocks.__name__ = "blocks"
+blocks = add_options(_blocks, {name: READING[name] for name in _OPTIONS}, _keywords, replaced="read")
