@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from truelike.compile_cache import cached_njit
+from truelike.sorting import sort
 
 
 @cached_njit(nogil=True)
@@ -60,7 +61,7 @@ def merge_rows(users: Any, items: Any, n_users: int) -> Any:
     used = 0
     for user in range(n_users):
         mine = own[ends[user] : ends[user + 1]]
-        mine.sort()
+        sort(mine)
         start = used
         for place in range(len(mine)):
             item = mine[place]

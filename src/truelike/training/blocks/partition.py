@@ -77,13 +77,23 @@ def partition(
 def _deal(order: Any, excess: Any, parts: Any) -> Any:
     """Deal items in rounds: the one with the largest excess goes to the part with the smallest sum."""
     part = np.empty(len(order), dtype=np.int32)
-    sums = np.zeros(parts)
+    sums, by_sum = np.zeros(parts), np.arange(parts)
+    items = np.empty(parts, dtype=np.int64)
     for start in range(0, len(order), parts):
         n = min(parts, len(order) - start)
-        items = order[start : start + n]
-        by_excess, by_sum = np.argsort(-excess[items]), np.argsort(sums)
+        for k in range(n):  # sorted by insertion: there are few, and compiled functions use no sorting of numba
+            item, at = order[start + k], k
+            while at > 0 and excess[items[at - 1]] < excess[item]:
+                items[at] = items[at - 1]
+                at -= 1
+            items[at] = item
+        for k in range(1, parts):
+            number, at = by_sum[k], k
+            while at > 0 and sums[by_sum[at - 1]] > sums[number]:
+                by_sum[at] = by_sum[at - 1]
+                at -= 1
+            by_sum[at] = number
         for k in range(n):
-            item = items[by_excess[k]]
-            part[item] = by_sum[k]
-            sums[by_sum[k]] += excess[item]
+            part[items[k]] = by_sum[k]
+            sums[by_sum[k]] += excess[items[k]]
     return part

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truelike.data.blocks.blocks import Blocks
-from truelike.errors import TruelikeError
 from truelike.training.blocks.tree import tree_sum
 from truelike.training.engine import ArrayEngine
 from truelike.training.tables import Tables
@@ -78,8 +77,8 @@ class WorkerKind:
         return self.worker(blocks, numbers, rows, self.factors, self.flip_factors, n_jobs, self.settings)
 
 
-class WorkersLostError(TruelikeError):
-    """A worker ended, or what it held was lost."""
+class WorkersLostError(Exception):
+    """A worker ended, or what it held was lost. An engine goes on from the last epoch; no caller sees it."""
 
 
 class Workers(ABC):
