@@ -32,8 +32,8 @@ from truelike.training.blocks.als import (
     check_solver,
     counting_of,
 )
-from truelike.training.blocks.execution import allocator, workers_for
-from truelike.training.blocks.workers import WorkerKind
+from truelike.training.blocks.execution import workers_for
+from truelike.training.blocks.workers import WorkerKind, allocator
 from truelike.training.engine import Engine
 from truelike.training.loop import Training, continue_epochs, fit_epochs
 from truelike.training.options import FitOptions

@@ -31,9 +31,9 @@ from truelike.models.label_noise import LabelNoise
 from truelike.models.left_out import Sampled
 from truelike.parameters import changed, choice, jobs, number, preset, special, whole_number
 from truelike.ranking.factor_ranker import factor_score_block
-from truelike.training.blocks.execution import allocator, workers_for
+from truelike.training.blocks.execution import workers_for
 from truelike.training.blocks.sgd import StratifiedEngine, StratifiedWorker
-from truelike.training.blocks.workers import WorkerKind
+from truelike.training.blocks.workers import WorkerKind, allocator
 from truelike.training.engine import Engine
 from truelike.training.loop import Training, continue_epochs, fit_epochs
 from truelike.training.options import FitOptions

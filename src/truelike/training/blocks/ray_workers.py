@@ -20,12 +20,12 @@ from truelike.data.blocks.blocks import Blocks
 from truelike.errors import ClusterError, StorageError
 from truelike.progress import note
 from truelike.training.blocks.tree import combined, nodes_within, tree_sum
-from truelike.training.blocks.workers import BlockWorker, WorkerKind, Workers, WorkersLostError
+from truelike.training.blocks.workers import BlockWorker, WorkerKind, Workers, WorkersLostError, allocator
 
 Floats = NDArray[np.float32]
 F = TypeVar("F", bound=Callable[..., Any])
 START_SECONDS = 25.0  # for the actors to start
-MOST_LOSSES = 100  # without an epoch that ends
+MOST_LOSSES = 30  # without an epoch that ends
 COPIES = 6  # of an item table that are in an object store at the same time, about
 
 
@@ -117,6 +117,7 @@ class RayWorkers(Workers):
         self.kind, self.blocks, self.cluster, self.width = kind, blocks, cluster, users.shape[1]
         self.losses = 0
         self.seconds = 0.0  # of waiting for workers, and of what goes to them and comes from them
+        self._aside: Floats | None = None
         self._actors: list[Any] = []
         self._ranges: list[range] = []
         self._connection = cluster.connected()
@@ -144,12 +145,12 @@ class RayWorkers(Workers):
         self._end_actors()
         self._start_actors()
         self._assign()
-        calls = []
-        for actor, numbers in zip(self._actors, self._ranges, strict=True):
-            for number in numbers:
-                rows = users[self.blocks.bounds[number] : self.blocks.bounds[number + 1]]
-                calls.append(actor.set_rows.remote(number, rows))
-        self._get(calls)
+        for actor, own in zip(self._actors, self._ranges, strict=True):
+            for number in own:  # one block is in the object store at a time
+                self._get([actor.set_rows.remote(number, users[self._rows_of(number)])])
+
+    def _rows_of(self, number: int) -> slice:
+        return slice(int(self.blocks.bounds[number]), int(self.blocks.bounds[number + 1]))
 
     def _start_actors(self) -> None:
         """Start as many actors as there is room for; those that do not start in time are left out."""
@@ -232,13 +233,13 @@ class RayWorkers(Workers):
 
     @_timed
     def collect(self, users: Floats) -> None:
-        """Copy the rows of all users into a table: first all to here, then into the table, so that it stays whole."""
-        found = []
+        """Copy the rows of all users into a table: first aside, so that the table stays whole if a worker is lost."""
+        if self._aside is None:
+            self._aside = allocator(self.blocks)(*users.shape)
         for actor, own in zip(self._actors, self._ranges, strict=True):
-            found += [(number, actor.get_rows.remote(number)) for number in own]
-        rows = self._get([each for _, each in found])
-        for (number, _), each in zip(found, rows, strict=True):
-            users[self.blocks.bounds[number] : self.blocks.bounds[number + 1]] = each
+            for number in own:
+                self._aside[self._rows_of(number)] = self._get([actor.get_rows.remote(number)])[0]
+        users[:] = self._aside
         self.losses = 0
 
     def busy(self) -> list[float]:

@@ -16,11 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truelike.data.blocks.blocks import Blocks
+from truelike.data.dataset import Dataset
 from truelike.training.blocks.tree import tree_sum
 from truelike.training.engine import ArrayEngine
-from truelike.training.tables import Tables
+from truelike.training.tables import Tables, aligned_zeros
 
 Floats = NDArray[np.float32]
+
+
+def allocator(train: Dataset | Blocks) -> Callable[[int, int], Floats]:
+    """Where the users' table is: in memory, or for blocks that are not in memory, in a file."""
+    return train.mapped_zeros if isinstance(train, Blocks) and not train.in_memory else aligned_zeros
 
 
 class BlockWorker:
