@@ -1,10 +1,11 @@
 """Block directories: a log of a billion interactions with text ids, from Parquet files to blocks, within 8 GB.
 
 The log is generated in files of 25 million rows. Each user has a cluster; most of its items are drawn from those of its
-cluster, by a power law, so a model can learn something. The build runs in a process of its own, whose peak memory is
-measured.
+cluster, by a power law, so a model can learn something. The build, and with --train two epochs of IALS, run in
+processes of their own, whose peak memory is measured.
 
     python benchmarks/blocks.py --directory /data/billion [--interactions 1e9] [--memory 8GB] [--keep] [--quick]
+    python benchmarks/blocks.py --train /data/billion/blocks       # on blocks that were kept
 
 The log and the block directory are in DIRECTORY/log and DIRECTORY/blocks. Log files that are there already are used
 again. With --keep neither is removed; with --keep-blocks only the log is.
@@ -115,6 +116,23 @@ def build(log: Path, output: Path, blocks: int | None, memory: str) -> None:
     print(json.dumps({**asdict(report), "peak": used.ru_maxrss * 1024, "cpu": cpu}))
 
 
+def train(directory: Path, epochs: int, factors: int) -> None:
+    """Train IALS out of core; print the seconds of each epoch, processor time and the peak of memory."""
+    import truelike as tl
+
+    blocks = tl.blocks.open(directory)
+    print(f"{blocks}\n{machine()}", flush=True)
+    started = time.perf_counter()
+    history = tl.IALS(factors=factors, epochs=epochs, n_jobs=-1).fit(blocks, progress=False).history_
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    times = ", ".join(f"{seconds:,.0f}" for seconds in history["seconds"])
+    print(
+        f"IALS with {factors} factors: epochs of {times} s (the first starts at the spectrum), "
+        f"{time.perf_counter() - started:,.0f} s in all, {used.ru_utime + used.ru_stime:,.0f} s of processor time, "
+        f"peak memory {used.ru_maxrss * 1024 / 1e9:.1f} GB"
+    )
+
+
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--interactions", type=lambda text: int(float(text)), default=1_000_000_000)
@@ -125,10 +143,16 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, help="where the log and the blocks are written")
     parser.add_argument("--keep", action="store_true", help="remove neither the log nor the blocks")
     parser.add_argument("--keep-blocks", action="store_true", help="remove the log only")
+    parser.add_argument("--train", type=Path, metavar="BLOCKS", help="train IALS on a block directory")
+    parser.add_argument("--epochs", type=int, default=2, help="of --train")
+    parser.add_argument("--factors", type=int, default=64, help="of --train")
     parser.add_argument("--build", nargs=2, type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.build:
         build(*given.build, given.blocks, given.memory)
+        return
+    if given.train:
+        train(given.train, given.epochs, given.factors)
         return
     if given.quick:
         given.interactions, given.users, given.items = 200_000, 4_000, 1_000

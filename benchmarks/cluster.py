@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from common import load_split, machine, world
+from common import machine, small_dataset, world
 
 import truelike as tl
 from truelike.training.engine import close
@@ -39,6 +39,10 @@ RESULTS = Path(__file__).parents[1] / "results" / "scale"
 def digest(model: Any) -> str:
     tables = model.tables_
     return hashlib.sha256(tables.users.tobytes() + tables.items.tobytes()).hexdigest()[:16]
+
+
+def movielens(quick: bool) -> tl.Split:
+    return tl.splits.by_user(small_dataset() if quick else tl.datasets.load("ml-1m"), seed=0)
 
 
 def large(quick: bool) -> tl.Dataset:
@@ -70,7 +74,7 @@ def bits(options: argparse.Namespace) -> None:
         + "---|" * 9
     )
     for name, data in (
-        ("MovieLens 1M", load_split("ml-1m", options.quick).train),
+        ("MovieLens 1M", movielens(options.quick).train),
         ("world", large(options.quick)),
     ):
         epochs = {"IALS": 4, "NBPO": 4 if name == "MovieLens 1M" else 2}
@@ -145,7 +149,7 @@ def seeds(options: argparse.Namespace) -> None:
     from scipy import stats
 
     n_seeds = 2 if options.quick else 10
-    split = load_split("ml-1m", options.quick)
+    split = movielens(options.quick)
     print("| model | plain | blocks | difference | p |\n|---|---:|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as place:
         blocks = blocks_of(split.train, place)
