@@ -275,6 +275,7 @@ def carried(
 def draw(rows: list[dict[str, Any]], found: dict[str, np.ndarray], cores: int) -> None:
     """Measured and modelled seconds of an epoch."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import FixedLocator, FormatStrFormatter, NullLocator
 
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     for axes, (name, constants) in zip(figure.subplots(1, 2), found.items(), strict=True):
@@ -289,6 +290,10 @@ def draw(rows: list[dict[str, Any]], found: dict[str, np.ndarray], cores: int) -
         axes.set(
             xscale="log", yscale="log", title=name, xlabel="measured seconds of an epoch", ylabel="by the model"
         )
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(FixedLocator([0.1, 0.2, 0.5, 1, 2, 5]))
+            axis.set_major_formatter(FormatStrFormatter("%g"))
+            axis.set_minor_locator(NullLocator())
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, loc="upper left", fontsize=8.5)
     figure.savefig(RESULTS / "cost-model.svg", metadata={"Date": None})
