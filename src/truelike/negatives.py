@@ -84,18 +84,24 @@ class Negatives:
         """
         if self.alpha == 0:
             return np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(0, np.float64)
-        n, weights = len(popularity), self.weights(popularity)
-        scaled = weights * n
-        keep, alias = np.ones(n), np.arange(n, dtype=np.int32)
-        small = [int(i) for i in np.flatnonzero(scaled < 1)]
-        large = [int(i) for i in np.flatnonzero(scaled >= 1)]
-        while small and large:
-            low, high = small.pop(), large[-1]
-            keep[low], alias[low] = scaled[low], high
-            scaled[high] -= 1 - scaled[low]
-            if scaled[high] < 1:
-                small.append(large.pop())
-        return keep.astype(np.float32), alias, weights
+        return alias_table(self.weights(popularity))
+
+
+def alias_table(
+    weights: NDArray[np.float64],
+) -> tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.float64]]:
+    """Return Walker's alias table of probabilities that add up to 1, and these, as `Negatives.tables` does."""
+    n, scaled = len(weights), weights * len(weights)
+    keep, alias = np.ones(n), np.arange(n, dtype=np.int32)
+    small = [int(i) for i in np.flatnonzero(scaled < 1)]
+    large = [int(i) for i in np.flatnonzero(scaled >= 1)]
+    while small and large:
+        low, high = small.pop(), large[-1]
+        keep[low], alias[low] = scaled[low], high
+        scaled[high] -= 1 - scaled[low]
+        if scaled[high] < 1:
+            small.append(large.pop())
+    return keep.astype(np.float32), alias, weights
 
 
 def Uniform() -> Negatives:  # noqa: N802 - reads as a class

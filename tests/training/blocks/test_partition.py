@@ -12,7 +12,7 @@ from scipy import stats
 
 import truelike as tl
 from truelike import negatives as sampling
-from truelike.training.blocks.partition import partition
+from truelike.training.blocks.partition import corrected_weights, partition
 from truelike.training.blocks.sgd import StratifiedWorker
 from truelike.training.sgd.samples import Samples, SGDSettings
 
@@ -51,6 +51,13 @@ def test_any_two_items_meet_in_some_epoch(blocks: tl.blocks.Blocks) -> None:
     assert together[np.ix_(most, most)].all(), "the most popular ones, too"
 
 
+def weights_of(blocks: tl.blocks.Blocks, worker: StratifiedWorker, negatives: Any) -> NDArray[np.float64]:
+    """The weights by which the engine draws."""
+    popularity = blocks.popularity()
+    sums = sum(worker.history_sums(number) for number in range(len(blocks)))
+    return corrected_weights(negatives.weights(popularity), popularity, sums, PARTS)
+
+
 def drawn(blocks: tl.blocks.Blocks, name: str, epochs: int, n_negatives: int) -> NDArray[np.int64]:
     """How often each item is drawn as a negative in some epochs, by the strata that are trained."""
     negatives = sampling.parse(name)
@@ -59,12 +66,15 @@ def drawn(blocks: tl.blocks.Blocks, name: str, epochs: int, n_negatives: int) ->
     rows = np.zeros((blocks.n_users, 8), dtype=np.float32)
     worker = StratifiedWorker(blocks, range(PARTS), rows, 8, 0, 1, about)
     counts = np.zeros(blocks.n_items, dtype=np.int64)
+    weights = weights_of(blocks, worker, negatives)
     for epoch in range(epochs):
-        members = worker.parts(epoch).members
+        worker.begin(epoch, weights)
+        members = worker._parts.members
         for number in range(PARTS):
             for part in range(PARTS):
-                stratum = worker._stratum(number, part, epoch)
-                samples = Samples(stratum, negatives, settings, seed=number * PARTS + part)
+                stratum = worker._stratum(number, part)
+                own: Any = worker.part_negatives(part)
+                samples = Samples(stratum, own, settings, seed=number * PARTS + part)
                 entries = np.arange(stratum.n_interactions, dtype=np.int32)
                 found = members[part][samples.draw(samples.key(epoch), entries)]
                 counts += np.bincount(found.reshape(-1), minlength=blocks.n_items)
@@ -83,9 +93,9 @@ def expected_of_one_machine(blocks: tl.blocks.Blocks, name: str) -> NDArray[np.f
 
 @pytest.mark.parametrize("name", ["uniform", "popularity", "popularity^0.5"])
 def test_over_a_rotation_every_item_has_its_declared_probability(blocks: tl.blocks.Blocks, name: str) -> None:
-    counts = drawn(blocks, name, epochs=3, n_negatives=3)
+    counts = drawn(blocks, name, epochs=8, n_negatives=3)
     expected = expected_of_one_machine(blocks, name) * counts.sum()
-    assert counts.sum() > 400_000
+    assert counts.sum() > 1_000_000
     assert stats.chisquare(counts, expected).pvalue > 1e-3
     other = "popularity" if name == "uniform" else "uniform"
     wrong = expected_of_one_machine(blocks, other) * counts.sum()
@@ -99,10 +109,12 @@ def test_no_negative_is_a_positive_of_its_user(blocks: tl.blocks.Blocks, tmp_pat
     )  # fmt: skip
     settings = SGDSettings(0.1, 1.0, 0.0, 0.0, "epoch", "all", 5, 1_000, "blocks", "once")
     block = blocks.block(1)
+    worker.begin(0, weights_of(blocks, worker, worker.negatives))
     for part in range(PARTS):
-        stratum = worker._stratum(1, part, 0)
-        members = worker.parts(0).members[part]
-        samples = Samples(stratum, sampling.parse("uniform"), settings, seed=0)
+        stratum = worker._stratum(1, part)
+        members = worker._parts.members[part]
+        own_negatives: Any = worker.part_negatives(part)
+        samples = Samples(stratum, own_negatives, settings, seed=0)
         entries = np.arange(stratum.n_interactions, dtype=np.int32)
         found = members[samples.draw(samples.key(0), entries)]
         users = stratum._user_of_entry

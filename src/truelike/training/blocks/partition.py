@@ -15,6 +15,38 @@ from numpy.typing import NDArray
 from truelike import randomness
 from truelike.compile_cache import cached_njit
 
+MOST_CORRECTION = 10.0  # of a weight
+
+
+def corrected_weights(
+    weights: NDArray[np.float64],
+    popularity: NDArray[np.int64],
+    history_sums: NDArray[np.float64],
+    parts: int,
+) -> NDArray[np.float64]:
+    """The weights by which items are drawn within their parts, so that they are drawn as declared over all parts.
+
+    An item is a negative of users who do not have it. These have fewer positives in its part, because it is not among
+    them: the item's own part has on average 1 - (parts - 1) N / (P - S) of its share of such positives, where N are the
+    item's positives, P those of all items, and S those of all users who have the item. So the weight is divided by
+    that, but at most multiplied by MOST_CORRECTION.
+
+    Parameters
+    ----------
+    weights
+        The sampling distribution, up to a factor.
+    popularity
+        N of each item.
+    history_sums
+        S of each item.
+    parts
+        The number of parts.
+    """
+    others = np.maximum(popularity.sum() - history_sums, 1.0)
+    share = np.maximum(1.0 - (parts - 1) * popularity / others, 1 / MOST_CORRECTION)
+    found = weights / share
+    return np.asarray(found / found.sum(), dtype=np.float64)
+
 
 class Partition(NamedTuple):
     """The parts of the items in an epoch.

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,9 +20,9 @@ from numpy.typing import NDArray
 
 from truelike import randomness
 from truelike.data.blocks.blocks import Blocks
-from truelike.negatives import Negatives, check_has_negatives
+from truelike.negatives import Negatives, alias_table, check_has_negatives
 from truelike.objectives import Objective
-from truelike.training.blocks.partition import Partition, partition
+from truelike.training.blocks.partition import Partition, corrected_weights, partition
 from truelike.training.blocks.workers import BlockEngine, BlockWorker, Workers
 from truelike.training.sgd.engine import L2Factors, SampledEngine, l2_factors, l2_share
 from truelike.training.sgd.samples import LOSS_POSITIVES, Samples, SGDSettings, mean_loss
@@ -37,31 +36,68 @@ SMALLEST_BATCH = 1_000  # positives of a block's batch, unless batch_size is sma
 class _Position:
     """Where a block is in an epoch: the batches that are done, that of the last update of each user, and settings."""
 
-    epoch: int
     batches: int
     last_updated: NDArray[np.int32]
     settings: SGDSettings
     factors: L2Factors
 
 
+class _PartNegatives:
+    """The sampling distribution of negatives within a part of the items, as the engine needs it."""
+
+    def __init__(self, weights: NDArray[np.float64], candidates: int) -> None:
+        self.candidates = candidates
+        self._tables = alias_table(weights / weights.sum())
+
+    def weights(self, _: Any) -> NDArray[np.float64]:
+        """The probability of each item of the part."""
+        return self._tables[2]
+
+    def tables(self, _: Any) -> Any:
+        """The alias table."""
+        return self._tables
+
+
 class StratifiedWorker(BlockWorker):
-    """Trains the rows of the users of some blocks, and parts of the items."""
+    """Trains the rows of the users of some blocks, and parts of the items. `begin` comes before each epoch."""
 
     objective: type[Objective]
     negatives: Negatives
     sgd: SGDSettings
     seed: int
 
+    def history_sums(self, number: int) -> NDArray[np.float64]:
+        """For each item, the positives of all users of a block who have it."""
+        block = self.blocks.block(number)
+        counts = np.diff(block.indptr)
+        sums = np.bincount(block.indices, weights=np.repeat(counts, counts), minlength=block.n_items)
+        return sums.astype(np.float64)
+
+    def begin(self, epoch: int, weights: NDArray[np.float64]) -> None:
+        """Begin an epoch with the weights of items as negatives; one that was not ended is forgotten."""
+        self._parts = parts_of(self.blocks, weights, self.seed, epoch)
+        self._weights = np.array(weights)
+        self._positions: dict[int, _Position] = {}
+        self._negatives: dict[int, _PartNegatives] = {}
+
+    def part_negatives(self, part: int) -> _PartNegatives:
+        """The sampling distribution of a part."""
+        if part not in self._negatives:
+            members = self._parts.members[part]
+            self._negatives[part] = _PartNegatives(self._weights[members], self.negatives.candidates)
+        return self._negatives[part]
+
     def train(self, number: int, part: int, items: Floats, epoch: int) -> Floats:
         """Train a block's users and a part of the items on the interactions between them; returns the part."""
-        stratum = self._stratum(number, part, epoch)
+        stratum = self._stratum(number, part)
         tables = Tables(self.rows_of(number), np.array(items), self.factors, self.flip_factors)
         position = self._position(number, epoch)
         settings, factors = position.settings, position.factors
         if stratum.n_interactions:
             seed = randomness.key(self.seed, "stratum", number, part)
+            negatives: Any = self.part_negatives(part)
             engine = SampledEngine(
-                stratum, tables, self.objective, self.negatives, settings, seed=seed, n_jobs=self.n_jobs
+                stratum, tables, self.objective, negatives, settings, seed=seed, n_jobs=self.n_jobs
             )
             engine.user_last_updated = position.last_updated
             engine.item_last_updated[:] = position.batches
@@ -72,21 +108,14 @@ class StratifiedWorker(BlockWorker):
             factors.apply(tables.users, position.last_updated, tables.width, position.batches)
         return tables.items
 
-    def _stratum(self, number: int, part: int, epoch: int) -> Any:
+    def _stratum(self, number: int, part: int) -> Any:
         """What the engine needs of a Dataset: the interactions between a block's users and a part of the items."""
         from truelike.training.blocks.kernels import part_of_block
 
-        block, parts = self.blocks.block(number), self.parts(epoch)
+        block, parts = self.blocks.block(number), self._parts
         members = parts.members[part]
         indptr, indices = part_of_block(block.indptr, block.indices, parts.part, parts.place, part, len(members))
-        return _as_dataset(indptr, indices, self._popularity()[members])
-
-    def parts(self, epoch: int) -> Partition:
-        """The parts of the items in an epoch."""
-        return parts_of(self.blocks, self.negatives, self.seed, epoch)
-
-    def _popularity(self) -> NDArray[np.int64]:
-        return self.blocks.popularity()
+        return _as_dataset(indptr, indices, self.blocks.popularity()[members])
 
     def _factors(self, number: int, epoch: int) -> tuple[SGDSettings, L2Factors]:
         """The settings of a block's batches, and the factors by which its rows shrink in an epoch.
@@ -95,24 +124,16 @@ class StratifiedWorker(BlockWorker):
         """
         block, n = self.blocks.block(number), self.blocks.n_interactions
         settings = replace(self.sgd, batch_size=block_batch(self.sgd.batch_size, len(self.blocks)))
-        positives = np.bincount(self.parts(epoch).part[block.indices], minlength=len(self.blocks))
+        positives = np.bincount(self._parts.part[block.indices], minlength=len(self.blocks))
         n_batches = int(np.sum(-(-positives // settings.batch_size)))
         plain = -(-n // self.sgd.batch_size) * l2_share(self.sgd, n)
         return settings, l2_factors(settings, epoch, plain / max(1, n_batches), n_batches)
 
     def _position(self, number: int, epoch: int) -> _Position:
-        positions: dict[int, _Position] = self.__dict__.setdefault("_positions", {})
-        found = positions.get(number)
-        if found is None or found.epoch != epoch:
+        if number not in self._positions:
             n = int(self.blocks.bounds[number + 1] - self.blocks.bounds[number])
-            found = positions[number] = _Position(
-                epoch, 0, np.zeros(n, dtype=np.int32), *self._factors(number, epoch)
-            )
-        return found
-
-    def forget(self) -> None:
-        """Forget where the blocks are in an epoch: it starts again."""
-        self.__dict__["_positions"] = {}
+            self._positions[number] = _Position(0, np.zeros(n, dtype=np.int32), *self._factors(number, epoch))
+        return self._positions[number]
 
 
 def block_batch(batch_size: int, n_blocks: int) -> int:
@@ -124,11 +145,9 @@ def block_batch(batch_size: int, n_blocks: int) -> int:
     return max(batch_size // n_blocks, min(batch_size, SMALLEST_BATCH))
 
 
-@lru_cache(maxsize=2)
-def parts_of(blocks: Blocks, negatives: Negatives, seed: int, epoch: int) -> Partition:
+def parts_of(blocks: Blocks, weights: NDArray[np.float64], seed: int, epoch: int) -> Partition:
     """The parts of the items in an epoch: as many as blocks."""
-    popularity = blocks.popularity()
-    return partition(popularity, negatives.weights(popularity), len(blocks), seed, epoch)
+    return partition(blocks.popularity(), weights, len(blocks), seed, epoch)
 
 
 def _as_dataset(indptr: NDArray[np.int32], indices: NDArray[np.int32], popularity: NDArray[np.int64]) -> Any:
@@ -175,11 +194,16 @@ class StratifiedEngine(BlockEngine):
         check_has_negatives(train)  # type: ignore[arg-type]
         self.objective, self.negatives, self.settings, self.seed = objective, negatives, settings, seed
         self._loss_samples: Any = None
+        self._weights: NDArray[np.float64] | None = None
 
     def run_epoch(self, number: int, progress: Callable[[int], None] | None) -> None:
         """Train each part of the items on each block."""
-        self.workers.call("forget")
-        members = parts_of(self.train, self.negatives, self.seed, number).members
+        if self._weights is None:
+            popularity = self.train.popularity()
+            declared, sums = self.negatives.weights(popularity), self.workers.sum("history_sums")
+            self._weights = corrected_weights(declared, popularity, sums, len(self.train))
+        self.workers.call("begin", number, self._weights)
+        members = parts_of(self.train, self._weights, self.seed, number).members
         trained = self.workers.rotate("train", [self.tables.items[each] for each in members], number)
         for items, part in zip(members, trained, strict=True):
             self.tables.items[items] = part
