@@ -9,6 +9,7 @@ import ctypes
 import logging
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from truelike.parallel import cores
 from truelike.progress import logger
 
 CONNECT_SECONDS = 10.0  # to reach the address of a cluster
+ANSWER_SECONDS = 20.0  # for it to answer
 STORE_SHARE = 0.3  # of the available memory that the object store of a local cluster has
 TASK_TRIES = 5  # of a piece of `map` whose worker is lost
 
@@ -74,6 +76,12 @@ class Cluster:
         """
         ray = _ray(local=self.address == "local")
         if ray.is_initialized():
+            here = ray.get_runtime_context().gcs_address
+            if self.address not in ("local", "auto", here):
+                raise ClusterError(
+                    f"this process is connected to the Ray cluster at {here}, and {self.address} was asked for. Call "
+                    "ray.shutdown() first."
+                )
             yield ray
             return
         _connect(ray, self)
@@ -174,10 +182,12 @@ def _connect(ray: ModuleType, cluster: Cluster) -> None:
             _node_ip_address="127.0.0.1",
         )
     elif cluster.address == "auto":
+        _check_answers("auto")
         options.update(address="auto")
     else:
         host, port = _host_and_port(cluster.address)
         _check_reachable(host, port, cluster.address)
+        _check_answers(cluster.address)
         options.update(address=cluster.address)
     try:
         ray.init(**options)
@@ -195,6 +205,27 @@ def _check_reachable(host: str, port: int, address: str) -> None:
             f"no Ray cluster can be reached at {address}: {error}. Start one with `ray start --head --port {port}`, or "
             "check the address and the firewall."
         ) from error
+
+
+def _check_answers(address: str) -> None:
+    """Raise if nothing that is a Ray cluster answers in time: in this process, connecting could wait for minutes."""
+    code = (
+        "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='error', "
+        "include_dashboard=None); ray.shutdown()"
+    )
+    try:
+        tried = subprocess.run(
+            [sys.executable, "-c", code, address],
+            capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise ClusterError(
+            f"no Ray cluster answers at {address!r} within {ANSWER_SECONDS:.0f} s. Check that `ray status` works "
+            "there, and that the address is that of the head node."
+        ) from error
+    if tried.returncode:
+        last = tried.stderr.strip().splitlines()[-1:] or [f"exit code {tried.returncode}"]
+        raise ClusterError(_why_not(Cluster(address), RuntimeError(last[0])))
 
 
 def _why_not(cluster: Cluster, error: Exception) -> str:

@@ -115,7 +115,7 @@ def read_model(directory: str | Path, *, mapped: bool = False) -> tuple[dict[str
     """
     with OpenDirectory(directory, "model", FILES[0], FILES[1:]) as files, reading(files.place, "model"):
         about = files.about(FORMAT)
-        arrays = files.read_arrays("arrays.safetensors", mapped=mapped)
+        arrays = files.read_arrays("arrays.safetensors", mapped=mapped or "blocks" in about["data"])
         _check_finite(arrays)
         if "blocks" in about["data"]:
             train: Any = _open_blocks(files, about["data"])
@@ -131,6 +131,8 @@ def model_version(about: Mapping[str, Any]) -> str:
     A model that is saved again, or trained again with the same result, has the same version.
     """
     content = {name: about.get(name) for name in ("class", "parameters", "data", "files")}
+    if isinstance(content["data"], dict) and "blocks" in content["data"]:  # wherever they are
+        content["data"] = {**content["data"], "blocks": content["data"]["blocks"]["digest"]}
     content["arrays"] = about.get("arrays", {}).get("checksums")
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.data.frames import Library, to_native
 from truelike.data.ids import Codes
@@ -164,6 +165,7 @@ class _Labels:
     """The labels in the row numbers of the training data, for a block of users at a time."""
 
     def __init__(self, train: Dataset, truth: Truth) -> None:
+        train = train.to_dataset() if isinstance(train, Blocks) else train
         self.shape = train._csr.shape
         self.observed = train._csr
         self.likes = truth.likes.recode(train.users, train.items)[0]._csr

@@ -1194,6 +1194,6 @@ def _echo(asked: Any, known: Ids) -> pl.Series:
     if known.kind == "uuid":
         return pl.Series(list(asked), dtype=pl.Object)
     series, _ = normalise(to_series(asked), known.what)
-    typed = series.cast(known.values.dtype, strict=False)
+    typed = series.cast(known.dtype, strict=False)
     same = (typed.cast(pl.String) == series.cast(pl.String)).fill_null(False)
     return typed if same.all() else series.cast(pl.String)

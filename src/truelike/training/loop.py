@@ -213,6 +213,23 @@ def _run(
     """The parameters of the best epoch on validation, otherwise of the last, and the history."""
     trained = training.initial(train)
     engine = training.engine(train, trained)
+    try:
+        return _trained(training, train, options, validation, epochs, phase, trained, engine)
+    finally:
+        close(engine)
+
+
+def _trained(
+    training: Training[T],
+    train: Dataset,
+    options: FitOptions,
+    validation: Dataset | None,
+    epochs: int,
+    phase: Literal["only", "search", "all"],
+    trained: T,
+    engine: Engine,
+) -> tuple[T, pl.DataFrame]:
+    """What `_run` returns, by an engine that trains `trained`."""
     best = measure = None
     if validation is not None and validation.n_interactions:
         measure, popularity = _measures(training, train, validation, trained)
@@ -248,7 +265,6 @@ def _run(
             )  # fmt: skip
     finally:
         bar.close()
-        close(engine)
     if best is not None and state.rows and validation is not None:
         _warn_if_no_better_than_popularity(training, best, validation)
     return best.best if best is not None and best.best is not None else trained, state.history()

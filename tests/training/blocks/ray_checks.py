@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import ipaddress
+import socket
 import sys
 import tempfile
 import threading
@@ -18,6 +19,7 @@ from typing import Any
 import psutil
 
 import truelike as tl
+import truelike.cluster
 from truelike.errors import ClusterError, StorageError
 
 B = 4
@@ -115,6 +117,11 @@ def errors(blocks: tl.blocks.Blocks, place: Path) -> None:
         lambda: tl.IALS().fit(blocks, cluster="127.0.0.1:9"),
     )  # fmt: skip
     within(30, ClusterError, "belongs to no Ray cluster", lambda: tl.IALS().fit(blocks, cluster="auto"))
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        within(30, ClusterError, "no Ray cluster answers", lambda: tl.IALS().fit(blocks, cluster=address))
     passed("no cluster")
     model = tl.IALS(factors=8, epochs=2)
     assert digest(tl.clone(model).fit(blocks, cluster="local", progress=False)) == digest(
@@ -129,6 +136,7 @@ def main() -> None:
 
     sockets = Sockets()
     sockets.start()
+    truelike.cluster.ANSWER_SECONDS = 6.0
     ray.init(
         address="local", num_cpus=4, include_dashboard=False, object_store_memory=200_000_000,
         _node_ip_address="127.0.0.1", log_to_driver=False,

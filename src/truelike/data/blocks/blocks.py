@@ -154,7 +154,9 @@ class Blocks:
         self.users: Ids = BlockIds(about["ids"]["user"], firsts, self.bounds, self._read_ids)
         self._kept: dict[int, Block] = {}
         self._checked: set[int] = set()
-        self.scratch = self.directory if scratch is None else as_place(scratch)
+        writable = os.access(self.directory, os.W_OK)
+        default = self.directory if writable else Path(tempfile.gettempdir())
+        self.scratch = default if scratch is None else as_place(scratch)
 
     def _describe(self, about: dict[str, Any]) -> None:
         self.name = str(about["name"])
@@ -184,7 +186,7 @@ class Blocks:
         about, name = self.about[number], array_file(number)
         with reading(self.directory, "block directory"):
             with self._opened(name) as handle:
-                identity, arrays = read_arrays(handle.fileno(), mapped=not self.in_memory)
+                identity, arrays = self._arrays(number, handle.fileno())
             if identity != about["arrays"]["id"]:
                 raise self.damage(number, f"{name} is of another block directory")
             if number not in self._checked:  # once in a process
@@ -206,6 +208,12 @@ class Blocks:
         if self.in_memory:
             self._kept[number] = block
         return block
+
+    def _arrays(self, number: int, descriptor: int) -> tuple[Any, dict[str, NDArray[Any]]]:
+        try:
+            return read_arrays(descriptor, mapped=not self.in_memory)
+        except (ValueError, TypeError, KeyError) as error:
+            raise self.damage(number, str(error)) from error
 
     def _opened(self, name: str) -> Any:
         try:

@@ -83,7 +83,7 @@ def connected(scratch: Path, memory: int, threads: int, *, network: bool = False
     try:
         with package.connect(":memory:") as connection:
             settings: dict[str, Any] = {
-                "autoinstall_known_extensions": network,
+                "autoinstall_known_extensions": False,
                 "autoload_known_extensions": network,
                 "enable_progress_bar": False,
                 "memory_limit": f"{int(SHARE * memory / 1e6)}MB",

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -129,7 +129,7 @@ class AlternatingWorker(BlockWorker):
                 )
             )  # fmt: skip
 
-        squares = for_each(work, pieces_of(self.blocks), self.n_jobs)
+        squares = for_each(work, self._pieces, self.n_jobs)
         return Products(out, float(sum(squares)))
 
     def spectrum(self, number: int, basis: Floats) -> Products:
@@ -146,7 +146,7 @@ class AlternatingWorker(BlockWorker):
                 projected.reshape(-1), block.tile_users, block.tile_starts, user_scale,
             )  # fmt: skip
 
-        for_each(work, pieces_of(self.blocks), self.n_jobs)
+        for_each(work, self._pieces, self.n_jobs)
         out *= self._item_scale()[:, None]
         return Products(out, 0.0)
 
@@ -173,17 +173,16 @@ class AlternatingWorker(BlockWorker):
         for_each(work, range(0, block.n_users, GRAM_ROWS), self.n_jobs)
         return projected, user_scale
 
+    @cached_property
+    def _pieces(self) -> list[tuple[int, int]]:
+        """The items, cut into PIECES with about as many interactions each."""
+        edges = np.linspace(0, self.blocks.n_interactions, PIECES + 1)
+        bounds = np.searchsorted(np.cumsum(self.blocks.popularity()), edges)
+        bounds[0], bounds[-1] = 0, self.blocks.n_items
+        return [(int(a), int(b)) for a, b in pairwise(bounds) if a < b]
+
     def _item_scale(self) -> Floats:
         return (1 / np.sqrt(np.maximum(self.blocks.popularity(), 1))).astype(np.float32)
-
-
-@cache
-def pieces_of(blocks: Blocks) -> list[tuple[int, int]]:
-    """The items, cut into PIECES with about as many interactions each."""
-    edges = np.linspace(0, blocks.n_interactions, PIECES + 1)
-    bounds = np.searchsorted(np.cumsum(blocks.popularity()), edges)
-    bounds[0], bounds[-1] = 0, blocks.n_items
-    return [(int(a), int(b)) for a, b in pairwise(bounds) if a < b]
 
 
 class BlockAlternatingEngine(BlockEngine):

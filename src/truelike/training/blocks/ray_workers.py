@@ -25,6 +25,7 @@ from truelike.training.blocks.workers import BlockWorker, WorkerKind, Workers, W
 Floats = NDArray[np.float32]
 F = TypeVar("F", bound=Callable[..., Any])
 START_SECONDS = 25.0  # for the actors to start
+START_TRIES = 3  # after a loss
 MOST_LOSSES = 30  # without an epoch that ends
 COPIES = 6  # of an item table that are in an object store at the same time, about
 
@@ -33,17 +34,18 @@ class BlockActor:
     """A worker in a process of its own."""
 
     def __init__(self, directory: str, digest: str, kind: WorkerKind, threads: int) -> None:
-        self.blocks = Blocks(directory)
-        if self.blocks.digest != digest:
-            raise StorageError(
-                f"{directory!r} is another block directory on a node of the cluster than on the machine that started "
-                "the training. All machines must reach the same files."
-            )
+        self.directory, self.digest = directory, digest
         self.kind, self.threads, self.seconds = kind, threads, 0.0
         self.worker: BlockWorker | None = None
 
     def assign(self, first: int, stop: int, width: int) -> None:
         """Take some blocks, with rows of zeros."""
+        self.blocks = Blocks(self.directory)
+        if self.blocks.digest != self.digest:
+            raise StorageError(
+                f"{self.directory!r} is another block directory on a node of the cluster than on the machine that "
+                "started the training. All machines must reach the same files."
+            )
         n = int(self.blocks.bounds[stop] - self.blocks.bounds[first])
         rows = np.zeros((n, width), dtype=np.float32)
         self.worker = self.kind.make(self.blocks, range(first, stop), rows, self.threads)
@@ -124,14 +126,14 @@ class RayWorkers(Workers):
         self.ray = self._connection.__enter__()
         try:
             check_store(self.ray, COPIES * 4 * blocks.n_items * self.width)
-            self._spread(users)
+            self._start(users)
         except BaseException:
             self.close()
             raise
 
     # --- starting -------------------------------------------------------------------------------
 
-    def spread(self, users: Floats) -> None:
+    def replace(self, users: Floats) -> None:
         """Start actors in place of those that are there, and give them their rows."""
         self.losses += 1
         if self.losses > MOST_LOSSES:
@@ -139,12 +141,22 @@ class RayWorkers(Workers):
                 f"workers of the cluster were lost {MOST_LOSSES} times in one epoch; see Ray's logs"
             )
         note(f"a worker of the cluster was lost; {len(self.blocks)} blocks go to new ones, from the last epoch on")
-        self._spread(users)
+        for left in reversed(range(START_TRIES)):
+            try:
+                self._start(users)
+                break
+            except ClusterError:
+                if not left:
+                    raise
 
-    def _spread(self, users: Floats) -> None:
+    def _start(self, users: Floats) -> None:
         self._end_actors()
         self._start_actors()
         self._assign()
+        self.spread(users)
+
+    def spread(self, users: Floats) -> None:
+        """Give the actors their rows."""
         for actor, own in zip(self._actors, self._ranges, strict=True):
             for number in own:  # one block is in the object store at a time
                 self._get([actor.set_rows.remote(number, users[self._rows_of(number)])])
@@ -169,7 +181,13 @@ class RayWorkers(Workers):
             else:
                 ray.kill(actor)
         if not living:
-            raise WorkersLostError("no worker of the cluster started")
+            raise ClusterError(
+                f"no worker of the cluster started within {START_SECONDS:.0f} s: {n} were asked for, with {threads} "
+                f"CPUs each, and {ray.available_resources().get('CPU', 0):g} CPUs are free. Wait until others are "
+                "done, or use fewer workers or threads. With a checkpoint, training continues by resume=True (--resume)."
+            )
+        if len(living) < n:
+            note(f"{len(living)} of {n} workers of the cluster started")
         self._actors = living
 
     def _works(self, call: Any) -> bool:
@@ -255,6 +273,11 @@ class RayWorkers(Workers):
         try:
             found: list[Any] = self.ray.get(calls)
         except self.ray.exceptions.RayError as error:
+            if isinstance(error, (self.ray.exceptions.LocalRayletDiedError, self.ray.exceptions.RaySystemError)):
+                raise ClusterError(
+                    "the connection to the Ray cluster was lost. With a checkpoint, training continues by resume=True "
+                    "(--resume) once the cluster is there again."
+                ) from error
             if is_lost(self.ray, error):
                 raise WorkersLostError(str(error)) from error
             raise raised_by_worker(self.ray, error) from error

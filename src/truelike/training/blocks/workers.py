@@ -113,7 +113,11 @@ class Workers(ABC):
 
     @abstractmethod
     def spread(self, users: Floats) -> None:
-        """Give the workers their rows of a table, if they do not have them. Lost workers are replaced."""
+        """Give the workers their rows of a table, if they do not have them."""
+
+    @abstractmethod
+    def replace(self, users: Floats) -> None:
+        """Start new workers in place of those that are there, after one was lost, and give them their rows."""
 
     @abstractmethod
     def close(self) -> None:
@@ -149,6 +153,9 @@ class LocalWorkers(Workers):
 
     def spread(self, users: Floats) -> None:
         """The rows are in the table already."""
+
+    def replace(self, users: Floats) -> None:
+        """No worker of this process is ever lost."""
 
     def close(self) -> None:
         """There is nothing to end."""
@@ -189,7 +196,7 @@ class BlockEngine(ArrayEngine, ABC):
         """Give the workers that are left, or new ones, the rows of the last epoch."""
         while True:
             try:
-                return self.workers.spread(self.tables.users)
+                return self.workers.replace(self.tables.users)
             except WorkersLostError:
                 continue
 
