@@ -184,7 +184,7 @@ class RayWorkers(Workers):
             raise ClusterError(
                 f"no worker of the cluster started within {START_SECONDS:.0f} s: {n} were asked for, with {threads} "
                 f"CPUs each, and {ray.available_resources().get('CPU', 0):g} CPUs are free. Wait until others are "
-                "done, or use fewer workers or threads. With a checkpoint, training continues by resume=True (--resume)."
+                "done, or use fewer workers or threads. With a checkpoint, resume=True (--resume) continues."
             )
         if len(living) < n:
             note(f"{len(living)} of {n} workers of the cluster started")
