@@ -9,6 +9,7 @@ process (SIGKILL) or removes a whole node without notice. Runs only where there 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import faulthandler
 import hashlib
 import os
@@ -69,15 +70,17 @@ class Killer:
     def kill_worker(self) -> bool:
         import psutil
 
-        mine = [
-            child
-            for child in psutil.Process().children(recursive=True)
-            if child.is_running() and "BlockActor" in " ".join(child.cmdline() or [""])
-        ]
+        mine = []
+        for child in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+                if "BlockActor" in " ".join(child.cmdline()):
+                    mine.append(child.pid)
         if not mine:
             return False
-        os.kill(self.random.choice(mine).pid, signal.SIGKILL)
-        return True
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.random.choice(sorted(mine)), signal.SIGKILL)
+            return True
+        return False
 
     def kill_node(self) -> bool:
         nodes = list(self.cluster.worker_nodes)
