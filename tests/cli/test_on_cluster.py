@@ -79,7 +79,7 @@ def test_one_block_is_trained_as_a_log(run: Run, files: Path, blocks: Path, tmp_
         (("tune", "several"), 1, "is a block directory; `truelike train` and `truelike evaluate` take one"),
         (("compare", "several"), 1, "is a block directory; `truelike train` and `truelike evaluate` take one"),
         (("tune", "LOG", "--threads", "2"), 2, "--threads is for a cluster: give --cluster"),
-        (("compare", "LOG", "--workers", "0", "--cluster", NOWHERE), 2, "greater than or equal to 1"),
+        (("compare", "LOG", "--workers", "0", "--cluster", NOWHERE), 2, "Invalid value for '--workers'"),
         (("evaluate", "MODEL", "SPLIT", "--cluster", NOWHERE), 1, "the score of ItemKNN is no dot product"),
         (("recommend", "MODEL", "--all", "--cluster", NOWHERE), 2, "--cluster is for lists of users in a file"),
         (
