@@ -83,7 +83,11 @@ class Killer:
         return False
 
     def kill_node(self) -> bool:
-        nodes = list(self.cluster.worker_nodes)
+        from ray._private.worker import _global_node
+
+        # not the one that this driver is connected to: Ray would disconnect the driver
+        own = getattr(_global_node, "raylet_socket_name", None)
+        nodes = [node for node in self.cluster.worker_nodes if node.raylet_socket_name != own]
         if not nodes:
             return False
         self.cluster.remove_node(self.random.choice(nodes), allow_graceful=False)

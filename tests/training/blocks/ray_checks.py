@@ -121,6 +121,7 @@ def errors(blocks: tl.blocks.Blocks, place: Path) -> None:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         address = f"127.0.0.1:{silent.getsockname()[1]}"
+        truelike.cluster.ANSWER_SECONDS = 6.0
         within(30, ClusterError, "no Ray cluster answers", lambda: tl.IALS().fit(blocks, cluster=address))
     passed("no cluster")
     model = tl.IALS(factors=8, epochs=2)
@@ -136,7 +137,6 @@ def main() -> None:
 
     sockets = Sockets()
     sockets.start()
-    truelike.cluster.ANSWER_SECONDS = 6.0
     ray.init(
         address="local", num_cpus=4, include_dashboard=False, object_store_memory=200_000_000,
         _node_ip_address="127.0.0.1", log_to_driver=False,
