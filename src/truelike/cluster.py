@@ -219,6 +219,9 @@ def _check_answers(address: str) -> None:
             capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
+        if address == "auto":
+            late = RuntimeError(f"none answers within {ANSWER_SECONDS:.0f} s")
+            raise ClusterError(_why_not(Cluster(address), late)) from error
         raise ClusterError(
             f"no Ray cluster answers at {address!r} within {ANSWER_SECONDS:.0f} s. Check that `ray status` works "
             "there, and that the address is that of the head node."
