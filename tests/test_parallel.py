@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -170,30 +171,40 @@ def test_an_error_restores_the_threads_of_blas() -> None:
     assert blas_threads() == before
 
 
-def test_an_interrupt_at_the_end_of_a_context_is_put_right_by_the_next() -> None:
-    value = [2]
-    setting = SharedSetting(lambda: value[0], lambda n: value.__setitem__(0, n))
-    lock = setting._lock
+@pytest.mark.parametrize("entering", [True, False])
+def test_an_interrupt_at_the_end_of_a_context_still_restores_the_setting(entering: bool) -> None:
+    value, interrupted = [2], []
 
-    class Interrupting:
-        entered = 0
+    def write(n: int) -> None:
+        if n == 2 and not interrupted:
+            interrupted.append(True)
+            raise KeyboardInterrupt
+        value[0] = n
+
+    class Lock:
+        def __init__(self, lock: Any) -> None:
+            self.lock, self.entered = lock, 0
 
         def __enter__(self) -> None:
             self.entered += 1
-            if self.entered == 2:  # at the end
+            if self.entered == 2 and not interrupted:  # at the end
+                interrupted.append(True)
                 raise KeyboardInterrupt
-            lock.acquire()
+            self.lock.acquire()
 
         def __exit__(self, *_: object) -> None:
-            lock.release()
+            self.lock.release()
 
-    setting._lock = Interrupting()  # type: ignore[assignment]
-    with pytest.raises(KeyboardInterrupt), setting.changed(1):
-        assert value == [1]
-    setting._lock = lock
+    setting = SharedSetting(lambda: value[0], write)
+    if entering:
+        setting._lock = Lock(setting._lock)  # type: ignore[assignment]
+    try:
+        with setting.changed(1):
+            assert value == [1]
+    except KeyboardInterrupt:
+        pass
+    assert interrupted
     gc.collect()
-    with setting.changed(1):
-        assert value == [1]
     assert value == [2]
 
 

@@ -6,6 +6,7 @@ barrier. If a piece fails, or the calling thread is interrupted, no further piec
 
 from __future__ import annotations
 
+import builtins
 import contextvars
 import os
 import threading
@@ -15,7 +16,6 @@ from functools import lru_cache
 from numbers import Integral
 from queue import Empty, SimpleQueue
 from typing import Any, Self, TypeVar
-from weakref import WeakSet
 
 from truelike.errors import ParameterError, ParameterWarning, TooLargeError, warn
 
@@ -203,15 +203,29 @@ def for_each(work: Callable[[T], R], pieces: Iterable[T], n_jobs: int | None) ->
 
 
 class _Asking:
-    """A context of a shared setting."""
+    """A context of a shared setting. It leaves at its end, or when it is forgotten because its end was interrupted."""
+
+    def __init__(self, setting: SharedSetting) -> None:
+        self.setting = setting
+
+    def leave(self) -> None:
+        setting = self.setting
+        with setting._lock:
+            setting._inside.discard(id(self))
+            if not setting._inside and setting._before:
+                setting._set(setting._before[0])
+                setting._before = []
+
+    def __del__(self) -> None:
+        self.leave()
 
 
 class SharedSetting:
     """A setting of the whole process that several threads may change for a time.
 
     The first who changes it remembers what it was, and the last who leaves restores that. So contexts may nest, and
-    those of several threads may overlap. An interrupt between any two lines leaves a state that the next call puts
-    right.
+    those of several threads may overlap. If an interrupt hits the end of a context, the setting is restored as soon
+    as the exception has been handled.
 
     Parameters
     ----------
@@ -221,27 +235,23 @@ class SharedSetting:
 
     def __init__(self, get: Callable[[], Any], set: Callable[[Any], None]) -> None:
         self._get, self._set = get, set
-        self._lock = threading.Lock()
-        self._inside: WeakSet[_Asking] = WeakSet()  # one whose end was interrupted disappears by itself
+        self._lock = threading.RLock()  # a context may be forgotten while its thread holds it
+        self._inside: builtins.set[int] = builtins.set()
         self._before: list[Any] = []
 
     @contextmanager
     def changed(self, value: Any) -> Iterator[None]:
         """A context in which the setting has a value, as long as no other thread changes it."""
-        who = _Asking()
+        who = _Asking(self)
         try:
             with self._lock:
-                self._inside.add(who)
+                self._inside.add(id(who))
                 if not self._before:
                     self._before = [self._get()]
                 self._set(value)
             yield
         finally:
-            with self._lock:
-                self._inside.discard(who)
-                if not len(self._inside) and self._before:
-                    self._set(self._before[0])
-                    self._before = []
+            who.leave()
 
 
 def _blas_threads() -> list[int]:
