@@ -89,12 +89,15 @@ class Objective:
         The name in tables, model directories and error messages.
     uses_flips
         Whether the objective learns the flip logits g.
+    uses_exposure
+        Whether the objective takes propensities p(shown) = sigma(-g) as given.
     curvature
         An upper bound of ``|d step / dr|``, for fold-in of a pointwise or pairwise objective. None: it is measured.
     """
 
     name: ClassVar[str]
     uses_flips: ClassVar[bool] = False
+    uses_exposure: ClassVar[bool] = False
     curvature: ClassVar[float | None] = None
 
 

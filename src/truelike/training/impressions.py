@@ -1,162 +1,159 @@
-"""Known flip probabilities, computed from impressions instead of learned.
+"""Impressions, in any form in which they are given, as `ShownPairs`.
 
-Impressions are the items that were shown to a user, with how often or how likely they were shown. The flip
-probability p(observed 0 | truly 1) of an item that was never shown is 1: a missing interaction with it carries no
-information. If an item was shown n times, a user who likes it missed it every time with probability miss_rate^n.
+Impressions are the items that were shown to a user, with how often or how likely they were shown, where and when. If
+a user likes an item, it is missed at one showing with probability m, the miss rate, and at all of them with the product
+of their miss rates. That is the flip probability p(observed 0 | truly 1) of the pair; of an item that was never shown it
+is 1.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
-from scipy import sparse
 
-from truelike import objectives
+from truelike.data.blocks.blocks import Blocks
+from truelike.data.blocks.format import is_block_directory
+from truelike.data.columns import choose
 from truelike.data.dataset import Dataset
 from truelike.data.files import column_names
-from truelike.data.ids import Codes
+from truelike.data.frames import library_of, to_polars
 from truelike.data.interactions import read
-from truelike.errors import DataError
+from truelike.errors import DataError, DataWarning, warn
+from truelike.training import miss_rate as estimated
+from truelike.training.shown_pairs import CERTAIN, ShownPairs
 
-CERTAIN = 30.0  # the largest flip logit: sigma is 1 in float32, and 0 for its negative
+COUNT, PROPENSITY, POSITION = "count", "propensity", "position"  # names of columns
 
 
-@dataclass(frozen=True, eq=False)
-class KnownFlips:
-    """The flip probability p(observed 0 | truly 1) of every pair: given for listed pairs, 1 for all others.
+def shown_pairs(impressions: Any, train: Dataset, miss_rate: float | None) -> ShownPairs:
+    """Return the pairs of a dataset that were shown, from impressions in any form.
 
-    Attributes
+    A table may have a column `count` (how often the pair was shown), `propensity` (how likely it was shown),
+    `position` (where in a list, from 1) and a time. In any other form the weight of a pair is how often it was shown.
+    Rows of the same pair are further showings.
+
+    Parameters
     ----------
-    logits
-        CSR (users x items) of the flip logits of the listed pairs.
+    impressions
+        A Dataset, Blocks, the path of a block directory, or what `tl.read` takes.
+    train
+        The interactions.
+    miss_rate
+        The probability that a user misses a liked item when it is shown once. None: it is estimated where positions, or
+        times of repeated showings, are known, and 0 otherwise.
     """
-
-    logits: Any
-
-    @classmethod
-    def from_counts(cls, shown: Any, miss_rate: float) -> KnownFlips:
-        """Return the flips of a CSR of impression counts: miss_rate^n for n impressions, 1 without any."""
-        return cls.from_probabilities(shown, np.power(miss_rate, np.maximum(shown.data, 0), dtype=np.float64))
-
-    @classmethod
-    def from_probabilities(cls, pattern: Any, hidden: NDArray[np.floating]) -> KnownFlips:
-        """Return flips of the given probabilities, one for each entry of a CSR."""
-        with np.errstate(divide="ignore"):
-            logits = np.clip(np.log(hidden) - np.log1p(-hidden), -CERTAIN, CERTAIN).astype(np.float32)
-        parts = (logits, pattern.indices.astype(np.int32), pattern.indptr.astype(np.int32))
-        return cls(sparse.csr_array(parts, shape=pattern.shape))
-
-    @classmethod
-    def restored(cls, arrays: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> KnownFlips | None:
-        """Return the flips of saved arrays; None if there are none."""
-        from truelike.data.matrix import checked_csr
-
-        if "flips.logits" not in arrays:
-            return None
-        return cls(checked_csr((arrays["flips.logits"], arrays["flips.indices"], arrays["flips.indptr"]), shape))
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays that are saved, by name."""
-        return {
-            "flips.logits": self.logits.data,
-            "flips.indices": self.logits.indices,
-            "flips.indptr": self.logits.indptr,
-        }
-
-    def digest(self) -> str:
-        """Return a hash of the flips."""
-        arrays = self.arrays().values()
-        return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
-
-    def reindexed(self, users: Codes, items: Codes, shape: tuple[int, int]) -> KnownFlips:
-        """Return the same flips for a larger dataset, in which user n is users[n] and item n is items[n]."""
-        listed = self.logits.tocoo()
-        data = listed.data + np.float32(2 * CERTAIN)  # avoids zeros, which a sparse matrix may drop
-        wider = sparse.csr_array((data, (users[listed.row], items[listed.col])), shape=shape)
-        wider.sort_indices()
-        parts = (
-            wider.data - np.float32(2 * CERTAIN),
-            wider.indices.astype(np.int32),
-            wider.indptr.astype(np.int32),
-        )
-        return KnownFlips(sparse.csr_array(parts, shape=shape))
-
-    def exposed_users(self) -> NDArray[np.float64]:
-        """Return the expected number of users who noticed each item."""
-        seen = 1 - objectives.sigmoid(self.logits.data.astype(np.float64))
-        return np.asarray(
-            np.bincount(self.logits.indices, weights=seen, minlength=self.logits.shape[1]), np.float64
-        )
-
-    def average_logits(self) -> NDArray[np.float64]:
-        """Return the flip logits of all items for the average user, which are used for a new user."""
-        hidden = np.clip(1 - self.exposed_users() / self.logits.shape[0], 1e-9, 1 - 1e-9)
-        return np.asarray(np.log(hidden) - np.log1p(-hidden))
-
-    def fill(self, out: NDArray[np.float32], users: NDArray[np.int32], first: int) -> None:
-        """Write the flip logits of some users, and of as many items from `first` on as `out` has columns."""
-        from truelike.training.exact.kernels import compiled
-
-        listed = (self.logits.indptr, self.logits.indices, self.logits.data)
-        compiled("fill_flips")(out, np.float32(CERTAIN), users, *listed, first)
-
-    def among(self, users: NDArray[np.int32], items: NDArray[np.int32] | None) -> KnownFlips:
-        """Return the flips of some users and items; None: of all items."""
-        listed = self.logits[users]
-        return KnownFlips(listed if items is None else sparse.csr_array(listed[:, items]))
-
-    def dense_logits(self, users: NDArray[np.int32]) -> NDArray[np.float32]:
-        """Return the flip logits of all items for some users."""
-        out = np.empty((len(users), self.logits.shape[1]), dtype=np.float32)
-        self.fill(out, users, 0)
-        return out
-
-
-def known_flips(impressions: Any, train: Dataset, miss_rate: float) -> KnownFlips:
-    """Return the flips of the users and items of a dataset, from impressions in any form that `tl.read` accepts.
-
-    A table with a column `propensity` contains the probability that a pair was shown. In any other form the
-    weight of a pair is the number of its impressions.
-    """
-    propensities = None if isinstance(impressions, Dataset) else _propensities(impressions)
-    shown = propensities or (impressions if isinstance(impressions, Dataset) else read(impressions))
-    known, _ = shown.recode(train.users, train.items)
+    shown, columns = _read(impressions)
+    known, left_out = shown.recode(train.users, train.items)
     if not known.n_interactions:
         raise DataError(
             f"none of the {shown.n_interactions:,} impressions has both a user and an item of the training data; "
             "check that the ids are the same"
         )
-    if propensities is None:
-        if known._csr.data.min() < 0:
-            raise DataError("an impression has a negative weight; a weight is how often the pair was shown")
-        return KnownFlips.from_counts(known._csr, miss_rate)
-    probability = known._csr.data.astype(np.float64)
-    if not (probability.min() >= 0 and probability.max() <= 1):
-        raise DataError("a propensity is outside 0 to 1; it is the probability that the pair was shown")
-    return KnownFlips.from_probabilities(known._csr, 1 - probability * (1 - miss_rate))
-
-
-def _propensities(table: Any) -> Dataset | None:
-    """Read a frame or a file with a column `propensity`, as the weight of the pairs; None without that column."""
-    import narwhals as nw
-
-    if isinstance(table, str | Path):
-        columns, rows = column_names(Path(table)), None
+    if left_out:
+        warn(
+            f"{left_out:,} of {shown.n_interactions:,} impressions are left out, because their user or their item has "
+            "no interaction in the training data",
+            DataWarning,
+        )
+    weights = known._csr.data
+    if PROPENSITY in columns:
+        _check_propensities(weights)
+        rates = -np.log1p(-weights.astype(np.float64) * (1 - (miss_rate or 0.0)))
+        basis = "propensities"
     else:
-        try:
-            frame = nw.from_native(table, eager_only=True)
-        except TypeError:
-            return None  # not a frame, but a list of pairs or a matrix
-        columns, rows = frame.columns, len(frame)
-    if "propensity" not in columns:
-        return None
-    propensities = read(table, weight="propensity")
-    if rows is not None and propensities.n_interactions < rows:
-        raise DataError("a pair of user and item is listed more than once; it must have one propensity")
-    return propensities
+        if weights.min() <= 0:
+            raise DataError(
+                f"{int((weights <= 0).sum()):,} impressions have a weight of 0 or less; a weight is how often the pair "
+                "was shown"
+            )
+        rates, basis = _rates(impressions, columns, known, train, miss_rate), "impressions"
+    logits = _flip_logits(rates)
+    same = bool((logits == logits[0]).all())
+    once = float(logits[0]) if same else -CERTAIN
+    pairs = ShownPairs.merged(train._csr, known._csr, np.zeros(0, np.float32) if same else logits, once, basis)
+    if pairs.added:
+        warn(
+            f"{pairs.added:,} of {train.n_interactions:,} interactions are not among the impressions; they count as "
+            "shown, since a user cannot take what was not shown. If the impressions are those of a part of the time "
+            "or of one page only, use the interactions of that part, too.",
+            DataWarning,
+        )
+    if not (pairs.taken == 0).any():
+        raise DataError(
+            "every pair of the impressions is an interaction, so nothing is known of what users saw and did not take"
+        )
+    return pairs
+
+
+def _read(impressions: Any) -> tuple[Dataset, list[str]]:
+    """The impressions as a Dataset, and the names of the columns that have a meaning here."""
+    if isinstance(impressions, str | Path) and is_block_directory(Path(impressions)):
+        impressions = Blocks.open(impressions)
+    if isinstance(impressions, Blocks):
+        return impressions.to_dataset(), []
+    if isinstance(impressions, Dataset):
+        return impressions, []
+    columns = _columns(impressions)
+    if PROPENSITY in columns and (POSITION in columns or COUNT in columns):
+        raise DataError(
+            "the impressions have a column propensity and a column count or position; a propensity says all that is "
+            "known of a pair, so give one or the other"
+        )
+    if PROPENSITY in columns:
+        shown = read(impressions, weight=PROPENSITY)
+        rows = None if isinstance(impressions, str | Path) else len(to_polars(impressions))
+        if rows is not None and shown.n_interactions < rows:
+            raise DataError(
+                f"{rows - shown.n_interactions:,} rows have a pair of user and item that is listed before; a pair must "
+                "have one propensity"
+            )
+        return shown, [PROPENSITY]
+    return read(impressions, **({"weight": COUNT} if COUNT in columns else {})), columns
+
+
+def _columns(table: Any) -> list[str]:
+    if isinstance(table, str | Path):
+        names = column_names(Path(table))
+    elif library_of(table) is not None:
+        names = to_polars(table).columns
+    else:
+        return []
+    return [name for name in (COUNT, PROPENSITY, POSITION, "time") if name in names or _is_time(name, names)]
+
+
+def _is_time(name: str, names: list[str]) -> bool:
+    return name == "time" and choose(names).time is not None
+
+
+def _check_propensities(weights: NDArray[np.float32]) -> None:
+    wrong = ~((weights > 0) & (weights <= 1))
+    if wrong.any():
+        raise DataError(
+            f"{int(wrong.sum()):,} propensities are outside (0, 1], e.g. {weights[wrong][0]:g}; a propensity is the "
+            "probability that the pair was shown. Leave out pairs that cannot have been shown."
+        )
+
+
+def _rates(
+    impressions: Any, columns: list[str], known: Dataset, train: Dataset, miss_rate: float | None
+) -> NDArray[np.float64]:
+    """For each shown pair, minus the logarithm of the probability that a like was missed at all showings."""
+    if miss_rate is None and (POSITION in columns or ("time" in columns and train.times is not None)):
+        return estimated.rates(to_rows(impressions), known, train, by_position=POSITION in columns)
+    with np.errstate(divide="ignore"):
+        return known._csr.data.astype(np.float64) * -np.log(miss_rate or 0.0)
+
+
+def to_rows(impressions: Any) -> pl.DataFrame:
+    """The rows of a frame or file of impressions: user_id, item_id, and position and time where they are there."""
+    raise NotImplementedError
+
+
+def _flip_logits(rates: NDArray[np.float64]) -> NDArray[np.float32]:
+    """The logits of exp(-rate), within CERTAIN."""
+    with np.errstate(over="ignore", divide="ignore"):
+        return np.clip(-rates - np.log(-np.expm1(-rates)), -CERTAIN, CERTAIN).astype(np.float32)

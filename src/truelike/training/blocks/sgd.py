@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from truelike.objectives import Objective
 from truelike.training.blocks.partition import Partition, corrected_weights, partition
 from truelike.training.blocks.workers import BlockEngine, BlockWorker, Workers
 from truelike.training.sgd.engine import L2Factors, SampledEngine, l2_factors, l2_share
-from truelike.training.sgd.samples import LOSS_POSITIVES, Samples, SGDSettings, mean_loss
+from truelike.training.sgd.samples import LOSS_POSITIVES, Entries, Samples, SGDSettings, mean_loss
 from truelike.training.tables import Tables
 
 Floats = NDArray[np.float32]
@@ -115,7 +114,7 @@ class StratifiedWorker(BlockWorker):
         block, parts = self.blocks.block(number), self._parts
         members = parts.members[part]
         indptr, indices = part_of_block(block.indptr, block.indices, parts.part, parts.place, part, len(members))
-        return _as_dataset(indptr, indices, self.blocks.popularity()[members])
+        return Entries.of(indptr, indices, self.blocks.popularity()[members])
 
     def _factors(self, number: int, epoch: int) -> tuple[SGDSettings, L2Factors]:
         """The settings of a block's batches, and the factors by which its rows shrink in an epoch.
@@ -148,20 +147,6 @@ def block_batch(batch_size: int, n_blocks: int) -> int:
 def parts_of(blocks: Blocks, weights: NDArray[np.float64], seed: int, epoch: int) -> Partition:
     """The parts of the items in an epoch: as many as blocks."""
     return partition(blocks.popularity(), weights, len(blocks), seed, epoch)
-
-
-def _as_dataset(indptr: NDArray[np.int32], indices: NDArray[np.int32], popularity: NDArray[np.int64]) -> Any:
-    """What the sampled engine needs of a Dataset."""
-    counts = np.diff(indptr)
-    return SimpleNamespace(
-        n_users=len(counts),
-        n_items=len(popularity),
-        n_interactions=len(indices),
-        _csr=SimpleNamespace(indptr=indptr, indices=indices),
-        _user_of_entry=np.repeat(np.arange(len(counts), dtype=np.int32), counts),
-        popularity=lambda: popularity,
-        interactions_per_user=lambda: counts,
-    )
 
 
 class StratifiedEngine(BlockEngine):
@@ -228,7 +213,7 @@ class StratifiedEngine(BlockEngine):
         n = self.train.n_users
         users = np.unique(np.linspace(0, n - 1, min(n, LOSS_POSITIVES)).astype(np.int32))
         matrix, rows = self.train._rows(users)
-        sample = _as_dataset(
+        sample = Entries.of(
             matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32), self.train.popularity()
         )
         starts, counts = matrix.indptr[rows], np.diff(matrix.indptr)[rows]

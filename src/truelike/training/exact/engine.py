@@ -32,8 +32,9 @@ from truelike.training.engine import ArrayEngine
 from truelike.training.exact.adam import DotProduct, Floats, OptimizedTable, Rows
 from truelike.training.exact.items import AllItems, BatchItems, ItemChoice, SampledItems
 from truelike.training.exact.kernels import compiled
-from truelike.training.impressions import KnownFlips
+from truelike.training.exposure.rates import ExposureRates
 from truelike.training.sgd.engine import compiled_steps
+from truelike.training.shown_pairs import ShownPairs
 from truelike.training.tables import Tables
 
 MIN_TILE = 512  # items in a tile
@@ -117,12 +118,12 @@ class ExactEngine(ArrayEngine):
         *,
         seed: int,
         n_jobs: int | None = -1,
-        flips: KnownFlips | None = None,
+        flips: ShownPairs | ExposureRates | None = None,
         interaction_weights: Floats | None = None,
     ) -> None:
         if not issubclass(objective, Pointwise | Listwise):
             raise ParameterError(f"the objective {objective.__name__} is neither pointwise nor listwise")
-        assert flips is None or flips.logits.shape == train._csr.shape
+        assert flips is None or flips.shape == train._csr.shape
         self.train, self.tables, self.objective, self.settings = train, tables, objective, settings
         self.seed, self.threads, self.flips = seed, thread_count(n_jobs), flips
         if interaction_weights is not None and self._is_custom_listwise:

@@ -20,7 +20,8 @@ from truelike.objectives import Objective, Pairwise, Pointwise
 from truelike.parallel import Team
 from truelike.parallel import threads as thread_count
 from truelike.training.engine import ArrayEngine
-from truelike.training.sgd.samples import Samples, SGDSettings, mean_loss
+from truelike.training.sgd.exposure import KnownExposure
+from truelike.training.sgd.samples import Entries, Samples, SGDSettings, labelled_loss, mean_loss
 from truelike.training.tables import Tables, aligned_zeros
 
 SAMPLES_PER_CALL = 2_000_000  # of the compiled loops; between calls progress is reported and Ctrl-C is noticed
@@ -85,11 +86,13 @@ class SampledEngine(ArrayEngine):
         Determines the samples.
     n_jobs
         Number of threads; -1: all cores. It does not change the result.
+    exposure
+        What is known of exposure; None: nothing.
     """
 
     def __init__(
         self,
-        train: Dataset,
+        train: Dataset | Entries,
         tables: Tables,
         objective: type[Objective],
         negatives: Negatives,
@@ -97,8 +100,10 @@ class SampledEngine(ArrayEngine):
         *,
         seed: int,
         n_jobs: int | None = -1,
+        exposure: KnownExposure | None = None,
     ) -> None:
         check_batch(min(settings.batch_size, train.n_interactions), settings.n_negatives, tables.users.shape[1])
+        self.exposure = exposure or KnownExposure()
         self.samples = Samples(train, negatives, settings, seed)
         self.train, self.tables, self.settings = train, tables, settings
         self.objective, self.negatives = objective, negatives
@@ -115,11 +120,15 @@ class SampledEngine(ArrayEngine):
         share = l2_share(self.settings, self.train.n_interactions)
         factors = l2_factors(self.settings, number, share, self.n_batches)
         self.train_batches(number, 0, factors, progress)
-        for table, last_updated in (
-            (self.tables.users, self.user_last_updated),
-            (self.tables.items, self.item_last_updated),
-        ):
-            factors.apply(table, last_updated, self.tables.width, self.n_batches)
+        self.apply_l2(factors, self.n_batches)
+
+    def apply_l2(self, factors: L2Factors, batches: int) -> None:
+        """Apply the L2 that rows have missed up to a batch."""
+        width, of_users = self.tables.width, factors
+        if self.exposure.offset is not None:  # the flip row of a user is a constant
+            of_users = factors._replace(flip_powers=np.ones_like(factors.flip_powers))
+        of_users.apply(self.tables.users, self.user_last_updated, width, batches)
+        factors.apply(self.tables.items, self.item_last_updated, width, batches)
 
     def train_batches(
         self, number: int, offset: int, factors: L2Factors, progress: Callable[[int], None] | None = None
@@ -165,6 +174,7 @@ class SampledEngine(ArrayEngine):
                 np.float32(rate), *l2_factors, settings.order == "blocks",
                 settings.n_negatives, self.negatives.candidates, *self.samples.alias_tables,
                 issubclass(self.objective, Pairwise), np.float32(settings.positive_factor), *self._steps,
+                *self.exposure.arguments(),
                 *self._buffers.values(),
             )  # fmt: skip
 
@@ -195,7 +205,7 @@ class SampledEngine(ArrayEngine):
             "flips": np.empty((threads, samples), dtype=np.float32),
             "offsets": np.empty((threads, BLOCK + 4), dtype=np.uint64),
             "gradient": np.empty((threads, row_width), dtype=np.float32),
-            "scratch": np.empty((threads, 4, BLOCK + 4), dtype=np.float32),
+            "scratch": np.zeros((threads, 6, BLOCK + 4), dtype=np.float32),
         }
 
     def _item_bounds(self) -> NDArray[np.int32]:
@@ -213,14 +223,26 @@ class SampledEngine(ArrayEngine):
 
     def loss(self) -> float:
         """Return minus the mean likelihood of a fixed sample of positives and their negatives."""
-        users, items, negatives = self.samples.loss_samples
-        rows, tables = np.column_stack([items, negatives]), self.tables
+        tables, exposure, objective = self.tables, self.exposure, self.objective
 
         def scores(left: Any, right: Any) -> NDArray[np.float64]:
             return np.asarray(np.einsum("nk,nmk->nm", left[users], right[rows]), dtype=np.float64)
 
+        if exposure.labelled:
+            entries = self.samples.loss_entries
+            users, rows = self.train._user_of_entry[entries], self.train._csr.indices[entries][:, None]
+            r = scores(tables.user_factors, tables.item_factors)
+            if exposure.offset is not None:
+                r += scores(tables.user_flips, tables.item_flips) + exposure.offset
+            g = np.full(r.shape, exposure.logit) if not len(exposure.logits) else exposure.logits[entries, None]
+            return labelled_loss(objective, r, g.astype(np.float64), exposure.taken[entries] == 1)
+        users, items, negatives = self.samples.loss_samples
+        rows = np.column_stack([items, negatives])
         r = scores(tables.user_factors, tables.item_factors)
-        return mean_loss(self.objective, r, scores(tables.user_flips, tables.item_flips))
+        g = scores(tables.user_flips, tables.item_flips)
+        if exposure.rates is not None:
+            g = exposure.rates.flip_logits(users[:, None], rows).astype(np.float64)
+        return mean_loss(objective, r, g)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the arrays from which training can resume."""
@@ -263,7 +285,7 @@ def compiled_steps(objective: type[Objective]) -> tuple[Any, Any]:
     from truelike.training.objective_compiler import compile_steps
 
     if issubclass(objective, Pairwise):
-        pairs = compile_steps(objective.pair, pairwise=True)
+        pairs = compile_steps(objective.pair, pairwise=True, exposure=objective.uses_exposure)
         return pairs, pairs
     if not issubclass(objective, Pointwise):
         raise ParameterError(f"the objective {objective.__name__} is neither pointwise nor pairwise")

@@ -22,6 +22,18 @@ Arguments of several functions:
 - `old_rows`: the users' rows as they were scored, each in the slot of the first positive that was scored with it.
 - `sample_item`, `sample_slot`, `sample_step`, `sample_flip`: a sample's item, the slot of its user in `old_rows`,
   and its steps of r and g.
+
+What is known of exposure (see `KnownExposure`; an array that is not used is empty):
+
+- `taken`: for entries that are shown pairs instead of positives, whether each was taken. No negatives are drawn then:
+  what was shown and not taken are the negatives.
+- `logits`, `logit`: the flip logit of each entry, or of all.
+- `skipped_indptr`, `skipped_items`, `skipped_share`: what was shown to each user and not taken, and the share of the
+  drawn negatives that are taken from it.
+- `user_rate`, `item_rate`, `least_rate`: p(shown) = 1 - exp(-user_rate x item_rate), from which flip logits are
+  computed; the product is at least `least_rate`.
+- `biased`, `offset`: whether the flip tables hold item biases, and what is added to all scores. The flip row of a
+  user is then [1, 0, ...] and does not change, and that of an item is [bias, 0, ...].
 """
 
 from __future__ import annotations
@@ -37,7 +49,7 @@ from truelike.compile_cache import cached_njit
 from truelike.training.objective_compiler import STEPS_SIGNATURE, uniquely_named
 from truelike.training.row_ops import INLINE, LOOP, add_four, dot, dot_four, prefetch, prefetch_row, scaled_add
 from truelike.training.sgd.barrier import aborted, add_atomically, wait
-from truelike.training.sgd.negative_sampling import BITS_PER_POSITIVE, draw_negative, stream_start
+from truelike.training.sgd.negative_sampling import BITS_PER_POSITIVE, draw_from_shown, draw_negative, stream_start
 
 BLOCK = 64  # samples that are processed together: their rows fit into the L1 cache
 CHUNKS_PER_THREAD = 8  # of the positives of a batch
@@ -47,6 +59,7 @@ PREFETCH_ITEMS = 16  # how many items ahead rows are prefetched
 PREFETCH_POSITIVES = 64  # how many positives ahead their users and items are prefetched
 PREFETCH_USERS = 16  # how many positives ahead the next users' rows are prefetched, at least
 PREFETCH_LINES = 16  # cache lines of a bit table that are prefetched at most
+CERTAIN = np.float32(30.0)  # the largest flip logit
 POSITIVES_PER_LINE = 64 * 8 // BITS_PER_POSITIVE  # of a bit table
 
 
@@ -83,6 +96,14 @@ def _prepare_sample(
         item_flip_scale[s] = flip_powers[missed]
 
 
+@numba.njit(**LOOP)
+def _flip_logit(rate: Any) -> Any:
+    """Return the logit of exp(-rate), the probability that a pair was never shown, within CERTAIN."""
+    if rate > CERTAIN:
+        return -CERTAIN
+    return min(CERTAIN, -np.log(np.expm1(max(rate, np.float32(1e-30)))))
+
+
 @numba.njit(**INLINE)
 def _prefetch_user(
     at: Any, n: Any, entries: Any, entry_user: Any, indptr: Any, user_table: Any, user_last_updated: Any, row_width: Any
@@ -114,8 +135,10 @@ def _update_users(
     rate: Any, powers: Any, flip_powers: Any, shrink: Any, flip_shrink: Any, sequential: Any,
     n_negatives: Any, candidates: Any, keep: Any, alias: Any, weights: Any,
     pairwise: Any, weight: Any, positive_steps: Any, negative_steps: Any,
+    skipped_indptr: Any, skipped_items: Any, skipped_share: Any, taken: Any, logits: Any, logit: Any,
+    user_rate: Any, item_rate: Any, least_rate: Any, biased: Any, offset: Any,
     old_rows: Any, sample_item: Any, sample_slot: Any, sample_step: Any, sample_flip: Any,
-    offsets: Any, gradient: Any, r: Any, g: Any, item_scale: Any, item_flip_scale: Any,
+    offsets: Any, gradient: Any, r: Any, g: Any, item_scale: Any, item_flip_scale: Any, known: Any, known_i: Any,
 ) -> None:  # fmt: skip
     """Process the users of a chunk: score their samples, store the steps for the items, update the users' rows.
 
@@ -124,7 +147,8 @@ def _update_users(
     """
     n, row_width, zero, one, four = len(entries), width + flip_width, np.uint64(0), np.uint64(1), np.uint64(4)
     n_items, rho = np.uint64(len(item_last_updated)), np.uint64(n_negatives)
-    flips = flip_width > zero and not pairwise
+    flips = flip_width > zero and not pairwise and not biased
+    labelled, by_rates = len(taken) > 0, len(item_rate) > 0
     block = max(1, BLOCK // (n_negatives + 1))
     at, end = chunk * n // n_chunks, (chunk + 1) * n // n_chunks
     while 0 < at < n and entry_user[entries[at]] == entry_user[entries[at - 1]]:
@@ -151,30 +175,45 @@ def _update_users(
         for k in range(row_width):
             gradient[k] = np.float32(0.0)
         scaled_add(old_rows, old_row, powers[missed], user_table, row, np.float32(0.0), gradient, zero, width)
+        flip_scale = np.float32(1.0) if biased else flip_powers[missed]
         scaled_add(
-            old_rows, old_flip_row, flip_powers[missed], user_table, flip_row,
-            np.float32(0.0), gradient, zero, flip_width,
-        )  # fmt: skip
+            old_rows, old_flip_row, flip_scale, user_table, flip_row, np.float32(0.0), gradient, zero, flip_width
+        )
         slot = at
         for first in range(at, run_end, block):
             n_positives = np.uint64(min(block, run_end - first))
             base, n_samples = np.uint64(first) * (rho + one), n_positives * (rho + one)
             # draw
+            n_taken, n_skipped = zero, zero
             for p in range(n_positives):
                 entry = entries[np.uint64(first) + p]
                 if np.int64(first + p) + PREFETCH_POSITIVES < n:
                     ahead = np.uint64(entries[np.uint64(first) + p + np.uint64(PREFETCH_POSITIVES)])
                     prefetch(entry_user, ahead)
                     prefetch(entry_item, ahead)
+                place = p
+                if labelled:  # those that were taken come first
+                    is_taken = np.uint64(taken[entry])
+                    n_taken += is_taken
+                    n_skipped += one - is_taken
+                    place = n_taken - one if is_taken else n_positives - n_skipped
+                    known[place] = logits[entry] if len(logits) > 0 else logit
                 _prepare_sample(
-                    np.uint64(entry_item[entry]), base + p, sample_item, p, offsets, item_scale, item_flip_scale,
-                    item_table, width, flip_width, item_last_updated, batch, powers, flip_powers,
+                    np.uint64(entry_item[entry]), base + place, sample_item, place, offsets, item_scale,
+                    item_flip_scale, item_table, width, flip_width, item_last_updated, batch, powers, flip_powers,
                 )  # fmt: skip
                 state = stream_start(key, entry)
                 for k in range(one, rho + one):
-                    j, state = draw_negative(
-                        state, entry_item, start, stop, bit_table, n_items, keep, alias, weights
-                    )
+                    if len(skipped_items) > 0:
+                        j, state = draw_from_shown(
+                            state, skipped_items, np.uint64(skipped_indptr[user]),
+                            np.uint64(skipped_indptr[user + one]), skipped_share,
+                            entry_item, start, stop, bit_table, n_items, keep, alias, weights,
+                        )  # fmt: skip
+                    else:
+                        j, state = draw_negative(
+                            state, entry_item, start, stop, bit_table, n_items, keep, alias, weights
+                        )
                     if candidates > 1:
                         j, state = _hardest_negative(
                             j, state, candidates,
@@ -186,6 +225,12 @@ def _update_users(
                         j, base + negative, sample_item, negative, offsets, item_scale, item_flip_scale,
                         item_table, width, flip_width, item_last_updated, batch, powers, flip_powers,
                     )  # fmt: skip
+            if not labelled:
+                n_taken = n_positives
+            if by_rates:
+                for s in range(n_samples):
+                    rate_of_pair = user_rate[user] * item_rate[np.uint64(sample_item[base + s])]
+                    known[s] = _flip_logit(max(rate_of_pair, least_rate))
             if first == at:
                 _prefetch_bits(max(run_end, at + PREFETCH_USERS // 2), n, entries, entry_user, indptr, bit_table)
             for s in range(n_samples, n_samples + four):  # pad to groups of four
@@ -201,27 +246,35 @@ def _update_users(
                 for s in range(n_samples):
                     g[s] *= item_flip_scale[s]
             elif not pairwise:
+                if biased:
+                    for s in range(zero, n_samples, four):
+                        dot_four(g, s, old_rows, old_flip_row, item_table, offsets, width, flip_width)
+                    for s in range(n_samples):
+                        r[s] += g[s] * item_flip_scale[s] + offset
                 for s in range(n_samples):
-                    g[s] = np.float32(0.0)
+                    g[s] = known[s] if labelled or by_rates else np.float32(0.0)
             # step
             if pairwise:
                 for k in range(n_positives, n_samples, n_positives):
                     for p in range(n_positives):
                         g[k + p] = r[p]
-                negative_steps(r, g, n_positives, n_samples)
+                        known_i[k + p] = known[p]
+                negative_steps(r, g, known, known_i, n_positives, n_samples)
                 for p in range(n_positives):
                     r[p] = g[n_positives + p]
                 for k in range(n_positives + n_positives, n_samples, n_positives):
                     for p in range(n_positives):
                         r[p] += g[k + p]
             else:
-                positive_steps(r, g, zero, n_positives)
-                negative_steps(r, g, n_positives, n_samples)
-                for p in range(n_positives):
+                positive_steps(r, g, known, known_i, zero, n_taken)
+                negative_steps(r, g, known, known_i, n_taken, n_samples)
+                for p in range(n_taken):
                     r[p] *= weight
                     g[p] *= weight
             for s in range(n_samples):
                 sample_slot[base + s], sample_step[base + s] = slot, r[s]
+                if biased:
+                    sample_flip[base + s] = r[s]
                 r[s] *= item_scale[s]
             if flips:
                 for s in range(n_samples):
@@ -247,7 +300,10 @@ def _update_users(
                 for k in range(row_width):
                     gradient[k] = np.float32(0.0)
         scaled_add(user_table, row, shrink, old_rows, old_row, rate, gradient, zero, width)
-        scaled_add(user_table, flip_row, flip_shrink, old_rows, old_flip_row, rate, gradient, width, flip_width)
+        if not biased:
+            scaled_add(
+                user_table, flip_row, flip_shrink, old_rows, old_flip_row, rate, gradient, width, flip_width
+            )
         user_last_updated[user] = batch + 1
         at = run_end
 
@@ -339,6 +395,8 @@ def _run_batches(
     rate: Any, powers: Any, flip_powers: Any, shrink: Any, flip_shrink: Any, sequential: Any,
     n_negatives: Any, candidates: Any, keep: Any, alias: Any, weights: Any,
     pairwise: Any, weight: Any, positive_steps: Any, negative_steps: Any,
+    skipped_indptr: Any, skipped_items: Any, skipped_share: Any, taken: Any, logits: Any, logit: Any,
+    user_rate: Any, item_rate: Any, least_rate: Any, biased: Any, offset: Any,
     old_rows: Any, sample_item: Any, sample_slot: Any, sample_step: Any, sample_flip: Any,
     bounds: Any, item_cursor: Any, own_samples: Any, touched_items: Any, row_offsets: Any, steps: Any, flips: Any,
     offsets: Any, gradient: Any, scratch: Any,
@@ -362,8 +420,11 @@ def _run_batches(
                 rate, powers, flip_powers, shrink, flip_shrink, sequential,
                 n_negatives, candidates, keep, alias, weights,
                 pairwise, weight, positive_steps, negative_steps,
+                skipped_indptr, skipped_items, skipped_share, taken, logits, logit,
+                user_rate, item_rate, least_rate, biased, offset,
                 old_rows, sample_item, sample_slot, sample_step, sample_flip, offsets[thread], gradient[thread],
                 scratch[thread, 0], scratch[thread, 1], scratch[thread, 2], scratch[thread, 3],
+                scratch[thread, 4], scratch[thread, 5],
             )  # fmt: skip
             chunk = add_atomically(chunk_counter, 1) - b * (n_chunks + threads)
         if not wait(barrier, threads):
@@ -388,11 +449,14 @@ _TABLES = (_f4[::1], _f4[::1], _i4[::1], _i4[::1], _u8, _u8)
 _SHRINKING = (_f4, _f4[::1], _f4[::1], _f4, _f4)
 _DISTRIBUTION = (_i8, _i8, _f4[::1], _i4[::1], types.float64[::1])
 _OBJECTIVE = (types.boolean, _f4, _STEPS_POINTER, _STEPS_POINTER)
+_EXPOSURE = (
+    _i4[::1], _i4[::1], _f4, _u1[::1], _f4[::1], _f4, _f4[::1], _f4[::1], _f4, types.boolean, _f4,
+)  # fmt: skip
 _SAMPLES = (_f4[::1], _i4[::1], _i4[::1], _f4[::1], _f4[::1])
 _UPDATE_USERS = types.void(
     _i8, _i8, _i4[::1], _i8, _u8,
-    *_DATASET, *_TABLES, *_SHRINKING, types.boolean, *_DISTRIBUTION, *_OBJECTIVE, *_SAMPLES,
-    _u8[::1], _f4[::1], _f4[::1], _f4[::1], _f4[::1], _f4[::1],
+    *_DATASET, *_TABLES, *_SHRINKING, types.boolean, *_DISTRIBUTION, *_OBJECTIVE, *_EXPOSURE, *_SAMPLES,
+    _u8[::1], _f4[::1], _f4[::1], _f4[::1], _f4[::1], _f4[::1], _f4[::1], _f4[::1],
 )  # fmt: skip
 _UPDATE_ITEMS = types.void(
     _i8, _i8, _i8[::1], _i8, _i8, _f4[::1], _i4[::1], _u8, _u8, *_SHRINKING, *_SAMPLES,
@@ -401,7 +465,7 @@ _UPDATE_ITEMS = types.void(
 _BATCHES = types.void(
     types.FunctionType(_UPDATE_USERS), types.FunctionType(_UPDATE_ITEMS),
     _i8, _i8, _i8[::1], _i8[::1], _i8, _i8, _i4[::1], _u8,
-    *_DATASET, *_TABLES, *_SHRINKING, types.boolean, *_DISTRIBUTION, *_OBJECTIVE, *_SAMPLES,
+    *_DATASET, *_TABLES, *_SHRINKING, types.boolean, *_DISTRIBUTION, *_OBJECTIVE, *_EXPOSURE, *_SAMPLES,
     _i4[::1], _i4[::1], _i4[:, ::1], _i4[:, ::1], _u4[:, ::1], _f4[:, ::1], _f4[:, ::1],
     _u8[:, ::1], _f4[:, ::1], _f4[:, :, ::1],
 )  # fmt: skip

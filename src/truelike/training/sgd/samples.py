@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -77,6 +78,54 @@ class SGDSettings:
         return float(self.n_negatives) if self.positive_weight == "per_negative" else 1.0
 
 
+@dataclass(frozen=True, eq=False)
+class Entries:
+    """What the sampled engine needs of a Dataset, for pairs that are no Dataset.
+
+    Attributes
+    ----------
+    _csr
+        Has `indptr` and `indices`, of sorted int32 item numbers.
+    item_counts
+        How many pairs each item has.
+    """
+
+    _csr: Any
+    item_counts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, indptr: NDArray[np.int32], indices: NDArray[np.int32], item_counts: NDArray[np.int64]) -> Entries:
+        """Return the pairs of a CSR."""
+        return cls(SimpleNamespace(indptr=indptr, indices=indices), item_counts)
+
+    @property
+    def n_users(self) -> int:
+        """Number of users."""
+        return len(self._csr.indptr) - 1
+
+    @property
+    def n_items(self) -> int:
+        """Number of items."""
+        return len(self.item_counts)
+
+    @property
+    def n_interactions(self) -> int:
+        """Number of pairs."""
+        return len(self._csr.indices)
+
+    @cached_property
+    def _user_of_entry(self) -> NDArray[np.int32]:
+        return np.repeat(np.arange(self.n_users, dtype=np.int32), np.diff(self._csr.indptr))
+
+    def popularity(self) -> NDArray[np.int64]:
+        """Return how many pairs each item has."""
+        return self.item_counts
+
+    def interactions_per_user(self) -> NDArray[np.int64]:
+        """Return how many pairs each user has."""
+        return np.diff(self._csr.indptr).astype(np.int64)
+
+
 class Blocks:
     """The order "blocks" of the positives of a dataset.
 
@@ -85,7 +134,7 @@ class Blocks:
     as well: each block is a random part of the user's positives.
     """
 
-    def __init__(self, train: Dataset) -> None:
+    def __init__(self, train: Dataset | Entries) -> None:
         self.indptr = train._csr.indptr
         positives = np.diff(self.indptr)
         counts = np.maximum(-(-positives // BLOCK_SIZE), np.minimum(positives, LEAST_BLOCKS))
@@ -119,16 +168,20 @@ class Blocks:
 class Samples:
     """The samples of mini-batch training on a dataset."""
 
-    def __init__(self, train: Dataset, negatives: Negatives, settings: SGDSettings, seed: int) -> None:
+    def __init__(self, train: Dataset | Entries, negatives: Negatives, settings: SGDSettings, seed: int) -> None:
         from truelike.training.sgd.negative_sampling import positive_bits
 
-        check_has_negatives(train)
+        draws = settings.n_negatives > 0
+        if draws:
+            check_has_negatives(train)
         self.train, self.negatives, self.settings, self.seed = train, negatives, settings, seed
         self.n_batches = -(-train.n_interactions // settings.batch_size)
         self.alias_tables = negatives.tables(train.popularity())
         self._by_users: tuple[int, NDArray[np.int32]] = (-1, np.zeros(0, dtype=np.int32))  # epoch, order
         self._blocks = Blocks(train) if settings.order == "blocks" else None
-        self.bit_table = positive_bits(train._csr.indptr, train._csr.indices, train.n_items)
+        self.bit_table = np.zeros(0, dtype=np.uint8)
+        if draws:
+            self.bit_table = positive_bits(train._csr.indptr, train._csr.indices, train.n_items)
 
     def key(self, epoch: int) -> np.uint64:
         """Return the random key of the negatives of an epoch."""
@@ -172,12 +225,28 @@ class Samples:
         return drawn
 
     @cached_property
+    def loss_entries(self) -> NDArray[np.int32]:
+        """Up to LOSS_POSITIVES positions in the CSR of the training data, spread evenly."""
+        n = self.train.n_interactions
+        return np.unique(np.linspace(0, n - 1, min(n, LOSS_POSITIVES)).astype(np.int32))
+
+    @cached_property
     def loss_samples(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
         """Users, items and negatives of up to LOSS_POSITIVES positives, spread evenly over the training data."""
-        n = self.train.n_interactions
-        chosen = np.unique(np.linspace(0, n - 1, min(n, LOSS_POSITIVES)).astype(np.int32))
+        chosen = self.loss_entries
         drawn = self.draw(np.uint64(randomness.key(self.seed, "loss")), chosen)[:, : self.settings.n_negatives]
         return self.train._user_of_entry[chosen], self.train._csr.indices[chosen], drawn
+
+
+def labelled_loss(objective: type[Objective], r: Any, g: Any, taken: NDArray[np.bool_]) -> float:
+    """Return minus the mean likelihood of shown pairs, taken or not; NaN without likelihood functions."""
+    assert issubclass(objective, Pointwise)
+    try:
+        positive = objective.likelihood_positive(r[taken], g[taken])
+        negative = objective.likelihood_negative(r[~taken], g[~taken])
+    except NotImplementedError:
+        return float("nan")
+    return -float((np.sum(positive) + np.sum(negative)) / len(r))
 
 
 def mean_loss(objective: type[Objective], r: Any, g: Any) -> float:

@@ -1,0 +1,222 @@
+"""`ShownPairs`: the pairs of which it is known what the user did: the interactions, and what was shown without one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from truelike import objectives
+from truelike.compile_cache import cached_njit
+from truelike.training.sgd.samples import Entries
+
+CERTAIN = 30.0  # the largest flip logit: sigma is 1 in float32, and 0 for its negative
+
+
+@dataclass(frozen=True, eq=False)
+class ShownPairs:
+    """A CSR of pairs, each taken (an interaction) or not.
+
+    Attributes
+    ----------
+    indptr, indices
+        The items of each user, sorted.
+    taken
+        1 for an interaction, 0 for a pair that was shown without one.
+    logits
+        The flip logit of each pair, sigma(g) = p(not taken | truly liked); empty if all have `logit`.
+    logit
+        The flip logit of all pairs.
+    n_items
+        Number of items.
+    added
+        Interactions that are not among the impressions. They count as shown.
+    basis
+        What the labels rest on: "impressions" or "propensities".
+    """
+
+    indptr: NDArray[np.int32]
+    indices: NDArray[np.int32]
+    taken: NDArray[np.uint8]
+    logits: NDArray[np.float32]
+    logit: float
+    n_items: int
+    added: int = 0
+    basis: str = "impressions"
+
+    @classmethod
+    def merged(
+        cls,
+        train: Any,
+        shown: Any,
+        logits: NDArray[np.float32],
+        logit: float,
+        basis: str = "impressions",
+    ) -> ShownPairs:
+        """Merge the CSR of the interactions and that of the impressions, whose entries have the flip `logits`."""
+        indptr, indices, taken, merged, added = merge(
+            train.indptr, train.indices, shown.indptr, shown.indices, logits, np.float32(logit)
+        )
+        return cls(indptr, indices, taken, merged, float(logit), shown.shape[1], int(added), basis)
+
+    @property
+    def n_pairs(self) -> int:
+        """Number of pairs."""
+        return len(self.indices)
+
+    def entries(self) -> Entries:
+        """Return the pairs as the sampled engine takes them."""
+        return Entries.of(self.indptr, self.indices, np.bincount(self.indices, minlength=self.n_items))
+
+    def all_logits(self) -> NDArray[np.float32]:
+        """Return the flip logit of each pair."""
+        return self.logits if len(self.logits) else np.full(self.n_pairs, self.logit, dtype=np.float32)
+
+    def skipped(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Return the CSR of what was shown and not taken, as (indptr, indices)."""
+        passed = self.taken == 0
+        before = np.concatenate([[0], np.cumsum(passed)])
+        return before[self.indptr].astype(np.int32), self.indices[passed]
+
+    def taken_share(self) -> float:
+        """Return the share of pairs that were taken, away from 0 and 1."""
+        return float((self.taken.sum(dtype=np.int64) + 0.5) / (self.n_pairs + 1))
+
+    # --- as flips that are known: p(observed 0 | truly 1) of the listed pairs, and 1 for all others -----------------
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of users and items."""
+        return len(self.indptr) - 1, self.n_items
+
+    def fill(self, out: NDArray[np.float32], users: NDArray[np.int32], first: int) -> None:
+        """Write the flip logits of some users, and of as many items from `first` on as `out` has columns."""
+        from truelike.training.exact.kernels import compiled
+
+        listed = (self.indptr, self.indices, self.logits, np.float32(self.logit))
+        compiled("fill_flips")(out, np.float32(CERTAIN), users, *listed, first)
+
+    def dense_logits(self, users: NDArray[np.int32]) -> NDArray[np.float32]:
+        """Return the flip logits of all items for some users."""
+        out = np.empty((len(users), self.n_items), dtype=np.float32)
+        self.fill(out, users, 0)
+        return out
+
+    def among(self, users: NDArray[np.int32], items: NDArray[np.int32] | None) -> ShownPairs:
+        """Return the pairs of some users and items; None: of all items."""
+        shifted = self.all_logits() + np.float32(2 * CERTAIN)  # no zeros, which a sparse matrix may drop
+        listed = sparse.csr_array((shifted, self.indices, self.indptr), shape=self.shape)[users]
+        if items is not None:
+            listed = sparse.csr_array(listed[:, items])
+            listed.sort_indices()
+        logits = (listed.data - np.float32(2 * CERTAIN)).astype(np.float32)
+        indptr, indices = listed.indptr.astype(np.int32), listed.indices.astype(np.int32)
+        # whether a pair was taken does not matter here: the caller has the positives
+        return ShownPairs(indptr, indices, np.zeros(len(logits), np.uint8), logits, self.logit, listed.shape[1])
+
+    def exposed_users(self) -> NDArray[np.float64]:
+        """Return the expected number of users who noticed each item."""
+        seen = objectives.sigmoid(-np.asarray(self.logits if len(self.logits) else [self.logit], dtype=np.float64))
+        weights = seen if len(self.logits) else np.full(self.n_pairs, seen[0])
+        return np.asarray(np.bincount(self.indices, weights=weights, minlength=self.n_items), np.float64)
+
+    def average_logits(self) -> NDArray[np.float64]:
+        """Return the flip logits of all items for the average user, which are used for a new user."""
+        hidden = np.clip(1 - self.exposed_users() / self.shape[0], 1e-9, 1 - 1e-9)
+        return np.asarray(np.log(hidden) - np.log1p(-hidden))
+
+    def extended(self, users: NDArray[np.int32], items: NDArray[np.int32], train: Any) -> ShownPairs:
+        """Return the pairs and the interactions of a larger dataset, in which user n is users[n] and item n items[n].
+
+        Nothing is known of impressions of new users and items, but that what they took was shown.
+        """
+        row = np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
+        data = self.all_logits() + np.float32(2 * CERTAIN)
+        wider = sparse.csr_array((data, (users[row], items[self.indices])), shape=train._csr.shape)
+        wider.sort_indices()
+        logits = (wider.data - np.float32(2 * CERTAIN)).astype(np.float32) if len(self.logits) else self.logits
+        return ShownPairs.merged(train._csr, wider, logits, self.logit, self.basis)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays that are saved, by name."""
+        return {
+            "shown.indptr": self.indptr,
+            "shown.indices": self.indices,
+            "shown.logits": self.logits,
+            "shown.logit": np.array([self.logit]),
+            "shown.propensities": np.array([self.basis == "propensities"]).astype(np.uint8),
+        }
+
+    @classmethod
+    def restored(cls, arrays: Mapping[str, NDArray[Any]], train: Any) -> ShownPairs | None:
+        """Return the pairs of saved arrays; None if there are none."""
+        from truelike.data.matrix import checked_csr
+
+        if "flips.logits" in arrays:  # of an earlier version
+            listed = checked_csr(
+                (arrays["flips.logits"], arrays["flips.indices"], arrays["flips.indptr"]), train._csr.shape
+            )
+            return cls.merged(train._csr, listed, listed.data, -CERTAIN)
+        if "shown.indptr" not in arrays:
+            return None
+        indices, logits, logit = arrays["shown.indices"], arrays["shown.logits"], float(arrays["shown.logit"][0])
+        data = logits if len(logits) else np.ones(len(indices), dtype=np.float32)
+        listed = checked_csr((data, indices, arrays["shown.indptr"]), train._csr.shape)
+        basis = "propensities" if arrays["shown.propensities"][0] else "impressions"
+        return cls.merged(train._csr, listed, listed.data if len(logits) else logits, logit, basis)
+
+    def digest(self) -> str:
+        """Return a hash of the pairs."""
+        digest = hashlib.sha256(f"{self.logit} {self.n_items} {self.basis}".encode())
+        for array in (self.indptr, self.indices, self.taken, self.logits):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+
+@cached_njit(nogil=True)
+def merge(indptr: Any, items: Any, shown_indptr: Any, shown_items: Any, logits: Any, logit: Any) -> Any:
+    """Merge two CSRs of sorted items: interactions, and shown pairs with their flip logits.
+
+    Return indptr, indices, taken and logits of the union, and how many interactions are not among the shown pairs;
+    these have the flip logit `logit`.
+    """
+    n_users = len(indptr) - 1
+    out_indptr = np.zeros(n_users + 1, dtype=np.int32)
+    added = 0
+    for user in range(n_users):
+        at, stop = indptr[user], indptr[user + 1]
+        shown, shown_stop = shown_indptr[user], shown_indptr[user + 1]
+        both = 0
+        while at < stop and shown < shown_stop:
+            if items[at] == shown_items[shown]:
+                both += 1
+                at += 1
+                shown += 1
+            elif items[at] < shown_items[shown]:
+                at += 1
+            else:
+                shown += 1
+        own = indptr[user + 1] - indptr[user]
+        added += own - both
+        out_indptr[user + 1] = out_indptr[user] + own + shown_indptr[user + 1] - shown_indptr[user] - both
+    n = out_indptr[n_users]
+    indices, taken = np.empty(n, dtype=np.int32), np.zeros(n, dtype=np.uint8)
+    out_logits = np.empty(n if len(logits) > 0 else 0, dtype=np.float32)
+    for user in range(n_users):
+        at, stop = indptr[user], indptr[user + 1]
+        shown, shown_stop = shown_indptr[user], shown_indptr[user + 1]
+        for k in range(out_indptr[user], out_indptr[user + 1]):
+            is_shown = shown < shown_stop and (at == stop or shown_items[shown] <= items[at])
+            is_taken = at < stop and (shown == shown_stop or items[at] <= shown_items[shown])
+            indices[k] = items[at] if is_taken else shown_items[shown]
+            taken[k] = is_taken
+            if len(logits) > 0:
+                out_logits[k] = logits[shown] if is_shown else logit
+            at += is_taken
+            shown += is_shown
+    return out_indptr, indices, taken, out_logits, added
