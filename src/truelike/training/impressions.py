@@ -12,18 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from truelike.data.blocks.blocks import Blocks
-from truelike.data.blocks.format import is_block_directory
 from truelike.data.columns import choose
 from truelike.data.dataset import Dataset
 from truelike.data.files import column_names
 from truelike.data.frames import library_of, to_polars
 from truelike.data.interactions import read
-from truelike.errors import DataError, DataWarning, warn
-from truelike.training import miss_rate as estimated
+from truelike.errors import DataError, DataWarning, ParameterError, warn
+from truelike.training.options import FitOptions
 from truelike.training.shown_pairs import CERTAIN, ShownPairs
 
 COUNT, PROPENSITY, POSITION = "count", "propensity", "position"  # names of columns
@@ -91,8 +89,6 @@ def shown_pairs(impressions: Any, train: Dataset, miss_rate: float | None) -> Sh
 
 def _read(impressions: Any) -> tuple[Dataset, list[str]]:
     """The impressions as a Dataset, and the names of the columns that have a meaning here."""
-    if isinstance(impressions, str | Path) and is_block_directory(Path(impressions)):
-        impressions = Blocks.open(impressions)
     if isinstance(impressions, Blocks):
         return impressions.to_dataset(), []
     if isinstance(impressions, Dataset):
@@ -142,18 +138,20 @@ def _rates(
     impressions: Any, columns: list[str], known: Dataset, train: Dataset, miss_rate: float | None
 ) -> NDArray[np.float64]:
     """For each shown pair, minus the logarithm of the probability that a like was missed at all showings."""
-    if miss_rate is None and (POSITION in columns or ("time" in columns and train.times is not None)):
-        return estimated.rates(to_rows(impressions), known, train, by_position=POSITION in columns)
     with np.errstate(divide="ignore"):
         return known._csr.data.astype(np.float64) * -np.log(miss_rate or 0.0)
-
-
-def to_rows(impressions: Any) -> pl.DataFrame:
-    """The rows of a frame or file of impressions: user_id, item_id, and position and time where they are there."""
-    raise NotImplementedError
 
 
 def _flip_logits(rates: NDArray[np.float64]) -> NDArray[np.float32]:
     """The logits of exp(-rate), within CERTAIN."""
     with np.errstate(over="ignore", divide="ignore"):
         return np.clip(-rates - np.log(-np.expm1(-rates)), -CERTAIN, CERTAIN).astype(np.float32)
+
+
+def check_held_out(options: FitOptions) -> None:
+    """Raise if a share of the interactions is to be held out beside impressions, which would look like dislikes."""
+    if isinstance(options.validation, float) and options.validation:
+        raise ParameterError(
+            "with impressions a held-out interaction looks like a dislike: split the data, and call "
+            "fit(split.train, validation=split.validation, impressions=split.impressions(impressions))"
+        )

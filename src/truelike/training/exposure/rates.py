@@ -65,6 +65,11 @@ class ExposureRates:
             raise ParameterError(f"the least propensity is {self.least}; expected at least 0 and below 1")
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of users and items."""
+        return len(self.user), len(self.item)
+
+    @property
     def least_rate(self) -> float:
         """The smallest user[u] item[i], so that 1 - exp(-it) is `least`."""
         return -math.log1p(-self.least)
