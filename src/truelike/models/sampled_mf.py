@@ -420,9 +420,11 @@ class SampledMF(LabelNoise, FactorModel):
 
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
         known = ShownPairs.restored(arrays, train) or ExposureRates.restored(arrays, (train.n_users, train.n_items))
-        derived = self._derived(train, known)
-        if "regularization" in arrays:  # earlier versions saved it as a parameter alone
+        derived: dict[str, Any] = {"known_flips_": known}
+        if "regularization" in arrays:
             derived["regularization_"] = float(arrays["regularization"][0])
+        else:  # earlier versions saved it as a parameter alone
+            derived = self._derived(train, known)
         return {**restored_tables(arrays, train, self.factors, self.flip_factors), **derived}
 
     # --- flips ----------------------------------------------------------------------------------
