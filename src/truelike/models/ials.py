@@ -235,10 +235,10 @@ class IALS(FactorModel):
             min(1.0, UNOBSERVED * dense) if self.unobserved_weight is None else float(self.unobserved_weight)
         )
         if self.regularization is not None:
-            return Weights(
-                unobserved, float(self.regularization), float(self.frequency_power), self.shown_weight
-            )
-        weights = Weights(unobserved, IALS_L2 * noise_edge(train) / (1 + unobserved / dense), 1.0, self.shown_weight)
+            return Weights(unobserved, float(self.regularization), float(self.frequency_power), self.shown_weight)
+        weights = Weights(
+            unobserved, IALS_L2 * noise_edge(train) / (1 + unobserved / dense), 1.0, self.shown_weight
+        )
         if self.frequency_power == 1:
             return weights
         # the same ridge of the users on average

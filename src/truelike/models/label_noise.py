@@ -1,4 +1,4 @@
-"""What only models with flip probabilities have: `flip_probability` and `hidden_likes`."""
+"""What only models with flip probabilities have: `flip_probability`, `like_probability` and `hidden_likes`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from truelike.models.availability import available_if
 from truelike.models.base import Floats, Frame, values_of_pairs
 from truelike.ranking.top_k import top_k_by_scores
 from truelike.training.exposure.rates import ExposureRates
+from truelike.training.probability_map import ProbabilityMap
 from truelike.training.shown_pairs import ShownPairs
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     _Base = Recommender
 else:
     _Base = object
+
+
+NOT_IDENTIFIED = "interactions alone: not identified"
 
 
 def basis_of(known: ShownPairs | ExposureRates | None) -> str:
@@ -64,6 +68,47 @@ class LabelNoise(_Base):
 
     @final
     @available_if(lambda model: model._has_flips)
+    def like_probability(self, users: Any, items: Any) -> Frame:
+        """p(truly liked) of each pair (users[n], items[n]), observed or not, and what it rests on.
+
+        A frame user_id, item_id, probability, basis. The basis is
+
+        - "impressions": of what was shown, and what was not taken; calibrated on shown pairs that were held out,
+        - "propensities": of how likely each pair was shown,
+        - "assumed: ...": of exposure that was estimated under an assumption, e.g. "assumed: popularity^0.5",
+        - "interactions alone: not identified": a number of the model that helps it to rank, not a probability.
+
+        One user or one item goes with all of the other.
+
+        Examples
+        --------
+        >>> import truelike as tl
+        >>> world = tl.synthetic.World(n_users=200, n_items=100)
+        >>> model = tl.NBPO(factors=8, epochs=5).fit(world.dataset(), impressions=world.impressions())
+        >>> model.like_probability(7, [1, 2])["basis"].to_list()
+        ['impressions', 'impressions']
+        """
+        train = self.train_
+        library = library_of(users) or library_of(items) or train.library
+        rows, columns = self._pair_codes(users, items, "like_probability")
+        values = values_of_pairs(self._like_block, rows, columns)
+        frame = pl.DataFrame(
+            [
+                train.users.take(rows).alias("user_id"),
+                train.items.take(columns).alias("item_id"),
+                pl.Series("probability", np.asarray(values, dtype=np.float32)),
+            ]
+        )
+        return to_native(frame.with_columns(pl.lit(self._basis).alias("basis")), library)
+
+    @final
+    @property
+    def _basis(self) -> str:
+        """What the probabilities rest on, in words."""
+        return NOT_IDENTIFIED if self._flips_from == "interactions" else self._flips_from
+
+    @final
+    @available_if(lambda model: model._has_flips)
     def hidden_likes(
         self,
         users: Any,
@@ -78,8 +123,9 @@ class LabelNoise(_Base):
 
         A frame user_id, item_id, posterior, flip_probability, rank, flips_from. The posterior is
         sigma(g) sigma(r) / (sigma(-r) + sigma(g) sigma(r)), by Bayes from Equation 5. Where `flips_from` is
-        "impressions", it estimates p(truly liked | not observed). Where it is "interactions", it is a quantity of
-        the model that helps it to rank, not a probability: see "Hidden likes" in the documentation.
+        "impressions", it estimates p(truly liked | not observed), with sigma(r) calibrated as in `like_probability`.
+        Where it is "interactions", it is a quantity of the model that helps it to rank, not a probability: see "Hidden
+        likes" in the documentation.
 
         Parameters
         ----------
@@ -115,4 +161,18 @@ class LabelNoise(_Base):
     def _hidden_like_block(self, users: Codes) -> Floats:
         """p(truly liked | not observed) of all items for some users, by the model."""
         r, g = self._score_block(users), self._flip_logits(users)
+        found = self._probability_map
+        r = r if found is None else found.logits(r)
         return np.asarray(objectives.hidden_like_posterior(r, g), dtype=np.float32)
+
+    @final
+    def _like_block(self, users: Codes) -> Floats:
+        """p(truly liked) of all items for some users, by the model."""
+        r, found = self._score_block(users), self._probability_map
+        return np.asarray(objectives.sigmoid(r if found is None else found.logits(r)), dtype=np.float32)
+
+    @property
+    def _probability_map(self) -> ProbabilityMap | None:
+        """The map from scores to probabilities; None: sigma."""
+        found: ProbabilityMap | None = vars(self).get("_state", {}).get("calibration_")
+        return found

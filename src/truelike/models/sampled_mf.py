@@ -19,17 +19,19 @@ from truelike.errors import ParameterError
 from truelike.evaluation.metrics import is_metric_at_k
 from truelike.models import objective_names
 from truelike.models.base import Floats
+from truelike.models.calibrating import Calibrated, calibrated_fit
 from truelike.models.factor_model import (
     FactorModel,
     extended_tables,
     learned_tables,
     restored_tables,
+    scores_of_pairs,
     table_attributes,
 )
 from truelike.models.fold_in import fold_in
 from truelike.models.label_noise import LabelNoise, basis_of
 from truelike.models.left_out import Sampled
-from truelike.parameters import changed, choice, jobs, number, preset, special, whole_number
+from truelike.parameters import changed, choice, flag, jobs, number, preset, special, whole_number
 from truelike.ranking.factor_ranker import factor_score_block
 from truelike.training.blocks.execution import workers_for
 from truelike.training.blocks.sgd import StratifiedEngine, StratifiedWorker
@@ -40,6 +42,7 @@ from truelike.training.exposure.rates import ExposureRates
 from truelike.training.impressions import check_held_out, shown_pairs
 from truelike.training.loop import Result, Training, continue_epochs, fit_epochs
 from truelike.training.options import FitOptions
+from truelike.training.probability_map import ProbabilityMap
 from truelike.training.regularization import lift
 from truelike.training.sgd.engine import SampledEngine
 from truelike.training.sgd.exposure import KnownExposure
@@ -49,7 +52,7 @@ from truelike.training.tables import Tables
 
 FLIP_TABLES = ("flip_factors", "flip_regularization", "flip_start")  # parameters of objectives that learn flips
 FLIPS = (*FLIP_TABLES, "flip_rate")
-KNOWN_FLIPS = ("exposure", "miss_rate")  # parameters of objectives that use flips
+KNOWN_FLIPS = ("exposure", "miss_rate", "calibrate")  # parameters of objectives that use flips
 NO_FLIPS = (*FLIPS, *KNOWN_FLIPS)
 # The recipe of the paper's authors, from their release.
 PAPER: dict[str, Any] = {
@@ -144,6 +147,10 @@ class SampledMF(LabelNoise, FactorModel):
     miss_rate : float or None, default None
         With impressions: the probability that a user misses a liked item when it is shown once. None: it is estimated
         where the impressions have positions, or times of repeated showings, and 0 otherwise; see `miss_rate_`.
+    calibrate : bool, default True
+        With impressions and a pointwise objective: whether `like_probability` is calibrated. A tenth of the shown
+        pairs, at most 200,000, is held out for it; if that is more than a hundredth of them, the model is then trained
+        again on all. See `calibration_`.
     shown_share : float, default 0.5
         With impressions and a pairwise objective: the share of negatives that were shown and not taken. The others
         were never shown.
@@ -214,6 +221,7 @@ class SampledMF(LabelNoise, FactorModel):
     flip_rate: float = number(0.1, low=0.0, high=0.99)
     exposure: Any = special(None, f"None, {exposures.NAMES}", exposures.is_optional_exposure)
     miss_rate: float | None = number(None, low=0.0, high=0.99)
+    calibrate: bool = flag(True)
     shown_share: float = number(0.5, low=0.0, high=1.0)
     epochs: int = whole_number(100, low=0)
     monitor: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
@@ -257,10 +265,18 @@ class SampledMF(LabelNoise, FactorModel):
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
         known = self._known_exposure(train, options)
-        result = fit_epochs(self._training(known, options.cluster), train, options)
-        return {**learned_tables(self._finished(result, known), train), **self._derived(train, known)}
 
-    def _known_exposure(self, train: Dataset | Blocks, options: FitOptions) -> ShownPairs | ExposureRates | None:
+        def run(pairs: Any, data: Dataset, how: FitOptions) -> Result[Tables]:
+            return self._finished(fit_epochs(self._training(pairs, how.cluster), data, how), pairs)
+
+        found = Calibrated(None, None)
+        if isinstance(known, ShownPairs) and self._is_labelled(known) and self.calibrate:
+            found = calibrated_fit(known, train, options, seed=self.seed, run=run, scores=scores_of_pairs)
+        result = found.result or run(known, train, options)
+        derived = {**self._derived(train, known), "calibration_": found.probability}
+        return {**learned_tables(result, train), **derived}
+
+    def _known_exposure(self, train: Dataset, options: FitOptions) -> ShownPairs | ExposureRates | None:
         """What was shown, or how likely it was shown; None if nothing is known or it is learned."""
         if options.impressions is not None:
             check_held_out(options)
@@ -276,9 +292,9 @@ class SampledMF(LabelNoise, FactorModel):
             return self.exposure
         return "popularity^0.5" if objective_names.kind_of(self.objective).uses_exposure else "learned"
 
-    def _derived(self, train: Dataset, known: ShownPairs | ExposureRates | None) -> dict[str, Any]:
+    def _derived(self, train: Dataset | Blocks, known: ShownPairs | ExposureRates | None) -> dict[str, Any]:
         strength = self._shown_strength(train, known) if self._is_labelled(known) else self._strength(train)
-        return {"regularization_": strength, "known_flips_": known}
+        return {"regularization_": strength, "known_flips_": known, "calibration_": None}
 
     def _is_labelled(self, known: Any) -> bool:
         """Whether the shown pairs are trained on, taken or not, instead of positives and drawn negatives."""
@@ -374,9 +390,7 @@ class SampledMF(LabelNoise, FactorModel):
         entries: Dataset | Entries = train
         exposure = KnownExposure(rates=known) if isinstance(known, ExposureRates) else KnownExposure()
         if self._is_labelled(known):
-            settings = replace(
-                settings, n_negatives=0, positive_weight="once", flip_regularization=SHOWN_BIAS_L2
-            )
+            settings = replace(settings, n_negatives=0, positive_weight="once", flip_regularization=SHOWN_BIAS_L2)
             entries = known.entries()
             exposure = KnownExposure(
                 taken=known.taken, logits=known.logits, logit=known.logit, offset=_offset(known)
@@ -412,15 +426,19 @@ class SampledMF(LabelNoise, FactorModel):
         else:
             fresh = extended_tables(fresh, old, users, items)
         result = continue_epochs(self._training(known), train, fresh, epochs, progress=progress)
-        return {**learned_tables(self._finished(result, known), train), **self._derived(train, known)}
+        derived = {**self._derived(train, known), "calibration_": self.calibration_}
+        return {**learned_tables(self._finished(result, known), train), **derived}
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        known = {} if self.known_flips_ is None else self.known_flips_.arrays()
+        parts = (self.known_flips_, self.calibration_)
+        known = {name: array for part in parts if part is not None for name, array in part.arrays().items()}
         return {**self._tables().arrays(), "regularization": np.array([self.regularization_]), **known}
 
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
-        known = ShownPairs.restored(arrays, train) or ExposureRates.restored(arrays, (train.n_users, train.n_items))
-        derived: dict[str, Any] = {"known_flips_": known}
+        known = ShownPairs.restored(arrays, train) or ExposureRates.restored(
+            arrays, (train.n_users, train.n_items)
+        )
+        derived: dict[str, Any] = {"known_flips_": known, "calibration_": ProbabilityMap.restored(arrays)}
         if "regularization" in arrays:
             derived["regularization_"] = float(arrays["regularization"][0])
         else:  # earlier versions saved it as a parameter alone
@@ -543,7 +561,13 @@ class NBPR(SampledMF):
     """BPR whose pairs are weighted by the posterior that the negative is truly disliked, at a constant flip rate."""
 
 
-@preset(objective="ShiftMC", factors=100, learning_rate=0.01, n_negatives=3, without=(*FLIP_TABLES, *KNOWN_FLIPS, "shown_share"))
+@preset(
+    objective="ShiftMC",
+    factors=100,
+    learning_rate=0.01,
+    n_negatives=3,
+    without=(*FLIP_TABLES, *KNOWN_FLIPS, "shown_share"),
+)
 class ShiftMC(SampledMF):
     """Shifted matrix completion (Hsieh, Natarajan and Dhillon, ICML 2015): squared loss, constant flip rate."""
 

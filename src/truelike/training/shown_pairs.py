@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,18 @@ class ShownPairs:
         passed = self.taken == 0
         before = np.concatenate([[0], np.cumsum(passed)])
         return before[self.indptr].astype(np.int32), self.indices[passed]
+
+    def select(self, entries: NDArray[np.bool_]) -> ShownPairs:
+        """Return some of the pairs."""
+        before = np.concatenate([[0], np.cumsum(entries)])
+        logits = self.logits[entries] if len(self.logits) else self.logits
+        return replace(
+            self,
+            indptr=before[self.indptr].astype(np.int32),
+            indices=self.indices[entries],
+            taken=self.taken[entries],
+            logits=logits,
+        )
 
     def taken_share(self) -> float:
         """Return the share of pairs that were taken, away from 0 and 1."""

@@ -176,7 +176,7 @@ class StratifiedEngine(BlockEngine):
         seed: int,
     ) -> None:
         super().__init__(train, tables, workers)
-        check_has_negatives(train)  # type: ignore[arg-type]
+        check_has_negatives(train)
         self.objective, self.negatives, self.settings, self.seed = objective, negatives, settings, seed
         self._loss_samples: Any = None
         self._weights: NDArray[np.float64] | None = None
