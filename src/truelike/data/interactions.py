@@ -232,9 +232,7 @@ class _Rows:
         return self.of_good(series)
 
 
-def _encoded(
-    rows: _Rows, min_rating: float | None, on_bad_rows: str, *, any_weight: bool = False
-) -> EncodedRows:
+def _encoded(rows: _Rows, min_rating: float | None, on_bad_rows: str, *, any_weight: bool = False) -> EncodedRows:
     columns = rows.columns
     check_count(len(rows.frame), "rows")
     for role, column in (("user", columns.user), ("item", columns.item)):
