@@ -30,7 +30,8 @@ def showings(rng: Any, liked: Any, scheduled: Any, m: float) -> tuple[Any, Any]:
 def test_the_miss_rate_is_recovered_within_its_error(m: float, liked: float) -> None:
     rng = np.random.default_rng(1)
     found = by_showing(*showings(rng, liked, rng.integers(1, 6, 60_000), m))
-    assert found.standard_error is not None and found.standard_error < 0.1
+    assert found.standard_error is not None
+    assert found.standard_error < 0.1
     assert abs(found.miss_rate - m) < 3 * found.standard_error
     low, high = found.interval()
     assert low < found.miss_rate < high
@@ -71,7 +72,8 @@ def test_without_repeated_showings_or_takes_it_is_not_identified(n: list[int], t
 def test_if_everything_is_taken_at_once_the_miss_rate_is_near_0() -> None:
     rng = np.random.default_rng(4)
     found = by_showing(*showings(rng, 0.2, rng.integers(1, 6, 5_000), 0.0))
-    assert found.miss_rate < 0.01 and (found.standard_error or 1) < 0.01
+    assert found.miss_rate < 0.01
+    assert (found.standard_error or 1) < 0.01
 
 
 # --- by position ---------------------------------------------------------------------------------
@@ -96,9 +98,11 @@ def test_examination_is_recovered_where_a_ratio_of_rates_is_wrong() -> None:
 def test_a_position_with_few_rows_is_shrunk() -> None:
     item, position, taken = confounded(np.random.default_rng(0), 50_000)
     found = by_position(np.append(item, 99), np.append(position, 6), np.append(taken, True))
-    assert found[0] > 0.9 and 0.2 < found[5] <= 1
+    assert found[0] > 0.9
+    assert 0.2 < found[5] <= 1
     found = by_position(np.append(item, 99), np.append(position, 8), np.append(taken, False))
-    assert len(found) == 8 and 0.1 < found[6] < 1  # position 7 has no row at all
+    assert len(found) == 8
+    assert 0.1 < found[6] < 1
 
 
 def test_positions_beyond_50_count_as_one() -> None:
@@ -157,7 +161,8 @@ def test_the_order_of_rows_does_not_matter(world: Any) -> None:
     data, shown = world.log(miss_rate=0.3, examination=EXAMINATION)
     mixed = of_log(data, shown.sample(fraction=1, shuffle=True, seed=0))
     found = of_log(data, shown)
-    assert (mixed.rates == found.rates).all() and (mixed.miss_rate == found.miss_rate).all()
+    assert (mixed.rates == found.rates).all()
+    assert (mixed.miss_rate == found.miss_rate).all()
 
 
 def test_showings_after_the_interaction_do_not_count(caplog: pytest.LogCaptureFixture) -> None:
@@ -173,7 +178,8 @@ def test_showings_after_the_interaction_do_not_count(caplog: pytest.LogCaptureFi
     assert found.miss_rate == pytest.approx(0.5, abs=0.03)
     expected = np.where(taken, at, 5) * -np.log(found.miss_rate)
     assert np.allclose(found.rates, expected)
-    assert "miss rate estimated from" in caplog.text and "(0.4" in caplog.text
+    assert "miss rate estimated from" in caplog.text
+    assert "(0.4" in caplog.text
     late = estimated(*codes, data, times=times, counts=np.full(50_000, 2.0))
     assert np.allclose(late.rates, 2 * np.where(taken, at, 5) * -np.log(late.miss_rate))
 
@@ -182,7 +188,8 @@ def test_a_log_that_tells_nothing_says_so_and_means_a_miss_rate_of_0(caplog: pyt
     data = tl.read([("a", "x", 1, 5), ("b", "y", 1, 5)])
     with caplog.at_level("INFO", logger="truelike"):
         found = estimated(np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1]), data, times=np.array([5, 5, 4, 5]))
-    assert found.miss_rate == 0 and np.isinf(found.rates).all()
+    assert found.miss_rate == 0
+    assert np.isinf(found.rates).all()
     assert "taken to be 0" in caplog.text
 
 

@@ -240,7 +240,9 @@ def _encoded(rows: _Rows, min_rating: float | None, on_bad_rows: str, *, any_wei
     times = None if columns.time is None else _times(rows, columns.time)
     weights, positions, ratings = None, None, None
     if columns.weight is not None:
-        weights = _numbers(rows, columns.weight, columns.weight if any_weight else "weight")
+        weights = _numbers(
+            rows, columns.weight, columns.weight if any_weight else "weight", bounded=not any_weight
+        )
     if columns.position is not None:
         positions = _numbers(rows, columns.position, "position")
     if min_rating is not None:
@@ -281,11 +283,11 @@ def _encode(series: pl.Series, role: str, text: bool) -> tuple[Ids, Codes]:
     return Ids(values, kind, role), codes
 
 
-def _numbers(rows: _Rows, column: str, role: str) -> pl.Series:
+def _numbers(rows: _Rows, column: str, role: str, *, bounded: bool = False) -> pl.Series:
     """A column as numbers; a row without a usable number is bad."""
     series = _cast(rows.frame[column], pl.Float64()).fill_nan(None)
     wrong = series.is_infinite()
-    if role == "weight":  # stored as float32; 0 is allowed
+    if bounded:  # weights are stored as float32; 0 is allowed
         wrong |= (series < 0) | (series > LARGEST) | ((series > 0) & (series < SMALLEST))
     series = series.set(wrong.fill_null(False), None)
     rows.mark(series.is_null(), f"has no usable {role} (column {quoted(column)})")

@@ -2,8 +2,8 @@
 
 Impressions are the items that were shown to a user, with how often or how likely they were shown, where and when. If
 a user likes an item, it is missed at one showing with probability m, the miss rate, and at all of them with the product
-of their miss rates. That is the flip probability p(observed 0 | truly 1) of the pair. It is 1 for an item that was never
-shown.
+of their miss rates. That is the flip probability p(observed 0 | truly 1) of the pair. For an item that was never shown
+it is 1.
 """
 
 from __future__ import annotations
