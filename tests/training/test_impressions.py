@@ -135,11 +135,11 @@ def test_the_miss_rate_is_estimated_from_times_and_positions(tmp_path: Path, for
         frame.write_csv(tmp_path / "log.csv")
         return tmp_path / "log.csv"
 
-    data, shown = world.log(miss_rate=0.4)
+    data, shown = world.impression_log(miss_rate=0.4)
     assert shown_pairs(given(shown), data, None).miss_rate == pytest.approx(0.4, abs=0.03)
     assert shown_pairs(given(shown), data, 0.1).miss_rate == 0.1
     assert shown_pairs(given(shown.drop("time")), data, None).miss_rate == 0
-    data, shown = world.log(examination=[0.9, 0.4])
+    data, shown = world.impression_log(examination=[0.9, 0.4])
     pairs = shown_pairs(given(shown), data, None)
     assert pairs.miss_rate == pytest.approx([0.1, 0.6], abs=0.06)
     liked = world.likes(np.repeat(np.arange(600), np.diff(pairs.indptr)), pairs.indices) == 1

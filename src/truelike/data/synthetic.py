@@ -165,7 +165,7 @@ class World:
         items = np.concatenate([items for _, items in blocks])
         return self._dataset(users, items, "impressions")
 
-    def log(
+    def impression_log(
         self, miss_rate: float = 0.0, examination: Sequence[float] | None = None
     ) -> tuple[Dataset, pl.DataFrame]:
         """The interactions and the impressions of a world in which users miss what they are shown.
@@ -193,15 +193,18 @@ class World:
 
         Examples
         --------
-        >>> data, shown = World(n_users=200, n_items=100).log(miss_rate=0.5)
+        >>> data, shown = World(n_users=200, n_items=100).impression_log(miss_rate=0.5)
         >>> data.n_interactions < World(n_users=200, n_items=100).dataset().n_interactions
         True
         >>> shown.columns
         ['user_id', 'item_id', 'time']
         """
         check_number("miss_rate", miss_rate, low=0, high=1)
-        for value in () if examination is None else examination:
-            check_number("examination", value, low=0, high=1)
+        if examination is not None:
+            if not len(examination):
+                raise ParameterError("examination is empty; it is the probability of each position")
+            for value in examination:
+                check_number("examination", value, low=0, high=1)
         blocks = list(self.impressions_in_blocks())
         users = np.concatenate([users for users, _ in blocks])
         items = np.concatenate([items for _, items in blocks])

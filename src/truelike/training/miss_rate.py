@@ -23,9 +23,8 @@ from truelike.progress import note
 
 LAST_POSITION = 50  # positions beyond it count as one
 LARGEST_ERROR = 0.1  # of a miss rate that is used
-MOST_ROWS = (
-    2_000_000  # of the showings from which the level of the examination is estimated; a sample of the pairs
-)
+MOST_PAIRS = 5_000_000  # from which miss rates are estimated; of more, a sample
+MOST_ROWS = 2_000_000  # of the pairs from which the level of the examination is estimated
 ITEM_PRIOR = 10.0  # pseudo-pairs of an item, at the mean rate
 POSITION_PRIOR = 2.0  # pseudo-interactions of a position, at the mean examination
 NEVER = np.iinfo(np.int64).max
@@ -296,9 +295,16 @@ class _Showings:
         """The showings of each pair that count."""
         return np.asarray(np.add.reduceat(np.where(self.counted, self.count, 0.0), self.starts))
 
+    def sample(self, share: float) -> NDArray[np.bool_]:
+        """Marks a share of the usable pairs, all of them if it is 1 or more; the same ones each time."""
+        if share >= 1:
+            return self.usable
+        drawn = randomness.uniform(randomness.key(0, "pairs of the miss rate"), np.arange(len(self.usable)))
+        return np.asarray(self.usable & (drawn < share))
+
     def by_showing(self) -> Missed:
         """The miss rate by repeated showings."""
-        n, use = self.total(), self.usable
+        n, use = self.total(), self.sample(MOST_PAIRS / len(self.starts))
         found = by_showing(n[use], self.taken[use], self.item[use]) if self.has_order else Estimate(0.0, None)
         repeated = int((n[use] > 1).sum())
         if not _is_known(found):
@@ -319,7 +325,7 @@ class _Showings:
         assert self.place is not None
         n = self.total()
         first = self.count[self.starts] == 1
-        use = self.usable & (first if self.has_order else n == 1)
+        use = self.sample(MOST_PAIRS / len(self.starts)) & (first if self.has_order else n == 1)
         taken_first = self.taken & (n == 1)
         place = self.place[self.starts]
         n_positions = int(self.place.max()) + 1
@@ -332,13 +338,10 @@ class _Showings:
         known = _is_known(level)
         examination = examination * (1 - level.miss_rate) if known else examination
         missed = 1 - examination
-        low, high = level.interval()
-        relative = (
-            f"{level.miss_rate:.2f} ({low:.2f} to {high:.2f}) at the best" if known else "0 at the best, assumed"
-        )
+        assumed = "" if known else " (assumed, as repeated showings do not tell it)"
         note(
-            f"miss rate by position estimated from {int(use.sum()):,} showings: {relative}, "
-            f"{missed.max():.2f} at the worst of {n_positions} positions"
+            f"miss rate by position estimated from {int(use.sum()):,} showings: {missed.min():.2f} at the best"
+            f"{assumed}, {missed.max():.2f} at the worst of {n_positions} positions"
         )
         with np.errstate(divide="ignore"):
             each = -np.log(missed)
@@ -348,10 +351,7 @@ class _Showings:
     def level(self, examination: Floats) -> Estimate:
         """The miss rate at the best position by repeated showings, of a sample of the pairs if there are many."""
         assert self.place is not None
-        part = self.usable.copy()
-        if len(self.count) > MOST_ROWS:
-            drawn = randomness.uniform(randomness.key(0, "level of examination"), np.arange(len(part)))
-            part &= drawn < MOST_ROWS / len(self.count)
+        part = self.sample(MOST_ROWS / len(self.count))
         n = self.total()
         if not (n[part] > 1).any() or not self.taken[part].any() or self.taken[part].all():
             return Estimate(0.0, None)
