@@ -96,7 +96,8 @@ def test_the_regularization_that_was_used_is_saved_and_used_for_new_users(world:
 def test_every_parameter_has_a_value_under_either_recipe() -> None:
     for recipe in ("default", "paper"):
         parameters = tl.SampledMF(recipe=recipe).get_params()
-        without = ["patience"] if recipe == "paper" else ["regularization"]
+        without = ["exposure", "miss_rate"]
+        without = [*without, "patience"] if recipe == "paper" else ["regularization", *without]
         assert [name for name, value in parameters.items() if value is None] == without
 
 
@@ -135,7 +136,7 @@ def test_a_preset_is_sampled_mf_with_the_same_values(world: Any) -> None:
 
 @pytest.mark.parametrize("wrong", ["BPR2", "softmax", 3, int, objectives.Objective, objectives.Softmax])
 def test_an_unknown_objective_is_an_error_that_lists_the_known_ones(wrong: Any) -> None:
-    with pytest.raises(ParameterError, match=r"objective is .*BPO, BPR, NBPO, NBPO-s, NBPO-o, ShiftMC, NBPR"):
+    with pytest.raises(ParameterError, match=r"objective is .*BPO, BPR, NBPO, NBPO-s, NBPO-o, Rel-MF, MF-DU, UBPR, UPL, ShiftMC"):
         tl.SampledMF(objective=wrong)
 
 
@@ -157,7 +158,7 @@ def test_the_names_of_objectives_ignore_case() -> None:
 
 
 def test_parameters_of_the_exact_engine_are_unknown() -> None:
-    for name in ("optimizer", "item_bias", "frequency_power", "unobserved_weight", "miss_rate"):
+    for name in ("optimizer", "item_bias", "frequency_power", "unobserved_weight", "item_share"):
         with pytest.raises(ParameterError, match=f"NBPO has no parameter '{name}'"):
             tl.NBPO(**{name: 1})
 

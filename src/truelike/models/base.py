@@ -429,8 +429,7 @@ class Recommender(ABC):
         """Refuse options that this model cannot use."""
         if options.impressions is not None and not self.takes_impressions:
             raise ParameterError(
-                f"{self.name} does not use impressions: they set the flip probabilities of an exact objective. "
-                "Use ExactNBPO."
+                f"{self.name} does not use impressions. NBPO, BPR, IALS and ExactNBPO do."
             )
         for side in ("user", "item"):
             if getattr(options, f"{side}_features") is not None and side not in self.takes_features:

@@ -24,17 +24,20 @@ from truelike.models.factor_model import (
     table_attributes,
 )
 from truelike.models.fold_in import fold_in_all, rows_of
-from truelike.models.label_noise import LabelNoise
+from truelike.models.label_noise import LabelNoise, basis_of
 from truelike.models.left_out import AllItems
 from truelike.parameters import choice, flag, jobs, number, preset, special, whole_number
 from truelike.ranking.factor_ranker import factor_score_block
 from truelike.training.exact.engine import ExactEngine, ExactSettings
 from truelike.training.exact.items import SampledItems
-from truelike.training.impressions import KnownFlips, known_flips
+from truelike.training.exposure import names as exposures
+from truelike.training.exposure.rates import ExposureRates
+from truelike.training.impressions import check_held_out, shown_pairs
 from truelike.training.loop import Training, continue_epochs, fit_epochs
 from truelike.training.options import FitOptions
 from truelike.training.regularization import EXACT_L2, learning_rate, noise_edge
 from truelike.training.spectral import add_spectrum
+from truelike.training.shown_pairs import ShownPairs
 from truelike.training.tables import Tables
 from truelike.training.weights import SHORTEST_HALF_LIFE, interaction_weights
 
@@ -44,7 +47,7 @@ DRAWN_ITEMS = 4_000  # items that are drawn for a batch otherwise
 SAMPLED_COST = 1.9  # of a pair in a sample of the items, as a multiple of one of all pairs
 
 # parameters of objectives with flips
-FLIPS = ("flip_factors", "flip_regularization", "flip_start", "flip_rate", "miss_rate")
+FLIPS = ("flip_factors", "flip_regularization", "flip_start", "flip_rate", "exposure", "miss_rate")
 
 SEARCH_SPACE: dict[str, Any] = {
     "factors": [64, 128, 256],
@@ -104,8 +107,14 @@ class ExactMF(LabelNoise, FactorModel):
         Initial flip logit g.
     flip_rate : float, default 0.1
         The constant flip rate of ShiftMC.
-    miss_rate : float, default 0.0
-        With impressions: the probability that a user misses a liked item when it is shown once.
+    exposure : str or None, default None
+        Where p(shown) of a pair comes from without impressions, for objectives that use it: "learned" (NBPO's flips),
+        "item" (a flip per item, as in ExpoMF), "none" (everything was shown), "popularity^0.5" (Rel-MF) or
+        "structured" (user activity and item visibility). None: "learned" for NBPO, "popularity^0.5" for Rel-MF and
+        MF-DU.
+    miss_rate : float or None, default None
+        With impressions: the probability that a user misses a liked item when it is shown once. None: it is estimated
+        where the impressions have positions, or times of repeated showings, and 0 otherwise.
     item_share : float or None, default None
         Below 1, each batch is trained on the positives of its users and on this share of all other items, drawn at
         random and weighted so that the expected gradient is the same. None: 1 up to 250 million pairs of user and
@@ -164,7 +173,8 @@ class ExactMF(LabelNoise, FactorModel):
     init_scale: float = number(0.004, low=0.0)
     flip_start: float = number(0.0, low=-20.0, high=20.0)
     flip_rate: float = number(0.1, low=0.0, high=0.99)
-    miss_rate: float = number(0.0, low=0.0, high=1.0)
+    exposure: Any = special(None, f"None, {exposures.NAMES}", exposures.is_optional_exposure)
+    miss_rate: float | None = number(None, low=0.0, high=0.99)
     epochs: int = whole_number(20, low=0)
     monitor: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
     patience: int | None = whole_number(10, low=1, optional=True)
@@ -183,8 +193,9 @@ class ExactMF(LabelNoise, FactorModel):
 
     @property
     def takes_impressions(self) -> bool:  # type: ignore[override]
-        """Whether `fit` uses impressions: for objectives with flips."""
-        return objective_names.kind_of(self.objective).uses_flips
+        """Whether `fit` uses impressions: for objectives with flips or propensities."""
+        kind = objective_names.kind_of(self.objective)
+        return kind.uses_flips or kind.uses_exposure
 
     def _objective(self) -> type[objectives.Objective]:
         return objective_names.objective(self.objective, self.flip_rate)
@@ -195,18 +206,27 @@ class ExactMF(LabelNoise, FactorModel):
     # --- learning -------------------------------------------------------------------------------
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        known = None
-        if options.impressions is not None:
-            if isinstance(options.validation, float) and options.validation:
-                raise ParameterError(
-                    "with impressions a held-out interaction looks like a dislike: split the data, and call "
-                    "fit(split.train, validation=split.validation, impressions=split.impressions(impressions))"
-                )
-            known = known_flips(options.impressions, train, self.miss_rate)
+        known = self._known_exposure(train, options)
         result = fit_epochs(self._training(known), train, options)
         return {**learned_tables(result, train), **self._derived(train, known)}
 
-    def _derived(self, train: Dataset, known: KnownFlips | None) -> dict[str, Any]:
+    def _known_exposure(self, train: Dataset, options: FitOptions) -> ShownPairs | ExposureRates | None:
+        """What was shown, or how likely it was shown; None if nothing is known or it is learned."""
+        if options.impressions is not None:
+            check_held_out(options)
+            return shown_pairs(options.impressions, train, self.miss_rate)
+        kind = objective_names.kind_of(self.objective)
+        if not (kind.uses_flips or kind.uses_exposure):
+            return None
+        exposure = exposures.parse(self._exposure_name())
+        return None if exposure.is_learned else exposure.estimate(train)
+
+    def _exposure_name(self) -> Any:
+        if self.exposure is not None:
+            return self.exposure
+        return "popularity^0.5" if objective_names.kind_of(self.objective).uses_exposure else "learned"
+
+    def _derived(self, train: Dataset, known: ShownPairs | ExposureRates | None) -> dict[str, Any]:
         return {
             "known_flips_": known,
             "learning_rate_": self._learning_rate(train),
@@ -214,7 +234,7 @@ class ExactMF(LabelNoise, FactorModel):
             "flip_regularization_": self._strength(train, self.flip_regularization),
         }
 
-    def _training(self, known: KnownFlips | None) -> Training[Tables]:
+    def _training(self, known: ShownPairs | ExposureRates | None) -> Training[Tables]:
         def ranker(train: Dataset, tables: Tables) -> ExactMF:
             return self._fitted(train, {**table_attributes(tables), **self._derived(train, known)})
 
@@ -233,12 +253,18 @@ class ExactMF(LabelNoise, FactorModel):
         )
 
     def _initial(
-        self, train: Dataset, known: KnownFlips | None, flip_factors: int, *, spectral: bool = True
+        self, train: Dataset, known: ShownPairs | ExposureRates | None, flip_factors: int, *, spectral: bool = True
     ) -> Tables:
         uses_flips = objective_names.kind_of(self.objective).uses_flips
         width = flip_factors if uses_flips and known is None else 0
+        by_item = bool(width) and self._exposure_name() == "item"
+        width = 1 if by_item else width
         tables = Tables.zeros(train.n_users, train.n_items, self.factors, width, biased=self.item_bias)
         tables.initialise(self.init, self.init_scale, self.flip_start, self.seed)
+        if by_item:  # at zero they do not move, and the flips are biases of the items
+            tables.user_flips[:], tables.item_flips[:] = 0.0, 0.0
+            assert tables.flip_bias is not None
+            tables.flip_bias[:] = self.flip_start
         if self.init == "spectral" and spectral:
             add_spectrum(tables, train, self.seed, self.n_jobs)
         if tables.item_bias is not None:
@@ -246,7 +272,7 @@ class ExactMF(LabelNoise, FactorModel):
             tables.item_bias[:] = np.log((train.popularity() + 1) / (exposed + 1))
         return tables
 
-    def _engine(self, train: Dataset, tables: Tables, known: KnownFlips | None) -> ExactEngine:
+    def _engine(self, train: Dataset, tables: Tables, known: ShownPairs | ExposureRates | None) -> ExactEngine:
         settings = {f.name: getattr(self, f.name) for f in fields(ExactSettings)}
         settings["learning_rate"] = self._learning_rate(train)
         settings["item_share"] = self._item_share(train)
@@ -292,7 +318,9 @@ class ExactMF(LabelNoise, FactorModel):
         self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
     ) -> Mapping[str, Any]:
         old, known = self._tables(), self.known_flips_
-        if known is not None:  # nothing is known of impressions of new users and items: they were not shown
+        if isinstance(known, ShownPairs):
+            known = known.extended(users, items, train)
+        elif known is not None:
             known = known.reindexed(users, items, train._csr.shape)
         tables = extended_tables(self._initial(train, known, old.flip_factors, spectral=False), old, users, items)
         # a user's row moves once an epoch and by little, so the rows of new users start at their fold-in
@@ -308,7 +336,7 @@ class ExactMF(LabelNoise, FactorModel):
         return {**self._tables().arrays(), **known}
 
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
-        known = KnownFlips.restored(arrays, train._csr.shape)
+        known = ShownPairs.restored(arrays, train) or ExposureRates.restored(arrays, train._csr.shape)
         return {**restored_tables(arrays, train, self.factors, self.flip_factors), **self._derived(train, known)}
 
     # --- flips ----------------------------------------------------------------------------------
@@ -316,11 +344,12 @@ class ExactMF(LabelNoise, FactorModel):
     @property
     def _has_flips(self) -> bool:
         uses = objective_names.kind_of(self.objective).uses_flips
-        return uses and (self.flip_factors > 0 or getattr(self, "known_flips_", None) is not None)
+        known = vars(self).get("_state", {}).get("known_flips_")
+        return known is not None or (uses and self.flip_factors > 0)
 
     @property
     def _flips_from(self) -> str:
-        return "interactions" if self.known_flips_ is None else "impressions"
+        return basis_of(self.known_flips_)
 
     def _flip_logits(self, users: Codes) -> Floats:
         tables = self._tables()

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
-from truelike.objectives import Listwise, Objective, Pairwise, Pointwise, Softmax, softmax
+from truelike.objectives import Listwise, Objective, Pairwise, Pointwise, Softmax, pair_steps, sigmoid, softmax
 
 STEPS = 30
 HALVINGS = 8
@@ -77,9 +77,12 @@ def fold_in(
     own = V[history]
     expected = probabilities * (n_negatives * len(history))  # how often each item is drawn in an epoch
     positive_weight = float(n_negatives) if issubclass(objective, Pairwise) else weight
-    bound = curvature_bound(objective) * (positive_weight * own.T @ own + (V * expected[:, None]).T @ V)
-    matrix = bound + max(regularization, 1e-6) * np.eye(V.shape[1])
     g = np.zeros(len(V)) if flips is None else flips.astype(np.float64)
+    counts = 1 / sigmoid(-g[history]) if objective.uses_exposure else np.ones(len(history))
+    drawn = expected * (counts.mean() if issubclass(objective, Pairwise) and len(history) else 1.0)
+    of_positives = positive_weight * (own.T * counts) @ own
+    bound = curvature_bound(objective) * (of_positives + (V * drawn[:, None]).T @ V)
+    matrix = bound + max(regularization, 1e-6) * np.eye(V.shape[1])
     b = np.zeros(len(V)) if item_bias is None else item_bias.astype(np.float64)
     row, factor = np.zeros(V.shape[1]), linalg.lu_factor(matrix, check_finite=False)
     for _ in range(STEPS):
@@ -94,7 +97,8 @@ def curvature_bound(objective: type[Objective]) -> float:
         return objective.curvature
     r = np.linspace(-20, 20, 8_001)
     if issubclass(objective, Pairwise):  # r_i and r_j both depend on the user's row
-        steps = [2 * np.asarray(objective.pair(r, np.zeros_like(r))[0])]
+        zero = np.zeros_like(r)
+        steps = [2 * np.asarray(pair_steps(objective, r, zero, zero, zero)[0])]
     else:
         assert issubclass(objective, Pointwise)
         flips = [np.full_like(r, g) for g in (-3.0, 0.0, 3.0)]
@@ -107,7 +111,7 @@ def _gradient(
 ) -> Any:
     """Return the expected gradient of the row in a whole epoch, without the L2."""
     if issubclass(objective, Pairwise):
-        up, down = objective.pair(r[history][:, None], r[None, :])
+        up, down = pair_steps(objective, r[history][:, None], r[None, :], g[history][:, None], g[None, :])
         draws = expected / len(history)  # for one positive
         return V[history].T @ (up @ draws) + V.T @ (draws * np.asarray(down).sum(axis=0))
     assert issubclass(objective, Pointwise)

@@ -35,9 +35,11 @@ from truelike.training.blocks.als import (
 from truelike.training.blocks.execution import workers_for
 from truelike.training.blocks.workers import WorkerKind, allocator
 from truelike.training.engine import Engine
+from truelike.training.impressions import check_held_out, shown_pairs
 from truelike.training.loop import Training, continue_epochs, fit_epochs
 from truelike.training.options import FitOptions
 from truelike.training.regularization import IALS_L2, UNOBSERVED, density, noise_edge
+from truelike.training.shown_pairs import ShownPairs
 from truelike.training.spectral import set_items
 from truelike.training.tables import Tables
 from truelike.training.weights import SHORTEST_HALF_LIFE, interaction_weights
@@ -55,6 +57,10 @@ class IALS(FactorModel):
     With `weighting` or `recency`, an interaction counts c_ui (1 - r_ui)^2, where the mean of c is 1. The ridge
     counts interactions as before. The items of a new user, in `recommend_from_items`, all count 1.
 
+    With impressions, shown_weight times the sum over *shown* pairs of r_ui^2 is added: what was shown and not taken
+    counts shown_weight + unobserved_weight, and what was never shown unobserved_weight. How often a pair was shown does
+    not count. In the ridge, a shown pair counts shown_weight interactions.
+
     Parameters
     ----------
     factors : int, default 128
@@ -65,6 +71,8 @@ class IALS(FactorModel):
     unobserved_weight : float or None, default None
         Their alpha_0: weight of a pair that was not observed. None: such that all pairs together have 8 times the
         weight of the interactions; see `unobserved_weight_`.
+    shown_weight : float, default 0.5
+        With impressions: the additional weight of a pair that was shown.
     frequency_power : float, default 1.0
         Their nu: 1 is a ridge in proportion to what a row is fitted to, 0 the same ridge for every row.
     weighting : {'none', 'log', 'linear'}, default 'none'
@@ -122,6 +130,7 @@ class IALS(FactorModel):
 
     iterative: ClassVar[bool] = True
     trains_on_blocks: ClassVar[bool] = True
+    takes_impressions: ClassVar[bool] = True
     search_space: ClassVar[dict[str, Any]] = {
         "factors": [32, 64, 128, 256],
         "regularization": (0.001, 0.3),
@@ -131,6 +140,7 @@ class IALS(FactorModel):
     factors: int = whole_number(128, low=1)
     regularization: float | None = number(None, low=1e-6)
     unobserved_weight: float | None = number(None, low=0.0)
+    shown_weight: float = number(0.5, low=0.0)
     frequency_power: float = number(1.0, low=0.0, high=2.0)
     weighting: Literal["none", "log", "linear"] = choice("none", "log", "linear")
     recency: Literal["none", "user", "global"] = choice("none", "user", "global")
@@ -147,16 +157,21 @@ class IALS(FactorModel):
     n_jobs: int | None = jobs()
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        result = fit_epochs(self._training(options.cluster), train, options)
-        return {**learned_tables(result, train), **self._derived(train)}
+        shown = None
+        if options.impressions is not None:
+            check_held_out(options)
+            shown = shown_pairs(options.impressions, train, 0.0)
+        result = fit_epochs(self._training(shown, options.cluster), train, options)
+        return {**learned_tables(result, train), **self._derived(train, shown)}
 
-    def _training(self, cluster: Cluster | None = None) -> Training[Tables]:
+    def _training(self, shown: ShownPairs | None = None, cluster: Cluster | None = None) -> Training[Tables]:
+        impressions = {} if shown is None else {"impressions": shown.digest()}
         return Training.of(
             self,
             initial=self._initial,
-            engine=lambda train, tables: self._engine(train, tables, cluster),
-            ranker=lambda train, tables: self._fitted(train, table_attributes(tables)),
-            identity={"class": type(self).__name__, **self.get_params()},
+            engine=lambda train, tables: self._engine(train, tables, shown, cluster),
+            ranker=lambda train, tables: self._fitted(train, {**table_attributes(tables), "shown_": shown}),
+            identity={"class": type(self).__name__, **self.get_params(), **impressions},
             advice="with this regularization. Try more."
             if self.regularization is None
             else f"at regularization={self.regularization:g}. Try more.",
@@ -171,7 +186,13 @@ class IALS(FactorModel):
             set_items(tables, train, self._weights(train).unobserved, self.seed, self.n_jobs)
         return tables
 
-    def _engine(self, train: Dataset | Blocks, tables: Tables, cluster: Cluster | None = None) -> Engine:
+    def _engine(
+        self,
+        train: Dataset | Blocks,
+        tables: Tables,
+        shown: ShownPairs | None = None,
+        cluster: Cluster | None = None,
+    ) -> Engine:
         weights, solver = self._weights(train), Solver(self.solver, self.cg_steps, self.relaxation)
         if isinstance(train, Blocks):
             counting = counting_of(train, self.weighting, self.recency, self.half_life)
@@ -194,6 +215,7 @@ class IALS(FactorModel):
             solver=solver,
             n_jobs=self.n_jobs,
             interaction_weights=interaction_weights(train, self.weighting, self.recency, self.half_life),
+            shown=None if shown is None else shown.csr(),
         )
 
     def _check_blocks(self, train: Blocks) -> None:
@@ -213,33 +235,39 @@ class IALS(FactorModel):
             min(1.0, UNOBSERVED * dense) if self.unobserved_weight is None else float(self.unobserved_weight)
         )
         if self.regularization is not None:
-            return Weights(unobserved, float(self.regularization), float(self.frequency_power))
-        weights = Weights(unobserved, IALS_L2 * noise_edge(train) / (1 + unobserved / dense), 1.0)
+            return Weights(
+                unobserved, float(self.regularization), float(self.frequency_power), self.shown_weight
+            )
+        weights = Weights(unobserved, IALS_L2 * noise_edge(train) / (1 + unobserved / dense), 1.0, self.shown_weight)
         if self.frequency_power == 1:
             return weights
         # the same ridge of the users on average
-        other = Weights(unobserved, 1.0, float(self.frequency_power))
+        other = Weights(unobserved, 1.0, float(self.frequency_power), self.shown_weight)
         mean, other_mean = (
             float(np.mean(each.ridge(train.interactions_per_user(), train.n_items))) for each in (weights, other)
         )
         return replace(other, regularization=mean / other_mean)
 
-    def _derived(self, train: Dataset) -> dict[str, float]:
+    def _derived(self, train: Dataset, shown: ShownPairs | None = None) -> dict[str, Any]:
         weights = self._weights(train)
-        return {"regularization_": weights.regularization, "unobserved_weight_": weights.unobserved}
+        found = {"regularization_": weights.regularization, "unobserved_weight_": weights.unobserved}
+        return {**found, "shown_": shown}
 
     def _update(
         self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
     ) -> Mapping[str, Any]:
+        shown = None if self.shown_ is None else self.shown_.extended(users, items, train)
         tables = extended_tables(self._initial(train, spectral=False), self._tables(), users, items)
-        result = continue_epochs(self._training(), train, tables, epochs, progress=progress)
-        return {**learned_tables(result, train), **self._derived(train)}
+        result = continue_epochs(self._training(shown), train, tables, epochs, progress=progress)
+        return {**learned_tables(result, train), **self._derived(train, shown)}
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        return dict(self._tables().arrays())
+        shown = {} if self.shown_ is None else self.shown_.arrays()
+        return {**self._tables().arrays(), **shown}
 
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
-        return {**restored_tables(arrays, train, self.factors), **self._derived(train)}
+        shown = ShownPairs.restored(arrays, train)
+        return {**restored_tables(arrays, train, self.factors), **self._derived(train, shown)}
 
     def _fold_in(self, history: Codes) -> Floats:
         """One exact solve with the item table fixed."""

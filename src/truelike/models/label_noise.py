@@ -14,6 +14,8 @@ from truelike.data.ids import Codes, one_or_many
 from truelike.models.availability import available_if
 from truelike.models.base import Floats, Frame, values_of_pairs
 from truelike.ranking.top_k import top_k_by_scores
+from truelike.training.exposure.rates import ExposureRates
+from truelike.training.shown_pairs import ShownPairs
 
 if TYPE_CHECKING:
     from truelike.models.base import Recommender
@@ -21,6 +23,11 @@ if TYPE_CHECKING:
     _Base = Recommender
 else:
     _Base = object
+
+
+def basis_of(known: ShownPairs | ExposureRates | None) -> str:
+    """What the flips of a model rest on, from what is known of exposure."""
+    return "interactions" if known is None else known.basis
 
 
 class LabelNoise(_Base):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -27,7 +27,7 @@ from truelike.models.factor_model import (
     table_attributes,
 )
 from truelike.models.fold_in import fold_in
-from truelike.models.label_noise import LabelNoise
+from truelike.models.label_noise import LabelNoise, basis_of
 from truelike.models.left_out import Sampled
 from truelike.parameters import changed, choice, jobs, number, preset, special, whole_number
 from truelike.ranking.factor_ranker import factor_score_block
@@ -35,15 +35,22 @@ from truelike.training.blocks.execution import workers_for
 from truelike.training.blocks.sgd import StratifiedEngine, StratifiedWorker
 from truelike.training.blocks.workers import WorkerKind, allocator
 from truelike.training.engine import Engine
-from truelike.training.loop import Training, continue_epochs, fit_epochs
+from truelike.training.exposure import names as exposures
+from truelike.training.exposure.rates import ExposureRates
+from truelike.training.impressions import check_held_out, shown_pairs
+from truelike.training.loop import Result, Training, continue_epochs, fit_epochs
 from truelike.training.options import FitOptions
 from truelike.training.regularization import lift
 from truelike.training.sgd.engine import SampledEngine
-from truelike.training.sgd.samples import SGDSettings
+from truelike.training.sgd.exposure import KnownExposure
+from truelike.training.sgd.samples import Entries, SGDSettings
+from truelike.training.shown_pairs import ShownPairs
 from truelike.training.tables import Tables
 
 FLIP_TABLES = ("flip_factors", "flip_regularization", "flip_start")  # parameters of objectives that learn flips
 FLIPS = (*FLIP_TABLES, "flip_rate")
+KNOWN_FLIPS = ("exposure", "miss_rate")  # parameters of objectives that use flips
+NO_FLIPS = (*FLIPS, *KNOWN_FLIPS)
 # The recipe of the paper's authors, from their release.
 PAPER: dict[str, Any] = {
     "factors": 50,
@@ -76,6 +83,7 @@ REGULARIZATION = {
 }
 OTHER_REGULARIZATION = (15 / 8, 1.0)
 USUAL_LIFT = 1.25
+SHOWN_L2, SHOWN_BIAS_L2 = 4.0, 2.0  # of a model of shown pairs
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -129,6 +137,16 @@ class SampledMF(LabelNoise, FactorModel):
         Initial flip logit g (not for init="paper").
     flip_rate : float, default 0.1
         The constant flip rate of ShiftMC and NBPR.
+    exposure : str or None, default None
+        Where p(shown) of a pair comes from without impressions, for objectives that use it: "learned" (NBPO's flips),
+        "none" (everything was shown), "popularity^0.5" (Rel-MF) or "structured" (user activity and item visibility).
+        None: "learned" for NBPO, "popularity^0.5" for Rel-MF, MF-DU, UBPR and UPL.
+    miss_rate : float or None, default None
+        With impressions: the probability that a user misses a liked item when it is shown once. None: it is estimated
+        where the impressions have positions, or times of repeated showings, and 0 otherwise; see `miss_rate_`.
+    shown_share : float, default 0.5
+        With impressions and a pairwise objective: the share of negatives that were shown and not taken. The others
+        were never shown.
     epochs : int, default 100
         Maximum number of epochs.
     monitor : str, default 'ndcg@20'
@@ -145,6 +163,8 @@ class SampledMF(LabelNoise, FactorModel):
     ----------
     user_factors_, item_factors_, user_flips_, item_flips_
         The paper's U, V, P, Q.
+    item_bias_
+        After a fit with impressions and a pointwise objective, the bias b_i of each item.
     regularization_
         The L2 of the preference tables that was used.
     history_
@@ -161,6 +181,7 @@ class SampledMF(LabelNoise, FactorModel):
 
     iterative: ClassVar[bool] = True
     trains_on_blocks: ClassVar[bool] = True
+    takes_impressions: ClassVar[bool] = True
     search_space: ClassVar[dict[str, Any]] = {
         "factors": [32, 64, 128],
         "flip_factors": [0, 16, 32, 64],
@@ -191,6 +212,9 @@ class SampledMF(LabelNoise, FactorModel):
     init_scale: float = number(0.1, low=0.0)
     flip_start: float = number(0.0, low=-20.0, high=20.0)
     flip_rate: float = number(0.1, low=0.0, high=0.99)
+    exposure: Any = special(None, f"None, {exposures.NAMES}", exposures.is_optional_exposure)
+    miss_rate: float | None = number(None, low=0.0, high=0.99)
+    shown_share: float = number(0.5, low=0.0, high=1.0)
     epochs: int = whole_number(100, low=0)
     monitor: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
     patience: int | None = whole_number(10, low=1, optional=True)
@@ -232,11 +256,41 @@ class SampledMF(LabelNoise, FactorModel):
     # --- learning -------------------------------------------------------------------------------
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        result = fit_epochs(self._training(options.cluster), train, options)
-        return {**learned_tables(result, train), **self._derived(train)}
+        known = self._known_exposure(train, options)
+        result = fit_epochs(self._training(known, options.cluster), train, options)
+        return {**learned_tables(self._finished(result, known), train), **self._derived(train, known)}
 
-    def _derived(self, train: Dataset) -> dict[str, Any]:
-        return {"regularization_": self._strength(train)}
+    def _known_exposure(self, train: Dataset | Blocks, options: FitOptions) -> ShownPairs | ExposureRates | None:
+        """What was shown, or how likely it was shown; None if nothing is known or it is learned."""
+        if options.impressions is not None:
+            check_held_out(options)
+            return shown_pairs(options.impressions, train, self.miss_rate)
+        kind = objective_names.kind_of(self.objective)
+        if not (kind.uses_flips or kind.uses_exposure):
+            return None
+        exposure = exposures.parse(self._exposure_name())
+        return None if exposure.is_learned else exposure.estimate(train)
+
+    def _exposure_name(self) -> Any:
+        if self.exposure is not None:
+            return self.exposure
+        return "popularity^0.5" if objective_names.kind_of(self.objective).uses_exposure else "learned"
+
+    def _derived(self, train: Dataset, known: ShownPairs | ExposureRates | None) -> dict[str, Any]:
+        strength = self._shown_strength(train, known) if self._is_labelled(known) else self._strength(train)
+        return {"regularization_": strength, "known_flips_": known}
+
+    def _is_labelled(self, known: Any) -> bool:
+        """Whether the shown pairs are trained on, taken or not, instead of positives and drawn negatives."""
+        return isinstance(known, ShownPairs) and issubclass(
+            objective_names.kind_of(self.objective), objectives.Pointwise
+        )
+
+    def _finished(self, result: Result[Tables], known: Any) -> Result[Tables]:
+        """The result with the item biases, if there are any, in an array of their own."""
+        if not result.trained.bias_in_rows:
+            return result
+        return replace(result, trained=result.trained.with_separate_bias(_offset(known)))
 
     def _strength(self, train: Dataset | Blocks) -> float:
         """The given regularization, otherwise one that is weaker the more groups of users and items stand out."""
@@ -247,21 +301,28 @@ class SampledMF(LabelNoise, FactorModel):
         scale, power = REGULARIZATION.get(name, OTHER_REGULARIZATION)
         return float(scale * self.n_negatives * min(1.0, USUAL_LIFT / lift(train)) ** power)
 
-    def _training(self, cluster: Cluster | None = None) -> Training[Tables]:
+    def _shown_strength(self, train: Dataset | Blocks, known: Any) -> float:
+        """The given regularization, otherwise that of a model of shown pairs."""
+        return self.regularization if self.regularization is not None else SHOWN_L2
+
+    def _training(
+        self, known: ShownPairs | ExposureRates | None = None, cluster: Cluster | None = None
+    ) -> Training[Tables]:
+        exposure = {} if known is None else {"exposure of pairs": known.digest()}
         return Training.of(
             self,
-            initial=self._initial,
-            engine=lambda train, tables: self._engine(train, tables, cluster),
+            initial=lambda train: self._initial(train, known),
+            engine=lambda train, tables: self._engine(train, tables, known, cluster),
             ranker=lambda train, tables: self._fitted(train, table_attributes(tables)),
-            identity={"class": type(self).__name__, **self._saved_parameters()},
+            identity={"class": type(self).__name__, **self._saved_parameters(), **exposure},
             advice=(
                 f"at learning_rate={self.learning_rate:g} and batch_size={self.batch_size}. "
                 f"Try learning_rate={self.learning_rate / 5:g}, or a smaller batch_size."
             ),
         )
 
-    def _initial(self, train: Dataset) -> Tables:
-        tables = self._empty_tables(train)
+    def _initial(self, train: Dataset, known: Any) -> Tables:
+        tables = self._empty_tables(train, known)
         tables.initialise(self.init, self.init_scale, self.flip_start, self.seed)
         if self.init == "spectral":
             from truelike.training.spectral import add_spectrum
@@ -273,9 +334,17 @@ class SampledMF(LabelNoise, FactorModel):
         width = self.factors + (self.flip_factors if self._has_flips else 0)
         return self.epochs * train.n_interactions * self.n_negatives * width * 1.2e-9
 
-    def _empty_tables(self, train: Dataset) -> Tables:
-        flip_factors = self.flip_factors if self._has_flips else 0
-        return Tables.zeros(train.n_users, train.n_items, self.factors, flip_factors, allocate=allocator(train))
+    def _empty_tables(self, train: Dataset, known: Any) -> Tables:
+        """Tables of zeros. With known flips there are no flip tables; with shown pairs items have biases."""
+        learns = known is None and objective_names.kind_of(self.objective).uses_flips
+        return Tables.zeros(
+            train.n_users,
+            train.n_items,
+            self.factors,
+            self.flip_factors if learns else 0,
+            allocate=allocator(train),
+            bias_in_rows=self._is_labelled(known),
+        )
 
     def _check_blocks(self, train: Blocks) -> None:
         if self.init == "spectral":
@@ -289,47 +358,93 @@ class SampledMF(LabelNoise, FactorModel):
                 'order="blocks", or one block.'
             )
 
-    def _engine(self, train: Dataset | Blocks, tables: Tables, cluster: Cluster | None = None) -> Engine:
+    def _engine(
+        self, train: Dataset | Blocks, tables: Tables, known: Any, cluster: Cluster | None = None
+    ) -> Engine:
         own = {f.name: getattr(self, f.name) for f in fields(SGDSettings)}
-        settings = SGDSettings(**{**own, "regularization": self._strength(train)})
+        settings = SGDSettings(**{**own, "regularization": self._derived(train, known)["regularization_"]})
         negatives, objective = sampling.parse(self.negatives), self._objective()
+        if objective is objectives.NBPO and known is not None:
+            objective = objectives.NBPOo  # the surrogate is for flips that are learned
         if isinstance(train, Blocks):
             about = {"objective": objective, "negatives": negatives, "sgd": settings, "seed": self.seed}
             kind = WorkerKind(StratifiedWorker, tables.factors, tables.flip_factors, about)
             workers = workers_for(kind, train, tables.users, cluster, self.n_jobs)
             return StratifiedEngine(train, tables, workers, objective, negatives, settings, seed=self.seed)
-        return SampledEngine(train, tables, objective, negatives, settings, seed=self.seed, n_jobs=self.n_jobs)
+        entries: Dataset | Entries = train
+        exposure = KnownExposure(rates=known) if isinstance(known, ExposureRates) else KnownExposure()
+        if self._is_labelled(known):
+            settings = replace(
+                settings, n_negatives=0, positive_weight="once", flip_regularization=SHOWN_BIAS_L2
+            )
+            entries = known.entries()
+            exposure = KnownExposure(
+                taken=known.taken, logits=known.logits, logit=known.logit, offset=_offset(known)
+            )
+        elif isinstance(known, ShownPairs):
+            indptr, items = known.skipped()
+            exposure = KnownExposure(skipped_indptr=indptr, skipped_items=items, skipped_share=self.shown_share)
+        return SampledEngine(
+            entries,
+            tables,
+            objective,
+            negatives,
+            settings,
+            seed=self.seed,
+            n_jobs=self.n_jobs,
+            exposure=exposure,
+        )
 
     def _update(
         self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
     ) -> Mapping[str, Any]:
-        old = self._tables()
-        fresh = Tables.zeros(train.n_users, train.n_items, old.factors, old.flip_factors)
+        old, known = self._tables(), self.known_flips_
+        if isinstance(known, ShownPairs):
+            known = known.extended(users, items, train)
+        elif known is not None:
+            known = known.reindexed(users, items, train._csr.shape)
+        fresh = self._empty_tables(train, known)
         fresh.initialise(self.init, self.init_scale, self.flip_start, self.seed)
-        tables = extended_tables(fresh, old, users, items)
-        result = continue_epochs(self._training(), train, tables, epochs, progress=progress)
-        return {**learned_tables(result, train), **self._derived(train)}
+        if fresh.bias_in_rows:
+            assert fresh.item_bias is not None and old.item_bias is not None
+            fresh.users[users, : fresh.width], fresh.items[items, : fresh.width] = old.users, old.items
+            fresh.item_bias[items] = old.item_bias - np.float32(_offset(known))
+        else:
+            fresh = extended_tables(fresh, old, users, items)
+        result = continue_epochs(self._training(known), train, fresh, epochs, progress=progress)
+        return {**learned_tables(self._finished(result, known), train), **self._derived(train, known)}
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        return {**self._tables().arrays(), "regularization": np.array([self.regularization_])}
+        known = {} if self.known_flips_ is None else self.known_flips_.arrays()
+        return {**self._tables().arrays(), "regularization": np.array([self.regularization_]), **known}
 
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
-        saved = arrays.get("regularization")  # earlier versions saved it as a parameter alone
-        derived = self._derived(train) if saved is None else {"regularization_": float(saved[0])}
+        known = ShownPairs.restored(arrays, train) or ExposureRates.restored(arrays, (train.n_users, train.n_items))
+        derived: dict[str, Any] = {"known_flips_": known}
+        if "regularization" in arrays:
+            derived["regularization_"] = float(arrays["regularization"][0])
+        else:  # earlier versions saved it as a parameter alone
+            derived = self._derived(train, known)
         return {**restored_tables(arrays, train, self.factors, self.flip_factors), **derived}
 
     # --- flips ----------------------------------------------------------------------------------
 
     @property
     def _has_flips(self) -> bool:
-        return objective_names.kind_of(self.objective).uses_flips and self.flip_factors > 0
+        kind = objective_names.kind_of(self.objective)
+        if not issubclass(kind, objectives.Pointwise):
+            return False
+        known = vars(self).get("_state", {}).get("known_flips_")
+        return known is not None or (kind.uses_flips and self.flip_factors > 0)
 
     @property
     def _flips_from(self) -> str:
-        return "interactions"
+        return basis_of(self.known_flips_)
 
     def _flip_logits(self, users: Codes) -> Floats:
         tables = self._tables()
+        if self.known_flips_ is not None:
+            return np.asarray(self.known_flips_.dense_logits(users), dtype=np.float32)
         return factor_score_block(tables.user_flips[users], tables.item_flips)
 
     # --- new users ------------------------------------------------------------------------------
@@ -341,15 +456,18 @@ class SampledMF(LabelNoise, FactorModel):
             self._objective(),
             self._probabilities(history),
             self._typical_flips(),
+            item_bias=self._tables().item_bias,
             n_negatives=self.n_negatives,
             weight=self._positive_weight(),
             regularization=self._l2_of_row(len(history)),
         )
 
     def _left_out_scores(self, history: Codes, places: Codes, items: Codes) -> Floats:
+        if self._objective().uses_exposure:
+            return super()._left_out_scores(history, places, items)
         problem = Sampled(
             self._tables().item_factors,
-            None,
+            self._tables().item_bias,
             history,
             self._objective(),
             self._typical_flips(),
@@ -379,14 +497,22 @@ class SampledMF(LabelNoise, FactorModel):
 
     def _typical_flips(self) -> Floats | None:
         """The flip logits of the average user, which stand for those of a new user."""
-        tables = self._tables()
-        if not tables.flip_factors:
+        tables, known = self._tables(), self.known_flips_
+        if known is None and not tables.flip_factors:
             return None
 
         def compute() -> Floats:
+            if known is not None:
+                return np.asarray(known.average_logits(), dtype=np.float32)
             return np.asarray(tables.item_flips @ tables.user_flips.mean(axis=0), dtype=np.float32)
 
         return np.asarray(self._cached("typical flips", compute))
+
+
+def _offset(known: ShownPairs) -> float:
+    """The logit of the share of shown pairs that were taken, which is the mean of the item biases a priori."""
+    share = known.taken_share()
+    return float(np.log(share / (1 - share)))
 
 
 @preset(
@@ -394,7 +520,7 @@ class SampledMF(LabelNoise, FactorModel):
     factors=100,
     learning_rate=0.05,
     n_negatives=3,
-    without=FLIPS,
+    without=NO_FLIPS,
 )
 class BPR(SampledMF):
     """Bayesian Personalized Ranking (Rendle et al., UAI 2009): a positive above a uniformly sampled negative.
@@ -407,26 +533,26 @@ class BPR(SampledMF):
     """
 
 
-@preset(objective="BPR", negatives="popularity", without=FLIPS)
+@preset(objective="BPR", negatives="popularity", without=NO_FLIPS)
 class WBPR(SampledMF):
     """BPR with negatives sampled in proportion to popularity (Gantner et al., KDD Cup 2011)."""
 
 
-@preset(objective="NBPR", factors=100, learning_rate=0.05, n_negatives=3, without=FLIP_TABLES)
+@preset(objective="NBPR", factors=100, learning_rate=0.05, n_negatives=3, without=(*FLIP_TABLES, *KNOWN_FLIPS))
 class NBPR(SampledMF):
     """BPR whose pairs are weighted by the posterior that the negative is truly disliked, at a constant flip rate."""
 
 
-@preset(objective="ShiftMC", factors=100, learning_rate=0.01, n_negatives=3, without=FLIP_TABLES)
+@preset(objective="ShiftMC", factors=100, learning_rate=0.01, n_negatives=3, without=(*FLIP_TABLES, *KNOWN_FLIPS, "shown_share"))
 class ShiftMC(SampledMF):
     """Shifted matrix completion (Hsieh, Natarajan and Dhillon, ICML 2015): squared loss, constant flip rate."""
 
 
-@preset(objective="BPO", factors=100, without=FLIPS)
+@preset(objective="BPO", factors=100, without=(*NO_FLIPS, "shown_share"))
 class BPO(SampledMF):
     """Bayesian Point-wise Optimization, the paper's Equation 4: the log likelihood of the observed labels."""
 
 
-@preset(objective="NBPO", without=("flip_rate",))
+@preset(objective="NBPO", without=("flip_rate", "shown_share"))
 class NBPO(SampledMF):
     """Noisy-label robust BPO, the paper's method (Equations 8 and 9): learns likes and flips together."""

@@ -21,8 +21,9 @@ from truelike.data.blocks.format import DESCRIPTION
 from truelike.data.columns import Columns, choose, recognised
 from truelike.data.dataset import Dataset
 from truelike.data.interactions import EncodedRows, read, read_rows
-from truelike.errors import DataError, DataWarning, warn
+from truelike.errors import DataError, DataWarning, ParameterError, warn
 from truelike.training.miss_rate import Missed, estimated
+from truelike.training.options import FitOptions
 from truelike.training.shown_pairs import CERTAIN, ShownPairs
 
 
@@ -243,3 +244,12 @@ def _flip_logits(rates: NDArray[np.float64]) -> NDArray[np.float32]:
     """The logits of exp(-rate), within CERTAIN."""
     with np.errstate(over="ignore", divide="ignore"):
         return np.clip(-rates - np.log(-np.expm1(-rates)), -CERTAIN, CERTAIN).astype(np.float32)
+
+
+def check_held_out(options: FitOptions) -> None:
+    """Raise if a share of the interactions is to be held out beside impressions, which would look like dislikes."""
+    if isinstance(options.validation, float) and options.validation:
+        raise ParameterError(
+            "with impressions a held-out interaction looks like a dislike: split the data, and call "
+            "fit(split.train, validation=split.validation, impressions=split.impressions(impressions))"
+        )

@@ -77,6 +77,11 @@ class ShownPairs:
         """Return the pairs as the sampled engine takes them."""
         return Entries.of(self.indptr, self.indices, np.bincount(self.indices, minlength=self.n_items))
 
+    def csr(self) -> sparse.csr_array:
+        """Return the pairs as a CSR of ones."""
+        ones = np.ones(self.n_pairs, dtype=np.float32)
+        return sparse.csr_array((ones, self.indices, self.indptr), shape=self.shape)
+
     def all_logits(self) -> NDArray[np.float32]:
         """Return the flip logit of each pair."""
         return self.logits if len(self.logits) else np.full(self.n_pairs, self.logit, dtype=np.float32)

@@ -57,6 +57,9 @@ class Tables:
         The biases of r and of g; None: none.
     allocate
         Returns a table of zeros for the users: in memory, or in a file that is mapped into memory.
+    bias_in_rows
+        Whether the item biases are a column of `items`, in place of the flips, which the sampled engine trains with
+        the row. That column of `users` is 1.
     """
 
     users: Floats
@@ -66,6 +69,7 @@ class Tables:
     item_bias: Floats | None = None
     flip_bias: Floats | None = None
     allocate: Callable[[int, int], Floats] = aligned_zeros
+    bias_in_rows: bool = False
 
     @property
     def width(self) -> int:
@@ -82,11 +86,17 @@ class Tables:
         *,
         biased: bool = False,
         allocate: Callable[[int, int], Floats] = aligned_zeros,
+        bias_in_rows: bool = False,
     ) -> Tables:
         """Return tables of zeros; `biased`: with item biases."""
-        row_width = padded(factors) + padded(flip_factors)
+        row_width = padded(factors) + (LANES if bias_in_rows else padded(flip_factors))
         in_memory = n_items + (n_users if allocate is aligned_zeros else 0)
         check_memory(4 * in_memory * row_width, f"a table of {row_width:,} factors", "Use fewer factors.")
+        if bias_in_rows:
+            users, items = allocate(n_users, row_width), aligned_zeros(n_items, row_width)
+            users[:, padded(factors)] = 1.0
+            bias = items[:, padded(factors)]
+            return cls(users, items, factors, 0, bias, None, allocate, bias_in_rows=True)
         biases = np.zeros((2, n_items), dtype=np.float32)
         return cls(
             allocate(n_users, row_width),
@@ -134,8 +144,20 @@ class Tables:
     def copy(self) -> Tables:
         """Return a copy in new memory."""
         size = (len(self.users), len(self.items), self.factors, self.flip_factors)
-        other = Tables.zeros(*size, biased=self.item_bias is not None, allocate=self.allocate)
+        other = Tables.zeros(
+            *size, biased=self.item_bias is not None, allocate=self.allocate, bias_in_rows=self.bias_in_rows
+        )
         other.take(self.arrays())
+        return other
+
+    def with_separate_bias(self, offset: float) -> Tables:
+        """Return the tables with the item biases, plus an offset, in an array of their own instead of in the rows."""
+        assert self.item_bias is not None
+        size = (len(self.users), len(self.items), self.factors, 0)
+        other = Tables.zeros(*size, biased=True, allocate=self.allocate)
+        assert other.item_bias is not None
+        other.users[:], other.items[:] = self.users[:, : self.width], self.items[:, : self.width]
+        other.item_bias[:] = self.item_bias + np.float32(offset)
         return other
 
     @classmethod

@@ -16,7 +16,7 @@ from truelike.errors import ParameterError
 from truelike.objectives import BPO, BPR, NBPO, Listwise, NBPOo, NBPOs, Softmax, log, shift_mc, softmax
 from truelike.training.exact import engine as exact
 from truelike.training.exact.engine import ExactEngine, ExactSettings
-from truelike.training.impressions import KnownFlips
+from truelike.training.shown_pairs import CERTAIN, ShownPairs
 from truelike.training.tables import Tables
 
 
@@ -332,12 +332,20 @@ def test_a_pairwise_objective_is_an_error() -> None:
 # --- known flips ----------------------------------------------------------------------------------
 
 
+def known_flips(shown: sparse.csr_array, miss_rate: float) -> ShownPairs:
+    """The flips of a CSR of counts of impressions."""
+    hidden = miss_rate ** shown.data.astype(np.float64)
+    logits = np.log(hidden / (1 - hidden)).astype(np.float32)
+    parts = (shown.indptr.astype(np.int32), shown.indices.astype(np.int32))
+    return ShownPairs(*parts, np.zeros(shown.nnz, np.uint8), logits, -CERTAIN, shown.shape[1])
+
+
 def test_known_flips_are_miss_rate_to_the_power_of_the_impressions_and_are_used_in_training() -> None:
     train = make_dataset()
     shown = sparse.csr_array(
         np.random.default_rng(1).integers(0, 3, (train.n_users, train.n_items)).astype(np.float32)
     )
-    flips = KnownFlips.from_counts(shown, 0.2)
+    flips = known_flips(shown, 0.2)
     assert_like_reference(train, NBPOo, replace(SETTINGS, unobserved_weight=1.0), flips=flips)
     probability = 1 / (
         1 + np.exp(-flips.dense_logits(np.arange(train.n_users, dtype=np.int32)).astype(np.float64))

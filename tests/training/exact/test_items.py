@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy import sparse, stats
-from tests.training.exact.test_engine import SETTINGS, assert_like_reference, make_dataset, trained
+from tests.training.exact.test_engine import SETTINGS, assert_like_reference, known_flips, make_dataset, trained
 
 from truelike.objectives import BPO, NBPO, NBPOo, Softmax, shift_mc
 from truelike.training.exact.items import AllItems, SampledItems, _none_of
-from truelike.training.impressions import KnownFlips
 
 NEARLY_ALL = 1 - 1e-9  # every item is drawn, and its weight is 1 to rounding
 
@@ -33,7 +32,7 @@ def test_a_sample_of_all_items_trains_as_all_items(objective: Any) -> None:
 def test_a_sample_of_all_items_uses_known_flips() -> None:
     train = make_dataset()
     shown = np.random.default_rng(1).integers(0, 3, (train.n_users, train.n_items)).astype(np.float32)
-    flips = KnownFlips.from_counts(sparse.csr_array(shown), 0.2)
+    flips = known_flips(sparse.csr_array(shown), 0.2)
     assert_like_reference(train, NBPOo, replace(SETTINGS, item_share=NEARLY_ALL), flips=flips)
 
 

@@ -36,19 +36,28 @@ class Weights:
         The weight of every pair's squared score.
     regularization, frequency_power
         The ridge of a row is regularization x (its interactions + unobserved x other side's rows)^frequency_power.
+        A shown pair counts `shown` interactions there.
+    shown
+        The additional weight of the squared score of a pair that was shown.
     """
 
     unobserved: float
     regularization: float
     frequency_power: float
+    shown: float = 0.0
 
     def ridge(self, interactions: Any, n_others: int) -> Any:
         """Return the ridge of a row with so many interactions, where the other table has n_others rows."""
         return self.regularization * (interactions + self.unobserved * n_others) ** self.frequency_power
 
-    def ridges(self, counts: NDArray[np.integer], n_others: int) -> Floats:
-        """Return the ridge of each row, by its number of interactions."""
-        return np.asarray(self.ridge(counts.astype(np.float64), n_others), dtype=np.float32)
+    def ridges(
+        self, counts: NDArray[np.integer], n_others: int, shown: NDArray[np.integer] | None = None
+    ) -> Floats:
+        """Return the ridge of each row, by its number of interactions and of shown pairs."""
+        total = counts.astype(np.float64)
+        if shown is not None:
+            total += self.shown * shown
+        return np.asarray(self.ridge(total, n_others), dtype=np.float32)
 
 
 @dataclass(frozen=True)
@@ -80,7 +89,8 @@ class Solver:
 class Side:
     """A half of an epoch: the rows to solve, the fixed table, the interactions (CSR) and the ridge of each row.
 
-    `weights` are those of the interactions; None if they count the same.
+    `weights` are those of the interactions; None if they count the same. `shown_indptr` and `shown` are the CSR of the
+    shown pairs; None without impressions.
     """
 
     rows: Floats
@@ -89,6 +99,9 @@ class Side:
     positives: NDArray[np.int32]
     ridge: Floats
     weights: Floats | None
+    shown_indptr: NDArray[np.int32] | None = None
+    shown: NDArray[np.int32] | None = None
+    shown_weight: float = 0.0
 
 
 class AlternatingEngine(ArrayEngine):
@@ -109,6 +122,8 @@ class AlternatingEngine(ArrayEngine):
     interaction_weights
         How much each interaction counts, in the order of `train.matrix`; None: all the same. The ridge of a row
         counts its interactions, whatever their weights.
+    shown
+        CSR of the shown pairs; None without impressions.
     """
 
     def __init__(
@@ -120,6 +135,7 @@ class AlternatingEngine(ArrayEngine):
         solver: Solver,
         n_jobs: int | None,
         interaction_weights: Floats | None = None,
+        shown: sparse.csr_array | None = None,
     ) -> None:
         self.train, self.tables, self.weights = train, tables, weights
         self.solver, self.n_jobs = solver, n_jobs
@@ -127,19 +143,26 @@ class AlternatingEngine(ArrayEngine):
         if weighted:
             by_user = sparse.csr_array((interaction_weights, by_user.indices, by_user.indptr), shape=by_user.shape)
         by_item = sparse.csr_array(by_user.T)
-        self.sides = tuple(
-            Side(
+        shown_by_item = None if shown is None else sparse.csr_array(shown.T)
+
+        def side(rows: Floats, table: Floats, interactions: Any, seen: Any) -> Side:
+            counts = None if seen is None else np.diff(seen.indptr)
+            ridge = weights.ridges(np.diff(interactions.indptr), interactions.shape[1], counts)
+            found = Side(
                 rows,
                 table,
                 interactions.indptr,
                 interactions.indices,
-                self.weights.ridges(np.diff(interactions.indptr), interactions.shape[1]),
+                ridge,
                 interactions.data if weighted else None,
             )
-            for rows, table, interactions in (
-                (tables.users, tables.items, by_user),
-                (tables.items, tables.users, by_item),
-            )
+            if seen is not None:
+                found.shown_indptr, found.shown, found.shown_weight = seen.indptr, seen.indices, weights.shown
+            return found
+
+        self.sides = (
+            side(tables.users, tables.items, by_user, shown),
+            side(tables.items, tables.users, by_item, shown_by_item),
         )
         self._loss = float("nan")
 
@@ -187,7 +210,7 @@ def solve_side(
 def _conjugate_gradients(
     side: Side, gram: NDArray[np.float64], steps: int, beyond: float
 ) -> Callable[[int], float]:
-    solve_rows = compiled_solver(side.weights is not None)
+    solve_rows = compiled_solver(side.weights is not None, side.shown is not None)
     width = side.rows.shape[1]
     gram32, rows, table = gram.astype(np.float32).reshape(-1), side.rows.reshape(-1), side.table.reshape(-1)
 
@@ -197,7 +220,8 @@ def _conjugate_gradients(
         return float(
             solve_rows(
                 start, stop, rows, width, table, gram32,
-                side.indptr, side.positives, side.weights, side.ridge, steps, np.float32(beyond), *buffers,
+                side.indptr, side.positives, side.weights, side.ridge,
+                side.shown_indptr, side.shown, np.float32(side.shown_weight), steps, np.float32(beyond), *buffers,
             )
         )  # fmt: skip
 
@@ -213,7 +237,12 @@ def _cholesky(side: Side, gram: NDArray[np.float64], factors: int) -> Callable[[
             mine = slice(side.indptr[row], side.indptr[row + 1])
             own = table[side.positives[mine]].astype(np.float64)
             weights = None if side.weights is None else side.weights[mine].astype(np.float64)
-            x = exact_row(own, small, float(side.ridge[row]), weights)
+            equations = small
+            if side.shown is not None:
+                assert side.shown_indptr is not None
+                seen = table[side.shown[side.shown_indptr[row] : side.shown_indptr[row + 1]]].astype(np.float64)
+                equations = small + side.shown_weight * (seen.T @ seen)
+            x = exact_row(own, equations, float(side.ridge[row]), weights)
             side.rows[row, :factors] = x
             b = own.sum(axis=0) if weights is None else weights @ own
             total = len(own) if weights is None else float(weights.sum())
@@ -223,11 +252,11 @@ def _cholesky(side: Side, gram: NDArray[np.float64], factors: int) -> Callable[[
     return work
 
 
-@lru_cache(maxsize=2)
-def compiled_solver(weighted: bool) -> Any:
+@lru_cache(maxsize=4)
+def compiled_solver(weighted: bool, with_shown: bool = False) -> Any:
     """Return the compiled loop. It is called once without rows, so that no thread waits for the compiler.
 
-    It is compiled once for interactions with weights and once for those without.
+    It is compiled once for interactions with weights and once for those without, with and without impressions.
     """
     from truelike.progress import compiling
 
@@ -236,7 +265,8 @@ def compiled_solver(weighted: bool) -> Any:
 
         numbers, places = np.zeros(2, dtype=np.float32), np.zeros(2, dtype=np.int32)
         weights = numbers if weighted else None
-        none = (numbers, 0, numbers, numbers, places, places, weights, numbers, 0, np.float32(0.0))
+        shown = (places, places) if with_shown else (None, None)
+        none = (numbers, 0, numbers, numbers, places, places, weights, numbers, *shown, np.float32(0), 0, np.float32(0))
         solve_rows(0, 0, *none, *[numbers] * 5)
         return solve_rows
 

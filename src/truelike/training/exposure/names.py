@@ -111,3 +111,8 @@ def estimate(train: Dataset | Blocks, name: Exposure | str) -> ExposureRates:
     ExposureRates(50 users, 40 items, 'assumed: popularity^0.5')
     """
     return parse(name).estimate(train)
+
+
+def is_optional_exposure(value: Any) -> bool:
+    """Return whether a value is None, or an estimator of exposure or the name of one."""
+    return value is None or is_exposure(value)

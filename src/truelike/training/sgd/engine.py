@@ -233,7 +233,8 @@ class SampledEngine(ArrayEngine):
             users, rows = self.train._user_of_entry[entries], self.train._csr.indices[entries][:, None]
             r = scores(tables.user_factors, tables.item_factors)
             if exposure.offset is not None:
-                r += scores(tables.user_flips, tables.item_flips) + exposure.offset
+                assert tables.item_bias is not None
+                r += tables.item_bias[rows] + exposure.offset
             g = np.full(r.shape, exposure.logit) if not len(exposure.logits) else exposure.logits[entries, None]
             return labelled_loss(objective, r, g.astype(np.float64), exposure.taken[entries] == 1)
         users, items, negatives = self.samples.loss_samples
