@@ -38,6 +38,9 @@ class ShownPairs:
         Interactions that are not among the impressions. They count as shown.
     basis
         What the labels rest on: "impressions" or "propensities".
+    miss_rate
+        The miss rate of one showing, given or estimated; an array: that of each position, from 1. None if it is not
+        known any more, e.g. in a saved model.
     """
 
     indptr: NDArray[np.int32]
@@ -48,6 +51,7 @@ class ShownPairs:
     n_items: int
     added: int = 0
     basis: str = "impressions"
+    miss_rate: float | NDArray[np.float64] | None = None
 
     @classmethod
     def merged(
