@@ -420,7 +420,8 @@ class SampledMF(LabelNoise, FactorModel):
         fresh = self._empty_tables(train, known)
         fresh.initialise(self.init, self.init_scale, self.flip_start, self.seed)
         if fresh.bias_in_rows:
-            assert fresh.item_bias is not None and old.item_bias is not None
+            assert fresh.item_bias is not None
+            assert old.item_bias is not None
             fresh.users[users, : fresh.width], fresh.items[items, : fresh.width] = old.users, old.items
             fresh.item_bias[items] = old.item_bias - np.float32(_offset(known))
         else:
