@@ -8,8 +8,16 @@ import pytest
 
 PUBLIC = {
     "splits": ["by_user", "leave_one_out", "random", "temporal"],
-    "datasets": ["cache_directory", "coat_truth", "fetch", "load", "movielens_features", "names"],
-    "synthetic": ["World"],
+    "datasets": [
+        "cache_directory",
+        "coat_truth",
+        "fetch",
+        "load",
+        "movielens_features",
+        "movielens_ratings",
+        "names",
+    ],
+    "synthetic": ["RatingsWorld", "World"],
 }
 
 
