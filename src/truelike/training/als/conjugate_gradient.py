@@ -206,8 +206,8 @@ def solve_rows(
 
     Then go on in the direction of all steps together, by a share `beyond` of their length. `weights` are those of the
     positives, or None. `shown` are the shown items, or None. `p`, `q`, `r` and `old` are buffers of two rows each, `rs`
-    of two numbers; all are zero on entry. Returns the objective's terms of these rows: the error of their positives, the weighted unobserved pairs and
-    the ridge. They are a by-product: each step yields the decrease of the objective. Along the direction of all steps
+    of two numbers; all are zero on entry. Returns the objective's terms of these rows: the error of their positives, the
+    weighted unobserved pairs and the ridge. They are a by-product: each step yields the decrease of the objective. Along the direction of all steps
     the objective is a parabola with its minimum where the steps end, so going beyond takes back beyond^2 of the
     decrease.
     """
