@@ -172,8 +172,7 @@ def read_rows(
 ) -> EncodedRows:
     """Read the rows of a frame, a file, an array or a list, without merging those of the same pair.
 
-    `settle` names the columns, and `how` is what `read_file` takes. Weights and positions are finite numbers, and nothing
-    else is known of them.
+    `settle` names the columns, and `how` is what `read_file` takes. Weights and positions are any finite numbers.
     """
     check_not_forked()
     refuse_address(source)
