@@ -205,19 +205,25 @@ def open_part(source: str, option: str, read: Mapping[str, Any]) -> Dataset:
 
 
 def open_impressions(source: str, read: Mapping[str, Any], data: Dataset | Split) -> Any:
-    """Impressions from a file or a public dataset, for a fit on a dataset or on the training part of a split."""
+    """Impressions from a file, a block directory or a public dataset, for a fit on data or on the training part."""
     from truelike.data.files import column_names
     from truelike.data.splits import Split
+    from truelike.training.impressions import to_rows
 
     path = Path(source)
+    blocks = open_blocks(source)
+    if blocks is not None:
+        return data.impressions(blocks.to_dataset()) if isinstance(data, Split) else blocks
     # ratings, times and weights are columns of the log
     of_rows = {name: read[name] for name in ("user", "item", "on_bad_rows", *OF_FILES) if name in read}
     of_file = {name: of_rows[name] for name in OF_FILES if name in of_rows}
+    if _is(Path.is_file, path) and not isinstance(data, Split):
+        return to_rows(path, **of_rows)  # with positions and times
     has_propensity = _is(Path.is_file, path) and "propensity" in column_names(path, **of_file)
     shown = open_part(source, "--impressions", {**of_rows, "weight": "propensity"} if has_propensity else of_rows)
     if isinstance(data, Split):
         return data.impressions(shown, weight="propensity" if has_propensity else "count")
-    return shown.to_frame().rename({"weight": "propensity"}) if has_propensity else shown
+    return shown
 
 
 def share_or_file(option: str, text: str | None) -> float | str | None:

@@ -9,6 +9,7 @@ it is 1.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def shown_pairs(impressions: Any, train: Dataset, miss_rate: float | None) -> Sh
     Parameters
     ----------
     impressions
-        A Dataset, Blocks, the path of a block directory, or what `tl.read` takes.
+        A Dataset, Blocks, the path of a block directory, what `tl.read` takes, or rows that `to_rows` read.
     train
         The interactions.
     miss_rate
@@ -95,18 +96,29 @@ def _read(impressions: Any) -> Dataset | EncodedRows:
         impressions = impressions.to_dataset()
     if sparse.issparse(impressions):
         impressions = read(impressions)
+    if isinstance(impressions, EncodedRows):
+        return impressions
     if not isinstance(impressions, Dataset):
         return to_rows(impressions)
     _check_counts(impressions._csr.data, "a weight")
     return impressions
 
 
-def to_rows(impressions: Any) -> EncodedRows:
-    """Read the rows of a frame, a file, an array or a list of impressions.
+def to_rows(
+    impressions: Any,
+    *,
+    user: str | int | None = None,
+    item: str | int | None = None,
+    on_bad_rows: str = "refuse",
+    **how: Any,
+) -> EncodedRows:
+    """Read the rows of a frame, a file, an array or a list of impressions; the other arguments are those of `tl.read`.
 
     The weights of the rows are counts or propensities, whichever column there is.
     """
-    rows = read_rows(impressions, _columns)
+    if not how.get("header", True):
+        user, item = 0 if user is None else user, 1 if item is None else item
+    rows = read_rows(impressions, partial(_columns, user=user, item=item), on_bad_rows=on_bad_rows, **how)
     if not len(rows.user_codes):
         raise DataError("the table of impressions is empty. Pass a row for each pair that was shown.")
     if rows.weights is not None:
@@ -119,9 +131,9 @@ def to_rows(impressions: Any) -> EncodedRows:
     return rows
 
 
-def _columns(names: list[str]) -> Columns:
+def _columns(names: list[str], user: str | int | None, item: str | int | None) -> Columns:
     """The columns of a table of impressions."""
-    found = choose(names, user=None, item=None, rating=None, time=None, weight=None, needs_rating=False)
+    found = choose(names, user=user, item=item, rating=None, time=None, weight=None, needs_rating=False)
     count, propensity, position = (recognised(names, role) for role in ("count", "propensity", "position"))
     if propensity is not None and (count is not None or position is not None):
         other = " and ".join(repr(name) for name in (count, position) if name is not None)
