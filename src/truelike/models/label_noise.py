@@ -160,16 +160,22 @@ class LabelNoise(_Base):
     @final
     def _hidden_like_block(self, users: Codes) -> Floats:
         """p(truly liked | not observed) of all items for some users, by the model."""
-        r, g = self._score_block(users), self._flip_logits(users)
-        found = self._probability_map
-        r = r if found is None else found.logits(r)
+        r, g = self._calibrated_logits(users), self._flip_logits(users)
         return np.asarray(objectives.hidden_like_posterior(r, g), dtype=np.float32)
 
     @final
     def _like_block(self, users: Codes) -> Floats:
         """p(truly liked) of all items for some users, by the model."""
-        r, found = self._score_block(users), self._probability_map
-        return np.asarray(objectives.sigmoid(r if found is None else found.logits(r)), dtype=np.float32)
+        return np.asarray(objectives.sigmoid(self._calibrated_logits(users)), dtype=np.float32)
+
+    @final
+    def _calibrated_logits(self, users: Codes) -> Floats:
+        r, found = self._like_logits(users), self._probability_map
+        return r if found is None else np.asarray(found.logits(r), dtype=np.float32)
+
+    def _like_logits(self, users: Codes) -> Floats:
+        """The logits of p(truly liked) of all items for some users, before they are calibrated. Default: the score."""
+        return self._score_block(users)
 
     @property
     def _probability_map(self) -> ProbabilityMap | None:

@@ -22,6 +22,7 @@ Kind = Literal["none", "platt", "isotonic"]
 KINDS: tuple[Kind, ...] = ("none", "platt", "isotonic")  # the simplest first
 FOLDS = 5
 LEAST_OF_ISOTONIC = 1_000  # pairs; below, its steps are noise
+SURE = 2.0  # standard errors by which a map must be better than none
 SLOPE = 1e-3  # of an isotonic map where it is flat, so that it keeps the order of all scores
 Floats = NDArray[np.float64]
 
@@ -80,6 +81,8 @@ class ProbabilityMap:
     ) -> ProbabilityMap:
         """Return the kind of map with the smallest log loss on pairs that it was not fitted to, fitted to all pairs.
 
+        It is "none" unless another is better beyond noise.
+
         `noticed` is the probability that a user who likes an item has taken it, and `weights` is how much each pair
         counts; by default both are 1.
         """
@@ -89,15 +92,18 @@ class ProbabilityMap:
         if len(r) < 2 * FOLDS or y.min() == y.max() or r.min() == r.max():
             return cls("none", np.zeros(0), np.zeros(0), len(r))
         fold = (randomness.uniform(randomness.key(0, "calibration"), np.arange(len(r))) * FOLDS).astype(int)
-        losses = {}
-        for kind in KINDS if len(r) >= LEAST_OF_ISOTONIC else KINDS[:2]:
-            total = 0.0
+        plain = w * _log_losses(r, y, seen)
+        best: Kind = "none"
+        least = float(plain.sum())
+        for kind in KINDS[1:] if len(r) >= LEAST_OF_ISOTONIC else KINDS[1:2]:
+            losses = np.empty(len(r))
             for k in range(FOLDS):
                 inside = fold != k
                 found = cls._of_kind(kind, r[inside], y[inside], seen[inside], w[inside])
-                total += float(w[~inside] @ _log_losses(found.logits(r[~inside]), y[~inside], seen[~inside]))
-            losses[kind] = total
-        best = min(losses, key=lambda kind: losses[kind])
+                losses[~inside] = w[~inside] * _log_losses(found.logits(r[~inside]), y[~inside], seen[~inside])
+            gain = plain - losses
+            if losses.sum() < least and gain.mean() > SURE * gain.std() / np.sqrt(len(r)):
+                best, least = kind, float(losses.sum())
         return cls._of_kind(best, r, y, seen, w)
 
     @classmethod

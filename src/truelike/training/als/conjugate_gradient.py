@@ -205,11 +205,11 @@ def solve_rows(
     """Do some steps of conjugate gradients for each of rows first ... stop - 1, starting from its present value.
 
     Then go on in the direction of all steps together, by a share `beyond` of their length. `weights` are those of the
-    positives, or None. `shown` are the shown items, or None. `p`, `q`, `r` and `old` are buffers of two rows each, `rs`
-    of two numbers; all are zero on entry. Returns the objective's terms of these rows: the error of their positives, the
-    weighted unobserved pairs and the ridge. They are a by-product: each step yields the decrease of the objective. Along the direction of all steps
-    the objective is a parabola with its minimum where the steps end, so going beyond takes back beyond^2 of the
-    decrease.
+    positives, or None. `shown` are the shown items, or None. `p`, `q`, `r` and `old` are buffers of two rows each, and
+    `rs` of two numbers; all are zero on entry. Returns the objective's terms of these rows: the error of their
+    positives, the weighted unobserved pairs and the ridge. They are a by-product: each step yields the decrease of the
+    objective. Along the direction of all steps the objective is a parabola with its minimum where the steps end, so
+    going beyond takes back beyond^2 of the decrease.
     """
     width = np.uint64(width)
     terms, kept = 0.0, 1.0 - float(beyond) * float(beyond)
