@@ -42,6 +42,17 @@ def evaluate(
         str | None,
         typer.Option(help="What several models are compared by, e.g. ndcg@20. Default: NDCG of the longest list."),
     ] = None,
+    propensity: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|popularity^P|NUMBER",
+            help="Also weight held-out rows by 1 / propensity: a file with user, item and propensity (or item and "
+            "propensity), or a power of the popularity in training, e.g. popularity^0.5.",
+        ),
+    ] = None,
+    propensity_clip: Annotated[
+        float | None, typer.Option(metavar="SHARE", help="Raise smaller propensities to this one. Default: none.")
+    ] = None,
     output: Annotated[Path | None, OUTPUT_TABLE] = None,
     comparison: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the comparison of several models to a file.")
@@ -58,11 +69,15 @@ def evaluate(
     column per list length. Pipes and files get one row per measure, with a 95 % bootstrap interval. Several models are
     also compared user by user with a paired t-test.
 
+    With --propensity, the metrics are also estimated for all held-out likes, shown or not. A file gets the columns
+    weighted, weighted_low, weighted_high, unweighted and effective_sample_size.
+
     For example:
     ```
     truelike evaluate model/ split/ --ks 5,20
     truelike evaluate model/ test.csv
     truelike evaluate a/ b/ split/ --measure ndcg@20 --comparison compared.csv
+    truelike evaluate model/ split/ --propensity popularity^0.5 -o estimates.jsonl
     ```
     """
     import polars as pl
@@ -89,12 +104,13 @@ def evaluate(
             say(f"{path}: {model.choice_.model}, chosen by AutoRecommender: {model.choice_.reason}")
         called = model.name if len(models) == 1 else f"{model.name} ({name})"
         options = {"ks": lengths, "metrics": chosen, "name": called, "n_jobs": n_jobs, "cluster": cluster}
-        results.append(tl.evaluate(model, held_out, **options))
+        weights: dict[str, Any] = {"propensity": _number_or_text(propensity), "propensity_clip": propensity_clip}
+        results.append(tl.evaluate(model, held_out, **options, **weights))
     if output is None and sys.stdout.isatty():
         for result in results:
-            show(result.summary(), title=f"{result.model}, {len(result.users):,} users")
+            _show(result)
     else:
-        emit(pl.concat([result.intervals() for result in results]), output=output)
+        emit(pl.concat([_table(result) for result in results]), output=output)
     if per_user is not None:
         each = [text_for_uuids(r.per_user()).with_columns(pl.lit(r.model).alias("model")) for r in results]
         write(pl.concat(each), per_user)
@@ -103,6 +119,32 @@ def evaluate(
         say(drawn(table, title="Compared user by user (paired t-test, Holm's correction)").rstrip("\n"))
         if comparison is not None:
             write(table, comparison)
+
+
+def _show(result: Any) -> None:
+    """Show the tables of a result in a terminal."""
+    show(result.summary(), title=f"{result.model}, {len(result.users):,} users")
+    if result.propensity is not None:
+        about = f"weighted by 1 / propensity ({result.propensity._rests_on()})"
+        show(result.propensity.estimates().drop("model", "effective_sample_size"), title=about)
+
+
+def _table(result: Any) -> Any:
+    """One row per measure, with the weighted estimates if there are any."""
+    table = result.intervals()
+    if result.propensity is None:
+        return table
+    names = {"value": "weighted", "low": "weighted_low", "high": "weighted_high"}
+    estimates = result.propensity.estimates().drop("model").rename(names)
+    return table.join(estimates, on=["metric", "k"], how="left", maintain_order="left", nulls_equal=True)
+
+
+def _number_or_text(text: str | None) -> float | str | None:
+    """The value of --propensity: a number, or a file or a power of popularity."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
 
 
 def _lengths(text: str) -> list[int]:

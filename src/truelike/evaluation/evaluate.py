@@ -14,13 +14,15 @@ from scipy import sparse
 
 from truelike.cluster import Cluster, as_cluster
 from truelike.data.blocks.blocks import Blocks
-from truelike.data.checks import check_dataset
+from truelike.data.checks import check_dataset, check_number
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes, Ids
+from truelike.data.propensities import Propensities
 from truelike.data.splits import Split
 from truelike.data.truth import Truth
 from truelike.errors import DataError, DataWarning, ParameterError, warn
 from truelike.evaluation.metrics import METRICS, popularity_and_novelty
+from truelike.evaluation.propensity import WeightedGains
 from truelike.evaluation.protocol import Ranker, check_ranker
 from truelike.evaluation.result import ALL_METRICS, Evaluation
 from truelike.evaluation.truth import TruthScores, score_truth
@@ -38,6 +40,8 @@ def evaluate(
     test: Dataset | Split | Blocks | None = None,
     *,
     truth: Truth | Dataset | None = None,
+    propensity: Any = None,
+    propensity_clip: float | None = None,
     ks: Sequence[int] | int = KS,
     metrics: Sequence[str] | str = ALL_METRICS,
     n_jobs: int | None = -1,
@@ -62,6 +66,15 @@ def evaluate(
         "truth_ndcg@k" of the ranking over unobserved pairs. For models with flip probabilities it also adds
         "hidden_auc", "hidden_pooled_auc", "hidden_ece" and "hidden_log_loss" of the posterior of hidden likes,
         and `result.truth.reliability()`.
+    propensity
+        How likely each held-out interaction was to be shown: a frame or a file with the columns user_id, item_id and
+        propensity, or item_id and propensity; a Dataset whose weights are propensities; one number; or
+        "popularity^0.5", which assumes (popularity / largest popularity)^0.5 of the training data. Adds
+        `result.propensity`: estimates of the metrics on all held-out likes, shown or not, by weights 1 / propensity,
+        with intervals and the effective sample size. Each like counts as the only relevant item of its user.
+    propensity_clip
+        The smallest propensity that is used; smaller ones are raised to it, which bounds the weights and biases the
+        estimates. None: none is changed.
     ks
         The list lengths.
     metrics
@@ -97,18 +110,45 @@ def evaluate(
     metrics = _checked_metrics(metrics)
     check_ranker(model)
     cluster = as_cluster(cluster)
-    if cluster is not None and test is None:
-        raise ParameterError("a cluster computes the lists of a test set, and test is None: leave cluster out")
+    if test is None:
+        for option, value in (("cluster", cluster), ("propensity", propensity)):
+            if value is not None:
+                raise ParameterError(
+                    f"{option} is for the lists of a test set, and test is None: leave {option} out"
+                )
+    clip = _checked_clip(propensity_clip, propensity)
     vectors = None if cluster is None else check_dot_product(model.name, model._dot_product())
     scores = None if truth is None else _score_truth(model, truth, ks, n_jobs)
+    name = name or model.name
     if test is None and scores is not None:
-        return Evaluation(name or model.name, scores.users, scores.values, scores.totals, scores.library, scores)
+        return Evaluation(name, scores.users, scores.values, scores.totals, scores.library, scores)
     if isinstance(test, Split):
         test = test.test
     check_dataset(test, "evaluate", part="test")
     assert test is not None
     train = model.train_
     measured = _Measured(train, metrics, ks)
+    if propensity is not None:
+        measured.weighted = WeightedGains(Propensities.of(propensity, train), metrics, ks, clip)
+    _measure(model, test, measured, cluster, vectors, n_jobs)
+    users, values, totals = measured.results()
+    estimates = None if measured.weighted is None else measured.weighted.results(name, train)
+    return Evaluation(name, train.users.take(users), values, totals, train.library, scores, estimates)
+
+
+_Chunk = tuple[Codes, Any]  # row numbers of users, and a CSR of their relevant items, a row for each
+
+
+def _measure(
+    model: Ranker,
+    test: Dataset | Blocks,
+    measured: _Measured,
+    cluster: Cluster | None,
+    vectors: Any,
+    n_jobs: int | None,
+) -> None:
+    """Add the lists of all users of a test set, some users at a time."""
+    train, k = model.train_, max(measured.ks)
     waiting = deque[_Chunk]()
 
     def asked() -> Iterator[Codes]:
@@ -118,9 +158,9 @@ def evaluate(
 
     lists: Generator[TopK, None, None]
     if cluster is None:
-        lists = (model._top_k(users, max(ks), n_jobs=n_jobs) for users in asked())
+        lists = (model._top_k(users, k, n_jobs=n_jobs) for users in asked())
     else:
-        lists = top_k_on_cluster(cluster, vectors, train, asked(), max(ks))
+        lists = top_k_on_cluster(cluster, vectors, train, asked(), k)
     with closing(lists):
         for best in lists:
             measured.add(*waiting.popleft(), best.items)
@@ -129,11 +169,6 @@ def evaluate(
             f"no user of the held-out part ({test.n_interactions:,} interactions) has a relevant item: one that the "
             "model knows and the user does not have in training. Give interactions held out of training."
         )
-    users, values, totals = measured.results()
-    return Evaluation(name or model.name, train.users.take(users), values, totals, train.library, scores)
-
-
-_Chunk = tuple[Codes, Any]  # row numbers of users, and a CSR of their relevant items, a row for each
 
 
 def _chunks(train: Dataset | Blocks, test: Dataset | Blocks) -> Iterator[_Chunk]:
@@ -187,12 +222,15 @@ class _Measured:
         }
         self.listed = {k: np.zeros(train.n_items, dtype=bool) for k in ks if "coverage" in metrics}
         self.shares = np.maximum(train.popularity(), 0.5) / train.n_users if self.of_lists else None
+        self.weighted: WeightedGains | None = None
 
     def add(self, users: Codes, relevant: Any, best: Codes) -> None:
         """Add the lists of some users."""
         self.users.append(users)
         self.hits.append(hit_matrix(best, np.arange(len(users), dtype=np.int32), relevant) > 0)
         self.relevant.append(np.diff(relevant.indptr).astype(np.float64))
+        if self.weighted is not None:
+            self.weighted.add(users, relevant, best)
         for k in self.ks:
             if self.shares is not None:
                 popularity, novelty = popularity_and_novelty(best, self.shares, k)
@@ -276,6 +314,17 @@ def _checked_metrics(metrics: Any) -> list[str]:
     if not wanted or any(name not in ALL_METRICS for name in wanted):
         raise ParameterError(f"metrics is {metrics!r}; it must be one or more of {', '.join(ALL_METRICS)}")
     return wanted
+
+
+def _checked_clip(clip: Any, propensity: Any) -> float | None:
+    if clip is None:
+        return None
+    if propensity is None:
+        raise ParameterError("propensity_clip is given without propensity; pass both, or none")
+    check_number("propensity_clip", clip, high=1)
+    if clip <= 0:
+        raise ParameterError(f"propensity_clip is {clip}; it must be above 0 and at most 1")
+    return float(clip)
 
 
 def _checked_ks(ks: Any) -> list[int]:
