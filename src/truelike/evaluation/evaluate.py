@@ -21,7 +21,9 @@ from truelike.data.propensities import Propensities
 from truelike.data.splits import Split
 from truelike.data.truth import Truth
 from truelike.errors import DataError, DataWarning, ParameterError, warn
+from truelike.evaluation.impressions import score_impressions
 from truelike.evaluation.metrics import METRICS, popularity_and_novelty
+from truelike.evaluation.pairs import is_seen
 from truelike.evaluation.propensity import WeightedGains
 from truelike.evaluation.protocol import Ranker, check_ranker
 from truelike.evaluation.result import ALL_METRICS, Evaluation
@@ -40,6 +42,7 @@ def evaluate(
     test: Dataset | Split | Blocks | None = None,
     *,
     truth: Truth | Dataset | None = None,
+    impressions: Any = None,
     propensity: Any = None,
     propensity_clip: float | None = None,
     ks: Sequence[int] | int = KS,
@@ -66,6 +69,11 @@ def evaluate(
         "truth_ndcg@k" of the ranking over unobserved pairs. For models with flip probabilities it also adds
         "hidden_auc", "hidden_pooled_auc", "hidden_ece" and "hidden_log_loss" of the posterior of hidden likes,
         and `result.truth.reliability()`.
+    impressions
+        Held-out pairs that were shown: a Dataset, or anything that `tl.read` takes. `test` says which of them were
+        taken. No lists are computed. The result has "shown_auc", the mean over users, and "shown_pooled_auc",
+        "shown_share" and, for models with probabilities, "shown_log_loss" and "shown_ece" among what was shown, and
+        `result.impressions.reliability()`. `tl.splits.hold_out_impressions` holds them out.
     propensity
         How likely each held-out interaction was to be shown: a frame or a file with the columns user_id, item_id and
         propensity, or item_id and propensity; a Dataset whose weights are propensities; one number; or
@@ -110,12 +118,7 @@ def evaluate(
     metrics = _checked_metrics(metrics)
     check_ranker(model)
     cluster = as_cluster(cluster)
-    if test is None:
-        for option, value in (("cluster", cluster), ("propensity", propensity)):
-            if value is not None:
-                raise ParameterError(
-                    f"{option} is for the lists of a test set, and test is None: leave {option} out"
-                )
+    _check_lists(test, impressions, cluster=cluster, propensity=propensity)
     clip = _checked_clip(propensity_clip, propensity)
     vectors = None if cluster is None else check_dot_product(model.name, model._dot_product())
     scores = None if truth is None else _score_truth(model, truth, ks, n_jobs)
@@ -126,6 +129,9 @@ def evaluate(
         test = test.test
     check_dataset(test, "evaluate", part="test")
     assert test is not None
+    if impressions is not None:
+        shown = score_impressions(model, test, impressions)
+        return Evaluation(name, shown.users, shown.values, shown.totals, shown.library, scores, impressions=shown)
     train = model.train_
     measured = _Measured(train, metrics, ks)
     if propensity is not None:
@@ -295,25 +301,23 @@ def relevant_items(train: Dataset | Blocks, test: Dataset) -> Any:
     return sparse.csr_array((ones, matrix.indices[kept], indptr.astype(np.int32)), shape=matrix.shape)
 
 
-def is_seen(train: Dataset | Blocks, users: Codes, items: Codes) -> NDArray[np.bool_]:
-    """Return whether each pair, given by row numbers and sorted by user, is in the training data."""
-    wanted = np.unique(users)
-    seen, rows = train._rows(wanted)
-    lengths = (seen.indptr[rows + 1] - seen.indptr[rows]).astype(np.int64)
-    ends = np.cumsum(lengths)
-    at = np.arange(ends[-1] if len(ends) else 0) + np.repeat(seen.indptr[rows] - (ends - lengths), lengths)
-    pairs = np.repeat(wanted.astype(np.int64), lengths) * train.n_items + seen.indices[at]  # sorted
-    asked = users.astype(np.int64) * train.n_items + items
-    if not len(pairs):
-        return np.zeros(len(asked), dtype=bool)
-    return np.asarray(pairs[np.minimum(np.searchsorted(pairs, asked), len(pairs) - 1)] == asked)
-
-
 def _checked_metrics(metrics: Any) -> list[str]:
     wanted = [metrics] if isinstance(metrics, str) or not isinstance(metrics, Iterable) else list(metrics)
     if not wanted or any(name not in ALL_METRICS for name in wanted):
         raise ParameterError(f"metrics is {metrics!r}; it must be one or more of {', '.join(ALL_METRICS)}")
     return wanted
+
+
+def _check_lists(test: Any, impressions: Any, **options: Any) -> None:
+    """Raise an error for options of lists if no lists are computed."""
+    if impressions is not None and test is None:
+        raise ParameterError(
+            "impressions need a test set, which says what was taken of what was shown; test is None"
+        )
+    for name, value in options.items():
+        if value is not None and (test is None or impressions is not None):
+            why = "test is None" if test is None else "with impressions no lists are computed"
+            raise ParameterError(f"{name} is for the lists of a test set, and {why}: leave {name} out")
 
 
 def _checked_clip(clip: Any, propensity: Any) -> float | None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from truelike.data.frames import Library, to_native
 from truelike.errors import UnknownMeasureError
+from truelike.evaluation.impressions import ImpressionScores
 from truelike.evaluation.metrics import METRICS
 from truelike.evaluation.propensity import PropensityEstimates
 from truelike.evaluation.significance import bootstrap_interval
@@ -45,6 +46,8 @@ class Evaluation:
         The scores against true labels, if these were given.
     propensity
         The estimates weighted by 1 / propensity, if propensities were given.
+    impressions
+        The scores on held-out impressions, if these were given.
 
     Examples
     --------
@@ -66,6 +69,7 @@ class Evaluation:
     library: Library = "polars"
     truth: TruthScores | None = None
     propensity: PropensityEstimates | None = None
+    impressions: ImpressionScores | None = None
 
     def __getitem__(self, measure: str) -> float:
         """Return the mean over users of one measure, e.g. `result["ndcg@20"]`."""
