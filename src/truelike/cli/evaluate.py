@@ -106,6 +106,7 @@ def evaluate(
         options = {"ks": lengths, "metrics": chosen, "name": called, "n_jobs": n_jobs, "cluster": cluster}
         weights: dict[str, Any] = {"propensity": _number_or_text(propensity), "propensity_clip": propensity_clip}
         results.append(tl.evaluate(model, held_out, **options, **weights))
+        _say_notes(results[-1])
     if output is None and sys.stdout.isatty():
         for result in results:
             _show(result)
@@ -119,6 +120,11 @@ def evaluate(
         say(drawn(table, title="Compared user by user (paired t-test, Holm's correction)").rstrip("\n"))
         if comparison is not None:
             write(table, comparison)
+
+
+def _say_notes(result: Any) -> None:
+    for note in result.notes:
+        say(f"{result.model}: {note}")
 
 
 def _show(result: Any) -> None:

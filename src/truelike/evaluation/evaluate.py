@@ -21,6 +21,7 @@ from truelike.data.propensities import Propensities
 from truelike.data.splits import Split
 from truelike.data.truth import Truth
 from truelike.errors import DataError, DataWarning, ParameterError, warn
+from truelike.evaluation.exposure import ExposureSample, exposure_notes
 from truelike.evaluation.impressions import score_impressions
 from truelike.evaluation.metrics import METRICS, popularity_and_novelty
 from truelike.evaluation.pairs import is_seen
@@ -50,6 +51,7 @@ def evaluate(
     n_jobs: int | None = -1,
     name: str | None = None,
     cluster: str | Cluster | None = None,
+    notes: bool = True,
 ) -> Evaluation:
     """Rank all items for each user of a test set and compute the metrics of the lists.
 
@@ -95,6 +97,9 @@ def evaluate(
         Compute the lists on a Ray cluster: "local" starts one on this machine, "auto" takes the one that this machine
         belongs to, or its address. `tl.Cluster` has more options. The result is the same to the bit. For models whose
         score is a dot product.
+    notes
+        Whether to judge by a sample of the held-out interactions if they mostly measure exposure or popularity; then
+        `result.notes` says so, and so does its repr.
 
     Returns
     -------
@@ -136,10 +141,13 @@ def evaluate(
     measured = _Measured(train, metrics, ks)
     if propensity is not None:
         measured.weighted = WeightedGains(Propensities.of(propensity, train), metrics, ks, clip)
+    measured.sample = ExposureSample() if notes else None
     _measure(model, test, measured, cluster, vectors, n_jobs)
     users, values, totals = measured.results()
     estimates = None if measured.weighted is None else measured.weighted.results(name, train)
-    return Evaluation(name, train.users.take(users), values, totals, train.library, scores, estimates)
+    found = () if measured.sample is None else exposure_notes(model, measured.sample)
+    of_users = train.users.take(users)
+    return Evaluation(name, of_users, values, totals, train.library, scores, estimates, notes=found)
 
 
 _Chunk = tuple[Codes, Any]  # row numbers of users, and a CSR of their relevant items, a row for each
@@ -229,6 +237,7 @@ class _Measured:
         self.listed = {k: np.zeros(train.n_items, dtype=bool) for k in ks if "coverage" in metrics}
         self.shares = np.maximum(train.popularity(), 0.5) / train.n_users if self.of_lists else None
         self.weighted: WeightedGains | None = None
+        self.sample: ExposureSample | None = None
 
     def add(self, users: Codes, relevant: Any, best: Codes) -> None:
         """Add the lists of some users."""
@@ -237,6 +246,8 @@ class _Measured:
         self.relevant.append(np.diff(relevant.indptr).astype(np.float64))
         if self.weighted is not None:
             self.weighted.add(users, relevant, best)
+        if self.sample is not None:
+            self.sample.add(users, relevant)
         for k in self.ks:
             if self.shares is not None:
                 popularity, novelty = popularity_and_novelty(best, self.shares, k)

@@ -48,6 +48,8 @@ class Evaluation:
         The estimates weighted by 1 / propensity, if propensities were given.
     impressions
         The scores on held-out impressions, if these were given.
+    notes
+        Reasons to doubt the metrics, as sentences; most results have none.
 
     Examples
     --------
@@ -70,6 +72,7 @@ class Evaluation:
     truth: TruthScores | None = None
     propensity: PropensityEstimates | None = None
     impressions: ImpressionScores | None = None
+    notes: tuple[str, ...] = ()
 
     def __getitem__(self, measure: str) -> float:
         """Return the mean over users of one measure, e.g. `result["ndcg@20"]`."""
@@ -168,7 +171,8 @@ class Evaluation:
         shown = [f"{name} {value:.4f}" for name, value in self._sorted_means().items()]
         listed = [*shown[:8], "..."] if len(shown) > 8 else shown
         weighted = "" if self.propensity is None else f"; weighted by 1 / propensity: {self.propensity!r}"
-        return f"Evaluation({self.model}, {len(self.users):,} users: {', '.join(listed)}{weighted})"
+        notes = "".join(f"\nNote: {note}" for note in self.notes)
+        return f"Evaluation({self.model}, {len(self.users):,} users: {', '.join(listed)}{weighted}){notes}"
 
     def _repr_html_(self) -> str:
         rows, columns = self._grid()
@@ -192,6 +196,7 @@ class Evaluation:
             f"<table><caption>{escape(self.model)}, {len(self.users):,} users, with 95 % bootstrap intervals"
             f"</caption><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table>"
             + ("" if self.propensity is None else self.propensity._repr_html_())
+            + "".join(f"<p>Note: {escape(note)}</p>" for note in self.notes)
         )
 
 

@@ -318,6 +318,10 @@ class ExactMF(LabelNoise, FactorModel):
         uses = objective_names.kind_of(self.objective).uses_flips
         return uses and (self.flip_factors > 0 or getattr(self, "known_flips_", None) is not None)
 
+    def _shown_users(self) -> NDArray[np.float64] | None:
+        """The expected number of users who noticed each item; None without impressions."""
+        return None if self.known_flips_ is None else self.known_flips_.exposed_users()
+
     @property
     def _flips_from(self) -> str:
         return "interactions" if self.known_flips_ is None else "impressions"
