@@ -90,3 +90,18 @@ def test_propensities_add_weighted_estimates(
     done = run("evaluate", model, split, *options, "--propensity", "popularity^0.5", "--propensity-clip", "0.2")
     assert "assumed: popularity^0.5, effective sample size" in " ".join(done.out.split())
     assert run("evaluate", model, split, "--propensity", "no-such-file.csv").code != 0
+
+
+def test_held_out_impressions_are_scored_instead_of_lists(run: Run, files: Path, tmp_path: Path) -> None:
+    split = tl.Split.load(files / "split")
+    tl.ItemPop().fit(split.train).save(tmp_path / "pop")
+    users, items = (ids.take(range(len(ids))) for ids in (split.train.users, split.train.items))
+    everything = pl.DataFrame({"user_id": users}).join(pl.DataFrame({"item_id": items}), how="cross")
+    seen = split.train.to_frame().select("user_id", "item_id")
+    everything.join(seen, on=["user_id", "item_id"], how="anti").write_csv(tmp_path / "shown.csv")
+    done = run(
+        "evaluate", files / "model", tmp_path / "pop", files / "split", "--impressions", tmp_path / "shown.csv"
+    )
+    assert done.code == 0, done.err
+    assert sorted(set(done.table["metric"])) == ["shown_auc", "shown_pooled_auc", "shown_share"]
+    assert "shown_auc" in done.err

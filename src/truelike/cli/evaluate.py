@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from truelike.cli.inputs import open_data, open_model, reads_log
+from truelike.cli.inputs import open_data, open_model, open_part, reads_log
 from truelike.cli.messages import say
 from truelike.cli.options import N_JOBS, OUTPUT_TABLE, runs_on_cluster
 from truelike.cli.output import check_output, drawn, emit, show, write
@@ -53,6 +53,13 @@ def evaluate(
     propensity_clip: Annotated[
         float | None, typer.Option(metavar="SHARE", help="Raise smaller propensities to this one. Default: none.")
     ] = None,
+    impressions: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Score on held-out impressions instead of lists: pairs that were shown; LOG says which were taken.",
+        ),
+    ] = None,
     output: Annotated[Path | None, OUTPUT_TABLE] = None,
     comparison: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the comparison of several models to a file.")
@@ -78,6 +85,7 @@ def evaluate(
     truelike evaluate model/ test.csv
     truelike evaluate a/ b/ split/ --measure ndcg@20 --comparison compared.csv
     truelike evaluate model/ split/ --propensity popularity^0.5 -o estimates.jsonl
+    truelike evaluate model/ held-out.csv --impressions held-out-impressions.csv
     ```
     """
     import polars as pl
@@ -92,11 +100,12 @@ def evaluate(
     lengths = _lengths(ks)
     chosen = list(ALL_METRICS) if metrics is None else [name.strip() for name in metrics.split(",")]
     names = _names(models)
-    compared = _compared_by(measure, chosen, lengths) if len(models) > 1 else ""
+    compared = _compared_by(measure, chosen, lengths, impressions) if len(models) > 1 else ""
     for file in (output, comparison, per_user):
         check_output(file)
     data = open_data(source, read, blocks=True)
     held_out = getattr(data, part) if isinstance(data, tl.Split) else data
+    shown = None if impressions is None else open_part(impressions, "--impressions", read)
     results = []
     for path, name in zip(models, names, strict=True):
         model = open_model(path)
@@ -105,6 +114,7 @@ def evaluate(
         called = model.name if len(models) == 1 else f"{model.name} ({name})"
         options = {"ks": lengths, "metrics": chosen, "name": called, "n_jobs": n_jobs, "cluster": cluster}
         weights: dict[str, Any] = {"propensity": _number_or_text(propensity), "propensity_clip": propensity_clip}
+        weights["impressions"] = shown
         results.append(tl.evaluate(model, held_out, **options, **weights))
         _say_notes(results[-1])
     if output is None and sys.stdout.isatty():
@@ -172,10 +182,12 @@ def _names(models: list[str]) -> list[str]:
     return names
 
 
-def _compared_by(measure: str | None, metrics: list[str], lengths: list[int]) -> str:
+def _compared_by(measure: str | None, metrics: list[str], lengths: list[int], impressions: str | None) -> str:
     """The measure to compare by: the given one, or by default NDCG of the longest list."""
     from truelike.evaluation.metrics import METRICS
 
+    if impressions is not None:
+        return measure or "shown_auc"
     each = [name for name in metrics if name in METRICS] or ["ndcg"]
     measured = [f"{name}@{k}" for name in each for k in lengths]
     if measure is None:
