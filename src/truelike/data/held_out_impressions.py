@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from truelike import randomness
 from truelike.data.blocks.blocks import Blocks
-from truelike.data.checks import check_dataset, check_number
+from truelike.data.checks import check_dataset, check_not_empty, check_number
 from truelike.data.columns import choose
 from truelike.data.dataset import Dataset
 from truelike.data.frames import library_of, to_polars
@@ -82,6 +82,7 @@ def hold_out_impressions(
     check_dataset(train, "hold_out_impressions")
     if isinstance(train, Blocks) or isinstance(impressions, Blocks):
         raise ParameterError("hold_out_impressions takes a Dataset, not a block directory; use tl.blocks.hold_out")
+    check_not_empty(train)
     check_number("share", share)
     if not 0 < share < 1:
         raise ParameterError(f"share is {share}; it must be above 0 and below 1")
@@ -103,7 +104,9 @@ def hold_out_impressions(
             "data. Check that the ids are the same, or hold out a larger share."
         )
     own = train._user_of_entry.astype(np.int64) * train.n_items + train._csr.indices
-    shown = np.isin(own, pairs)
+    shown = np.zeros(len(own), dtype=bool)  # own is sorted
+    at = np.minimum(np.searchsorted(own, pairs), len(own) - 1)
+    shown[at[own[at] == pairs]] = True
     if not shown.all():
         warn(
             f"{np.count_nonzero(~shown):,} of {train.n_interactions:,} interactions are not among the impressions; "

@@ -132,7 +132,10 @@ def _taken(train: Dataset | Blocks, test: Dataset | Blocks, users: Codes, items:
     n_items = train.n_items
     interactions = np.sort(known._user_of_entry.astype(np.int64) * n_items + known._csr.indices)
     shown = users.astype(np.int64) * n_items + items
-    taken = np.isin(shown, interactions)
+    taken = np.zeros(len(shown), dtype=bool)
+    if len(interactions):
+        at = np.minimum(np.searchsorted(interactions, shown), len(interactions) - 1)
+        taken = interactions[at] == shown
     lacking = test.n_interactions - int(np.count_nonzero(taken))
     if lacking:
         warn(
