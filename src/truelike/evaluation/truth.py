@@ -37,7 +37,8 @@ class TruthScores:
     users
         The ids of the users with both a like and a dislike among these pairs.
     values
-        One value per user: "truth_auc" and "truth_ndcg@20" of the ranking; "hidden_auc" of the posterior.
+        One value per user: "truth_auc" and "truth_ndcg@20" of the ranking; "hidden_auc" and "hidden_ndcg@20" of the
+        posterior, i.e. of the list of `hidden_likes`.
     totals
         Over all pairs: "hidden_share", the share of truly liked pairs; and "hidden_pooled_auc", "hidden_ece" and
         "hidden_log_loss" of the posterior.
@@ -141,6 +142,8 @@ def score_blocks(
     bins: list[Bin] = []
     if posterior_block is not None:
         values["hidden_auc"] = by_posterior[users]
+        hits = _hits(labels, posterior_block, users, max(ks), ties, n_jobs)
+        values |= {f"hidden_ndcg@{k}": ndcg(hits, likes[users], k) for k in ks}
         bins = pooled.reliability()
         totals |= {
             "hidden_pooled_auc": pooled.auc(),

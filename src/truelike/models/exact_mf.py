@@ -367,10 +367,6 @@ class ExactMF(LabelNoise, FactorModel):
         known = vars(self).get("_state", {}).get("known_flips_")
         return known is not None or (uses and self.flip_factors > 0)
 
-    def _shown_users(self) -> NDArray[np.float64] | None:
-        """The expected number of users who noticed each item; None without impressions."""
-        return None if self.known_flips_ is None else self.known_flips_.exposed_users()
-
     @property
     def _flips_from(self) -> str:
         return basis_of(self.known_flips_)

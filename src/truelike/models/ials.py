@@ -269,6 +269,10 @@ class IALS(FactorModel):
         shown = ShownPairs.restored(arrays, train)
         return {**restored_tables(arrays, train, self.factors), **self._derived(train, shown)}
 
+    def _shown_users(self) -> NDArray[np.float64] | None:
+        """The number of users to whom each item was shown; None without impressions."""
+        return None if self.shown_ is None else self.shown_.exposed_users()
+
     def _fold_in(self, history: Codes) -> Floats:
         """One exact solve with the item table fixed."""
         table = self._tables().item_factors

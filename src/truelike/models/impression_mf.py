@@ -103,7 +103,7 @@ class ImpressionMF(LabelNoise, FactorModel):
     ----------
     factors : int or None, default None
         Factors of one sample. None: 4, 8 or 16, more the more pairs there are for each user and item.
-    samples : int, default 16
+    samples : int, default 32
         Number of samples of the posterior that are kept.
     steps, burn_in : int, default 600 and 200
         Number of steps, and of those before the first sample.
@@ -139,7 +139,7 @@ class ImpressionMF(LabelNoise, FactorModel):
     search_space: ClassVar[dict[str, Any]] = {"factors": [4, 8, 16]}
 
     factors: int | None = whole_number(None, low=1, optional=True)
-    samples: int = whole_number(16, low=1, high=200)
+    samples: int = whole_number(32, low=1, high=200)
     steps: int = whole_number(600, low=1)
     burn_in: int = whole_number(200, low=0)
     miss_rate: float | None = number(None, low=0.0, high=0.99)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from truelike import objectives
 from truelike.data.frames import library_of, to_native
@@ -176,6 +177,12 @@ class LabelNoise(_Base):
     def _like_logits(self, users: Codes) -> Floats:
         """The logits of p(truly liked) of all items for some users, before they are calibrated. Default: the score."""
         return self._score_block(users)
+
+    @final
+    def _shown_users(self) -> NDArray[np.float64] | None:
+        """The expected number of users who noticed each item; None without impressions."""
+        known = vars(self).get("_state", {}).get("known_flips_")
+        return known.exposed_users() if isinstance(known, ShownPairs) else None
 
     @property
     def _probability_map(self) -> ProbabilityMap | None:

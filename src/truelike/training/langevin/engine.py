@@ -4,8 +4,8 @@
 
 q is the probability that a user who likes a shown item takes it (1 without misses). Each column of u and v is normal
 around 0, and the biases are normal around a line in the logarithm of how often the user, or the item, was shown: what
-is shown often may be liked more or less than the rest. The precisions are updated from the rows in every step, so there is
-no regularization to choose.
+is shown often may be liked more or less than the rest. The precisions are updated from the rows in every step, so
+there is no regularization to choose.
 
 A step moves all rows along the gradient of the log posterior, scaled by a diagonal preconditioner (the inverse
 information of each parameter), and adds noise of the matching size (Welling and Teh, ICML 2011; Li, Chen, Carlson and
