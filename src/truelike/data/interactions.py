@@ -119,7 +119,7 @@ def read(
             return choose(names, **asked, needs_rating=min_rating is not None)
 
         how = {"format": format, "separator": separator, "header": header, "encoding": encoding}
-        dataset = _encoded(_read(source, settle, name, **how), min_rating, on_bad_rows).to_dataset()
+        dataset = _encoded(_table(source, settle, name, **how), min_rating, on_bad_rows).to_dataset()
     check_not_empty(dataset)
     return dataset if titles is None else dataset.with_titles(titles, encoding=encoding)
 
@@ -176,10 +176,10 @@ def read_rows(
     """
     check_not_forked()
     refuse_address(source)
-    return _encoded(_read(source, settle, None, **how), None, on_bad_rows, any_weight=True)
+    return _encoded(_table(source, settle, None, **how), None, on_bad_rows, any_weight=True)
 
 
-def _read(source: Any, settle: Callable[[list[str]], Columns], name: str | None, **how: Any) -> _Rows:
+def _table(source: Any, settle: Callable[[list[str]], Columns], name: str | None, **how: Any) -> _Rows:
     """The rows of a file, a frame, an array or a list."""
     if isinstance(source, (str, os.PathLike)):
         path = as_path(source)

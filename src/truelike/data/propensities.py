@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.columns import COMMON, Columns, choose
 from truelike.data.dataset import Dataset
-from truelike.data.files import as_path, read_file, refuse_address
+from truelike.data.files import refuse_address
 from truelike.data.frames import library_of, missing
 from truelike.data.ids import Codes, Ids
-from truelike.data.interactions import _cast, _encode, _from_memory, _report_bad_rows, _Rows
+from truelike.data.interactions import _cast, _encode, _report_bad_rows, _table
 from truelike.errors import DataError, DataWarning, ParameterError, quoted, some, warn
 
 __all__ = ["Propensities"]
@@ -201,12 +201,7 @@ def _read(source: Any) -> tuple[Ids | None, Codes | None, Ids, Codes, Floats]:
             return _ItemColumns(item, column)
         return choose(names, **asked, needs_rating=False)
 
-    if isinstance(source, (str, os.PathLike)):
-        table = read_file(as_path(source), settle)
-        rows, text = _Rows(table.frame, table.columns, table.unit, table.numbers, table.bad), table.text
-    else:
-        rows, _ = _from_memory(source, settle)
-        text = False
+    rows = _table(source, settle, None)
     columns: Columns | _ItemColumns = rows.columns
     by_item = isinstance(columns, _ItemColumns)
     for role in ("item",) if by_item else ("user", "item"):
@@ -218,11 +213,11 @@ def _read(source: Any) -> tuple[Ids | None, Codes | None, Ids, Codes, Floats]:
         _report_bad_rows(rows, "raise")
     if not len(rows.frame):
         raise DataError("the table of propensities is empty")
-    items, item_codes = _encode(rows.frame[columns.item], "item", text)
+    items, item_codes = _encode(rows.frame[columns.item], "item", rows.text)
     values = numbers.to_numpy().astype(np.float64)
     if isinstance(columns, _ItemColumns):
         return None, None, items, item_codes, values
-    users, user_codes = _encode(rows.frame[columns.user], "user", text)
+    users, user_codes = _encode(rows.frame[columns.user], "user", rows.text)
     return users, user_codes, items, item_codes, values
 
 

@@ -26,7 +26,7 @@ from truelike.models.factor_model import (
     table_attributes,
 )
 from truelike.models.fold_in import fold_in_all, rows_of
-from truelike.models.label_noise import LabelNoise, basis_of
+from truelike.models.label_noise import LabelNoise, basis_of, known_attributes
 from truelike.models.left_out import AllItems
 from truelike.parameters import choice, flag, jobs, number, preset, special, whole_number
 from truelike.ranking.factor_ranker import factor_score_block
@@ -144,6 +144,9 @@ class ExactMF(LabelNoise, FactorModel):
         The paper's U and V, the biases, and the paper's P and Q.
     regularization_, flip_regularization_, learning_rate_
         The values that were used.
+    calibration_, miss_rate_
+        After a fit with impressions, the map from scores to probabilities, and the miss rate that was used, or one for
+        each position.
     history_
         A frame with one row per epoch: epoch, seconds, loss and each validation metric.
 
@@ -244,8 +247,7 @@ class ExactMF(LabelNoise, FactorModel):
 
     def _derived(self, train: Dataset, known: ShownPairs | ExposureRates | None) -> dict[str, Any]:
         return {
-            "known_flips_": known,
-            "calibration_": None,
+            **known_attributes(known),
             "learning_rate_": self._learning_rate(train),
             "regularization_": self._strength(train, self.regularization),
             "flip_regularization_": self._strength(train, self.flip_regularization),

@@ -105,8 +105,10 @@ class ImpressionMF(LabelNoise, FactorModel):
         Factors of one sample. None: 4, 8 or 16, more the more pairs there are for each user and item.
     samples : int, default 32
         Number of samples of the posterior that are kept.
-    steps, burn_in : int, default 600 and 200
-        Number of steps, and of those before the first sample.
+    steps : int, default 600
+        Number of steps; each is a pass over all shown pairs.
+    burn_in : int, default 200
+        Number of steps before the first sample.
     miss_rate : float or None, default None
         The probability that a user misses a liked item when it is shown once. None: it is estimated where the
         impressions have positions, or times of repeated showings, and 0 otherwise.
@@ -124,6 +126,8 @@ class ImpressionMF(LabelNoise, FactorModel):
         The factors of all samples side by side, and the biases: U_u . V_i + b_i is the mean score.
     calibration_
         The map from the mean probability to the calibrated one.
+    miss_rate_
+        The miss rate that was used, or one for each position.
 
     Examples
     --------
@@ -178,6 +182,7 @@ class ImpressionMF(LabelNoise, FactorModel):
             "posterior_": posterior,
             "known_flips_": pairs,
             "calibration_": calibration,
+            "miss_rate_": None if pairs is None else pairs.miss_rate,
         }
 
     def _expected_seconds(self, train: Dataset) -> float:

@@ -35,6 +35,12 @@ def basis_of(known: ShownPairs | ExposureRates | None) -> str:
     return "interactions" if known is None else known.basis
 
 
+def known_attributes(known: ShownPairs | ExposureRates | None) -> dict[str, Any]:
+    """What a model learns of exposure, by the names of its attributes; probabilities are not calibrated yet."""
+    miss_rate = known.miss_rate if isinstance(known, ShownPairs) else None
+    return {"known_flips_": known, "calibration_": None, "miss_rate_": miss_rate}
+
+
 class LabelNoise(_Base):
     """Methods of models that have, beside the score r, a flip logit g: sigma(g) = p(observed 0 | truly 1).
 

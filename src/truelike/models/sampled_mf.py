@@ -29,7 +29,7 @@ from truelike.models.factor_model import (
     table_attributes,
 )
 from truelike.models.fold_in import fold_in
-from truelike.models.label_noise import LabelNoise, basis_of
+from truelike.models.label_noise import LabelNoise, basis_of, known_attributes
 from truelike.models.left_out import Sampled
 from truelike.parameters import changed, choice, flag, jobs, number, preset, special, whole_number
 from truelike.ranking.factor_ranker import factor_score_block
@@ -174,6 +174,9 @@ class SampledMF(LabelNoise, FactorModel):
         After a fit with impressions and a pointwise objective, the bias b_i of each item.
     regularization_
         The L2 of the preference tables that was used.
+    calibration_, miss_rate_
+        After a fit with impressions, the map from scores to probabilities, and the miss rate that was used, or one for
+        each position.
     history_
         A frame with one row per epoch: epoch, seconds, loss and each validation metric.
 
@@ -294,7 +297,7 @@ class SampledMF(LabelNoise, FactorModel):
 
     def _derived(self, train: Dataset | Blocks, known: ShownPairs | ExposureRates | None) -> dict[str, Any]:
         strength = self._shown_strength(train, known) if self._is_labelled(known) else self._strength(train)
-        return {"regularization_": strength, "known_flips_": known, "calibration_": None}
+        return {"regularization_": strength, **known_attributes(known)}
 
     def _is_labelled(self, known: Any) -> bool:
         """Whether the shown pairs are trained on, taken or not, instead of positives and drawn negatives."""
@@ -439,7 +442,7 @@ class SampledMF(LabelNoise, FactorModel):
         known = ShownPairs.restored(arrays, train) or ExposureRates.restored(
             arrays, (train.n_users, train.n_items)
         )
-        derived: dict[str, Any] = {"known_flips_": known, "calibration_": ProbabilityMap.restored(arrays)}
+        derived: dict[str, Any] = {**known_attributes(known), "calibration_": ProbabilityMap.restored(arrays)}
         if "regularization" in arrays:
             derived["regularization_"] = float(arrays["regularization"][0])
         else:  # earlier versions saved it as a parameter alone
