@@ -112,3 +112,10 @@ def test_users_and_items_without_interactions_have_the_least_exposure() -> None:
     rates = structured(none)
     assert rates.item[7] == rates.item.min() > 0
     assert rates.user[5] == rates.user.min() > 0
+
+
+def test_a_higher_rate_of_likes_means_less_exposure() -> None:
+    data = tl.synthetic.World(n_users=300, n_items=100, impressions_per_user=40).dataset()
+    everyone = np.arange(300)
+    shown = [structured(data, rate).propensity_block(everyone).mean() for rate in (0.05, 0.1, 0.3)]
+    assert shown[0] > 1.2 * shown[1] > 1.2**2 * shown[2]

@@ -16,14 +16,16 @@ posterior of z, or of (b, quality), and a_u and b_i are such that p(shown) is th
 What is identified:
 
 - Relative activity and relative visibility follow the counts of users and items.
-- The level. Where a b is small, p = m a b, and only the product is known. Where items were shown to nearly all active
-  users, interactions stop growing with activity, at m. Cells tell it by this saturation alone. So m is given a prior of
-  about 10 %, which decides where nothing is saturated.
+- The level, hardly. Where a b is small, p = m a b, and only the product is known. Where items were shown to nearly all
+  active users, interactions stop growing with activity, at m. Cells tell it by this saturation alone, and tastes blur
+  it. So m is given a prior, `like_rate`, and the level is about right if that is. In worlds of strong exposure, whose
+  rate is .08, p(shown) is .76 of the true one on average; with a rate of .02 it is .25 of it, with .25 1.6 times.
 - How much of the popularity of items is visibility, and how much quality: also by saturation, and by a prior of the
   spread of quality, s_m. For one item the count does not tell. It is attributed to both, in the shares s_b^2 : s_m^2.
   So a model with this exposure knows little of the quality of single items.
-- Not identified, and set: the share of the users' differences that is liking. Nor is it known whether items are shown
-  to those who like them.
+- Not identified, and set: the share of the users' differences that is liking, one half. In `RatingsWorld` it is larger,
+  and there the posterior of hidden likes orders users worse than without any exposure. Nor is it known whether items
+  are shown to those who like them.
 
 Three details matter. A user who interacted with item i has, by that alone, one interaction more. Grouped by all of
 them, users would show interactions in proportion to their counts, and nothing would seem saturated. So the groups of a
@@ -40,7 +42,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
@@ -50,15 +52,22 @@ from truelike.training.exposure.rates import ExposureRates
 BASIS = "assumed: user activity and item visibility"
 GROUPS = 30  # of users, and of items
 LIKING_SHARE = 0.5  # how much of the differences between users is liking, not activity
-LEVEL, LEVEL_SPREAD = -2.2, 0.15  # the prior of mu_m: 10 %
+LIKE_RATE, LEVEL_SPREAD = 0.1, 0.15  # the prior of mu_m: its logit, and how sure it is
 QUALITY_SPREAD, QUALITY_SURENESS = 0.8, 0.1  # the prior of log s_m
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def structured(train: Dataset | Blocks) -> ExposureRates:
+def structured(train: Dataset | Blocks, like_rate: float = LIKE_RATE) -> ExposureRates:
     """Estimate the activity of users and the visibility of items from interactions alone.
+
+    Parameters
+    ----------
+    train
+        The interactions.
+    like_rate
+        About how likely a user likes an item. The level of exposure rests on it more than on the data.
 
     Examples
     --------
@@ -70,7 +79,7 @@ def structured(train: Dataset | Blocks) -> ExposureRates:
     >>> bool(np.corrcoef(truth, rates.propensity(users, items))[0, 1] > 0.7)
     True
     """
-    model = _Model(_Cells.of(train))
+    model = _Model(_Cells.of(train), float(logit(like_rate)))
     with one_blas_thread():  # the bits of a product must not depend on the number of threads
         user, item = model.rates(model.fitted(), train.interactions_per_user(), train.popularity())
     return ExposureRates(user.astype(np.float32), item.astype(np.float32), BASIS)
@@ -153,11 +162,10 @@ def _entries(train: Dataset | Blocks) -> Iterator[tuple[NDArray[Any], NDArray[An
 class _Model:
     """The likelihood of the five parameters (mu_b, log s_b, mu_m, log s_m, log s_z), by sums over grids."""
 
-    START = np.array([-1.0, 0.0, LEVEL, np.log(QUALITY_SPREAD), np.log(0.7)])
     BOUNDS = ((-9.0, 2.0), (-1.2, 1.3), (-6.0, 1.5), (-1.2, 0.8), (-1.6, 0.5))
 
-    def __init__(self, cells: _Cells) -> None:
-        self.cells = cells
+    def __init__(self, cells: _Cells, level: float = -2.2) -> None:
+        self.cells, self.level = cells, level
         lowest = np.log(0.05 / cells.n_users)
         self.z = np.linspace(-4, 3, 41)
         self.log_b = np.linspace(lowest, np.log(40), int((np.log(40) - lowest) / 0.25) + 2)
@@ -170,7 +178,7 @@ class _Model:
         from scipy.optimize import minimize
 
         options = {"maxiter": 200, "eps": 1e-5, "ftol": 1e-9}
-        found, dispersion = self.START, 1.0
+        found, dispersion = np.array([-1.0, 0.0, self.level, np.log(QUALITY_SPREAD), np.log(0.7)]), 1.0
         for _ in range(2):
             found = minimize(
                 self.loss, found, args=(dispersion,), method="L-BFGS-B", bounds=self.BOUNDS, options=options
@@ -188,7 +196,7 @@ class _Model:
         p, of_users, of_items = self._of_cells(parameters)
         logs = float((cells.interactions * np.log(p)).sum() + (cells.others * np.log1p(-p)).sum()) / dispersion
         logs += float(cells.users.sizes @ of_users + cells.items.sizes @ of_items)
-        level = (parameters[2] - LEVEL) / LEVEL_SPREAD
+        level = (parameters[2] - self.level) / LEVEL_SPREAD
         spread = (parameters[3] - np.log(QUALITY_SPREAD)) / QUALITY_SURENESS
         return float(0.5 * (level**2 + spread**2) - logs)
 
