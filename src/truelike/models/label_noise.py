@@ -14,6 +14,7 @@ from truelike.data.ids import Codes, one_or_many
 from truelike.models.availability import available_if
 from truelike.models.base import Floats, Frame, values_of_pairs
 from truelike.ranking.top_k import top_k_by_scores
+from truelike.training.blocks.shown import ShownBlocks
 from truelike.training.exposure.rates import ExposureRates
 from truelike.training.shown_pairs import ShownPairs
 
@@ -25,7 +26,7 @@ else:
     _Base = object
 
 
-def basis_of(known: ShownPairs | ExposureRates | None) -> str:
+def basis_of(known: ShownPairs | ShownBlocks | ExposureRates | None) -> str:
     """What the flips of a model rest on, from what is known of exposure."""
     return "interactions" if known is None else known.basis
 

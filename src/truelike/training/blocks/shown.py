@@ -299,6 +299,11 @@ class ShownBlocks:
         """Return the share of pairs that were taken, away from 0 and 1."""
         return (self.counts.taken + 0.5) / (self.counts.pairs + 1)
 
+    def offset(self) -> float:
+        """Return the logit of the share of pairs that were taken, the mean of the item biases a priori."""
+        share = self.taken_share()
+        return float(np.log(share / (1 - share)))
+
     # --- as known flips have them -----------------------------------------------------------------
 
     @property
