@@ -280,7 +280,7 @@ class SampledMF(LabelNoise, FactorModel):
             return self.exposure
         return "popularity^0.5" if objective_names.kind_of(self.objective).uses_exposure else "learned"
 
-    def _derived(self, train: Dataset, known: Known | None) -> dict[str, Any]:
+    def _derived(self, train: Dataset | Blocks, known: Known | None) -> dict[str, Any]:
         strength = self._shown_strength(train, known) if self._is_labelled(known) else self._strength(train)
         return {"regularization_": strength, "known_flips_": known}
 

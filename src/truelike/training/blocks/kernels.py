@@ -84,7 +84,14 @@ def part_of_block(indptr: Any, indices: Any, part_of_item: Any, place_of_item: A
 
 @cached_njit(nogil=True)
 def pairs_of_part(
-    indptr: Any, indices: Any, taken: Any, logits: Any, wanted: Any, part_of_item: Any, place_of_item: Any, part: Any
+    indptr: Any,
+    indices: Any,
+    taken: Any,
+    logits: Any,
+    wanted: Any,
+    part_of_item: Any,
+    place_of_item: Any,
+    part: Any,
 ) -> Any:
     """The shown pairs of a block with the items of a part, as a CSR with the items' places in the part.
 
@@ -124,7 +131,15 @@ def count_known(out: Any, users: Any, rows: Any, indptr: Any, indices: Any, item
 
 @cached_njit(nogil=True)
 def gather_known(
-    items: Any, counts: Any, starts: Any, users: Any, rows: Any, indptr: Any, indices: Any, weights: Any, item_map: Any
+    items: Any,
+    counts: Any,
+    starts: Any,
+    users: Any,
+    rows: Any,
+    indptr: Any,
+    indices: Any,
+    weights: Any,
+    item_map: Any,
 ) -> None:
     """Write the known items of each row rows[n], and their weights if there are any, from starts[users[n]] on."""
     for n in range(len(users)):

@@ -104,7 +104,7 @@ class StratifiedWorker(BlockWorker):
     negatives: Negatives
     sgd: SGDSettings
     seed: int
-    exposure: BlockExposure
+    exposure: BlockExposure = BlockExposure()
 
     @cached_property
     def shown(self) -> ShownBlocks:
@@ -137,7 +137,7 @@ class StratifiedWorker(BlockWorker):
         sums = np.bincount(block.indices, weights=np.repeat(counts, counts), minlength=block.n_items)
         return sums.astype(np.float64)
 
-    def begin(self, epoch: int, counts: NDArray[np.float64], weights: NDArray[np.float64], offset: float) -> None:
+    def begin(self, epoch: int, counts: NDArray[np.int64], weights: NDArray[np.float64], offset: float) -> None:
         """Begin an epoch; one that was not ended is forgotten.
 
         Parameters
@@ -174,7 +174,14 @@ class StratifiedWorker(BlockWorker):
             seed = randomness.key(self.seed, "stratum", number, part)
             negatives: Any = self.part_negatives(part)
             engine = SampledEngine(
-                stratum, tables, self.objective, negatives, settings, seed=seed, n_jobs=self.n_jobs, exposure=exposure
+                stratum,
+                tables,
+                self.objective,
+                negatives,
+                settings,
+                seed=seed,
+                n_jobs=self.n_jobs,
+                exposure=exposure,
             )
             engine.user_last_updated = position.last_updated
             engine.item_last_updated[:] = position.batches
@@ -278,7 +285,7 @@ class StratifiedEngine(BlockEngine):
         self.objective, self.negatives, self.settings, self.seed = objective, negatives, settings, seed
         self._loss_samples: Any = None
         self._loss_pairs: Any = None
-        self._counts: NDArray[Any] | None = None
+        self._counts: NDArray[np.int64] | None = None
         self._weights: NDArray[np.float64] | None = None
         self._offset = 0.0
 
@@ -294,7 +301,7 @@ class StratifiedEngine(BlockEngine):
         if progress is not None:
             progress(self.train.n_interactions)
 
-    def _prepared(self) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    def _prepared(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """How many entries each item has, and its weight as a negative."""
         shown = self.exposure.shown
         if shown is not None:
@@ -306,7 +313,7 @@ class StratifiedEngine(BlockEngine):
                 drawn = [each for worker in self.workers.call("loss_pairs") for each in worker]
                 self._loss_pairs = np.concatenate(drawn, axis=1)
                 counts = shown.counts.pairs_of_item
-                return counts, counts
+                return counts, counts.astype(np.float64)  # parts are balanced by what is trained on
         popularity = self.train.popularity()
         declared, sums = self.negatives.weights(popularity), self.workers.sum("history_sums")
         return popularity, corrected_weights(declared, popularity, sums, len(self.train))

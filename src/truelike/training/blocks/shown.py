@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -47,9 +47,9 @@ def shown_blocks(impressions: Any, train: Blocks, miss_rate: float | None) -> Sh
     if not isinstance(impressions, Blocks):
         given = repr(str(impressions)) if isinstance(impressions, (str, Path)) else type(impressions).__name__
         raise ParameterError(
-            f"the training data are {len(train)} blocks, so the impressions must be a block directory, too, and {given} "
-            "is none. Build one with `truelike blocks IMPRESSIONS -o shown/` or tl.blocks.build. Small data can be "
-            "trained on as a Dataset: fit(blocks.to_dataset(), impressions=...)."
+            f"the training data are {len(train)} blocks, so the impressions must be a block directory, too, and "
+            f"{given} is none. Build one with `truelike blocks IMPRESSIONS -o shown/` or tl.blocks.build. Small data "
+            "can be trained on as a Dataset: fit(blocks.to_dataset(), impressions=...)."
         )
     source = ShownSource(str(impressions.directory), impressions.digest, float(miss_rate or 0.0))
     return ShownBlocks(train, source, impressions)
@@ -89,7 +89,9 @@ class Counts:
     def __init__(self, values: NDArray[np.float64]) -> None:
         self.values = values
         self.known, self.added, self.pairs, self.taken = (int(value) for value in values[:4])
-        self.pairs_of_item, self.noticed = values[4:].reshape(2, -1)
+        by_item = values[4:].reshape(2, -1)
+        self.pairs_of_item: NDArray[np.int64] = by_item[0].astype(np.int64)
+        self.noticed: NDArray[np.float64] = by_item[1]
 
 
 class ShownBlocks:
@@ -168,8 +170,13 @@ class ShownBlocks:
                 "possible. Build the training data with more blocks."
             )
         logit, logits = self._logits(counts)
-        merged = merge(indptr, indices, rows.astype(np.int32), items, logits, np.float32(logit))
-        return ShownPairs(*merged[:4], logit, self.train.n_items, int(merged[4]), self.basis), len(items)
+        pointers, places, taken, flips, added = merge(
+            indptr, indices, rows.astype(np.int32), items, logits, np.float32(logit)
+        )
+        pairs = ShownPairs(
+            pointers, places, taken, flips, logit, self.train.n_items, added=int(added), basis=self.basis
+        )
+        return pairs, len(items)
 
     def _gathered(self, codes: Codes) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
         """A CSR of the impressions of some users, of known items alone, and their counts, if these matter."""
@@ -229,8 +236,13 @@ class ShownBlocks:
 
     def _stored(self, pairs: ShownPairs) -> ShownPairs:
         """The same pairs with their arrays where the training data are."""
-        arrays = (pairs.indptr, pairs.indices, pairs.taken, pairs.logits)
-        return ShownPairs(*map(self._placed, arrays), pairs.logit, pairs.n_items, pairs.added, pairs.basis)
+        return replace(
+            pairs,
+            indptr=self._placed(pairs.indptr),
+            indices=self._placed(pairs.indices),
+            taken=self._placed(pairs.taken),
+            logits=self._placed(pairs.logits),
+        )
 
     def _placed(self, array: NDArray[Any]) -> NDArray[Any]:
         if self.train.in_memory:
@@ -247,10 +259,8 @@ class ShownBlocks:
         of_item = np.bincount(pairs.indices, minlength=pairs.n_items).astype(np.float64)
         known, taken = self._known[number], int(pairs.taken.sum(dtype=np.int64))
         head = np.array([known, pairs.added, pairs.n_pairs, taken], dtype=np.float64)
-        if len(pairs.logits):
-            noticed = pairs.exposed_users()
-        else:
-            noticed = of_item * objectives.sigmoid(-np.float64(pairs.logit))
+        one = objectives.sigmoid(-np.float64(pairs.logit))
+        noticed = pairs.exposed_users() if len(pairs.logits) else of_item * one
         return np.concatenate([head, of_item, noticed])
 
     @property
@@ -268,7 +278,7 @@ class ShownBlocks:
         return self._counts is not None
 
     def take_counts(self, values: NDArray[np.float64]) -> None:
-        """Take the values of `count`, summed over all blocks; warn of what is left out, and raise if nothing is left."""
+        """Take the values of `count`, summed over all blocks. Warn of what is left out; raise if nothing is left."""
         self._counts = counts = Counts(np.array(values))
         n, n_train = self.impressions.n_interactions, self.train.n_interactions
         if not counts.known:
@@ -297,7 +307,7 @@ class ShownBlocks:
 
     def taken_share(self) -> float:
         """Return the share of pairs that were taken, away from 0 and 1."""
-        return (self.counts.taken + 0.5) / (self.counts.pairs + 1)
+        return float((self.counts.taken + 0.5) / (self.counts.pairs + 1))
 
     def offset(self) -> float:
         """Return the logit of the share of pairs that were taken, the mean of the item biases a priori."""
