@@ -214,7 +214,10 @@ class StratifiedWorker(BlockWorker):
             )
         elif given.rates is not None:
             users = slice(int(self.blocks.bounds[number]), int(self.blocks.bounds[number + 1]))
-            rates = replace(given.rates, user=given.rates.user[users], item=given.rates.item[members])
+            own = np.array(
+                given.rates.user[users]
+            )  # what Ray sends cannot be written to, and is another type to numba
+            rates = replace(given.rates, user=own, item=given.rates.item[members])
             exposure = KnownExposure(rates=rates)
         block = self.blocks.block(number)
         indptr, places = part_of_block(block.indptr, block.indices, parts.part, parts.place, part, len(members))
