@@ -1,12 +1,12 @@
-"""What an epoch with impressions costs: 1 million users, 100,000 items, 20 million interactions, 400 million impressions.
+"""What an epoch costs with impressions: 1 million users, 100,000 items, 20 million interactions, 400 million shown.
 
     python benchmarks/impressions.py [--scale 0.05] [--blocks 8] [--directory DIRECTORY]
 
-The world is made by hashes, and written as two block directories of one block each. Then `tl.NBPO()` is trained for two
-epochs, each time in a process of its own: without impressions, with impressions on 2 and on 1 thread, and from the block
-directory itself. With --blocks it is trained out of core on so many blocks, too. Prints the seconds of the second epoch
-and those of the processor, the peak of memory and the hash of the tables; and whether the limits hold: 12 GB, 2.5 times
-the epoch without impressions, one hash.
+The world is made by hashes, and written as two block directories of one block each. Then `tl.NBPO()` is trained for
+two epochs, each time in a process of its own: without impressions, with impressions on 2 and on 1 thread, and from the
+block directory itself. With --blocks it is trained out of core on so many blocks, too. Prints the seconds of the second
+epoch and those of the processor, the peak of memory and the hash of the tables; and whether the limits hold: 12 GB, 2.5
+times the epoch without impressions, one hash.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ def make(directory: Path, scale: float, blocks: int) -> None:
         for n in dict.fromkeys((1, blocks)):
             bounds = block_bounds(np.diff(indptr), n)
             with writing(directory / f"{name}-{n}", items, kinds, name) as writer:  # type: ignore[arg-type]
-                for first, stop in zip(bounds[:-1], bounds[1:], strict=True):
+                for first, stop in pairwise(bounds):
                     pointers = indptr[first : stop + 1] - indptr[first]
                     users = pl.Series("user_id", np.arange(first, stop))
                     writer.add(users, pointers, indices[indptr[first] : indptr[stop]])

@@ -7,9 +7,17 @@ import sys
 import pytest
 
 PUBLIC = {
-    "splits": ["by_user", "leave_one_out", "random", "temporal"],
-    "datasets": ["cache_directory", "coat_truth", "fetch", "load", "movielens_features", "names"],
-    "synthetic": ["World"],
+    "splits": ["HeldOutImpressions", "by_user", "hold_out_impressions", "leave_one_out", "random", "temporal"],
+    "datasets": [
+        "cache_directory",
+        "coat_truth",
+        "fetch",
+        "load",
+        "movielens_features",
+        "movielens_ratings",
+        "names",
+    ],
+    "synthetic": ["RatingsWorld", "World"],
 }
 
 

@@ -7,9 +7,17 @@
 
 from __future__ import annotations
 
-from truelike.data.sources import cache_directory, coat_truth, fetch, load, movielens_features, names
+from truelike.data.sources import (
+    cache_directory,
+    coat_truth,
+    fetch,
+    load,
+    movielens_features,
+    movielens_ratings,
+    names,
+)
 
-__all__ = ["cache_directory", "coat_truth", "fetch", "load", "movielens_features", "names"]
+__all__ = ["cache_directory", "coat_truth", "fetch", "load", "movielens_features", "movielens_ratings", "names"]
 
 
 def __dir__() -> list[str]:

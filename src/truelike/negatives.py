@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from truelike.data.dataset import Dataset
 from truelike.errors import DataError, ParameterError, some
 
 __all__ = ["Hard", "Negatives", "Popularity", "Uniform", "parse"]
@@ -154,7 +153,7 @@ def parse(name: Negatives | str) -> Negatives:
     raise ParameterError(f"negatives is {name!r}; it must be {NAMES}")
 
 
-def check_has_negatives(train: Dataset) -> None:
+def check_has_negatives(train: Any) -> None:
     """Raise an error that names the users who interacted with every item: they have no negatives."""
     full = np.flatnonzero(train.interactions_per_user() >= train.n_items)
     if len(full):

@@ -7,9 +7,10 @@ Dataset(... interactions, 50 users, 40 items, sparsity ...)
 
 from __future__ import annotations
 
+from truelike.data.ratings_world import RatingsWorld
 from truelike.data.synthetic import World
 
-__all__ = ["World"]
+__all__ = ["RatingsWorld", "World"]
 
 
 def __dir__() -> list[str]:

@@ -65,3 +65,43 @@ def test_an_output_that_cannot_be_written_is_an_error_before_the_evaluation(
         done = run("evaluate", model, split, option, tmp_path / name)
         assert (done.code, done.out) == (1, "")
         assert words in done.err
+
+
+def test_propensities_add_weighted_estimates(
+    run: Run, model: Path, split: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    test = tl.Split.load(split).test
+    file, out = tmp_path / "propensities.csv", tmp_path / "estimates.jsonl"
+    noise = pl.int_range(pl.len()) % 4 + 1
+    test.to_frame().select("user_id", "item_id", (noise / 4).alias("propensity")).write_csv(file)
+    options = ("--ks", "5", "--metrics", "ndcg,coverage")
+    done = run("evaluate", model, split, *options, "--propensity", file, "-o", out)
+    assert done.code == 0, done.err
+    table = pl.read_ndjson(out)
+    with pytest.warns(tl.errors.DataWarning, match="effective sample size"):
+        expected = tl.evaluate(tl.load(model), test, ks=5, propensity=file).propensity
+    row = table.filter(pl.col("metric") == "ndcg").row(0, named=True)
+    assert row["weighted"] == expected["ndcg@5"]
+    assert (row["weighted_low"], row["weighted_high"]) == expected.interval("ndcg@5")
+    assert row["effective_sample_size"] == expected.effective_sample_size
+    assert table.filter(pl.col("metric") == "coverage")["weighted"].to_list() == [None]
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr("truelike.cli.evaluate.sys.stdout.isatty", lambda: True, raising=False)
+    done = run("evaluate", model, split, *options, "--propensity", "popularity^0.5", "--propensity-clip", "0.2")
+    assert "assumed: popularity^0.5, effective sample size" in " ".join(done.out.split())
+    assert run("evaluate", model, split, "--propensity", "no-such-file.csv").code != 0
+
+
+def test_held_out_impressions_are_scored_instead_of_lists(run: Run, files: Path, tmp_path: Path) -> None:
+    split = tl.Split.load(files / "split")
+    tl.ItemPop().fit(split.train).save(tmp_path / "pop")
+    users, items = (ids.take(range(len(ids))) for ids in (split.train.users, split.train.items))
+    everything = pl.DataFrame({"user_id": users}).join(pl.DataFrame({"item_id": items}), how="cross")
+    seen = split.train.to_frame().select("user_id", "item_id")
+    everything.join(seen, on=["user_id", "item_id"], how="anti").write_csv(tmp_path / "shown.csv")
+    done = run(
+        "evaluate", files / "model", tmp_path / "pop", files / "split", "--impressions", tmp_path / "shown.csv"
+    )
+    assert done.code == 0, done.err
+    assert sorted(set(done.table["metric"])) == ["shown_auc", "shown_pooled_auc", "shown_share"]
+    assert "shown_auc" in done.err

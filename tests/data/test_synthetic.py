@@ -3,6 +3,7 @@ from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 import truelike as tl
@@ -156,3 +157,33 @@ def test_labels_are_given_for_lists_of_ids_in_range_only() -> None:
     for users, items in (([50], [0]), ([0], [-1]), ([0.5], [1]), (["a"], [1])):
         with pytest.raises(ParameterError, match="whole numbers from 0 to"):
             world.likes(users, items)
+
+
+def test_a_log_of_impressions_has_the_likes_that_were_noticed_at_their_first_notice() -> None:
+    data, shown = SMALL.impression_log()
+    assert (data.matrix != SMALL.dataset().matrix).nnz == 0
+    pairs = shown.group_by("user_id", "item_id").agg(pl.col("time").min(), pl.len())
+    counts = SMALL.impressions().to_frame().join(pairs, on=["user_id", "item_id"])
+    assert len(counts) == len(pairs)
+    assert (counts["weight"] == counts["len"]).all()
+    firsts = data.to_frame().join(pairs, on=["user_id", "item_id"])
+    assert (firsts["time"] == firsts["time_right"]).all()
+
+
+def test_likes_that_are_missed_are_hidden_and_good_items_come_first() -> None:
+    data, shown = SMALL.impression_log(0.5, examination=[1.0, 0.2])
+    assert 0 < data.n_interactions < SMALL.dataset().n_interactions
+    assert shown["position"].unique().sort().to_list() == [1, 2]
+    quality = SMALL._quality[shown["item_id"].to_numpy()]
+    first = shown["position"].to_numpy() == 1
+    assert quality[first].mean() > quality[~first].mean() + 0.2
+    taken = data.to_frame().join(shown, on=["user_id", "item_id", "time"])
+    assert len(taken) == data.n_interactions
+    assert (taken["position"] == 1).mean() > 0.75
+    assert SMALL.impression_log(1.0)[0].n_interactions == 0
+
+
+@pytest.mark.parametrize("wrong", [{"miss_rate": 1.5}, {"examination": [0.5, -1]}, {"examination": []}])
+def test_miss_rates_of_a_world_are_probabilities(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ParameterError, match=next(iter(wrong))):
+        SMALL.impression_log(**wrong)

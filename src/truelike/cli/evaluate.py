@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from truelike.cli.inputs import open_data, open_model, reads_log
+from truelike.cli.inputs import open_data, open_model, open_part, reads_log
 from truelike.cli.messages import say
 from truelike.cli.options import N_JOBS, OUTPUT_TABLE, runs_on_cluster
 from truelike.cli.output import check_output, drawn, emit, show, write
@@ -42,6 +42,24 @@ def evaluate(
         str | None,
         typer.Option(help="What several models are compared by, e.g. ndcg@20. Default: NDCG of the longest list."),
     ] = None,
+    propensity: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|popularity^P|NUMBER",
+            help="Also weight held-out rows by 1 / propensity: a file with user, item and propensity (or item and "
+            "propensity), or a power of the popularity in training, e.g. popularity^0.5.",
+        ),
+    ] = None,
+    propensity_clip: Annotated[
+        float | None, typer.Option(metavar="SHARE", help="Raise smaller propensities to this one. Default: none.")
+    ] = None,
+    impressions: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Score on held-out impressions instead of lists: pairs that were shown; LOG says which were taken.",
+        ),
+    ] = None,
     output: Annotated[Path | None, OUTPUT_TABLE] = None,
     comparison: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the comparison of several models to a file.")
@@ -58,11 +76,16 @@ def evaluate(
     column per list length. Pipes and files get one row per measure, with a 95 % bootstrap interval. Several models are
     also compared user by user with a paired t-test.
 
+    With --propensity, the metrics are also estimated for all held-out likes, shown or not. A file gets the columns
+    weighted, weighted_low, weighted_high, unweighted and effective_sample_size.
+
     For example:
     ```
     truelike evaluate model/ split/ --ks 5,20
     truelike evaluate model/ test.csv
     truelike evaluate a/ b/ split/ --measure ndcg@20 --comparison compared.csv
+    truelike evaluate model/ split/ --propensity popularity^0.5 -o estimates.jsonl
+    truelike evaluate model/ held-out.csv --impressions held-out-impressions.csv
     ```
     """
     import polars as pl
@@ -77,11 +100,12 @@ def evaluate(
     lengths = _lengths(ks)
     chosen = list(ALL_METRICS) if metrics is None else [name.strip() for name in metrics.split(",")]
     names = _names(models)
-    compared = _compared_by(measure, chosen, lengths) if len(models) > 1 else ""
+    compared = _compared_by(measure, chosen, lengths, impressions) if len(models) > 1 else ""
     for file in (output, comparison, per_user):
         check_output(file)
     data = open_data(source, read, blocks=True)
     held_out = getattr(data, part) if isinstance(data, tl.Split) else data
+    shown = None if impressions is None else open_part(impressions, "--impressions", read)
     results = []
     for path, name in zip(models, names, strict=True):
         model = open_model(path)
@@ -89,12 +113,15 @@ def evaluate(
             say(f"{path}: {model.choice_.model}, chosen by AutoRecommender: {model.choice_.reason}")
         called = model.name if len(models) == 1 else f"{model.name} ({name})"
         options = {"ks": lengths, "metrics": chosen, "name": called, "n_jobs": n_jobs, "cluster": cluster}
-        results.append(tl.evaluate(model, held_out, **options))
+        weights: dict[str, Any] = {"propensity": _number_or_text(propensity), "propensity_clip": propensity_clip}
+        weights["impressions"] = shown
+        results.append(tl.evaluate(model, held_out, **options, **weights))
+        _say_notes(results[-1])
     if output is None and sys.stdout.isatty():
         for result in results:
-            show(result.summary(), title=f"{result.model}, {len(result.users):,} users")
+            _show(result)
     else:
-        emit(pl.concat([result.intervals() for result in results]), output=output)
+        emit(pl.concat([_table(result) for result in results]), output=output)
     if per_user is not None:
         each = [text_for_uuids(r.per_user()).with_columns(pl.lit(r.model).alias("model")) for r in results]
         write(pl.concat(each), per_user)
@@ -103,6 +130,37 @@ def evaluate(
         say(drawn(table, title="Compared user by user (paired t-test, Holm's correction)").rstrip("\n"))
         if comparison is not None:
             write(table, comparison)
+
+
+def _say_notes(result: Any) -> None:
+    for note in result.notes:
+        say(f"{result.model}: {note}")
+
+
+def _show(result: Any) -> None:
+    """Show the tables of a result in a terminal."""
+    show(result.summary(), title=f"{result.model}, {len(result.users):,} users")
+    if result.propensity is not None:
+        about = f"weighted by 1 / propensity ({result.propensity._rests_on()})"
+        show(result.propensity.estimates().drop("model", "effective_sample_size"), title=about)
+
+
+def _table(result: Any) -> Any:
+    """One row per measure, with the weighted estimates if there are any."""
+    table = result.intervals()
+    if result.propensity is None:
+        return table
+    names = {"value": "weighted", "low": "weighted_low", "high": "weighted_high"}
+    estimates = result.propensity.estimates().drop("model").rename(names)
+    return table.join(estimates, on=["metric", "k"], how="left", maintain_order="left", nulls_equal=True)
+
+
+def _number_or_text(text: str | None) -> float | str | None:
+    """The value of --propensity: a number, or a file or a power of popularity."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
 
 
 def _lengths(text: str) -> list[int]:
@@ -124,10 +182,12 @@ def _names(models: list[str]) -> list[str]:
     return names
 
 
-def _compared_by(measure: str | None, metrics: list[str], lengths: list[int]) -> str:
+def _compared_by(measure: str | None, metrics: list[str], lengths: list[int], impressions: str | None) -> str:
     """The measure to compare by: the given one, or by default NDCG of the longest list."""
     from truelike.evaluation.metrics import METRICS
 
+    if impressions is not None:
+        return measure or "shown_auc"
     each = [name for name in metrics if name in METRICS] or ["ndcg"]
     measured = [f"{name}@{k}" for name in each for k in lengths]
     if measure is None:

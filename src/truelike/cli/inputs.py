@@ -209,6 +209,7 @@ def open_impressions(source: str, read: Mapping[str, Any], data: Dataset | Split
     from truelike.data.blocks.blocks import Blocks
     from truelike.data.files import column_names
     from truelike.data.splits import Split
+    from truelike.training.impressions import to_rows
 
     path = Path(source)
     blocks = open_blocks(source)
@@ -219,11 +220,13 @@ def open_impressions(source: str, read: Mapping[str, Any], data: Dataset | Split
     # ratings, times and weights are columns of the log
     of_rows = {name: read[name] for name in ("user", "item", "on_bad_rows", *OF_FILES) if name in read}
     of_file = {name: of_rows[name] for name in OF_FILES if name in of_rows}
+    if _is(Path.is_file, path) and not isinstance(data, Split):
+        return to_rows(path, **of_rows)  # with positions and times
     has_propensity = _is(Path.is_file, path) and "propensity" in column_names(path, **of_file)
     shown = open_part(source, "--impressions", {**of_rows, "weight": "propensity"} if has_propensity else of_rows)
     if isinstance(data, Split):
         return data.impressions(shown, weight="propensity" if has_propensity else "count")
-    return shown.to_frame().rename({"weight": "propensity"}) if has_propensity else shown
+    return shown
 
 
 def share_or_file(option: str, text: str | None) -> float | str | None:

@@ -17,6 +17,9 @@ COMMON = {
     "rating": "rating overall score stars rate rating_score",
     "time": """timestamp time datetime date ts unixreviewtime event_time created_at rated_at purchased_at
         day""",
+    "count": "count weight",  # of impressions, as are the next two
+    "propensity": "propensity",
+    "position": "position",
 }
 
 
@@ -30,10 +33,11 @@ class Columns:
     time: str | None = None
     weight: str | None = None
     time_guessed: bool = False
+    position: str | None = None
 
     def needed(self) -> list[str]:
         """Every column to read, once."""
-        names = (self.user, self.item, self.rating, self.time, self.weight)
+        names = (self.user, self.item, self.rating, self.time, self.weight, self.position)
         return list(dict.fromkeys(name for name in names if name is not None))
 
     def required(self) -> list[str]:
@@ -55,7 +59,7 @@ def choose(
 
     >>> choose(["ReviewerID", "asin"], user=None, item=None, rating=None, time=None, weight=None,
     ...        needs_rating=False)
-    Columns(user='ReviewerID', item='asin', rating=None, time=None, weight=None, time_guessed=True)
+    Columns(user='ReviewerID', item='asin', rating=None, time=None, weight=None, time_guessed=True, position=None)
     """
 
     def pick(role: str, asked: str | int | None, required: bool) -> str | None:
@@ -65,8 +69,7 @@ def choose(
             if str(asked) in available:
                 return str(asked)
             raise DataError(f"there is no column {some([repr(asked)])}; the table has {_listed(available)}.")
-        by_name = {re.sub("[ -]", "_", name.strip().lower()): name for name in reversed(available)}
-        found = next((by_name[name] for name in COMMON.get(role, "").split() if name in by_name), None)
+        found = recognised(available, role)
         if found is None and required:
             raise DataError(
                 f"no column looks like the {role}: the table has {_listed(available)}. "
@@ -86,6 +89,16 @@ def choose(
     if chosen.user == chosen.item:
         raise DataError(f"user and item are the same column, {chosen.user!r}. Name two different ones.")
     return chosen
+
+
+def recognised(available: Sequence[str], role: str) -> str | None:
+    """The column that has a common name of a role; None if there is none.
+
+    >>> recognised(["Customer ID", "Position"], "user"), recognised(["asin"], "position")
+    ('Customer ID', None)
+    """
+    by_name = {re.sub("[ -]", "_", name.strip().lower()): name for name in reversed(available)}
+    return next((by_name[name] for name in COMMON.get(role, "").split() if name in by_name), None)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -118,22 +118,75 @@ def read(
         def settle(names: list[str]) -> Columns:
             return choose(names, **asked, needs_rating=min_rating is not None)
 
-        if isinstance(source, (str, os.PathLike)):
-            path = as_path(source)
-            table = read_file(path, settle, format=format, separator=separator, header=header, encoding=encoding)
-            rows = _Rows(table.frame, table.columns, table.unit, table.numbers, table.bad)
-            library: Library = "polars"
-            name, text = name or path.name.split(".")[0], table.text
-        else:
-            rows, library = _from_memory(source, settle)
-            name, text = name or "dataset", False
-        dataset = _build(rows, min_rating, on_bad_rows, library, name, text)
+        how = {"format": format, "separator": separator, "header": header, "encoding": encoding}
+        dataset = _encoded(_table(source, settle, name, **how), min_rating, on_bad_rows).to_dataset()
     check_not_empty(dataset)
     return dataset if titles is None else dataset.with_titles(titles, encoding=encoding)
 
 
-def _from_memory(source: Any, settle: Callable[[list[str]], Columns]) -> tuple[_Rows, Library]:
-    """The rows of a frame, an array or a list, and the library of the frame."""
+@dataclass(frozen=True)
+class EncodedRows:
+    """Rows of a table with ids as row numbers.
+
+    Attributes
+    ----------
+    users, items
+        The ids.
+    user_codes, item_codes
+        The row numbers of the ids of each row.
+    columns
+        The names of the columns that were read.
+    weights, times, positions
+        A value for each row; None if there is no such column. Positions are as they were given.
+    library, name
+        Those of the dataset.
+    """
+
+    users: Ids
+    items: Ids
+    user_codes: Codes
+    item_codes: Codes
+    columns: Columns
+    weights: NDArray[np.float64] | None
+    times: NDArray[np.int64] | None
+    positions: NDArray[np.float64] | None
+    library: Library
+    name: str
+
+    def to_dataset(self) -> Dataset:
+        """The pairs of the rows."""
+        return Dataset.from_pairs(
+            self.users,
+            self.items,
+            self.user_codes,
+            self.item_codes,
+            weights=self.weights,
+            times=self.times,
+            library=self.library,
+            name=self.name,
+        )
+
+
+def read_rows(
+    source: Any, settle: Callable[[list[str]], Columns], *, on_bad_rows: str = "refuse", **how: Any
+) -> EncodedRows:
+    """Read the rows of a frame, a file, an array or a list, without merging those of the same pair.
+
+    `settle` names the columns, and `how` is what `read_file` takes. Weights and positions are any finite numbers.
+    """
+    check_not_forked()
+    refuse_address(source)
+    return _encoded(_table(source, settle, None, **how), None, on_bad_rows, any_weight=True)
+
+
+def _table(source: Any, settle: Callable[[list[str]], Columns], name: str | None, **how: Any) -> _Rows:
+    """The rows of a file, a frame, an array or a list."""
+    if isinstance(source, (str, os.PathLike)):
+        path = as_path(source)
+        table = read_file(path, settle, **how)
+        rows = _Rows(table.frame, table.columns, table.unit, table.numbers, table.bad, text=table.text)
+        rows.name = name or path.name.split(".")[0]
+        return rows
     frame, library, bad = _as_frame(source)
     columns = settle(_names(frame))
     if isinstance(frame, _ByName):
@@ -143,7 +196,8 @@ def _from_memory(source: Any, settle: Callable[[list[str]], Columns]) -> tuple[_
     def numbers() -> NDArray[np.int64]:
         return np.arange(len(frame)) if positions is None else positions
 
-    return _Rows(to_polars(frame, columns.needed()), columns, "row", numbers, bad), library
+    kept = to_polars(frame, columns.needed())
+    return _Rows(kept, columns, "row", numbers, bad, library=library, name=name or "dataset")
 
 
 @dataclass
@@ -155,6 +209,9 @@ class _Rows:
     unit: str
     numbers: Callable[[], NDArray[np.int64]]
     bad: dict[int, str] = field(default_factory=dict)
+    text: bool = False  # ids were read from a text file
+    library: Library = "polars"
+    name: str = "dataset"
 
     def __post_init__(self) -> None:
         self.good = np.ones(len(self.frame), dtype=bool)
@@ -177,38 +234,45 @@ class _Rows:
         return self.of_good(series)
 
 
-def _build(
-    rows: _Rows, min_rating: float | None, on_bad_rows: str, library: Library, name: str, text: bool
-) -> Dataset:
+def _encoded(rows: _Rows, min_rating: float | None, on_bad_rows: str, *, any_weight: bool = False) -> EncodedRows:
     columns = rows.columns
     check_count(len(rows.frame), "rows")
     for role, column in (("user", columns.user), ("item", columns.item)):
         rows.mark(missing(rows.frame[column]), f"has no {role} (column {quoted(column)})")
     times = None if columns.time is None else _times(rows, columns.time)
-    weights = None if columns.weight is None else _numbers(rows, columns.weight, "weight")
-    ratings = None if min_rating is None else _numbers(rows, str(columns.rating), "rating")
+    weights, positions, ratings = None, None, None
+    if columns.weight is not None:
+        weights = _numbers(
+            rows, columns.weight, columns.weight if any_weight else "weight", bounded=not any_weight
+        )
+    if columns.position is not None:
+        positions = _numbers(rows, columns.position, "position")
+    if min_rating is not None:
+        ratings = _numbers(rows, str(columns.rating), "rating")
     if rows.bad:
         _report_bad_rows(rows, on_bad_rows)
     if ratings is not None:
         rows.good &= (ratings >= min_rating).fill_null(False).to_numpy()
-    if weights is not None:
+    if weights is not None and not any_weight:
         rows.good &= (weights > 0).fill_null(False).to_numpy()
-        weights = rows.of_good(weights)
-    if times is not None:
-        times = rows.of_good(times)
+    weights, times, positions = (
+        None if values is None else rows.of_good(values) for values in (weights, times, positions)
+    )
     # only the ids are left, and one column is freed after the other
     rows.frame = rows.frame.select(columns.user, columns.item)
-    user_ids, user_codes = _encode(rows.pop(columns.user), "user", text)
-    item_ids, item_codes = _encode(rows.pop(columns.item), "item", text)
-    return Dataset.from_pairs(
+    user_ids, user_codes = _encode(rows.pop(columns.user), "user", rows.text)
+    item_ids, item_codes = _encode(rows.pop(columns.item), "item", rows.text)
+    return EncodedRows(
         user_ids,
         item_ids,
         user_codes,
         item_codes,
+        columns,
         weights=None if weights is None else weights.to_numpy(),
         times=None if times is None or times.null_count() else times.to_numpy(),
-        library=library,
-        name=name,
+        positions=None if positions is None else positions.to_numpy(),
+        library=rows.library,
+        name=rows.name,
     )
 
 
@@ -221,11 +285,11 @@ def _encode(series: pl.Series, role: str, text: bool) -> tuple[Ids, Codes]:
     return Ids(values, kind, role), codes
 
 
-def _numbers(rows: _Rows, column: str, role: Literal["weight", "rating"]) -> pl.Series:
+def _numbers(rows: _Rows, column: str, role: str, *, bounded: bool = False) -> pl.Series:
     """A column as numbers; a row without a usable number is bad."""
     series = _cast(rows.frame[column], pl.Float64()).fill_nan(None)
     wrong = series.is_infinite()
-    if role == "weight":  # stored as float32; 0 is allowed
+    if bounded:  # weights are stored as float32; 0 is allowed
         wrong |= (series < 0) | (series > LARGEST) | ((series > 0) & (series < SMALLEST))
     series = series.set(wrong.fill_null(False), None)
     rows.mark(series.is_null(), f"has no usable {role} (column {quoted(column)})")
@@ -306,7 +370,8 @@ def _report_bad_rows(rows: _Rows, on_bad_rows: str) -> None:
         warn(f"dropped {total:,} bad row{'s' * (total > 1)}: {found}.", DataWarning)
         return
     are, them = ("row is", "it") if total == 1 else ("rows are", "them")
-    raise DataError(f'{total:,} {are} bad: {found}. Fix {them}, or pass on_bad_rows="drop" to read the others.')
+    dropping = ', or pass on_bad_rows="drop" to read the others' if on_bad_rows == "raise" else ""
+    raise DataError(f"{total:,} {are} bad: {found}. Fix {them}{dropping}.")
 
 
 def _where(unit: str, numbers: list[int], reason: str) -> str:

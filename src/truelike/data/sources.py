@@ -71,7 +71,9 @@ def _movielens_100k(paths: list[Path]) -> Dataset:
     return _movielens(paths[0], "ml-100k/u.data", b"\t", "ml-100k/u.item", "|")
 
 
-def _movielens(archive: Path, ratings: str, mark: bytes, movies: str, movie_mark: str) -> Dataset:
+def _movielens(
+    archive: Path, ratings: str, mark: bytes, movies: str, movie_mark: str, weight: str | None = None
+) -> Dataset:
     """All ratings as interactions, with the titles of the films."""
     with zipfile.ZipFile(archive) as bundle:
         table = bundle.read(ratings).replace(mark, b"\t")
@@ -79,7 +81,7 @@ def _movielens(archive: Path, ratings: str, mark: bytes, movies: str, movie_mark
     names = ["user", "item", "rating", "time"]
     frame = pl.read_csv(io.BytesIO(table), separator="\t", has_header=False, new_columns=names)
     fields = (line.split(movie_mark) for line in listed.splitlines() if line)
-    return read(frame).with_titles({int(number): title for number, title, *_ in fields})
+    return read(frame, weight=weight).with_titles({int(number): title for number, title, *_ in fields})
 
 
 def _amazon_5core(paths: list[Path]) -> Dataset:
@@ -255,6 +257,13 @@ def coat_truth(*, progress: bool = True) -> Truth:
     drawn = fetch("coat", progress=progress)[1]
     likes, judged = (_coat_part(drawn, min_rating=least)._with(name="coat") for least in (4, 1))
     return Truth(likes, judged)
+
+
+def movielens_ratings(*, progress: bool = True) -> Dataset:
+    """The ratings of MovieLens 1M, 1 to 5, as the weights of a Dataset; for `tl.synthetic.RatingsWorld`."""
+    archive = fetch("ml-1m", progress=progress)[0]
+    ratings = _movielens(archive, "ml-1m/ratings.dat", b"::", "ml-1m/movies.dat", "::", weight="rating")
+    return ratings._with(name="ml-1m ratings")
 
 
 def movielens_features(*, progress: bool = True) -> dict[str, pl.DataFrame]:

@@ -163,13 +163,14 @@ class Split:
         total = np.sum([part.interactions_per_user() for part in self.parts], axis=0)
         share = self.train.interactions_per_user() / np.maximum(total, 1)
         probability = shown._csr.data if weight == "propensity" else shown._csr.data > 0
-        return pl.DataFrame(
+        shown_in_train = pl.DataFrame(
             [
                 shown.users.take(shown._user_of_entry).alias("user_id"),
                 shown.items.take(shown._csr.indices).alias("item_id"),
                 pl.Series("propensity", share[shown._user_of_entry] * probability),
             ]
         )
+        return shown_in_train.filter(pl.col("propensity") > 0)  # of users without a training interaction
 
     def with_titles(self, titles: Any, *, encoding: str = "utf-8") -> Split:
         """The same split with names of its items for people to read; see `Dataset.with_titles`."""

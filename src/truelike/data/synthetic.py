@@ -13,7 +13,7 @@ and 100 million interactions can be streamed in blocks of users.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -165,6 +165,67 @@ class World:
         items = np.concatenate([items for _, items in blocks])
         return self._dataset(users, items, "impressions")
 
+    def impression_log(
+        self, miss_rate: float = 0.0, examination: Sequence[float] | None = None
+    ) -> tuple[Dataset, pl.DataFrame]:
+        """The interactions and the impressions of a world in which users miss what they are shown.
+
+        The impressions of a user come one after the other. A liked item is noticed at each of them with probability
+        1 - miss_rate, and the first time it is noticed it is taken: that is the interaction, and its time that of the
+        impression. A liked item that is never noticed is hidden. Likes and impressions are those of the world.
+
+        Parameters
+        ----------
+        miss_rate
+            The probability that a user misses a liked item at one impression.
+        examination
+            The probability that a user looks at position 1, 2, ... of a page. Impressions come in pages of that many
+            items, with good items mostly first. A liked item is then noticed with probability (1 - miss_rate) times
+            that of its position. None: there are no positions.
+
+        Returns
+        -------
+        Dataset
+            The interactions, with times.
+        polars.DataFrame
+            The impressions in the order shown: user_id, item_id, time (the number of the impression of the user) and,
+            if there are any, position.
+
+        Examples
+        --------
+        >>> data, shown = World(n_users=200, n_items=100).impression_log(miss_rate=0.5)
+        >>> data.n_interactions < World(n_users=200, n_items=100).dataset().n_interactions
+        True
+        >>> shown.columns
+        ['user_id', 'item_id', 'time']
+        """
+        check_number("miss_rate", miss_rate, low=0, high=1)
+        if examination is not None:
+            if not len(examination):
+                raise ParameterError("examination is empty; it is the probability of each position")
+            for value in examination:
+                check_number("examination", value, low=0, high=1)
+        blocks = list(self.impressions_in_blocks())
+        users = np.concatenate([users for users, _ in blocks])
+        items = np.concatenate([items for _, items in blocks])
+        counters = np.arange(len(users))
+        start = np.concatenate(([0], np.cumsum(self._activity)))[:-1]
+        times = counters - start[users]
+        noticed = 1.0 - miss_rate
+        columns: dict[str, NDArray[np.generic]] = {"user_id": users, "item_id": items, "time": times}
+        if examination is not None:
+            page = times // len(examination)
+            appeal = self._quality[items] / 0.7 + randomness.normal(self._key("order on a page"), counters)
+            order = np.lexsort((-appeal, page, users))
+            items = items[order]  # users and pages stay where they are
+            position = times % len(examination)
+            noticed = noticed * np.asarray(examination, dtype=np.float64)[position]
+            columns |= {"item_id": items, "position": position + 1}
+        taken = self.likes(users, items) & (randomness.uniform(self._key("noticed"), counters) < noticed)
+        pair = users[taken].astype(np.int64) * self.n_items + items[taken]
+        first = np.flatnonzero(taken)[np.unique(pair, return_index=True)[1]]
+        return self._dataset(users[first], items[first], "synthetic", times[first]), pl.DataFrame(columns)
+
     # --- descriptions -----------------------------------------------------------------------------
 
     def genre(self, items: Codes) -> list[str]:
@@ -279,7 +340,7 @@ class World:
         drawn = np.searchsorted(self._cumulative, randomness.uniform(self._key("shown"), counters))
         return np.minimum(drawn, self.n_items - 1).astype(np.int32)
 
-    def _dataset(self, users: Codes, items: Codes, name: str) -> Dataset:
+    def _dataset(self, users: Codes, items: Codes, name: str, times: NDArray[np.int64] | None = None) -> Dataset:
         titles = None
         if self.n_items <= 1_000_000:
             numbered = zip(
@@ -293,6 +354,7 @@ class World:
             Ids.range(self.n_items, "item"),
             users,
             items,
+            times=times,
             titles=titles,
             name=name,
         )

@@ -14,13 +14,18 @@ from scipy import sparse
 
 from truelike.cluster import Cluster, as_cluster
 from truelike.data.blocks.blocks import Blocks
-from truelike.data.checks import check_dataset
+from truelike.data.checks import check_dataset, check_number
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes, Ids
+from truelike.data.propensities import Propensities
 from truelike.data.splits import Split
 from truelike.data.truth import Truth
 from truelike.errors import DataError, DataWarning, ParameterError, warn
+from truelike.evaluation.exposure import ExposureSample, exposure_notes
+from truelike.evaluation.impressions import score_impressions
 from truelike.evaluation.metrics import METRICS, popularity_and_novelty
+from truelike.evaluation.pairs import is_seen
+from truelike.evaluation.propensity import WeightedGains
 from truelike.evaluation.protocol import Ranker, check_ranker
 from truelike.evaluation.result import ALL_METRICS, Evaluation
 from truelike.evaluation.truth import TruthScores, score_truth
@@ -38,11 +43,15 @@ def evaluate(
     test: Dataset | Split | Blocks | None = None,
     *,
     truth: Truth | Dataset | None = None,
+    impressions: Any = None,
+    propensity: Any = None,
+    propensity_clip: float | None = None,
     ks: Sequence[int] | int = KS,
     metrics: Sequence[str] | str = ALL_METRICS,
     n_jobs: int | None = -1,
     name: str | None = None,
     cluster: str | Cluster | None = None,
+    notes: bool = True,
 ) -> Evaluation:
     """Rank all items for each user of a test set and compute the metrics of the lists.
 
@@ -62,6 +71,20 @@ def evaluate(
         "truth_ndcg@k" of the ranking over unobserved pairs. For models with flip probabilities it also adds
         "hidden_auc", "hidden_pooled_auc", "hidden_ece" and "hidden_log_loss" of the posterior of hidden likes,
         and `result.truth.reliability()`.
+    impressions
+        Held-out pairs that were shown: a Dataset, or anything that `tl.read` takes. `test` says which of them were
+        taken. No lists are computed. The result has "shown_auc", the mean over users, and "shown_pooled_auc",
+        "shown_share" and, for models with probabilities, "shown_log_loss" and "shown_ece" among what was shown, and
+        `result.impressions.reliability()`. `tl.splits.hold_out_impressions` holds them out.
+    propensity
+        How likely each held-out interaction was to be shown: a frame or a file with the columns user_id, item_id and
+        propensity, or item_id and propensity; a Dataset whose weights are propensities; one number; or
+        "popularity^0.5", which assumes (popularity / largest popularity)^0.5 of the training data. Adds
+        `result.propensity`: estimates of the metrics on all held-out likes, shown or not, by weights 1 / propensity,
+        with intervals and the effective sample size. Each like counts as the only relevant item of its user.
+    propensity_clip
+        The smallest propensity that is used; smaller ones are raised to it, which bounds the weights and biases the
+        estimates. None: none is changed.
     ks
         The list lengths.
     metrics
@@ -74,6 +97,9 @@ def evaluate(
         Compute the lists on a Ray cluster: "local" starts one on this machine, "auto" takes the one that this machine
         belongs to, or its address. `tl.Cluster` has more options. The result is the same to the bit. For models whose
         score is a dot product.
+    notes
+        Whether to judge by a sample of the held-out interactions if they mostly measure exposure or popularity; then
+        `result.notes` says so, and so does its repr.
 
     Returns
     -------
@@ -97,18 +123,46 @@ def evaluate(
     metrics = _checked_metrics(metrics)
     check_ranker(model)
     cluster = as_cluster(cluster)
-    if cluster is not None and test is None:
-        raise ParameterError("a cluster computes the lists of a test set, and test is None: leave cluster out")
+    _check_lists(test, impressions, cluster=cluster, propensity=propensity)
+    clip = _checked_clip(propensity_clip, propensity)
     vectors = None if cluster is None else check_dot_product(model.name, model._dot_product())
     scores = None if truth is None else _score_truth(model, truth, ks, n_jobs)
+    name = name or model.name
     if test is None and scores is not None:
-        return Evaluation(name or model.name, scores.users, scores.values, scores.totals, scores.library, scores)
+        return Evaluation(name, scores.users, scores.values, scores.totals, scores.library, scores)
     if isinstance(test, Split):
         test = test.test
     check_dataset(test, "evaluate", part="test")
     assert test is not None
+    if impressions is not None:
+        shown = score_impressions(model, test, impressions)
+        return Evaluation(name, shown.users, shown.values, shown.totals, shown.library, scores, impressions=shown)
     train = model.train_
     measured = _Measured(train, metrics, ks)
+    if propensity is not None:
+        measured.weighted = WeightedGains(Propensities.of(propensity, train), metrics, ks, clip)
+    measured.sample = ExposureSample() if notes else None
+    _measure(model, test, measured, cluster, vectors, n_jobs)
+    users, values, totals = measured.results()
+    estimates = None if measured.weighted is None else measured.weighted.results(name, train)
+    found = () if measured.sample is None else exposure_notes(model, measured.sample)
+    of_users = train.users.take(users)
+    return Evaluation(name, of_users, values, totals, train.library, scores, estimates, notes=found)
+
+
+_Chunk = tuple[Codes, Any]  # row numbers of users, and a CSR of their relevant items, a row for each
+
+
+def _measure(
+    model: Ranker,
+    test: Dataset | Blocks,
+    measured: _Measured,
+    cluster: Cluster | None,
+    vectors: Any,
+    n_jobs: int | None,
+) -> None:
+    """Add the lists of all users of a test set, some users at a time."""
+    train, k = model.train_, max(measured.ks)
     waiting = deque[_Chunk]()
 
     def asked() -> Iterator[Codes]:
@@ -118,9 +172,9 @@ def evaluate(
 
     lists: Generator[TopK, None, None]
     if cluster is None:
-        lists = (model._top_k(users, max(ks), n_jobs=n_jobs) for users in asked())
+        lists = (model._top_k(users, k, n_jobs=n_jobs) for users in asked())
     else:
-        lists = top_k_on_cluster(cluster, vectors, train, asked(), max(ks))
+        lists = top_k_on_cluster(cluster, vectors, train, asked(), k)
     with closing(lists):
         for best in lists:
             measured.add(*waiting.popleft(), best.items)
@@ -129,11 +183,6 @@ def evaluate(
             f"no user of the held-out part ({test.n_interactions:,} interactions) has a relevant item: one that the "
             "model knows and the user does not have in training. Give interactions held out of training."
         )
-    users, values, totals = measured.results()
-    return Evaluation(name or model.name, train.users.take(users), values, totals, train.library, scores)
-
-
-_Chunk = tuple[Codes, Any]  # row numbers of users, and a CSR of their relevant items, a row for each
 
 
 def _chunks(train: Dataset | Blocks, test: Dataset | Blocks) -> Iterator[_Chunk]:
@@ -187,12 +236,18 @@ class _Measured:
         }
         self.listed = {k: np.zeros(train.n_items, dtype=bool) for k in ks if "coverage" in metrics}
         self.shares = np.maximum(train.popularity(), 0.5) / train.n_users if self.of_lists else None
+        self.weighted: WeightedGains | None = None
+        self.sample: ExposureSample | None = None
 
     def add(self, users: Codes, relevant: Any, best: Codes) -> None:
         """Add the lists of some users."""
         self.users.append(users)
         self.hits.append(hit_matrix(best, np.arange(len(users), dtype=np.int32), relevant) > 0)
         self.relevant.append(np.diff(relevant.indptr).astype(np.float64))
+        if self.weighted is not None:
+            self.weighted.add(users, relevant, best)
+        if self.sample is not None:
+            self.sample.add(users, relevant)
         for k in self.ks:
             if self.shares is not None:
                 popularity, novelty = popularity_and_novelty(best, self.shares, k)
@@ -257,25 +312,34 @@ def relevant_items(train: Dataset | Blocks, test: Dataset) -> Any:
     return sparse.csr_array((ones, matrix.indices[kept], indptr.astype(np.int32)), shape=matrix.shape)
 
 
-def is_seen(train: Dataset | Blocks, users: Codes, items: Codes) -> NDArray[np.bool_]:
-    """Return whether each pair, given by row numbers and sorted by user, is in the training data."""
-    wanted = np.unique(users)
-    seen, rows = train._rows(wanted)
-    lengths = (seen.indptr[rows + 1] - seen.indptr[rows]).astype(np.int64)
-    ends = np.cumsum(lengths)
-    at = np.arange(ends[-1] if len(ends) else 0) + np.repeat(seen.indptr[rows] - (ends - lengths), lengths)
-    pairs = np.repeat(wanted.astype(np.int64), lengths) * train.n_items + seen.indices[at]  # sorted
-    asked = users.astype(np.int64) * train.n_items + items
-    if not len(pairs):
-        return np.zeros(len(asked), dtype=bool)
-    return np.asarray(pairs[np.minimum(np.searchsorted(pairs, asked), len(pairs) - 1)] == asked)
-
-
 def _checked_metrics(metrics: Any) -> list[str]:
     wanted = [metrics] if isinstance(metrics, str) or not isinstance(metrics, Iterable) else list(metrics)
     if not wanted or any(name not in ALL_METRICS for name in wanted):
         raise ParameterError(f"metrics is {metrics!r}; it must be one or more of {', '.join(ALL_METRICS)}")
     return wanted
+
+
+def _check_lists(test: Any, impressions: Any, **options: Any) -> None:
+    """Raise an error for options of lists if no lists are computed."""
+    if impressions is not None and test is None:
+        raise ParameterError(
+            "impressions need a test set, which says what was taken of what was shown; test is None"
+        )
+    for name, value in options.items():
+        if value is not None and (test is None or impressions is not None):
+            why = "test is None" if test is None else "with impressions no lists are computed"
+            raise ParameterError(f"{name} is for the lists of a test set, and {why}: leave {name} out")
+
+
+def _checked_clip(clip: Any, propensity: Any) -> float | None:
+    if clip is None:
+        return None
+    if propensity is None:
+        raise ParameterError("propensity_clip is given without propensity; pass both, or none")
+    check_number("propensity_clip", clip, high=1)
+    if clip <= 0:
+        raise ParameterError(f"propensity_clip is {clip}; it must be above 0 and at most 1")
+    return float(clip)
 
 
 def _checked_ks(ks: Any) -> list[int]:

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
+from truelike import objectives
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.errors import ParameterError
 from truelike.ranking.top_k import TopK
 
-__all__ = ["LabelNoiseRanker", "Ranker", "check_ranker", "has_hidden_likes"]
+__all__ = [
+    "LabelNoiseRanker",
+    "Ranker",
+    "check_ranker",
+    "has_hidden_likes",
+    "like_probabilities",
+    "scores_of_pairs",
+]
 
 Floats = NDArray[np.float32]
+Pairs = Callable[[Codes, Codes], Floats]  # a value of each pair (users[n], items[n])
+PAIRS_AT_ONCE = 2**18  # whose factors are in memory at a time
+CELLS_AT_ONCE = 2**22  # of the scores of all items for some users
 
 
 class Ranker(Protocol):
@@ -62,6 +74,53 @@ class LabelNoiseRanker(Ranker, Protocol):
 def has_hidden_likes(model: Ranker) -> TypeGuard[LabelNoiseRanker]:
     """Return whether a fitted model has flip probabilities, and so a posterior of hidden likes."""
     return hasattr(model, "hidden_likes")
+
+
+def like_probabilities(model: Ranker) -> Pairs | None:
+    """Return a function of pairs (users, items) that gives p(truly liked); None for a model without probabilities.
+
+    A model has them if it has a method `_like_block`, or flip probabilities: then sigma(score) is p(truly liked).
+
+    >>> import truelike as tl
+    >>> data = tl.synthetic.World(n_users=50, n_items=40).dataset()
+    >>> like_probabilities(tl.ItemPop().fit(data)) is None
+    True
+    """
+    block = getattr(model, "_like_block", None)
+    if block is not None:
+        return lambda users, items: _of_blocks(block, model.train_.n_items, users, items)
+    if has_hidden_likes(model):
+        return lambda users, items: np.asarray(
+            objectives.sigmoid(scores_of_pairs(model, users, items)), dtype=np.float32
+        )
+    return None
+
+
+def scores_of_pairs(model: Ranker, users: Codes, items: Codes) -> Floats:
+    """Return the score of each pair, sorted by user. The cost is that of the pairs if the score is a dot product."""
+    vectors = model._dot_product()
+    if vectors is None:
+        return _of_blocks(model._score_block, model.train_.n_items, users, items)
+    found = np.empty(len(users), dtype=np.float32)
+    for start in range(0, len(users), PAIRS_AT_ONCE):
+        part = slice(start, start + PAIRS_AT_ONCE)
+        found[part] = np.einsum("nk,nk->n", vectors.users[users[part]], vectors.items[items[part]])
+        if vectors.bias is not None:
+            found[part] += vectors.bias[items[part]]
+    return found
+
+
+def _of_blocks(block: Callable[[Codes], Floats], n_items: int, users: Codes, items: Codes) -> Floats:
+    """Return the values of pairs, sorted by user, of a function that gives all items of some users."""
+    found = np.empty(len(users), dtype=np.float32)
+    wanted, first = np.unique(users, return_index=True)
+    ends = np.append(first, len(users))
+    step = max(1, min(256, CELLS_AT_ONCE // n_items))
+    for start in range(0, len(wanted), step):
+        some = wanted[start : start + step]
+        part = slice(ends[start], ends[start + len(some)])
+        found[part] = block(some)[np.searchsorted(some, users[part]), items[part]]
+    return found
 
 
 def check_ranker(model: Any, caller: str = "evaluate") -> None:

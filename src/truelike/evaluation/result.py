@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from truelike.data.frames import Library, to_native
 from truelike.errors import UnknownMeasureError
+from truelike.evaluation.impressions import ImpressionScores
 from truelike.evaluation.metrics import METRICS
+from truelike.evaluation.propensity import PropensityEstimates
 from truelike.evaluation.significance import bootstrap_interval
 from truelike.evaluation.truth import TruthScores
 
@@ -42,6 +44,12 @@ class Evaluation:
         The frame library of the results: "polars", "pandas" or "pyarrow".
     truth
         The scores against true labels, if these were given.
+    propensity
+        The estimates weighted by 1 / propensity, if propensities were given.
+    impressions
+        The scores on held-out impressions, if these were given.
+    notes
+        Reasons to doubt the metrics, as sentences; most results have none.
 
     Examples
     --------
@@ -62,6 +70,9 @@ class Evaluation:
     totals: dict[str, float] = field(default_factory=dict)
     library: Library = "polars"
     truth: TruthScores | None = None
+    propensity: PropensityEstimates | None = None
+    impressions: ImpressionScores | None = None
+    notes: tuple[str, ...] = ()
 
     def __getitem__(self, measure: str) -> float:
         """Return the mean over users of one measure, e.g. `result["ndcg@20"]`."""
@@ -159,7 +170,9 @@ class Evaluation:
     def __repr__(self) -> str:
         shown = [f"{name} {value:.4f}" for name, value in self._sorted_means().items()]
         listed = [*shown[:8], "..."] if len(shown) > 8 else shown
-        return f"Evaluation({self.model}, {len(self.users):,} users: {', '.join(listed)})"
+        weighted = "" if self.propensity is None else f"; weighted by 1 / propensity: {self.propensity!r}"
+        notes = "".join(f"\nNote: {note}" for note in self.notes)
+        return f"Evaluation({self.model}, {len(self.users):,} users: {', '.join(listed)}{weighted}){notes}"
 
     def _repr_html_(self) -> str:
         rows, columns = self._grid()
@@ -182,6 +195,8 @@ class Evaluation:
         return (
             f"<table><caption>{escape(self.model)}, {len(self.users):,} users, with 95 % bootstrap intervals"
             f"</caption><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table>"
+            + ("" if self.propensity is None else self.propensity._repr_html_())
+            + "".join(f"<p>Note: {escape(note)}</p>" for note in self.notes)
         )
 
 

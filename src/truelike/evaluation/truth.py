@@ -22,7 +22,7 @@ from truelike.evaluation.protocol import Ranker, has_hidden_likes
 from truelike.parallel import for_each
 from truelike.ranking.top_k import top_k_by_scores
 
-__all__ = ["TruthScores", "score_blocks", "score_truth"]
+__all__ = ["TruthScores", "reliability_frame", "score_blocks", "score_truth"]
 
 Block = Callable[[Codes], NDArray[np.float32]]
 PAIRS_AT_ONCE = 2**22  # pairs that a thread scores at a time
@@ -37,7 +37,8 @@ class TruthScores:
     users
         The ids of the users with both a like and a dislike among these pairs.
     values
-        One value per user: "truth_auc" and "truth_ndcg@20" of the ranking; "hidden_auc" of the posterior.
+        One value per user: "truth_auc" and "truth_ndcg@20" of the ranking; "hidden_auc" and "hidden_ndcg@20" of the
+        posterior, i.e. of the list of `hidden_likes`.
     totals
         Over all pairs: "hidden_share", the share of truly liked pairs; and "hidden_pooled_auc", "hidden_ece" and
         "hidden_log_loss" of the posterior.
@@ -53,9 +54,14 @@ class TruthScores:
 
     def reliability(self) -> Any:
         """Return a frame bin, predicted, liked, count: mean posterior, share of likes and pairs of each bin."""
-        rows = [(n, b.predicted, b.liked, b.count) for n, b in enumerate(self.bins, 1)]
-        schema = {"bin": pl.Int64, "predicted": pl.Float64, "liked": pl.Float64, "count": pl.Int64}
-        return to_native(pl.DataFrame(rows, schema=schema, orient="row"), self.library)
+        return reliability_frame(self.bins, self.library)
+
+
+def reliability_frame(bins: Sequence[Bin], library: Library) -> Any:
+    """Return a reliability table as a frame: bin, predicted, liked, count."""
+    rows = [(n, b.predicted, b.liked, b.count) for n, b in enumerate(bins, 1)]
+    schema = {"bin": pl.Int64, "predicted": pl.Float64, "liked": pl.Float64, "count": pl.Int64}
+    return to_native(pl.DataFrame(rows, schema=schema, orient="row"), library)
 
 
 def score_truth(model: Ranker, truth: Truth, *, ks: Sequence[int] = (20,), n_jobs: int | None = -1) -> TruthScores:
@@ -136,6 +142,8 @@ def score_blocks(
     bins: list[Bin] = []
     if posterior_block is not None:
         values["hidden_auc"] = by_posterior[users]
+        hits = _hits(labels, posterior_block, users, max(ks), ties, n_jobs)
+        values |= {f"hidden_ndcg@{k}": ndcg(hits, likes[users], k) for k in ks}
         bins = pooled.reliability()
         totals |= {
             "hidden_pooled_auc": pooled.auc(),

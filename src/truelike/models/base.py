@@ -428,9 +428,7 @@ class Recommender(ABC):
     def _check_options(self, options: FitOptions) -> None:
         """Refuse options that this model cannot use."""
         if options.impressions is not None and not self.takes_impressions:
-            raise ParameterError(
-                f"{self.name} does not use impressions. NBPO, BPR, IALS and ExactNBPO do."
-            )
+            raise ParameterError(f"{self.name} does not use impressions. NBPO, BPR, IALS and ExactNBPO do.")
         for side in ("user", "item"):
             if getattr(options, f"{side}_features") is not None and side not in self.takes_features:
                 able = "FM and DeepRecommender do" if side == "user" else "FM, ACF and DeepRecommender do"

@@ -16,15 +16,17 @@ from truelike.errors import ParameterError
 from truelike.evaluation.metrics import is_metric_at_k
 from truelike.models import objective_names
 from truelike.models.base import Floats
+from truelike.models.calibrating import Calibrated, calibrated_fit
 from truelike.models.factor_model import (
     FactorModel,
     extended_tables,
     learned_tables,
     restored_tables,
+    scores_of_pairs,
     table_attributes,
 )
 from truelike.models.fold_in import fold_in_all, rows_of
-from truelike.models.label_noise import LabelNoise, basis_of
+from truelike.models.label_noise import LabelNoise, basis_of, known_attributes
 from truelike.models.left_out import AllItems
 from truelike.parameters import choice, flag, jobs, number, preset, special, whole_number
 from truelike.ranking.factor_ranker import factor_score_block
@@ -33,11 +35,12 @@ from truelike.training.exact.items import SampledItems
 from truelike.training.exposure import names as exposures
 from truelike.training.exposure.rates import ExposureRates
 from truelike.training.impressions import check_held_out, shown_pairs
-from truelike.training.loop import Training, continue_epochs, fit_epochs
+from truelike.training.loop import Result, Training, continue_epochs, fit_epochs
 from truelike.training.options import FitOptions
+from truelike.training.probability_map import ProbabilityMap
 from truelike.training.regularization import EXACT_L2, learning_rate, noise_edge
-from truelike.training.spectral import add_spectrum
 from truelike.training.shown_pairs import ShownPairs
+from truelike.training.spectral import add_spectrum
 from truelike.training.tables import Tables
 from truelike.training.weights import SHORTEST_HALF_LIFE, interaction_weights
 
@@ -47,7 +50,7 @@ DRAWN_ITEMS = 4_000  # items that are drawn for a batch otherwise
 SAMPLED_COST = 1.9  # of a pair in a sample of the items, as a multiple of one of all pairs
 
 # parameters of objectives with flips
-FLIPS = ("flip_factors", "flip_regularization", "flip_start", "flip_rate", "exposure", "miss_rate")
+FLIPS = ("flip_factors", "flip_regularization", "flip_start", "flip_rate", "exposure", "miss_rate", "calibrate")
 
 SEARCH_SPACE: dict[str, Any] = {
     "factors": [64, 128, 256],
@@ -115,6 +118,10 @@ class ExactMF(LabelNoise, FactorModel):
     miss_rate : float or None, default None
         With impressions: the probability that a user misses a liked item when it is shown once. None: it is estimated
         where the impressions have positions, or times of repeated showings, and 0 otherwise.
+    calibrate : bool, default True
+        With impressions: whether `like_probability` is calibrated. A tenth of the shown pairs, at most 200,000, is held
+        out for it; if that is more than a hundredth of them, the model is then trained again on all. See
+        `calibration_`.
     item_share : float or None, default None
         Below 1, each batch is trained on the positives of its users and on this share of all other items, drawn at
         random and weighted so that the expected gradient is the same. None: 1 up to 250 million pairs of user and
@@ -137,6 +144,9 @@ class ExactMF(LabelNoise, FactorModel):
         The paper's U and V, the biases, and the paper's P and Q.
     regularization_, flip_regularization_, learning_rate_
         The values that were used.
+    calibration_, miss_rate_
+        After a fit with impressions, the map from scores to probabilities, and the miss rate that was used, or one for
+        each position.
     history_
         A frame with one row per epoch: epoch, seconds, loss and each validation metric.
 
@@ -175,6 +185,7 @@ class ExactMF(LabelNoise, FactorModel):
     flip_rate: float = number(0.1, low=0.0, high=0.99)
     exposure: Any = special(None, f"None, {exposures.NAMES}", exposures.is_optional_exposure)
     miss_rate: float | None = number(None, low=0.0, high=0.99)
+    calibrate: bool = flag(True)
     epochs: int = whole_number(20, low=0)
     monitor: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
     patience: int | None = whole_number(10, low=1, optional=True)
@@ -207,8 +218,16 @@ class ExactMF(LabelNoise, FactorModel):
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
         known = self._known_exposure(train, options)
-        result = fit_epochs(self._training(known), train, options)
-        return {**learned_tables(result, train), **self._derived(train, known)}
+
+        def run(pairs: Any, data: Dataset, how: FitOptions) -> Result[Tables]:
+            return fit_epochs(self._training(pairs), data, how)
+
+        found = Calibrated(None, None)
+        if isinstance(known, ShownPairs) and self.calibrate:
+            found = calibrated_fit(known, train, options, seed=self.seed, run=run, scores=scores_of_pairs)
+        result = found.result or run(known, train, options)
+        derived = {**self._derived(train, known), "calibration_": found.probability}
+        return {**learned_tables(result, train), **derived}
 
     def _known_exposure(self, train: Dataset, options: FitOptions) -> ShownPairs | ExposureRates | None:
         """What was shown, or how likely it was shown; None if nothing is known or it is learned."""
@@ -228,7 +247,7 @@ class ExactMF(LabelNoise, FactorModel):
 
     def _derived(self, train: Dataset, known: ShownPairs | ExposureRates | None) -> dict[str, Any]:
         return {
-            "known_flips_": known,
+            **known_attributes(known),
             "learning_rate_": self._learning_rate(train),
             "regularization_": self._strength(train, self.regularization),
             "flip_regularization_": self._strength(train, self.flip_regularization),
@@ -329,15 +348,18 @@ class ExactMF(LabelNoise, FactorModel):
         for user, history in zip(new, rows_of(train._csr[new]), strict=True):
             tables.user_factors[user] = model._fold_in(history)
         result = continue_epochs(self._training(known), train, tables, epochs, progress=progress)
-        return {**learned_tables(result, train), **self._derived(train, known)}
+        derived = {**self._derived(train, known), "calibration_": self.calibration_}
+        return {**learned_tables(result, train), **derived}
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        known = {} if self.known_flips_ is None else self.known_flips_.arrays()
+        parts = (self.known_flips_, self.calibration_)
+        known = {name: array for part in parts if part is not None for name, array in part.arrays().items()}
         return {**self._tables().arrays(), **known}
 
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
         known = ShownPairs.restored(arrays, train) or ExposureRates.restored(arrays, train._csr.shape)
-        return {**restored_tables(arrays, train, self.factors, self.flip_factors), **self._derived(train, known)}
+        derived = {**self._derived(train, known), "calibration_": ProbabilityMap.restored(arrays)}
+        return {**restored_tables(arrays, train, self.factors, self.flip_factors), **derived}
 
     # --- flips ----------------------------------------------------------------------------------
 

@@ -22,6 +22,8 @@ from truelike.ranking.top_k import top_k_by_scores
 from truelike.training.loop import Result
 from truelike.training.tables import Tables
 
+PAIRS = 65_536  # that are scored at a time
+
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class FactorModel(Recommender):
@@ -125,6 +127,17 @@ def learned_tables(result: Result[Tables], train: Dataset) -> dict[str, Any]:
         "history_": to_native(result.history, train.library),
         "search_history_": None if search is None else to_native(search, train.library),
     }
+
+
+def scores_of_pairs(result: Result[Tables], users: Codes, items: Codes) -> Floats:
+    """The scores r of pairs, by trained tables."""
+    tables = result.trained
+    scores = np.empty(len(users), dtype=np.float32)
+    for start in range(0, len(users), PAIRS):
+        part = slice(start, start + PAIRS)
+        u, v = tables.user_factors[users[part]], tables.item_factors[items[part]]
+        scores[part] = np.einsum("nk,nk->n", u, v)
+    return scores if tables.item_bias is None else scores + tables.item_bias[items]
 
 
 def table_attributes(tables: Tables) -> dict[str, Any]:

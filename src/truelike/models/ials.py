@@ -243,10 +243,10 @@ class IALS(FactorModel):
             min(1.0, UNOBSERVED * dense) if self.unobserved_weight is None else float(self.unobserved_weight)
         )
         if self.regularization is not None:
-            return Weights(
-                unobserved, float(self.regularization), float(self.frequency_power), self.shown_weight
-            )
-        weights = Weights(unobserved, IALS_L2 * noise_edge(train) / (1 + unobserved / dense), 1.0, self.shown_weight)
+            return Weights(unobserved, float(self.regularization), float(self.frequency_power), self.shown_weight)
+        weights = Weights(
+            unobserved, IALS_L2 * noise_edge(train) / (1 + unobserved / dense), 1.0, self.shown_weight
+        )
         if self.frequency_power == 1:
             return weights
         # the same ridge of the users on average
@@ -276,6 +276,10 @@ class IALS(FactorModel):
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
         shown = ShownBlocks.restored(arrays, train) or ShownPairs.restored(arrays, train)
         return {**restored_tables(arrays, train, self.factors), **self._derived(train, shown)}
+
+    def _shown_users(self) -> NDArray[np.float64] | None:
+        """The number of users to whom each item was shown; None without impressions."""
+        return None if self.shown_ is None else self.shown_.exposed_users()
 
     def _fold_in(self, history: Codes) -> Floats:
         """One exact solve with the item table fixed."""

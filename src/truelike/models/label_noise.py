@@ -1,4 +1,4 @@
-"""What only models with flip probabilities have: `flip_probability` and `hidden_likes`."""
+"""What only models with flip probabilities have: `flip_probability`, `like_probability` and `hidden_likes`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from truelike import objectives
 from truelike.data.frames import library_of, to_native
@@ -16,6 +17,7 @@ from truelike.models.base import Floats, Frame, values_of_pairs
 from truelike.ranking.top_k import top_k_by_scores
 from truelike.training.blocks.shown import ShownBlocks
 from truelike.training.exposure.rates import ExposureRates
+from truelike.training.probability_map import ProbabilityMap
 from truelike.training.shown_pairs import ShownPairs
 
 if TYPE_CHECKING:
@@ -26,9 +28,18 @@ else:
     _Base = object
 
 
+NOT_IDENTIFIED = "interactions alone: not identified"
+
+
 def basis_of(known: ShownPairs | ShownBlocks | ExposureRates | None) -> str:
     """What the flips of a model rest on, from what is known of exposure."""
     return "interactions" if known is None else known.basis
+
+
+def known_attributes(known: ShownPairs | ShownBlocks | ExposureRates | None) -> dict[str, Any]:
+    """What a model learns of exposure, by the names of its attributes; probabilities are not calibrated yet."""
+    miss_rate = known.miss_rate if isinstance(known, (ShownPairs, ShownBlocks)) else None
+    return {"known_flips_": known, "calibration_": None, "miss_rate_": miss_rate}
 
 
 class LabelNoise(_Base):
@@ -65,6 +76,47 @@ class LabelNoise(_Base):
 
     @final
     @available_if(lambda model: model._has_flips)
+    def like_probability(self, users: Any, items: Any) -> Frame:
+        """p(truly liked) of each pair (users[n], items[n]), observed or not, and what it rests on.
+
+        A frame user_id, item_id, probability, basis. The basis is
+
+        - "impressions": of what was shown, and what was not taken; calibrated on shown pairs that were held out,
+        - "propensities": of how likely each pair was shown,
+        - "assumed: ...": of exposure that was estimated under an assumption, e.g. "assumed: popularity^0.5",
+        - "interactions alone: not identified": a number of the model that helps it to rank, not a probability.
+
+        One user or one item goes with all of the other.
+
+        Examples
+        --------
+        >>> import truelike as tl
+        >>> world = tl.synthetic.World(n_users=200, n_items=100)
+        >>> model = tl.NBPO(factors=8, epochs=5).fit(world.dataset(), impressions=world.impressions())
+        >>> model.like_probability(7, [1, 2])["basis"].to_list()
+        ['impressions', 'impressions']
+        """
+        train = self.train_
+        library = library_of(users) or library_of(items) or train.library
+        rows, columns = self._pair_codes(users, items, "like_probability")
+        values = values_of_pairs(self._like_block, rows, columns)
+        frame = pl.DataFrame(
+            [
+                train.users.take(rows).alias("user_id"),
+                train.items.take(columns).alias("item_id"),
+                pl.Series("probability", np.asarray(values, dtype=np.float32)),
+            ]
+        )
+        return to_native(frame.with_columns(pl.lit(self._basis).alias("basis")), library)
+
+    @final
+    @property
+    def _basis(self) -> str:
+        """What the probabilities rest on, in words."""
+        return NOT_IDENTIFIED if self._flips_from == "interactions" else self._flips_from
+
+    @final
+    @available_if(lambda model: model._has_flips)
     def hidden_likes(
         self,
         users: Any,
@@ -79,8 +131,9 @@ class LabelNoise(_Base):
 
         A frame user_id, item_id, posterior, flip_probability, rank, flips_from. The posterior is
         sigma(g) sigma(r) / (sigma(-r) + sigma(g) sigma(r)), by Bayes from Equation 5. Where `flips_from` is
-        "impressions", it estimates p(truly liked | not observed). Where it is "interactions", it is a quantity of
-        the model that helps it to rank, not a probability: see "Hidden likes" in the documentation.
+        "impressions", it estimates p(truly liked | not observed), with sigma(r) calibrated as in `like_probability`.
+        Where it is "interactions", it is a quantity of the model that helps it to rank, not a probability: see "Hidden
+        likes" in the documentation.
 
         Parameters
         ----------
@@ -115,5 +168,31 @@ class LabelNoise(_Base):
     @final
     def _hidden_like_block(self, users: Codes) -> Floats:
         """p(truly liked | not observed) of all items for some users, by the model."""
-        r, g = self._score_block(users), self._flip_logits(users)
+        r, g = self._calibrated_logits(users), self._flip_logits(users)
         return np.asarray(objectives.hidden_like_posterior(r, g), dtype=np.float32)
+
+    @final
+    def _like_block(self, users: Codes) -> Floats:
+        """p(truly liked) of all items for some users, by the model."""
+        return np.asarray(objectives.sigmoid(self._calibrated_logits(users)), dtype=np.float32)
+
+    @final
+    def _calibrated_logits(self, users: Codes) -> Floats:
+        r, found = self._like_logits(users), self._probability_map
+        return r if found is None else np.asarray(found.logits(r), dtype=np.float32)
+
+    def _like_logits(self, users: Codes) -> Floats:
+        """The logits of p(truly liked) of all items for some users, before they are calibrated. Default: the score."""
+        return self._score_block(users)
+
+    @final
+    def _shown_users(self) -> NDArray[np.float64] | None:
+        """The expected number of users who noticed each item; None without impressions."""
+        known = vars(self).get("_state", {}).get("known_flips_")
+        return known.exposed_users() if isinstance(known, ShownPairs) else None
+
+    @property
+    def _probability_map(self) -> ProbabilityMap | None:
+        """The map from scores to probabilities; None: sigma."""
+        found: ProbabilityMap | None = vars(self).get("_state", {}).get("calibration_")
+        return found

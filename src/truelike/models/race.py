@@ -429,7 +429,9 @@ class Race:
                 trial.fitted = self._fitted(trial.candidate, model)
                 trial.seconds = time.perf_counter() - started
                 metric, k = parse_measure(self.monitor)
-                found = evaluate(trial.fitted, self.held_out, ks=k, metrics=metric, n_jobs=self.n_jobs)
+                found = evaluate(
+                    trial.fitted, self.held_out, ks=k, metrics=metric, n_jobs=self.n_jobs, notes=False
+                )
                 trial.values = found.values[self.monitor]
             except (DivergedError, TooLargeError) as error:
                 trial.note = str(error)

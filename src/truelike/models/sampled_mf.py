@@ -19,17 +19,19 @@ from truelike.errors import ParameterError
 from truelike.evaluation.metrics import is_metric_at_k
 from truelike.models import objective_names
 from truelike.models.base import Floats
+from truelike.models.calibrating import Calibrated, calibrated_fit
 from truelike.models.factor_model import (
     FactorModel,
     extended_tables,
     learned_tables,
     restored_tables,
+    scores_of_pairs,
     table_attributes,
 )
 from truelike.models.fold_in import fold_in
-from truelike.models.label_noise import LabelNoise, basis_of
+from truelike.models.label_noise import LabelNoise, basis_of, known_attributes
 from truelike.models.left_out import Sampled
-from truelike.parameters import changed, choice, jobs, number, preset, special, whole_number
+from truelike.parameters import changed, choice, flag, jobs, number, preset, special, whole_number
 from truelike.ranking.factor_ranker import factor_score_block
 from truelike.training.blocks.execution import workers_for
 from truelike.training.blocks.sgd import BlockExposure, StratifiedEngine, StratifiedWorker
@@ -41,6 +43,7 @@ from truelike.training.exposure.rates import ExposureRates
 from truelike.training.impressions import check_held_out, shown_pairs
 from truelike.training.loop import Result, Training, continue_epochs, fit_epochs
 from truelike.training.options import FitOptions
+from truelike.training.probability_map import ProbabilityMap
 from truelike.training.regularization import lift
 from truelike.training.sgd.engine import SampledEngine
 from truelike.training.sgd.exposure import KnownExposure
@@ -50,7 +53,7 @@ from truelike.training.tables import Tables
 
 FLIP_TABLES = ("flip_factors", "flip_regularization", "flip_start")  # parameters of objectives that learn flips
 FLIPS = (*FLIP_TABLES, "flip_rate")
-KNOWN_FLIPS = ("exposure", "miss_rate")  # parameters of objectives that use flips
+KNOWN_FLIPS = ("exposure", "miss_rate", "calibrate")  # parameters of objectives that use flips
 NO_FLIPS = (*FLIPS, *KNOWN_FLIPS)
 # The recipe of the paper's authors, from their release.
 PAPER: dict[str, Any] = {
@@ -146,6 +149,10 @@ class SampledMF(LabelNoise, FactorModel):
     miss_rate : float or None, default None
         With impressions: the probability that a user misses a liked item when it is shown once. None: it is estimated
         where the impressions have positions, or times of repeated showings, and 0 otherwise; see `miss_rate_`.
+    calibrate : bool, default True
+        With impressions and a pointwise objective: whether `like_probability` is calibrated. A tenth of the shown
+        pairs, at most 200,000, is held out for it; if that is more than a hundredth of them, the model is then trained
+        again on all. See `calibration_`.
     shown_share : float, default 0.5
         With impressions and a pairwise objective: the share of negatives that were shown and not taken. The others
         were never shown.
@@ -169,6 +176,9 @@ class SampledMF(LabelNoise, FactorModel):
         After a fit with impressions and a pointwise objective, the bias b_i of each item.
     regularization_
         The L2 of the preference tables that was used.
+    calibration_, miss_rate_
+        After a fit with impressions, the map from scores to probabilities, and the miss rate that was used, or one for
+        each position.
     history_
         A frame with one row per epoch: epoch, seconds, loss and each validation metric.
 
@@ -216,6 +226,7 @@ class SampledMF(LabelNoise, FactorModel):
     flip_rate: float = number(0.1, low=0.0, high=0.99)
     exposure: Any = special(None, f"None, {exposures.NAMES}", exposures.is_optional_exposure)
     miss_rate: float | None = number(None, low=0.0, high=0.99)
+    calibrate: bool = flag(True)
     shown_share: float = number(0.5, low=0.0, high=1.0)
     epochs: int = whole_number(100, low=0)
     monitor: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
@@ -259,8 +270,16 @@ class SampledMF(LabelNoise, FactorModel):
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
         known = self._known_exposure(train, options)
-        result = fit_epochs(self._training(known, options.cluster), train, options)
-        return {**learned_tables(self._finished(result, known), train), **self._derived(train, known)}
+
+        def run(pairs: Any, data: Dataset, how: FitOptions) -> Result[Tables]:
+            return self._finished(fit_epochs(self._training(pairs, how.cluster), data, how), pairs)
+
+        found = Calibrated(None, None)
+        if isinstance(known, ShownPairs) and self._is_labelled(known) and self.calibrate:
+            found = calibrated_fit(known, train, options, seed=self.seed, run=run, scores=scores_of_pairs)
+        result = found.result or run(known, train, options)
+        derived = {**self._derived(train, known), "calibration_": found.probability}
+        return {**learned_tables(result, train), **derived}
 
     def _known_exposure(self, train: Dataset | Blocks, options: FitOptions) -> Known | None:
         """What was shown, or how likely it was shown; None if nothing is known or it is learned."""
@@ -282,7 +301,7 @@ class SampledMF(LabelNoise, FactorModel):
 
     def _derived(self, train: Dataset | Blocks, known: Known | None) -> dict[str, Any]:
         strength = self._shown_strength(train, known) if self._is_labelled(known) else self._strength(train)
-        return {"regularization_": strength, "known_flips_": known}
+        return {"regularization_": strength, **known_attributes(known)}
 
     def _is_labelled(self, known: Any) -> bool:
         """Whether the shown pairs are trained on, taken or not, instead of positives and drawn negatives."""
@@ -309,9 +328,7 @@ class SampledMF(LabelNoise, FactorModel):
         """The given regularization, otherwise that of a model of shown pairs."""
         return self.regularization if self.regularization is not None else SHOWN_L2
 
-    def _training(
-        self, known: Known | None = None, cluster: Cluster | None = None
-    ) -> Training[Tables]:
+    def _training(self, known: Known | None = None, cluster: Cluster | None = None) -> Training[Tables]:
         exposure = {} if known is None else {"exposure of pairs": known.digest()}
         return Training.of(
             self,
@@ -371,9 +388,7 @@ class SampledMF(LabelNoise, FactorModel):
         if objective is objectives.NBPO and known is not None:
             objective = objectives.NBPOo  # the surrogate is for flips that are learned
         if self._is_labelled(known):
-            settings = replace(
-                settings, n_negatives=0, positive_weight="once", flip_regularization=SHOWN_BIAS_L2
-            )
+            settings = replace(settings, n_negatives=0, positive_weight="once", flip_regularization=SHOWN_BIAS_L2)
         if isinstance(train, Blocks):
             exposure = BlockExposure(
                 shown=known if isinstance(known, ShownBlocks) else None,
@@ -424,23 +439,26 @@ class SampledMF(LabelNoise, FactorModel):
         fresh = self._empty_tables(train, known)
         fresh.initialise(self.init, self.init_scale, self.flip_start, self.seed)
         if fresh.bias_in_rows:
-            assert fresh.item_bias is not None and old.item_bias is not None
+            assert fresh.item_bias is not None
+            assert old.item_bias is not None
             fresh.users[users, : fresh.width], fresh.items[items, : fresh.width] = old.users, old.items
             fresh.item_bias[items] = old.item_bias - np.float32(_offset(known))
         else:
             fresh = extended_tables(fresh, old, users, items)
         result = continue_epochs(self._training(known), train, fresh, epochs, progress=progress)
-        return {**learned_tables(self._finished(result, known), train), **self._derived(train, known)}
+        derived = {**self._derived(train, known), "calibration_": self.calibration_}
+        return {**learned_tables(self._finished(result, known), train), **derived}
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        known = {} if self.known_flips_ is None else self.known_flips_.arrays()
+        parts = (self.known_flips_, self.calibration_)
+        known = {name: array for part in parts if part is not None for name, array in part.arrays().items()}
         return {**self._tables().arrays(), "regularization": np.array([self.regularization_]), **known}
 
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
         shape = (train.n_users, train.n_items)
         shown = ShownBlocks.restored(arrays, train) or ShownPairs.restored(arrays, train)
         known: Known | None = shown or ExposureRates.restored(arrays, shape)
-        derived: dict[str, Any] = {"known_flips_": known}
+        derived: dict[str, Any] = {**known_attributes(known), "calibration_": ProbabilityMap.restored(arrays)}
         if "regularization" in arrays:
             derived["regularization_"] = float(arrays["regularization"][0])
         else:  # earlier versions saved it as a parameter alone
@@ -563,7 +581,13 @@ class NBPR(SampledMF):
     """BPR whose pairs are weighted by the posterior that the negative is truly disliked, at a constant flip rate."""
 
 
-@preset(objective="ShiftMC", factors=100, learning_rate=0.01, n_negatives=3, without=(*FLIP_TABLES, *KNOWN_FLIPS, "shown_share"))
+@preset(
+    objective="ShiftMC",
+    factors=100,
+    learning_rate=0.01,
+    n_negatives=3,
+    without=(*FLIP_TABLES, *KNOWN_FLIPS, "shown_share"),
+)
 class ShiftMC(SampledMF):
     """Shifted matrix completion (Hsieh, Natarajan and Dhillon, ICML 2015): squared loss, constant flip rate."""
 

@@ -2,74 +2,72 @@
 
 Impressions are the items that were shown to a user, with how often or how likely they were shown, where and when. If
 a user likes an item, it is missed at one showing with probability m, the miss rate, and at all of them with the product
-of their miss rates. That is the flip probability p(observed 0 | truly 1) of the pair; of an item that was never shown it
-is 1.
+of their miss rates. That is the flip probability p(observed 0 | truly 1) of the pair. For an item that was never shown
+it is 1.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from truelike.data.blocks.blocks import Blocks
-from truelike.data.columns import choose
+from truelike.data.blocks.format import DESCRIPTION
+from truelike.data.columns import Columns, choose, recognised
 from truelike.data.dataset import Dataset
-from truelike.data.files import column_names
-from truelike.data.frames import library_of, to_polars
-from truelike.data.interactions import read
+from truelike.data.interactions import EncodedRows, read, read_rows
 from truelike.errors import DataError, DataWarning, ParameterError, warn
+from truelike.training.miss_rate import Missed, estimated
 from truelike.training.options import FitOptions
 from truelike.training.shown_pairs import CERTAIN, ShownPairs
-
-COUNT, PROPENSITY, POSITION = "count", "propensity", "position"  # names of columns
 
 
 def shown_pairs(impressions: Any, train: Dataset, miss_rate: float | None) -> ShownPairs:
     """Return the pairs of a dataset that were shown, from impressions in any form.
 
-    A table may have a column `count` (how often the pair was shown), `propensity` (how likely it was shown),
-    `position` (where in a list, from 1) and a time. In any other form the weight of a pair is how often it was shown.
-    Rows of the same pair are further showings.
+    A table may have a column `count` (how often the pair was shown; also `weight`), `propensity` (how likely it was
+    shown), `position` (where in a list, from 1) and a time. In any other form the weight of a pair is how often it was
+    shown. Rows of the same pair are further showings.
 
     Parameters
     ----------
     impressions
-        A Dataset, Blocks, the path of a block directory, or what `tl.read` takes.
+        A Dataset, Blocks, the path of a block directory, what `tl.read` takes, or rows that `to_rows` read.
     train
         The interactions.
     miss_rate
         The probability that a user misses a liked item when it is shown once. None: it is estimated where positions, or
         times of repeated showings, are known, and 0 otherwise.
+
+    Examples
+    --------
+    >>> import truelike as tl
+    >>> train = tl.read([("ann", "tea"), ("bob", "rum")])
+    >>> shown = [("ann", "tea"), ("ann", "rum"), ("ann", "rum"), ("bob", "rum")]
+    >>> pairs = shown_pairs(shown, train, miss_rate=0.5)
+    >>> pairs.taken.tolist(), (1 / (1 + np.exp(-pairs.logits))).tolist()
+    ([0, 1, 1], [0.25, 0.5, 0.5])
     """
-    shown, columns = _read(impressions)
-    known, left_out = shown.recode(train.users, train.items)
-    if not known.n_interactions:
-        raise DataError(
-            f"none of the {shown.n_interactions:,} impressions has both a user and an item of the training data; "
-            "check that the ids are the same"
-        )
-    if left_out:
-        warn(
-            f"{left_out:,} of {shown.n_interactions:,} impressions are left out, because their user or their item has "
-            "no interaction in the training data",
-            DataWarning,
-        )
-    weights = known._csr.data
-    if PROPENSITY in columns:
-        _check_propensities(weights)
-        rates = -np.log1p(-weights.astype(np.float64) * (1 - (miss_rate or 0.0)))
+    rows = _read(impressions)
+    if isinstance(rows, EncodedRows) and _role(rows) == "propensity":
+        known, listed = _known(rows, train)
+        if repeated := len(listed.user_codes) - known.n_interactions:
+            raise DataError(
+                f"{repeated:,} rows have a pair of user and item that is listed before; a pair must have one "
+                "propensity"
+            )
+        missed = _by_propensity(known, 0.0 if miss_rate is None else miss_rate)
         basis = "propensities"
     else:
-        if weights.min() <= 0:
-            raise DataError(
-                f"{int((weights <= 0).sum()):,} impressions have a weight of 0 or less; a weight is how often the pair "
-                "was shown"
-            )
-        rates, basis = _rates(impressions, columns, known, train, miss_rate), "impressions"
-    logits = _flip_logits(rates)
+        known, missed = _by_count(rows, train, miss_rate)
+        basis = "impressions"
+    logits = _flip_logits(missed.rates)
     same = bool((logits == logits[0]).all())
     once = float(logits[0]) if same else -CERTAIN
     pairs = ShownPairs.merged(train._csr, known._csr, np.zeros(0, np.float32) if same else logits, once, basis)
@@ -84,62 +82,174 @@ def shown_pairs(impressions: Any, train: Dataset, miss_rate: float | None) -> Sh
         raise DataError(
             "every pair of the impressions is an interaction, so nothing is known of what users saw and did not take"
         )
-    return pairs
+    return replace(pairs, miss_rate=missed.miss_rate)
 
 
-def _read(impressions: Any) -> tuple[Dataset, list[str]]:
-    """The impressions as a Dataset, and the names of the columns that have a meaning here."""
+# --- reading -------------------------------------------------------------------------------------
+
+
+def _read(impressions: Any) -> Dataset | EncodedRows:
+    """The impressions: those that have rows as rows, and others as a Dataset whose weights are counts."""
+    if isinstance(impressions, str | Path) and _is_block_directory(Path(impressions)):
+        impressions = Blocks(impressions)
     if isinstance(impressions, Blocks):
-        return impressions.to_dataset(), []
-    if isinstance(impressions, Dataset):
-        return impressions, []
-    columns = _columns(impressions)
-    if PROPENSITY in columns and (POSITION in columns or COUNT in columns):
+        impressions = impressions.to_dataset()
+    if sparse.issparse(impressions):
+        impressions = read(impressions)
+    if isinstance(impressions, EncodedRows):
+        return impressions
+    if not isinstance(impressions, Dataset):
+        return to_rows(impressions)
+    _check_counts(impressions._csr.data, "a weight")
+    return impressions
+
+
+def to_rows(
+    impressions: Any,
+    *,
+    user: str | int | None = None,
+    item: str | int | None = None,
+    on_bad_rows: str = "refuse",
+    **how: Any,
+) -> EncodedRows:
+    """Read the rows of a frame, a file, an array or a list of impressions; the other arguments are those of `tl.read`.
+
+    The weights of the rows are counts or propensities, whichever column there is.
+    """
+    if not how.get("header", True):
+        user, item = 0 if user is None else user, 1 if item is None else item
+    rows = read_rows(impressions, partial(_columns, user=user, item=item), on_bad_rows=on_bad_rows, **how)
+    if not len(rows.user_codes):
+        raise DataError("the table of impressions is empty. Pass a row for each pair that was shown.")
+    if rows.weights is not None:
+        if _role(rows) == "propensity":
+            _check_propensities(rows.weights)
+        else:
+            _check_counts(rows.weights, f"a {rows.columns.weight}")
+    if rows.positions is not None:
+        _check_positions(rows.positions)
+    return rows
+
+
+def _columns(names: list[str], user: str | int | None, item: str | int | None) -> Columns:
+    """The columns of a table of impressions."""
+    found = choose(names, user=user, item=item, rating=None, time=None, weight=None, needs_rating=False)
+    count, propensity, position = (recognised(names, role) for role in ("count", "propensity", "position"))
+    if propensity is not None and (count is not None or position is not None):
+        other = " and ".join(repr(name) for name in (count, position) if name is not None)
         raise DataError(
-            "the impressions have a column propensity and a column count or position; a propensity says all that is "
-            "known of a pair, so give one or the other"
+            f"the impressions have the columns {propensity!r} and {other}. A propensity says all that is known of a "
+            "pair, so give one or the other."
         )
-    if PROPENSITY in columns:
-        shown = read(impressions, weight=PROPENSITY)
-        rows = None if isinstance(impressions, str | Path) else len(to_polars(impressions))
-        if rows is not None and shown.n_interactions < rows:
-            raise DataError(
-                f"{rows - shown.n_interactions:,} rows have a pair of user and item that is listed before; a pair must "
-                "have one propensity"
-            )
-        return shown, [PROPENSITY]
-    return read(impressions, **({"weight": COUNT} if COUNT in columns else {})), columns
+    return replace(found, weight=count if propensity is None else propensity, position=position)
 
 
-def _columns(table: Any) -> list[str]:
-    if isinstance(table, str | Path):
-        names = column_names(Path(table))
-    elif library_of(table) is not None:
-        names = to_polars(table).columns
-    else:
-        return []
-    return [name for name in (COUNT, PROPENSITY, POSITION, "time") if name in names or _is_time(name, names)]
+def _role(rows: EncodedRows) -> str:
+    """What the weights are: "propensity" or "count"."""
+    weight = rows.columns.weight
+    return "propensity" if weight is not None and recognised([weight], "propensity") else "count"
 
 
-def _is_time(name: str, names: list[str]) -> bool:
-    return name == "time" and choose(names).time is not None
+def _is_block_directory(path: Path) -> bool:
+    try:
+        return (path / DESCRIPTION).is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
 
 
-def _check_propensities(weights: NDArray[np.float32]) -> None:
-    wrong = ~((weights > 0) & (weights <= 1))
+# --- bad values ----------------------------------------------------------------------------------
+
+
+def _check_counts(counts: NDArray[np.floating], what: str) -> None:
+    wrong = ~((counts > 0) & np.isfinite(counts))
     if wrong.any():
         raise DataError(
-            f"{int(wrong.sum()):,} propensities are outside (0, 1], e.g. {weights[wrong][0]:g}; a propensity is the "
-            "probability that the pair was shown. Leave out pairs that cannot have been shown."
+            f"{int(wrong.sum()):,} impressions have {what} of 0 or less, or none, e.g. {counts[wrong][0]:g}; it is how "
+            "often the pair was shown. Leave out pairs that were not shown."
         )
 
 
-def _rates(
-    impressions: Any, columns: list[str], known: Dataset, train: Dataset, miss_rate: float | None
-) -> NDArray[np.float64]:
-    """For each shown pair, minus the logarithm of the probability that a like was missed at all showings."""
+def _check_propensities(propensities: NDArray[np.floating]) -> None:
+    wrong = ~((propensities > 0) & (propensities <= 1))
+    if wrong.any():
+        raise DataError(
+            f"{int(wrong.sum()):,} propensities are outside (0, 1], e.g. {propensities[wrong][0]:g}; a propensity is "
+            "the probability that the pair was shown. Leave out pairs that cannot have been shown."
+        )
+
+
+def _check_positions(positions: NDArray[np.floating]) -> None:
+    wrong = ~((positions >= 1) & (positions == np.floor(positions)))
+    if wrong.any():
+        raise DataError(
+            f"{int(wrong.sum()):,} positions are not whole numbers from 1, e.g. {positions[wrong][0]:g}; position 1 is "
+            "the first place of a list. Add 1 if yours begin at 0."
+        )
+
+
+# --- pairs ---------------------------------------------------------------------------------------
+
+
+def _known(rows: EncodedRows, train: Dataset) -> tuple[Dataset, EncodedRows]:
+    """The pairs, and the rows, of users and items of the training data, with its row numbers."""
+    users = train.users.codes(rows.users.values)[rows.user_codes]
+    items = train.items.codes(rows.items.values)[rows.item_codes]
+    kept = (users >= 0) & (items >= 0)
+    _check_known(int(kept.sum()), len(kept))
+
+    def of_kept(values: Any) -> Any:
+        return None if values is None else values[kept]
+
+    found = replace(
+        rows,
+        users=train.users,
+        items=train.items,
+        user_codes=users[kept],
+        item_codes=items[kept],
+        weights=of_kept(rows.weights),
+        times=of_kept(rows.times),
+        positions=of_kept(rows.positions),
+    )
+    return found.to_dataset(), found
+
+
+def _check_known(known: int, total: int) -> None:
+    """Raise an error if no impression, and warn if not every one, is of a user and an item of the training data."""
+    if not known:
+        raise DataError(
+            f"none of the {total:,} impressions has both a user and an item of the training data; check that the ids "
+            "are the same"
+        )
+    if known < total:
+        warn(
+            f"{total - known:,} of {total:,} impressions are left out, because their user or their item has no "
+            "interaction in the training data",
+            DataWarning,
+        )
+
+
+def _by_propensity(known: Dataset, miss_rate: float) -> Missed:
+    """The rates of pairs that were shown with some probability."""
     with np.errstate(divide="ignore"):
-        return known._csr.data.astype(np.float64) * -np.log(miss_rate or 0.0)
+        return Missed(-np.log1p(-known._csr.data.astype(np.float64) * (1 - miss_rate)), miss_rate)
+
+
+def _by_count(shown: Dataset | EncodedRows, train: Dataset, miss_rate: float | None) -> tuple[Dataset, Missed]:
+    """The pairs that were shown some times, and their rates."""
+    rows = None
+    if isinstance(shown, Dataset):
+        known, _ = shown.recode(train.users, train.items)
+        _check_known(known.n_interactions, shown.n_interactions)
+    else:
+        known, rows = _known(shown, train)
+    if miss_rate is None and rows is not None:
+        has_order = rows.times is not None and train.times is not None
+        if rows.positions is not None or has_order:
+            log = (rows.user_codes, rows.item_codes, train, rows.weights, rows.positions, rows.times)
+            return known, estimated(*log)
+    with np.errstate(divide="ignore"):
+        rate = -np.log(0.0 if miss_rate is None else miss_rate)
+    return known, Missed(known._csr.data.astype(np.float64) * rate, miss_rate or 0.0)
 
 
 def _flip_logits(rates: NDArray[np.float64]) -> NDArray[np.float32]:

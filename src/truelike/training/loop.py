@@ -286,7 +286,7 @@ def _measures(
     metrics, ks = tuple(dict.fromkeys(("f1", "ndcg", metric))), tuple(sorted({*KS, k}))
 
     def measure() -> dict[str, float]:
-        return evaluate(ranker, validation, ks=ks, metrics=metrics, n_jobs=training.n_jobs).means()
+        return evaluate(ranker, validation, ks=ks, metrics=metrics, n_jobs=training.n_jobs, notes=False).means()
 
     return measure, popularity
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,9 @@ class ShownPairs:
         Interactions that are not among the impressions. They count as shown.
     basis
         What the labels rest on: "impressions" or "propensities".
+    miss_rate
+        The miss rate of one showing, given or estimated; an array: that of each position, from 1. None if it is not
+        known any more, e.g. in a saved model.
     """
 
     indptr: NDArray[np.int32]
@@ -48,6 +52,7 @@ class ShownPairs:
     n_items: int
     added: int = 0
     basis: str = "impressions"
+    miss_rate: float | NDArray[np.float64] | None = None
 
     @classmethod
     def merged(
@@ -88,6 +93,18 @@ class ShownPairs:
         before = np.concatenate([[0], np.cumsum(passed)])
         return before[self.indptr].astype(np.int32), self.indices[passed]
 
+    def select(self, entries: NDArray[np.bool_]) -> ShownPairs:
+        """Return some of the pairs."""
+        before = np.concatenate([[0], np.cumsum(entries)])
+        logits = self.logits[entries] if len(self.logits) else self.logits
+        return replace(
+            self,
+            indptr=before[self.indptr].astype(np.int32),
+            indices=self.indices[entries],
+            taken=self.taken[entries],
+            logits=logits,
+        )
+
     def taken_share(self) -> float:
         """Return the share of pairs that were taken, away from 0 and 1."""
         return float((self.taken.sum(dtype=np.int64) + 0.5) / (self.n_pairs + 1))
@@ -114,8 +131,7 @@ class ShownPairs:
 
     def among(self, users: NDArray[np.int32], items: NDArray[np.int32] | None) -> ShownPairs:
         """Return the pairs of some users and items; None: of all items."""
-        shifted = self.all_logits() + np.float32(2 * CERTAIN)  # no zeros, which a sparse matrix may drop
-        listed = sparse.csr_array((shifted, self.indices, self.indptr), shape=self.shape)[users]
+        listed = self._shifted[users]
         if items is not None:
             listed = sparse.csr_array(listed[:, items])
             listed.sort_indices()
@@ -123,6 +139,12 @@ class ShownPairs:
         indptr, indices = listed.indptr.astype(np.int32), listed.indices.astype(np.int32)
         # whether a pair was taken does not matter here: the caller has the positives
         return ShownPairs(indptr, indices, np.zeros(len(logits), np.uint8), logits, self.logit, listed.shape[1])
+
+    @cached_property
+    def _shifted(self) -> sparse.csr_array:
+        """The flip logits plus a constant: no zeros, which a sparse matrix may drop."""
+        data = self.all_logits() + np.float32(2 * CERTAIN)
+        return sparse.csr_array((data, self.indices, self.indptr), shape=self.shape)
 
     def exposed_users(self) -> NDArray[np.float64]:
         """Return the expected number of users who noticed each item."""
@@ -141,15 +163,18 @@ class ShownPairs:
         Nothing is known of impressions of new users and items, but that what they took was shown.
         """
         row = np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
-        data = self.all_logits() + np.float32(2 * CERTAIN)
+        data = self._shifted.data
         wider = sparse.csr_array((data, (users[row], items[self.indices])), shape=train._csr.shape)
         wider.sort_indices()
         logits = (wider.data - np.float32(2 * CERTAIN)).astype(np.float32) if len(self.logits) else self.logits
-        return ShownPairs.merged(train._csr, wider, logits, self.logit, self.basis)
+        merged = ShownPairs.merged(train._csr, wider, logits, self.logit, self.basis)
+        return replace(merged, miss_rate=self.miss_rate)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays that are saved, by name."""
+        missed = [] if self.miss_rate is None else self.miss_rate
         return {
+            "shown.miss_rate": np.atleast_1d(np.asarray(missed, dtype=np.float64)),
             "shown.indptr": self.indptr,
             "shown.indices": self.indices,
             "shown.logits": self.logits,
@@ -173,7 +198,9 @@ class ShownPairs:
         data = logits if len(logits) else np.ones(len(indices), dtype=np.float32)
         listed = checked_csr((data, indices, arrays["shown.indptr"]), train._csr.shape)
         basis = "propensities" if arrays["shown.propensities"][0] else "impressions"
-        return cls.merged(train._csr, listed, listed.data if len(logits) else logits, logit, basis)
+        merged = cls.merged(train._csr, listed, listed.data if len(logits) else logits, logit, basis)
+        missed = np.asarray(arrays["shown.miss_rate"], dtype=np.float64)
+        return replace(merged, miss_rate=float(missed[0]) if len(missed) == 1 else missed if len(missed) else None)
 
     def digest(self) -> str:
         """Return a hash of the pairs."""

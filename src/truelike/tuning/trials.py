@@ -179,10 +179,12 @@ def _fit_and_evaluate(
         record["peaks"] = {name: float(history[name].max()) for name in history.columns if "@" in name}
     metric, _, k = str(trial.metric or monitor or "f1@2").partition("@")
     metrics, ks = tuple(dict.fromkeys((*METRICS, metric))), sorted({*KS, int(k)})
-    record["validation"] = evaluate(model, split.validation, ks=ks, metrics=metrics, n_jobs=n_jobs).means()
+    record["validation"] = evaluate(
+        model, split.validation, ks=ks, metrics=metrics, n_jobs=n_jobs, notes=False
+    ).means()
     if not trial.test:
         return None
-    evaluation = evaluate(model, split.test, ks=ks, metrics=metrics, n_jobs=n_jobs)
+    evaluation = evaluate(model, split.test, ks=ks, metrics=metrics, n_jobs=n_jobs, notes=False)
     record["test"] = evaluation.means()
     record["fit"] = {"seconds": round(seconds, 3), "mb": peak.mb and round(peak.mb, 1)}
     record["popularity"] = by_popularity(model, split.test, int(k), n_jobs=n_jobs)

@@ -8,8 +8,8 @@ four at a time. Tables are passed as flat arrays, and rows are padded with zeros
 
 With impressions, A also has the sum of s v v' over the shown items of the row, where s is the weight of a shown pair.
 
-Where all positives count the same, `weights` is None, and without impressions `shown` is None. The compiler then leaves out all that is done with them, so
-there are several compiled loops of the same lines.
+Where all positives count the same, `weights` is None, and without impressions `shown` is None. The compiler then
+leaves out all that is done with them, so there are several compiled loops of the same lines.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ def _add_positives(
 
 @numba.njit(**_LOOP, fastmath=_FAST_SUMS)
 def _add_shown(
-    out: Any, at_out: Any, table: Any, shown: Any, shown_indptr: Any, row: Any, x: Any, at_x: Any, weight: Any, width: Any
+    out: Any, at_out: Any, table: Any, shown: Any, shown_indptr: Any, row: Any,
+    x: Any, at_x: Any, weight: Any, width: Any,
 ) -> Any:  # fmt: skip
     """Set out += weight x the sum over the shown items v of (v.x) v. Return weight x the sum of (v.x)^2."""
     squares = np.float32(0.0)
@@ -204,11 +205,11 @@ def solve_rows(
     """Do some steps of conjugate gradients for each of rows first ... stop - 1, starting from its present value.
 
     Then go on in the direction of all steps together, by a share `beyond` of their length. `weights` are those of the
-    positives, or None. `shown` are the shown items, or None. `p`, `q`, `r` and `old` are buffers of two rows each, `rs` of two numbers; all are zero on
-    entry. Returns the objective's terms of these rows: the error of their positives, the weighted unobserved pairs and
-    the ridge. They are a by-product: each step yields the decrease of the objective. Along the direction of all steps
-    the objective is a parabola with its minimum where the steps end, so going beyond takes back beyond^2 of the
-    decrease.
+    positives, or None. `shown` are the shown items, or None. `p`, `q`, `r` and `old` are buffers of two rows each, and
+    `rs` of two numbers; all are zero on entry. Returns the objective's terms of these rows: the error of their
+    positives, the weighted unobserved pairs and the ridge. They are a by-product: each step yields the decrease of the
+    objective. Along the direction of all steps the objective is a parabola with its minimum where the steps end, so
+    going beyond takes back beyond^2 of the decrease.
     """
     width = np.uint64(width)
     terms, kept = 0.0, 1.0 - float(beyond) * float(beyond)

@@ -266,7 +266,20 @@ def compiled_solver(weighted: bool, with_shown: bool = False) -> Any:
         numbers, places = np.zeros(2, dtype=np.float32), np.zeros(2, dtype=np.int32)
         weights = numbers if weighted else None
         shown = (places, places) if with_shown else (None, None)
-        none = (numbers, 0, numbers, numbers, places, places, weights, numbers, *shown, np.float32(0), 0, np.float32(0))
+        none = (
+            numbers,
+            0,
+            numbers,
+            numbers,
+            places,
+            places,
+            weights,
+            numbers,
+            *shown,
+            np.float32(0),
+            0,
+            np.float32(0),
+        )
         solve_rows(0, 0, *none, *[numbers] * 5)
         return solve_rows
 

@@ -284,7 +284,7 @@ class StratifiedEngine(BlockEngine):
         super().__init__(train, tables, workers)
         self.exposure = exposure or BlockExposure()
         if not self.exposure.labelled:
-            check_has_negatives(train)  # type: ignore[arg-type]
+            check_has_negatives(train)
         self.objective, self.negatives, self.settings, self.seed = objective, negatives, settings, seed
         self._loss_samples: Any = None
         self._loss_pairs: Any = None

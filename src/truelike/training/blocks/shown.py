@@ -125,6 +125,11 @@ class ShownBlocks:
         self._known: dict[int, int] = {}
         self._tiles: dict[int, tuple[NDArray[np.int32], NDArray[np.int32]]] = {}
 
+    @property
+    def miss_rate(self) -> float:
+        """The probability that a user misses a liked item when it is shown once."""
+        return self.source.miss_rate
+
     # --- pairs ----------------------------------------------------------------------------------
 
     @property

@@ -1,7 +1,7 @@
 """Exposure by popularity to a power, the propensity of Rel-MF.
 
 Saito, Yaginuma, Nishino, Sakata, Nakata, "Unbiased Recommender Learning from Missing-Not-At-Random Implicit Feedback",
-WSDM 2020, Section 5.1.3 (power 0.5):
+WSDM 2020 (there, the power is 0.5):
 
     theta_i = (n_i / max_j n_j)^power
 

@@ -59,7 +59,9 @@ class ExposureRates:
         for name in ("user", "item"):
             rates = np.ascontiguousarray(getattr(self, name), dtype=np.float32)
             if rates.ndim != 1 or not (np.isfinite(rates).all() and (rates >= 0).all()):
-                raise ParameterError(f"the {name} rates of an exposure must be a list of finite numbers, 0 or more")
+                raise ParameterError(
+                    f"the {name} rates of an exposure must be a list of finite numbers, 0 or more"
+                )
             object.__setattr__(self, name, rates)
         if not 0 <= self.least < 1:
             raise ParameterError(f"the least propensity is {self.least}; expected at least 0 and below 1")
@@ -90,9 +92,9 @@ class ExposureRates:
     def flip_logits(self, users: ArrayLike, items: ArrayLike | None = None) -> NDArray[np.float32]:
         """Return g with sigma(g) = p(never shown), between -30 and 30: of pairs, or of all items without `items`.
 
-        >>> rates = ExposureRates(np.array([1.0]), np.array([0.0, np.log(2), 90.0]), "assumed: an example")
-        >>> np.round(rates.flip_logits([0]) + np.float32(0), 3)
-        array([[ 30.,   0., -30.]], dtype=float32)
+        >>> rates = ExposureRates(np.array([1.0]), np.array([0.0, 1.0, 90.0]), "assumed: an example")
+        >>> rates.flip_logits([0]).round(3)
+        array([[ 30.   ,  -0.541, -30.   ]], dtype=float32)
         """
         at = (np.asarray(users)[:, None], np.arange(len(self.item))) if items is None else (users, items)
         return _logits(self.rate(*at))
@@ -166,7 +168,9 @@ class ExposureRates:
         if "exposure.user" not in arrays:
             return None
         user, item, basis, least = (np.asarray(arrays[f"exposure.{name}"]) for name in _ARRAYS)
-        if (user.dtype, item.dtype, basis.dtype, least.shape) != (np.float32, np.float32, np.uint8, (1,)):
+        if [each.dtype.name for each in (user, item, basis)] != ["float32", "float32", "uint8"] or least.shape != (
+            1,
+        ):
             raise ValueError("the arrays of the exposure have other types or shapes than were saved")
         if shape is not None and (user.shape, item.shape) != ((shape[0],), (shape[1],)):
             raise ValueError(f"the exposure is of {len(user)} users and {len(item)} items, not of {shape}")

@@ -191,7 +191,7 @@ def _update_users(
                     ahead = np.uint64(entries[np.uint64(first) + p + np.uint64(PREFETCH_POSITIVES)])
                     prefetch(entry_user, ahead)
                     prefetch(entry_item, ahead)
-                place = p
+                place: Any = p
                 if labelled:  # those that were taken come first
                     is_taken = np.uint64(taken[entry])
                     n_taken += is_taken

@@ -123,7 +123,7 @@ class Entries:
 
     def interactions_per_user(self) -> NDArray[np.int64]:
         """Return how many pairs each user has."""
-        return np.diff(self._csr.indptr).astype(np.int64)
+        return np.asarray(np.diff(self._csr.indptr), dtype=np.int64)
 
 
 class Blocks:

@@ -1,0 +1,171 @@
+"""Scores on held-out impressions: which of the pairs that were shown were taken.
+
+Interactions say what was shown and liked. Among pairs that were shown, only the like decides. So these scores do not
+reward a model for following the exposure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from truelike.data.blocks.blocks import Blocks
+from truelike.data.dataset import Dataset
+from truelike.data.frames import Library
+from truelike.data.ids import Codes
+from truelike.data.interactions import read
+from truelike.errors import DataError, DataWarning, warn
+from truelike.evaluation.calibration import Bin, Pooled, auc
+from truelike.evaluation.pairs import is_seen
+from truelike.evaluation.protocol import Ranker, like_probabilities, scores_of_pairs
+from truelike.evaluation.truth import reliability_frame
+
+__all__ = ["ImpressionScores", "auc_by_user", "score_impressions"]
+
+
+@dataclass(frozen=True, eq=False)
+class ImpressionScores:
+    """The scores of a model on held-out pairs that were shown.
+
+    Attributes
+    ----------
+    users
+        The ids of the users with both a taken and another pair among them.
+    values
+        One value per user: "shown_auc".
+    totals
+        Over all pairs: "shown_share", the share that was taken, "shown_pooled_auc", and for models with probabilities
+        "shown_log_loss" and "shown_ece".
+    n_pairs
+        The number of pairs.
+    bins
+        The reliability table; empty for a model without probabilities.
+    """
+
+    users: pl.Series
+    values: dict[str, NDArray[np.float64]]
+    totals: dict[str, float]
+    n_pairs: int
+    bins: list[Bin] = field(default_factory=list)
+    library: Library = "polars"
+
+    def reliability(self) -> Any:
+        """Return a frame bin, predicted, liked, count: mean probability, share taken and pairs of each bin."""
+        return reliability_frame(self.bins, self.library)
+
+
+def score_impressions(model: Ranker, test: Dataset | Blocks, impressions: Any) -> ImpressionScores:
+    """Score a fitted model on held-out impressions; see `tl.evaluate(..., impressions=...)`.
+
+    The cost is that of the shown pairs if the score is a dot product, and else that of all items for the users of these
+    pairs.
+
+    Examples
+    --------
+    >>> import truelike as tl
+    >>> world = tl.synthetic.World(n_users=200, n_items=60)
+    >>> parts = tl.splits.hold_out_impressions(world.dataset(), world.impressions(), share=0.2)
+    >>> model = tl.ItemPop().fit(parts.train)
+    >>> scores = score_impressions(model, parts.held_out_interactions, parts.held_out_impressions)
+    >>> sorted([*scores.values, *scores.totals])
+    ['shown_auc', 'shown_pooled_auc', 'shown_share']
+    """
+    train = model.train_
+    users, items = _shown_pairs(train, impressions)
+    taken = _taken(train, test, users, items)
+    probability = like_probabilities(model)
+    values = scores_of_pairs(model, users, items) if probability is None else probability(users, items)
+    if not np.isfinite(values).all():
+        raise DataError(
+            f"{np.count_nonzero(~np.isfinite(values)):,} scores of {model.name} are not finite numbers"
+        )
+    known, per_user = auc_by_user(users, values, taken)
+    totals = {"shown_share": float(taken.mean()), "shown_pooled_auc": auc(values, taken)}
+    bins: list[Bin] = []
+    if probability is not None:
+        pooled = Pooled()
+        pooled.add(values, taken)
+        totals |= {"shown_log_loss": pooled.log_loss(), "shown_ece": pooled.calibration_error()}
+        bins = pooled.reliability()
+    of_users = {"shown_auc": per_user} if len(per_user) else {}
+    return ImpressionScores(train.users.take(known), of_users, totals, len(users), bins, train.library)
+
+
+def _shown_pairs(train: Dataset | Blocks, impressions: Any) -> tuple[Codes, Codes]:
+    """The users and items of the shown pairs that the model knows and has not been trained on, sorted."""
+    if isinstance(impressions, Blocks):
+        impressions = impressions.to_dataset()
+    shown = impressions if isinstance(impressions, Dataset) else read(impressions)
+    known, unknown = shown.recode(train.users, train.items)
+    if unknown:
+        warn(
+            f"{unknown:,} of {shown.n_interactions:,} held-out impressions have a user or an item that the model does "
+            "not know; they are left out",
+            DataWarning,
+        )
+    users, items = known._user_of_entry, known._csr.indices
+    trained = is_seen(train, users, items)
+    if trained.any():
+        warn(
+            f"{np.count_nonzero(trained):,} of {shown.n_interactions:,} held-out impressions are interactions of the "
+            "training data; they are left out. Hold out impressions with tl.splits.hold_out_impressions.",
+            DataWarning,
+        )
+    users, items = users[~trained], items[~trained].astype(np.int32)
+    if not len(users):
+        raise DataError(
+            f"none of the {shown.n_interactions:,} held-out impressions can be scored: the model does not know their "
+            "users or items, or was trained on them as interactions"
+        )
+    return users, items
+
+
+def _taken(train: Dataset | Blocks, test: Dataset | Blocks, users: Codes, items: Codes) -> NDArray[np.bool_]:
+    """Whether each shown pair is among the held-out interactions; a warning if some of these were not shown."""
+    if isinstance(test, Blocks):
+        test = test.to_dataset()
+    known = test.recode(train.users, train.items)[0]
+    n_items = train.n_items
+    interactions = np.sort(known._user_of_entry.astype(np.int64) * n_items + known._csr.indices)
+    shown = users.astype(np.int64) * n_items + items
+    taken = np.zeros(len(shown), dtype=bool)
+    if len(interactions):
+        at = np.minimum(np.searchsorted(interactions, shown), len(interactions) - 1)
+        taken = interactions[at] == shown
+    lacking = test.n_interactions - int(np.count_nonzero(taken))
+    if lacking:
+        warn(
+            f"{lacking:,} of {test.n_interactions:,} held-out interactions are not among the held-out impressions that "
+            "can be scored; they are left out",
+            DataWarning,
+        )
+    return np.asarray(taken)
+
+
+def auc_by_user(
+    users: Codes, values: NDArray[np.floating], taken: NDArray[np.bool_]
+) -> tuple[Codes, NDArray[np.float64]]:
+    """Return the users with both kinds of pairs, and the AUC of each; ties count half. `users` must be sorted.
+
+    >>> users = np.array([3, 3, 3, 5, 5], dtype=np.int32)
+    >>> auc_by_user(users, np.array([0.1, 0.7, 0.7, 0.2, 0.3]), np.array([False, True, False, True, True]))
+    (array([3], dtype=int32), array([0.75]))
+    """
+    order = np.lexsort((values, users))
+    sorted_users, sorted_values, positive = users[order], values[order], taken[order]
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = (sorted_users[1:] != sorted_users[:-1]) | (sorted_values[1:] != sorted_values[:-1])
+    first = np.flatnonzero(new)  # of each run of equal values of a user
+    likes = np.add.reduceat(positive.astype(np.int64), first)
+    others = np.diff(first, append=len(order)) - likes
+    found, at, owner = np.unique(sorted_users[first], return_index=True, return_inverse=True)
+    total_likes, total_others = (np.bincount(owner, each, minlength=len(found)) for each in (likes, others))
+    before = np.cumsum(others) - others
+    before -= before[at][owner]  # of the same user
+    ordered = np.bincount(owner, likes * (before + others / 2), minlength=len(found))
+    both = (total_likes > 0) & (total_others > 0)
+    return found[both], ordered[both] / (total_likes[both] * total_others[both])

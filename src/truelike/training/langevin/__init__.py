@@ -1,0 +1,1 @@
+"""The engine of `ImpressionMF`: samples from the posterior by Langevin dynamics."""

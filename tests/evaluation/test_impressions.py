@@ -1,0 +1,159 @@
+"""Scores on held-out impressions: which pairs count, what is measured, and what is an error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import truelike as tl
+from truelike.errors import DataError, DataWarning, ParameterError
+from truelike.evaluation.calibration import auc
+from truelike.evaluation.impressions import auc_by_user
+from truelike.evaluation.protocol import like_probabilities, scores_of_pairs
+
+TRAIN = [("ann", "tea"), ("bob", "tea"), ("bob", "milk"), ("eve", "rum"), ("eve", "tea"), ("joe", "gin")]
+
+
+@pytest.fixture(scope="module")
+def parts() -> Any:
+    world = tl.synthetic.World(n_users=400, n_items=120, impressions_per_user=60, seed=2)
+    return tl.splits.hold_out_impressions(world.dataset(), world.impressions(), share=0.2, seed=3)
+
+
+@pytest.fixture(scope="module")
+def model(parts: Any) -> Any:
+    settings: dict[str, Any] = {"factors": 8, "regularization": 3, "learning_rate": 0.05, "epochs": 8}
+    return tl.ExactNBPO(**settings).fit(parts.train, impressions=parts.impressions, progress=False)
+
+
+def evaluated(model: Any, parts: Any, **options: Any) -> Any:
+    return tl.evaluate(model, parts.held_out_interactions, impressions=parts.held_out_impressions, **options)
+
+
+def test_the_scores_are_those_of_the_shown_pairs(model: Any, parts: Any) -> None:
+    result = evaluated(model, parts)
+    shown = parts.held_out_impressions.to_frame()
+    taken = parts.held_out_interactions.to_frame().with_columns(pl.lit(1).alias("taken"))
+    table = shown.join(taken, on=["user_id", "item_id"], how="left").with_columns(
+        pl.col("taken").fill_null(0).cast(pl.Boolean)
+    )
+    p = 1 / (1 + np.exp(-model.score(table["user_id"], table["item_id"]).astype(np.float64)))
+    label = table["taken"].to_numpy()
+    assert_allclose(result["shown_share"], label.mean())
+    assert_allclose(result["shown_pooled_auc"], auc(p, label))
+    assert_allclose(result["shown_log_loss"], -np.where(label, np.log(p), np.log1p(-p)).mean(), rtol=1e-3)
+    each = {
+        u: auc(p[(table["user_id"] == u).to_numpy()], label[(table["user_id"] == u).to_numpy()])
+        for u in range(400)
+    }
+    expected = {u: value for u, value in each.items() if not np.isnan(value)}
+    assert result.users.to_list() == list(expected)
+    assert_allclose(result.values["shown_auc"], list(expected.values()))
+    bins = result.impressions.reliability()
+    assert bins["count"].sum() == result.impressions.n_pairs == shown.height
+    assert_allclose((bins["liked"] * bins["count"]).sum(), label.sum())
+    error = ((bins["predicted"] - bins["liked"]).abs() * bins["count"]).sum() / shown.height
+    assert_allclose(result["shown_ece"], error)
+    assert result["shown_auc"] > 0.6
+    assert "shown_auc" in repr(result)
+    assert "shown_ece" in result._repr_html_()
+
+
+def test_a_model_without_probabilities_has_the_auc_alone(parts: Any) -> None:
+    for each in (tl.ItemPop(), tl.ItemKNN(), tl.IALS(factors=8)):
+        fitted = each.fit(parts.train)
+        result = evaluated(fitted, parts)
+        assert sorted(result.means()) == ["shown_auc", "shown_pooled_auc", "shown_share"]
+        assert result.impressions.reliability().is_empty()
+        assert like_probabilities(fitted) is None
+
+
+def test_a_method_of_the_model_gives_its_probabilities(parts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted = tl.ItemPop().fit(parts.train)
+    flat = np.float32(0.25)
+    monkeypatch.setattr(
+        type(fitted), "_like_block", lambda self, users: np.full((len(users), 120), flat), raising=False
+    )
+    result = evaluated(fitted, parts)
+    assert result["shown_auc"] == result["shown_pooled_auc"] == 0.5
+    assert_allclose(result["shown_ece"], abs(result["shown_share"] - 0.25), atol=1e-4)
+
+
+def test_scores_of_pairs_are_those_of_score(parts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("truelike.evaluation.protocol.PAIRS_AT_ONCE", 100)
+    monkeypatch.setattr("truelike.evaluation.protocol.CELLS_AT_ONCE", 500)
+    shown = parts.held_out_impressions
+    users, items = shown.user_of_entry, shown.matrix.indices
+    for each in (tl.ItemKNN(), tl.IALS(factors=8), tl.NBPO(factors=8, epochs=1)):
+        fitted = each.fit(parts.train)
+        expected = fitted.score(shown.users.take(users), shown.items.take(items))
+        assert_allclose(scores_of_pairs(fitted, users, items), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_auc_by_user_is_the_auc_of_each_user() -> None:
+    rng = np.random.default_rng(0)
+    users = np.sort(rng.integers(0, 30, 400)).astype(np.int32)
+    values, taken = rng.integers(0, 5, 400) / 4, rng.random(400) < 0.2
+    known, found = auc_by_user(users, values, taken)
+    expected = [auc(values[users == user], taken[users == user]) for user in range(30)]
+    assert_array_equal(known, np.flatnonzero(~np.isnan(expected)))
+    assert_allclose(found, [value for value in expected if not np.isnan(value)])
+
+
+def test_other_forms_of_impressions(model: Any, parts: Any, tmp_path: Any) -> None:
+    frame = parts.held_out_impressions.to_frame()
+    frame.write_parquet(tmp_path / "shown.parquet")
+    expected = evaluated(model, parts)
+    for given in (frame, frame.to_pandas(), tmp_path / "shown.parquet"):
+        found = tl.evaluate(model, parts.held_out_interactions, impressions=given)
+        assert found.means() == expected.means()
+
+
+def test_two_models_are_compared_on_the_shown_pairs(model: Any, parts: Any) -> None:
+    others = evaluated(tl.ItemPop().fit(parts.train), parts)
+    table = tl.compare_means([evaluated(model, parts), others], "shown_auc")
+    assert table["difference"].item() > 0
+
+
+def test_truth_may_be_scored_beside(model: Any, parts: Any) -> None:
+    world = tl.synthetic.World(n_users=400, n_items=120, impressions_per_user=60, seed=2)
+    result = evaluated(model, parts, truth=world.truth())
+    assert {"shown_auc", "truth_auc", "hidden_ece"} < set(result.means())
+
+
+def test_what_cannot_be_scored_is_counted_in_warnings() -> None:
+    fitted = tl.ItemPop().fit(tl.read(TRAIN))
+    taken = tl.read([("ann", "milk"), ("eve", "gin"), ("bob", "rum")])
+    shown = tl.read(
+        [("ann", "milk"), ("ann", "rum"), ("eve", "gin"), ("eve", "milk"), ("zoe", "tea"), ("ann", "tea")]
+    )
+    with pytest.warns(DataWarning) as caught:
+        result = tl.evaluate(fitted, taken, impressions=shown)
+    messages = [str(each.message) for each in caught]
+    assert messages[0].startswith(
+        "1 of 6 held-out impressions have a user or an item that the model does not know"
+    )
+    assert messages[1].startswith("1 of 6 held-out impressions are interactions of the training data")
+    assert messages[2].startswith("1 of 3 held-out interactions are not among the held-out impressions")
+    assert result.impressions.n_pairs == 4
+    assert result["shown_share"] == 0.5
+
+
+def test_impressions_of_others_are_an_error() -> None:
+    fitted = tl.ItemPop().fit(tl.read(TRAIN))
+    with (
+        pytest.warns(DataWarning),
+        pytest.raises(DataError, match="none of the 1 held-out impressions can be scored"),
+    ):
+        tl.evaluate(fitted, tl.read([("ann", "milk")]), impressions=[("zoe", "cola")])
+
+
+def test_options_of_lists_are_refused(model: Any, parts: Any) -> None:
+    with pytest.raises(ParameterError, match="with impressions no lists are computed: leave propensity out"):
+        evaluated(model, parts, propensity=0.5)
+    with pytest.raises(ParameterError, match="impressions need a test set"):
+        tl.evaluate(model, truth=parts.train, impressions=parts.held_out_impressions)
