@@ -204,8 +204,9 @@ def open_part(source: str, option: str, read: Mapping[str, Any]) -> Dataset:
     return part
 
 
-def open_impressions(source: str, read: Mapping[str, Any], data: Dataset | Split) -> Any:
-    """Impressions from a file, a block directory or a public dataset, for a fit on data or on the training part."""
+def open_impressions(source: str, read: Mapping[str, Any], data: Dataset | Split | Blocks) -> Any:
+    """Impressions from a file, a public dataset or a block directory, for a fit on what was opened as the log."""
+    from truelike.data.blocks.blocks import Blocks
     from truelike.data.files import column_names
     from truelike.data.splits import Split
     from truelike.training.impressions import to_rows
@@ -214,6 +215,8 @@ def open_impressions(source: str, read: Mapping[str, Any], data: Dataset | Split
     blocks = open_blocks(source)
     if blocks is not None:
         return data.impressions(blocks.to_dataset()) if isinstance(data, Split) else blocks
+    if isinstance(data, Blocks) and len(data) > 1:
+        return path  # it is refused, with a word on what to do
     # ratings, times and weights are columns of the log
     of_rows = {name: read[name] for name in ("user", "item", "on_bad_rows", *OF_FILES) if name in read}
     of_file = {name: of_rows[name] for name in OF_FILES if name in of_rows}

@@ -69,7 +69,11 @@ def train(
     ] = None,
     impressions: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="What was shown to whom; a column `propensity` is used if present."),
+        typer.Option(
+            metavar="FILE",
+            help="What was shown to whom; a column `propensity` is used if present. For several blocks: a block "
+            "directory.",
+        ),
     ] = None,
     user_features: Annotated[
         Path | None, typer.Option(metavar="FILE", exists=True, help="Table of user ids and features, for FM.")
@@ -110,6 +114,7 @@ def train(
     truelike train train.csv --validation validation.csv -o model/
     truelike train purchases.csv --events events/ -o model/
     truelike train blocks/ --model IALS --validation validation.csv --cluster auto -o model/
+    truelike train blocks/ --model NBPO --impressions shown/ -o model/
     ```
     """
     import truelike as tl

@@ -33,6 +33,7 @@ from truelike.training.blocks.als import (
     counting_of,
 )
 from truelike.training.blocks.execution import workers_for
+from truelike.training.blocks.shown import ShownBlocks, shown_blocks
 from truelike.training.blocks.workers import WorkerKind, allocator
 from truelike.training.engine import Engine
 from truelike.training.impressions import check_held_out, shown_pairs
@@ -160,11 +161,14 @@ class IALS(FactorModel):
         shown = None
         if options.impressions is not None:
             check_held_out(options)
-            shown = shown_pairs(options.impressions, train, 0.0)
+            read = shown_blocks if isinstance(train, Blocks) else shown_pairs
+            shown = read(options.impressions, train, 0.0)
         result = fit_epochs(self._training(shown, options.cluster), train, options)
         return {**learned_tables(result, train), **self._derived(train, shown)}
 
-    def _training(self, shown: ShownPairs | None = None, cluster: Cluster | None = None) -> Training[Tables]:
+    def _training(
+        self, shown: ShownPairs | ShownBlocks | None = None, cluster: Cluster | None = None
+    ) -> Training[Tables]:
         impressions = {} if shown is None else {"impressions": shown.digest()}
         return Training.of(
             self,
@@ -190,13 +194,15 @@ class IALS(FactorModel):
         self,
         train: Dataset | Blocks,
         tables: Tables,
-        shown: ShownPairs | None = None,
+        shown: ShownPairs | ShownBlocks | None = None,
         cluster: Cluster | None = None,
     ) -> Engine:
         weights, solver = self._weights(train), Solver(self.solver, self.cg_steps, self.relaxation)
         if isinstance(train, Blocks):
             counting = counting_of(train, self.weighting, self.recency, self.half_life)
-            about = {"weights": weights, "solver": solver, "counting": counting}
+            assert not isinstance(shown, ShownPairs)
+            sent = shown if shown is None or cluster is None else shown.source
+            about = {"weights": weights, "solver": solver, "counting": counting, "impressions": sent}
             kind = WorkerKind(AlternatingWorker, self.factors, 0, about)
             return BlockAlternatingEngine(
                 train,
@@ -205,9 +211,11 @@ class IALS(FactorModel):
                 weights,
                 solver,
                 weighted=counting.differs,
+                shown=shown,
                 spectral_seed=self.seed if self.init == "spectral" and self.factors > 1 else None,
                 n_jobs=self.n_jobs,
             )
+        assert not isinstance(shown, ShownBlocks)
         return AlternatingEngine(
             train,
             tables,
@@ -248,7 +256,7 @@ class IALS(FactorModel):
         )
         return replace(other, regularization=mean / other_mean)
 
-    def _derived(self, train: Dataset, shown: ShownPairs | None = None) -> dict[str, Any]:
+    def _derived(self, train: Dataset, shown: ShownPairs | ShownBlocks | None = None) -> dict[str, Any]:
         weights = self._weights(train)
         found = {"regularization_": weights.regularization, "unobserved_weight_": weights.unobserved}
         return {**found, "shown_": shown}
@@ -266,7 +274,7 @@ class IALS(FactorModel):
         return {**self._tables().arrays(), **shown}
 
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
-        shown = ShownPairs.restored(arrays, train)
+        shown = ShownBlocks.restored(arrays, train) or ShownPairs.restored(arrays, train)
         return {**restored_tables(arrays, train, self.factors), **self._derived(train, shown)}
 
     def _shown_users(self) -> NDArray[np.float64] | None:

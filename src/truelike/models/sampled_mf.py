@@ -34,7 +34,8 @@ from truelike.models.left_out import Sampled
 from truelike.parameters import changed, choice, flag, jobs, number, preset, special, whole_number
 from truelike.ranking.factor_ranker import factor_score_block
 from truelike.training.blocks.execution import workers_for
-from truelike.training.blocks.sgd import StratifiedEngine, StratifiedWorker
+from truelike.training.blocks.sgd import BlockExposure, StratifiedEngine, StratifiedWorker
+from truelike.training.blocks.shown import ShownBlocks, shown_blocks
 from truelike.training.blocks.workers import WorkerKind, allocator
 from truelike.training.engine import Engine
 from truelike.training.exposure import names as exposures
@@ -86,6 +87,7 @@ REGULARIZATION = {
 }
 OTHER_REGULARIZATION = (15 / 8, 1.0)
 USUAL_LIFT = 1.25
+Known = ShownPairs | ShownBlocks | ExposureRates  # what is known of exposure
 SHOWN_L2, SHOWN_BIAS_L2 = 4.0, 2.0  # of a model of shown pairs
 
 
@@ -279,10 +281,12 @@ class SampledMF(LabelNoise, FactorModel):
         derived = {**self._derived(train, known), "calibration_": found.probability}
         return {**learned_tables(result, train), **derived}
 
-    def _known_exposure(self, train: Dataset, options: FitOptions) -> ShownPairs | ExposureRates | None:
+    def _known_exposure(self, train: Dataset | Blocks, options: FitOptions) -> Known | None:
         """What was shown, or how likely it was shown; None if nothing is known or it is learned."""
         if options.impressions is not None:
             check_held_out(options)
+            if isinstance(train, Blocks):
+                return shown_blocks(options.impressions, train, self.miss_rate)
             return shown_pairs(options.impressions, train, self.miss_rate)
         kind = objective_names.kind_of(self.objective)
         if not (kind.uses_flips or kind.uses_exposure):
@@ -295,13 +299,13 @@ class SampledMF(LabelNoise, FactorModel):
             return self.exposure
         return "popularity^0.5" if objective_names.kind_of(self.objective).uses_exposure else "learned"
 
-    def _derived(self, train: Dataset | Blocks, known: ShownPairs | ExposureRates | None) -> dict[str, Any]:
+    def _derived(self, train: Dataset | Blocks, known: Known | None) -> dict[str, Any]:
         strength = self._shown_strength(train, known) if self._is_labelled(known) else self._strength(train)
         return {"regularization_": strength, **known_attributes(known)}
 
     def _is_labelled(self, known: Any) -> bool:
         """Whether the shown pairs are trained on, taken or not, instead of positives and drawn negatives."""
-        return isinstance(known, ShownPairs) and issubclass(
+        return isinstance(known, (ShownPairs, ShownBlocks)) and issubclass(
             objective_names.kind_of(self.objective), objectives.Pointwise
         )
 
@@ -324,9 +328,7 @@ class SampledMF(LabelNoise, FactorModel):
         """The given regularization, otherwise that of a model of shown pairs."""
         return self.regularization if self.regularization is not None else SHOWN_L2
 
-    def _training(
-        self, known: ShownPairs | ExposureRates | None = None, cluster: Cluster | None = None
-    ) -> Training[Tables]:
+    def _training(self, known: Known | None = None, cluster: Cluster | None = None) -> Training[Tables]:
         exposure = {} if known is None else {"exposure of pairs": known.digest()}
         return Training.of(
             self,
@@ -385,22 +387,23 @@ class SampledMF(LabelNoise, FactorModel):
         negatives, objective = sampling.parse(self.negatives), self._objective()
         if objective is objectives.NBPO and known is not None:
             objective = objectives.NBPOo  # the surrogate is for flips that are learned
-        if isinstance(train, Blocks):
-            about = {"objective": objective, "negatives": negatives, "sgd": settings, "seed": self.seed}
-            kind = WorkerKind(StratifiedWorker, tables.factors, tables.flip_factors, about)
-            workers = workers_for(kind, train, tables.users, cluster, self.n_jobs)
-            return StratifiedEngine(train, tables, workers, objective, negatives, settings, seed=self.seed)
-        entries: Dataset | Entries = train
-        exposure = KnownExposure(rates=known) if isinstance(known, ExposureRates) else KnownExposure()
         if self._is_labelled(known):
             settings = replace(settings, n_negatives=0, positive_weight="once", flip_regularization=SHOWN_BIAS_L2)
-            entries = known.entries()
-            exposure = KnownExposure(
-                taken=known.taken, logits=known.logits, logit=known.logit, offset=_offset(known)
+        if isinstance(train, Blocks):
+            exposure = BlockExposure(
+                shown=known if isinstance(known, ShownBlocks) else None,
+                labelled=self._is_labelled(known),
+                skipped_share=self.shown_share,
+                rates=known if isinstance(known, ExposureRates) else None,
             )
-        elif isinstance(known, ShownPairs):
-            indptr, items = known.skipped()
-            exposure = KnownExposure(skipped_indptr=indptr, skipped_items=items, skipped_share=self.shown_share)
+            about = {"objective": objective, "negatives": negatives, "sgd": settings, "seed": self.seed}
+            sent = exposure if cluster is None else exposure.sent()
+            kind = WorkerKind(StratifiedWorker, tables.factors, tables.flip_factors, {**about, "exposure": sent})
+            workers = workers_for(kind, train, tables.users, cluster, self.n_jobs)
+            return StratifiedEngine(
+                train, tables, workers, objective, negatives, settings, seed=self.seed, exposure=exposure
+            )
+        entries, known_exposure = self._in_core(train, known)
         return SampledEngine(
             entries,
             tables,
@@ -409,8 +412,21 @@ class SampledMF(LabelNoise, FactorModel):
             settings,
             seed=self.seed,
             n_jobs=self.n_jobs,
-            exposure=exposure,
+            exposure=known_exposure,
         )
+
+    def _in_core(self, train: Dataset, known: Any) -> tuple[Dataset | Entries, KnownExposure]:
+        """The entries that are trained on, and what is known of their exposure."""
+        if self._is_labelled(known):
+            exposure = KnownExposure(
+                taken=known.taken, logits=known.logits, logit=known.logit, offset=_offset(known)
+            )
+            return known.entries(), exposure
+        if isinstance(known, ShownPairs):
+            indptr, items = known.skipped()
+            share = self.shown_share
+            return train, KnownExposure(skipped_indptr=indptr, skipped_items=items, skipped_share=share)
+        return train, KnownExposure(rates=known) if isinstance(known, ExposureRates) else KnownExposure()
 
     def _update(
         self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
@@ -439,9 +455,9 @@ class SampledMF(LabelNoise, FactorModel):
         return {**self._tables().arrays(), "regularization": np.array([self.regularization_]), **known}
 
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
-        known = ShownPairs.restored(arrays, train) or ExposureRates.restored(
-            arrays, (train.n_users, train.n_items)
-        )
+        shape = (train.n_users, train.n_items)
+        shown = ShownBlocks.restored(arrays, train) or ShownPairs.restored(arrays, train)
+        known: Known | None = shown or ExposureRates.restored(arrays, shape)
         derived: dict[str, Any] = {**known_attributes(known), "calibration_": ProbabilityMap.restored(arrays)}
         if "regularization" in arrays:
             derived["regularization_"] = float(arrays["regularization"][0])
@@ -531,7 +547,7 @@ class SampledMF(LabelNoise, FactorModel):
         return np.asarray(self._cached("typical flips", compute))
 
 
-def _offset(known: ShownPairs) -> float:
+def _offset(known: ShownPairs | ShownBlocks) -> float:
     """The logit of the share of shown pairs that were taken, which is the mean of the item biases a priori."""
     share = known.taken_share()
     return float(np.log(share / (1 - share)))

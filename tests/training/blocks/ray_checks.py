@@ -76,6 +76,23 @@ def same_bits(blocks: tl.blocks.Blocks) -> None:
         passed(f"same bits {model.name}")
 
 
+def same_bits_with_impressions(blocks: tl.blocks.Blocks, shown: tl.blocks.Blocks) -> None:
+    models = (
+        tl.IALS(factors=8, epochs=2),
+        tl.NBPO(factors=8, epochs=2, miss_rate=0.2),
+        tl.BPR(factors=8, epochs=2),
+    )
+    for model in (*models, tl.SampledMF(objective="Rel-MF", factors=8, epochs=2)):
+        given: dict[str, Any] = {"impressions": shown} if model in models else {}
+        expected = tl.clone(model).fit(blocks, progress=False, **given)
+        for workers in (1, 4) if isinstance(model, tl.NBPO) else (2,):
+            cluster = tl.Cluster("local", workers=workers, threads=1)
+            found = tl.clone(model).fit(blocks, cluster=cluster, progress=False, **given)
+            assert digest(found) == digest(expected), f"{model} on {workers} workers"
+            assert found.history_["loss"].to_list() == expected.history_["loss"].to_list()
+    passed("same bits with impressions")
+
+
 def resumed(blocks: tl.blocks.Blocks, validation: tl.Dataset, place: Path) -> None:
     model, cluster = tl.NBPO(factors=8, epochs=5, learning_rate=0.1), tl.Cluster("local", workers=2, threads=1)
     whole = tl.clone(model).fit(blocks, validation=validation, progress=False)
@@ -141,11 +158,14 @@ def main() -> None:
         address="local", num_cpus=4, include_dashboard=False, object_store_memory=200_000_000,
         _node_ip_address="127.0.0.1", log_to_driver=False,
     )  # fmt: skip
-    split = tl.splits.by_user(tl.synthetic.World(n_users=900, n_items=250).dataset(), seed=0)
+    world = tl.synthetic.World(n_users=900, n_items=250)
+    split = tl.splits.by_user(world.dataset(), seed=0)
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory)
         blocks = tl.blocks.build(split.train, place / "blocks", blocks=B, progress=False)
         same_bits(blocks)
+        shown = tl.blocks.build(world.impressions(), place / "shown", blocks=3, progress=False)
+        same_bits_with_impressions(blocks, shown)
         resumed(blocks, split.validation, place)
         errors(blocks, place)
     sockets.done.set()

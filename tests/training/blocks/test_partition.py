@@ -68,11 +68,11 @@ def drawn(blocks: tl.blocks.Blocks, name: str, epochs: int, n_negatives: int) ->
     counts = np.zeros(blocks.n_items, dtype=np.int64)
     weights = weights_of(blocks, worker, negatives)
     for epoch in range(epochs):
-        worker.begin(epoch, weights)
+        worker.begin(epoch, blocks.popularity(), weights, 0.0)
         members = worker._parts.members
         for number in range(PARTS):
             for part in range(PARTS):
-                stratum = worker._stratum(number, part)
+                stratum, _ = worker._stratum(number, part)
                 own: Any = worker.part_negatives(part)
                 samples = Samples(stratum, own, settings, seed=number * PARTS + part)
                 entries = np.arange(stratum.n_interactions, dtype=np.int32)
@@ -109,9 +109,9 @@ def test_no_negative_is_a_positive_of_its_user(blocks: tl.blocks.Blocks, tmp_pat
     )  # fmt: skip
     settings = SGDSettings(0.1, 1.0, 0.0, 0.0, "epoch", "all", 5, 1_000, "blocks", "once")
     block = blocks.block(1)
-    worker.begin(0, weights_of(blocks, worker, worker.negatives))
+    worker.begin(0, blocks.popularity(), weights_of(blocks, worker, worker.negatives), 0.0)
     for part in range(PARTS):
-        stratum = worker._stratum(1, part)
+        stratum, _ = worker._stratum(1, part)
         members = worker._parts.members[part]
         own_negatives: Any = worker.part_negatives(part)
         samples = Samples(stratum, own_negatives, settings, seed=0)

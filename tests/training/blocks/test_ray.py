@@ -29,6 +29,7 @@ def test_ray_gives_the_same_bits_and_errors_that_say_what_to_do() -> None:
     assert passed.split("\n")[:-1] == [
         "same bits IALS",
         "same bits NBPO",
+        "same bits with impressions",
         "resumed",
         "too little object store",
         "damaged block",

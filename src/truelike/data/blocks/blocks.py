@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import os
 import tempfile
 import zlib
@@ -381,20 +382,23 @@ class Blocks:
 
     def mapped_zeros(self, n: int, width: int) -> NDArray[np.float32]:
         """A table of zeros in a file of the scratch directory, which disappears with the array."""
-        if not n * width:
-            return np.zeros((n, width), dtype=np.float32)
+        return self.mapped((n, width), np.float32)
+
+    def mapped(self, shape: tuple[int, ...], kind: Any) -> NDArray[Any]:
+        """An array of zeros in a file of the scratch directory, which disappears with the array."""
+        n_bytes = math.prod(shape) * np.dtype(kind).itemsize
+        if not n_bytes:
+            return np.zeros(shape, dtype=kind)
         try:
             with tempfile.TemporaryFile(dir=self.scratch, prefix=".table-") as file:
                 if hasattr(os, "posix_fallocate"):
-                    os.posix_fallocate(
-                        file.fileno(), 0, 4 * n * width
-                    )  # a full disk is noticed here, not by a signal
+                    os.posix_fallocate(file.fileno(), 0, n_bytes)  # a full disk is noticed here, not by a signal
                 else:
-                    file.truncate(4 * n * width)
-                return np.memmap(file, dtype=np.float32, mode="r+", shape=(n, width)).view(np.ndarray)
+                    file.truncate(n_bytes)
+                return np.memmap(file, dtype=kind, mode="r+", shape=shape).view(np.ndarray)
         except OSError as error:
             raise StorageError(
-                f"a table of {4 * n * width / 1e9:.1f} GB cannot be kept in {str(self.scratch)!r}: {error.strerror}. "
+                f"a table of {n_bytes / 1e9:.1f} GB cannot be kept in {str(self.scratch)!r}: {error.strerror}. "
                 "Name a directory with more room: tl.blocks.open(..., scratch=...)."
             ) from error
 

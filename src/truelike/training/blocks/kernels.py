@@ -80,3 +80,74 @@ def part_of_block(indptr: Any, indices: Any, part_of_item: Any, place_of_item: A
             at = begin
         pointers[user + 1] = at
     return pointers, places[:at].copy()
+
+
+@cached_njit(nogil=True)
+def pairs_of_part(
+    indptr: Any,
+    indices: Any,
+    taken: Any,
+    logits: Any,
+    wanted: Any,
+    part_of_item: Any,
+    place_of_item: Any,
+    part: Any,
+) -> Any:
+    """The shown pairs of a block with the items of a part, as a CSR with the items' places in the part.
+
+    `wanted` is 0 for those that were not taken alone, and 2 for all. Returns indptr, places, and of all pairs also
+    `taken` and `logits`.
+    """
+    pointers = np.zeros(len(indptr), dtype=np.int32)
+    n = 0
+    for user in range(len(indptr) - 1):
+        for entry in range(indptr[user], indptr[user + 1]):
+            n += part_of_item[indices[entry]] == part and taken[entry] <= wanted
+        pointers[user + 1] = n
+    places = np.empty(n, dtype=np.int32)
+    labels = np.empty(n if wanted == 2 else 0, dtype=np.uint8)
+    flips = np.empty(n if wanted == 2 and len(logits) > 0 else 0, dtype=np.float32)
+    at = 0
+    for entry in range(len(indices)):
+        if part_of_item[indices[entry]] == part and taken[entry] <= wanted:
+            places[at] = place_of_item[indices[entry]]
+            if len(labels) > 0:
+                labels[at] = taken[entry]
+            if len(flips) > 0:
+                flips[at] = logits[entry]
+            at += 1
+    return pointers, places, labels, flips
+
+
+@cached_njit(nogil=True)
+def count_known(out: Any, users: Any, rows: Any, indptr: Any, indices: Any, item_map: Any) -> None:
+    """Set out[users[n] + 1] to the number of entries of row rows[n] whose item is known: item_map is not -1."""
+    for n in range(len(users)):
+        count = 0
+        for entry in range(indptr[rows[n]], indptr[rows[n] + 1]):
+            count += item_map[indices[entry]] >= 0
+        out[users[n] + 1] = count
+
+
+@cached_njit(nogil=True)
+def gather_known(
+    items: Any,
+    counts: Any,
+    starts: Any,
+    users: Any,
+    rows: Any,
+    indptr: Any,
+    indices: Any,
+    weights: Any,
+    item_map: Any,
+) -> None:
+    """Write the known items of each row rows[n], and their weights if there are any, from starts[users[n]] on."""
+    for n in range(len(users)):
+        at = starts[users[n]]
+        for entry in range(indptr[rows[n]], indptr[rows[n] + 1]):
+            item = item_map[indices[entry]]
+            if item >= 0:
+                items[at] = item
+                if len(counts) > 0 and len(weights) > 0:
+                    counts[at] = weights[entry]
+                at += 1

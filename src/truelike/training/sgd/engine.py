@@ -49,6 +49,10 @@ class L2Factors(NamedTuple):
 
         apply_missed_l2(table, last_updated, width, batch, self.powers, self.flip_powers)
 
+    def of_users(self, *, biased: bool) -> L2Factors:
+        """Return the factors of users' rows. With item biases in the flip tables, their flip rows are constants."""
+        return self._replace(flip_powers=np.ones_like(self.flip_powers)) if biased else self
+
 
 def l2_share(settings: SGDSettings, n_interactions: int) -> float:
     """Return how much of the L2 a batch applies: its part of the epoch, or all of it."""
@@ -124,9 +128,7 @@ class SampledEngine(ArrayEngine):
 
     def apply_l2(self, factors: L2Factors, batches: int) -> None:
         """Apply the L2 that rows have missed up to a batch."""
-        width, of_users = self.tables.width, factors
-        if self.exposure.offset is not None:  # the flip row of a user is a constant
-            of_users = factors._replace(flip_powers=np.ones_like(factors.flip_powers))
+        width, of_users = self.tables.width, factors.of_users(biased=self.exposure.offset is not None)
         of_users.apply(self.tables.users, self.user_last_updated, width, batches)
         factors.apply(self.tables.items, self.item_last_updated, width, batches)
 

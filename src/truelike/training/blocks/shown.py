@@ -1,0 +1,394 @@
+"""Impressions of a block directory, in the row numbers of the blocks that a model is trained on.
+
+Both directories have ids of their own, in their order. So the users of a training block are looked up among those of
+the impressions, their rows are gathered, items are recoded by one map, and interactions are merged in. The result, a
+`ShownPairs` for each training block, is kept in files of the scratch directory, or in memory with `in_memory`. One
+block is in memory at a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from truelike import objectives
+from truelike.data.blocks.blocks import Blocks
+from truelike.data.blocks.format import DESCRIPTION, by_item, tile_size
+from truelike.data.ids import MOST, Codes
+from truelike.errors import DataError, DataWarning, ParameterError, StorageError, warn
+from truelike.training.shown_pairs import CERTAIN, ShownPairs, merge
+
+PREFIX = "shown_blocks."  # of saved arrays
+
+
+def shown_blocks(impressions: Any, train: Blocks, miss_rate: float | None) -> ShownBlocks:
+    """Return the pairs of several blocks that were shown, from a block directory of impressions.
+
+    Parameters
+    ----------
+    impressions
+        Blocks, or the path of a block directory. The weight of a pair is how often it was shown.
+    train
+        The blocks of the interactions.
+    miss_rate
+        The probability that a user misses a liked item when it is shown once; None: 0.
+    """
+    if isinstance(impressions, (str, Path)) and (Path(impressions) / DESCRIPTION).is_file():
+        impressions = Blocks(impressions)
+    if not isinstance(impressions, Blocks):
+        given = repr(str(impressions)) if isinstance(impressions, (str, Path)) else type(impressions).__name__
+        raise ParameterError(
+            f"the training data are {len(train)} blocks, so the impressions must be a block directory, too, and "
+            f"{given} is none. Build one with `truelike blocks IMPRESSIONS -o shown/` or tl.blocks.build. Small data "
+            "can be trained on as a Dataset: fit(blocks.to_dataset(), impressions=...)."
+        )
+    source = ShownSource(str(impressions.directory), impressions.digest, float(miss_rate or 0.0))
+    return ShownBlocks(train, source, impressions)
+
+
+@dataclass(frozen=True)
+class ShownSource:
+    """Where the impressions are, for workers in other processes.
+
+    Attributes
+    ----------
+    directory, digest
+        The block directory, and the hash of its content.
+    miss_rate
+        The probability that a user misses a liked item when it is shown once.
+    """
+
+    directory: str
+    digest: str
+    miss_rate: float
+
+    def of(self, train: Blocks) -> ShownBlocks:
+        """Return the impressions for some blocks."""
+        return ShownBlocks(train, self)
+
+
+class Counts:
+    """What is counted over all pairs, as one array, so that a sum over blocks is a sum of arrays.
+
+    Attributes
+    ----------
+    values
+        Impressions of known users and items, interactions that are not among them, pairs, pairs that were taken; then
+        the pairs of each item, and the expected number of users who noticed it.
+    """
+
+    def __init__(self, values: NDArray[np.float64]) -> None:
+        self.values = values
+        self.known, self.added, self.pairs, self.taken = (int(value) for value in values[:4])
+        by_item = values[4:].reshape(2, -1)
+        self.pairs_of_item: NDArray[np.int64] = by_item[0].astype(np.int64)
+        self.noticed: NDArray[np.float64] = by_item[1]
+
+
+class ShownBlocks:
+    """The pairs of which it is known what the user did, for each block.
+
+    Parameters
+    ----------
+    train
+        The blocks of the interactions.
+    source
+        Where the impressions are.
+    impressions
+        The impressions; None: they are opened when they are asked for.
+    counts
+        What `count` returned, summed over all blocks; None: it is computed when it is asked for.
+    """
+
+    basis = "impressions"
+
+    def __init__(
+        self,
+        train: Blocks,
+        source: ShownSource,
+        impressions: Blocks | None = None,
+        counts: NDArray[np.float64] | None = None,
+    ) -> None:
+        self.train, self.source = train, source
+        self._impressions = impressions
+        self._counts = None if counts is None else Counts(counts)
+        self._kept: dict[int, ShownPairs] = {}
+        self._known: dict[int, int] = {}
+        self._tiles: dict[int, tuple[NDArray[np.int32], NDArray[np.int32]]] = {}
+
+    @property
+    def miss_rate(self) -> float:
+        """The probability that a user misses a liked item when it is shown once."""
+        return self.source.miss_rate
+
+    # --- pairs ----------------------------------------------------------------------------------
+
+    @property
+    def impressions(self) -> Blocks:
+        """The impressions, with their own row numbers."""
+        if self._impressions is None:
+            self._impressions = _opened(self.source, self.train)
+        return self._impressions
+
+    def block(self, number: int) -> ShownPairs:
+        """Return the pairs of the users of a training block."""
+        if number not in self._kept:
+            block = self.train.block(number)
+            pairs, self._known[number] = self._merged(self.train._read_ids(number), block.indptr, block.indices)
+            self._kept[number] = self._stored(pairs)
+        return self._kept[number]
+
+    def tiles(self, number: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Return the pairs of a training block by item, as `format.by_item` does."""
+        if number not in self._tiles:
+            pairs = self.block(number)
+            n_users, n_items = pairs.shape
+            tile = tile_size(n_users, n_items, pairs.n_pairs)
+            users, starts = by_item(pairs.indptr, pairs.indices, n_items, tile)
+            self._tiles[number] = self._placed(users), self._placed(starts)
+        return self._tiles[number]
+
+    def of_users(self, users: Codes) -> ShownPairs:
+        """Return the pairs of some users, by their row numbers. No block of pairs is made for it."""
+        matrix, rows = self.train._rows(users)
+        own = matrix[rows] if len(rows) else matrix
+        parts = (own.indptr.astype(np.int32), own.indices.astype(np.int32))
+        return self._merged(self.train.users.stored(np.asarray(users)), *parts)[0]
+
+    def _merged(
+        self, ids: pl.Series, indptr: NDArray[np.int32], indices: NDArray[np.int32]
+    ) -> tuple[ShownPairs, int]:
+        """The pairs of users with these ids and interactions, and how many of their impressions are of known items."""
+        rows, items, counts = self._gathered(self.impressions.users.codes(ids))
+        if len(items) + len(indices) > MOST:
+            raise DataError(
+                f"a block has {len(items) + len(indices):,} impressions and interactions; at most {MOST:,} are "
+                "possible. Build the training data with more blocks."
+            )
+        logit, logits = self._logits(counts)
+        pointers, places, taken, flips, added = merge(
+            indptr, indices, rows.astype(np.int32), items, logits, np.float32(logit)
+        )
+        pairs = ShownPairs(
+            pointers, places, taken, flips, logit, self.train.n_items, added=int(added), basis=self.basis
+        )
+        return pairs, len(items)
+
+    def _gathered(self, codes: Codes) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+        """A CSR of the impressions of some users, of known items alone, and their counts, if these matter."""
+        from truelike.training.blocks.kernels import count_known, gather_known
+
+        shown, counted = self.impressions, self._counts_matter
+        place = np.searchsorted(shown.bounds, codes, side="right") - 1
+        parts = []
+        for number in np.unique(place[codes >= 0]):
+            here = np.flatnonzero((place == number) & (codes >= 0))
+            rows = (codes[here] - shown.bounds[number]).astype(np.int64)
+            parts.append((shown.block(int(number)), here, rows))
+        indptr = np.zeros(len(codes) + 1, dtype=np.int64)
+        for block, here, rows in parts:
+            count_known(indptr, here, rows, block.indptr, block.indices, self._item_map)
+        np.cumsum(indptr, out=indptr)
+        items = np.empty(int(indptr[-1]), dtype=np.int32)
+        counts = np.ones(len(items) if counted else 0, dtype=np.float32)
+        none = np.zeros(0, dtype=np.float32)
+        for block, here, rows in parts:
+            weights = block.weights if counted and block.weights is not None else none
+            gather_known(
+                items, counts, indptr, here, rows, block.indptr, block.indices, weights, self._item_map
+            )  # fmt: skip
+        if not self._in_order:
+            order = np.lexsort((items, np.repeat(np.arange(len(codes)), np.diff(indptr))))
+            items, counts = items[order], counts[order] if counted else counts
+        return indptr, items, counts
+
+    @cached_property
+    def _item_map(self) -> Codes:
+        """The row number in the training data of each item of the impressions; -1 for one that is not known."""
+        return self.train.items.codes(self.impressions.items.values)
+
+    @cached_property
+    def _in_order(self) -> bool:
+        """Whether items are in the same order in both; not if ids are numbers in one and text in the other."""
+        known = self._item_map[self._item_map >= 0]
+        return bool((known[1:] > known[:-1]).all())
+
+    @property
+    def _counts_matter(self) -> bool:
+        return self.impressions.has_weights and self.source.miss_rate > 0
+
+    def _logits(self, counts: NDArray[np.float32]) -> tuple[float, NDArray[np.float32]]:
+        """The flip logit of all pairs, and those of the impressions with counts."""
+        if len(counts) and counts.min() <= 0:
+            raise DataError(
+                f"{int((counts <= 0).sum()):,} impressions have a weight of 0 or less; a weight is how often the pair "
+                "was shown"
+            )
+        if self._counts_matter:
+            return -CERTAIN, _flip_logits(counts * -np.log(self.source.miss_rate))
+        with np.errstate(divide="ignore"):
+            rate = -np.log(np.array([self.source.miss_rate]))
+        return float(_flip_logits(rate)[0]), np.zeros(0, dtype=np.float32)
+
+    def _stored(self, pairs: ShownPairs) -> ShownPairs:
+        """The same pairs with their arrays where the training data are."""
+        return replace(
+            pairs,
+            indptr=self._placed(pairs.indptr),
+            indices=self._placed(pairs.indices),
+            taken=self._placed(pairs.taken),
+            logits=self._placed(pairs.logits),
+        )
+
+    def _placed(self, array: NDArray[Any]) -> NDArray[Any]:
+        if self.train.in_memory:
+            return array
+        place = self.train.mapped(array.shape, array.dtype)
+        place[:] = array
+        return place
+
+    # --- over all blocks --------------------------------------------------------------------------
+
+    def count(self, number: int) -> NDArray[np.float64]:
+        """Return the values of `Counts` of a block."""
+        pairs = self.block(number)
+        of_item = np.bincount(pairs.indices, minlength=pairs.n_items).astype(np.float64)
+        known, taken = self._known[number], int(pairs.taken.sum(dtype=np.int64))
+        head = np.array([known, pairs.added, pairs.n_pairs, taken], dtype=np.float64)
+        one = objectives.sigmoid(-np.float64(pairs.logit))
+        noticed = pairs.exposed_users() if len(pairs.logits) else of_item * one
+        return np.concatenate([head, of_item, noticed])
+
+    @property
+    def counts(self) -> Counts:
+        """What is counted over all pairs."""
+        if self._counts is None:
+            from truelike.training.blocks.tree import tree_sum
+
+            self._counts = Counts(tree_sum(0, len(self.train), self.count))
+        return self._counts
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the counts are known."""
+        return self._counts is not None
+
+    def take_counts(self, values: NDArray[np.float64]) -> None:
+        """Take the values of `count`, summed over all blocks. Warn of what is left out; raise if nothing is left."""
+        self._counts = counts = Counts(np.array(values))
+        n, n_train = self.impressions.n_interactions, self.train.n_interactions
+        if not counts.known:
+            raise DataError(
+                f"none of the {n:,} impressions has both a user and an item of the training data; check that the ids "
+                "are the same"
+            )
+        if counts.known < n:
+            warn(
+                f"{n - counts.known:,} of {n:,} impressions are left out, because their user or their item has no "
+                "interaction in the training data",
+                DataWarning,
+            )
+        if counts.added:
+            warn(
+                f"{counts.added:,} of {n_train:,} interactions are not among the impressions; they count as shown, "
+                "since a user cannot take what was not shown. If the impressions are those of a part of the time or "
+                "of one page only, use the interactions of that part, too.",
+                DataWarning,
+            )
+        if counts.taken == counts.pairs:
+            raise DataError(
+                "every pair of the impressions is an interaction, so nothing is known of what users saw and did not "
+                "take"
+            )
+
+    def taken_share(self) -> float:
+        """Return the share of pairs that were taken, away from 0 and 1."""
+        return float((self.counts.taken + 0.5) / (self.counts.pairs + 1))
+
+    def offset(self) -> float:
+        """Return the logit of the share of pairs that were taken, the mean of the item biases a priori."""
+        share = self.taken_share()
+        return float(np.log(share / (1 - share)))
+
+    # --- as known flips have them -----------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of users and items."""
+        return self.train.n_users, self.train.n_items
+
+    def dense_logits(self, users: Codes) -> NDArray[np.float32]:
+        """Return the flip logits of all items for some users."""
+        return self.of_users(users).dense_logits(np.arange(len(users), dtype=np.int32))
+
+    def exposed_users(self) -> NDArray[np.float64]:
+        """Return the expected number of users who noticed each item."""
+        return self.counts.noticed
+
+    def average_logits(self) -> NDArray[np.float64]:
+        """Return the flip logits of all items for the average user, which are used for a new user."""
+        hidden = np.clip(1 - self.exposed_users() / self.shape[0], 1e-9, 1 - 1e-9)
+        return np.asarray(np.log(hidden) - np.log1p(-hidden))
+
+    def digest(self) -> str:
+        """Return a hash of the impressions."""
+        return hashlib.sha256(f"{self.source.digest} {self.source.miss_rate}".encode()).hexdigest()
+
+    # --- storage ----------------------------------------------------------------------------------
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays that are saved: where the impressions are, relative to the training blocks, and counts."""
+        beside = os.path.relpath(self.source.directory, self.train.directory)
+        return {
+            f"{PREFIX}place": np.frombuffer(beside.encode(), dtype=np.uint8),
+            f"{PREFIX}digest": np.frombuffer(self.source.digest.encode(), dtype=np.uint8),
+            f"{PREFIX}miss_rate": np.array([self.source.miss_rate]),
+            f"{PREFIX}counts": self.counts.values,
+        }
+
+    @classmethod
+    def restored(cls, arrays: Mapping[str, NDArray[Any]], train: Any) -> ShownBlocks | None:
+        """Return the impressions of saved arrays, which are opened when they are asked for; None if there are none."""
+        if f"{PREFIX}place" not in arrays:
+            return None
+        place, digest, rate, counts = (np.asarray(arrays[PREFIX + name]) for name in _ARRAYS)
+        shapes = (rate.shape, counts.shape)
+        if not isinstance(train, Blocks) or shapes != ((1,), (4 + 2 * train.n_items,)):
+            raise ValueError("the impressions are not those of the blocks that the model was trained on")
+        beside = os.path.normpath(train.directory / place.tobytes().decode())
+        source = ShownSource(beside, digest.tobytes().decode(), float(rate[0]))
+        return cls(train, source, counts=counts.astype(np.float64))
+
+
+_ARRAYS = ("place", "digest", "miss_rate", "counts")
+
+
+def _opened(source: ShownSource, train: Blocks) -> Blocks:
+    """The impressions of a source; StorageError if they are not there, or others."""
+    if not (Path(source.directory) / DESCRIPTION).is_file():
+        raise StorageError(
+            f"the impressions were a block directory in {source.directory!r}, which is not there. Put it there, at the "
+            "same place relative to the blocks of the training data. All machines of a cluster must reach it."
+        )
+    found = Blocks(source.directory, in_memory=train.in_memory)
+    if found.digest != source.digest:
+        raise StorageError(
+            f"{source.directory!r} is another block directory than the impressions that the model was trained with"
+        )
+    return found
+
+
+def _flip_logits(rates: NDArray[Any]) -> NDArray[np.float32]:
+    """The logits of exp(-rate), within CERTAIN."""
+    exact = rates.astype(np.float64)
+    with np.errstate(over="ignore", divide="ignore"):
+        return np.clip(-exact - np.log(-np.expm1(-exact)), -CERTAIN, CERTAIN).astype(np.float32)

@@ -1,0 +1,230 @@
+"""Impressions of blocks: the pairs of the plain fit, the same bits out of core, near the plain engine, clear errors."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import rankdata
+
+import truelike as tl
+from truelike.errors import DataError, DataWarning, ParameterError, StorageError
+from truelike.training.blocks.shown import ShownSource, shown_blocks
+from truelike.training.impressions import shown_pairs
+
+WORLD = tl.synthetic.World(n_users=900, n_items=250, impressions_per_user=60, exposure_skew=1.5)
+B = 3
+
+
+def digest(model: Any) -> str:
+    arrays = model.tables_.arrays()
+    return hashlib.sha256(
+        b"".join(np.ascontiguousarray(arrays[name]).tobytes() for name in sorted(arrays))
+    ).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def data() -> tl.Dataset:
+    return WORLD.dataset()
+
+
+@pytest.fixture(scope="module")
+def seen() -> tl.Dataset:
+    return WORLD.impressions()
+
+
+@pytest.fixture(scope="module")
+def place(data: tl.Dataset, seen: tl.Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("shown")
+    for n in (1, B):
+        tl.blocks.build(data, place / str(n), blocks=n, progress=False)
+    tl.blocks.build(seen, place / "seen", blocks=2, progress=False)
+    return place
+
+
+MODELS = {
+    "NBPO": tl.NBPO(factors=8, epochs=3),
+    "NBPO, misses": tl.NBPO(factors=8, epochs=2, miss_rate=0.3, order="shuffled"),
+    "BPO, batches": tl.BPO(factors=8, epochs=2, batch_size=500, l2_schedule="batch", regularization=0.1),
+    "BPR": tl.BPR(factors=8, epochs=3),
+    "IALS": tl.IALS(factors=8, epochs=3),
+    "IALS, weighted": tl.IALS(factors=9, epochs=3, shown_weight=2.0, weighting="log", regularization=0.002),
+}
+WITHOUT_IMPRESSIONS = {
+    "Rel-MF": tl.SampledMF(objective="Rel-MF", factors=8, epochs=2),
+    "UBPR": tl.SampledMF(objective="UBPR", factors=8, epochs=2),
+    "structured": tl.NBPO(factors=8, epochs=2, exposure="structured"),
+}
+
+
+@pytest.mark.parametrize("miss_rate", [0.0, 0.3])
+def test_the_pairs_are_those_of_a_dataset(
+    place: Path, data: tl.Dataset, seen: tl.Dataset, miss_rate: float
+) -> None:
+    expected = shown_pairs(seen, data, miss_rate)
+    for train in (tl.blocks.open(place / str(B)), tl.blocks.open(place / str(B), in_memory=True)):
+        found = shown_blocks(place / "seen", train, miss_rate)
+        blocks = [found.block(number) for number in range(B)]
+        assert_array_equal(np.concatenate([each.indices for each in blocks]), expected.indices)
+        assert_array_equal(np.concatenate([each.taken for each in blocks]), expected.taken)
+        assert_array_equal(np.concatenate([each.all_logits() for each in blocks]), expected.all_logits())
+        assert found.taken_share() == expected.taken_share()
+        assert_allclose(found.average_logits(), expected.average_logits())
+        users = np.array([800, 3, 3, 77], dtype=np.int32)
+        assert_array_equal(found.dense_logits(users), expected.dense_logits(users))
+
+
+def test_ids_may_be_numbers_in_one_directory_and_text_in_the_other(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    pairs = np.unique(rng.integers(1, (80, 30), size=(600, 2)), axis=0)
+    data = tl.read([(int(u), int(i)) for u, i in pairs[::3]])
+    seen = tl.read([(str(u), str(i)) for u, i in pairs])
+    train = tl.blocks.build(data, tmp_path / "train", blocks=B, progress=False)
+    shown = tl.blocks.build(seen, tmp_path / "seen", blocks=2, progress=False)
+    found = shown_blocks(shown, train, 0.0)
+    inner = np.isin(pairs[:, 0], data.users.values) & np.isin(pairs[:, 1], data.items.values)
+    expected = {(int(u), int(i)) for u, i in pairs[inner]}
+    for number in range(B):
+        block, own = train.block(number), found.block(number)
+        users = np.repeat(np.arange(block.n_users), np.diff(own.indptr)) + block.first_user
+        got = list(zip(train.users.take(users), train.items.take(own.indices), strict=True))
+        expected -= set(got)
+        assert len(set(got)) == own.n_pairs
+        assert all(np.all(np.diff(own.indices[a:b]) > 0) for a, b in zip(own.indptr, own.indptr[1:], strict=False))
+    assert not expected
+    assert found.counts.known == inner.sum()
+
+
+@pytest.mark.parametrize("name", [*MODELS, *WITHOUT_IMPRESSIONS])
+def test_the_result_does_not_depend_on_threads_or_memory(
+    place: Path, data: tl.Dataset, seen: tl.Dataset, name: str
+) -> None:
+    model = (MODELS | WITHOUT_IMPRESSIONS)[name]
+    given: dict[str, Any] = {"impressions": seen} if name in MODELS else {}
+    plain = tl.clone(model).fit(data, progress=False, **given)
+    if given:
+        given = {"impressions": tl.blocks.open(place / "seen")}
+    one = tl.clone(model).fit(tl.blocks.open(place / "1"), progress=False, **given)
+    assert digest(one) == digest(plain), "one block is the plain engine"
+    out_of_core = tl.clone(model, n_jobs=2).fit(tl.blocks.open(place / str(B)), progress=False, **given)
+    if given:
+        given = {"impressions": place / "seen"}
+    train = tl.blocks.open(place / str(B), in_memory=True)
+    in_core = tl.clone(model, n_jobs=1).fit(train, progress=False, **given)
+    assert digest(out_of_core) == digest(in_core)
+    assert out_of_core.history_["loss"].to_list() == in_core.history_["loss"].to_list()
+    if isinstance(model, tl.IALS):
+        assert_allclose(in_core.history_["loss"], plain.history_["loss"], rtol=1e-5)
+        scores, expected = (each.user_factors_ @ each.item_factors_.T for each in (in_core, plain))
+        assert_allclose(scores, expected, atol=1e-3 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("model", [tl.NBPO(factors=8, epochs=20), tl.BPR(factors=8, epochs=20)])
+def test_sampled_models_find_the_likes_as_well_as_by_the_plain_engine(
+    place: Path, data: tl.Dataset, seen: tl.Dataset, model: tl.SampledMF
+) -> None:
+    plain = tl.clone(model).fit(data, impressions=seen, progress=False)
+    blocks = tl.clone(model).fit(tl.blocks.open(place / str(B)), impressions=place / "seen", progress=False)
+    likes = WORLD.likes(*(each.ravel() for each in np.indices((data.n_users, data.n_items))))
+
+    def auc(fitted: Any) -> float:
+        scores = fitted._score_block(np.arange(data.n_users, dtype=np.int32)).ravel()
+        n = likes.sum()
+        return float((rankdata(scores)[likes].sum() - n * (n + 1) / 2) / (n * (len(likes) - n)))
+
+    assert auc(blocks) == pytest.approx(auc(plain), abs=0.01)
+    assert auc(blocks) > 0.6
+    lengths = [np.linalg.norm(each.user_factors_, axis=1).mean() for each in (plain, blocks)]
+    assert lengths[1] == pytest.approx(lengths[0], rel=0.15), "the L2 is as strong"
+    if isinstance(model, tl.NBPO):
+        assert_allclose(blocks.item_bias_, plain.item_bias_, atol=0.1)
+        assert_array_equal(blocks.tables_.users.shape, plain.tables_.users.shape)
+
+
+def test_a_checkpoint_resumes_with_the_same_bits(place: Path, tmp_path: Path) -> None:
+    blocks, model = tl.blocks.open(place / str(B)), tl.NBPO(factors=8, epochs=4)
+    whole = tl.clone(model).fit(blocks, impressions=place / "seen", progress=False)
+
+    def stop(state: Any) -> None:
+        if state.epoch == 1:
+            raise KeyboardInterrupt
+
+    how = {"impressions": place / "seen", "checkpoint": tmp_path / "c", "checkpoint_epochs": 1, "progress": False}
+    with pytest.raises(KeyboardInterrupt):
+        tl.clone(model).fit(blocks, callbacks=[stop], **how)
+    assert digest(tl.clone(model).fit(blocks, resume=True, **how)) == digest(whole)
+
+
+def test_a_saved_model_finds_its_impressions_and_says_what_is_missing(
+    place: Path, data: tl.Dataset, tmp_path: Path
+) -> None:
+    old = tmp_path / "old"
+    shutil.copytree(place / str(B), old / "train")
+    shutil.copytree(place / "seen", old / "seen")
+    model = tl.NBPO(factors=8, epochs=1).fit(
+        tl.blocks.open(old / "train"), impressions=old / "seen", progress=False
+    )
+    model.save(old / "model")
+    expected, users, items = model.hidden_likes([3, 7], k=3), data.users[:2], data.items[:2]
+    lists = (model.recommend(users, k=2), model.recommend_from_items(items, k=2))
+    assert set(expected["flips_from"]) == {"impressions"}
+    assert tl.load(old / "model").hidden_likes([3, 7], k=3).equals(expected)
+    old.rename(tmp_path / "new")
+    again = tl.load(tmp_path / "new" / "model")
+    assert again.hidden_likes([3, 7], k=3).equals(expected)
+    shutil.rmtree(tmp_path / "new" / "seen")
+    missing = tl.load(tmp_path / "new" / "model")
+    assert missing.recommend(users, k=2).equals(lists[0])
+    assert missing.recommend_from_items(items, k=2).equals(lists[1])
+    with pytest.raises(StorageError, match=r"impressions were a block directory in .*seen.* not there"):
+        missing.hidden_likes(users)
+    tl.blocks.build(tl.read([(3, 1), (3, 2)]), tmp_path / "new" / "seen", blocks=1, progress=False)
+    with pytest.raises(StorageError, match="another block directory"):
+        tl.load(tmp_path / "new" / "model").hidden_likes(users)
+
+
+def test_what_is_not_a_block_directory_is_refused(place: Path, seen: tl.Dataset, tmp_path: Path) -> None:
+    train = tl.blocks.open(place / str(B))
+    frame = seen.to_frame()
+    frame.write_parquet(tmp_path / "seen.parquet")
+    for wrong in (seen, frame, tmp_path / "seen.parquet", str(tmp_path)):
+        for model in (tl.NBPO(), tl.BPR(), tl.IALS()):
+            with pytest.raises(ParameterError, match=r"must be a block directory.*truelike blocks IMPRESSIONS"):
+                model.fit(train, impressions=wrong, progress=False)
+    with pytest.raises(ParameterError, match="EASE does not use impressions"):
+        tl.EASE().fit(train, impressions=train, progress=False)
+
+
+def test_unknown_ids_and_interactions_without_an_impression_are_counted(
+    place: Path, seen: tl.Dataset, tmp_path: Path
+) -> None:
+    train, rows = tl.blocks.open(place / str(B)), seen.to_frame().select("user_id", "item_id")
+    strangers = pl.DataFrame({"user_id": [5_000, 5_000, 3], "item_id": [1, 2, 5_000]})
+    shown = tl.blocks.build(tl.read(pl.concat([rows, strangers])), tmp_path / "more", blocks=2, progress=False)
+    for model in (tl.NBPO(factors=4, epochs=1), tl.BPR(factors=4, epochs=1), tl.IALS(factors=4, epochs=1)):
+        with pytest.warns(DataWarning, match=r"^3 of [\d,]+ impressions are left out"):
+            model.fit(train, impressions=shown, progress=False)
+    half = tl.blocks.build(
+        tl.read(rows.filter(pl.col("user_id") % 2 == 0)), tmp_path / "half", blocks=2, progress=False
+    )
+    with pytest.warns(DataWarning, match=r"interactions are not among the impressions; they count as shown"):
+        tl.NBPO(factors=4, epochs=1).fit(train, impressions=half, progress=False)
+    none = tl.blocks.build(tl.read([("x", "y"), ("z", "w")]), tmp_path / "none", blocks=1, progress=False)
+    with pytest.raises(DataError, match="none of the 2 impressions has both a user and an item"):
+        tl.NBPO(factors=4, epochs=1).fit(train, impressions=none, progress=False)
+    with pytest.raises(DataError, match="every pair of the impressions is an interaction"):
+        tl.IALS(factors=4, epochs=1).fit(train, impressions=train, progress=False)
+
+
+def test_another_process_must_find_the_same_impressions(place: Path) -> None:
+    train = tl.blocks.open(place / str(B))
+    given = shown_blocks(place / "seen", train, 0.3).source
+    assert_array_equal(given.of(train).count(1), shown_blocks(place / "seen", train, 0.3).count(1))
+    with pytest.raises(StorageError, match="another block directory"):
+        ShownSource(given.directory, "other", 0.3).of(train).count(0)
