@@ -205,19 +205,24 @@ def open_part(source: str, option: str, read: Mapping[str, Any]) -> Dataset:
 
 
 def open_impressions(source: str, read: Mapping[str, Any], data: Dataset | Split) -> Any:
-    """Impressions from a file or a public dataset, for a fit on a dataset or on the training part of a split."""
-    from truelike.data.files import column_names
-    from truelike.data.splits import Split
+    """Impressions for a fit on a dataset or on the training part of a split.
 
-    path = Path(source)
+    They are a file, a block directory or a public dataset. Of a split, only whether or how likely a pair was shown is
+    used.
+    """
+    from truelike.data.splits import Split
+    from truelike.training.impressions import has_propensities, to_rows
+
+    if not _is(Path.is_file, Path(source)):
+        blocks = open_blocks(source)
+        shown = open_part(source, "--impressions", {}) if blocks is None else blocks.to_dataset()
+        return data.impressions(shown) if isinstance(data, Split) else shown
     # ratings, times and weights are columns of the log
-    of_rows = {name: read[name] for name in ("user", "item", "on_bad_rows", *OF_FILES) if name in read}
-    of_file = {name: of_rows[name] for name in OF_FILES if name in of_rows}
-    has_propensity = _is(Path.is_file, path) and "propensity" in column_names(path, **of_file)
-    shown = open_part(source, "--impressions", {**of_rows, "weight": "propensity"} if has_propensity else of_rows)
-    if isinstance(data, Split):
-        return data.impressions(shown, weight="propensity" if has_propensity else "count")
-    return shown.to_frame().rename({"weight": "propensity"}) if has_propensity else shown
+    how = {name: read[name] for name in ("user", "item", "on_bad_rows", *OF_FILES) if name in read}
+    rows = to_rows(source, **{"on_bad_rows": "raise", **how})
+    if not isinstance(data, Split):
+        return rows
+    return data.impressions(rows.to_dataset(), weight="propensity" if has_propensities(rows) else "count")
 
 
 def share_or_file(option: str, text: str | None) -> float | str | None:

@@ -69,7 +69,12 @@ def train(
     ] = None,
     impressions: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="What was shown to whom; a column `propensity` is used if present."),
+        typer.Option(
+            metavar="FILE|DIRECTORY",
+            help="What was shown to whom: a row for each showing, or a column `count` or `propensity`; `position` and "
+            "`time` are used if present. Or a block directory. For NBPO, BPR, IALS and ExactNBPO; the default is "
+            "ExactNBPO, or NBPO for large data.",
+        ),
     ] = None,
     user_features: Annotated[
         Path | None, typer.Option(metavar="FILE", exists=True, help="Table of user ids and features, for FM.")
@@ -109,6 +114,7 @@ def train(
     truelike train purchases.csv --model NBPO --set factors=100 -o model/
     truelike train train.csv --validation validation.csv -o model/
     truelike train purchases.csv --events events/ -o model/
+    truelike train purchases.csv --impressions shown.parquet -o model/
     truelike train blocks/ --model IALS --validation validation.csv --cluster auto -o model/
     ```
     """

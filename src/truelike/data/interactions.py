@@ -167,14 +167,17 @@ class EncodedRows:
         )
 
 
-def read_rows(source: Any, settle: Callable[[list[str]], Columns]) -> EncodedRows:
+def read_rows(
+    source: Any, settle: Callable[[list[str]], Columns], *, on_bad_rows: str = "refuse", **how: Any
+) -> EncodedRows:
     """Read the rows of a frame, a file, an array or a list, without merging those of the same pair.
 
-    `settle` names the columns. Weights and positions are finite numbers, and nothing else is known of them.
+    `settle` names the columns. Weights and positions are finite numbers, and nothing else is known of them. The options
+    of a file, such as `separator`, are those of `read`.
     """
     check_not_forked()
     refuse_address(source)
-    return _encoded(_read(source, settle, None), None, "refuse", any_weight=True)
+    return _encoded(_read(source, settle, None, **how), None, on_bad_rows, any_weight=True)
 
 
 def _read(source: Any, settle: Callable[[list[str]], Columns], name: str | None, **how: Any) -> _Rows:

@@ -54,7 +54,7 @@ def shown_pairs(impressions: Any, train: Dataset, miss_rate: float | None) -> Sh
     ([0, 1, 1], [0.25, 0.5, 0.5])
     """
     rows = _read(impressions)
-    if isinstance(rows, EncodedRows) and _role(rows) == "propensity":
+    if isinstance(rows, EncodedRows) and has_propensities(rows):
         known, listed = _known(rows, train)
         if repeated := len(listed.user_codes) - known.n_interactions:
             raise DataError(
@@ -89,6 +89,8 @@ def shown_pairs(impressions: Any, train: Dataset, miss_rate: float | None) -> Sh
 
 def _read(impressions: Any) -> Dataset | EncodedRows:
     """The impressions: those that have rows as rows, and others as a Dataset whose weights are counts."""
+    if isinstance(impressions, EncodedRows):  # of the command line, which names the columns
+        return impressions
     if isinstance(impressions, str | Path) and _is_block_directory(Path(impressions)):
         impressions = Blocks(impressions)
     if isinstance(impressions, Blocks):
@@ -101,16 +103,21 @@ def _read(impressions: Any) -> Dataset | EncodedRows:
     return impressions
 
 
-def to_rows(impressions: Any) -> EncodedRows:
+def to_rows(
+    impressions: Any, *, user: str | int | None = None, item: str | int | None = None, **how: Any
+) -> EncodedRows:
     """Read the rows of a frame, a file, an array or a list of impressions.
 
-    The weights of the rows are counts or propensities, whichever column there is.
+    The weights of the rows are counts or propensities, whichever column there is. `user` and `item` name columns, and
+    `how` are further options of `tl.read`.
     """
-    rows = read_rows(impressions, _columns)
+    if not how.get("header", True):
+        user, item = 0 if user is None else user, 1 if item is None else item
+    rows = read_rows(impressions, lambda names: _columns(names, user, item), **how)
     if not len(rows.user_codes):
         raise DataError("the table of impressions is empty. Pass a row for each pair that was shown.")
     if rows.weights is not None:
-        if _role(rows) == "propensity":
+        if has_propensities(rows):
             _check_propensities(rows.weights)
         else:
             _check_counts(rows.weights, f"a {rows.columns.weight}")
@@ -119,9 +126,9 @@ def to_rows(impressions: Any) -> EncodedRows:
     return rows
 
 
-def _columns(names: list[str]) -> Columns:
+def _columns(names: list[str], user: str | int | None, item: str | int | None) -> Columns:
     """The columns of a table of impressions."""
-    found = choose(names, user=None, item=None, rating=None, time=None, weight=None, needs_rating=False)
+    found = choose(names, user=user, item=item, rating=None, time=None, weight=None, needs_rating=False)
     count, propensity, position = (recognised(names, role) for role in ("count", "propensity", "position"))
     if propensity is not None and (count is not None or position is not None):
         other = " and ".join(repr(name) for name in (count, position) if name is not None)
@@ -132,10 +139,10 @@ def _columns(names: list[str]) -> Columns:
     return replace(found, weight=count if propensity is None else propensity, position=position)
 
 
-def _role(rows: EncodedRows) -> str:
-    """What the weights are: "propensity" or "count"."""
+def has_propensities(rows: EncodedRows) -> bool:
+    """Return whether the weights are propensities; otherwise they are counts."""
     weight = rows.columns.weight
-    return "propensity" if weight is not None and recognised([weight], "propensity") else "count"
+    return weight is not None and recognised([weight], "propensity") is not None
 
 
 def _is_block_directory(path: Path) -> bool:
