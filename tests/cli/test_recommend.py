@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -196,3 +197,88 @@ def test_a_full_disk_is_one_line(run: Run, model: Path, tmp_path: Path) -> None:
     done = run("recommend", model, "--all", "-o", tmp_path / "lists.csv" / "x.parquet")
     assert (done.code, done.err.count("\n")) == (1, 1)
     assert "is a file" in done.err
+
+
+# --- probabilities --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def noisy(tmp_path_factory: pytest.TempPathFactory, files: Path) -> dict[str, Path]:
+    """Models with flip probabilities: one that was given impressions, and one of interactions alone."""
+    place = tmp_path_factory.mktemp("noisy")
+    data, quick = tl.read(files / "log.csv"), {"factors": 6, "epochs": 3, "flip_factors": 2}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # few impressions are of users and items without an interaction
+        shown = tl.ExactNBPO(**quick).fit(data, impressions=files / "shown.csv", progress=False)
+    shown.save(place / "shown")
+    tl.NBPO(**quick).fit(data, progress=False).save(place / "alone")
+    return {"shown": place / "shown", "alone": place / "alone"}
+
+
+def test_lists_with_probabilities_say_what_they_rest_on(run: Run, noisy: Any, tmp_path: Path) -> None:
+    model = tl.load(noisy["shown"])
+    done = run("recommend", noisy["shown"], "--users", "u3,u1", "-k", 4, "--probability")
+    assert done.table.columns == ["user_id", "item_id", "score", "rank", "probability", "basis"]
+    plain = run("recommend", noisy["shown"], "--users", "u3,u1", "-k", 4).table
+    assert done.table.drop("probability", "basis").equals(plain)
+    expected = model.like_probability(plain["user_id"], plain["item_id"])
+    assert done.table["probability"].to_numpy() == pytest.approx(expected["probability"].to_numpy(), abs=1e-5)
+    assert set(done.table["basis"]) == {"impressions"}
+    assert "rest on the impressions of the training data" in done.err
+    assert "warning" not in done.err
+
+    for options in (("--from-items", "1,2"), ("--users", "u3,nobody", "--on-unknown", "skip")):
+        assert (
+            run("recommend", noisy["shown"], *options, "--probability").table["probability"].is_between(0, 1).all()
+        )
+    for ending in ("csv", "parquet"):
+        path = tmp_path / f"all.{ending}"
+        assert run("recommend", noisy["shown"], "--all", "-k", 2, "--probability", "-o", path).code == 0
+        written = pl.read_csv(path) if ending == "csv" else pl.read_parquet(path)
+        assert written.columns[-2:] == ["probability", "basis"]
+        assert written.height == 2 * model.train_.n_users
+
+    alone = run("recommend", noisy["alone"], "--users", "u3", "--probability", "--quiet")
+    assert set(alone.table["basis"]) == {"interactions alone: not identified"}
+    assert "a ranking by the model, not probabilities" in alone.err
+
+
+def test_hidden_likes_from_a_saved_model(run: Run, noisy: Any, files: Path, tmp_path: Path) -> None:
+    done = run("recommend", noisy["shown"], "--users", "u3,u1", "-k", 4, "--hidden-likes")
+    assert done.table.columns == ["user_id", "item_id", "posterior", "flip_probability", "rank", "flips_from"]
+    expected = tl.load(noisy["shown"]).hidden_likes(["u3", "u1"], 4)
+    assert done.table["item_id"].to_list() == expected["item_id"].to_list()
+    assert "rest on the impressions" in done.err
+
+    (tmp_path / "few.txt").write_text("\n".join(map(str, range(20))))
+    more = (
+        "--candidates",
+        tmp_path / "few.txt",
+        "--titles",
+        files / "titles.csv",
+        "-o",
+        tmp_path / "hidden.parquet",
+    )
+    assert run("recommend", noisy["alone"], "--all", "-k", 3, "--hidden-likes", *more).code == 0
+    table = pl.read_parquet(tmp_path / "hidden.parquet")
+    assert table["item_id"].max() < 20
+    assert set(table["flips_from"]) == {"interactions"}
+    assert table["title"].str.starts_with("Caf").all()
+
+
+def test_probabilities_that_cannot_be_had_are_explained(run: Run, noisy: Any, model: Path) -> None:
+    for option in ("--probability", "--hidden-likes"):
+        done = run("recommend", model, "--users", "u1", option)
+        assert (done.code, "ItemKNN has no probabilities of likes" in done.err) == (1, True)
+        assert "truelike train LOG --model ExactNBPO --impressions FILE" in done.err
+    for options in (
+        ("--users", "u1", "--include-seen"), ("--users", "u1", "--on-unknown", "skip"), ("--from-items", "1"),
+        ("--users", "u1", "--probability"), ("--users", "u1", "--block-size", 5),
+    ):  # fmt: skip
+        done = run("recommend", noisy["shown"], *options, "--hidden-likes")
+        assert (done.code, "cannot be used with it" in done.usage_error) == (2, True), options
+    for options in (("--similar-to", "5"), ("--users", "nobody", "--on-unknown", "popular")):
+        done = run("recommend", noisy["shown"], *options, "--probability")
+        assert (done.code, "similar and popular items have none" in done.usage_error) == (2, True)
+    unknown = run("recommend", noisy["shown"], "--users", "nobody", "--hidden-likes")
+    assert (unknown.code, "'nobody'" in unknown.err) == (1, True)

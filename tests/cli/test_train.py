@@ -231,10 +231,45 @@ def test_a_held_out_interaction_is_not_taken_for_a_dislike(run: Run, files: Path
     assert (flips > 0.05).all()
 
 
+@pytest.mark.parametrize("name", ["NBPO", "BPR", "IALS"])
+def test_impressions_are_a_file_with_any_columns_or_a_block_directory(
+    run: Run, files: Path, tmp_path: Path, name: str
+) -> None:
+    pytest.importorskip("duckdb", reason="DuckDB is not installed: pip install 'truelike[big]'")
+    shown = files / "shown.csv"
+    renamed = pl.read_csv(shown).select(pl.col("item_id").alias("what"), pl.col("user_id").alias("who"))
+    renamed.write_csv(tmp_path / "renamed.csv")
+    pl.read_csv(files / "log.csv").rename({"user_id": "who", "item_id": "what"}).write_csv(tmp_path / "log.csv")
+    tl.blocks.build(str(shown), tmp_path / "blocks")
+    to = ("--model", name, "-s", "factors=4", "-s", "epochs=2", "-o", tmp_path / "model")
+    of_file = ("--user", "who", "--item", "what")
+    found = []
+    for call in (
+        (files / "log.csv", "--impressions", shown),
+        (files / "log.csv", "--impressions", tmp_path / "blocks"),
+        (tmp_path / "log.csv", "--impressions", tmp_path / "renamed.csv", *of_file),
+    ):
+        done = run("train", *call, *to)
+        assert done.code == 0, done.err
+        found.append(tl.load(tmp_path / "model").recommend("u1", k=5)["item_id"].to_list())
+    assert found[0] == found[1] == found[2]
+
+
+def test_the_miss_rate_is_estimated_from_a_log_with_positions(run: Run, tmp_path: Path) -> None:
+    world = tl.synthetic.World(n_users=300, n_items=80, impressions_per_user=60, seed=2)
+    data, shown = world.impression_log(miss_rate=0.2, examination=(1.0, 0.7, 0.4))
+    data.to_frame().select("user_id", "item_id", "time").write_csv(tmp_path / "log.csv")
+    shown.write_csv(tmp_path / "shown.csv")
+    call = ("train", tmp_path / "log.csv", "--impressions", tmp_path / "shown.csv", "--model", "NBPO")
+    done = run(*call, "-s", "factors=4", "-s", "epochs=2", "-o", tmp_path / "model")
+    assert done.code == 0, done.err
+    assert "miss rate by position estimated" in done.err
+
+
 def test_impressions_that_cannot_be_used_are_explained(run: Run, files: Path, tmp_path: Path) -> None:
     log, shown, to = files / "log.csv", files / "shown.csv", ("-o", tmp_path / "model")
     done = run("train", log, "--impressions", shown, "--model", "item-knn", *to)
-    assert (done.code, "Use ExactNBPO" in done.err) == (1, True)
+    assert (done.code, "NBPO, BPR, IALS and ExactNBPO do" in done.err) == (1, True)
     done = run("train", log, "--impressions", files / "split", "--model", "ExactNBPO", *to)
     assert (done.code, "a split" in done.err) == (1, True)
     done = run("train", log, "--impressions", shown, "--validation", "0.1", *to)

@@ -175,3 +175,20 @@ def test_partial_fit_updates_the_chosen_model(split: Any) -> None:
 def test_data_that_is_no_dataset_is_an_error() -> None:
     with pytest.raises(DataError, match=r"fit takes a Dataset.*tl\.read"):
         tl.AutoRecommender().fit([("ann", "tea")])
+
+
+def test_with_impressions_of_large_data_the_cost_follows_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("truelike.models.auto.ALL_PAIRS", 1_000)
+    world = tl.synthetic.World(n_users=120, n_items=60)
+    model = tl.AutoRecommender().fit(world.dataset(), impressions=world.impressions(), progress=False)
+    assert type(model.model_) is tl.NBPO
+    assert "its cost follows them" in model.choice_.reason
+
+
+def test_like_probability_is_that_of_the_chosen_model(fitted: Any) -> None:
+    world = tl.synthetic.World(n_users=120, n_items=60)
+    model = tl.AutoRecommender().fit(world.dataset(), impressions=world.impressions(), progress=False)
+    found = model.like_probability([0, 1], [3, 4])
+    assert found.equals(model.model_.like_probability([0, 1], [3, 4]))
+    assert found["basis"].to_list() == ["impressions"] * 2
+    assert not hasattr(fitted, "like_probability")

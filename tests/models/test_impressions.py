@@ -96,7 +96,9 @@ def test_ials_with_impressions_solves_its_objective() -> None:
     engine_items = model.item_factors_.astype(float)
     observed, seen = data.matrix.toarray() > 0, (shown.matrix.toarray() > 0) | (data.matrix.toarray() > 0)
     weights = model._weights(data)
-    other = tl.IALS(factors=6, solver="cg", cg_steps=30, relaxation=1.0, epochs=3, shown_weight=0.7).fit(data, impressions=shown)
+    other = tl.IALS(factors=6, solver="cg", cg_steps=30, relaxation=1.0, epochs=3, shown_weight=0.7).fit(
+        data, impressions=shown
+    )
     assert_allclose(other.item_factors_, model.item_factors_, atol=2e-3)
     # one more half epoch of the users, by hand
     from truelike.training.als.engine import AlternatingEngine, Solver

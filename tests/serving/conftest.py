@@ -71,6 +71,14 @@ def served(snapshot: Callable[..., ServedModel], ials: Any) -> ServedModel:
     return snapshot(ials)
 
 
+@pytest.fixture(scope="session")
+def shown(data: tl.Dataset) -> tl.Dataset:
+    """Impressions of the users and items of the data."""
+    frame = tl.synthetic.World(n_users=120, n_items=N_ITEMS, seed=1).impressions().to_frame()
+    rows = frame.select(pl.format("u{}", "user_id").alias("user_id"), pl.format("i{}", "item_id").alias("item_id"))
+    return tl.read(rows).recode(data.users, data.items)[0]
+
+
 @pytest.fixture
 def service(served: ServedModel, tmp_path: Path) -> Service:
     """A service of one model that keeps events."""

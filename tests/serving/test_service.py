@@ -7,11 +7,20 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+import polars as pl
 import pytest
 
 import truelike as tl
 from truelike.errors import ParameterError, UnknownIdError
-from truelike.serving.schemas import BatchRequest, ExplainRequest, HiddenRequest, RecommendRequest, SimilarRequest
+from truelike.serving.schemas import (
+    BatchRequest,
+    ExplainRequest,
+    HiddenAnswer,
+    HiddenRequest,
+    RecommendAnswer,
+    RecommendRequest,
+    SimilarRequest,
+)
 from truelike.serving.served_model import OutOfRangeError, ServedModel
 from truelike.serving.service import Service
 
@@ -163,6 +172,83 @@ def test_a_model_whose_explanations_take_too_long_gives_none(
 def test_hidden_likes_need_a_model_that_has_them(service: Service) -> None:
     with pytest.raises(ParameterError, match=r"\(IALS\) has no flip probabilities"):
         service.hidden_likes(HiddenRequest(user="u3"))
+
+
+# --- probabilities --------------------------------------------------------------------------------
+
+QUICK: dict[str, Any] = {"factors": 6, "epochs": 3}
+BASES: dict[str, Any] = {
+    "impressions": "it is known what was shown to whom",
+    "propensities": "it is known how likely each item was shown",
+    "assumed: popularity^0.5": "p(shown) follows the popularity of an item to the power 0.5",
+    "assumed: user activity and item visibility": "the more active the user and the more visible the item",
+    "assumed: everything was shown": "everything was shown to everyone",
+    "interactions": "a ranking by the model, not probabilities",
+}
+
+
+@pytest.fixture(scope="module", params=BASES)
+def noisy(request: pytest.FixtureRequest, data: tl.Dataset, shown: tl.Dataset, snapshot: Any) -> Any:
+    """What probabilities rest on, a model, and a service of it."""
+    basis, names = request.param, {"popularity^0.5": "popularity^0.5", "everything was shown": "none"}
+    more: dict[str, Any] = {"impressions": shown} if basis == "impressions" else {}
+    if basis == "propensities":
+        more = {"impressions": shown.to_frame().select("user_id", "item_id", pl.lit(0.5).alias("propensity"))}
+    exposure = names.get(basis.removeprefix("assumed: "), "structured") if basis.startswith("assumed") else None
+    model = tl.NBPO(**QUICK, exposure=exposure).fit(data, progress=False, **more)
+    return basis, model, Service([snapshot(model)], [1.0])
+
+
+def test_hidden_likes_say_what_they_rest_on(noisy: Any) -> None:
+    basis, model, service = noisy
+    answer = service.hidden_likes(HiddenRequest(user="u3", k=5))
+    assert answer["rests_on"] == basis
+    assert BASES[basis] in answer["note"]
+    assert answer["identified"] == (basis != "interactions")
+    expected = model.hidden_likes(["u3"], 5)
+    assert [item["posterior"] for item in answer["items"]] == expected["posterior"].to_list()
+    assert set(expected["flips_from"]) == {basis}
+    [card] = service.cards()
+    assert card["probabilities"] == {name: answer[name] for name in ("rests_on", "note", "identified")}
+    HiddenAnswer(request_id="x", **answer)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {}, {"boosts": [{"filter": "category = tea", "add": 2}]}, {"pins": [{"item": "i9", "position": 2}]},
+        {"diversity": 0.5},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_lists_have_probabilities_where_they_are_some(noisy: Any, more: dict[str, Any]) -> None:
+    basis, model, service = noisy
+    answer = service.recommend(RecommendRequest(user="u3", k=5, **more))
+    RecommendAnswer(request_id="x", **answer)
+    if basis == "interactions":
+        assert "rests_on" not in answer
+        assert all("probability" not in item for item in answer["items"])
+        return
+    assert answer["rests_on"] == basis
+    expected = model.like_probability("u3", [item["item"] for item in answer["items"]])["probability"]
+    assert [item["probability"] for item in answer["items"]] == pytest.approx(expected.to_list(), abs=1e-6)
+
+
+def test_new_users_have_probabilities_and_popular_items_have_none(noisy: Any) -> None:
+    basis, _, service = noisy
+    new = service.recommend(RecommendRequest(items=["i3", "i7"], k=5))
+    assert ("probability" in new["items"][0]) == (basis != "interactions")
+    popular = service.recommend(RecommendRequest(user="nobody", k=5, on_unknown="popular"))
+    assert all("probability" not in item for item in popular["items"])
+    assert "rests_on" not in popular
+    together = service.recommend_each([RecommendRequest(user=user, k=5) for user in ("u3", "u7")])
+    assert together == [service.recommend(RecommendRequest(user=user, k=5)) for user in ("u3", "u7")]
+
+
+def test_a_model_without_flips_has_no_probabilities(service: Service) -> None:
+    answer = service.recommend(RecommendRequest(user="u3", k=3))
+    assert "probability" not in answer["items"][0]
+    assert service.cards()[0]["probabilities"] is None
 
 
 def test_searches(service: Service) -> None:

@@ -10,9 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from truelike.cli.inputs import open_model, open_part, read_ids, reads_log, split_ids
-from truelike.cli.messages import say
+from truelike.cli.messages import say, warn
 from truelike.cli.options import N_JOBS, OUTPUT_TABLE, runs_on_cluster
 from truelike.cli.output import check_output, emit, put
+from truelike.errors import ParameterError
 
 FOR_WHOM = "For whom"
 
@@ -81,6 +82,20 @@ def recommend(
         OnUnknown,
         typer.Option(help="An id that is not in the training data: stop, return popular items, or skip it."),
     ] = OnUnknown.RAISE,
+    probability: Annotated[
+        bool,
+        typer.Option(
+            "--probability",
+            help="Add the probability that the user likes each item, and the basis that it rests on.",
+        ),
+    ] = False,
+    hidden_likes: Annotated[
+        bool,
+        typer.Option(
+            "--hidden-likes",
+            help="List the items without an interaction that are most probably liked, given that there was none.",
+        ),
+    ] = False,
     output: Annotated[Path | None, OUTPUT_TABLE] = None,
     block_size: Annotated[
         int | None,
@@ -99,11 +114,16 @@ def recommend(
     Lists of users are written block by block, so that any number of users needs little memory. If the command is
     killed while it writes a Parquet file, the same command continues where it stopped.
 
+    Models with flip probabilities, such as NBPO and ExactNBPO, have --probability and --hidden-likes. What the numbers
+    rest on is printed, and is a column: they are probabilities if the model was trained with --impressions or with an
+    assumption about exposure. From interactions alone they are a ranking.
+
     For example:
     ```
     truelike recommend model/ --users alice,bob -k 5
     truelike recommend model/ --all --candidates in-stock.txt -o lists.parquet
     truelike recommend model/ --histories new-users.csv --titles items.csv
+    truelike recommend model/ --users alice --hidden-likes
     ```
     """
     given = [users is not None, users_file is not None, all_users, from_items is not None, histories is not None,
@@ -112,11 +132,23 @@ def recommend(
         raise typer.BadParameter(
             "expected one of --users, --users-file, --all, --from-items, --histories and --similar-to"
         )
-    if cluster is not None and (output is None or not any(given[:3])):
+    is_of_users = any(given[:3])
+    if cluster is not None and (output is None or not is_of_users):
         raise typer.BadParameter(
             "--cluster is for lists of users in a file: give --all, --users or --users-file, and --output"
         )
+    if hidden_likes:
+        _check_hidden(
+            {
+                "--from-items, --histories and --similar-to": not is_of_users, "--probability": probability,
+                "--include-seen": include_seen, "--on-unknown": on_unknown != OnUnknown.RAISE,
+                "--block-size": block_size is not None, "--cluster": cluster is not None,
+            }
+        )  # fmt: skip
+    if probability and (similar_to is not None or on_unknown == OnUnknown.POPULAR):
+        raise typer.BadParameter("--probability is for lists by the model: similar and popular items have none")
     from truelike.data.frames import text_for_uuids
+    from truelike.models.batch import with_probability
 
     check_output(output)
     encoding = read.get("encoding", "utf-8")
@@ -125,36 +157,63 @@ def recommend(
         "exclude": None if exclude is None else read_ids(exclude, "item", encoding),
     }
     loaded = open_model(model, titles=read.get("titles"), encoding=encoding)
-    shared = {
-        "k": k, "on_unknown": str(on_unknown), "titles": loaded.train_.titles is not None, **allowed,
-    }  # fmt: skip
-    if similar_to is not None:
-        found = loaded.similar_items(split_ids(similar_to), n_jobs=n_jobs, **shared)
-    elif from_items is not None:
-        found = loaded.recommend_from_items(split_ids(from_items), exclude_seen=not include_seen, **shared)
-    elif histories is not None:
-        rows = open_part(histories, "--histories", read)
-        found = loaded.recommend_from_items(rows, exclude_seen=not include_seen, **shared)
-    else:
+    if probability or hidden_likes:
+        _say_basis(loaded)
+    shared: dict[str, Any] = {"k": k, "titles": loaded.train_.titles is not None, **allowed}
+    unknown = str(on_unknown)
+    if is_of_users:
         asked = None if all_users else _users(users, users_file, encoding)
-        shared |= {"exclude_seen": not include_seen, "n_jobs": n_jobs}
-        if output is not None:
-            rows = loaded.recommend_to(output, asked, block_size=block_size, cluster=cluster, **shared)
-            say(f"wrote {rows:,} rows to {output}")
+        if not hidden_likes:
+            shared |= {"on_unknown": unknown, "exclude_seen": not include_seen, "n_jobs": n_jobs}
+            _put_lists(loaded, asked, output, cluster, block_size=block_size, probability=probability, **shared)
             return
-        if not sys.stdout.isatty():
-            _stream(loaded, asked, block_size=block_size, **shared)
-            return
-        found = loaded.recommend(asked, **shared)
-    emit(text_for_uuids(found), output=output)
+        found = loaded.hidden_likes(loaded.train_.users if asked is None else asked, n_jobs=n_jobs, **shared)
+    elif similar_to is not None:
+        found = loaded.similar_items(split_ids(similar_to), on_unknown=unknown, n_jobs=n_jobs, **shared)
+    else:
+        rows = split_ids(str(from_items)) if histories is None else open_part(histories, "--histories", read)
+        shared |= {"on_unknown": unknown, "exclude_seen": not include_seen}
+        found = loaded.recommend_from_items(rows, **shared)
+    found = text_for_uuids(found)
+    emit(with_probability(loaded, found) if probability else found, output=output)
 
 
-def _stream(model: Any, users: Any, **options: Any) -> None:
-    """Print the lists as CSV, block by block."""
-    from truelike.models.batch import Lists
+def _check_hidden(others: dict[str, bool]) -> None:
+    """Refuse options that hidden likes have no use for."""
+    unused = [option for option, is_given in others.items() if is_given]
+    if unused:
+        raise typer.BadParameter(
+            f"--hidden-likes lists items without an interaction for users of the training data: {unused[0]} cannot be "
+            "used with it"
+        )
 
-    for number, frame in enumerate(Lists(model, users, **options)):
-        put(frame.write_csv(include_header=number == 0))
+
+def _put_lists(model: Any, users: Any, output: Path | None, cluster: Any, **options: Any) -> None:
+    """Write the lists of users, block by block."""
+    import polars as pl
+
+    from truelike.cluster import as_cluster
+    from truelike.models.batch import Lists, write_lists
+
+    lists = Lists(model, users, cluster=as_cluster(cluster), **options)
+    if output is not None:
+        rows = write_lists(lists, output, progress=True)
+        say(f"wrote {rows:,} rows to {output}")
+    elif sys.stdout.isatty():
+        emit(pl.concat(lists))
+    else:
+        for number, frame in enumerate(lists):
+            put(frame.write_csv(include_header=number == 0))
+
+
+def _say_basis(model: Any) -> None:
+    """Say what the probabilities of a model rest on; raise an error for one that has none."""
+    if not hasattr(model, "like_probability"):
+        raise ParameterError(
+            f"{model.name} has no probabilities of likes. Train a model that has, e.g. truelike train LOG --model "
+            "ExactNBPO --impressions FILE."
+        )
+    (say if model._is_identified else warn)(model._basis_in_words)
 
 
 def _users(text: str | None, file: Path | None, encoding: str) -> list[str]:

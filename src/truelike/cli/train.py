@@ -70,9 +70,10 @@ def train(
     impressions: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE",
-            help="What was shown to whom; a column `propensity` is used if present. For several blocks: a block "
-            "directory.",
+            metavar="FILE|DIRECTORY",
+            help="What was shown to whom: a row for each showing, or a column `count` or `propensity`; `position` and "
+            "`time` are used if present. Or a block directory, which several blocks need. For NBPO, BPR, IALS and ExactNBPO; the default is "
+            "ImpressionMF, or NBPO for large data.",
         ),
     ] = None,
     user_features: Annotated[
@@ -113,6 +114,7 @@ def train(
     truelike train purchases.csv --model NBPO --set factors=100 -o model/
     truelike train train.csv --validation validation.csv -o model/
     truelike train purchases.csv --events events/ -o model/
+    truelike train purchases.csv --impressions shown.parquet -o model/
     truelike train blocks/ --model IALS --validation validation.csv --cluster auto -o model/
     truelike train blocks/ --model NBPO --impressions shown/ -o model/
     ```

@@ -21,7 +21,7 @@ from truelike.errors import DataWarning, ParameterError, warn
 from truelike.evaluation.metrics import is_metric_at_k
 from truelike.models.availability import available_if
 from truelike.models.base import Choice, DotProduct, Floats, Frame, Recommender
-from truelike.models.exact_mf import ExactBPO
+from truelike.models.exact_mf import ALL_PAIRS, ExactBPO
 from truelike.models.explanations import Contributions
 from truelike.models.ials import IALS
 from truelike.models.race import Blended, Race, Trial, is_better
@@ -56,8 +56,8 @@ class AutoRecommender(Recommender):
     settings of the best. The winner is trained on all interactions (with a validation part: on the training part).
     On a tie the model that is faster to train wins. `choice_` has the reason and a table of the trials.
 
-    With impressions the model is ExactNBPO, with features FM; there is no race then. A saved AutoRecommender is loaded
-    as the model that it chose.
+    With impressions the model is ExactNBPO, or NBPO where users x items is above 250 million; with features it is FM.
+    There is no race then. A saved AutoRecommender is loaded as the model that it chose.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ class AutoRecommender(Recommender):
     n_jobs: int | None = jobs()
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        needed = _needed_for(options)
+        needed = _needed_for(train, options)
         if needed is not None:
             return self._fit_chosen(self._build(needed[0]), needed[1], train, options)
         part, held_out = self._parts(train, options)
@@ -242,6 +242,11 @@ class AutoRecommender(Recommender):
         found: Floats = self.model_.flip_probability(users, items)
         return found
 
+    @available_if(lambda model: hasattr(getattr(model, "model_", None), "like_probability"))
+    def like_probability(self, users: Any, items: Any) -> Frame:
+        """p(truly liked) of each pair, and what it rests on: see `ExactNBPO.like_probability`."""
+        return self.model_.like_probability(users, items)
+
     @available_if(lambda model: hasattr(getattr(model, "model_", None), "similar_users"))
     def similar_users(self, users: Any, k: int = 10, **options: Any) -> Frame:
         """Find the k users most similar to each of some: see `IALS.similar_users`."""
@@ -306,13 +311,15 @@ def _outlook(race: Race) -> str:
     return "The search came to its end; a larger budget changes nothing."
 
 
-def _needed_for(options: FitOptions) -> tuple[str, str] | None:
+def _needed_for(train: Dataset, options: FitOptions) -> tuple[str, str] | None:
     """The model that uses impressions or features, and the reason; None if there are none."""
     features = options.user_features is not None or options.item_features is not None
     if features and options.impressions is not None:
         raise ParameterError("no model uses both impressions and features: give one of them")
+    if options.impressions is not None and train.n_users * train.n_items > ALL_PAIRS:
+        return "NBPO", "it uses the impressions, and its cost follows them, not all pairs of user and item"
     if options.impressions is not None:
-        return "ExactNBPO", "it uses the impressions"
+        return "ImpressionMF", "it uses the impressions"
     return ("FM", "it uses the features") if features else None
 
 

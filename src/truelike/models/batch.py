@@ -50,7 +50,10 @@ PART = re.compile(r"(\d{6,})-([0-9a-f]{8})\.parquet")
 
 
 class Lists:
-    """The lists of many users, block by block. The arguments are those of `recommend_to`."""
+    """The lists of many users, block by block. The arguments are those of `recommend_to`.
+
+    With `probability`, of a model that has `like_probability`, they have the columns probability and basis, too.
+    """
 
     def __init__(
         self,
@@ -66,6 +69,7 @@ class Lists:
         n_jobs: int | None,
         block_size: int | None,
         cluster: Cluster | None = None,
+        probability: bool = False,
     ) -> None:
         check_not_forked()
         model._check_list(k, on_unknown, titles, exclude_seen)
@@ -74,6 +78,7 @@ class Lists:
         known = model.train_.users
         self.model, self.k, self.titles, self.n_jobs = model, k, titles, n_jobs
         self.exclude_seen, self.on_unknown, self.cluster = exclude_seen, on_unknown, cluster
+        self.probability = probability
         if cluster is not None:
             check_dot_product(model.name, model._dot_product())
         self.ids: pl.Series | None = None  # None: all users of the training data
@@ -128,7 +133,8 @@ class Lists:
             ranker=self.ranker, ranked=ranked,
         )  # fmt: skip
         ids = model.train_.users.stored(codes) if self.ids is None else self._asked(number)
-        return text_for_uuids(model._frame({"user_id": ids}, best, self.titles, "polars"))
+        found = text_for_uuids(model._frame({"user_id": ids}, best, self.titles, "polars"))
+        return with_probability(model, found) if self.probability else found
 
     def _codes(self, number: int) -> Codes:
         """The row numbers of the users of a block; -1 is a user who is not known."""
@@ -152,8 +158,15 @@ class Lists:
                 "on_unknown": self.on_unknown,
                 "titles": bool(self.titles),
                 "block_size": self.block_size,
+                **({"probability": True} if self.probability else {}),
             },
         }
+
+
+def with_probability(model: Any, frame: pl.DataFrame) -> pl.DataFrame:
+    """Lists of a model that has `like_probability`, with p(like) of their scores and what it rests on."""
+    likely = pl.Series("probability", model._like_of_scores(frame["score"].to_numpy()))
+    return frame.with_columns(likely, pl.lit(model._basis).alias("basis"))
 
 
 def write_lists(lists: Lists, path: str | Path, *, progress: bool) -> int:

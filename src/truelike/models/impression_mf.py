@@ -229,6 +229,18 @@ class ImpressionMF(LabelNoise, FactorModel):
         posterior: _Posterior = self.posterior_
         return _logits(posterior.probabilities(users)).astype(np.float32)
 
+    def _like_of_scores(self, scores: Floats) -> Floats:
+        """About: the probability is that of a pair with this score on average."""
+
+        def line() -> tuple[float, float]:
+            users = np.unique(np.linspace(0, self.train_.n_users - 1, 100).astype(np.int32))
+            r, p = self._score_block(users).ravel(), self._like_logits(users).ravel()
+            slope = float(np.cov(r, p)[0, 1] / max(float(np.var(r)), 1e-9))
+            return slope, float(p.mean() - slope * r.mean())
+
+        slope, intercept = self._cached("moderation", line)
+        return super()._like_of_scores(np.asarray(slope * scores + intercept, dtype=np.float32))
+
     # --- new users ------------------------------------------------------------------------------
 
     def _fold_in(self, history: Codes) -> Floats:

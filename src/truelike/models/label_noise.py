@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from truelike import objectives
 from truelike.data.frames import library_of, to_native
 from truelike.data.ids import Codes, one_or_many
+from truelike.models import basis
 from truelike.models.availability import available_if
 from truelike.models.base import Floats, Frame, values_of_pairs
 from truelike.ranking.top_k import top_k_by_scores
@@ -33,7 +34,7 @@ NOT_IDENTIFIED = "interactions alone: not identified"
 
 def basis_of(known: ShownPairs | ShownBlocks | ExposureRates | None) -> str:
     """What the flips of a model rest on, from what is known of exposure."""
-    return "interactions" if known is None else known.basis
+    return basis.ALONE if known is None else known.basis
 
 
 def known_attributes(known: ShownPairs | ShownBlocks | ExposureRates | None) -> dict[str, Any]:
@@ -60,7 +61,7 @@ class LabelNoise(_Base):
     @property
     @abstractmethod
     def _flips_from(self) -> str:
-        """What the flips rest on: "impressions", or "interactions", from which they are not identified."""
+        """What the flips rest on: "impressions", "propensities", "assumed: ..." or "interactions"."""
 
     @final
     @available_if(lambda model: model._has_flips)
@@ -113,7 +114,20 @@ class LabelNoise(_Base):
     @property
     def _basis(self) -> str:
         """What the probabilities rest on, in words."""
-        return NOT_IDENTIFIED if self._flips_from == "interactions" else self._flips_from
+        return self._flips_from if self._is_identified else NOT_IDENTIFIED
+
+    @final
+    @property
+    def _is_identified(self) -> bool:
+        """Whether posteriors and `like_probability` are probabilities."""
+        return basis.is_identified(self._flips_from)
+
+    @final
+    @property
+    def _basis_in_words(self) -> str:
+        """What the probabilities rest on, in a sentence for people."""
+        found = self._probability_map
+        return basis.sentence(self._flips_from, 0 if found is None else found.pairs)
 
     @final
     @available_if(lambda model: model._has_flips)
@@ -130,9 +144,10 @@ class LabelNoise(_Base):
         """Find unobserved items that the model takes for liked.
 
         A frame user_id, item_id, posterior, flip_probability, rank, flips_from. The posterior is
-        sigma(g) sigma(r) / (sigma(-r) + sigma(g) sigma(r)), by Bayes from Equation 5. Where `flips_from` is
-        "impressions", it estimates p(truly liked | not observed), with sigma(r) calibrated as in `like_probability`.
-        Where it is "interactions", it is a quantity of the model that helps it to rank, not a probability: see "Hidden
+        sigma(g) sigma(r) / (sigma(-r) + sigma(g) sigma(r)), by Bayes from Equation 5: it estimates
+        p(truly liked | not observed), with sigma(r) calibrated as in `like_probability`. `flips_from` is what it rests
+        on: "impressions", "propensities" or "assumed: ...", as the basis of `like_probability`. Where it is
+        "interactions", the posterior is a quantity of the model that helps it to rank, not a probability: see "Hidden
         likes" in the documentation.
 
         Parameters
@@ -175,6 +190,11 @@ class LabelNoise(_Base):
     def _like_block(self, users: Codes) -> Floats:
         """p(truly liked) of all items for some users, by the model."""
         return np.asarray(objectives.sigmoid(self._calibrated_logits(users)), dtype=np.float32)
+
+    def _like_of_scores(self, scores: Floats) -> Floats:
+        """p(truly liked) of pairs with these scores, by the model. Default: by the map from scores to probabilities."""
+        found = self._probability_map
+        return np.asarray(objectives.sigmoid(scores if found is None else found.logits(scores)), dtype=np.float32)
 
     @final
     def _calibrated_logits(self, users: Codes) -> Floats:

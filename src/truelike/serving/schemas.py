@@ -220,6 +220,11 @@ class Ranked(BaseModel):
     score: float | None = Field(description="The model's score, with boosts.")
     rank: int
     title: str | None = None
+    probability: float | None = Field(
+        None,
+        description="The probability that the user likes the item, whether or not it was shown or taken. Only lists "
+        "for users have it, of models that were trained with impressions, propensities or an assumption.",
+    )
     pinned: bool | None = None
     because: list[Reason] | None = None
     method: Literal["exact", "leave_one_out"] | None = Field(None, description="How `because` was computed.")
@@ -234,6 +239,26 @@ class _Of(BaseModel):
     version: str = Field(description="A hash of the model's content.")
 
 
+RestsOn = Annotated[
+    str,
+    Field(
+        description="impressions, propensities, an assumption (assumed: ...), or interactions, from which like and "
+        "exposure cannot be told apart.",
+        examples=["impressions"],
+    ),
+]
+
+
+class Basis(BaseModel):
+    """What the probabilities of likes of a model rest on."""
+
+    rests_on: RestsOn
+    note: str = Field(description="What the numbers rest on, in a sentence.")
+    identified: bool = Field(
+        description="Whether they are probabilities, given what they rest on. Otherwise they are a ranking."
+    )
+
+
 class UserList(_Of):
     """A list for a user."""
 
@@ -243,6 +268,7 @@ class UserList(_Of):
         "popular: the most popular items, because nothing is known of the user."
     )
     events: int = Field(description="Number of new events that were counted.")
+    rests_on: RestsOn | None = Field(None, description="What `probability` rests on, where items have it.")
     items: list[Ranked]
 
 
@@ -269,16 +295,16 @@ class Hidden(BaseModel):
     item: str
     rank: int
     title: str | None = None
-    posterior: float
+    posterior: float = Field(
+        description="p(liked | no interaction). A probability where `identified` is true; otherwise it only ranks."
+    )
     flip_probability: float = Field(description="The model's p(not observed | truly liked).")
 
 
-class HiddenAnswer(_Answer, _Of):
+class HiddenAnswer(_Answer, Basis, _Of):
     """Items that the user may like, though there was no interaction."""
 
     user: str
-    rests_on: Literal["impressions", "interactions"]
-    note: str = Field(description="What the numbers rest on, in a sentence.")
     items: list[Hidden]
 
 
@@ -365,6 +391,7 @@ class Card(BaseModel):
     choice: dict[str, Any] | None = None
     history: dict[str, list[Any]] | None = Field(None, description="The learning curve, by epoch.")
     can: list[str] = Field(description="What it can do beside lists: hidden_likes, explain, similar.")
+    probabilities: Basis | None = Field(None, description="Of models with flip probabilities.")
     filters: dict[str, str] = Field(description="The attributes of the items, and their types.")
     ranking: dict[str, Any] = Field(description="exact or ivf, and what was measured at the start.")
 

@@ -128,6 +128,8 @@ class ServedModel:
         if self.ranking["kind"] == "ivf":
             biased = self._vectors is not None and self._vectors.bias is not None
             self.index = ApproximateIndex.read(directory / INDEX, self.ranking["probes"], biased=biased)
+        self.basis = _basis(self.model)
+        self.has_probabilities: bool = self.basis is not None and self.basis["identified"]
         self._kept: OrderedDict[Any, Floats] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -282,10 +284,13 @@ class ServedModel:
             *(["hidden_likes"] if hasattr(self.model, "hidden_likes") else []),
         ]
 
-    @property
-    def rests_on(self) -> Literal["impressions", "interactions"]:
-        """What flip probabilities rest on."""
-        found: Literal["impressions", "interactions"] = self.model._flips_from
+    def probabilities(self, who: Who, places: Sequence[Place], options: RankOptions) -> list[float]:
+        """The probability that the user likes each item of a list, whatever was boosted or pinned."""
+        if options.boosts or options.pins:
+            scores = self._scores(who)[[place.item for place in places]]
+        else:
+            scores = np.array([place.score for place in places], dtype=np.float32)
+        found: list[float] = self.model._like_of_scores(scores).tolist()
         return found
 
     # --- parts of a list ------------------------------------------------------------------------
@@ -473,3 +478,14 @@ class ServedModel:
         np.fill_diagonal(found, 0.0)
         largest = found.max(initial=0.0)
         return np.clip(found / largest if largest > 0 else found, 0.0, 1.0)
+
+
+def _basis(model: Any) -> dict[str, Any] | None:
+    """What the probabilities of likes of a model rest on; None: it has none."""
+    if not hasattr(model, "like_probability"):
+        return None
+    return {
+        "rests_on": model._flips_from,
+        "note": model._basis_in_words,
+        "identified": model._is_identified,
+    }

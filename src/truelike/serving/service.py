@@ -29,12 +29,6 @@ Answer = dict[str, Any]
 
 LIGHT_MS = 2.0  # milliseconds of a list up to which it is computed between two requests, without a thread
 LIGHT_K = 200
-RESTS_ON = {
-    "impressions": "These rest on the impressions of the training data: the model knows what was shown to the user, "
-    "and estimates how probable a like is of what was not noticed.",
-    "interactions": "These rest on interactions alone, from which like and exposure cannot be told apart: they are a "
-    "ranking by the model, not probabilities.",
-}
 
 
 class Service:
@@ -206,8 +200,7 @@ class Service:
         return {
             **_of(served),
             "user": user,
-            "rests_on": served.rests_on,
-            "note": RESTS_ON[served.rests_on],
+            **(served.basis or {}),
             "items": [
                 _titled(served, item, rank=rank, posterior=posterior, flip_probability=flip)
                 for item, posterior, flip, rank in rows
@@ -303,6 +296,7 @@ class Service:
                     )
                 },
                 "can": served.can,
+                "probabilities": served.basis,
                 "filters": {name: str(column.dtype) for name, column in served.filters.columns.items()},
                 "ranking": served.ranking,
             }
@@ -346,7 +340,12 @@ class Service:
             found = served.explain(who, np.array([place.item for place in places], dtype=np.int32))
             for item, reasons in zip(items, self._reasons(served, who, found, asked.because), strict=True):
                 item["because"], item["method"] = reasons, found.method
-        return {**_of(served), "user": user, "source": who.source, "events": who.events, "items": items}
+        answer = {**_of(served), "user": user, "source": who.source, "events": who.events, "items": items}
+        if served.basis is not None and served.has_probabilities and who.source != "popular":
+            for item, probability in zip(items, served.probabilities(who, places, asked), strict=True):
+                item["probability"] = probability
+            answer["rests_on"] = served.basis["rests_on"]
+        return answer
 
     def _ranked(self, served: ServedModel, places: list[Place], asked: ListOptions) -> list[Answer]:
         rows = [place.item for place in places]

@@ -55,7 +55,7 @@ def shown_pairs(impressions: Any, train: Dataset, miss_rate: float | None) -> Sh
     ([0, 1, 1], [0.25, 0.5, 0.5])
     """
     rows = _read(impressions)
-    if isinstance(rows, EncodedRows) and _role(rows) == "propensity":
+    if isinstance(rows, EncodedRows) and has_propensities(rows):
         known, listed = _known(rows, train)
         if repeated := len(listed.user_codes) - known.n_interactions:
             raise DataError(
@@ -90,6 +90,8 @@ def shown_pairs(impressions: Any, train: Dataset, miss_rate: float | None) -> Sh
 
 def _read(impressions: Any) -> Dataset | EncodedRows:
     """The impressions: those that have rows as rows, and others as a Dataset whose weights are counts."""
+    if isinstance(impressions, EncodedRows):  # of the command line, which names the columns
+        return impressions
     if isinstance(impressions, str | Path) and _is_block_directory(Path(impressions)):
         impressions = Blocks(impressions)
     if isinstance(impressions, Blocks):
@@ -114,7 +116,8 @@ def to_rows(
 ) -> EncodedRows:
     """Read the rows of a frame, a file, an array or a list of impressions; the other arguments are those of `tl.read`.
 
-    The weights of the rows are counts or propensities, whichever column there is.
+    The weights of the rows are counts or propensities, whichever column there is. `user` and `item` name columns, and
+    `how` are further options of `tl.read`.
     """
     if not how.get("header", True):
         user, item = 0 if user is None else user, 1 if item is None else item
@@ -122,7 +125,7 @@ def to_rows(
     if not len(rows.user_codes):
         raise DataError("the table of impressions is empty. Pass a row for each pair that was shown.")
     if rows.weights is not None:
-        if _role(rows) == "propensity":
+        if has_propensities(rows):
             _check_propensities(rows.weights)
         else:
             _check_counts(rows.weights, f"a {rows.columns.weight}")
@@ -144,10 +147,10 @@ def _columns(names: list[str], user: str | int | None, item: str | int | None) -
     return replace(found, weight=count if propensity is None else propensity, position=position)
 
 
-def _role(rows: EncodedRows) -> str:
-    """What the weights are: "propensity" or "count"."""
+def has_propensities(rows: EncodedRows) -> bool:
+    """Return whether the weights are propensities; otherwise they are counts."""
     weight = rows.columns.weight
-    return "propensity" if weight is not None and recognised([weight], "propensity") else "count"
+    return weight is not None and recognised([weight], "propensity") is not None
 
 
 def _is_block_directory(path: Path) -> bool:

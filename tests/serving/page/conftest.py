@@ -121,6 +121,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     als.save(place / "als", metrics={"test ndcg@20": 0.25})
     tl.NBPO(factors=8, flip_factors=4, epochs=3).fit(split.train).save(place / "nbpo")
     tl.ItemKNN().fit(split).save(place / "knn")
+    shown = tl.synthetic.World(n_users=300, n_items=120, seed=0).impressions()
+    informed = tl.ExactNBPO(factors=8, epochs=10).fit(data, impressions=shown.recode(data.users, data.items)[0])
+    informed.save(place / "informed")
     ids = [str(item) for item in data.items.values]
     popular = str(als.recommend_from_items([data.items.values[0]], k=1)["item_id"][0])
     titles = [f"Song no. {item}" for item in ids]
@@ -170,6 +173,25 @@ def _open(browser: Any, server: Server, **options: Any) -> Iterator[Watched]:
 def watched(browser: Any, servers: tuple[Server, Server]) -> Iterator[Watched]:
     """A desktop page of the server with two models."""
     yield from _open(browser, servers[0])
+
+
+@pytest.fixture(scope="module")
+def informed_server(made: Path, browser: Any) -> Iterator[Server]:
+    """A server of a model that was trained with impressions."""
+    arguments = [str(made / "informed"), "--titles", str(made / "titles.csv"), "--watch", "0"]
+    server = Server(arguments, made / "informed.log", free_port())
+    server.start()
+    try:
+        server.wait()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def informed(browser: Any, informed_server: Server) -> Iterator[Watched]:
+    """A desktop page of the server whose model has probabilities."""
+    yield from _open(browser, informed_server)
 
 
 @pytest.fixture

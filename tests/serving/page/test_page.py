@@ -38,6 +38,13 @@ def asked(page: Any, body: dict[str, Any]) -> list[str]:
     return [item["item"] for item in answer.json()["items"]]
 
 
+def percent(probability: float) -> str:
+    """A probability as the page shows it."""
+    if probability < 0.0005 or probability > 0.9995:
+        return "<\u00a00.1\u00a0%" if probability < 0.5 else ">\u00a099.9\u00a0%"
+    return f"{100 * probability:.1f}\u00a0%"
+
+
 def has_no_horizontal_scroll(page: Any) -> bool:
     return bool(page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"))
 
@@ -258,8 +265,32 @@ def test_hidden_likes_where_the_model_can(watched):
     assert section.locator("tbody tr").evaluate_all("all => all.map(e => e.dataset.item)") == [
         item["item"] for item in answer["items"]
     ]
-    expect(section.locator("tbody tr").first).to_contain_text(f"{answer['items'][0]['posterior']:.3f}")
-    expect(section.locator("dl")).to_contain_text("Flip probability")
+    assert not answer["identified"]
+    expect(section.locator(".badge")).to_have_text("ranking only")
+    expect(section.locator("thead th")).to_have_text(["Rank", "Item"])  # no figure that is no probability
+    assert "%" not in section.inner_text()
+    assert page.locator("#list-0 .likely").count() == 0
+
+
+def test_probabilities_of_a_model_that_knows_what_was_shown(informed):
+    page = informed.page
+    page.goto("/?user=9")
+    listed = page.request.post("/v1/recommend", data={"user": "9"}).json()
+    hidden = page.request.get("/v1/hidden-likes?user=9&k=10").json()
+    assert (listed["rests_on"], hidden["identified"]) == ("impressions", True)
+    section = page.locator("#hidden-likes")
+    expect(section).to_be_visible()
+    expect(section.locator(".badge")).to_have_text("probabilities")
+    expect(section).to_contain_text(hidden["note"])
+    expect(section.locator("thead th")).to_have_text(["Rank", "Item", "Probability", "Flip probability"])
+    expect(section.locator("tbody tr").first).to_contain_text(percent(hidden["items"][0]["posterior"]))
+    expect(section.locator("dl")).to_contain_text("given that there was no interaction")
+    likely = page.locator("#list-0 .likely")
+    expect(likely).to_have_text([f"p(like) {percent(item['probability'])}" for item in listed["items"]])
+    expect(page.locator("#list-0 .basis")).to_contain_text("rest on the impressions of the training data")
+    assert has_no_horizontal_scroll(page)
+    page.get_by_role("link", name="Models").click()
+    expect(page.locator(".card")).to_contain_text(hidden["note"])
 
 
 def test_two_models_side_by_side(watched):

@@ -61,6 +61,7 @@ function card(model, models) {
           model.choice.outlook ? el("p", { class: "muted" }, model.choice.outlook) : null,
         )
       : null,
+    model.probabilities ? part("Probabilities of likes", el("p", {}, model.probabilities.note)) : null,
     part("Learning curve", ...curves(model)),
     el(
       "div",

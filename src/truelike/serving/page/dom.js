@@ -51,6 +51,13 @@ export function scoreFormat(scores) {
   return (score) => (score === null || score === undefined ? "–" : score.toFixed(decimals).replace("-", "\u2212"));
 }
 
+/** A probability for people, as a percentage. */
+export function percent(probability) {
+  if (probability < 0.0005) return "<\u00a00.1\u00a0%";
+  if (probability > 0.9995) return ">\u00a099.9\u00a0%";
+  return `${(100 * probability).toFixed(1)}\u00a0%`;
+}
+
 export const count = (n, one, many = `${one}s`) => `${whole.format(n)} ${n === 1 ? one : many}`;
 
 /** What an item is called. */

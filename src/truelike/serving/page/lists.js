@@ -1,6 +1,6 @@
 // How lists, histories, hidden likes and similar items are shown. Nothing is asked of the server here.
 
-import { byId, count, el, listed, named, number, scoreFormat, spoken } from "./dom.js";
+import { byId, count, el, listed, named, number, percent, scoreFormat, spoken } from "./dom.js";
 
 const SOURCES = {
   model: ["model", "from the user as trained"],
@@ -40,7 +40,16 @@ function bar(share) {
   return el("span", { class: "bar", "aria-hidden": "true" }, inner);
 }
 
-/** Scores with bars. A bar is the share of the largest score; there is none where scores are negative. */
+/** What the numbers of a model are, in a word: a badge. */
+const basisBadge = (basis) => {
+  if (!basis.identified) return badge("ranking only", "unknown");
+  return badge(basis.rests_on.startsWith("assumed") ? "probabilities, assumed exposure" : "probabilities");
+};
+
+/**
+ * Scores with bars. A bar is p(like) where the items have it; otherwise the share of the largest score, and there is none
+ * where scores are negative.
+ */
 function scores(items) {
   const all = items.map((item) => item.score);
   const top = Math.max(...all.filter((score) => score !== null));
@@ -52,7 +61,9 @@ function scores(items) {
       { class: "score" },
       spoken("score "),
       el("span", { class: "figure" }, format(item.score)),
-      barred && item.score !== null ? bar(item.score / top) : null,
+      ...(typeof item.probability === "number"
+        ? [el("span", { class: "likely" }, "p(like) ", percent(item.probability)), bar(item.probability)]
+        : [barred && item.score !== null ? bar(item.score / top) : null]),
     );
 }
 
@@ -74,7 +85,8 @@ export const skeleton = (rows) =>
  * A list for a user.
  *
  * @param list - {heading, loading, error, wanted, answer, items, ended}; `foldedIn`: what was folded in (a key of
- *   SOURCES); `fresh`, `liked`: sets of ids; `marks`: [text, class] by id; `summary`: how it differs from another list
+ *   SOURCES); `fresh`, `liked`: sets of ids; `marks`: [text, class] by id; `summary`: how it differs from another list;
+ *   `basis`: what p(like) rests on, where items have it
  * @param on - {like, undo, open, more}
  */
 export function showList(section, list, on) {
@@ -120,6 +132,9 @@ export function showList(section, list, on) {
         ),
     method
       ? el("p", { class: "hint" }, `Reasons are the interactions that raise a score most, ${METHODS[method]}.`)
+      : null,
+    list.basis
+      ? el("p", { class: "hint basis" }, `p(like) is the probability that the user likes the item. ${list.basis.note}`)
       : null,
   );
   replace(section, head, ranking, foot);
@@ -227,22 +242,26 @@ export function showHistory(section, past, on) {
   );
 }
 
-/** Likes that were never recorded. */
+/** Likes that were never recorded. There are figures only where they are probabilities. */
 export function showHidden(section, answer, on) {
   section.hidden = answer === null;
   if (answer === null) {
     section.replaceChildren();
     return;
   }
-  const posterior = scoreFormat(answer.items.map((item) => item.posterior));
+  const { identified } = answer;
   const rows = answer.items.map((item) =>
     el(
       "tr",
       { "data-item": item.item },
       el("td", { class: "figure" }, item.rank),
       el("th", { scope: "row" }, title(item, on.open), " ", id(item)),
-      el("td", { class: "figure" }, posterior(item.posterior), bar(item.posterior)),
-      el("td", { class: "figure" }, item.flip_probability.toFixed(3)),
+      identified
+        ? [
+            el("td", { class: "figure" }, percent(item.posterior), bar(item.posterior)),
+            el("td", { class: "figure" }, percent(item.flip_probability)),
+          ]
+        : null,
     ),
   );
   replace(
@@ -251,7 +270,7 @@ export function showHidden(section, answer, on) {
       "div",
       { class: "head" },
       el("h2", { id: "hidden-heading" }, "Hidden likes"),
-      el("p", { class: "meta" }, el("span", {}, "model ", el("strong", {}, answer.model))),
+      el("p", { class: "meta" }, basisBadge(answer), el("span", {}, "model ", el("strong", {}, answer.model))),
     ),
     el("p", {}, "Items that the user may like, though there was no interaction. ", answer.note),
     el(
@@ -266,20 +285,24 @@ export function showHidden(section, answer, on) {
           el(
             "tr",
             {},
-            ["Rank", "Item", "Posterior", "Flip probability"].map((text) => el("th", { scope: "col" }, text)),
+            ["Rank", "Item", ...(identified ? ["Probability", "Flip probability"] : [])].map((text) =>
+              el("th", { scope: "col" }, text),
+            ),
           ),
         ),
         el("tbody", {}, rows),
       ),
     ),
-    el(
-      "dl",
-      { class: "terms" },
-      el("dt", {}, "Posterior"),
-      el("dd", {}, "How sure the model is that the user likes the item, given that there was no interaction. 0 to 1."),
-      el("dt", {}, "Flip probability"),
-      el("dd", {}, "If the user likes the item: how probable it is, by the model, that no interaction was recorded."),
-    ),
+    identified
+      ? el(
+          "dl",
+          { class: "terms" },
+          el("dt", {}, "Probability"),
+          el("dd", {}, "How probable it is that the user likes the item, given that there was no interaction."),
+          el("dt", {}, "Flip probability"),
+          el("dd", {}, "If the user likes the item: how probable it is that no interaction was recorded."),
+        )
+      : null,
   );
 }
 
