@@ -156,7 +156,7 @@ def test_titles_that_are_set_are_saved(split: Any, tmp_path: Path) -> None:
 def test_impressions_and_features_decide_first(split: Any, fitted: Any) -> None:
     world = tl.synthetic.World(n_users=120, n_items=60)
     shown = tl.AutoRecommender().fit(world.dataset(), impressions=world.impressions(), progress=False)
-    assert type(shown.model_) is tl.ExactNBPO
+    assert type(shown.model_) is tl.ImpressionMF
     assert set(shown.hidden_likes(0)["flips_from"]) == {"impressions"}
     assert not hasattr(fitted, "hidden_likes")
     with pytest.raises(ParameterError, match="both impressions and features"):

@@ -72,8 +72,8 @@ def train(
         typer.Option(
             metavar="FILE|DIRECTORY",
             help="What was shown to whom: a row for each showing, or a column `count` or `propensity`; `position` and "
-            "`time` are used if present. Or a block directory, which several blocks need. For NBPO, BPR, IALS and ExactNBPO; the default is "
-            "ImpressionMF, or NBPO for large data.",
+            "`time` are used if present. Or a block directory, which several blocks need. For ImpressionMF, NBPO, BPR, "
+            "IALS and ExactNBPO; the default is ImpressionMF, or NBPO for large data.",
         ),
     ] = None,
     user_features: Annotated[

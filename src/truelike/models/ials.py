@@ -60,7 +60,7 @@ class IALS(FactorModel):
 
     With impressions, shown_weight times the sum over *shown* pairs of r_ui^2 is added: what was shown and not taken
     counts shown_weight + unobserved_weight, and what was never shown unobserved_weight. How often a pair was shown does
-    not count. In the ridge, a shown pair counts shown_weight interactions.
+    not count, and the ridge is that without impressions.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class IALS(FactorModel):
     unobserved_weight : float or None, default None
         Their alpha_0: weight of a pair that was not observed. None: such that all pairs together have 8 times the
         weight of the interactions; see `unobserved_weight_`.
-    shown_weight : float, default 0.5
+    shown_weight : float, default 1.0
         With impressions: the additional weight of a pair that was shown.
     frequency_power : float, default 1.0
         Their nu: 1 is a ridge in proportion to what a row is fitted to, 0 the same ridge for every row.
@@ -141,7 +141,7 @@ class IALS(FactorModel):
     factors: int = whole_number(128, low=1)
     regularization: float | None = number(None, low=1e-6)
     unobserved_weight: float | None = number(None, low=0.0)
-    shown_weight: float = number(0.5, low=0.0)
+    shown_weight: float = number(1.0, low=0.0)
     frequency_power: float = number(1.0, low=0.0, high=2.0)
     weighting: Literal["none", "log", "linear"] = choice("none", "log", "linear")
     recency: Literal["none", "user", "global"] = choice("none", "user", "global")

@@ -36,7 +36,6 @@ class Weights:
         The weight of every pair's squared score.
     regularization, frequency_power
         The ridge of a row is regularization x (its interactions + unobserved x other side's rows)^frequency_power.
-        A shown pair counts `shown` interactions there.
     shown
         The additional weight of the squared score of a pair that was shown.
     """
@@ -50,14 +49,9 @@ class Weights:
         """Return the ridge of a row with so many interactions, where the other table has n_others rows."""
         return self.regularization * (interactions + self.unobserved * n_others) ** self.frequency_power
 
-    def ridges(
-        self, counts: NDArray[np.integer], n_others: int, shown: NDArray[np.integer] | None = None
-    ) -> Floats:
-        """Return the ridge of each row, by its number of interactions and of shown pairs."""
-        total = counts.astype(np.float64)
-        if shown is not None:
-            total += self.shown * shown
-        return np.asarray(self.ridge(total, n_others), dtype=np.float32)
+    def ridges(self, counts: NDArray[np.integer], n_others: int) -> Floats:
+        """Return the ridge of each row, by its number of interactions."""
+        return np.asarray(self.ridge(counts.astype(np.float64), n_others), dtype=np.float32)
 
 
 @dataclass(frozen=True)
@@ -146,8 +140,7 @@ class AlternatingEngine(ArrayEngine):
         shown_by_item = None if shown is None else sparse.csr_array(shown.T)
 
         def side(rows: Floats, table: Floats, interactions: Any, seen: Any) -> Side:
-            counts = None if seen is None else np.diff(seen.indptr)
-            ridge = weights.ridges(np.diff(interactions.indptr), interactions.shape[1], counts)
+            ridge = weights.ridges(np.diff(interactions.indptr), interactions.shape[1])
             found = Side(
                 rows,
                 table,

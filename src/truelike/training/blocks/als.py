@@ -118,8 +118,7 @@ class AlternatingWorker(BlockWorker):
             for number in self.numbers:
                 block, rows = self.blocks.block(number), self.rows_of(number)
                 pairs = None if self.shown is None else self.shown.block(number)
-                seen = None if pairs is None else np.diff(pairs.indptr)
-                ridge = self.weights.ridges(np.diff(block.indptr), block.n_items, seen)
+                ridge = self.weights.ridges(np.diff(block.indptr), block.n_items)
                 counts = self.counting.weights(block, scale)
                 side = Side(rows, items, block.indptr, block.indices, ridge, counts)
                 if pairs is not None:
@@ -257,7 +256,7 @@ class BlockAlternatingEngine(BlockEngine):
         check_solver(solver.method, train)
         self.weights, self.solver, self.n_jobs = weights, solver, n_jobs
         self.shown = shown
-        self.ridge: Floats | None = None
+        self.ridge = weights.ridges(train.popularity(), train.n_users)
         self.spectral_seed, self.weighted = spectral_seed, weighted
         self._scale: float | None = None  # of how much interactions count: their mean is 1
         self._loss = float("nan")
@@ -267,9 +266,6 @@ class BlockAlternatingEngine(BlockEngine):
         items, beyond = self.tables.items, self.solver.beyond(number)
         if self.shown is not None and not self.shown.is_counted:
             self.shown.take_counts(self.workers.sum("shown_counts"))
-        if self.ridge is None:
-            seen = None if self.shown is None else self.shown.counts.pairs_of_item
-            self.ridge = self.weights.ridges(self.train.popularity(), self.train.n_users, seen)
         with one_blas_thread():
             if number == 0 and self.spectral_seed is not None:
                 self._start_at_spectrum(self.spectral_seed)
