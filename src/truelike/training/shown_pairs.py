@@ -172,7 +172,7 @@ class ShownPairs:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays that are saved, by name."""
-        missed = [] if self.miss_rate is None else self.miss_rate
+        missed: Any = [] if self.miss_rate is None else self.miss_rate
         return {
             "shown.miss_rate": np.atleast_1d(np.asarray(missed, dtype=np.float64)),
             "shown.indptr": self.indptr,

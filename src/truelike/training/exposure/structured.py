@@ -1,78 +1,73 @@
 """Structured exposure: user activity and item visibility, without an interaction term.
 
-    p(y_ui = 1) = m_i (1 - exp(-a_u b_i))        log a_u ~ N(-s_a^2 / 2, s_a^2)
-                                                 log b_i ~ N(mu_b, s_b^2)       logit m_i ~ N(mu_m, s_m^2)
+    p(y_ui = 1) = m_ui theta_ui        theta_ui = 1 - exp(-a_u b_i)        logit m_ui = quality_i + share z_u
+                                       log a_u = (1 - share) z_u
 
-a_u is the activity of a user, b_i the visibility of an item, m_i the share of users who like it (its quality). All
-of it is estimated from interactions alone, by empirical Bayes: EM over the five parameters of the priors, with exact
-sums over grids of log a, log b and logit m. Its data is, for each item, the number of interactions in each group of
-users with similar numbers of interactions. So it costs interactions + (users + items) x groups.
+a_u is the activity of user u, b_i the visibility of item i, and m_ui the probability that u likes i. z_u is why some
+users have more interactions than others: partly they see more, partly they like more. The quantities are normal:
+z ~ N(-s_z^2 / 2, s_z^2), log b ~ N(mu_b, s_b^2), quality ~ N(mu_m, s_m^2).
+
+All is estimated from interactions alone, by empirical Bayes. Users and items are grouped by their numbers of
+interactions. The five parameters mu and s are those under which the counts of users and items, and the interactions in
+each cell of (group of items, group of users), are most likely. Then the count of a user, or of an item, has a
+posterior of z, or of (b, quality), and a_u and b_i are such that p(shown) is the expected one. Cost: interactions
++ groups^2 + distinct counts.
 
 What is identified:
 
-- Relative activity: a_u follows the number of interactions of the user.
-- The level m, and with it that of exposure, only by saturation. Where a b is small, p = m a b, and only the product is
-  known. Where items were shown to nearly all active users, interactions stop growing with activity, at m. The larger
-  the spread of activity, the clearer.
-- Visibility versus quality of an item, in the same way: interactions with a visible item grow slower with activity than
-  those with a good one. Where a single item does not tell, its popularity is attributed to both, in the shares
-  s_b^2 : s_m^2 that all items together suggest. A weak prior of s_m keeps the shares sane where none tells.
-- Not identified: that active users like more, or that items are shown to those who like them. Both look like
-  activity, or like preferences.
+- Relative activity and relative visibility follow the counts of users and items.
+- The level, hardly. Where a b is small, p = m a b, and only the product is known. Where items were shown to nearly all
+  active users, interactions stop growing with activity, at m. Cells tell it by this saturation alone, and tastes blur
+  it. So m is given a prior, `like_rate`, and the level is about right if that is. In worlds of strong exposure, whose
+  rate is .08, p(shown) is .76 of the true one on average; with a rate of .02 it is .25 of it, with .25 1.6 times.
+- How much of the popularity of items is visibility, and how much quality: also by saturation, and by a prior of the
+  spread of quality, s_m. For one item the count does not tell. It is attributed to both, in the shares s_b^2 : s_m^2.
+  So a model with this exposure knows little of the quality of single items.
+- Not identified, and set: the share of the users' differences that is liking, one half. In `RatingsWorld` it is larger,
+  and there the posterior of hidden likes orders users worse than without any exposure. Nor is it known whether items
+  are shown to those who like them.
 
-A user who interacted with item i has, by that alone, one interaction more. Grouped by all interactions, users would
-show interactions that grow in proportion to activity, and nothing would seem saturated. So the group of a user is
-found without the item that is looked at.
+Three details matter. A user who interacted with item i has, by that alone, one interaction more. Grouped by all of
+them, users would show interactions in proportion to their counts, and nothing would seem saturated. So the groups of a
+pair are found without the pair. Tastes make the interactions of a cell vary more than independent draws, so the
+likelihood of cells is divided by their dispersion. And curves of single items are not used, because they follow the
+tastes of active users more than the item's visibility.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
-from truelike.data.ids import Codes
 from truelike.parallel import one_blas_thread
 from truelike.training.exposure.rates import ExposureRates
 
 BASIS = "assumed: user activity and item visibility"
-GROUPS = 40  # of users
-SAMPLE = 4_000  # items of which the priors are learned; all of them get an estimate
-ITERATIONS = 200
-QUALITY_SPREAD, QUALITY_ITEMS = 0.6, 20.0  # the prior of s_m: as if so many items had shown this spread
+GROUPS = 30  # of users, and of items
+LIKING_SHARE = 0.5  # how much of the differences between users is liking, not activity
+LIKE_RATE, LEVEL_SPREAD = 0.1, 0.15  # the prior of mu_m: its logit, and how sure it is
+QUALITY_SPREAD, QUALITY_SURENESS = 0.8, 0.1  # the prior of log s_m
 
 Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
-@dataclass
-class _Priors:
-    """The parameters of the priors."""
-
-    activity_spread: float
-    visibility: float
-    visibility_spread: float
-    quality: float
-    quality_spread: float
-
-
-class _Grids:
-    """The values of log a, log b and logit m over which sums run, and p(shown) of each a and b."""
-
-    def __init__(self, n_users: int) -> None:
-        self.log_a = np.linspace(-4, 3, 57)
-        self.log_b = np.linspace(np.log(0.05 / n_users), np.log(40), 49)
-        self.logit_m = np.linspace(-7, 2, 31)
-        self.m = expit(self.logit_m)
-        self.shown = -np.expm1(-np.exp(self.log_a[:, None] + self.log_b))
-
-
-def structured(train: Dataset | Blocks) -> ExposureRates:
+def structured(train: Dataset | Blocks, like_rate: float = LIKE_RATE) -> ExposureRates:
     """Estimate the activity of users and the visibility of items from interactions alone.
+
+    Parameters
+    ----------
+    train
+        The interactions.
+    like_rate
+        About how likely a user likes an item. The level of exposure rests on it more than on the data.
 
     Examples
     --------
@@ -84,121 +79,177 @@ def structured(train: Dataset | Blocks) -> ExposureRates:
     >>> bool(np.corrcoef(truth, rates.propensity(users, items))[0, 1] > 0.7)
     True
     """
-    counts = _Counts(train)
+    model = _Model(_Cells.of(train), float(logit(like_rate)))
     with one_blas_thread():  # the bits of a product must not depend on the number of threads
-        user, item = _estimate(counts, train)
+        user, item = model.rates(model.fitted(), train.interactions_per_user(), train.popularity())
     return ExposureRates(user.astype(np.float32), item.astype(np.float32), BASIS)
 
 
-class _Counts:
-    """Interactions by item and group of users.
+class _Side:
+    """Users, or items, by their numbers of interactions.
 
     Attributes
     ----------
-    values, users_of_value, value_of_user
-        The distinct numbers of interactions of users, how many users have each, and which a user has.
-    group_of_value
-        The group of each distinct number.
-    liked, others
-        For each item and group: users who interacted with the item, grouped without it; and all others.
+    lowest
+        The smallest count of each group. Equal counts are in one group, and groups are of about equal size.
+    values, sizes, group
+        Counts (large ones are merged with those that are within 5 %), how many have each, and their group.
     """
 
-    def __init__(self, train: Dataset | Blocks) -> None:
-        counts = train.interactions_per_user()
-        self.values, self.value_of_user, self.users_of_value = np.unique(
-            counts, return_inverse=True, return_counts=True
-        )
-        middle = np.cumsum(self.users_of_value) - self.users_of_value / 2
-        _, self.group_of_value = np.unique((middle / len(counts) * GROUPS).astype(np.int64), return_inverse=True)
-        self.n_groups = int(self.group_of_value.max()) + 1
-        size = np.bincount(self.group_of_value, self.users_of_value, self.n_groups)
-        one_less = np.maximum(np.searchsorted(self.values, self.values - 1, side="right") - 1, 0)
-        shape = (train.n_items, self.n_groups)
-        with_item, without_item = np.zeros(shape), np.zeros(shape)
-        for users, items in _entries(train):
-            value = self.value_of_user[users]
-            for found, group in (
-                (with_item, self.group_of_value[value]),
-                (without_item, self.group_of_value[one_less[value]]),
-            ):
-                found += np.bincount(items * self.n_groups + group, minlength=found.size).reshape(shape)
-        self.liked, self.others = without_item, size - with_item
+    def __init__(self, counts: Ints) -> None:
+        values, sizes = np.unique(counts, return_counts=True)
+        middle = np.cumsum(sizes) - sizes / 2
+        _, first = np.unique((middle / len(counts) * GROUPS).astype(np.int64), return_index=True)
+        self.lowest = values[first]
+        exact = 64
+        merged = np.where(values <= exact, values, exact + np.log(np.maximum(values, 1) / exact) // np.log(1.05))
+        keys = self.group_of(values) * 100_000 + merged.astype(np.int64)
+        _, place = np.unique(keys, return_inverse=True)
+        self.sizes = np.bincount(place, sizes)
+        self.values = np.bincount(place, values * sizes) / self.sizes
+        self.group = np.zeros(len(self.sizes), dtype=np.int64)
+        self.group[place] = self.group_of(values)
+
+    def group_of(self, counts: Ints) -> Ints:
+        """Return the group of each count."""
+        return np.maximum(np.searchsorted(self.lowest, counts, side="right") - 1, 0)
+
+    def by_group(self, posterior: Array) -> Array:
+        """Return the mean posterior of each group; that of a count is a row."""
+        total = np.zeros((len(self.lowest), posterior.shape[1]))
+        np.add.at(total, self.group, posterior * self.sizes[:, None])
+        return np.asarray(total / np.bincount(self.group, self.sizes)[:, None])
 
 
-def _entries(train: Dataset | Blocks) -> Iterator[tuple[Codes, NDArray[np.int64]]]:
+@dataclass
+class _Cells:
+    """Interactions and other pairs, by the groups of the item and of the user, found without the pair itself."""
+
+    users: _Side
+    items: _Side
+    n_users: int
+    n_items: int
+    interactions: Array
+    others: Array
+
+    @classmethod
+    def of(cls, train: Dataset | Blocks) -> _Cells:
+        by_user, by_item = train.interactions_per_user(), train.popularity()
+        users, items = _Side(by_user), _Side(by_item)
+        shape = len(items.lowest), len(users.lowest)
+        found = np.zeros((2, *shape))
+        for less in (0, 1):
+            user_group, item_group = (
+                side.group_of(counts - less) for side, counts in ((users, by_user), (items, by_item))
+            )
+            for user, item in _entries(train):
+                cell = item_group[item] * shape[1] + user_group[user]
+                found[less] += np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
+        pairs = np.outer(*(np.bincount(side.group, side.sizes) for side in (items, users)))
+        return cls(users, items, train.n_users, train.n_items, found[1], pairs - found[0])
+
+
+def _entries(train: Dataset | Blocks) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
     """Users and items of the interactions, a block at a time."""
     if isinstance(train, Dataset):
-        yield train._user_of_entry, train._csr.indices.astype(np.int64)
+        yield train._user_of_entry, train._csr.indices
         return
     for block in train:
         users = np.arange(block.first_user, block.first_user + block.n_users, dtype=np.int32)
-        yield np.repeat(users, np.diff(block.indptr)), block.indices.astype(np.int64)
+        yield np.repeat(users, np.diff(block.indptr)), block.indices
 
 
-def _estimate(counts: _Counts, train: Dataset | Blocks) -> tuple[Array, Array]:
-    grids = _Grids(train.n_users)
-    order = np.argsort(-train.popularity(), kind="stable")
-    sample = np.sort(order[:: -(-train.n_items // SAMPLE)])
-    scale = train.n_items / len(sample)
-    mean = train.n_interactions / train.n_users
-    level = np.log(np.clip(4 * mean / train.n_items, 0.02, 0.5))
-    priors = _Priors(0.8, 0.0, 1.0, float(level), QUALITY_SPREAD)
-    start = np.log((counts.values + 0.5) / (mean + 0.5)) - priors.activity_spread**2 / 2
-    activity = _normalised(-0.5 * ((grids.log_a - start[:, None]) / 0.3) ** 2)
-    for _ in range(ITERATIONS):
-        items = _item_posterior(counts, grids, priors, activity, sample)
-        weight = items.sum(axis=0)
-        _learn_items(priors, grids, weight)
-        expected = grids.shown @ (weight @ grids.m) * scale  # interactions of a user of each activity
-        activity = _user_posterior(counts, grids, priors, expected)
-    everything = np.arange(train.n_items)
-    log_b = np.concatenate(
-        [
-            _item_posterior(counts, grids, priors, activity, everything[first : first + SAMPLE]).sum(axis=2)
-            @ grids.log_b
-            for first in range(0, train.n_items, SAMPLE)
-        ]
-    )
-    return np.exp(activity @ grids.log_a)[counts.value_of_user], np.exp(log_b)
+class _Model:
+    """The likelihood of the five parameters (mu_b, log s_b, mu_m, log s_m, log s_z), by sums over grids."""
+
+    BOUNDS = ((-9.0, 2.0), (-1.2, 1.3), (-6.0, 1.5), (-1.2, 0.8), (-1.6, 0.5))
+
+    def __init__(self, cells: _Cells, level: float = -2.2) -> None:
+        self.cells, self.level = cells, level
+        lowest = np.log(0.05 / cells.n_users)
+        self.z = np.linspace(-4, 3, 41)
+        self.log_b = np.linspace(lowest, np.log(40), int((np.log(40) - lowest) / 0.25) + 2)
+        self.quality = np.linspace(-8, 2.5, 36)
+        self.shown = -np.expm1(-np.exp((1 - LIKING_SHARE) * self.z[:, None] + self.log_b))
+        self.liked = expit(self.quality + LIKING_SHARE * self.z[:, None])
+
+    def fitted(self) -> Array:
+        """Return the parameters. The first fit tells the dispersion of the cells."""
+        from scipy.optimize import minimize
+
+        options = {"maxiter": 200, "eps": 1e-5, "ftol": 1e-9}
+        found, dispersion = np.array([-1.0, 0.0, self.level, np.log(QUALITY_SPREAD), np.log(0.7)]), 1.0
+        for _ in range(2):
+            found = minimize(
+                self.loss, found, args=(dispersion,), method="L-BFGS-B", bounds=self.BOUNDS, options=options
+            ).x
+            p, n = self._of_cells(found)[0], self.cells.interactions + self.cells.others
+            full = n * p > 1
+            if full.any():
+                squares = (self.cells.interactions - n * p) ** 2 / np.maximum(n * p * (1 - p), 1e-12)
+                dispersion = max(1.0, float(squares[full].mean()))
+        return np.asarray(found)
+
+    def loss(self, parameters: Array, dispersion: float) -> float:
+        """Return minus the log likelihood of cells and counts, and of the parameters by their priors."""
+        cells = self.cells
+        p, of_users, of_items = self._of_cells(parameters)
+        logs = float((cells.interactions * np.log(p)).sum() + (cells.others * np.log1p(-p)).sum()) / dispersion
+        logs += float(cells.users.sizes @ of_users + cells.items.sizes @ of_items)
+        level = (parameters[2] - self.level) / LEVEL_SPREAD
+        spread = (parameters[3] - np.log(QUALITY_SPREAD)) / QUALITY_SURENESS
+        return float(0.5 * (level**2 + spread**2) - logs)
+
+    def rates(self, parameters: Array, by_user: Ints, by_item: Ints) -> tuple[Array, Array]:
+        """Return a_u and b_i, such that p(shown) of each, among all others, is the expected one."""
+        cells = self.cells
+        of_users, of_items, prior = self._posteriors(parameters, cells.users.values, cells.items.values)
+        z = cells.users.sizes @ of_users[0] / cells.n_users
+        b = (cells.items.sizes @ of_items[0] / cells.n_items).reshape(prior.shape).sum(axis=1)
+        users, items = (np.unique(counts, return_inverse=True) for counts in (by_user, by_item))
+        of_users, of_items, _ = self._posteriors(parameters, users[0], items[0])
+        to_user, of_item = self.shown @ b, z @ self.shown
+        log_a = (1 - LIKING_SHARE) * np.interp(of_users[0] @ to_user, to_user, self.z)
+        visible = of_items[0].reshape(-1, *prior.shape).sum(axis=2)
+        log_b = np.interp(visible @ of_item, of_item, self.log_b)
+        return np.exp(log_a)[users[1]], np.exp(log_b)[items[1]]
+
+    def _of_cells(self, parameters: Array) -> tuple[Array, Array, Array]:
+        """Return p(interaction) in each cell, and the log likelihood of each count of users and items."""
+        cells = self.cells
+        of_users, of_items, _ = self._posteriors(parameters, cells.users.values, cells.items.values)
+        users, items = cells.users.by_group(of_users[0]), cells.items.by_group(of_items[0])
+        rate = self._interaction(users).reshape(len(users), -1) @ items.T
+        return np.clip(rate.T, 1e-12, 1 - 1e-9), of_users[1], of_items[1]
+
+    def _interaction(self, z: Array) -> Array:
+        """Return p(interaction) with an item of each (b, quality), for each distribution of z."""
+        weighted = z[:, :, None] * self.shown
+        return np.asarray(np.matmul(weighted.transpose(0, 2, 1), self.liked))
+
+    def _posteriors(
+        self, parameters: Array, users: NDArray[Any], items: NDArray[Any]
+    ) -> tuple[tuple[Array, Array], tuple[Array, Array], Array]:
+        """Return p(z | count) and p(b, quality | count), each with the log likelihood of the counts; the prior."""
+        mu_b, s_b, mu_m, s_m, s_z = parameters
+        z = _normal(self.z, -np.exp(2 * s_z) / 2, np.exp(s_z))
+        b, quality = _normal(self.log_b, mu_b, np.exp(s_b)), _normal(self.quality, mu_m, np.exp(s_m))
+        prior = np.outer(b, quality)
+        of_user = self.cells.n_items * (self.shown @ b) * (self.liked @ quality)
+        of_item = self.cells.n_users * self._interaction(z[None])[0]
+        return _poisson(users, of_user, z), _poisson(items, of_item.ravel(), prior.ravel()), prior
 
 
-def _item_posterior(
-    counts: _Counts, grids: _Grids, priors: _Priors, activity: Array, items: NDArray[np.int64]
-) -> Array:
-    """Return p(b, m | the interactions of an item): items x grid of b x grid of m."""
-    by_group = np.zeros((counts.n_groups, len(grids.log_a)))
-    np.add.at(by_group, counts.group_of_value, activity * counts.users_of_value[:, None])
-    by_group /= by_group.sum(axis=1, keepdims=True)
-    shown = by_group @ grids.shown
-    p = np.clip(shown[:, :, None] * grids.m, 1e-12, 1 - 1e-9).reshape(counts.n_groups, -1)
-    prior_b = ((grids.log_b - priors.visibility) / priors.visibility_spread) ** 2
-    prior_m = ((grids.logit_m - priors.quality) / priors.quality_spread) ** 2
-    logs = counts.liked[items] @ np.log(p) + counts.others[items] @ np.log1p(-p)
-    logs -= 0.5 * (prior_b[:, None] + prior_m).ravel()
-    return _normalised(logs).reshape(len(items), len(grids.log_b), len(grids.logit_m))
+def _normal(grid: Array, mean: float, spread: float) -> Array:
+    """Return the probabilities of a normal distribution on a grid."""
+    weights = np.exp(-0.5 * ((grid - mean) / spread) ** 2)
+    return np.asarray(weights / max(weights.sum(), 1e-300))
 
 
-def _learn_items(priors: _Priors, grids: _Grids, weight: Array) -> None:
-    n = float(weight.sum())
-    by_b, by_m = weight.sum(axis=1), weight.sum(axis=0)
-    priors.visibility = float(by_b @ grids.log_b) / n
-    priors.quality = float(by_m @ grids.logit_m) / n
-    square_b = float(by_b @ (grids.log_b - priors.visibility) ** 2)
-    square_m = float(by_m @ (grids.logit_m - priors.quality) ** 2)
-    priors.visibility_spread = float(np.sqrt(square_b / n + 1e-4))
-    priors.quality_spread = float(np.sqrt((square_m + QUALITY_ITEMS * QUALITY_SPREAD**2) / (n + QUALITY_ITEMS)))
-
-
-def _user_posterior(counts: _Counts, grids: _Grids, priors: _Priors, expected: Array) -> Array:
-    """Return p(a | the number of interactions): distinct numbers x grid of a; learn the spread of a."""
-    spread = priors.activity_spread
-    distance = grids.log_a + spread**2 / 2
-    logs = counts.values[:, None] * np.log(expected) - expected - 0.5 * (distance / spread) ** 2
-    posterior = _normalised(logs)
-    priors.activity_spread = float(np.sqrt(np.average(posterior @ distance**2, weights=counts.users_of_value)))
-    return posterior
-
-
-def _normalised(logs: Array) -> Array:
-    weights = np.exp(logs - logs.max(axis=1, keepdims=True))
-    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+def _poisson(counts: NDArray[Any], rate: Array, prior: Array) -> tuple[Array, Array]:
+    """Return the posterior of each count over a grid of rates, and the log of its marginal likelihood."""
+    logs = np.outer(counts, np.log(np.maximum(rate, 1e-300))) + (np.log(prior + 1e-300) - rate)
+    largest = logs.max(axis=1, keepdims=True)
+    weights = np.exp(logs - largest)
+    total = weights.sum(axis=1, keepdims=True)
+    return weights / total, (largest + np.log(total))[:, 0]

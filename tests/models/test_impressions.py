@@ -1,0 +1,152 @@
+"""Impressions in every model that takes them, against worlds whose likes are known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import truelike as tl
+from truelike.errors import ParameterError
+
+WORLD = tl.synthetic.World(n_users=400, n_items=200, impressions_per_user=120, exposure_skew=1.8, seed=1)
+MODELS = {
+    "NBPO": tl.NBPO(factors=8, epochs=40, learning_rate=0.05),
+    "ExactNBPO": tl.ExactNBPO(factors=8, regularization=3.0),
+    "ImpressionMF": tl.ImpressionMF(steps=200, burn_in=80),
+    "BPR": tl.BPR(factors=8, epochs=40),
+    "IALS": tl.IALS(factors=16),
+}
+
+
+@pytest.fixture(scope="module")
+def fitted() -> dict[str, Any]:
+    data, shown = WORLD.dataset(), WORLD.impressions()
+    return {name: tl.clone(model).fit(data, impressions=shown, progress=False) for name, model in MODELS.items()}
+
+
+def truth_of(model: Any) -> dict[str, float]:
+    found = tl.evaluate(model, truth=WORLD.truth(), ks=(20,)).truth
+    assert found is not None
+    return {name: float(value.mean()) for name, value in found.values.items()} | found.totals
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_impressions_help_to_rank_true_likes(name: str, fitted: dict[str, Any]) -> None:
+    without = tl.clone(MODELS[name]).fit(WORLD.dataset(), progress=False)
+    assert truth_of(fitted[name])["truth_ndcg@20"] > truth_of(without)["truth_ndcg@20"] + 0.02
+
+
+@pytest.mark.parametrize("name", ["NBPO", "ExactNBPO", "ImpressionMF"])
+def test_with_impressions_the_posterior_is_calibrated(name: str, fitted: dict[str, Any]) -> None:
+    found = truth_of(fitted[name])
+    assert found["hidden_pooled_auc"] > 0.6
+    assert found["hidden_ece"] < 0.5 * found["hidden_share"]  # always "disliked" is off by the share of likes
+    frame = fitted[name].like_probability([3, 4], [5, 6])
+    assert frame.columns == ["user_id", "item_id", "probability", "basis"]
+    assert set(frame["basis"]) == {"impressions"}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_with_impressions_is_saved_whole(name: str, fitted: dict[str, Any], tmp_path: Path) -> None:
+    model = fitted[name]
+    model.save(tmp_path / "model")
+    again = tl.load(tmp_path / "model")
+    assert again.recommend([1, 2, 3]).equals(model.recommend([1, 2, 3]))
+    if hasattr(model, "hidden_likes"):
+        assert again.hidden_likes([1, 2, 3]).equals(model.hidden_likes([1, 2, 3]))
+        assert again.like_probability(1, [0, 1, 2]).equals(model.like_probability(1, [0, 1, 2]))
+    history = WORLD.dataset().seen(1)
+    assert again.recommend_from_items(history, k=5).equals(model.recommend_from_items(history, k=5))
+
+
+@pytest.mark.parametrize("name", ["NBPO", "BPR", "IALS", "ImpressionMF"])
+def test_the_number_of_threads_does_not_change_the_bits(name: str, fitted: dict[str, Any]) -> None:
+    one = tl.clone(MODELS[name], n_jobs=1).fit(WORLD.dataset(), impressions=WORLD.impressions(), progress=False)
+    for table in ("users", "items"):
+        assert getattr(one.tables_, table).tobytes() == getattr(fitted[name].tables_, table).tobytes()
+
+
+@pytest.mark.parametrize("name", ["NBPO", "BPR", "IALS"])
+def test_impressions_go_along_when_new_users_and_items_come(
+    name: str, fitted: dict[str, Any], tmp_path: Path
+) -> None:
+    fitted[name].save(tmp_path / "model")
+    model = tl.load(tmp_path / "model")
+    model.partial_fit(tl.read([(-5, 3), (-4, 1_000), (0, 1_000), (-4, 2)]), epochs=1, progress=False)
+    assert len(model.recommend(-5, k=3)) == 3
+    assert 1_000 in set(model.train_.items.values)
+
+
+def test_what_was_shown_and_not_taken_is_no_hidden_like(fitted: dict[str, Any]) -> None:
+    shown = WORLD.impressions()
+    for name in ("NBPO", "ExactNBPO", "ImpressionMF"):
+        listed = fitted[name].hidden_likes(list(range(20)), k=10)
+        pairs = zip(listed["user_id"], listed["item_id"], strict=True)
+        assert not any(shown.matrix[user, item] for user, item in pairs)
+
+
+def test_ials_with_impressions_solves_its_objective() -> None:
+    """The rows of users are those of the dense ridge regression, at its own items."""
+    data, shown = WORLD.dataset(), WORLD.impressions()
+    model = tl.IALS(factors=6, solver="cholesky", epochs=3, shown_weight=0.7).fit(data, impressions=shown)
+    engine_items = model.item_factors_.astype(float)
+    observed, seen = data.matrix.toarray() > 0, (shown.matrix.toarray() > 0) | (data.matrix.toarray() > 0)
+    weights = model._weights(data)
+    other = tl.IALS(factors=6, solver="cg", cg_steps=30, relaxation=1.0, epochs=3, shown_weight=0.7).fit(data, impressions=shown)
+    assert_allclose(other.item_factors_, model.item_factors_, atol=2e-3)
+    # one more half epoch of the users, by hand
+    from truelike.training.als.engine import AlternatingEngine, Solver
+    from truelike.training.impressions import shown_pairs
+
+    tables = model.tables_.copy()
+    pairs = shown_pairs(shown, data, 0.0)
+    engine = AlternatingEngine(data, tables, weights, solver=Solver("cholesky", 3), n_jobs=1, shown=pairs.csr())
+    engine._solve(engine.sides[0])
+    for user in (0, 17, 399):
+        n = observed[user].sum() + 0.7 * seen[user].sum()
+        ridge = weights.regularization * (n + weights.unobserved * data.n_items) ** weights.frequency_power
+        matrix = (
+            engine_items[observed[user]].T @ engine_items[observed[user]]
+            + 0.7 * engine_items[seen[user]].T @ engine_items[seen[user]]
+            + weights.unobserved * engine_items.T @ engine_items
+            + ridge * np.eye(6)
+        )
+        expected = np.linalg.solve(matrix, engine_items[observed[user]].sum(axis=0))
+        assert_allclose(tables.user_factors[user], expected, atol=1e-4)
+
+
+def test_a_share_as_validation_is_refused_with_impressions() -> None:
+    for model in (tl.NBPO(), tl.IALS(), tl.ExactNBPO()):
+        with pytest.raises(ParameterError, match="held-out interaction looks like a dislike"):
+            model.fit(WORLD.dataset(), impressions=WORLD.impressions(), validation=0.1)
+
+
+@pytest.mark.parametrize("exposure", ["none", "popularity^0.5", "structured", "item", "learned"])
+def test_exposure_without_impressions_says_what_it_rests_on(exposure: str) -> None:
+    model = tl.ExactNBPO(factors=8, exposure=exposure, epochs=5).fit(WORLD.dataset(), progress=False)
+    [basis] = set(model.like_probability(1, [2, 3])["basis"])
+    assert basis == "interactions alone: not identified" if exposure in ("item", "learned") else "assumed" in basis
+
+
+def test_structured_exposure_ranks_true_likes_better_than_learned_flips() -> None:
+    found = {
+        exposure: truth_of(
+            tl.ExactNBPO(factors=8, exposure=exposure, regularization=3.0).fit(WORLD.dataset(), progress=False)
+        )
+        for exposure in ("learned", "structured")
+    }
+    assert found["structured"]["truth_ndcg@20"] > found["learned"]["truth_ndcg@20"] + 0.02
+
+
+@pytest.mark.parametrize("objective", ["Rel-MF", "MF-DU", "UBPR", "UPL"])
+def test_unbiased_objectives_train_save_and_fold_in(objective: str, tmp_path: Path) -> None:
+    model = tl.SampledMF(objective=objective, factors=8, epochs=5).fit(WORLD.dataset(), progress=False)
+    model.save(tmp_path / "model")
+    again = tl.load(tmp_path / "model")
+    assert again.recommend([1, 2]).equals(model.recommend([1, 2]))
+    assert len(again.recommend_from_items([1, 2, 3], k=5)) == 5
+    assert len(again.explain(1, again.recommend(1, k=1)["item_id"][0])) > 0

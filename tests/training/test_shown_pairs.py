@@ -1,0 +1,68 @@
+"""Interactions and impressions are merged into pairs with labels."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from scipy import sparse
+
+import truelike as tl
+from truelike.training.shown_pairs import CERTAIN, ShownPairs
+
+
+@given(st.integers(0, 10**6), st.booleans())
+def test_the_merged_pairs_are_the_union_with_its_labels(seed: int, repeated: bool) -> None:
+    rng = np.random.default_rng(seed)
+    shape = tuple(rng.integers(1, 9, 2))
+    liked, shown = rng.random(shape) < 0.4, rng.random(shape) < 0.5
+    train, seen = (sparse.csr_array(each.astype(np.float32)) for each in (liked, shown))
+    logits = np.arange(1, seen.nnz + 1, dtype=np.float32) if repeated else np.zeros(0, np.float32)
+    pairs = ShownPairs.merged(train, seen, logits, -CERTAIN)
+    dense, labels = np.zeros(shape, bool), np.zeros(shape, bool)
+    users = np.repeat(np.arange(shape[0]), np.diff(pairs.indptr))
+    dense[users, pairs.indices] = True
+    labels[users, pairs.indices] = pairs.taken == 1
+    assert (dense == (liked | shown)).all()
+    assert (labels == liked).all()
+    assert pairs.added == (liked & ~shown).sum()
+    expected = np.full(shape, CERTAIN)
+    expected[liked | shown] = -CERTAIN
+    if repeated and seen.nnz:
+        expected[seen.nonzero()] = logits
+    assert_allclose(pairs.dense_logits(np.arange(shape[0], dtype=np.int32)), expected)
+    indptr, items = pairs.skipped()
+    skipped = np.zeros(shape, bool)
+    skipped[np.repeat(np.arange(shape[0]), np.diff(indptr)), items] = True
+    assert (skipped == (shown & ~liked)).all()
+
+
+def test_pairs_are_saved_and_restored() -> None:
+    world = tl.synthetic.World(n_users=40, n_items=30)
+    train, shown = world.dataset(), world.impressions()
+    for logits in (np.zeros(0, np.float32), np.linspace(-3, 3, shown.n_interactions).astype(np.float32)):
+        pairs = ShownPairs.merged(train._csr, shown._csr, logits, -CERTAIN)
+        again = ShownPairs.restored(pairs.arrays(), train)
+        assert again is not None
+        assert again.digest() == pairs.digest()
+
+
+def test_flips_of_an_earlier_version_are_read() -> None:
+    world = tl.synthetic.World(n_users=40, n_items=30)
+    train, shown = world.dataset(), world.impressions()
+    logits = np.linspace(-3, 3, shown.n_interactions).astype(np.float32)
+    old = {"flips.logits": logits, "flips.indices": shown._csr.indices, "flips.indptr": shown._csr.indptr}
+    found = ShownPairs.restored(old, train)
+    assert found is not None
+    assert found.digest() == ShownPairs.merged(train._csr, shown._csr, logits, -CERTAIN).digest()
+
+
+def test_a_part_of_the_users_and_items_has_their_flips() -> None:
+    world = tl.synthetic.World(n_users=40, n_items=30)
+    train, shown = world.dataset(), world.impressions()
+    logits = np.linspace(-3, 3, shown.n_interactions).astype(np.float32)
+    pairs = ShownPairs.merged(train._csr, shown._csr, logits, -CERTAIN)
+    users, items = np.array([3, 17], dtype=np.int32), np.array([2, 5, 6, 29], dtype=np.int32)
+    part = pairs.among(users, items).dense_logits(np.arange(2, dtype=np.int32))
+    assert_allclose(part, pairs.dense_logits(users)[:, items], atol=1e-5)
