@@ -261,9 +261,7 @@ def _flip_logits(rates: NDArray[np.float64]) -> NDArray[np.float32]:
     with np.errstate(over="ignore", divide="ignore"):
         for start in range(0, len(rates), PAIRS_AT_ONCE):
             part = rates[start : start + PAIRS_AT_ONCE]
-            logits[start : start + PAIRS_AT_ONCE] = np.clip(
-                -part - np.log(-np.expm1(-part)), -CERTAIN, CERTAIN
-            )
+            logits[start : start + PAIRS_AT_ONCE] = np.clip(-part - np.log(-np.expm1(-part)), -CERTAIN, CERTAIN)
     return logits
 
 
