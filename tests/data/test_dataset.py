@@ -2,6 +2,7 @@ import uuid
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -85,6 +86,15 @@ def test_recoding_keeps_the_pairs_the_other_dataset_knows_and_counts_the_others(
     recoded, unknown = data.recode(users, data.items)
     assert (recoded.matrix.toarray()[:3] == data.matrix.toarray()[3:]).all()
     assert recoded.n_interactions + unknown == data.n_interactions
+    if data.times is not None:
+        assert recoded.times is not None
+        assert recoded.times.tolist() == data.times[data.user_of_entry >= 3].tolist()
+    text, _ = data.recode(
+        users, Ids(pl.Series([str(item) for item in sorted(map(str, data.items))]), "str", "item")
+    )
+    assert sorted(text.to_frame().rows()) == sorted(
+        (user, str(item), *rest) for user, item, *rest in recoded.to_frame().rows()
+    )
     same, none = data.recode(data.users, data.items)
     assert (same.matrix.toarray() == data.matrix.toarray()).all()
     assert none == 0

@@ -14,7 +14,7 @@ from truelike.data.ids import Codes
 from truelike.progress import note
 from truelike.training.options import FitOptions
 from truelike.training.probability_map import ProbabilityMap
-from truelike.training.shown_pairs import ShownPairs
+from truelike.training.shown_pairs import PAIRS_AT_ONCE, ShownPairs
 
 SHARE, MOST = 0.1, 200_000  # of the shown pairs that are held out
 LEAST = 200  # held-out pairs, below which there is nothing to calibrate on
@@ -51,32 +51,43 @@ def calibrated_fit(
     scores
         Returns the scores of pairs by what `run` returned.
     """
-    users = np.repeat(np.arange(known.shape[0], dtype=np.int32), np.diff(known.indptr))
     share = min(SHARE, MOST / known.n_pairs)
-    pair = users.astype(np.int64) * known.n_items + known.indices
-    held_out = randomness.uniform(randomness.key(seed, "held-out impressions"), pair) < share
+    held_out = _held_out(known, share, seed)
+    entries = np.flatnonzero(held_out)
+    users, items = known.users_of(entries), known.indices[entries]
     taken = known.taken[held_out] == 1
     if held_out.sum() < LEAST or not taken.any() or taken.all() or not (known.taken[~held_out] == 1).any():
         return Calibrated(run(known, train, options), None)
     rest, rest_train = known.select(~held_out), train.select(~held_out[known.taken == 1])
     quiet = options.without("callbacks", "checkpoint", "resume")
     result = run(rest, rest_train, quiet if share >= REFIT else options)
-    found = scores(result, users[held_out], known.indices[held_out])
-    noticed = objectives.sigmoid(-known.all_logits()[held_out].astype(np.float64))
-    probability = ProbabilityMap.fitted(found, taken, noticed, _weights(known, users, held_out))
+    found = scores(result, users, items)
+    logits = known.logits[entries] if len(known.logits) else np.full(len(entries), known.logit)
+    noticed = objectives.sigmoid(-logits.astype(np.float64))
+    probability = ProbabilityMap.fitted(found, taken, noticed, _weights(known, users, items))
     if share >= REFIT:
         note(f"calibrated on {len(taken):,} held-out impressions ({probability.kind}); training on all of them")
         result = run(known, train, options)
     return Calibrated(result, probability)
 
 
-def _weights(known: ShownPairs, users: Codes, held_out: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _held_out(known: ShownPairs, share: float, seed: int) -> NDArray[np.bool_]:
+    """Which pairs are held out. It depends on the pair alone."""
+    key, found = randomness.key(seed, "held-out impressions"), np.empty(known.n_pairs, dtype=np.bool_)
+    for start in range(0, known.n_pairs, PAIRS_AT_ONCE):
+        entries = np.arange(start, min(known.n_pairs, start + PAIRS_AT_ONCE))
+        pair = known.users_of(entries).astype(np.int64) * known.n_items + known.indices[entries]
+        found[entries] = randomness.uniform(key, pair) < share
+    return found
+
+
+def _weights(known: ShownPairs, users: Codes, items: Codes) -> NDArray[np.float64]:
     """How much each held-out pair counts, so that together they are like the pairs that were *not* shown.
 
     That is p(not shown) / p(shown), by the activity of the user and the visibility of the item, at most MOST_WEIGHT
     times the median.
     """
-    active, visible = np.diff(known.indptr), np.bincount(known.indices, minlength=known.n_items)
-    rate = active[users[held_out]] * (visible[known.indices[held_out]] / known.n_pairs)
+    active, visible = np.diff(known.indptr), known.pairs_of_item()
+    rate = active[users] * (visible[items] / known.n_pairs)
     weights = 1 / np.expm1(np.minimum(rate, 30.0))
     return np.minimum(weights, MOST_WEIGHT * np.median(weights))

@@ -25,7 +25,7 @@ from truelike.data.interactions import EncodedRows, read, read_rows
 from truelike.errors import DataError, DataWarning, ParameterError, warn
 from truelike.training.miss_rate import Missed, estimated
 from truelike.training.options import FitOptions
-from truelike.training.shown_pairs import CERTAIN, ShownPairs
+from truelike.training.shown_pairs import CERTAIN, PAIRS_AT_ONCE, ShownPairs
 
 
 def shown_pairs(impressions: Any, train: Dataset, miss_rate: float | None) -> ShownPairs:
@@ -252,13 +252,20 @@ def _by_count(shown: Dataset | EncodedRows, train: Dataset, miss_rate: float | N
             return known, estimated(*log)
     with np.errstate(divide="ignore"):
         rate = -np.log(0.0 if miss_rate is None else miss_rate)
-    return known, Missed(known._csr.data.astype(np.float64) * rate, miss_rate or 0.0)
+    counts = known._csr.data
+    if np.isinf(rate) or counts.min() == counts.max():  # one rate for all: there may be many pairs
+        counts = counts[:1]
+    return known, Missed(counts.astype(np.float64) * rate, miss_rate or 0.0)
 
 
 def _flip_logits(rates: NDArray[np.float64]) -> NDArray[np.float32]:
     """The logits of exp(-rate), within CERTAIN."""
+    logits = np.empty(len(rates), dtype=np.float32)
     with np.errstate(over="ignore", divide="ignore"):
-        return np.clip(-rates - np.log(-np.expm1(-rates)), -CERTAIN, CERTAIN).astype(np.float32)
+        for start in range(0, len(rates), PAIRS_AT_ONCE):
+            part = rates[start : start + PAIRS_AT_ONCE]
+            logits[start : start + PAIRS_AT_ONCE] = np.clip(-part - np.log(-np.expm1(-part)), -CERTAIN, CERTAIN)
+    return logits
 
 
 def check_held_out(options: FitOptions) -> None:

@@ -16,6 +16,7 @@ from truelike import objectives
 from truelike.compile_cache import cached_njit
 from truelike.training.sgd.samples import Entries
 
+PAIRS_AT_ONCE = 2**22  # in steps that need memory for each pair
 CERTAIN = 30.0  # the largest flip logit: sigma is 1 in float32, and 0 for its negative
 
 
@@ -76,7 +77,18 @@ class ShownPairs:
 
     def entries(self) -> Entries:
         """Return the pairs as the sampled engine takes them."""
-        return Entries.of(self.indptr, self.indices, np.bincount(self.indices, minlength=self.n_items))
+        return Entries.of(self.indptr, self.indices, self.pairs_of_item())
+
+    def pairs_of_item(self) -> NDArray[np.int64]:
+        """Return the number of pairs of each item."""
+        counts = np.zeros(self.n_items, dtype=np.int64)
+        for start in range(0, self.n_pairs, PAIRS_AT_ONCE):  # bincount makes a copy of 8 bytes for each pair
+            counts += np.bincount(self.indices[start : start + PAIRS_AT_ONCE], minlength=self.n_items)
+        return counts
+
+    def users_of(self, entries: NDArray[np.integer]) -> NDArray[np.int32]:
+        """Return the users of some pairs, by their places in `indices`."""
+        return (np.searchsorted(self.indptr, entries, side="right") - 1).astype(np.int32)
 
     def csr(self) -> sparse.csr_array:
         """Return the pairs as a CSR of ones."""
@@ -90,16 +102,18 @@ class ShownPairs:
     def skipped(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Return the CSR of what was shown and not taken, as (indptr, indices)."""
         passed = self.taken == 0
-        before = np.concatenate([[0], np.cumsum(passed)])
-        return before[self.indptr].astype(np.int32), self.indices[passed]
+        before = np.zeros(self.n_pairs + 1, dtype=np.int32)
+        np.cumsum(passed, out=before[1:])
+        return before[self.indptr], self.indices[passed]
 
     def select(self, entries: NDArray[np.bool_]) -> ShownPairs:
         """Return some of the pairs."""
-        before = np.concatenate([[0], np.cumsum(entries)])
+        before = np.zeros(self.n_pairs + 1, dtype=np.int32)
+        np.cumsum(entries, out=before[1:])
         logits = self.logits[entries] if len(self.logits) else self.logits
         return replace(
             self,
-            indptr=before[self.indptr].astype(np.int32),
+            indptr=before[self.indptr],
             indices=self.indices[entries],
             taken=self.taken[entries],
             logits=logits,
@@ -148,9 +162,14 @@ class ShownPairs:
 
     def exposed_users(self) -> NDArray[np.float64]:
         """Return the expected number of users who noticed each item."""
-        seen = objectives.sigmoid(-np.asarray(self.logits if len(self.logits) else [self.logit], dtype=np.float64))
-        weights = seen if len(self.logits) else np.full(self.n_pairs, seen[0])
-        return np.asarray(np.bincount(self.indices, weights=weights, minlength=self.n_items), np.float64)
+        if not len(self.logits):
+            return np.asarray(self.pairs_of_item() * objectives.sigmoid(-np.float64(self.logit)))
+        seen = np.zeros(self.n_items)
+        for start in range(0, self.n_pairs, PAIRS_AT_ONCE):
+            part = slice(start, start + PAIRS_AT_ONCE)
+            noticed = objectives.sigmoid(-self.logits[part].astype(np.float64))
+            seen += np.bincount(self.indices[part], weights=noticed, minlength=self.n_items)
+        return seen
 
     def average_logits(self) -> NDArray[np.float64]:
         """Return the flip logits of all items for the average user, which are used for a new user."""
