@@ -134,7 +134,12 @@ export function showList(section, list, on) {
       ? el("p", { class: "hint" }, `Reasons are the interactions that raise a score most, ${METHODS[method]}.`)
       : null,
     list.basis
-      ? el("p", { class: "hint basis" }, `p(like) is by the user's taste, before it counts what was shown to this user. ${list.basis.note}`)
+      ? el(
+          "p",
+          { class: "hint basis" },
+          "p(like) is how probable a like is by taste, before what was shown to this user counts. ",
+          list.basis.note,
+        )
       : null,
   );
   replace(section, head, ranking, foot);
