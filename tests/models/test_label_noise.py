@@ -132,7 +132,7 @@ def test_propensities_are_a_basis_of_their_own(name: str, data: Any, shown: Any)
     table = shown.to_frame().select("user_id", "item_id", pl.lit(0.6).alias("propensity"))
     model = getattr(tl, name)(**QUICK).fit(data, impressions=table, progress=False)
     assert model.like_probability("u7", "i3")["basis"].item() == "propensities"
-    assert "known how likely each item was shown" in model._basis_in_words
+    assert "known how likely a like of each item would have been observed" in model._basis_in_words
 
 
 def test_a_sample_of_the_negatives_has_no_level(data: Any) -> None:

@@ -179,7 +179,7 @@ def test_hidden_likes_need_a_model_that_has_them(service: Service) -> None:
 QUICK: dict[str, Any] = {"factors": 6, "epochs": 3}
 BASES: dict[str, Any] = {
     "impressions": "it is known what was shown to whom",
-    "propensities": "it is known how likely each item was shown",
+    "propensities": "it is known how likely a like of each item would have been observed",
     "assumed: popularity^0.5": "p(shown) follows the popularity of an item to the power 0.5",
     "assumed: user activity and item visibility": "the more active the user and the more visible the item",
     "assumed: everything was shown": "everything was shown to everyone",

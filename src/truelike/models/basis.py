@@ -7,8 +7,8 @@ ASSUMED = "assumed: "
 _SENTENCES = {
     "impressions": "The probabilities rest on the impressions of the training data: it is known what was shown to "
     "whom, and what of it was taken.",
-    "propensities": "The probabilities rest on the propensities of the training data: it is known how likely each item "
-    "was shown to each user.",
+    "propensities": "The probabilities rest on the propensities of the training data: it is known how likely a like of "
+    "each item would have been observed.",
     ALONE: "These rest on interactions alone, from which like and exposure cannot be told apart: they are a ranking by "
     "the model, not probabilities.",
 }
