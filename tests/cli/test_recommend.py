@@ -245,7 +245,8 @@ def test_lists_with_probabilities_say_what_they_rest_on(run: Run, noisy: Any, tm
 
 def test_hidden_likes_from_a_saved_model(run: Run, noisy: Any, files: Path, tmp_path: Path) -> None:
     done = run("recommend", noisy["shown"], "--users", "u3,u1", "-k", 4, "--hidden-likes")
-    assert done.table.columns == ["user_id", "item_id", "posterior", "flip_probability", "rank", "flips_from"]
+    columns = ["user_id", "item_id", "posterior", "flip_probability", "rank", "flips_from", "basis"]
+    assert done.table.columns == columns
     expected = tl.load(noisy["shown"]).hidden_likes(["u3", "u1"], 4)
     assert done.table["item_id"].to_list() == expected["item_id"].to_list()
     assert "rest on the impressions" in done.err

@@ -285,8 +285,10 @@ def test_the_flip_probability_is_sigma_of_p_q(nbpo: Any) -> None:
 
 def test_hidden_likes_are_the_unobserved_items_of_the_highest_posterior(nbpo: Any, world: Any) -> None:
     frame = nbpo.hidden_likes([7, 2], k=40)
-    assert frame.columns == ["user_id", "item_id", "posterior", "flip_probability", "rank", "flips_from"]
+    columns = ["user_id", "item_id", "posterior", "flip_probability", "rank", "flips_from", "basis"]
+    assert frame.columns == columns
     assert set(frame["flips_from"]) == {"interactions"}
+    assert set(frame["basis"]) == {"interactions alone: not identified"}
     for user in (7, 2):
         mine = frame.filter(pl.col("user_id") == user)
         items = mine["item_id"].to_numpy()

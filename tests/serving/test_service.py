@@ -179,7 +179,7 @@ def test_hidden_likes_need_a_model_that_has_them(service: Service) -> None:
 QUICK: dict[str, Any] = {"factors": 6, "epochs": 3}
 BASES: dict[str, Any] = {
     "impressions": "it is known what was shown to whom",
-    "propensities": "it is known how likely each item was shown",
+    "propensities": "it is known how likely a like of each item would have been observed",
     "assumed: popularity^0.5": "p(shown) follows the popularity of an item to the power 0.5",
     "assumed: user activity and item visibility": "the more active the user and the more visible the item",
     "assumed: everything was shown": "everything was shown to everyone",
@@ -195,7 +195,7 @@ def noisy(request: pytest.FixtureRequest, data: tl.Dataset, shown: tl.Dataset, s
     if basis == "propensities":
         more = {"impressions": shown.to_frame().select("user_id", "item_id", pl.lit(0.5).alias("propensity"))}
     exposure = names.get(basis.removeprefix("assumed: "), "structured") if basis.startswith("assumed") else None
-    model = tl.NBPO(**QUICK, exposure=exposure).fit(data, progress=False, **more)
+    model = tl.ExactNBPO(**QUICK, exposure=exposure).fit(data, progress=False, **more)
     return basis, model, Service([snapshot(model)], [1.0])
 
 
@@ -243,6 +243,18 @@ def test_new_users_have_probabilities_and_popular_items_have_none(noisy: Any) ->
     assert "rests_on" not in popular
     together = service.recommend_each([RecommendRequest(user=user, k=5) for user in ("u3", "u7")])
     assert together == [service.recommend(RecommendRequest(user=user, k=5)) for user in ("u3", "u7")]
+
+
+def test_a_model_of_sampled_negatives_has_no_probabilities_from_an_assumption(
+    data: tl.Dataset, shown: tl.Dataset, snapshot: Any
+) -> None:
+    assumed = Service([snapshot(tl.NBPO(**QUICK, exposure="structured").fit(data, progress=False))], [1.0])
+    answer = assumed.hidden_likes(HiddenRequest(user="u3", k=5))
+    assert (answer["rests_on"], answer["identified"]) == ("assumed: user activity and item visibility", False)
+    assert "a ranking by the model, not probabilities" in answer["note"]
+    assert "probability" not in assumed.recommend(RecommendRequest(user="u3"))["items"][0]
+    informed = Service([snapshot(tl.NBPO(**QUICK).fit(data, impressions=shown, progress=False))], [1.0])
+    assert informed.hidden_likes(HiddenRequest(user="u3"))["identified"]
 
 
 def test_a_model_without_flips_has_no_probabilities(service: Service) -> None:

@@ -7,8 +7,8 @@ ASSUMED = "assumed: "
 _SENTENCES = {
     "impressions": "The probabilities rest on the impressions of the training data: it is known what was shown to "
     "whom, and what of it was taken.",
-    "propensities": "The probabilities rest on the propensities of the training data: it is known how likely each item "
-    "was shown to each user.",
+    "propensities": "The probabilities rest on the propensities of the training data: it is known how likely a like of "
+    "each item would have been observed.",
     ALONE: "These rest on interactions alone, from which like and exposure cannot be told apart: they are a ranking by "
     "the model, not probabilities.",
 }
@@ -19,28 +19,38 @@ _ASSUMPTIONS = {
 }
 
 
-def is_identified(flips_from: str) -> bool:
-    """Return whether a posterior of hidden likes is a probability, given what the flips rest on.
+def sentence(flips_from: str, *, has_level: bool = True, calibrated_on: int = 0) -> str:
+    """Return in a sentence for people what the probabilities of a model rest on.
 
-    >>> is_identified("impressions"), is_identified("assumed: popularity^0.5"), is_identified("interactions")
-    (True, True, False)
-    """
-    return flips_from != ALONE
+    Parameters
+    ----------
+    flips_from
+        Where the flips are from.
+    has_level
+        Whether sigma(r) is p(like) if the flips are right. Otherwise the model was trained on a sample of the
+        negatives, or with weights, and only ranks.
+    calibrated_on
+        The number of impressions that it was calibrated on.
 
-
-def sentence(flips_from: str, calibrated_on: int = 0) -> str:
-    """Return in a sentence what the flips of a model rest on, and on how many impressions it was calibrated.
-
+    Examples
+    --------
     >>> sentence("assumed: popularity^0.5")[:80]
     'The probabilities rest on an assumption about what was shown: that p(shown) foll'
+    >>> sentence("interactions")[-51:]
+    'they are a ranking by the model, not probabilities.'
     """
+    if flips_from == ALONE:
+        return _SENTENCES[ALONE]
     if flips_from.startswith(ASSUMED):
-        found = (
-            f"The probabilities rest on an assumption about what was shown: {_assumption(flips_from)}. They are right "
-            "as far as it is."
-        )
+        found = f"rest on an assumption about what was shown: {_assumption(flips_from)}."
+        found = f"The probabilities {found} They are right as far as it is." if has_level else f"These {found}"
     else:
         found = _SENTENCES[flips_from]
+    if not has_level:
+        return (
+            f"{found} They are a ranking by the model, not probabilities, because it was trained on a sample of the "
+            "negatives, or with weights."
+        )
     return f"{found} They are calibrated on {calibrated_on:,} held-out impressions." if calibrated_on else found
 
 

@@ -373,6 +373,10 @@ class ExactMF(LabelNoise, FactorModel):
     def _flips_from(self) -> str:
         return basis_of(self.known_flips_)
 
+    @property
+    def _has_level(self) -> bool:
+        return self.unobserved_weight == 1 or self.calibration_ is not None
+
     def _flip_logits(self, users: Codes) -> Floats:
         tables = self._tables()
         if self.known_flips_ is not None:

@@ -30,6 +30,7 @@ else:
 
 
 NOT_IDENTIFIED = "interactions alone: not identified"
+RANKS_ONLY = "weighted negatives: not a probability"
 
 
 def basis_of(known: ShownPairs | ShownBlocks | ExposureRates | None) -> str:
@@ -85,6 +86,8 @@ class LabelNoise(_Base):
         - "impressions": of what was shown, and what was not taken; calibrated on shown pairs that were held out,
         - "propensities": of how likely each pair was shown,
         - "assumed: ...": of exposure that was estimated under an assumption, e.g. "assumed: popularity^0.5",
+        - "assumed: ...; weighted negatives: not a probability": the same, by a model that was trained on a sample of
+          the negatives, such as NBPO, or with an `unobserved_weight`. It ranks; ExactNBPO has probabilities,
         - "interactions alone: not identified": a number of the model that helps it to rank, not a probability.
 
         One user or one item goes with all of the other.
@@ -114,20 +117,29 @@ class LabelNoise(_Base):
     @property
     def _basis(self) -> str:
         """What the probabilities rest on, in words."""
-        return self._flips_from if self._is_identified else NOT_IDENTIFIED
+        if self._flips_from == basis.ALONE:
+            return NOT_IDENTIFIED
+        return self._flips_from if self._has_level else f"{self._flips_from}; {RANKS_ONLY}"
+
+    @property
+    def _has_level(self) -> bool:
+        """Whether sigma(r) is p(like) if the flips are right, and not only ranks. May implement."""
+        return True
 
     @final
     @property
     def _is_identified(self) -> bool:
-        """Whether posteriors and `like_probability` are probabilities."""
-        return basis.is_identified(self._flips_from)
+        """Whether posteriors and `like_probability` are probabilities, given what they rest on."""
+        return self._flips_from != basis.ALONE and self._has_level
 
     @final
     @property
     def _basis_in_words(self) -> str:
         """What the probabilities rest on, in a sentence for people."""
         found = self._probability_map
-        return basis.sentence(self._flips_from, 0 if found is None else found.pairs)
+        return basis.sentence(
+            self._flips_from, has_level=self._has_level, calibrated_on=0 if found is None else found.pairs
+        )
 
     @final
     @available_if(lambda model: model._has_flips)
@@ -143,12 +155,12 @@ class LabelNoise(_Base):
     ) -> Frame:
         """Find unobserved items that the model takes for liked.
 
-        A frame user_id, item_id, posterior, flip_probability, rank, flips_from. The posterior is
+        A frame user_id, item_id, posterior, flip_probability, rank, flips_from, basis. The posterior is
         sigma(g) sigma(r) / (sigma(-r) + sigma(g) sigma(r)), by Bayes from Equation 5: it estimates
-        p(truly liked | not observed), with sigma(r) calibrated as in `like_probability`. `flips_from` is what it rests
-        on: "impressions", "propensities" or "assumed: ...", as the basis of `like_probability`. Where it is
-        "interactions", the posterior is a quantity of the model that helps it to rank, not a probability: see "Hidden
-        likes" in the documentation.
+        p(truly liked | not observed), with sigma(r) calibrated as in `like_probability`. `flips_from` is where the
+        flips are from: "impressions", "propensities", "assumed: ..." or "interactions". `basis` is what the posterior
+        rests on, as in `like_probability`. From interactions alone it is a quantity of the model that helps it to rank,
+        not a probability: see "Hidden likes" in the documentation.
 
         Parameters
         ----------
@@ -177,7 +189,9 @@ class LabelNoise(_Base):
         frame = self._frame({"user_id": train.users.take(codes)}, best, titles, "polars")
         flips = self.flip_probability(frame["user_id"], frame["item_id"])
         frame = frame.rename({"score": "posterior"}).insert_column(3, pl.Series("flip_probability", flips))
-        frame = frame.with_columns(pl.lit(self._flips_from).alias("flips_from"))
+        frame = frame.with_columns(
+            pl.lit(self._flips_from).alias("flips_from"), pl.lit(self._basis).alias("basis")
+        )
         return to_native(frame, library)
 
     @final

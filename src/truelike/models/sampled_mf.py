@@ -479,6 +479,10 @@ class SampledMF(LabelNoise, FactorModel):
     def _flips_from(self) -> str:
         return basis_of(self.known_flips_)
 
+    @property
+    def _has_level(self) -> bool:
+        return isinstance(self.known_flips_, ShownPairs)  # otherwise negatives are a sample, whose size decides it
+
     def _flip_logits(self, users: Codes) -> Floats:
         tables = self._tables()
         if self.known_flips_ is not None:

@@ -145,7 +145,10 @@ class ProbabilityMap:
             return None
         kind = KINDS[int(arrays["probability.kind"][0])]
         x, y = (np.asarray(arrays[f"probability.{name}"], np.float64) for name in "xy")
-        if len(x) != len(y) or (kind != "none" and (len(x) < 2 or not (np.diff(x) > 0).all())):
+        rises = min(len(x), len(y)) >= 2 and bool(
+            (np.diff(x) > 0).all() and (np.diff(y) >= 0).all() and y[-1] > y[0]
+        )
+        if len(x) != len(y) or not np.isfinite([*x, *y]).all() or (kind != "none" and not rises):
             raise ValueError("the map from scores to probabilities is not one")
         return cls(kind, x, y, int(arrays["probability.pairs"][0]))
 

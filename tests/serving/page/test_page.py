@@ -289,6 +289,8 @@ def test_probabilities_of_a_model_that_knows_what_was_shown(informed):
     expect(likely).to_have_text([f"p(like) {percent(item['probability'])}" for item in listed["items"]])
     expect(page.locator("#list-0 .basis")).to_contain_text("rest on the impressions of the training data")
     assert has_no_horizontal_scroll(page)
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert has_no_horizontal_scroll(page)
     page.get_by_role("link", name="Models").click()
     expect(page.locator(".card")).to_contain_text(hidden["note"])
 

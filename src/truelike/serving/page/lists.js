@@ -134,7 +134,12 @@ export function showList(section, list, on) {
       ? el("p", { class: "hint" }, `Reasons are the interactions that raise a score most, ${METHODS[method]}.`)
       : null,
     list.basis
-      ? el("p", { class: "hint basis" }, `p(like) is the probability that the user likes the item. ${list.basis.note}`)
+      ? el(
+          "p",
+          { class: "hint basis" },
+          "p(like) is how probable a like is by taste, before what was shown to this user counts. ",
+          list.basis.note,
+        )
       : null,
   );
   replace(section, head, ranking, foot);
@@ -300,7 +305,12 @@ export function showHidden(section, answer, on) {
           el("dt", {}, "Probability"),
           el("dd", {}, "How probable it is that the user likes the item, given that there was no interaction."),
           el("dt", {}, "Flip probability"),
-          el("dd", {}, "If the user likes the item: how probable it is that no interaction was recorded."),
+          el(
+            "dd",
+            {},
+            "If the user likes the item: how probable it is that no interaction was recorded. ",
+            "Near 0: the item was shown to the user, and not taken.",
+          ),
         )
       : null,
   );

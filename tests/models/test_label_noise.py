@@ -1,0 +1,203 @@
+"""Probabilities of likes: ids in and out, what they rest on, and that they are saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from numpy.testing import assert_allclose
+from scipy.special import expit
+
+import truelike as tl
+from truelike.errors import ParameterError, UnknownIdError
+from truelike.models import basis
+
+WORLD = tl.synthetic.World(n_users=200, n_items=100, impressions_per_user=70, seed=0)
+QUICK: dict[str, Any] = {"factors": 6, "epochs": 4}
+ALONE = "interactions alone: not identified"
+RANKS = "; weighted negatives: not a probability"
+STRUCTURED = "assumed: user activity and item visibility"
+
+
+def named(frame: Any) -> Any:
+    """Pairs with ids that are texts."""
+    return frame.select(
+        pl.format("u{}", "user_id").alias("user_id"),
+        pl.format("i{}", "item_id").alias("item_id"),
+        *frame.columns[2:],
+    )
+
+
+@pytest.fixture(scope="module")
+def data() -> Any:
+    return tl.read(named(WORLD.dataset().to_frame().select("user_id", "item_id")))
+
+
+@pytest.fixture(scope="module")
+def shown(data: Any) -> Any:
+    found = tl.read(named(WORLD.impressions().to_frame().select("user_id", "item_id")))
+    return found.recode(data.users, data.items)[0]
+
+
+@pytest.fixture(scope="module", params=["NBPO", "ExactNBPO"])
+def informed(request: pytest.FixtureRequest, data: Any, shown: Any) -> Any:
+    return getattr(tl, request.param)(**QUICK).fit(data, impressions=shown, progress=False)
+
+
+# --- ids ------------------------------------------------------------------------------------------
+
+
+def test_ids_go_in_and_come_out(informed: Any) -> None:
+    found = informed.like_probability(["u7", "u2", "u7"], ["i3", "i4", "i5"])
+    assert found.columns == ["user_id", "item_id", "probability", "basis"]
+    assert found["user_id"].to_list() == ["u7", "u2", "u7"]
+    assert found["item_id"].to_list() == ["i3", "i4", "i5"]
+    assert found["probability"].dtype == pl.Float32
+    assert found["probability"].is_between(0, 1).all()
+
+
+def test_one_user_goes_with_many_items_and_the_other_way_round(informed: Any) -> None:
+    items = ["i3", "i4", "i5"]
+    found = informed.like_probability("u7", items)
+    assert found.equals(informed.like_probability(["u7"] * 3, items))
+    assert informed.like_probability(["u7", "u2"], "i3")["item_id"].to_list() == ["i3", "i3"]
+    assert informed.like_probability("u7", "i3").height == 1
+    with pytest.raises(ParameterError, match="like_probability takes pairs: 3 users and 2 items"):
+        informed.like_probability(["u1", "u2", "u3"], ["i1", "i2"])
+
+
+def test_an_unknown_id_is_an_error_that_names_it(informed: Any) -> None:
+    with pytest.raises(UnknownIdError, match="'nobody'"):
+        informed.like_probability(["u7", "nobody"], "i3")
+    with pytest.raises(UnknownIdError, match="'nothing'"):
+        informed.like_probability("u7", ["nothing"])
+
+
+def test_the_frame_is_of_the_library_that_asks(informed: Any) -> None:
+    assert isinstance(informed.like_probability(pd.Series(["u7"]), "i3"), pd.DataFrame)
+    assert isinstance(informed.like_probability("u7", "i3"), pl.DataFrame)
+
+
+def test_the_probability_is_the_map_of_the_score(informed: Any) -> None:
+    items = list(informed.train_.items)
+    found = informed.like_probability("u7", items)["probability"].to_numpy()
+    scores = informed.score(["u7"] * len(items), items)
+    assert_allclose(found, informed.calibration_(scores), rtol=1e-4)
+    assert_allclose(found, informed._like_of_scores(scores), rtol=1e-4)
+    assert np.array_equal(np.argsort(-found, kind="stable")[:5], np.argsort(-scores, kind="stable")[:5])
+
+
+def test_hidden_likes_use_the_same_probability(informed: Any) -> None:
+    """For an item that was never shown, no interaction says nothing, so the posterior is p(like)."""
+    hidden = informed.hidden_likes(["u7", "u9"], k=30).filter(pl.col("flip_probability") > 0.999)
+    assert hidden.height
+    likely = informed.like_probability(hidden["user_id"], hidden["item_id"])["probability"]
+    assert_allclose(hidden["posterior"].to_numpy(), likely.to_numpy(), rtol=1e-3)
+    assert hidden["basis"].unique().to_list() == ["impressions"]
+
+
+# --- what they rest on ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (tl.NBPO(**QUICK), ALONE),
+        (tl.ExactNBPO(**QUICK), ALONE),
+        (tl.ExactNBPO(**QUICK, exposure="item"), ALONE),
+        (tl.NBPO(**QUICK, exposure="structured"), STRUCTURED + RANKS),
+        (tl.ExactNBPO(**QUICK, exposure="structured"), STRUCTURED),
+        (tl.ExactNBPO(**QUICK, exposure="popularity^0.7"), "assumed: popularity^0.7"),
+        (tl.ExactNBPO(**QUICK, exposure="none"), "assumed: everything was shown"),
+        (tl.ExactNBPO(**QUICK, exposure="structured", unobserved_weight=0.3), STRUCTURED + RANKS),
+    ],
+    ids=lambda value: repr(value),
+)
+def test_without_impressions_the_basis_says_what_is_assumed(model: Any, expected: str, data: Any) -> None:
+    model.fit(data, progress=False)
+    assert model.like_probability("u7", ["i3", "i4"])["basis"].to_list() == [expected] * 2
+    hidden = model.hidden_likes("u7", k=3)
+    assert set(hidden["basis"]) == {expected}
+    assert set(hidden["flips_from"]) == {"interactions" if expected == ALONE else expected.removesuffix(RANKS)}
+    assert model._is_identified == (expected != ALONE and not expected.endswith(RANKS))
+    assert ("not probabilities" in model._basis_in_words) != model._is_identified
+
+
+@pytest.mark.parametrize("name", ["NBPO", "ExactNBPO"])
+def test_propensities_are_a_basis_of_their_own(name: str, data: Any, shown: Any) -> None:
+    table = shown.to_frame().select("user_id", "item_id", pl.lit(0.6).alias("propensity"))
+    model = getattr(tl, name)(**QUICK).fit(data, impressions=table, progress=False)
+    assert model.like_probability("u7", "i3")["basis"].item() == "propensities"
+    assert "known how likely a like of each item would have been observed" in model._basis_in_words
+
+
+def test_a_sample_of_the_negatives_has_no_level(data: Any) -> None:
+    """Why an assumption is not enough for NBPO: its sigma(r) is far above the share of true likes."""
+    users, items = np.divmod(np.arange(200 * 100), 100)
+    share = WORLD.like_probability(users, items).mean()
+    means = {}
+    for name in ("NBPO", "ExactNBPO"):
+        model = getattr(tl, name)(factors=6, exposure="structured").fit(data, progress=False)
+        means[name] = float(model._like_block(np.arange(data.n_users, dtype=np.int32)).mean())
+    assert means["NBPO"] > 3 * share
+    assert means["ExactNBPO"] < 3 * share
+
+
+def test_the_sentences_say_when_a_number_is_no_probability(informed: Any) -> None:
+    assert f"calibrated on {informed.calibration_.pairs:,} held-out impressions" in informed._basis_in_words
+    assert "an example" in basis.sentence("assumed: an example")
+    assert "to the power 0.7" in basis.sentence("assumed: popularity^0.7")
+    for flips_from, has_level in (("interactions", True), ("interactions", False), (STRUCTURED, False)):
+        assert "not probabilities" in basis.sentence(flips_from, has_level=has_level)
+
+
+@pytest.mark.parametrize(
+    "model", [tl.BPR(**QUICK), tl.NBPO(**QUICK, flip_factors=0), tl.IALS(**QUICK), tl.ExactBPO(**QUICK)], ids=repr
+)
+def test_a_model_without_flips_has_no_probabilities(model: Any, data: Any) -> None:
+    model.fit(data, progress=False)
+    assert not hasattr(model, "like_probability")
+    assert not hasattr(model, "hidden_likes")
+
+
+# --- storage --------------------------------------------------------------------------------------
+
+
+def test_a_saved_model_has_the_same_probabilities(informed: Any, tmp_path: Path) -> None:
+    informed.save(tmp_path / "model")
+    again = tl.load(tmp_path / "model")
+    items = list(informed.train_.items)
+    assert again.like_probability("u7", items).equals(informed.like_probability("u7", items))
+    assert again.hidden_likes(["u7", "u9"]).equals(informed.hidden_likes(["u7", "u9"]))
+    assert repr(again.calibration_) == repr(informed.calibration_)
+    assert again._basis_in_words == informed._basis_in_words
+
+
+def test_an_assumption_is_saved(data: Any, tmp_path: Path) -> None:
+    model = tl.ExactNBPO(**QUICK, exposure="structured").fit(data, progress=False)
+    model.save(tmp_path / "model")
+    again = tl.load(tmp_path / "model")
+    assert again.like_probability("u7", ["i3", "i4"]).equals(model.like_probability("u7", ["i3", "i4"]))
+
+
+def test_the_calibration_survives_more_interactions(informed: Any, tmp_path: Path) -> None:
+    informed.save(tmp_path / "model")
+    model = tl.load(tmp_path / "model")
+    before = repr(model.calibration_)
+    model.partial_fit([("new", "i3"), ("new", "i4")], epochs=1, progress=False)
+    assert repr(model.calibration_) == before
+    assert model.like_probability("new", "i5")["basis"].item() == "impressions"
+
+
+def test_a_fit_without_impressions_forgets_the_calibration(data: Any, shown: Any) -> None:
+    model = tl.ExactNBPO(**QUICK).fit(data, impressions=shown, progress=False)
+    assert model.calibration_ is not None
+    model.fit(data, progress=False)
+    assert model.calibration_ is None
+    found = model.like_probability("u7", ["i3"])
+    assert found["basis"].item() == ALONE
+    assert_allclose(found["probability"].to_numpy(), expit(model.score("u7", ["i3"])), rtol=1e-4)
