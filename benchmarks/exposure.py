@@ -5,7 +5,7 @@
     python benchmarks/exposure.py --quick               # both, on small data, in seconds
 
 Beds: synthetic worlds at three strengths of exposure, worlds made of the ratings of MovieLens 1M, and Coat. The seed is
-that of the world and of the model; on Coat it is that of the model. Settings are chosen at seed 100 and then fixed: with
+that of the world and of the model; on Coat that of the model. Settings are chosen at seed 100 and then fixed: with
 impressions by the log loss on a tenth of the shown pairs (models without probabilities: by the AUC), without by NDCG@20
 on a tenth of the interactions. The truth is not used. Each fit is a line of a JSONL file in the cache directory.
 
