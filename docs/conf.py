@@ -29,7 +29,7 @@ extensions = [
     "mathml",
     "signatures",
 ]
-exclude_patterns = ["_build", "comparison", "hidden-likes", "paper", "gallery/**/*.md5"]
+exclude_patterns = ["_build", "comparison", "exposure", "paper", "gallery/**/*.md5"]
 templates_path = ["_templates"]
 root_doc = "index"
 default_role = "code"  # `name` in a docstring

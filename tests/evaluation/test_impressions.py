@@ -64,7 +64,7 @@ def test_the_scores_are_those_of_the_shown_pairs(model: Any, parts: Any) -> None
 
 
 def test_a_model_without_probabilities_has_the_auc_alone(parts: Any) -> None:
-    for each in (tl.ItemPop(), tl.ItemKNN(), tl.IALS(factors=8)):
+    for each in (tl.ItemPop(), tl.ItemKNN(), tl.IALS(factors=8), tl.BPR(factors=8, epochs=1)):
         fitted = each.fit(parts.train)
         result = evaluated(fitted, parts)
         assert sorted(result.means()) == ["shown_auc", "shown_pooled_auc", "shown_share"]

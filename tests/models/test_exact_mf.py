@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import rankdata
 
 import truelike as tl
@@ -278,3 +278,13 @@ def test_an_objective_of_two_functions_is_enough(kind: Any, world: Any, tmp_path
 def test_a_model_that_is_not_fitted_says_so_when_asked_for_hidden_likes() -> None:
     with pytest.raises(NotFittedError):
         tl.NBPO().hidden_likes("a")
+
+
+@pytest.mark.parametrize("item_bias", [True, False])
+def test_exposure_by_item_is_one_number_per_item_and_survives_saving(item_bias: bool, tmp_path: Path) -> None:
+    data = tl.synthetic.World(n_users=100, n_items=60).dataset()
+    model = tl.ExactNBPO(factors=4, epochs=2, exposure="item", item_bias=item_bias).fit(data)
+    flips = model.flip_probability([1, 2, 3], [7, 7, 7])
+    assert len(set(flips.tolist())) == 1
+    model.save(tmp_path / "model")
+    assert_array_equal(tl.load(tmp_path / "model").flip_probability([1, 2, 3], [7, 7, 7]), flips)

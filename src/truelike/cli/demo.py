@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 MIN_INTERACTIONS = 100
 WITH_IMPRESSIONS = "ExactNBPO + impressions"
-# chosen on held-out impressions by benchmarks/truth.py; with impressions the flips are known, and only the likes
-# are learned, so fewer factors are enough
+# chosen on held-out impressions; with impressions the flips are known, and only the likes are learned, so fewer factors
+# are enough
 SETTINGS: dict[str, Any] = {
     "factors": 16,
     "regularization": 2.0,

@@ -79,13 +79,16 @@ def has_hidden_likes(model: Ranker) -> TypeGuard[LabelNoiseRanker]:
 def like_probabilities(model: Ranker) -> Pairs | None:
     """Return a function of pairs (users, items) that gives p(truly liked); None for a model without probabilities.
 
-    A model has them if it has a method `_like_block`, or flip probabilities: then sigma(score) is p(truly liked).
+    A model has them if it has a method `_like_block`, or flip probabilities: then sigma(score) is p(truly liked). A
+    model whose class has `like_probability` has them only if it has that method itself, so BPR has none.
 
     >>> import truelike as tl
     >>> data = tl.synthetic.World(n_users=50, n_items=40).dataset()
     >>> like_probabilities(tl.ItemPop().fit(data)) is None
     True
     """
+    if hasattr(type(model), "like_probability") and not hasattr(model, "like_probability"):
+        return None
     block = getattr(model, "_like_block", None)
     if block is not None:
         return lambda users, items: _of_blocks(block, model.train_.n_items, users, items)

@@ -277,8 +277,14 @@ class ExactMF(LabelNoise, FactorModel):
         uses_flips = objective_names.kind_of(self.objective).uses_flips
         width = flip_factors if uses_flips and known is None else 0
         by_item = bool(width) and self._exposure_name() == "item"
-        width = 1 if by_item else width
-        tables = Tables.zeros(train.n_users, train.n_items, self.factors, width, biased=self.item_bias)
+        tables = Tables.zeros(
+            train.n_users,
+            train.n_items,
+            self.factors,
+            1 if by_item else width,
+            biased=self.item_bias,
+            biased_flips=by_item or self.item_bias,
+        )
         tables.initialise(self.init, self.init_scale, self.flip_start, self.seed)
         if by_item:  # at zero they do not move, and the flips are biases of the items
             tables.user_flips[:], tables.item_flips[:] = 0.0, 0.0
@@ -359,7 +365,8 @@ class ExactMF(LabelNoise, FactorModel):
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
         known = ShownPairs.restored(arrays, train) or ExposureRates.restored(arrays, train._csr.shape)
         derived = {**self._derived(train, known), "calibration_": ProbabilityMap.restored(arrays)}
-        return {**restored_tables(arrays, train, self.factors, self.flip_factors), **derived}
+        width = 1 if self._exposure_name() == "item" else self.flip_factors
+        return {**restored_tables(arrays, train, self.factors, width), **derived}
 
     # --- flips ----------------------------------------------------------------------------------
 

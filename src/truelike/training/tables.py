@@ -85,10 +85,11 @@ class Tables:
         flip_factors: int,
         *,
         biased: bool = False,
+        biased_flips: bool | None = None,
         allocate: Callable[[int, int], Floats] = aligned_zeros,
         bias_in_rows: bool = False,
     ) -> Tables:
-        """Return tables of zeros; `biased`: with item biases."""
+        """Return tables of zeros; `biased`: with item biases; `biased_flips`: also of the flips (None: as `biased`)."""
         row_width = padded(factors) + (LANES if bias_in_rows else padded(flip_factors))
         in_memory = n_items + (n_users if allocate is aligned_zeros else 0)
         check_memory(4 * in_memory * row_width, f"a table of {row_width:,} factors", "Use fewer factors.")
@@ -104,7 +105,7 @@ class Tables:
             factors,
             flip_factors,
             biases[0] if biased else None,
-            biases[1] if biased and flip_factors else None,
+            biases[1] if flip_factors and (biased if biased_flips is None else biased_flips) else None,
             allocate,
         )
 
@@ -145,7 +146,11 @@ class Tables:
         """Return a copy in new memory."""
         size = (len(self.users), len(self.items), self.factors, self.flip_factors)
         other = Tables.zeros(
-            *size, biased=self.item_bias is not None, allocate=self.allocate, bias_in_rows=self.bias_in_rows
+            *size,
+            biased=self.item_bias is not None,
+            biased_flips=self.flip_bias is not None,
+            allocate=self.allocate,
+            bias_in_rows=self.bias_in_rows,
         )
         other.take(self.arrays())
         return other
@@ -170,7 +175,7 @@ class Tables:
         expected: dict[str, tuple[int, ...]] = {"users": (n_users, width), "items": (n_items, width)}
         if biased:
             expected["item_bias"] = (n_items,)
-        if biased and flip_factors:
+        if flip_factors and "flip_bias" in arrays:
             expected["flip_bias"] = (n_items,)
         for name, shape in expected.items():
             _check_array(name, arrays[name], shape)
