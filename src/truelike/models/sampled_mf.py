@@ -88,7 +88,10 @@ REGULARIZATION = {
 OTHER_REGULARIZATION = (15 / 8, 1.0)
 USUAL_LIFT = 1.25
 Known = ShownPairs | ShownBlocks | ExposureRates  # what is known of exposure
-SHOWN_L2, SHOWN_BIAS_L2 = 4.0, 2.0  # of a model of shown pairs
+# The default regularization of a model of shown pairs, for each pair of the mean row, and its bounds. A row of few pairs
+# is as far from its prior as it can be, and more would only shrink it.
+SHOWN_L2, SHOWN_L2_BOUNDS = 0.1, (1.0, 8.0)
+SHOWN_BIAS_L2 = 2.0
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -325,8 +328,11 @@ class SampledMF(LabelNoise, FactorModel):
         return float(scale * self.n_negatives * min(1.0, USUAL_LIFT / lift(train)) ** power)
 
     def _shown_strength(self, train: Dataset | Blocks, known: Any) -> float:
-        """The given regularization, otherwise that of a model of shown pairs."""
-        return self.regularization if self.regularization is not None else SHOWN_L2
+        """The given regularization, otherwise stronger the more shown pairs there are for each user and item."""
+        if self.regularization is not None:
+            return self.regularization
+        pairs = known.n_pairs if isinstance(known, ShownPairs) else known.impressions.n_interactions
+        return float(np.clip(SHOWN_L2 * pairs / (train.n_users + train.n_items), *SHOWN_L2_BOUNDS))
 
     def _training(self, known: Known | None = None, cluster: Cluster | None = None) -> Training[Tables]:
         exposure = {} if known is None else {"exposure of pairs": known.digest()}
