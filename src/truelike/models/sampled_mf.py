@@ -89,7 +89,7 @@ OTHER_REGULARIZATION = (15 / 8, 1.0)
 USUAL_LIFT = 1.25
 Known = ShownPairs | ShownBlocks | ExposureRates  # what is known of exposure
 # The default regularization of a model of shown pairs, for each pair of the mean row, and its bounds.
-SHOWN_L2, SHOWN_L2_BOUNDS = 0.1, (1.0, 8.0)
+SHOWN_L2, SHOWN_L2_BOUNDS = 0.1, (1.0, 4.0)
 SHOWN_BIAS_L2 = 2.0
 
 
