@@ -41,6 +41,17 @@ def shown_blocks(impressions: Any, train: Blocks, miss_rate: float | None) -> Sh
         The blocks of the interactions.
     miss_rate
         The probability that a user misses a liked item when it is shown once; None: 0.
+
+    Examples
+    --------
+    >>> import tempfile, truelike as tl
+    >>> world = tl.synthetic.World(n_users=200, n_items=100)
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     train = tl.blocks.build(world.dataset(), place + "/train", blocks=3, progress=False)
+    ...     seen = tl.blocks.build(world.impressions(), place + "/seen", blocks=2, progress=False)
+    ...     shown = shown_blocks(seen, train, None)
+    ...     print(shown.counts.taken == train.n_interactions, shown.block(0).shape[0] == train.block(0).n_users)
+    True True
     """
     if isinstance(impressions, (str, Path)) and (Path(impressions) / DESCRIPTION).is_file():
         impressions = Blocks(impressions)
