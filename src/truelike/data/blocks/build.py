@@ -87,7 +87,7 @@ def build(
     ----------
     source
         The path of a Parquet, CSV or TSV file (text also gzipped, with .gz); a directory of such files, also with
-        subdirectories named key=value; a pattern such as "log/*.parquet"; a list of paths; or a `Dataset`. Parquet
+        subdirectories named key=value; a pattern such as ``"log/*.parquet"``; a list of paths; or a `Dataset`. Parquet
         files may have an address such as "s3://..."; DuckDB's extension httpfs must be installed then.
     directory
         Where to write it. It may have an older block directory, and no other files.
