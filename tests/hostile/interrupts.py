@@ -27,7 +27,7 @@ SIZES = {"tiny": (30, 20), "larger": (1_500, 1_200)}
 MODELS = [
     "ItemPop", "ItemKNN", "EASE", "EDLAE", "IALS", "IALS:solver=cholesky", "BPR", "WBPR", "NBPR", "ShiftMC", "BPO",
     "NBPO", "SampledMF:batch_size=100000000", "ExactMF", "SoftmaxMF", "ExactBPO", "ExactNBPO", "AutoRecommender:n_trials=6",
-    "Blend", "FM", "NeuMF", "ACF", "LightGCN",
+    "Blend", "ImpressionMF", "FM", "NeuMF", "ACF", "LightGCN",
 ]  # fmt: skip
 
 # steps in a loop until it is interrupted: what is random is the moment
