@@ -243,6 +243,16 @@ def test_lists_with_probabilities_say_what_they_rest_on(run: Run, noisy: Any, tm
     assert "a ranking by the model, not probabilities" in alone.err
 
 
+def test_the_probabilities_of_lists_are_those_of_the_library(run: Run, files: Path, tmp_path: Path) -> None:
+    data = tl.read(files / "log.csv")
+    shown = tl.read(files / "shown.csv").recode(data.users, data.items)[0]
+    model = tl.ImpressionMF(steps=30, burn_in=10, samples=4).fit(data, impressions=shown, progress=False)
+    model.save(tmp_path / "model")
+    table = run("recommend", tmp_path / "model", "--all", "-k", 3, "--probability").table
+    expected = model.like_probability(table["user_id"], table["item_id"])["probability"]
+    assert table["probability"].to_numpy() == pytest.approx(expected.to_numpy(), abs=1e-5)
+
+
 def test_hidden_likes_from_a_saved_model(run: Run, noisy: Any, files: Path, tmp_path: Path) -> None:
     done = run("recommend", noisy["shown"], "--users", "u3,u1", "-k", 4, "--hidden-likes")
     columns = ["user_id", "item_id", "posterior", "flip_probability", "rank", "flips_from", "basis"]

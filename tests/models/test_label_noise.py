@@ -201,3 +201,16 @@ def test_a_fit_without_impressions_forgets_the_calibration(data: Any, shown: Any
     found = model.like_probability("u7", ["i3"])
     assert found["basis"].item() == ALONE
     assert_allclose(found["probability"].to_numpy(), expit(model.score("u7", ["i3"])), rtol=1e-4)
+
+
+@pytest.mark.parametrize("samples", [1, 3, 4, 8])
+def test_a_saved_mean_over_samples_is_the_same(samples: int, data: Any, shown: Any, tmp_path: Path) -> None:
+    """Rows are wider than their factors, so that the number of factors must be saved."""
+    model = tl.ImpressionMF(factors=4, steps=20, burn_in=8, samples=samples)
+    model.fit(data, impressions=shown, progress=False).save(tmp_path / "model")
+    items = list(data.items)
+    again: Any = tl.load(tmp_path / "model")
+    assert again.like_probability("u7", items).equals(model.like_probability("u7", items))
+    codes = np.zeros(len(items), dtype=np.int32), np.arange(len(items), dtype=np.int32)
+    first = model.like_probability(data.users[0], items)["probability"].to_numpy()
+    assert_allclose(again._like_of_pairs(*codes, np.zeros(len(items), np.float32)), first, rtol=1e-4)

@@ -257,6 +257,20 @@ def test_a_model_of_sampled_negatives_has_no_probabilities_from_an_assumption(
     assert informed.hidden_likes(HiddenRequest(user="u3"))["identified"]
 
 
+def test_lists_and_the_library_have_the_same_probabilities(
+    data: tl.Dataset, shown: tl.Dataset, snapshot: Any
+) -> None:
+    """Also of a model whose probability is a mean over samples, so that the score alone does not tell it."""
+    model = tl.ImpressionMF(steps=30, burn_in=10, samples=4).fit(data, impressions=shown, progress=False)
+    service = Service([snapshot(model)], [1.0])
+    for more in ({}, {"pins": [{"item": "i9", "position": 2}]}):
+        answer = service.recommend(RecommendRequest(user="u3", k=5, **more))
+        expected = model.like_probability("u3", names(answer))["probability"].to_list()
+        assert [item["probability"] for item in answer["items"]] == pytest.approx(expected, abs=1e-5)
+    new = service.recommend(RecommendRequest(items=["i3", "i7"], k=5))
+    assert all(0 < item["probability"] < 1 for item in new["items"])
+
+
 def test_a_model_without_flips_has_no_probabilities(service: Service) -> None:
     answer = service.recommend(RecommendRequest(user="u3", k=3))
     assert "probability" not in answer["items"][0]

@@ -174,8 +174,8 @@ def recommend(
         rows = split_ids(str(from_items)) if histories is None else open_part(histories, "--histories", read)
         shared |= {"on_unknown": unknown, "exclude_seen": not include_seen}
         found = loaded.recommend_from_items(rows, **shared)
-    found = text_for_uuids(found)
-    emit(with_probability(loaded, found) if probability else found, output=output)
+    found = with_probability(loaded, found, trained=False) if probability else found
+    emit(text_for_uuids(found), output=output)
 
 
 def _check_hidden(others: dict[str, bool]) -> None:

@@ -133,8 +133,10 @@ class Lists:
             ranker=self.ranker, ranked=ranked,
         )  # fmt: skip
         ids = model.train_.users.stored(codes) if self.ids is None else self._asked(number)
-        found = text_for_uuids(model._frame({"user_id": ids}, best, self.titles, "polars"))
-        return with_probability(model, found) if self.probability else found
+        found = model._frame({"user_id": ids}, best, self.titles, "polars")
+        if self.probability:
+            found = with_probability(model, found, trained=True)
+        return text_for_uuids(found)
 
     def _codes(self, number: int) -> Codes:
         """The row numbers of the users of a block; -1 is a user who is not known."""
@@ -163,10 +165,18 @@ class Lists:
         }
 
 
-def with_probability(model: Any, frame: pl.DataFrame) -> pl.DataFrame:
-    """Lists of a model that has `like_probability`, with p(like) of their scores and what it rests on."""
-    likely = pl.Series("probability", model._like_of_scores(frame["score"].to_numpy()))
-    return frame.with_columns(likely, pl.lit(model._basis).alias("basis"))
+def with_probability(model: Any, frame: pl.DataFrame, *, trained: bool) -> pl.DataFrame:
+    """Lists of a model that has `like_probability`, with p(like) and what it rests on.
+
+    `trained`: the lists are those of users of the training data, as they were trained.
+    """
+    scores = frame["score"].to_numpy()
+    if trained:
+        pairs = model.train_.users.known(frame["user_id"]), model.train_.items.known(frame["item_id"])
+        found = model._like_of_pairs(*pairs, scores)
+    else:
+        found = model._like_of_scores(scores)
+    return frame.with_columns(pl.Series("probability", found), pl.lit(model._basis).alias("basis"))
 
 
 def write_lists(lists: Lists, path: str | Path, *, progress: bool) -> int:

@@ -194,6 +194,9 @@ class ImpressionMF(LabelNoise, FactorModel):
             "sample.user_bias": posterior.user_bias,
             "sample.item_bias": posterior.item_bias,
             "sample.precision": np.array([posterior.precision]),
+            "sample.factors": np.array(
+                [posterior.tables.factors], dtype=np.int64
+            ),  # of all samples; rows are wider
         }
         parts = (self.known_flips_, self.calibration_)
         known = {name: array for part in parts if part is not None for name, array in part.arrays().items()}
@@ -202,8 +205,9 @@ class ImpressionMF(LabelNoise, FactorModel):
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
         user_bias, item_bias = arrays["sample.user_bias"], arrays["sample.item_bias"]
         n = user_bias.shape[1]
-        width = arrays["users"].shape[1]
-        factors = next(k for k in range(width, 0, -1) if (k - 1) % n == 0)
+        factors = int(arrays["sample.factors"][0])
+        if not 1 < factors <= arrays["users"].shape[1] or (factors - 1) % n:
+            raise ValueError("the factors of the samples are not those of the rows")
         tables: Tables = restored_tables(arrays, train, factors)["tables_"]
         if user_bias.shape != (train.n_users, n) or item_bias.shape != (train.n_items, n):
             raise ValueError("the biases of the samples are not those of the users and items")
@@ -240,6 +244,10 @@ class ImpressionMF(LabelNoise, FactorModel):
 
         slope, intercept = self._cached("moderation", line)
         return super()._like_of_scores(np.asarray(slope * scores + intercept, dtype=np.float32))
+
+    def _like_of_pairs(self, users: Codes, items: Codes, scores: Floats) -> Floats:
+        posterior: _Posterior = self.posterior_
+        return LabelNoise._like_of_scores(self, posterior.pair_logits(users, items).astype(np.float32))
 
     # --- new users ------------------------------------------------------------------------------
 

@@ -210,6 +210,10 @@ class LabelNoise(_Base):
         found = self._probability_map
         return np.asarray(objectives.sigmoid(scores if found is None else found.logits(scores)), dtype=np.float32)
 
+    def _like_of_pairs(self, users: Codes, items: Codes, scores: Floats) -> Floats:
+        """p(truly liked) of pairs of users as trained, whose scores are known. Default: by the scores alone."""
+        return self._like_of_scores(scores)
+
     @final
     def _calibrated_logits(self, users: Codes) -> Floats:
         r, found = self._like_logits(users), self._probability_map

@@ -286,12 +286,17 @@ class ServedModel:
 
     def probabilities(self, who: Who, places: Sequence[Place], options: RankOptions) -> list[float]:
         """The probability that the user likes each item of a list, whatever was boosted or pinned."""
+        items = np.array([place.item for place in places], dtype=np.int32)
         if options.boosts or options.pins:
-            scores = self._scores(who)[[place.item for place in places]]
+            scores = self._scores(who)[items]
         else:
             scores = np.array([place.score for place in places], dtype=np.float32)
-        found: list[float] = self.model._like_of_scores(scores).tolist()
-        return found
+        if who.source == "model":
+            users = np.full(len(items), who.user, dtype=np.int32)
+            likely: list[float] = self.model._like_of_pairs(users, items, scores).tolist()
+        else:
+            likely = self.model._like_of_scores(scores).tolist()
+        return likely
 
     # --- parts of a list ------------------------------------------------------------------------
 
