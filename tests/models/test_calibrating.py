@@ -121,8 +121,7 @@ def test_few_pairs_are_trained_on_without_a_map() -> None:
 
 def test_held_out_pairs_count_as_if_they_were_not_shown(known: Any) -> None:
     users = np.repeat(np.arange(known.shape[0], dtype=np.int32), np.diff(known.indptr))
-    everything = np.ones(known.n_pairs, dtype=bool)
-    weights = calibrating._weights(known, users, everything)
+    weights = calibrating._weights(known, users, known.indices)
     visible = np.bincount(known.indices, minlength=known.n_items)[known.indices]
     assert (weights > 0).all()
     assert weights.max() <= calibrating.MOST_WEIGHT * np.median(weights) * (1 + 1e-9)
