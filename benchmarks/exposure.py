@@ -39,6 +39,7 @@ from truelike.report.figures import new_figure, reliability_curves
 
 TUNING_SEED = 100
 SEEDS = 10
+MORE, MORE_ON_COAT = 1, 2  # settings beyond an end of a grid
 STRENGTHS = {"weak": 0.0, "medium": 0.9, "strong": 1.8}  # how fast visibility falls with the rank of an item
 WORLD = {"n_users": 2_000, "n_items": 1_000, "impressions_per_user": 300}
 RATINGS_SKEW = 2.0  # visibility in the worlds of MovieLens is the number of ratings to this power
@@ -195,7 +196,7 @@ CONTENDERS = [
     Contender("UPL", WITHOUT, "SampledMF", {"objective": "UPL"}, grid(8.0, 32.0)),
     Contender("ExactNBPO, true propensities", KNOWN, "ExactNBPO", SCHEDULE, setting_of="ExactNBPO, impressions"),
 ]
-SLOW = {"ImpressionMF"}
+SLOW, LATE = {"ImpressionMF"}, {"weak", "medium", "movielens"}  # models that run last on some beds
 WORLDS = {"the world itself, impressions": True, "the world itself, propensities": False}
 
 
@@ -240,30 +241,52 @@ class Log:
 
 
 def choose(log: Log, bed: str, data: Bed, contender: Contender) -> None:
-    """Fit all settings of a grid without a tenth of the data, and add how well each predicts that tenth."""
+    """Try the settings of a grid; where the best regularization is at an end, go on beyond it in steps of 3."""
     for setting in contender.grid:
-        row = {"stage": "choice", "bed": bed, "seed": TUNING_SEED, "model": contender.name, "setting": setting}
-        if log.key(row) in log.rows:
-            continue
-        model = contender.build(setting, TUNING_SEED)
-        if contender.data == WITH:
+        try_setting(log, bed, data, contender, setting)
+    for _ in range(MORE_ON_COAT if bed.startswith("coat") else MORE):
+        tried = {row["setting"]["regularization"] for row in choices(log, bed, contender.name)}
+        best = chosen(log, bed, contender)
+        at = best["regularization"]
+        if min(tried) < at < max(tried):
+            break
+        factor = 3 if at == max(tried) else 1 / 3
+        try_setting(log, bed, data, contender, {**best, "regularization": float(f"{factor * at:.2g}")})
+
+
+def choices(log: Log, bed: str, model: str) -> list[dict[str, Any]]:
+    return [row for row in log.of("choice") if row["bed"] == bed and row["model"] == model]
+
+
+def try_setting(log: Log, bed: str, data: Bed, contender: Contender, setting: dict[str, Any]) -> None:
+    """Fit a setting without a tenth of the data, and add how well it predicts that tenth."""
+    row = {"stage": "choice", "bed": bed, "seed": TUNING_SEED, "model": contender.name, "setting": setting}
+    if log.key(row) in log.rows:
+        return
+    model = contender.build(setting, TUNING_SEED)
+    with_impressions = contender.data == WITH
+    rule = "ndcg@20" if not with_impressions else "shown_auc"
+    try:
+        if with_impressions:
             parts = tl.splits.hold_out_impressions(data.train, data.impressions, seed=TUNING_SEED)
             model.fit(parts.train, impressions=parts.impressions, progress=False)
-            found = tl.evaluate(model, parts.held_out_interactions, impressions=parts.held_out_impressions).means()
-            rule = "shown_log_loss" if hasattr(model, "like_probability") else "shown_auc"
+            rule = "shown_log_loss" if hasattr(model, "like_probability") else rule
+            found = tl.evaluate(model, parts.held_out_interactions, impressions=parts.held_out_impressions)
         else:
             split = tl.splits.random(data.train, validation=0.0, test=0.1, seed=TUNING_SEED)
             model.fit(split.train, progress=False)
-            rule = "ndcg@20"
-            found = tl.evaluate(model, split.test, ks=(20,), metrics=("ndcg",), n_jobs=1, notes=False).means()
-        log.add({**row, "rule": rule, "value": float(found[rule])})
-        print(bed, contender.name, setting, rule, f"{found[rule]:.4f}", flush=True)
+            found = tl.evaluate(model, split.test, ks=(20,), metrics=("ndcg",), n_jobs=1, notes=False)
+        value = float(found.means()[rule])
+    except tl.errors.DivergedError:
+        value = 0.0 if rule != "shown_log_loss" else 1e9
+    log.add({**row, "rule": rule, "value": value})
+    print(bed, contender.name, setting, rule, f"{value:.4f}", flush=True)
 
 
 def chosen(log: Log, bed: str, contender: Contender) -> dict[str, Any]:
     """The setting with the best value."""
     name = contender.setting_of or contender.name
-    rows = [row for row in log.of("choice") if row["bed"] == bed and row["model"] == name]
+    rows = choices(log, bed, name)
     if not rows:
         return {}
     sign = -1 if rows[0]["rule"] == "shown_log_loss" else 1
@@ -275,9 +298,14 @@ def score_row(log: Log, bed: str, seed: int, contender: Contender) -> dict[str, 
     return {"stage": "score", "bed": bed, "seed": seed, "model": contender.name, "setting": setting}
 
 
+def is_done(log: Log, row: dict[str, Any]) -> bool:
+    """Whether a row was scored, with the same setting."""
+    return row["setting"] == log.rows.get(log.key(row), {}).get("setting")
+
+
 def score(log: Log, bed: str, data: Bed, seed: int, contender: Contender) -> None:
     row = score_row(log, bed, seed, contender)
-    if log.key(row) in log.rows or (contender.data == KNOWN and data.world is None):
+    if is_done(log, row) or (contender.data == KNOWN and data.world is None):
         return
     shown = data.impressions if contender.data == WITH else None
     if contender.data == KNOWN:
@@ -357,10 +385,10 @@ def run(log: Log, quick: bool, seeds: int) -> None:
         for contender in models:
             if contender.data != KNOWN and len(contender.grid) > 1:
                 choose(log, bed, data, contender)
-    for slow, seed in product((False, True), range(seeds)):  # the slow ones last
+    for late, seed in product((False, True), range(seeds)):
         for bed, make in all_beds.items():
-            asked = [each for each in models if (each.model in SLOW) == slow]
-            if all(log.key(score_row(log, bed, seed, each)) in log.rows for each in asked):
+            asked = [each for each in models if (each.model in SLOW and bed in LATE) == late]
+            if all(is_done(log, score_row(log, bed, seed, each)) for each in asked):
                 continue
             data = make(seed)
             for contender in asked:
