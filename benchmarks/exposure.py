@@ -1,8 +1,8 @@
 """The exposure study: what each model learns about true likes, with and without impressions.
 
-    python benchmarks/exposure.py run [--seeds 10]      # fits the models; continues where it was interrupted
-    python benchmarks/exposure.py report                # writes results/exposure from what was run
-    python benchmarks/exposure.py --quick               # both, on small data, in seconds
+    python benchmarks/exposure.py run [--seeds 10] [--beds coat]    # fits the models; continues where it stopped
+    python benchmarks/exposure.py report                            # writes results/exposure from what was run
+    python benchmarks/exposure.py --quick                           # both, on small data, in seconds
 
 Beds: synthetic worlds at three strengths of exposure, worlds made of the ratings of MovieLens 1M, and Coat. The seed is
 that of the world and of the model; on Coat that of the model. Settings are chosen at seed 100 and then fixed: with
@@ -26,6 +26,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 import polars as pl
 from common import arguments, machine, output_directory
@@ -39,7 +40,7 @@ from truelike.report.figures import new_figure, reliability_curves
 
 TUNING_SEED = 100
 SEEDS = 10
-MORE, MORE_ON_COAT = 1, 2  # settings beyond an end of a grid
+MOST_SETTINGS = 6  # of a model that are tried on a bed
 STRENGTHS = {"weak": 0.0, "medium": 0.9, "strong": 1.8}  # how fast visibility falls with the rank of an item
 WORLD = {"n_users": 2_000, "n_items": 1_000, "impressions_per_user": 300}
 RATINGS_SKEW = 2.0  # visibility in the worlds of MovieLens is the number of ratings to this power
@@ -47,6 +48,7 @@ QUICK_WORLD = {"n_users": 150, "n_items": 80, "impressions_per_user": 25}
 MEASURES = (
     "hidden_pooled_auc", "hidden_ece", "hidden_log_loss", "hidden_ndcg@20", "truth_auc", "truth_ndcg@20",
 )  # fmt: skip
+TESTED = ("hidden_pooled_auc", "hidden_ece", "hidden_ndcg@20", "truth_ndcg@20")
 GRADED = tuple(f"{name}@{k}" for name in ("dcg", "recall", "map") for k in (3, 5, 8))
 WITH, WITHOUT, KNOWN = "impressions", "interactions", "truth"
 
@@ -241,11 +243,11 @@ class Log:
 
 
 def choose(log: Log, bed: str, data: Bed, contender: Contender) -> None:
-    """Try the settings of a grid; where the best regularization is at an end, go on beyond it in steps of 3."""
+    """Try the settings of a grid; while the best regularization is at an end, go on beyond it in steps of 3."""
     for setting in contender.grid:
         try_setting(log, bed, data, contender, setting)
-    for _ in range(MORE_ON_COAT if bed.startswith("coat") else MORE):
-        tried = {row["setting"]["regularization"] for row in choices(log, bed, contender.name)}
+    while len(rows := choices(log, bed, contender.name)) < MOST_SETTINGS:
+        tried = {row["setting"]["regularization"] for row in rows}
         best = chosen(log, bed, contender)
         at = best["regularization"]
         if min(tried) < at < max(tried):
@@ -378,8 +380,10 @@ def score_world(log: Log, bed: str, data: Bed, seed: int) -> None:
         add_scores(log, {**row, "data": KNOWN}, measured(data, like.__getitem__, posterior.__getitem__))
 
 
-def run(log: Log, quick: bool, seeds: int) -> None:
+def run(log: Log, quick: bool, seeds: int, only: list[str] | None = None) -> None:
     models, all_beds = contenders(quick), beds(quick)
+    if only:
+        all_beds = {bed: make for bed, make in all_beds.items() if bed in only}
     for bed, make in all_beds.items():
         data = make(TUNING_SEED)
         for contender in models:
@@ -444,7 +448,7 @@ def compared(scores: pl.DataFrame, bed: str, a: str, b: str, measure: str) -> tu
 def tests(scores: pl.DataFrame) -> pl.DataFrame:
     """Each model against the best one with the same data, and NBPO against ExactNBPO."""
     rows = []
-    for bed, measure in product(scores["bed"].unique(maintain_order=True), MEASURES):
+    for bed, measure in product(scores["bed"].unique(maintain_order=True), TESTED):
         for data in (WITH, WITHOUT):
             part = scores.filter((pl.col("bed") == bed) & (pl.col("data") == data)).drop_nulls(measure)
             if part.is_empty():
@@ -591,6 +595,7 @@ def real_figure(means: pl.DataFrame) -> Any:
     }
     for axes, (bed, (measure, title)) in zip(panels, shown.items(), strict=True):
         part = means.filter((pl.col("bed") == bed) & pl.col("data").is_in([WITH, WITHOUT])).sort(measure)
+        part = part.filter(~pl.col("model").str.ends_with("defaults"))
         if part.is_empty():
             continue
         errors = part[f"{measure} se"].fill_null(0)
@@ -640,12 +645,14 @@ def report(log: Log, output: Path) -> None:
     scores = table(log)
     means = summary(scores)
     means.write_csv(output / "scores.csv", float_precision=5)
-    short = [name for name in MEASURES if name in scores.columns]
-    scores.select("bed", "model", "seed", *short).write_csv(output / "seeds.csv", float_precision=4)
+    scores.select("bed", "model", "seed", *TESTED).write_csv(output / "seeds.csv", float_precision=4)
     tests(scores).write_csv(output / "tests.csv", float_precision=5)
     (output / "settings.toml").write_text(settings_toml(log))
-    choices = [{**row, "setting": json.dumps(row["setting"])} for row in log.of("choice")]
-    pl.DataFrame(choices).drop("stage", "seed").write_csv(output / "choice.csv", float_precision=4)
+    tried = [
+        {"bed": row["bed"], "model": row["model"], **row["setting"], "rule": row["rule"], "value": row["value"]}
+        for row in log.of("choice")
+    ]
+    pl.DataFrame(tried).write_csv(output / "choice.csv", float_precision=4)
     decided = verdicts(scores)
     decided.write_csv(output / "verdicts.csv")
     figures = {
@@ -653,8 +660,11 @@ def report(log: Log, output: Path) -> None:
         "reliability": reliability_figure(log, means),
         "real": real_figure(means),
     }
-    for name, figure in figures.items():
-        figure.savefig(output / f"{name}.svg", bbox_inches="tight", metadata={"Date": None})
+    with matplotlib.rc_context(
+        {"svg.fonttype": "none", "svg.hashsalt": "exposure"}
+    ):  # text stays text: small files
+        for name, figure in figures.items():
+            figure.savefig(output / f"{name}.svg", bbox_inches="tight", metadata={"Date": None})
     columns = [bed for bed in ("weak", "medium", "strong", "movielens", "coat") if bed in set(means["bed"])]
     for measure in MEASURES:
         print(f"\n{measure}\n\n{markdown(means, measure, 4 if measure == 'hidden_ece' else 3, columns)}")
@@ -670,6 +680,7 @@ def main() -> None:
     parser.add_argument("what", nargs="?", choices=("run", "report"), default="run")
     parser.add_argument("--output", type=Path, default=Path("results/exposure"))
     parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--beds", nargs="*", help="run on these beds only")
     given = parser.parse_args()
     print(machine())
     warnings.simplefilter("ignore", tl.errors.DataWarning)
@@ -682,7 +693,7 @@ def main() -> None:
         directory.mkdir(parents=True, exist_ok=True)
         log = Log(directory / "runs.jsonl")
         if given.what == "run":
-            run(log, quick=False, seeds=given.seeds)
+            run(log, quick=False, seeds=given.seeds, only=given.beds)
     if given.quick or given.what == "report":
         report(log, output_directory(given.output, given.quick))
 
