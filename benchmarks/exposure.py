@@ -1,8 +1,8 @@
 """The exposure study: what each model learns about true likes, with and without impressions.
 
-    python benchmarks/exposure.py run [--seeds 10]      # fits the models; continues where it was interrupted
-    python benchmarks/exposure.py report                # writes results/exposure from what was run
-    python benchmarks/exposure.py --quick               # both, on small data, in seconds
+    python benchmarks/exposure.py run [--seeds 10] [--beds coat]    # fits the models; continues where it stopped
+    python benchmarks/exposure.py report                            # writes results/exposure from what was run
+    python benchmarks/exposure.py --quick                           # both, on small data, in seconds
 
 Beds: synthetic worlds at three strengths of exposure, worlds made of the ratings of MovieLens 1M, and Coat. The seed is
 that of the world and of the model; on Coat that of the model. Settings are chosen at seed 100 and then fixed: with
@@ -26,6 +26,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 import polars as pl
 from common import arguments, machine, output_directory
@@ -39,6 +40,7 @@ from truelike.report.figures import new_figure, reliability_curves
 
 TUNING_SEED = 100
 SEEDS = 10
+MOST_SETTINGS = 6  # of a model that are tried on a bed
 STRENGTHS = {"weak": 0.0, "medium": 0.9, "strong": 1.8}  # how fast visibility falls with the rank of an item
 WORLD = {"n_users": 2_000, "n_items": 1_000, "impressions_per_user": 300}
 RATINGS_SKEW = 2.0  # visibility in the worlds of MovieLens is the number of ratings to this power
@@ -46,6 +48,7 @@ QUICK_WORLD = {"n_users": 150, "n_items": 80, "impressions_per_user": 25}
 MEASURES = (
     "hidden_pooled_auc", "hidden_ece", "hidden_log_loss", "hidden_ndcg@20", "truth_auc", "truth_ndcg@20",
 )  # fmt: skip
+TESTED = ("hidden_pooled_auc", "hidden_ece", "hidden_ndcg@20", "truth_ndcg@20")
 GRADED = tuple(f"{name}@{k}" for name in ("dcg", "recall", "map") for k in (3, 5, 8))
 WITH, WITHOUT, KNOWN = "impressions", "interactions", "truth"
 
@@ -195,7 +198,7 @@ CONTENDERS = [
     Contender("UPL", WITHOUT, "SampledMF", {"objective": "UPL"}, grid(8.0, 32.0)),
     Contender("ExactNBPO, true propensities", KNOWN, "ExactNBPO", SCHEDULE, setting_of="ExactNBPO, impressions"),
 ]
-SLOW = {"ImpressionMF"}
+SLOW, LATE = {"ImpressionMF"}, {"weak", "medium", "movielens"}  # models that run last on some beds
 WORLDS = {"the world itself, impressions": True, "the world itself, propensities": False}
 
 
@@ -240,30 +243,52 @@ class Log:
 
 
 def choose(log: Log, bed: str, data: Bed, contender: Contender) -> None:
-    """Fit all settings of a grid without a tenth of the data, and add how well each predicts that tenth."""
+    """Try the settings of a grid; while the best regularization is at an end, go on beyond it in steps of 3."""
     for setting in contender.grid:
-        row = {"stage": "choice", "bed": bed, "seed": TUNING_SEED, "model": contender.name, "setting": setting}
-        if log.key(row) in log.rows:
-            continue
-        model = contender.build(setting, TUNING_SEED)
-        if contender.data == WITH:
+        try_setting(log, bed, data, contender, setting)
+    while len(rows := choices(log, bed, contender.name)) < MOST_SETTINGS:
+        tried = {row["setting"]["regularization"] for row in rows}
+        best = chosen(log, bed, contender)
+        at = best["regularization"]
+        if min(tried) < at < max(tried):
+            break
+        factor = 3 if at == max(tried) else 1 / 3
+        try_setting(log, bed, data, contender, {**best, "regularization": float(f"{factor * at:.2g}")})
+
+
+def choices(log: Log, bed: str, model: str) -> list[dict[str, Any]]:
+    return [row for row in log.of("choice") if row["bed"] == bed and row["model"] == model]
+
+
+def try_setting(log: Log, bed: str, data: Bed, contender: Contender, setting: dict[str, Any]) -> None:
+    """Fit a setting without a tenth of the data, and add how well it predicts that tenth."""
+    row = {"stage": "choice", "bed": bed, "seed": TUNING_SEED, "model": contender.name, "setting": setting}
+    if log.key(row) in log.rows:
+        return
+    model = contender.build(setting, TUNING_SEED)
+    with_impressions = contender.data == WITH
+    rule = "ndcg@20" if not with_impressions else "shown_auc"
+    try:
+        if with_impressions:
             parts = tl.splits.hold_out_impressions(data.train, data.impressions, seed=TUNING_SEED)
             model.fit(parts.train, impressions=parts.impressions, progress=False)
-            found = tl.evaluate(model, parts.held_out_interactions, impressions=parts.held_out_impressions).means()
-            rule = "shown_log_loss" if hasattr(model, "like_probability") else "shown_auc"
+            rule = "shown_log_loss" if hasattr(model, "like_probability") else rule
+            found = tl.evaluate(model, parts.held_out_interactions, impressions=parts.held_out_impressions)
         else:
             split = tl.splits.random(data.train, validation=0.0, test=0.1, seed=TUNING_SEED)
             model.fit(split.train, progress=False)
-            rule = "ndcg@20"
-            found = tl.evaluate(model, split.test, ks=(20,), metrics=("ndcg",), n_jobs=1, notes=False).means()
-        log.add({**row, "rule": rule, "value": float(found[rule])})
-        print(bed, contender.name, setting, rule, f"{found[rule]:.4f}", flush=True)
+            found = tl.evaluate(model, split.test, ks=(20,), metrics=("ndcg",), n_jobs=1, notes=False)
+        value = float(found.means()[rule])
+    except tl.errors.DivergedError:
+        value = 0.0 if rule != "shown_log_loss" else 1e9
+    log.add({**row, "rule": rule, "value": value})
+    print(bed, contender.name, setting, rule, f"{value:.4f}", flush=True)
 
 
 def chosen(log: Log, bed: str, contender: Contender) -> dict[str, Any]:
     """The setting with the best value."""
     name = contender.setting_of or contender.name
-    rows = [row for row in log.of("choice") if row["bed"] == bed and row["model"] == name]
+    rows = choices(log, bed, name)
     if not rows:
         return {}
     sign = -1 if rows[0]["rule"] == "shown_log_loss" else 1
@@ -275,9 +300,14 @@ def score_row(log: Log, bed: str, seed: int, contender: Contender) -> dict[str, 
     return {"stage": "score", "bed": bed, "seed": seed, "model": contender.name, "setting": setting}
 
 
+def is_done(log: Log, row: dict[str, Any]) -> bool:
+    """Whether a row was scored, with the same setting."""
+    return row["setting"] == log.rows.get(log.key(row), {}).get("setting")
+
+
 def score(log: Log, bed: str, data: Bed, seed: int, contender: Contender) -> None:
     row = score_row(log, bed, seed, contender)
-    if log.key(row) in log.rows or (contender.data == KNOWN and data.world is None):
+    if is_done(log, row) or (contender.data == KNOWN and data.world is None):
         return
     shown = data.impressions if contender.data == WITH else None
     if contender.data == KNOWN:
@@ -350,17 +380,19 @@ def score_world(log: Log, bed: str, data: Bed, seed: int) -> None:
         add_scores(log, {**row, "data": KNOWN}, measured(data, like.__getitem__, posterior.__getitem__))
 
 
-def run(log: Log, quick: bool, seeds: int) -> None:
+def run(log: Log, quick: bool, seeds: int, only: list[str] | None = None) -> None:
     models, all_beds = contenders(quick), beds(quick)
+    if only:
+        all_beds = {bed: make for bed, make in all_beds.items() if bed in only}
     for bed, make in all_beds.items():
         data = make(TUNING_SEED)
         for contender in models:
             if contender.data != KNOWN and len(contender.grid) > 1:
                 choose(log, bed, data, contender)
-    for slow, seed in product((False, True), range(seeds)):  # the slow ones last
+    for late, seed in product((False, True), range(seeds)):
         for bed, make in all_beds.items():
-            asked = [each for each in models if (each.model in SLOW) == slow]
-            if all(log.key(score_row(log, bed, seed, each)) in log.rows for each in asked):
+            asked = [each for each in models if (each.model in SLOW and bed in LATE) == late]
+            if all(is_done(log, score_row(log, bed, seed, each)) for each in asked):
                 continue
             data = make(seed)
             for contender in asked:
@@ -416,7 +448,7 @@ def compared(scores: pl.DataFrame, bed: str, a: str, b: str, measure: str) -> tu
 def tests(scores: pl.DataFrame) -> pl.DataFrame:
     """Each model against the best one with the same data, and NBPO against ExactNBPO."""
     rows = []
-    for bed, measure in product(scores["bed"].unique(maintain_order=True), MEASURES):
+    for bed, measure in product(scores["bed"].unique(maintain_order=True), TESTED):
         for data in (WITH, WITHOUT):
             part = scores.filter((pl.col("bed") == bed) & (pl.col("data") == data)).drop_nulls(measure)
             if part.is_empty():
@@ -563,6 +595,7 @@ def real_figure(means: pl.DataFrame) -> Any:
     }
     for axes, (bed, (measure, title)) in zip(panels, shown.items(), strict=True):
         part = means.filter((pl.col("bed") == bed) & pl.col("data").is_in([WITH, WITHOUT])).sort(measure)
+        part = part.filter(~pl.col("model").str.ends_with("defaults"))
         if part.is_empty():
             continue
         errors = part[f"{measure} se"].fill_null(0)
@@ -612,12 +645,14 @@ def report(log: Log, output: Path) -> None:
     scores = table(log)
     means = summary(scores)
     means.write_csv(output / "scores.csv", float_precision=5)
-    short = [name for name in MEASURES if name in scores.columns]
-    scores.select("bed", "model", "seed", *short).write_csv(output / "seeds.csv", float_precision=4)
+    scores.select("bed", "model", "seed", *TESTED).write_csv(output / "seeds.csv", float_precision=4)
     tests(scores).write_csv(output / "tests.csv", float_precision=5)
     (output / "settings.toml").write_text(settings_toml(log))
-    choices = [{**row, "setting": json.dumps(row["setting"])} for row in log.of("choice")]
-    pl.DataFrame(choices).drop("stage", "seed").write_csv(output / "choice.csv", float_precision=4)
+    tried = [
+        {"bed": row["bed"], "model": row["model"], **row["setting"], "rule": row["rule"], "value": row["value"]}
+        for row in log.of("choice")
+    ]
+    pl.DataFrame(tried).write_csv(output / "choice.csv", float_precision=4)
     decided = verdicts(scores)
     decided.write_csv(output / "verdicts.csv")
     figures = {
@@ -625,8 +660,11 @@ def report(log: Log, output: Path) -> None:
         "reliability": reliability_figure(log, means),
         "real": real_figure(means),
     }
-    for name, figure in figures.items():
-        figure.savefig(output / f"{name}.svg", bbox_inches="tight", metadata={"Date": None})
+    with matplotlib.rc_context(
+        {"svg.fonttype": "none", "svg.hashsalt": "exposure"}
+    ):  # text stays text: small files
+        for name, figure in figures.items():
+            figure.savefig(output / f"{name}.svg", bbox_inches="tight", metadata={"Date": None})
     columns = [bed for bed in ("weak", "medium", "strong", "movielens", "coat") if bed in set(means["bed"])]
     for measure in MEASURES:
         print(f"\n{measure}\n\n{markdown(means, measure, 4 if measure == 'hidden_ece' else 3, columns)}")
@@ -642,6 +680,7 @@ def main() -> None:
     parser.add_argument("what", nargs="?", choices=("run", "report"), default="run")
     parser.add_argument("--output", type=Path, default=Path("results/exposure"))
     parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--beds", nargs="*", help="run on these beds only")
     given = parser.parse_args()
     print(machine())
     warnings.simplefilter("ignore", tl.errors.DataWarning)
@@ -654,7 +693,7 @@ def main() -> None:
         directory.mkdir(parents=True, exist_ok=True)
         log = Log(directory / "runs.jsonl")
         if given.what == "run":
-            run(log, quick=False, seeds=given.seeds)
+            run(log, quick=False, seeds=given.seeds, only=given.beds)
     if given.quick or given.what == "report":
         report(log, output_directory(given.output, given.quick))
 
