@@ -43,6 +43,7 @@ from truelike.progress import note
 from truelike.ranking.factor_ranker import FactorRanker, factor_score_block
 from truelike.ranking.top_k import TopK, check_users, no_items, top_k_by_scores
 from truelike.training.callbacks import readable_seconds
+from truelike.training.impressions import check_split
 from truelike.training.options import Callback, FitOptions, HeldOut
 
 if TYPE_CHECKING:
@@ -305,6 +306,7 @@ class Recommender(ABC):
         """
         parameters.check(self)
         if isinstance(train, Split):
+            check_split(train, impressions)
             if validation is None and train.validation.n_interactions:
                 validation = train.validation
             train = train.train
@@ -428,7 +430,9 @@ class Recommender(ABC):
     def _check_options(self, options: FitOptions) -> None:
         """Refuse options that this model cannot use."""
         if options.impressions is not None and not self.takes_impressions:
-            raise ParameterError(f"{self.name} does not use impressions. NBPO, BPR, IALS and ExactNBPO do.")
+            raise ParameterError(
+                f"{self.name} does not use impressions. ImpressionMF, NBPO, BPR, IALS and ExactNBPO do."
+            )
         for side in ("user", "item"):
             if getattr(options, f"{side}_features") is not None and side not in self.takes_features:
                 able = "FM and DeepRecommender do" if side == "user" else "FM, ACF and DeepRecommender do"

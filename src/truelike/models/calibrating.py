@@ -66,7 +66,10 @@ def calibrated_fit(
     noticed = objectives.sigmoid(-logits.astype(np.float64))
     probability = ProbabilityMap.fitted(found, taken, noticed, _weights(known, users, items))
     if share >= REFIT:
-        note(f"calibrated on {len(taken):,} held-out impressions ({probability.kind}); training on all of them")
+        found_map = (
+            "sigma(r) needs no map" if probability.kind == "none" else f"a map of the kind {probability.kind}"
+        )
+        note(f"calibrated on {len(taken):,} held-out impressions: {found_map}; training on all of them")
         result = run(known, train, options)
     return Calibrated(result, probability)
 

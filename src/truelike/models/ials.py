@@ -36,7 +36,7 @@ from truelike.training.blocks.execution import workers_for
 from truelike.training.blocks.shown import ShownBlocks, shown_blocks
 from truelike.training.blocks.workers import WorkerKind, allocator
 from truelike.training.engine import Engine
-from truelike.training.impressions import check_held_out, shown_pairs
+from truelike.training.impressions import check_held_out, shown_pairs, warn_of_propensities
 from truelike.training.loop import Training, continue_epochs, fit_epochs
 from truelike.training.options import FitOptions
 from truelike.training.regularization import IALS_L2, UNOBSERVED, density, noise_edge
@@ -163,6 +163,7 @@ class IALS(FactorModel):
             check_held_out(options)
             read = shown_blocks if isinstance(train, Blocks) else shown_pairs
             shown = read(options.impressions, train, 0.0)
+            warn_of_propensities(shown, self.name)
         result = fit_epochs(self._training(shown, options.cluster), train, options)
         return {**learned_tables(result, train), **self._derived(train, shown)}
 
@@ -307,6 +308,9 @@ class IALS(FactorModel):
         weighted = own if counts is None else own * counts[:, None]
         with one_blas_thread():
             gram, weights = self._equations()
+            if user is not None and self.shown_ is not None:
+                seen = table[self.shown_.of_users(np.array([user], dtype=np.int32)).indices].astype(np.float64)
+                gram = gram + weights.shown * (seen.T @ seen)
             inverse = solved(own, gram, weights.ridge(len(history), len(table)), table[items].T, counts)
             values = inverse.T @ weighted.T
         return Contributions(values.astype(np.float32), self._scores_of(history, items, user), "exact")

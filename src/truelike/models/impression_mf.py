@@ -18,7 +18,7 @@ from truelike.models.factor_model import FactorModel, restored_tables, table_att
 from truelike.models.fold_in import fold_in_all
 from truelike.models.label_noise import LabelNoise
 from truelike.parameters import flag, jobs, number, whole_number
-from truelike.training.impressions import shown_pairs
+from truelike.training.impressions import check_held_out, shown_pairs
 from truelike.training.langevin.engine import LangevinSampler, Sample
 from truelike.training.options import FitOptions
 from truelike.training.probability_map import ProbabilityMap
@@ -153,6 +153,8 @@ class ImpressionMF(LabelNoise, FactorModel):
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
         given = options.impressions is not None
+        if given:
+            check_held_out(options)
         pairs = (
             shown_pairs(options.impressions, train, self.miss_rate) if given else _random_pairs(train, self.seed)
         )

@@ -40,7 +40,7 @@ from truelike.training.blocks.workers import WorkerKind, allocator
 from truelike.training.engine import Engine
 from truelike.training.exposure import names as exposures
 from truelike.training.exposure.rates import ExposureRates
-from truelike.training.impressions import check_held_out, shown_pairs
+from truelike.training.impressions import check_held_out, shown_pairs, warn_of_propensities
 from truelike.training.loop import Result, Training, continue_epochs, fit_epochs
 from truelike.training.options import FitOptions
 from truelike.training.probability_map import ProbabilityMap
@@ -289,7 +289,11 @@ class SampledMF(LabelNoise, FactorModel):
             check_held_out(options)
             if isinstance(train, Blocks):
                 return shown_blocks(options.impressions, train, self.miss_rate)
-            return shown_pairs(options.impressions, train, self.miss_rate)
+            pairs = shown_pairs(options.impressions, train, self.miss_rate)
+            kind = objective_names.kind_of(self.objective)
+            if not (kind.uses_flips or (kind.uses_exposure and issubclass(kind, objectives.Pointwise))):
+                warn_of_propensities(pairs, self.name)
+            return pairs
         kind = objective_names.kind_of(self.objective)
         if not (kind.uses_flips or kind.uses_exposure):
             return None

@@ -13,14 +13,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from truelike import objectives
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.blocks.format import DESCRIPTION
 from truelike.data.columns import Columns, choose, recognised
 from truelike.data.dataset import Dataset
+from truelike.data.frames import library_of
 from truelike.data.interactions import EncodedRows, read, read_rows
 from truelike.errors import DataError, DataWarning, ParameterError, warn
 from truelike.training.miss_rate import Missed, estimated
@@ -71,6 +74,11 @@ def shown_pairs(impressions: Any, train: Dataset, miss_rate: float | None) -> Sh
     same = bool((logits == logits[0]).all())
     once = float(logits[0]) if same else -CERTAIN
     pairs = ShownPairs.merged(train._csr, known._csr, np.zeros(0, np.float32) if same else logits, once, basis)
+    if pairs.added == train.n_interactions:
+        raise DataError(
+            f"none of the {train.n_interactions:,} interactions is among the impressions, so these say nothing of what "
+            "the users saw. Use impressions and interactions of the same time and place."
+        )
     if pairs.added:
         warn(
             f"{pairs.added:,} of {train.n_interactions:,} interactions are not among the impressions; they count as "
@@ -81,6 +89,13 @@ def shown_pairs(impressions: Any, train: Dataset, miss_rate: float | None) -> Sh
     if not (pairs.taken == 0).any():
         raise DataError(
             "every pair of the impressions is an interaction, so nothing is known of what users saw and did not take"
+        )
+    seen = float(objectives.sigmoid(-pairs.logits if len(pairs.logits) else np.array([-pairs.logit])).mean())
+    if pairs.taken_share() > seen:
+        warn(
+            f"{pairs.taken_share():.1%} of the shown pairs were taken, but only {seen:.1%} would be if all were liked: "
+            "the propensities or the miss rate contradict the interactions, and every probability comes out near 1",
+            DataWarning,
         )
     return replace(pairs, miss_rate=missed.miss_rate)
 
@@ -266,6 +281,29 @@ def _flip_logits(rates: NDArray[np.float64]) -> NDArray[np.float32]:
             part = rates[start : start + PAIRS_AT_ONCE]
             logits[start : start + PAIRS_AT_ONCE] = np.clip(-part - np.log(-np.expm1(-part)), -CERTAIN, CERTAIN)
     return logits
+
+
+def warn_of_propensities(pairs: Any, model: str) -> None:
+    """Warn if the impressions have propensities, and the model counts every listed pair as shown."""
+    if pairs is not None and pairs.basis == "propensities":
+        warn(
+            f"{model} counts each pair that is listed as shown, whatever its propensity. Held-out interactions of "
+            "`split.impressions` count as not taken then. NBPO, ExactNBPO and ImpressionMF use propensities.",
+            DataWarning,
+        )
+
+
+def check_split(split: Any, impressions: Any) -> None:
+    """Raise if impressions of a split are not corrected for held-out interactions, which would look like dislikes."""
+    held_out = split.validation.n_interactions + split.test.n_interactions
+    if impressions is None or not held_out or isinstance(impressions, (str, Path)):
+        return
+    if library_of(impressions) is not None and "propensity" in nw.from_native(impressions).columns:
+        return
+    raise ParameterError(
+        f"of a split, {held_out:,} held-out interactions are among the impressions and look like dislikes. Use "
+        "fit(split, impressions=split.impressions(impressions))."
+    )
 
 
 def check_held_out(options: FitOptions) -> None:

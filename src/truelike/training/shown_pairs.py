@@ -119,6 +119,10 @@ class ShownPairs:
             logits=logits,
         )
 
+    def of_users(self, users: NDArray[np.int32]) -> ShownPairs:
+        """Return the pairs of some users, in their order."""
+        return self.among(users, None)
+
     def taken_share(self) -> float:
         """Return the share of pairs that were taken, away from 0 and 1."""
         return float((self.taken.sum(dtype=np.int64) + 0.5) / (self.n_pairs + 1))

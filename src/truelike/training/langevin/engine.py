@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from truelike import objectives, randomness
 from truelike.parallel import Team, threads
+from truelike.progress import compiling
 from truelike.training.shown_pairs import ShownPairs
 
 Floats = NDArray[np.float32]
@@ -128,6 +129,7 @@ class LangevinSampler:
         self, steps: int, burn_in: int, n_samples: int, done: Callable[[int], None] | None = None
     ) -> list[Sample]:
         """Return samples at even distances after the burn-in; `done` is called with the number of each step."""
+        self._compile()
         kept = np.unique(np.linspace(burn_in, steps, n_samples + 1)[1:].astype(int))
         found = []
         with Team(self.threads) as team:
@@ -143,6 +145,11 @@ class LangevinSampler:
                 if done is not None:
                     done(number + 1)
         return found
+
+    def _compile(self) -> None:
+        """Compile the loops, so that no thread waits for the compiler."""
+        with compiling("the loops of ImpressionMF"), Team(1) as team:
+            self._gradients(team)
 
     def _gradients(self, team: Team) -> None:
         """Set the gradients of all rows at their present values."""
