@@ -91,7 +91,8 @@ def shown_pairs(impressions: Any, train: Dataset, miss_rate: float | None) -> Sh
             "every pair of the impressions is an interaction, so nothing is known of what users saw and did not take"
         )
     seen = float(objectives.sigmoid(-pairs.logits if len(pairs.logits) else np.array([-pairs.logit])).mean())
-    if pairs.taken_share() > seen:
+    noise = float(np.sqrt(seen * (1 - seen) / pairs.n_pairs))
+    if pairs.taken_share() > seen + 4 * noise:
         warn(
             f"{pairs.taken_share():.1%} of the shown pairs were taken, but only {seen:.1%} would be if all were liked: "
             "the propensities or the miss rate contradict the interactions, and every probability comes out near 1",
