@@ -313,7 +313,12 @@ def score(log: Log, bed: str, data: Bed, seed: int, contender: Contender) -> Non
     if contender.data == KNOWN:
         shown = propensities(data.world)
     options = {} if shown is None else {"impressions": shown}
-    model = contender.build(row["setting"], seed).fit(data.train, progress=False, **options)
+    try:
+        model = contender.build(row["setting"], seed).fit(data.train, progress=False, **options)
+    except tl.errors.DivergedError:
+        log.add({**row, "data": contender.data, "diverged": True})
+        print(bed, seed, contender.name, "diverged", flush=True)
+        return
     posterior = model._hidden_like_block if hasattr(model, "hidden_likes") else None
     found = measured(data, model._score_block, posterior, model._tie_order())
     add_scores(log, {**row, "data": contender.data}, found)
@@ -426,7 +431,10 @@ def summary(scores: pl.DataFrame) -> pl.DataFrame:
     means = [pl.col(name).mean() for name in values]
     errors = [(pl.col(name).std() / pl.col(name).count().sqrt()).alias(f"{name} se") for name in values]
     return scores.group_by("bed", "model", "data", maintain_order=True).agg(
-        pl.len().alias("seeds"), *means, *errors
+        pl.col("truth_auc").count().alias("seeds"),
+        pl.col("truth_auc").null_count().alias("diverged"),
+        *means,
+        *errors,
     )
 
 
@@ -572,7 +580,11 @@ def reliability_figure(log: Log, means: pl.DataFrame) -> Any:
     for title, names in groups.items():
         panels[title] = {}
         for name in names:
-            rows = [row["bins"] for row in log.of("score") if row["bed"] == "strong" and row["model"] == name]
+            rows = [
+                row["bins"]
+                for row in log.of("score")
+                if row["bed"] == "strong" and row["model"] == name and "bins" in row
+            ]
             same = [bins for bins in rows if len(bins) == len(rows[0])]
             if same:
                 predicted, liked, _ = np.mean(np.array(same), axis=0).T
