@@ -657,7 +657,6 @@ def report(log: Log, output: Path) -> None:
     scores = table(log)
     means = summary(scores)
     means.write_csv(output / "scores.csv", float_precision=5)
-    scores.select("bed", "model", "seed", *TESTED).write_csv(output / "seeds.csv", float_precision=4)
     tests(scores).write_csv(output / "tests.csv", float_precision=5)
     (output / "settings.toml").write_text(settings_toml(log))
     tried = [
@@ -672,9 +671,8 @@ def report(log: Log, output: Path) -> None:
         "reliability": reliability_figure(log, means),
         "real": real_figure(means),
     }
-    with matplotlib.rc_context(
-        {"svg.fonttype": "none", "svg.hashsalt": "exposure"}
-    ):  # text stays text: small files
+    small = {"svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans", "Arial"], "svg.hashsalt": "exposure"}
+    with matplotlib.rc_context(small):  # text stays text, which makes small files
         for name, figure in figures.items():
             figure.savefig(output / f"{name}.svg", bbox_inches="tight", metadata={"Date": None})
     columns = [bed for bed in ("weak", "medium", "strong", "movielens", "coat") if bed in set(means["bed"])]
