@@ -144,8 +144,8 @@ class ImpressionMF(LabelNoise, FactorModel):
 
     factors: int | None = whole_number(None, low=1, optional=True)
     samples: int = whole_number(32, low=1, high=200)
-    steps: int = whole_number(600, low=1)
-    burn_in: int = whole_number(200, low=0)
+    steps: int = whole_number(600, low=1, high=10**6)
+    burn_in: int = whole_number(200, low=0, high=10**6)
     miss_rate: float | None = number(None, low=0.0, high=0.99)
     calibrate: bool = flag(True)
     seed: int = whole_number(0, low=0)

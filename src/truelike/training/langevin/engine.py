@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truelike import objectives, randomness
+from truelike.memory import check_memory
 from truelike.parallel import Team, threads
 from truelike.progress import compiling
 from truelike.training.shown_pairs import ShownPairs
@@ -36,6 +37,7 @@ FIRST_PRECISION = 2.0
 SHAPE, RATE = 2.0, 0.1  # of the gamma prior of the precisions
 SETTLED = 20  # steps before the precisions move
 PIECES = 16  # of rows for each thread
+ARRAYS = 8  # of the size of all rows, about
 
 
 class Sample(NamedTuple):
@@ -102,6 +104,8 @@ class LangevinSampler:
     def __init__(self, pairs: ShownPairs, factors: int, *, seed: int, n_jobs: int | None = -1) -> None:
         self.pairs, self.seed, self.threads = pairs, seed, threads(n_jobs)
         n_users, n_items = pairs.shape
+        needed = ARRAYS * 4 * (n_users + n_items) * (factors + 1)
+        check_memory(needed, f"rows of {factors:,} factors", "Use fewer factors.")
         by_item = np.argsort(pairs.indices, kind="stable").astype(np.int32)
         counts = np.bincount(pairs.indices, minlength=n_items)
         self._by_item = (np.concatenate([[0], np.cumsum(counts)]).astype(np.int32), by_item)
