@@ -7,8 +7,10 @@
 Beds: synthetic worlds at three strengths of exposure, worlds made of the ratings of MovieLens 1M, and Coat. The seed is
 that of the world and of the model; on Coat that of the model. Settings are chosen at seed 100 and then fixed: with
 impressions by the log loss on a tenth of the shown pairs (models without probabilities: by the AUC), without by NDCG@20
-on a tenth of the interactions. The truth is not used. Each fit is a line of a JSONL file in the cache directory.
+on a tenth of the interactions. A held-out interaction is a like that was shown, so there a model with probabilities
+ranks by p(like) p(shown). The truth is not used. Each fit is a line of a JSONL file in the cache directory.
 
+On "coat" the lists of the 16 random ratings of a user are also scored as in the release of MF-DU (`listed`).
 "coat-graded" is Coat as the papers on unbiased learning use it: an interaction is drawn for each self-selected rating
 with the probability .1 + .9 (2^(rating - 1) - 1) / 15, and the lists are scored by (2^(rating - 1) - 1) / 15 of the
 random ratings.
@@ -36,6 +38,7 @@ from truelike import randomness
 from truelike.data.dataset import Dataset
 from truelike.evaluation.significance import holm, paired_t
 from truelike.evaluation.truth import score_blocks
+from truelike.ranking.top_k import top_k_by_scores
 from truelike.report.figures import new_figure, reliability_curves
 
 TUNING_SEED = 100
@@ -50,6 +53,7 @@ MEASURES = (
 )  # fmt: skip
 TESTED = ("hidden_pooled_auc", "hidden_ece", "hidden_ndcg@20", "truth_ndcg@20")
 GRADED = tuple(f"{name}@{k}" for name in ("dcg", "recall", "map") for k in (3, 5, 8))
+LISTED = tuple(f"listed_{name}@{k}" for name in ("ndcg", "recall", "map") for k in (1, 3, 5))
 WITH, WITHOUT, KNOWN = "impressions", "interactions", "truth"
 
 
@@ -68,8 +72,8 @@ class Bed:
         The true labels.
     world
         The world they come from, if there is one.
-    ratings
-        The random ratings of Coat, users x items, 0 where there is none.
+    ratings, is_graded
+        The random ratings of Coat, users x items, 0 where there is none; and whether they are scored as grades.
     """
 
     train: Any
@@ -77,6 +81,7 @@ class Bed:
     truth: Any
     world: Any = None
     ratings: Any = None
+    is_graded: bool = False
 
 
 def of_world(world: Any) -> Bed:
@@ -90,7 +95,7 @@ def movielens(size: tuple[tuple[str, int], ...]) -> Any:
 
 def coat(_: int) -> Bed:
     impressions, train = tl.datasets.load("coat-impressions"), tl.datasets.load("coat").train
-    return Bed(train, impressions, tl.datasets.coat_truth())
+    return Bed(train, impressions, tl.datasets.coat_truth(), ratings=np.loadtxt(tl.datasets.fetch("coat")[1]))
 
 
 def relevance(ratings: Any) -> Any:
@@ -106,7 +111,7 @@ def coat_graded(seed: int) -> Bed:
     users, items = np.nonzero((chosen > 0) & (uniform < 0.1 + 0.9 * relevance(chosen)))
     ids = impressions.users, impressions.items
     train = Dataset.from_pairs(*ids, users.astype(np.int32), items.astype(np.int32), name="coat")
-    return Bed(train, impressions, tl.datasets.coat_truth(), ratings=drawn)
+    return Bed(train, impressions, tl.datasets.coat_truth(), ratings=drawn, is_graded=True)
 
 
 def beds(quick: bool) -> dict[str, Callable[[int], Bed]]:
@@ -277,12 +282,45 @@ def try_setting(log: Log, bed: str, data: Bed, contender: Contender, setting: di
         else:
             split = tl.splits.random(data.train, validation=0.0, test=0.1, seed=TUNING_SEED)
             model.fit(split.train, progress=False)
-            found = tl.evaluate(model, split.test, ks=(20,), metrics=("ndcg",), n_jobs=1, notes=False)
-        value = float(found.means()[rule])
+            ranker = model
+            if hasattr(model, "hidden_likes") and model._has_level:
+                ranker, rule = ByInteraction(model), "ndcg@20 by p(interaction)"
+            found = tl.evaluate(ranker, split.test, ks=(20,), metrics=("ndcg",), n_jobs=1, notes=False)
+        value = float(found.means()[rule.partition(" ")[0]])
     except tl.errors.DivergedError:
         value = 0.0 if rule != "shown_log_loss" else 1e9
     log.add({**row, "rule": rule, "value": value})
     print(bed, contender.name, setting, rule, f"{value:.4f}", flush=True)
+
+
+class ByInteraction:
+    """A fitted model that ranks by p(interaction) = p(like) p(shown)."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.name, self.train_ = model, model.name, model.train_
+
+    def _score_block(self, users: Any) -> Any:
+        shown = tl.objectives.sigmoid(-self.model._flip_logits(users))
+        return np.asarray(self.model._like_block(users) * shown, dtype=np.float32)
+
+    def _top_k(
+        self, users: Any, k: int, *, exclude_seen: bool = True, allowed: Any = None, n_jobs: Any = -1
+    ) -> Any:
+        return top_k_by_scores(
+            self._score_block,
+            users,
+            k,
+            n_items=self.train_.n_items,
+            seen=self.train_._csr if exclude_seen else None,
+            allowed=allowed,
+            n_jobs=n_jobs,
+        )
+
+    def _dot_product(self) -> None:
+        return None
+
+    def _tie_order(self) -> Any:
+        return self.model._tie_order()
 
 
 def chosen(log: Log, bed: str, contender: Contender) -> dict[str, Any]:
@@ -337,7 +375,8 @@ def measured(data: Bed, scores: Any, posterior: Any, ties: Any = None) -> dict[s
     if posterior is not None:
         values["bins"] = [(b.predicted, b.liked, b.count) for b in found.bins]
     if data.ratings is not None:
-        values |= graded(scores(np.arange(data.train.n_users, dtype=np.int32)), data.ratings)
+        lists = graded if data.is_graded else listed
+        values |= lists(scores(np.arange(data.train.n_users, dtype=np.int32)), data.ratings)
     return values
 
 
@@ -358,6 +397,26 @@ def graded(scores: Any, ratings: Any) -> dict[str, float]:
         for name, values in (("dcg", gain), ("recall", relevant), ("map", precision)):
             for k in (3, 5, 8):
                 sums[f"{name}@{k}"].append(values[:k].sum() / total)
+    return {name: float(np.mean(values)) for name, values in sums.items()}
+
+
+def listed(scores: Any, ratings: Any) -> dict[str, float]:
+    """NDCG, recall and MAP of the random ratings, 4 and 5 being likes, as in the release of MF-DU.
+
+    Recall and average precision are divided by the number of likes. A user without any counts 0.
+    """
+    sums: dict[str, list[float]] = {name: [] for name in LISTED}
+    for user, row in enumerate(ratings):
+        items = np.flatnonzero(row)
+        liked = (row[items] >= 4)[np.argsort(-scores[user, items], kind="stable")].astype(float)
+        likes = int(liked.sum())
+        place = np.arange(1, len(liked) + 1)
+        gain, discount = liked / np.log2(place + 1), 1 / np.log2(place + 1)
+        precision = liked * np.cumsum(liked) / place
+        for k in (1, 3, 5):
+            ideal = discount[: min(k, likes)].sum()
+            for name, total, best in (("ndcg", gain, ideal), ("recall", liked, likes), ("map", precision, likes)):
+                sums[f"listed_{name}@{k}"].append(float(total[:k].sum() / best) if likes else 0.0)
     return {name: float(np.mean(values)) for name, values in sums.items()}
 
 
@@ -418,7 +477,7 @@ def table(log: Log) -> pl.DataFrame:
             "model": row["model"],
             "data": row["data"],
             "seed": row["seed"],
-            **{name: row.get(name) for name in (*MEASURES, *GRADED)},
+            **{name: row.get(name) for name in (*MEASURES, *GRADED, *LISTED)},
         }
         for row in sorted(log.of("score"), key=lambda row: order.get(row["model"], 99 + names[row["model"]]))
     ]
@@ -427,7 +486,7 @@ def table(log: Log) -> pl.DataFrame:
 
 def summary(scores: pl.DataFrame) -> pl.DataFrame:
     """Mean and standard error over the seeds."""
-    values = [name for name in (*MEASURES, *GRADED) if scores[name].dtype == pl.Float64]
+    values = [name for name in (*MEASURES, *GRADED, *LISTED) if scores[name].dtype == pl.Float64]
     means = [pl.col(name).mean() for name in values]
     errors = [(pl.col(name).std() / pl.col(name).count().sqrt()).alias(f"{name} se") for name in values]
     return scores.group_by("bed", "model", "data", maintain_order=True).agg(

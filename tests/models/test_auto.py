@@ -177,12 +177,12 @@ def test_data_that_is_no_dataset_is_an_error() -> None:
         tl.AutoRecommender().fit([("ann", "tea")])
 
 
-def test_with_impressions_of_large_data_the_cost_follows_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("truelike.models.auto.ALL_PAIRS", 1_000)
+def test_many_impressions_are_left_to_nbpo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("truelike.models.auto.MOST_SHOWN", 1_000)
     world = tl.synthetic.World(n_users=120, n_items=60)
     model = tl.AutoRecommender().fit(world.dataset(), impressions=world.impressions(), progress=False)
     assert type(model.model_) is tl.NBPO
-    assert "its cost follows them" in model.choice_.reason
+    assert "too many for ImpressionMF" in model.choice_.reason
 
 
 def test_like_probability_is_that_of_the_chosen_model(fitted: Any) -> None:

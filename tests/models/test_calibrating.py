@@ -11,6 +11,7 @@ from scipy.special import expit
 import truelike as tl
 from truelike.models import calibrating
 from truelike.models.calibrating import calibrated_fit
+from truelike.training import shown_pairs as shown
 from truelike.training.impressions import shown_pairs
 from truelike.training.options import FitOptions
 
@@ -92,7 +93,7 @@ def test_a_wrong_level_is_corrected(known: Any, data: Any) -> None:
 
 def test_large_logs_are_trained_on_once(known: Any, data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A held-out share below REFIT is not worth a second training, and the first one is the one that is watched."""
-    monkeypatch.setattr(calibrating, "MOST", 400)
+    monkeypatch.setattr(shown, "MOST_HELD_OUT", 400)
     monkeypatch.setattr(calibrating, "REFIT", 0.05)
     recorder, watched = Recorder(), [print]
     found = fitted(known, data, recorder, callbacks=watched)
@@ -120,8 +121,8 @@ def test_few_pairs_are_trained_on_without_a_map() -> None:
 
 
 def test_held_out_pairs_count_as_if_they_were_not_shown(known: Any) -> None:
-    users = np.repeat(np.arange(known.shape[0], dtype=np.int32), np.diff(known.indptr))
-    weights = calibrating._weights(known, users, known.indices)
+    everything = known.listed(np.arange(known.n_pairs))
+    weights = calibrating._weights(everything, known.pairs_of_item())
     visible = np.bincount(known.indices, minlength=known.n_items)[known.indices]
     assert (weights > 0).all()
     assert weights.max() <= calibrating.MOST_WEIGHT * np.median(weights) * (1 + 1e-9)

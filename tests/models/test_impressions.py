@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import truelike as tl
-from truelike.errors import ParameterError
+from truelike.errors import ParameterError, ParameterWarning
 
 WORLD = tl.synthetic.World(n_users=400, n_items=200, impressions_per_user=120, exposure_skew=1.8, seed=1)
 MODELS = {
@@ -155,3 +155,35 @@ def test_unbiased_objectives_train_save_and_fold_in(objective: str, tmp_path: Pa
     assert again.recommend([1, 2]).equals(model.recommend([1, 2]))
     assert len(again.recommend_from_items([1, 2, 3], k=5)) == 5
     assert len(again.explain(1, again.recommend(1, k=1)["item_id"][0])) > 0
+
+
+@pytest.mark.parametrize("model", [tl.ExactNBPO(factors=4, epochs=5), tl.NBPO(factors=4, epochs=5)])
+def test_an_item_that_nobody_saw_is_no_better_than_the_usual_one(model: Any) -> None:
+    """A new item of `partial_fit` was taken by the one who came with it; nothing is known of others."""
+    data, shown = WORLD.dataset(), WORLD.impressions()
+    fitted = tl.clone(model).fit(data, impressions=shown, progress=False)
+    fitted.partial_fit([(0, 9_999)], epochs=1, progress=False)
+    users = list(range(1, 300))
+    new = fitted.like_probability(users, 9_999)["probability"].to_numpy()
+    assert 0.02 < new.mean() < 0.3, new.mean()
+
+
+@pytest.mark.parametrize("model", [tl.ExactNBPO(factors=4, epochs=1), tl.NBPO(factors=4, epochs=1)])
+def test_exposure_beside_impressions_is_warned_of(model: Any) -> None:
+    with pytest.warns(ParameterWarning, match="exposure is 'structured', which is not used: the impressions say"):
+        tl.clone(model, exposure="structured").fit(
+            WORLD.dataset(), impressions=WORLD.impressions(), progress=False
+        )
+
+
+def test_no_interaction_counts_more_than_ten_times_another() -> None:
+    model = tl.SampledMF(objective="UBPR", factors=4, epochs=1).fit(WORLD.dataset(), progress=False)
+    assert model.known_flips_.propensity_block(np.arange(400)).min() == pytest.approx(0.1)
+
+
+def test_impression_mf_tells_how_far_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="truelike"):
+        tl.ImpressionMF(steps=30, burn_in=10, calibrate=False).fit(
+            WORLD.dataset(), impressions=WORLD.impressions()
+        )
+    assert "ImpressionMF: step 30 of 30" in caplog.text

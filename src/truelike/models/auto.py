@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,14 +21,16 @@ from truelike.errors import DataWarning, ParameterError, warn
 from truelike.evaluation.metrics import is_metric_at_k
 from truelike.models.availability import available_if
 from truelike.models.base import Choice, DotProduct, Floats, Frame, Recommender
-from truelike.models.exact_mf import ALL_PAIRS, ExactBPO
+from truelike.models.exact_mf import ExactBPO
 from truelike.models.explanations import Contributions
 from truelike.models.ials import IALS
+from truelike.models.impression_mf import MOST_SHOWN
 from truelike.models.race import Blended, Race, Trial, is_better
 from truelike.models.registry import build
 from truelike.parameters import jobs, special, whole_number
 from truelike.progress import note
 from truelike.training.callbacks import readable_seconds
+from truelike.training.impressions import n_showings, read_impressions
 from truelike.training.loop import MIN_HELD_OUT
 from truelike.training.options import FitOptions
 
@@ -56,8 +58,8 @@ class AutoRecommender(Recommender):
     settings of the best. The winner is trained on all interactions (with a validation part: on the training part).
     On a tie the model that is faster to train wins. `choice_` has the reason and a table of the trials.
 
-    With impressions the model is ImpressionMF, or NBPO where users x items is above 250 million; with features it is
-    FM. There is no race then. A saved AutoRecommender is loaded as the model that it chose.
+    With impressions the model is ImpressionMF, or NBPO for more than 20 million of them; with features it is FM. There
+    is no race then. A saved AutoRecommender is loaded as the model that it chose.
 
     Parameters
     ----------
@@ -107,7 +109,9 @@ class AutoRecommender(Recommender):
     n_jobs: int | None = jobs()
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        needed = _needed_for(train, options)
+        if options.impressions is not None:  # once, if it is a file
+            options = replace(options, impressions=read_impressions(options.impressions))
+        needed = _needed_for(options)
         if needed is not None:
             return self._fit_chosen(self._build(needed[0]), needed[1], train, options)
         part, held_out = self._parts(train, options)
@@ -311,16 +315,17 @@ def _outlook(race: Race) -> str:
     return "The search came to its end; a larger budget changes nothing."
 
 
-def _needed_for(train: Dataset, options: FitOptions) -> tuple[str, str] | None:
+def _needed_for(options: FitOptions) -> tuple[str, str] | None:
     """The model that uses impressions or features, and the reason; None if there are none."""
     features = options.user_features is not None or options.item_features is not None
-    if features and options.impressions is not None:
+    if options.impressions is None:
+        return ("FM", "it uses the features") if features else None
+    if features:
         raise ParameterError("no model uses both impressions and features: give one of them")
-    if options.impressions is not None and train.n_users * train.n_items > ALL_PAIRS:
-        return "NBPO", "it uses the impressions, and its cost follows them, not all pairs of user and item"
-    if options.impressions is not None:
-        return "ImpressionMF", "it uses the impressions"
-    return ("FM", "it uses the features") if features else None
+    shown = n_showings(options.impressions)
+    if shown > MOST_SHOWN:
+        return "NBPO", f"it uses the impressions, and {shown:,} are too many for ImpressionMF"
+    return "ImpressionMF", "it uses the impressions"
 
 
 def usual_validation(train: Dataset) -> float | None:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from truelike import objectives, randomness
+from truelike import objectives
+from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
+from truelike.errors import muted
 from truelike.progress import note
+from truelike.training.blocks.shown import ShownBlocks
 from truelike.training.options import FitOptions
 from truelike.training.probability_map import ProbabilityMap
-from truelike.training.shown_pairs import PAIRS_AT_ONCE, ShownPairs
+from truelike.training.shown_pairs import HeldOut, HeldOutPairs, ShownPairs
 
-SHARE, MOST = 0.1, 200_000  # of the shown pairs that are held out
 LEAST = 200  # held-out pairs, below which there is nothing to calibrate on
 MOST_WEIGHT = 20.0
 REFIT = 0.01  # share of held-out pairs from which on the model is trained again on all pairs
@@ -30,12 +33,12 @@ class Calibrated(NamedTuple):
 
 
 def calibrated_fit(
-    known: ShownPairs,
-    train: Dataset,
+    known: ShownPairs | ShownBlocks,
+    train: Dataset | Blocks,
     options: FitOptions,
     *,
     seed: int,
-    run: Callable[[ShownPairs, Dataset, FitOptions], Any],
+    run: Callable[[Any, Any, FitOptions], Any],
     scores: Callable[[Any, Codes, Codes], NDArray[Any]],
 ) -> Calibrated:
     """Train without a share of the shown pairs, calibrate on these, and train again on all if it was a large share.
@@ -47,50 +50,51 @@ def calibrated_fit(
     seed
         Determines which pairs are held out, whether they were taken or not.
     run
-        Trains on shown pairs and interactions.
+        Trains on shown pairs and interactions. On blocks it uses the shown pairs alone.
     scores
         Returns the scores of pairs by what `run` returned.
     """
-    share = min(SHARE, MOST / known.n_pairs)
-    held_out = _held_out(known, share, seed)
-    entries = np.flatnonzero(held_out)
-    users, items = known.users_of(entries), known.indices[entries]
-    taken = known.taken[held_out] == 1
-    if held_out.sum() < LEAST or not taken.any() or taken.all() or not (known.taken[~held_out] == 1).any():
+    which = HeldOut.of(known.n_pairs, seed)
+    held_out = known.held_out(which)
+    if len(held_out.users) < LEAST or not held_out.taken.any() or held_out.taken.all():
         return Calibrated(run(known, train, options), None)
-    rest, rest_train = known.select(~held_out), train.select(~held_out[known.taken == 1])
-    quiet = options.without("callbacks", "checkpoint", "resume")
-    result = run(rest, rest_train, quiet if share >= REFIT else options)
-    found = scores(result, users, items)
-    logits = known.logits[entries] if len(known.logits) else np.full(len(entries), known.logit)
-    noticed = objectives.sigmoid(-logits.astype(np.float64))
-    probability = ProbabilityMap.fitted(found, taken, noticed, _weights(known, users, items))
-    if share >= REFIT:
+    rest, rest_train = known.without(which), train
+    if isinstance(train, Dataset):
+        rest_train = train.select(_kept(train, which))
+        if not rest_train.n_interactions:
+            return Calibrated(run(known, train, options), None)
+    again = which.share >= REFIT
+    with muted() if again else nullcontext():  # the second training warns of the same
+        quiet = options.without("callbacks", "checkpoint", "resume")
+        result = run(rest, rest_train, quiet if again else options)
+    noticed = objectives.sigmoid(-held_out.logits.astype(np.float64))
+    found = scores(result, held_out.users, held_out.items)
+    probability = ProbabilityMap.fitted(found, held_out.taken, noticed, _weights(held_out, rest.pairs_of_item()))
+    if again:
         found_map = (
             "sigma(r) needs no map" if probability.kind == "none" else f"a map of the kind {probability.kind}"
         )
-        note(f"calibrated on {len(taken):,} held-out impressions: {found_map}; training on all of them")
+        n = len(held_out.users)
+        note(f"calibrated on {n:,} held-out impressions: {found_map}; training on all of them")
         result = run(known, train, options)
+    elif isinstance(known, ShownBlocks) and isinstance(rest, ShownBlocks):
+        known.take_back(rest, held_out)
     return Calibrated(result, probability)
 
 
-def _held_out(known: ShownPairs, share: float, seed: int) -> NDArray[np.bool_]:
-    """Which pairs are held out. It depends on the pair alone."""
-    key, found = randomness.key(seed, "held-out impressions"), np.empty(known.n_pairs, dtype=np.bool_)
-    for start in range(0, known.n_pairs, PAIRS_AT_ONCE):
-        entries = np.arange(start, min(known.n_pairs, start + PAIRS_AT_ONCE))
-        pair = known.users_of(entries).astype(np.int64) * known.n_items + known.indices[entries]
-        found[entries] = randomness.uniform(key, pair) < share
-    return found
+def _kept(train: Dataset, which: HeldOut) -> NDArray[np.bool_]:
+    """Which interactions are not held out."""
+    kept, users = np.ones(train.n_interactions, dtype=np.bool_), which.users(train.n_users)
+    kept[which.entries(train._csr.indptr, train._csr.indices, train.n_items, users, rows=users)] = False
+    return kept
 
 
-def _weights(known: ShownPairs, users: Codes, items: Codes) -> NDArray[np.float64]:
+def _weights(pairs: HeldOutPairs, visible: NDArray[np.int64]) -> NDArray[np.float64]:
     """How much each held-out pair counts, so that together they are like the pairs that were *not* shown.
 
     That is p(not shown) / p(shown), by the activity of the user and the visibility of the item, at most MOST_WEIGHT
-    times the median.
+    times the median. `visible` has the number of pairs of each item that were not held out.
     """
-    active, visible = np.diff(known.indptr), known.pairs_of_item()
-    rate = active[users] * (visible[items] / known.n_pairs)
+    rate = pairs.shown * ((visible[pairs.items] + 1) / visible.sum())
     weights = 1 / np.expm1(np.minimum(rate, 30.0))
-    return np.minimum(weights, MOST_WEIGHT * np.median(weights))
+    return np.asarray(np.minimum(weights, MOST_WEIGHT * np.median(weights)))

@@ -26,7 +26,8 @@ from truelike.models.factor_model import (
     table_attributes,
 )
 from truelike.models.fold_in import fold_in_all, rows_of
-from truelike.models.label_noise import LabelNoise, basis_of, known_attributes
+from truelike.models.known_exposure import Known, basis_of, exposure_name, known_attributes, known_exposure
+from truelike.models.label_noise import LabelNoise
 from truelike.models.left_out import AllItems
 from truelike.parameters import choice, flag, jobs, number, preset, special, whole_number
 from truelike.ranking.factor_ranker import factor_score_block
@@ -34,7 +35,6 @@ from truelike.training.exact.engine import ExactEngine, ExactSettings
 from truelike.training.exact.items import SampledItems
 from truelike.training.exposure import names as exposures
 from truelike.training.exposure.rates import ExposureRates
-from truelike.training.impressions import check_held_out, shown_pairs
 from truelike.training.loop import Result, Training, continue_epochs, fit_epochs
 from truelike.training.options import FitOptions
 from truelike.training.probability_map import ProbabilityMap
@@ -47,6 +47,7 @@ from truelike.training.weights import SHORTEST_HALF_LIFE, interaction_weights
 POINTWISE_RATE, LISTWISE_RATE = 0.1, 0.045  # factors of the default learning rate
 ALL_PAIRS = 250_000_000  # pairs of user and item up to which every batch has all items by default
 DRAWN_ITEMS = 4_000  # items that are drawn for a batch otherwise
+MOST_TAKEN = 0.95  # the largest share of those who saw an item that its bias starts at
 SAMPLED_COST = 1.9  # of a pair in a sample of the items, as a multiple of one of all pairs
 
 # parameters of objectives with flips
@@ -217,7 +218,7 @@ class ExactMF(LabelNoise, FactorModel):
     # --- learning -------------------------------------------------------------------------------
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        known = self._known_exposure(train, options)
+        known = known_exposure(self, train, options)
 
         def run(pairs: Any, data: Dataset, how: FitOptions) -> Result[Tables]:
             return fit_epochs(self._training(pairs), data, how)
@@ -229,23 +230,7 @@ class ExactMF(LabelNoise, FactorModel):
         derived = {**self._derived(train, known), "calibration_": found.probability}
         return {**learned_tables(result, train), **derived}
 
-    def _known_exposure(self, train: Dataset, options: FitOptions) -> ShownPairs | ExposureRates | None:
-        """What was shown, or how likely it was shown; None if nothing is known or it is learned."""
-        if options.impressions is not None:
-            check_held_out(options)
-            return shown_pairs(options.impressions, train, self.miss_rate)
-        kind = objective_names.kind_of(self.objective)
-        if not (kind.uses_flips or kind.uses_exposure):
-            return None
-        exposure = exposures.parse(self._exposure_name())
-        return None if exposure.is_learned else exposure.estimate(train)
-
-    def _exposure_name(self) -> Any:
-        if self.exposure is not None:
-            return self.exposure
-        return "popularity^0.5" if objective_names.kind_of(self.objective).uses_exposure else "learned"
-
-    def _derived(self, train: Dataset, known: ShownPairs | ExposureRates | None) -> dict[str, Any]:
+    def _derived(self, train: Dataset, known: Known | None) -> dict[str, Any]:
         return {
             **known_attributes(known),
             "learning_rate_": self._learning_rate(train),
@@ -276,7 +261,7 @@ class ExactMF(LabelNoise, FactorModel):
     ) -> Tables:
         uses_flips = objective_names.kind_of(self.objective).uses_flips
         width = flip_factors if uses_flips and known is None else 0
-        by_item = bool(width) and self._exposure_name() == "item"
+        by_item = bool(width) and exposure_name(self) == "item"
         tables = Tables.zeros(
             train.n_users,
             train.n_items,
@@ -293,8 +278,7 @@ class ExactMF(LabelNoise, FactorModel):
         if self.init == "spectral" and spectral:
             add_spectrum(tables, train, self.seed, self.n_jobs)
         if tables.item_bias is not None:
-            exposed = train.n_users if known is None else known.exposed_users()
-            tables.item_bias[:] = np.log((train.popularity() + 1) / (exposed + 1))
+            tables.item_bias[:] = _first_biases(train, known)
         return tables
 
     def _engine(self, train: Dataset, tables: Tables, known: ShownPairs | ExposureRates | None) -> ExactEngine:
@@ -365,7 +349,7 @@ class ExactMF(LabelNoise, FactorModel):
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
         known = ShownPairs.restored(arrays, train) or ExposureRates.restored(arrays, train._csr.shape)
         derived = {**self._derived(train, known), "calibration_": ProbabilityMap.restored(arrays)}
-        width = 1 if self._exposure_name() == "item" else self.flip_factors
+        width = 1 if exposure_name(self) == "item" else self.flip_factors
         return {**restored_tables(arrays, train, self.factors, width), **derived}
 
     # --- flips ----------------------------------------------------------------------------------
@@ -441,6 +425,21 @@ class ExactMF(LabelNoise, FactorModel):
 
         found: Floats | None = self._cached("typical flips", compute)
         return found
+
+
+def _first_biases(train: Dataset, known: ShownPairs | ExposureRates | None) -> NDArray[np.float64]:
+    """The biases of items at which training starts: the logarithm of the share of users who took them.
+
+    With known exposure it is the logit of the share of those who saw them. An item that nobody saw has no gradient, so
+    each item counts as taken once more, at the mean rate.
+    """
+    taken = train.popularity()
+    if known is None:
+        return np.asarray(np.log((taken + 1) / (train.n_users + 1)))
+    exposed = known.exposed_users()
+    mean = min(MOST_TAKEN, taken.sum() / max(exposed.sum(), 1.0))
+    rate = np.minimum(MOST_TAKEN, (taken + 1) / (exposed + 1 / mean))
+    return np.asarray(np.log(rate / (1 - rate)))
 
 
 def default_regularization(train: Dataset) -> float:

@@ -18,6 +18,7 @@ from truelike.models.factor_model import FactorModel, restored_tables, table_att
 from truelike.models.fold_in import fold_in_all
 from truelike.models.label_noise import LabelNoise
 from truelike.parameters import flag, jobs, number, whole_number
+from truelike.training.callbacks import step_bar
 from truelike.training.impressions import check_held_out, shown_pairs
 from truelike.training.langevin.engine import LangevinSampler, Sample
 from truelike.training.options import FitOptions
@@ -28,6 +29,7 @@ from truelike.training.tables import Tables
 NEGATIVES = 4  # unobserved items of a user, for each interaction, that count as shown without impressions
 PAIRS_PER_FACTOR = 8.0  # shown pairs of a row, for each factor
 FEWEST, MOST = 4, 16  # factors
+MOST_SHOWN = 20_000_000  # showings up to which AutoRecommender takes this model
 
 
 class _Posterior:
@@ -161,7 +163,8 @@ class ImpressionMF(LabelNoise, FactorModel):
 
         def run(known: ShownPairs, data: Dataset, how: FitOptions) -> _Posterior:
             sampler = LangevinSampler(known, self._factors(known), seed=self.seed, n_jobs=self.n_jobs)
-            samples = sampler.run(self.steps, min(self.burn_in, self.steps - 1), self.samples)
+            with step_bar(self.name, self.steps, show=how.progress) as done:
+                samples = sampler.run(self.steps, min(self.burn_in, self.steps - 1), self.samples, done)
             return _Posterior.of(samples, float(sampler.users.precision[:-1].mean()))
 
         found = Calibrated(None, None)

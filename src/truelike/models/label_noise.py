@@ -16,8 +16,6 @@ from truelike.models import basis
 from truelike.models.availability import available_if
 from truelike.models.base import Floats, Frame, values_of_pairs
 from truelike.ranking.top_k import top_k_by_scores
-from truelike.training.blocks.shown import ShownBlocks
-from truelike.training.exposure.rates import ExposureRates
 from truelike.training.probability_map import ProbabilityMap
 from truelike.training.shown_pairs import ShownPairs
 
@@ -31,17 +29,6 @@ else:
 
 NOT_IDENTIFIED = "interactions alone: not identified"
 RANKS_ONLY = "weighted negatives: not a probability"
-
-
-def basis_of(known: ShownPairs | ShownBlocks | ExposureRates | None) -> str:
-    """What the flips of a model rest on, from what is known of exposure."""
-    return basis.ALONE if known is None else known.basis
-
-
-def known_attributes(known: ShownPairs | ShownBlocks | ExposureRates | None) -> dict[str, Any]:
-    """What a model learns of exposure, by the names of its attributes; probabilities are not calibrated yet."""
-    miss_rate = known.miss_rate if isinstance(known, (ShownPairs, ShownBlocks)) else None
-    return {"known_flips_": known, "calibration_": None, "miss_rate_": miss_rate}
 
 
 class LabelNoise(_Base):

@@ -29,18 +29,18 @@ from truelike.models.factor_model import (
     table_attributes,
 )
 from truelike.models.fold_in import fold_in
-from truelike.models.label_noise import LabelNoise, basis_of, known_attributes
+from truelike.models.known_exposure import Known, basis_of, known_attributes, known_exposure
+from truelike.models.label_noise import LabelNoise
 from truelike.models.left_out import Sampled
 from truelike.parameters import changed, choice, flag, jobs, number, preset, special, whole_number
 from truelike.ranking.factor_ranker import factor_score_block
 from truelike.training.blocks.execution import workers_for
 from truelike.training.blocks.sgd import BlockExposure, StratifiedEngine, StratifiedWorker
-from truelike.training.blocks.shown import ShownBlocks, shown_blocks
+from truelike.training.blocks.shown import ShownBlocks
 from truelike.training.blocks.workers import WorkerKind, allocator
 from truelike.training.engine import Engine
 from truelike.training.exposure import names as exposures
 from truelike.training.exposure.rates import ExposureRates
-from truelike.training.impressions import check_held_out, shown_pairs, warn_of_propensities
 from truelike.training.loop import Result, Training, continue_epochs, fit_epochs
 from truelike.training.options import FitOptions
 from truelike.training.probability_map import ProbabilityMap
@@ -87,9 +87,8 @@ REGULARIZATION = {
 }
 OTHER_REGULARIZATION = (15 / 8, 1.0)
 USUAL_LIFT = 1.25
-Known = ShownPairs | ShownBlocks | ExposureRates  # what is known of exposure
-# The default regularization of a model of shown pairs, for each pair of the mean row, and its bounds.
-SHOWN_L2, SHOWN_L2_BOUNDS = 0.1, (1.0, 4.0)
+# The default regularization of a model of shown pairs: a power of what they tell of a row, and its bounds.
+SHOWN_POWER, SHOWN_L2_BOUNDS = 0.75, (1.0, 30.0)
 SHOWN_BIAS_L2 = 2.0
 
 
@@ -118,7 +117,8 @@ class SampledMF(LabelNoise, FactorModel):
         Decay of the learning rate.
     regularization : float or None, default None
         The paper's lambda of Theta: L2 of the preference tables. None: in proportion to `n_negatives`, and less on
-        data whose users and items form small groups; see `regularization_`.
+        data whose users and items form small groups; with impressions, more the more the shown pairs tell of a user or
+        an item. See `regularization_`.
     flip_regularization : float, default 2.0
         The paper's lambda of Phi: L2 of the flip tables.
     l2_schedule : {'epoch', 'batch'}, default 'epoch'
@@ -271,39 +271,17 @@ class SampledMF(LabelNoise, FactorModel):
     # --- learning -------------------------------------------------------------------------------
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        known = self._known_exposure(train, options)
+        known = known_exposure(self, train, options)
 
         def run(pairs: Any, data: Dataset, how: FitOptions) -> Result[Tables]:
             return self._finished(fit_epochs(self._training(pairs, how.cluster), data, how), pairs)
 
         found = Calibrated(None, None)
-        if isinstance(known, ShownPairs) and self._is_labelled(known) and self.calibrate:
+        if isinstance(known, (ShownPairs, ShownBlocks)) and self._is_labelled(known) and self.calibrate:
             found = calibrated_fit(known, train, options, seed=self.seed, run=run, scores=scores_of_pairs)
         result = found.result or run(known, train, options)
         derived = {**self._derived(train, known), "calibration_": found.probability}
         return {**learned_tables(result, train), **derived}
-
-    def _known_exposure(self, train: Dataset | Blocks, options: FitOptions) -> Known | None:
-        """What was shown, or how likely it was shown; None if nothing is known or it is learned."""
-        if options.impressions is not None:
-            check_held_out(options)
-            if isinstance(train, Blocks):
-                return shown_blocks(options.impressions, train, self.miss_rate)
-            pairs = shown_pairs(options.impressions, train, self.miss_rate)
-            kind = objective_names.kind_of(self.objective)
-            if not (kind.uses_flips or (kind.uses_exposure and issubclass(kind, objectives.Pointwise))):
-                warn_of_propensities(pairs, self.name)
-            return pairs
-        kind = objective_names.kind_of(self.objective)
-        if not (kind.uses_flips or kind.uses_exposure):
-            return None
-        exposure = exposures.parse(self._exposure_name())
-        return None if exposure.is_learned else exposure.estimate(train)
-
-    def _exposure_name(self) -> Any:
-        if self.exposure is not None:
-            return self.exposure
-        return "popularity^0.5" if objective_names.kind_of(self.objective).uses_exposure else "learned"
 
     def _derived(self, train: Dataset | Blocks, known: Known | None) -> dict[str, Any]:
         strength = self._shown_strength(train, known) if self._is_labelled(known) else self._strength(train)
@@ -331,11 +309,15 @@ class SampledMF(LabelNoise, FactorModel):
         return float(scale * self.n_negatives * min(1.0, USUAL_LIFT / lift(train)) ** power)
 
     def _shown_strength(self, train: Dataset | Blocks, known: Any) -> float:
-        """The given regularization, otherwise stronger the more shown pairs there are for each user and item."""
+        """The given regularization, otherwise stronger the more the shown pairs tell of a user or an item.
+
+        A pair that is taken with probability t tells t (1 - t), the variance of its label.
+        """
         if self.regularization is not None:
             return self.regularization
-        pairs = known.n_pairs if isinstance(known, ShownPairs) else known.impressions.n_interactions
-        return float(np.clip(SHOWN_L2 * pairs / (train.n_users + train.n_items), *SHOWN_L2_BOUNDS))
+        taken = min(0.5, train.n_interactions / known.n_pairs)
+        told = known.n_pairs * taken * (1 - taken) / (train.n_users + train.n_items)
+        return float(np.clip(told**SHOWN_POWER, *SHOWN_L2_BOUNDS))
 
     def _training(self, known: Known | None = None, cluster: Cluster | None = None) -> Training[Tables]:
         exposure = {} if known is None else {"exposure of pairs": known.digest()}

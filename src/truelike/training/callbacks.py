@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from truelike.errors import ParameterError
@@ -89,6 +90,25 @@ class Progress:
     def close(self) -> None:
         """Remove the bar."""
         self.bar.stop()
+
+
+@contextmanager
+def step_bar(model: str, steps: int, *, show: bool) -> Iterator[Callable[[int], None]]:
+    """A bar, or log lines, for a model that is trained in steps. Call the result with the number of steps done."""
+    bar, started = progress_bar("step {task.completed}/{task.total}", show=show), time.monotonic()
+    task, said = bar.add_task("", total=steps, words=""), started
+
+    def done(number: int) -> None:
+        nonlocal said
+        now = time.monotonic()
+        left = readable_seconds((now - started) / number * (steps - number))
+        bar.update(task, completed=number, words=f"{left} left")
+        if bar.disable and show and (number == steps or now - said >= SECONDS_BETWEEN_LINES):
+            said = now
+            logger.info("%s: step %d of %d  %s left", model, number, steps, left)
+
+    with bar:
+        yield done
 
 
 def readable_seconds(seconds: float) -> str:

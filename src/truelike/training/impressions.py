@@ -57,7 +57,7 @@ def shown_pairs(impressions: Any, train: Dataset, miss_rate: float | None) -> Sh
     >>> pairs.taken.tolist(), (1 / (1 + np.exp(-pairs.logits))).tolist()
     ([0, 1, 1], [0.25, 0.5, 0.5])
     """
-    rows = _read(impressions)
+    rows = read_impressions(impressions)
     if isinstance(rows, EncodedRows) and has_propensities(rows):
         known, listed = _known(rows, train)
         if repeated := len(listed.user_codes) - known.n_interactions:
@@ -104,8 +104,8 @@ def shown_pairs(impressions: Any, train: Dataset, miss_rate: float | None) -> Sh
 # --- reading -------------------------------------------------------------------------------------
 
 
-def _read(impressions: Any) -> Dataset | EncodedRows:
-    """The impressions: those that have rows as rows, and others as a Dataset whose weights are counts."""
+def read_impressions(impressions: Any) -> Dataset | EncodedRows:
+    """Return impressions that have rows as rows, and others as a Dataset whose weights are counts."""
     if isinstance(impressions, EncodedRows):  # of the command line, which names the columns
         return impressions
     if isinstance(impressions, str | Path) and _is_block_directory(Path(impressions)):
@@ -120,6 +120,11 @@ def _read(impressions: Any) -> Dataset | EncodedRows:
         return to_rows(impressions)
     _check_counts(impressions._csr.data, "a weight")
     return impressions
+
+
+def n_showings(impressions: Dataset | EncodedRows) -> int:
+    """Return the number of pairs of a Dataset, or of rows."""
+    return impressions.n_interactions if isinstance(impressions, Dataset) else len(impressions.user_codes)
 
 
 def to_rows(

@@ -6,18 +6,85 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from truelike import objectives
+from truelike import objectives, randomness
 from truelike.compile_cache import cached_njit
 from truelike.training.sgd.samples import Entries
 
+HELD_OUT_SHARE, MOST_HELD_OUT = 0.1, 200_000  # of the shown pairs, for a calibration
 PAIRS_AT_ONCE = 2**22  # in steps that need memory for each pair
 CERTAIN = 30.0  # the largest flip logit: sigma is 1 in float32, and 0 for its negative
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Which shown pairs are held out: a tenth of those of some users. It depends on the pair alone.
+
+    Attributes
+    ----------
+    seed
+        Determines the users and the pairs.
+    user_share
+        The share of users of whom pairs are held out.
+    """
+
+    seed: int
+    user_share: float
+
+    @classmethod
+    def of(cls, n_pairs: int, seed: int) -> HeldOut:
+        """Return a tenth of the pairs, but about MOST_HELD_OUT at most."""
+        return cls(seed, min(1.0, MOST_HELD_OUT / (HELD_OUT_SHARE * max(1, n_pairs))))
+
+    @property
+    def share(self) -> float:
+        """The share of all pairs."""
+        return HELD_OUT_SHARE * self.user_share
+
+    def users(self, n_users: int, first: int = 0) -> NDArray[np.int64]:
+        """Return those of the users first ... first + n_users - 1 of whom pairs are held out."""
+        users = np.arange(first, first + n_users)
+        drawn = randomness.uniform(randomness.key(self.seed, "users of held-out impressions"), users)
+        return users[drawn < self.user_share]
+
+    def entries(
+        self,
+        indptr: NDArray[Any],
+        indices: NDArray[Any],
+        n_items: int,
+        users: NDArray[np.int64],
+        rows: NDArray[np.int64],
+    ) -> NDArray[np.int64]:
+        """Return the places in a CSR of the pairs that are held out; `users` are those of the method, in `rows`."""
+        lengths = np.diff(indptr)[rows].astype(np.int64)
+        ends = np.cumsum(lengths)
+        entries = np.arange(lengths.sum()) + np.repeat(indptr[rows] - (ends - lengths), lengths)
+        pairs = np.repeat(users, lengths) * n_items + indices[entries]
+        key = randomness.key(self.seed, "held-out impressions")
+        return np.asarray(entries[randomness.uniform(key, pairs) < HELD_OUT_SHARE])
+
+
+class HeldOutPairs(NamedTuple):
+    """Pairs that were held out.
+
+    Attributes
+    ----------
+    users, items, taken, logits
+        Of each pair.
+    shown
+        The number of pairs of its user, held out or not.
+    """
+
+    users: NDArray[np.int32]
+    items: NDArray[np.int32]
+    taken: NDArray[np.bool_]
+    logits: NDArray[np.float32]
+    shown: NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +185,25 @@ class ShownPairs:
             taken=self.taken[entries],
             logits=logits,
         )
+
+    def held_out(self, which: HeldOut) -> HeldOutPairs:
+        """Return the pairs that are held out."""
+        users = which.users(self.shape[0])
+        return self.listed(which.entries(self.indptr, self.indices, self.n_items, users, rows=users))
+
+    def listed(self, entries: NDArray[np.int64]) -> HeldOutPairs:
+        """Return some pairs, by their places in `indices`."""
+        users = self.users_of(entries)
+        logits = self.logits[entries] if len(self.logits) else np.full(len(entries), self.logit, dtype=np.float32)
+        shown = np.diff(self.indptr)[users].astype(np.int64)
+        return HeldOutPairs(users, self.indices[entries], self.taken[entries] == 1, logits, shown)
+
+    def without(self, which: HeldOut, first: int = 0) -> ShownPairs:
+        """Return the pairs that are not held out; the first user has the number `first`."""
+        kept = np.ones(self.n_pairs, dtype=np.bool_)
+        users = which.users(self.shape[0], first)
+        kept[which.entries(self.indptr, self.indices, self.n_items, users, rows=users - first)] = False
+        return self.select(kept)
 
     def of_users(self, users: NDArray[np.int32]) -> ShownPairs:
         """Return the pairs of some users, in their order."""

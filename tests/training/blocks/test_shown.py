@@ -17,6 +17,7 @@ import truelike as tl
 from truelike.errors import DataError, DataWarning, ParameterError, StorageError
 from truelike.training.blocks.shown import ShownSource, shown_blocks
 from truelike.training.impressions import shown_pairs
+from truelike.training.shown_pairs import HeldOut
 
 WORLD = tl.synthetic.World(n_users=900, n_items=250, impressions_per_user=60, exposure_skew=1.5)
 B = 3
@@ -228,3 +229,44 @@ def test_another_process_must_find_the_same_impressions(place: Path) -> None:
     assert_array_equal(given.of(train).count(1), shown_blocks(place / "seen", train, 0.3).count(1))
     with pytest.raises(StorageError, match="another block directory"):
         ShownSource(given.directory, "other", 0.3).of(train).count(0)
+
+
+def test_the_held_out_pairs_are_those_of_a_dataset(place: Path, data: tl.Dataset, seen: tl.Dataset) -> None:
+    which = HeldOut(seed=5, user_share=0.4)
+    known, train = shown_pairs(seen, data, 0.3), tl.blocks.open(place / str(B))
+    blocks = shown_blocks(place / "seen", train, 0.3)
+    expected, found = known.held_out(which), blocks.held_out(which)
+    assert 0.02 < len(expected.users) / known.n_pairs < 0.06
+    for one, other in zip(expected, found, strict=True):
+        assert_array_equal(one, other)
+    rest = blocks.without(which)
+    kept = np.concatenate([rest.block(number).indices for number in range(B)])
+    assert_array_equal(kept, known.without(which).indices)
+    assert len(kept) + len(expected.users) == known.n_pairs
+    blocks.take_back(rest, found)
+    assert_allclose(blocks.counts.values, shown_blocks(place / "seen", train, 0.3).counts.values)
+
+
+@pytest.mark.parametrize("twice", [True, False])
+def test_probabilities_of_blocks_are_calibrated(place: Path, twice: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a model is trained twice, or once without the few pairs that it is calibrated on."""
+    if not twice:
+        monkeypatch.setattr("truelike.models.calibrating.REFIT", 1.0)
+    trained: list[int] = []
+    model = tl.NBPO(factors=8, epochs=3).fit(
+        tl.blocks.open(place / str(B)),
+        impressions=place / "seen",
+        progress=False,
+        callbacks=[lambda state: trained.append(state.epoch)],
+    )
+    assert trained == [0, 1, 2]
+    assert model.calibration_.pairs > 200
+    uncalibrated = tl.NBPO(factors=8, epochs=3, calibrate=False).fit(
+        tl.blocks.open(place / str(B)), impressions=place / "seen", progress=False
+    )
+    assert (digest(model) == digest(uncalibrated)) == twice
+    model.save(place / f"model-{twice}")
+    loaded = tl.load(place / f"model-{twice}")
+    assert_allclose(
+        model.like_probability(5, [1, 2])["probability"], loaded.like_probability(5, [1, 2])["probability"]
+    )

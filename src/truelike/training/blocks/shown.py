@@ -25,7 +25,7 @@ from truelike.data.blocks.blocks import Blocks
 from truelike.data.blocks.format import DESCRIPTION, by_item, tile_size
 from truelike.data.ids import MOST, Codes
 from truelike.errors import DataError, DataWarning, ParameterError, StorageError, warn
-from truelike.training.shown_pairs import CERTAIN, ShownPairs, merge
+from truelike.training.shown_pairs import CERTAIN, HeldOut, HeldOutPairs, ShownPairs, merge
 
 PREFIX = "shown_blocks."  # of saved arrays
 
@@ -76,11 +76,14 @@ class ShownSource:
         The block directory, and the hash of its content.
     miss_rate
         The probability that a user misses a liked item when it is shown once.
+    held_out
+        The pairs that are not trained on; None: all are.
     """
 
     directory: str
     digest: str
     miss_rate: float
+    held_out: HeldOut | None = None
 
     def of(self, train: Blocks) -> ShownBlocks:
         """Return the impressions for some blocks."""
@@ -155,6 +158,8 @@ class ShownBlocks:
         if number not in self._kept:
             block = self.train.block(number)
             pairs, self._known[number] = self._merged(self.train._read_ids(number), block.indptr, block.indices)
+            if self.source.held_out is not None:
+                pairs = pairs.without(self.source.held_out, int(self.train.bounds[number]))
             self._kept[number] = self._stored(pairs)
         return self._kept[number]
 
@@ -174,6 +179,35 @@ class ShownBlocks:
         own = matrix[rows] if len(rows) else matrix
         parts = (own.indptr.astype(np.int32), own.indices.astype(np.int32))
         return self._merged(self.train.users.stored(np.asarray(users)), *parts)[0]
+
+    @property
+    def n_pairs(self) -> int:
+        """About the number of pairs: that of the impressions."""
+        return self.impressions.n_interactions
+
+    def held_out(self, which: HeldOut) -> HeldOutPairs:
+        """Return the pairs that are held out. No block of pairs is made for it."""
+        users = which.users(self.train.n_users)
+        pairs = self.of_users(users.astype(np.int32))
+        entries = which.entries(pairs.indptr, pairs.indices, pairs.n_items, users, rows=np.arange(len(users)))
+        found = pairs.listed(entries)
+        return found._replace(users=users[found.users].astype(np.int32))
+
+    def without(self, which: HeldOut) -> ShownBlocks:
+        """Return the pairs that are not held out."""
+        return ShownBlocks(self.train, replace(self.source, held_out=which), self.impressions)
+
+    def take_back(self, rest: ShownBlocks, held_out: HeldOutPairs) -> None:
+        """Take the counts of the pairs that were not held out, and count those that were."""
+        n = self.train.n_items
+        noticed = objectives.sigmoid(-held_out.logits.astype(np.float64))
+        head = np.array([0, 0, len(held_out.users), held_out.taken.sum()], dtype=np.float64)
+        by_item = [np.bincount(held_out.items, weights, n) for weights in (np.ones(len(noticed)), noticed)]
+        self._counts = Counts(rest.counts.values + np.concatenate([head, *by_item]))
+
+    def pairs_of_item(self) -> NDArray[np.int64]:
+        """Return the number of pairs of each item."""
+        return self.counts.pairs_of_item
 
     def _merged(
         self, ids: pl.Series, indptr: NDArray[np.int32], indices: NDArray[np.int32]
@@ -352,7 +386,8 @@ class ShownBlocks:
 
     def digest(self) -> str:
         """Return a hash of the impressions."""
-        return hashlib.sha256(f"{self.source.digest} {self.source.miss_rate}".encode()).hexdigest()
+        left_out = "" if self.source.held_out is None else f" {self.source.held_out}"
+        return hashlib.sha256(f"{self.source.digest} {self.source.miss_rate}{left_out}".encode()).hexdigest()
 
     # --- storage ----------------------------------------------------------------------------------
 
