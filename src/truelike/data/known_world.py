@@ -151,6 +151,6 @@ class KnownWorld(ABC):
         users, items = zip(*blocks, strict=True)
         return self._dataset(np.concatenate(users), np.concatenate(items), name)
 
-    def _dataset(self, users: Codes, items: Codes, name: str) -> Dataset:
+    def _dataset(self, users: Codes, items: Codes, name: str, times: NDArray[np.int64] | None = None) -> Dataset:
         ids = Ids.range(self.n_users, "user"), Ids.range(self.n_items, "item")
-        return Dataset.from_pairs(*ids, users, items, titles=self._titles_of_items(), name=name)
+        return Dataset.from_pairs(*ids, users, items, times=times, titles=self._titles_of_items(), name=name)

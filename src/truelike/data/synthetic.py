@@ -13,31 +13,31 @@ and 100 million interactions can be streamed in blocks of users.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import polars as pl
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.special import expit
 
 from truelike import randomness
 from truelike.data.checks import check_number
 from truelike.data.dataset import Dataset
-from truelike.data.ids import Codes, Ids
-from truelike.data.truth import Truth
+from truelike.data.ids import Codes
+from truelike.data.known_world import KnownWorld
 from truelike.errors import ParameterError
 
 GENRES = (
     "Jazz", "Techno", "Folk", "Metal", "Opera", "Reggae", "Blues", "Punk",
     "Soul", "Ambient", "Flamenco", "Tango", "Gospel", "Grunge", "Klezmer", "Samba",
 )  # fmt: skip
-BLOCK = 2_048  # users per block; results do not depend on it
+MOST_TITLES = 1_000_000  # items that get titles
 
 
 @dataclass(frozen=True, eq=False)
-class World:
+class World(KnownWorld):
     """Users and items with known likes and known exposure.
 
     Parameters
@@ -94,77 +94,6 @@ class World:
         ):
             check_number(name, getattr(self, name), low=low, high=high, whole=whole)
 
-    # --- true labels ------------------------------------------------------------------------------
-
-    def like_probability(self, users: ArrayLike, items: ArrayLike) -> NDArray[np.float64]:
-        """p(truly liked) of each pair (users[n], items[n])."""
-        users, items = self._pairs(users, items)
-        taste = np.einsum("nk,nk->n", self._user_tastes[users], self._item_tastes[items])
-        return np.asarray(expit(self._bias + self.taste * taste + self._quality[items]), dtype=np.float64)
-
-    def likes(self, users: ArrayLike, items: ArrayLike) -> NDArray[np.bool_]:
-        """Whether each pair is truly liked, observed or not."""
-        users, items = self._pairs(users, items)
-        pair = users * self.n_items + items
-        return randomness.uniform(self._key("likes"), pair) < self.like_probability(users, items)
-
-    def flip_probability(self, users: ArrayLike, items: ArrayLike) -> NDArray[np.float64]:
-        """p(observed 0 | truly 1): the probability that the item was never shown to the user."""
-        users, items = self._pairs(users, items)
-        return np.asarray((1.0 - self._visibility[items]) ** self._activity[users], dtype=np.float64)
-
-    def true_likes(self) -> Dataset:
-        """All true likes as a Dataset; for worlds of at most 200 million pairs."""
-        if self.n_users * self.n_items > 200_000_000:
-            raise ParameterError(
-                "this world is too large to list all its likes; call likes(users, items) for the pairs you need"
-            )
-        everything = np.arange(self.n_items, dtype=np.int32)
-        found = []
-        for user in range(self.n_users):
-            liked = everything[self.likes(np.full(self.n_items, user, dtype=np.int32), everything)]
-            found.append(liked)
-        users = np.repeat(np.arange(self.n_users, dtype=np.int32), [len(liked) for liked in found])
-        return self._dataset(users, np.concatenate(found), "true likes")
-
-    def truth(self) -> Truth:
-        """The label of every pair, for `tl.evaluate(model, truth=world.truth())`."""
-        return Truth(self.true_likes())
-
-    # --- impressions and interactions -------------------------------------------------------------
-
-    def impressions_in_blocks(self) -> Iterator[tuple[Codes, Codes]]:
-        """The impressions as arrays (users, items), a block of users at a time; pairs may repeat."""
-        start = np.concatenate(([0], np.cumsum(self._activity)))
-        for first in range(0, self.n_users, BLOCK):
-            last = min(first + BLOCK, self.n_users)
-            counters = np.arange(start[first], start[last])
-            users = np.repeat(np.arange(first, last, dtype=np.int32), self._activity[first:last])
-            yield users, self._drawn_items(counters)
-
-    def interactions_in_blocks(self) -> Iterator[tuple[Codes, Codes]]:
-        """The interactions as arrays (users, items), each pair once, sorted, a block of users at a time."""
-        for users, items in self.impressions_in_blocks():
-            pairs = np.unique(users.astype(np.int64) * self.n_items + items)
-            shown_users = (pairs // self.n_items).astype(np.int32)
-            shown_items = (pairs % self.n_items).astype(np.int32)
-            liked = self.likes(shown_users, shown_items)
-            yield shown_users[liked], shown_items[liked]
-
-    def dataset(self) -> Dataset:
-        """The observed interactions."""
-        blocks = list(self.interactions_in_blocks())
-        users = np.concatenate([users for users, _ in blocks])
-        items = np.concatenate([items for _, items in blocks])
-        return self._dataset(users, items, "synthetic")
-
-    def impressions(self) -> Dataset:
-        """The impressions; the weight of a pair is the number of times it was shown."""
-        blocks = list(self.impressions_in_blocks())
-        users = np.concatenate([users for users, _ in blocks])
-        items = np.concatenate([items for _, items in blocks])
-        return self._dataset(users, items, "impressions")
-
     def impression_log(
         self, miss_rate: float = 0.0, examination: Sequence[float] | None = None
     ) -> tuple[Dataset, pl.DataFrame]:
@@ -205,9 +134,7 @@ class World:
                 raise ParameterError("examination is empty; it is the probability of each position")
             for value in examination:
                 check_number("examination", value, low=0, high=1)
-        blocks = list(self.impressions_in_blocks())
-        users = np.concatenate([users for users, _ in blocks])
-        items = np.concatenate([items for _, items in blocks])
+        users, items = (np.concatenate(each) for each in zip(*self.impressions_in_blocks(), strict=True))
         counters = np.arange(len(users))
         start = np.concatenate(([0], np.cumsum(self._activity)))[:-1]
         times = counters - start[users]
@@ -257,15 +184,32 @@ class World:
         users = np.arange(self.n_users, dtype=np.int32)
         return pl.DataFrame({"user_id": users, "favourite": favourite, "activity": self._activity})
 
-    def _pairs(self, users: ArrayLike, items: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Users and items as arrays, checked to be in range."""
-        checked = []
-        for what, asked, n in (("users", users, self.n_users), ("items", items, self.n_items)):
-            numbers = np.atleast_1d(np.asarray(asked))
-            if len(numbers) and not (numbers.dtype.kind in "iu" and 0 <= numbers.min() <= numbers.max() < n):
-                raise ParameterError(f"{what} of this world are whole numbers from 0 to {n - 1:,}")
-            checked.append(numbers.astype(np.int64))
-        return checked[0], checked[1]
+    # --- what a world is --------------------------------------------------------------------------
+
+    def _likes_of_pairs(self, users: NDArray[np.int64], items: NDArray[np.int64]) -> NDArray[np.float64]:
+        taste = np.einsum("nk,nk->n", self._user_tastes[users], self._item_tastes[items])
+        return np.asarray(expit(self._bias + self.taste * taste + self._quality[items]), dtype=np.float64)
+
+    def _activity_of_users(self) -> NDArray[np.int64]:
+        """The number of impressions of each user: log-normal, at least one."""
+        spread = 0.7
+        normal = self._normals("activity", self.n_users)
+        mean = self.impressions_per_user * np.exp(spread * normal - spread**2 / 2)
+        return np.maximum(1, np.rint(mean)).astype(np.int64)
+
+    def _visibility_of_items(self) -> NDArray[np.float64]:
+        """The probability that one impression shows each item; it depends partly on quality."""
+        appeal = self._quality / 0.7 + 1.5 * self._normals("visibility", self.n_items)
+        rank = np.empty(self.n_items)
+        rank[np.argsort(-appeal, kind="stable")] = np.arange(1, self.n_items + 1)
+        weight = (rank + 0.02 * self.n_items) ** -self.exposure_skew
+        return np.asarray(weight / weight.sum())
+
+    def _titles_of_items(self) -> pl.Series | None:
+        if self.n_items > MOST_TITLES:
+            return None
+        genres = self.genre(np.arange(self.n_items, dtype=np.int32))
+        return pl.Series("title", [f"{genre} no. {number}" for number, genre in enumerate(genres)])
 
     def _key(self, *stream: str | int) -> int:
         return randomness.key(self.seed, "world", *stream)
@@ -314,50 +258,6 @@ class World:
             middle = (low + high) / 2
             low, high = (middle, high) if expit(logits + middle).mean() < self.like_rate else (low, middle)
         return low
-
-    @cached_property
-    def _activity(self) -> NDArray[np.int64]:
-        """The number of impressions of each user: log-normal, at least one."""
-        spread = 0.7
-        normal = self._normals("activity", self.n_users)
-        mean = self.impressions_per_user * np.exp(spread * normal - spread**2 / 2)
-        return np.maximum(1, np.rint(mean)).astype(np.int64)
-
-    @cached_property
-    def _visibility(self) -> NDArray[np.float64]:
-        """The probability that one impression shows each item; it depends partly on quality."""
-        appeal = self._quality / 0.7 + 1.5 * self._normals("visibility", self.n_items)
-        rank = np.empty(self.n_items)
-        rank[np.argsort(-appeal, kind="stable")] = np.arange(1, self.n_items + 1)
-        weight = (rank + 0.02 * self.n_items) ** -self.exposure_skew
-        return np.asarray(weight / weight.sum())
-
-    @cached_property
-    def _cumulative(self) -> NDArray[np.float64]:
-        return np.cumsum(self._visibility)
-
-    def _drawn_items(self, counters: NDArray[np.int64]) -> Codes:
-        drawn = np.searchsorted(self._cumulative, randomness.uniform(self._key("shown"), counters))
-        return np.minimum(drawn, self.n_items - 1).astype(np.int32)
-
-    def _dataset(self, users: Codes, items: Codes, name: str, times: NDArray[np.int64] | None = None) -> Dataset:
-        titles = None
-        if self.n_items <= 1_000_000:
-            numbered = zip(
-                self.genre(np.arange(self.n_items, dtype=np.int32)),
-                range(self.n_items),
-                strict=True,
-            )
-            titles = pl.Series("title", [f"{genre} no. {number}" for genre, number in numbered])
-        return Dataset.from_pairs(
-            Ids.range(self.n_users, "user"),
-            Ids.range(self.n_items, "item"),
-            users,
-            items,
-            times=times,
-            titles=titles,
-            name=name,
-        )
 
 
 def _genre(cluster: int) -> str:
