@@ -277,6 +277,22 @@ def test_hidden_likes_from_a_saved_model(run: Run, noisy: Any, files: Path, tmp_
     assert table["title"].str.starts_with("Caf").all()
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_hidden_likes_of_all_users_are_written_block_by_block(
+    run: Run, noisy: Any, tmp_path: Path, ending: str
+) -> None:
+    whole = run("recommend", noisy["shown"], "--all", "-k", 3, "--hidden-likes").table
+    out = tmp_path / f"hidden.{ending}"
+    assert (
+        run("recommend", noisy["shown"], "--all", "-k", 3, "--hidden-likes", "--block-size", 7, "-o", out).code
+        == 0
+    )
+    found = pl.read_csv(out) if ending == "csv" else pl.read_parquet(out)
+    assert found.columns == whole.columns
+    assert found["item_id"].to_list() == whole["item_id"].to_list()
+    assert found["posterior"].to_list() == pytest.approx(whole["posterior"].to_list(), abs=1e-6)
+
+
 def test_probabilities_that_cannot_be_had_are_explained(run: Run, noisy: Any, model: Path) -> None:
     for option in ("--probability", "--hidden-likes"):
         done = run("recommend", model, "--users", "u1", option)
@@ -284,7 +300,7 @@ def test_probabilities_that_cannot_be_had_are_explained(run: Run, noisy: Any, mo
         assert "truelike train LOG --model ExactNBPO --impressions FILE" in done.err
     for options in (
         ("--users", "u1", "--include-seen"), ("--users", "u1", "--on-unknown", "skip"), ("--from-items", "1"),
-        ("--users", "u1", "--probability"), ("--users", "u1", "--block-size", 5),
+        ("--users", "u1", "--probability"),
     ):  # fmt: skip
         done = run("recommend", noisy["shown"], *options, "--hidden-likes")
         assert (done.code, "cannot be used with it" in done.usage_error) == (2, True), options

@@ -142,7 +142,7 @@ def recommend(
             {
                 "--from-items, --histories and --similar-to": not is_of_users, "--probability": probability,
                 "--include-seen": include_seen, "--on-unknown": on_unknown != OnUnknown.RAISE,
-                "--block-size": block_size is not None, "--cluster": cluster is not None,
+                "--cluster": cluster is not None,
             }
         )  # fmt: skip
     if probability and (similar_to is not None or on_unknown == OnUnknown.POPULAR):
@@ -163,12 +163,11 @@ def recommend(
     unknown = str(on_unknown)
     if is_of_users:
         asked = None if all_users else _users(users, users_file, encoding)
-        if not hidden_likes:
-            shared |= {"on_unknown": unknown, "exclude_seen": not include_seen, "n_jobs": n_jobs}
-            _put_lists(loaded, asked, output, cluster, block_size=block_size, probability=probability, **shared)
-            return
-        found = loaded.hidden_likes(loaded.train_.users if asked is None else asked, n_jobs=n_jobs, **shared)
-    elif similar_to is not None:
+        shared |= {"on_unknown": unknown, "exclude_seen": not include_seen, "n_jobs": n_jobs}
+        shared |= {"block_size": block_size, "probability": probability, "hidden_likes": hidden_likes}
+        _put_lists(loaded, asked, output, cluster, **shared)
+        return
+    if similar_to is not None:
         found = loaded.similar_items(split_ids(similar_to), on_unknown=unknown, n_jobs=n_jobs, **shared)
     else:
         rows = split_ids(str(from_items)) if histories is None else open_part(histories, "--histories", read)

@@ -52,7 +52,8 @@ PART = re.compile(r"(\d{6,})-([0-9a-f]{8})\.parquet")
 class Lists:
     """The lists of many users, block by block. The arguments are those of `recommend_to`.
 
-    With `probability`, of a model that has `like_probability`, they have the columns probability and basis, too.
+    With `probability`, of a model that has `like_probability`, they have the columns probability and basis, too. With
+    `hidden_likes` they are those of `model.hidden_likes`.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Lists:
         block_size: int | None,
         cluster: Cluster | None = None,
         probability: bool = False,
+        hidden_likes: bool = False,
     ) -> None:
         check_not_forked()
         model._check_list(k, on_unknown, titles, exclude_seen)
@@ -78,7 +80,7 @@ class Lists:
         known = model.train_.users
         self.model, self.k, self.titles, self.n_jobs = model, k, titles, n_jobs
         self.exclude_seen, self.on_unknown, self.cluster = exclude_seen, on_unknown, cluster
-        self.probability = probability
+        self.probability, self.hidden_likes = probability, hidden_likes
         if cluster is not None:
             check_dot_product(model.name, model._dot_product())
         self.ids: pl.Series | None = None  # None: all users of the training data
@@ -90,7 +92,7 @@ class Lists:
             self.ids = text_for_uuids(model._echo_users(asked))
         self.allowed = model._allowed(candidates, exclude)
         self.block_size = int(block_size or max(FEWEST_USERS, ROWS // k))
-        self.ranker = model._factor_ranker() if cluster is None else None
+        self.ranker = model._factor_ranker() if cluster is None and not hidden_likes else None
 
     @property
     def n_users(self) -> int:
@@ -127,6 +129,8 @@ class Lists:
         `ranked` are the lists of its known users, where they are computed already.
         """
         model, codes = self.model, self._codes(number)
+        if self.hidden_likes:
+            return text_for_uuids(self._hidden_likes(codes))
         best = model._lists(
             codes, self.k,
             exclude_seen=self.exclude_seen, allowed=self.allowed, on_unknown=self.on_unknown, n_jobs=self.n_jobs,
@@ -137,6 +141,12 @@ class Lists:
         if self.probability:
             found = with_probability(model, found, trained=True)
         return text_for_uuids(found)
+
+    def _hidden_likes(self, codes: Codes) -> pl.DataFrame:
+        model: Any = self.model
+        options = {"allowed": self.allowed, "titles": self.titles, "n_jobs": self.n_jobs}
+        found: pl.DataFrame = model._hidden_like_lists(codes, self.k, **options)
+        return found
 
     def _codes(self, number: int) -> Codes:
         """The row numbers of the users of a block; -1 is a user who is not known."""
@@ -161,6 +171,7 @@ class Lists:
                 "titles": bool(self.titles),
                 "block_size": self.block_size,
                 **({"probability": True} if self.probability else {}),
+                **({"hidden likes": True} if self.hidden_likes else {}),
             },
         }
 

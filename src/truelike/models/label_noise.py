@@ -157,9 +157,17 @@ class LabelNoise(_Base):
             As in `recommend`.
         """
         self._check_list(k, "raise", titles)
+        codes = self.train_.users.known(one_or_many(users))
+        allowed = self._allowed(candidates, exclude)
+        frame = self._hidden_like_lists(codes, k, allowed=allowed, titles=titles, n_jobs=n_jobs)
+        return to_native(frame, library_of(users) or self.train_.library)
+
+    @final
+    def _hidden_like_lists(
+        self, codes: Codes, k: int, *, allowed: NDArray[np.bool_] | None, titles: bool, n_jobs: int | None
+    ) -> pl.DataFrame:
+        """`hidden_likes` of users by their row numbers."""
         train = self.train_
-        library = library_of(users) or train.library
-        codes = train.users.known(one_or_many(users))
         seen, rows = train._rows(codes)
         user_of_row = np.zeros(seen.shape[0], dtype=np.int32)
         user_of_row[rows] = codes
@@ -170,16 +178,13 @@ class LabelNoise(_Base):
                 k,
                 n_items=train.n_items,
                 seen=seen,
-                allowed=self._allowed(candidates, exclude),
+                allowed=allowed,
                 n_jobs=n_jobs,
             )
         frame = self._frame({"user_id": train.users.take(codes)}, best, titles, "polars")
         flips = self.flip_probability(frame["user_id"], frame["item_id"])
         frame = frame.rename({"score": "posterior"}).insert_column(3, pl.Series("flip_probability", flips))
-        frame = frame.with_columns(
-            pl.lit(self._flips_from).alias("flips_from"), pl.lit(self._basis).alias("basis")
-        )
-        return to_native(frame, library)
+        return frame.with_columns(pl.lit(self._flips_from).alias("flips_from"), pl.lit(self._basis).alias("basis"))
 
     @final
     def _hidden_like_block(self, users: Codes) -> Floats:
