@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
@@ -46,6 +47,30 @@ def test_pairs_are_saved_and_restored() -> None:
         again = ShownPairs.restored(pairs.arrays(), train)
         assert again is not None
         assert again.digest() == pairs.digest()
+
+
+SPOILED = {
+    "a row too few": ("indptr", lambda array: array[:-1]),
+    "rows that go back": ("indptr", lambda array: array[::-1].copy()),
+    "an item too many": ("indices", lambda array: array + np.int32(1)),
+    "items that are not sorted": ("indices", lambda array: array[::-1].copy()),
+    "items in two dimensions": ("indices", lambda array: array[None]),
+    "other interactions": ("taken", lambda array: 1 - array),
+    "a label too few": ("taken", lambda array: array[:-1]),
+    "a logit too few": ("logits", lambda array: array[:-1]),
+    "a logit that is no number": ("logits", lambda array: array * np.float32(np.nan)),
+}
+
+
+@pytest.mark.parametrize("what", SPOILED)
+def test_pairs_of_a_spoiled_file_are_refused(what: str) -> None:
+    world = tl.synthetic.World(n_users=40, n_items=30)
+    train, shown = world.dataset(), world.impressions()
+    logits = np.linspace(-3, 3, shown.n_interactions).astype(np.float32)
+    good = ShownPairs.merged(train._csr, shown._csr, logits, -CERTAIN).arrays()
+    name, spoil = SPOILED[what]
+    with pytest.raises(ValueError, match="not those of the interactions"):
+        ShownPairs.restored({**good, f"shown.{name}": spoil(good[f"shown.{name}"])}, train)
 
 
 def test_flips_of_an_earlier_version_are_read() -> None:

@@ -286,6 +286,7 @@ class ShownPairs:
             "shown.miss_rate": np.atleast_1d(np.asarray(missed, dtype=np.float64)),
             "shown.indptr": self.indptr,
             "shown.indices": self.indices,
+            "shown.taken": self.taken,
             "shown.logits": self.logits,
             "shown.logit": np.array([self.logit]),
             "shown.propensities": np.array([self.basis == "propensities"]).astype(np.uint8),
@@ -303,13 +304,24 @@ class ShownPairs:
             return cls.merged(train._csr, listed, listed.data, -CERTAIN)
         if "shown.indptr" not in arrays:
             return None
-        indices, logits, logit = arrays["shown.indices"], arrays["shown.logits"], float(arrays["shown.logit"][0])
-        data = logits if len(logits) else np.ones(len(indices), dtype=np.float32)
-        listed = checked_csr((data, indices, arrays["shown.indptr"]), train._csr.shape)
+
+        def stored(name: str, kind: Any) -> NDArray[Any]:
+            return np.asarray(arrays[f"shown.{name}"], dtype=kind)  # of a file: no copy, there may be many
+
+        indptr, indices = stored("indptr", np.int32), stored("indices", np.int32)
+        taken, logits = stored("taken", np.uint8), stored("logits", np.float32)
+        lengths = (len(indptr), len(taken), len(logits) in (0, len(indices)))
+        is_good = all(each.ndim == 1 for each in (indptr, indices, taken, logits)) and np.isfinite(logits).all()
+        own = (train._csr.indptr, train._csr.indices)
+        if not (is_good and lengths == (train.n_users + 1, len(indices), True)) or not is_union(
+            indptr, indices, taken, train.n_items, *own
+        ):
+            raise ValueError("the shown pairs are not those of the interactions")
         basis = "propensities" if arrays["shown.propensities"][0] else "impressions"
-        merged = cls.merged(train._csr, listed, listed.data if len(logits) else logits, logit, basis)
         missed = np.asarray(arrays["shown.miss_rate"], dtype=np.float64)
-        return replace(merged, miss_rate=float(missed[0]) if len(missed) == 1 else missed if len(missed) else None)
+        miss_rate = float(missed[0]) if len(missed) == 1 else missed if len(missed) else None
+        logit = float(arrays["shown.logit"][0])
+        return cls(indptr, indices, taken, logits, logit, train.n_items, basis=basis, miss_rate=miss_rate)
 
     def digest(self) -> str:
         """Return a hash of the pairs."""
@@ -317,6 +329,30 @@ class ShownPairs:
         for array in (self.indptr, self.indices, self.taken, self.logits):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
+
+
+@cached_njit(nogil=True)
+def is_union(indptr: Any, indices: Any, taken: Any, n_items: Any, train_indptr: Any, train_items: Any) -> bool:
+    """Return whether a CSR has sorted items of each user, and those that were taken are the interactions."""
+    n_users = len(indptr) - 1
+    if indptr[0] != 0 or indptr[n_users] != len(indices):
+        return False
+    for user in range(n_users):
+        if indptr[user + 1] < indptr[user] or indptr[user + 1] > len(indices):
+            return False
+        last, at, stop = -1, train_indptr[user], train_indptr[user + 1]
+        for k in range(indptr[user], indptr[user + 1]):
+            item = indices[k]
+            if item <= last or item >= n_items:
+                return False
+            last = item
+            if taken[k] == 1:
+                if at == stop or train_items[at] != item:
+                    return False
+                at += 1
+        if at != stop:
+            return False
+    return True
 
 
 @cached_njit(nogil=True)
