@@ -53,6 +53,7 @@ MEASURES = (
 )  # fmt: skip
 TESTED = ("hidden_pooled_auc", "hidden_ece", "hidden_ndcg@20", "truth_ndcg@20")
 GRADED = tuple(f"{name}@{k}" for name in ("dcg", "recall", "map") for k in (3, 5, 8))
+FIVES = tuple(f"five_{name}" for name in GRADED)
 LISTED = tuple(f"listed_{name}@{k}" for name in ("ndcg", "recall", "map") for k in (1, 3, 5))
 WITH, WITHOUT, KNOWN = "impressions", "interactions", "truth"
 
@@ -381,15 +382,25 @@ def measured(data: Bed, scores: Any, posterior: Any, ties: Any = None) -> dict[s
 
 
 def graded(scores: Any, ratings: Any) -> dict[str, float]:
-    """DCG, recall and MAP of the random ratings, divided by the sum of their relevance, as in the papers' release.
+    """DCG, recall and MAP of the random ratings by grades, as UBPR's paper has them, and by fives alone ("five_").
 
-    The first two places of a list count 1, place n counts 1 / log2(n). The precision at a place is the mean relevance
-    up to it, and counts if the relevance there is not zero. A user without any relevance counts 0.
+    Each is divided by the sum of relevance. The first two places of a list count 1, place n counts 1 / log2(n). The
+    precision at a place is the mean relevance up to it, and counts if the relevance there is not zero. A user without
+    any relevance counts 0. The release writes the grades into integers, so that there only fives are relevant.
     """
+    grades = relevance(ratings)
+    return {
+        prefix + name: value
+        for prefix, relevant in (("", grades), ("five_", np.floor(grades)))
+        for name, value in _graded(scores, ratings, relevant).items()
+    }
+
+
+def _graded(scores: Any, ratings: Any, grades: Any) -> dict[str, float]:
     sums: dict[str, list[float]] = {name: [] for name in GRADED}
     for user, row in enumerate(ratings):
         items = np.flatnonzero(row)
-        relevant = relevance(row[items])[np.argsort(-scores[user, items], kind="stable")]
+        relevant = grades[user, items][np.argsort(-scores[user, items], kind="stable")]
         total = relevant.sum() or np.inf
         place = np.arange(1, len(relevant) + 1)
         gain = relevant / np.maximum(1, np.log2(place))
@@ -477,7 +488,7 @@ def table(log: Log) -> pl.DataFrame:
             "model": row["model"],
             "data": row["data"],
             "seed": row["seed"],
-            **{name: row.get(name) for name in (*MEASURES, *GRADED, *LISTED)},
+            **{name: row.get(name) for name in (*MEASURES, *GRADED, *FIVES, *LISTED)},
         }
         for row in sorted(log.of("score"), key=lambda row: order.get(row["model"], 99 + names[row["model"]]))
     ]
@@ -486,7 +497,7 @@ def table(log: Log) -> pl.DataFrame:
 
 def summary(scores: pl.DataFrame) -> pl.DataFrame:
     """Mean and standard error over the seeds."""
-    values = [name for name in (*MEASURES, *GRADED, *LISTED) if scores[name].dtype == pl.Float64]
+    values = [name for name in (*MEASURES, *GRADED, *FIVES, *LISTED) if scores[name].dtype == pl.Float64]
     means = [pl.col(name).mean() for name in values]
     errors = [(pl.col(name).std() / pl.col(name).count().sqrt()).alias(f"{name} se") for name in values]
     return scores.group_by("bed", "model", "data", maintain_order=True).agg(
@@ -538,6 +549,7 @@ def tests(scores: pl.DataFrame) -> pl.DataFrame:
 # --- published claims ------------------------------------------------------------------------------------------
 
 CLAIMS = Path(__file__).resolve().parents[1] / "results" / "exposure" / "claims.toml"
+PUBLISHED = CLAIMS.with_name("published.toml")
 CLAIM_MEASURES = {
     "coat-graded": ("dcg@5", "recall@5", "map@5"),
     "coat": ("truth_ndcg@20", "truth_auc"),
@@ -580,6 +592,18 @@ def verdicts(scores: pl.DataFrame) -> pl.DataFrame:
             figures = "; ".join(f"{model} {np.mean(v):.4f}" for model, v in values.items() if v)
             rows.append((claim["paper"], claim["words"], bed, decided, text, f"{measure}: {figures}"))
     return pl.DataFrame(rows, schema=["paper", "claim", "bed", "verdict", "comparisons", "figures"], orient="row")
+
+
+def beside_published(means: pl.DataFrame) -> pl.DataFrame:
+    """The published figures, each with ours in the same setting."""
+    rows = []
+    for setting in tomllib.loads(PUBLISHED.read_text())["setting"]:
+        for figure in setting["figures"]:
+            for name, value in figure["published"].items():
+                own = value_of(means, setting["bed"], figure["model"], setting["prefix"] + name)
+                rows.append((setting["source"], figure["name"], figure["model"], name, value, own))
+    names = ["source", "published as", "model", "measure", "published", "ours"]
+    return pl.DataFrame(rows, schema=names, orient="row")
 
 
 # --- pictures --------------------------------------------------------------------------------------------------
@@ -725,6 +749,8 @@ def report(log: Log, output: Path) -> None:
     pl.DataFrame(tried).write_csv(output / "choice.csv", float_precision=4)
     decided = verdicts(scores)
     decided.write_csv(output / "verdicts.csv")
+    beside = beside_published(means)
+    beside.write_csv(output / "published.csv", float_precision=4)
     figures = {
         "strengths": strengths_figure(means),
         "reliability": reliability_figure(log, means),
@@ -742,6 +768,7 @@ def report(log: Log, output: Path) -> None:
             print(f"\n{measure}\n\n{markdown(means, measure, 4, ['coat-graded'])}")
     with pl.Config(tbl_rows=-1, fmt_str_lengths=200, tbl_width_chars=250):
         print(decided)
+        print(beside)
 
 
 def main() -> None:
