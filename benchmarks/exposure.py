@@ -4,8 +4,9 @@
     python benchmarks/exposure.py report                            # writes results/exposure from what was run
     python benchmarks/exposure.py --quick                           # both, on small data, in seconds
 
-Beds: synthetic worlds at three strengths of exposure, worlds made of the ratings of MovieLens 1M, and Coat. The seed is
-that of the world and of the model; on Coat that of the model. Settings are chosen at seed 100 and then fixed: with
+Beds: synthetic worlds at three strengths of exposure, and one whose exposure follows tastes, as that by a recommender;
+worlds made of the ratings of MovieLens 1M; and Coat. The seed is that of the world and of the model; on Coat that of
+the model. Settings are chosen at seed 100 and then fixed: with
 impressions by the log loss on a tenth of the shown pairs (models without probabilities: by the AUC), without by NDCG@20
 on a tenth of the interactions. A held-out interaction is a like that was shown, so there a model with probabilities
 ranks by p(like) p(shown). The truth is not used. Each fit is a line of a JSONL file in the cache directory.
@@ -44,6 +45,7 @@ from truelike.report.figures import new_figure, reliability_curves
 TUNING_SEED = 100
 SEEDS = 10
 MOST_SETTINGS = 6  # of a model that are tried on a bed
+TASTE = 0.5  # of the recommender: visibility is multiplied by exp(TASTE x the logit of the user's taste)
 STRENGTHS = {"weak": 0.0, "medium": 0.9, "strong": 1.8}  # how fast visibility falls with the rank of an item
 WORLD = {"n_users": 2_000, "n_items": 1_000, "impressions_per_user": 300}
 RATINGS_SKEW = 2.0  # visibility in the worlds of MovieLens is the number of ratings to this power
@@ -53,7 +55,7 @@ MEASURES = (
 )  # fmt: skip
 TESTED = ("hidden_pooled_auc", "hidden_ece", "hidden_ndcg@20", "truth_ndcg@20")
 GRADED = tuple(f"{name}@{k}" for name in ("dcg", "recall", "map") for k in (3, 5, 8))
-FIVES = tuple(f"five_{name}" for name in GRADED)
+FIVES, RARE = (tuple(f"{prefix}_{name}" for name in GRADED) for prefix in ("five", "rare"))
 LISTED = tuple(f"listed_{name}@{k}" for name in ("ndcg", "recall", "map") for k in (1, 3, 5))
 WITH, WITHOUT, KNOWN = "impressions", "interactions", "truth"
 
@@ -127,6 +129,9 @@ def beds(quick: bool) -> dict[str, Callable[[int], Bed]]:
         name: lambda seed, skew=skew: of_world(tl.synthetic.World(**WORLD, exposure_skew=skew, seed=seed))
         for name, skew in STRENGTHS.items()
     }
+    found["recommender"] = lambda seed: of_world(
+        tl.synthetic.World(**WORLD, exposure_skew=STRENGTHS["medium"], exposure_taste=TASTE, seed=seed)
+    )
     found["movielens"] = lambda seed: of_world(movielens(tuple(WORLD.items())).varied(seed=seed))
     return {**found, "coat": coat, "coat-graded": coat_graded}
 
@@ -174,6 +179,7 @@ def grid(*regularization: float, factors: tuple[int, ...] = (16, 64)) -> tuple[d
 SCHEDULE = {"learning_rate": 0.05, "decay": 0.9, "epochs": 30}
 CONTENDERS = [
     Contender("ImpressionMF, impressions", WITH, "ImpressionMF"),
+    Contender("ImpressionMF, impressions, labels alone", WITH, "ImpressionMF", {"taste_in_exposure": False}),
     Contender("NBPO, impressions", WITH, "NBPO", grid=grid(4.0, 8.0)),
     Contender("NBPO, impressions, defaults", WITH, "NBPO"),
     Contender("ExactNBPO, impressions", WITH, "ExactNBPO", SCHEDULE, grid(2.0, 4.0, factors=(16, 32))),
@@ -205,6 +211,7 @@ CONTENDERS = [
     Contender("ExactNBPO, true propensities", KNOWN, "ExactNBPO", SCHEDULE, setting_of="ExactNBPO, impressions"),
 ]
 SLOW, LATE = {"ImpressionMF"}, {"weak", "medium", "movielens"}  # models that run last on some beds
+EXTRA = {"ImpressionMF, impressions, labels alone": ("recommender", "coat", "strong")}  # models of some beds alone
 WORLDS = {"the world itself, impressions": True, "the world itself, propensities": False}
 
 
@@ -376,13 +383,15 @@ def measured(data: Bed, scores: Any, posterior: Any, ties: Any = None) -> dict[s
     if posterior is not None:
         values["bins"] = [(b.predicted, b.liked, b.count) for b in found.bins]
     if data.ratings is not None:
-        lists = graded if data.is_graded else listed
-        values |= lists(scores(np.arange(data.train.n_users, dtype=np.int32)), data.ratings)
+        everybody = scores(np.arange(data.train.n_users, dtype=np.int32))
+        popularity = data.train.popularity()
+        rare = popularity < np.median(popularity)
+        values |= graded(everybody, data.ratings, rare) if data.is_graded else listed(everybody, data.ratings)
     return values
 
 
-def graded(scores: Any, ratings: Any) -> dict[str, float]:
-    """DCG, recall and MAP of the random ratings by grades, as UBPR's paper has them, and by fives alone ("five_").
+def graded(scores: Any, ratings: Any, rare: Any) -> dict[str, float]:
+    """DCG, recall and MAP of the random ratings by grades, of fives alone ("five_"), and of rare items ("rare_").
 
     Each is divided by the sum of relevance. The first two places of a list count 1, place n counts 1 / log2(n). The
     precision at a place is the mean relevance up to it, and counts if the relevance there is not zero. A user without
@@ -391,8 +400,12 @@ def graded(scores: Any, ratings: Any) -> dict[str, float]:
     grades = relevance(ratings)
     return {
         prefix + name: value
-        for prefix, relevant in (("", grades), ("five_", np.floor(grades)))
-        for name, value in _graded(scores, ratings, relevant).items()
+        for prefix, rated, relevant in (
+            ("", ratings, grades),
+            ("five_", ratings, np.floor(grades)),
+            ("rare_", ratings * rare, grades),
+        )
+        for name, value in _graded(scores, rated, relevant).items()
     }
 
 
@@ -466,7 +479,11 @@ def run(log: Log, quick: bool, seeds: int, only: list[str] | None = None) -> Non
                 choose(log, bed, data, contender)
     for late, seed in product((False, True), range(seeds)):
         for bed, make in all_beds.items():
-            asked = [each for each in models if (each.model in SLOW and bed in LATE) == late]
+            asked = [
+                each
+                for each in models
+                if (each.model in SLOW and bed in LATE) == late and bed in EXTRA.get(each.name, (bed,))
+            ]
             if all(is_done(log, score_row(log, bed, seed, each)) for each in asked):
                 continue
             data = make(seed)
@@ -488,7 +505,7 @@ def table(log: Log) -> pl.DataFrame:
             "model": row["model"],
             "data": row["data"],
             "seed": row["seed"],
-            **{name: row.get(name) for name in (*MEASURES, *GRADED, *FIVES, *LISTED)},
+            **{name: row.get(name) for name in (*MEASURES, *GRADED, *FIVES, *RARE, *LISTED)},
         }
         for row in sorted(log.of("score"), key=lambda row: order.get(row["model"], 99 + names[row["model"]]))
     ]
@@ -497,7 +514,7 @@ def table(log: Log) -> pl.DataFrame:
 
 def summary(scores: pl.DataFrame) -> pl.DataFrame:
     """Mean and standard error over the seeds."""
-    values = [name for name in (*MEASURES, *GRADED, *FIVES, *LISTED) if scores[name].dtype == pl.Float64]
+    values = [name for name in (*MEASURES, *GRADED, *FIVES, *RARE, *LISTED) if scores[name].dtype == pl.Float64]
     means = [pl.col(name).mean() for name in values]
     errors = [(pl.col(name).std() / pl.col(name).count().sqrt()).alias(f"{name} se") for name in values]
     return scores.group_by("bed", "model", "data", maintain_order=True).agg(
@@ -548,8 +565,8 @@ def tests(scores: pl.DataFrame) -> pl.DataFrame:
 
 # --- published claims ------------------------------------------------------------------------------------------
 
-CLAIMS = Path(__file__).resolve().parents[1] / "results" / "exposure" / "claims.toml"
-PUBLISHED = CLAIMS.with_name("published.toml")
+RESULTS = Path(__file__).resolve().parents[1] / "results" / "exposure"
+CLAIMS, PUBLISHED = RESULTS / "claims.toml", RESULTS / "published.toml"
 CLAIM_MEASURES = {
     "coat-graded": ("dcg@5", "recall@5", "map@5"),
     "coat": ("truth_ndcg@20", "truth_auc"),
@@ -722,7 +739,8 @@ def settings_toml(log: Log) -> str:
 def markdown(means: pl.DataFrame, measure: str, digits: int, columns: list[str]) -> str:
     """A table of a measure, models by beds; the standard error is that of the last digit."""
     models = list(dict.fromkeys(means["model"]))
-    lines = [f"| model | {' | '.join(columns)} |", "|---|" + "---:|" * len(columns)]
+    heads = [TITLES.get(bed, bed) for bed in columns]
+    lines = [f"| model | {' | '.join(heads)} |", "|---|" + "---:|" * len(columns)]
     for model in models:
         cells = []
         for bed in columns:
@@ -734,6 +752,65 @@ def markdown(means: pl.DataFrame, measure: str, digits: int, columns: list[str])
         if any(cells):
             lines.append(f"| {model} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+TITLES = {"movielens": "MovieLens", "coat": "Coat"}
+WHERE = {
+    "coat-graded": "Coat, as in the papers",
+    "coat": "Coat",
+    "movielens": "MovieLens worlds",
+    "strong": "strong world",
+}
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "explanation" / "exposure.md"
+
+
+def cell(value: float | None, digits: int = 3) -> str:
+    return "" if value is None else f"{value:.{digits}f}".removeprefix("0")
+
+
+def page_tables(means: pl.DataFrame, decided: pl.DataFrame, beside: pl.DataFrame) -> dict[str, str]:
+    """The tables of the page in the documentation, by the names that it marks them with."""
+    columns = ["weak", "medium", "strong", "recommender", "movielens", "coat"]
+    tables = {
+        measure: markdown(means, measure, 4 if measure == "hidden_ece" else 3, columns)
+        for measure in ("hidden_pooled_auc", "hidden_ndcg@20", "truth_ndcg@20", "hidden_ece")
+    }
+    lines = ["| claim | " + " | ".join(WHERE.values()) + " |", "|---|" + "---|" * len(WHERE)]
+    for paper, claim in dict.fromkeys(zip(decided["paper"], decided["claim"], strict=True)):
+        part = decided.filter(pl.col("claim") == claim)
+        found = dict(zip(part["bed"], part["verdict"], strict=True))
+        lines.append(f"| {claim} ({paper.split(', ')[-1]}) | " + " | ".join(found[bed] for bed in WHERE) + " |")
+    tables["claims"] = "\n".join(lines) + "\n"
+    measures = {"dcg@5": "DCG@5", "recall@5": "recall@5", "map@5": "MAP@5", "rare_dcg@5": "DCG@5, rare items"}
+    lines = [
+        f"| {WHERE['coat-graded']} | " + " | ".join(measures.values()) + " |",
+        "|---|" + "---:|" * len(measures),
+    ]
+    for model in means.filter(pl.col("bed") == "coat-graded")["model"]:
+        values = [
+            f"{cell(value_of(means, 'coat-graded', model, name))} "
+            f"±{cell(value_of(means, 'coat-graded', model, f'{name} se'))}"
+            for name in measures
+        ]
+        lines.append(f"| {model} | " + " | ".join(values) + " |")
+    tables["graded"] = "\n".join(lines) + "\n"
+    lines = ["| source | model | measure | published | ours |", "|---|---|---|---:|---:|"]
+    for source, name, _, measure, published, ours in beside.iter_rows():
+        lines.append(f"| {source.partition(',')[0]} | {name} | {measure} | {cell(published)} | {cell(ours)} |")
+    tables["published"] = "\n".join(lines) + "\n"
+    return tables
+
+
+def fill_page(tables: dict[str, str]) -> None:
+    """Write the tables into the page, each after its mark."""
+    text = PAGE.read_text()
+    for name, table in tables.items():
+        mark = f"% table: {name}\n:::{{div}} tl-figures\n"
+        before, found, rest = text.partition(mark)
+        if not found:
+            raise SystemExit(f"{PAGE.name} has no mark of the table {name}")
+        text = before + mark + table + rest[rest.index(":::") :]
+    PAGE.write_text(text)
 
 
 def report(log: Log, output: Path) -> None:
@@ -760,12 +837,10 @@ def report(log: Log, output: Path) -> None:
     with matplotlib.rc_context(small):  # text stays text, which makes small files
         for name, figure in figures.items():
             figure.savefig(output / f"{name}.svg", bbox_inches="tight", metadata={"Date": None})
-    columns = [bed for bed in ("weak", "medium", "strong", "movielens", "coat") if bed in set(means["bed"])]
-    for measure in MEASURES:
-        print(f"\n{measure}\n\n{markdown(means, measure, 4 if measure == 'hidden_ece' else 3, columns)}")
-    for measure in ("dcg@5", "recall@5", "map@5"):
-        if "coat-graded" in set(means["bed"]):
-            print(f"\n{measure}\n\n{markdown(means, measure, 4, ['coat-graded'])}")
+    tables = page_tables(means, decided, beside)
+    print("\n\n".join(f"{name}\n\n{table}" for name, table in tables.items()))
+    if output == RESULTS:
+        fill_page(tables)
     with pl.Config(tbl_rows=-1, fmt_str_lengths=200, tbl_width_chars=250):
         print(decided)
         print(beside)
@@ -774,7 +849,7 @@ def report(log: Log, output: Path) -> None:
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("what", nargs="?", choices=("run", "report"), default="run")
-    parser.add_argument("--output", type=Path, default=Path("results/exposure"))
+    parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--beds", nargs="*", help="run on these beds only")
     given = parser.parse_args()

@@ -27,7 +27,7 @@ def study() -> Any:
 def test_graded_measures_follow_the_papers_definition(study: Any) -> None:
     ratings = np.array([[5, 0, 1, 4, 3], [1, 1, 0, 0, 0]])
     scores = np.array([[0.1, 9.0, 0.9, 0.8, 0.5], [0.0, 0.0, 0.0, 0.0, 0.0]])
-    found = study.graded(scores, ratings)
+    found = study.graded(scores, ratings, np.array([False, False, True, True, False]))
     # the list of the first user has the ratings 1, 4, 3, 5; the second user likes nothing and counts 0
     relevant = np.array([0, 7, 3, 15]) / 15
     assert found["recall@3"] == pytest.approx((relevant[:3].sum() / relevant.sum()) / 2)
@@ -35,6 +35,29 @@ def test_graded_measures_follow_the_papers_definition(study: Any) -> None:
     assert found["dcg@3"] == pytest.approx(gain / relevant.sum() / 2)
     precision = relevant[1] / 2 + relevant[1:3].sum() / 3
     assert found["map@3"] == pytest.approx(precision / relevant.sum() / 2)
+    assert found["five_recall@3"] == 0  # the five is the last of four
+    assert found["five_recall@5"] == found["five_dcg@5"] * 2 == 0.5
+    assert found["rare_dcg@3"] == pytest.approx(0.5)  # the ratings 1 and 4: the two first places count 1
+
+
+def test_lists_of_likes_follow_the_release_of_mf_du(study: Any) -> None:
+    ratings = np.array([[5, 0, 1, 4, 3], [1, 1, 0, 0, 0]])
+    scores = np.array([[0.1, 9.0, 0.9, 0.8, 0.5], [0.0, 0.0, 0.0, 0.0, 0.0]])
+    found = study.listed(scores, ratings)  # the first user likes the second and the fourth of the list
+    assert found["listed_recall@1"] == 0
+    assert found["listed_recall@3"] == pytest.approx(1 / 2 / 2)
+    assert found["listed_map@3"] == pytest.approx((1 / 2) / 2 / 2)
+    assert found["listed_ndcg@3"] == pytest.approx((1 / np.log2(3)) / (1 + 1 / np.log2(3)) / 2)
+
+
+def test_published_figures_are_of_models_and_measures_of_the_study(study: Any) -> None:
+    names = {each.name for each in study.CONTENDERS}
+    for setting in tomllib.loads(study.PUBLISHED.read_text())["setting"]:
+        for figure in setting["figures"]:
+            assert figure["model"] in names
+            assert {setting["prefix"] + name for name in figure["published"]} <= {
+                *study.GRADED, *study.FIVES, *study.LISTED
+            }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -187,3 +187,16 @@ def test_likes_that_are_missed_are_hidden_and_good_items_come_first() -> None:
 def test_miss_rates_of_a_world_are_probabilities(wrong: dict[str, Any]) -> None:
     with pytest.raises(ParameterError, match=next(iter(wrong))):
         SMALL.impression_log(**wrong)
+
+
+def test_a_recommender_shows_what_is_liked() -> None:
+    plain = tl.synthetic.World(n_users=300, n_items=120, impressions_per_user=60, seed=4)
+    world = tl.synthetic.World(n_users=300, n_items=120, impressions_per_user=60, exposure_taste=0.8, seed=4)
+    everything = [each.ravel() for each in np.indices((300, 120))]
+    assert np.array_equal(world.likes(*everything), plain.likes(*everything))
+    assert world.dataset().n_interactions > 1.3 * plain.dataset().n_interactions
+    expected = (1 - world.flip_probability(*everything)).reshape(300, 120)
+    shown = world.impressions()._csr.toarray() > 0
+    assert expected.sum() == pytest.approx(shown.sum(), rel=0.03)
+    likely = expected > np.median(expected)
+    assert shown[likely].mean() == pytest.approx(expected[likely].mean(), abs=0.02)

@@ -187,3 +187,26 @@ def test_impression_mf_tells_how_far_it_is(caplog: pytest.LogCaptureFixture) -> 
             WORLD.dataset(), impressions=WORLD.impressions()
         )
     assert "ImpressionMF: step 30 of 30" in caplog.text
+
+
+@pytest.mark.parametrize("taste", [0.0, 0.8])
+def test_impression_mf_learns_how_much_exposure_follows_tastes(taste: float) -> None:
+    """Where it does, what was not shown is liked less than what was, and labels alone do not tell it."""
+    world = tl.synthetic.World(
+        n_users=500, n_items=250, impressions_per_user=90, exposure_skew=0.9, exposure_taste=taste, seed=2
+    )
+    found = {}
+    for learn in (True, False):
+        model = tl.ImpressionMF(steps=300, burn_in=120, taste_in_exposure=learn)
+        model.fit(world.dataset(), impressions=world.impressions(), progress=False)
+        truth = tl.evaluate(model, truth=world.truth(), ks=(20,)).truth
+        assert truth is not None
+        found[learn] = (model.taste_in_exposure_, truth.totals["hidden_ece"], truth.totals["hidden_pooled_auc"])
+    assert found[False][0] == 0
+    if taste:
+        assert 0.5 < found[True][0] < 1.5
+        assert found[True][1] < found[False][1] / 2
+        assert found[True][2] > found[False][2] + 0.02
+    else:
+        assert found[True][0] < 0.15
+        assert found[True][2] == pytest.approx(found[False][2], abs=0.02)

@@ -1,7 +1,8 @@
 """`KnownWorld`: what all worlds with known likes and known exposure have in common.
 
 A pair is liked with the probability that a world gives, and shown to a user who gets a_u impressions, each drawn from
-the items by their visibility. It is observed if it is liked and shown. Everything is a hash of (seed, user, item).
+the items by their visibility to the user. It is observed if it is liked and shown. Everything is a hash of (seed, user,
+item).
 """
 
 from __future__ import annotations
@@ -54,6 +55,16 @@ class KnownWorld(ABC):
     def _key(self, *stream: str | int) -> int:
         """The key of a stream of random numbers of this world."""
 
+    # --- what a world may change ------------------------------------------------------------------
+
+    def _visibility_of_pairs(self, users: NDArray[np.int64], items: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The probability that one impression of the user shows the item. Default: the same for all users."""
+        return self._visibility[items]
+
+    def _shown_items(self, users: Codes, drawn: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The item of each impression, from a number between 0 and 1; impressions are sorted by user."""
+        return np.searchsorted(self._cumulative, drawn)
+
     # --- true labels ------------------------------------------------------------------------------
 
     @final
@@ -72,7 +83,8 @@ class KnownWorld(ABC):
     def flip_probability(self, users: ArrayLike, items: ArrayLike) -> NDArray[np.float64]:
         """p(observed 0 | truly 1): the probability that the item was never shown to the user."""
         rows, columns = self._pairs(users, items)
-        return np.asarray((1.0 - self._visibility[columns]) ** self._activity[rows], dtype=np.float64)
+        visible = self._visibility_of_pairs(rows, columns)
+        return np.asarray((1.0 - visible) ** self._activity[rows], dtype=np.float64)
 
     @final
     def true_likes(self) -> Dataset:
@@ -101,8 +113,7 @@ class KnownWorld(ABC):
             last = min(first + BLOCK, self.n_users)
             users = np.repeat(np.arange(first, last, dtype=np.int32), self._activity[first:last])
             drawn = randomness.uniform(self._key("shown"), np.arange(start[first], start[last]))
-            items = np.minimum(np.searchsorted(self._cumulative, drawn), self.n_items - 1)
-            yield users, items.astype(np.int32)
+            yield users, np.minimum(self._shown_items(users, drawn), self.n_items - 1).astype(np.int32)
 
     @final
     def interactions_in_blocks(self) -> Iterator[tuple[Codes, Codes]]:

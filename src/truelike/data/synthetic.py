@@ -3,7 +3,8 @@
 1. **Tastes.** Users and items belong to clusters (genres) and have low-rank vectors around their centres. The
    probability that user u truly likes item i is sigma(bias + taste * t_u . q_i + quality_i).
 2. **Exposure.** User u gets a_u impressions (the activity), each drawn from the items by their visibility. So
-   p(shown) = 1 - (1 - v_i)^a_u: it grows with the activity of the user and the visibility of the item.
+   p(shown) = 1 - (1 - v_i)^a_u: it grows with the activity of the user and the visibility of the item. With
+   `exposure_taste`, visibility also grows with the user's taste for the item.
 3. **Interactions.** A pair is observed if it is liked and shown. So the paper's flip probability,
    p(observed 0 | truly 1), is p(never shown) = (1 - v_i)^a_u.
 
@@ -13,7 +14,7 @@ and 100 million interactions can be streamed in blocks of users.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -56,6 +57,9 @@ class World(KnownWorld):
         The approximate share of all pairs that are truly liked.
     exposure_skew
         How much more visible popular items are; at 0, all items are equally visible.
+    exposure_taste
+        How much more an item is shown to those whose taste it is, as a recommender does; at 0, tastes do not matter.
+        Visibility is multiplied by exp(exposure_taste * taste * t_u . q_i).
     seed
         Decides everything.
 
@@ -78,6 +82,7 @@ class World(KnownWorld):
     taste: float = 2.5
     like_rate: float = 0.08
     exposure_skew: float = 0.9
+    exposure_taste: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -90,6 +95,7 @@ class World(KnownWorld):
             ("taste", 0, None, False),
             ("like_rate", 1e-6, 0.5, False),
             ("exposure_skew", 0, 5, False),
+            ("exposure_taste", 0, 5, False),
             ("seed", None, None, True),
         ):
             check_number(name, getattr(self, name), low=low, high=high, whole=whole)
@@ -205,6 +211,28 @@ class World(KnownWorld):
         weight = (rank + 0.02 * self.n_items) ** -self.exposure_skew
         return np.asarray(weight / weight.sum())
 
+    def _visibility_of_pairs(self, users: NDArray[np.int64], items: NDArray[np.int64]) -> NDArray[np.float64]:
+        if not self.exposure_taste:
+            return super()._visibility_of_pairs(users, items)
+        found = np.empty(len(users))
+        for user, entries in _by_user(users):
+            found[entries] = self._visibility_to(user)[items[entries]]
+        return found
+
+    def _shown_items(self, users: Codes, drawn: NDArray[np.float64]) -> NDArray[np.int64]:
+        if not self.exposure_taste:
+            return super()._shown_items(users, drawn)
+        found = np.empty(len(users), dtype=np.int64)
+        for user, entries in _by_user(users):
+            found[entries] = np.searchsorted(np.cumsum(self._visibility_to(user)), drawn[entries])
+        return found
+
+    def _visibility_to(self, user: int) -> NDArray[np.float64]:
+        """The probability that one impression of the user shows each item."""
+        logs = self.exposure_taste * self.taste * (self._item_tastes @ self._user_tastes[user])
+        weight = self._visibility * np.exp(logs - logs.max())
+        return np.asarray(weight / weight.sum())
+
     def _titles_of_items(self) -> pl.Series | None:
         if self.n_items > MOST_TITLES:
             return None
@@ -258,6 +286,14 @@ class World(KnownWorld):
             middle = (low + high) / 2
             low, high = (middle, high) if expit(logits + middle).mean() < self.like_rate else (low, middle)
         return low
+
+
+def _by_user(users: NDArray[np.integer]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Each user, and where it is in a list of users."""
+    order = np.argsort(users, kind="stable")
+    found, starts = np.unique(users[order], return_index=True)
+    for user, entries in zip(found, np.split(order, starts[1:]), strict=True):
+        yield int(user), entries
 
 
 def _genre(cluster: int) -> str:

@@ -35,8 +35,11 @@ MOST_SHOWN = 20_000_000  # showings up to which AutoRecommender takes this model
 class _Posterior:
     """Samples of the posterior, as tables of a factor model whose score is the mean of the samples' scores."""
 
-    def __init__(self, tables: Tables, user_bias: Floats, item_bias: Floats, precision: float) -> None:
-        self.tables, self.user_bias, self.item_bias, self.precision = tables, user_bias, item_bias, precision
+    def __init__(
+        self, tables: Tables, user_bias: Floats, item_bias: Floats, precision: float, weight: float
+    ) -> None:
+        self.tables, self.user_bias, self.item_bias = tables, user_bias, item_bias
+        self.precision, self.weight = precision, weight
 
     @classmethod
     def of(cls, samples: list[Sample], precision: float) -> _Posterior:
@@ -53,7 +56,7 @@ class _Posterior:
         item_bias = np.stack([sample.items[:, -1] for sample in samples], axis=1)
         tables.user_factors[:, -1], tables.item_factors[:, -1] = user_bias.mean(axis=1), 1.0
         tables.item_bias[:] = item_bias.mean(axis=1)
-        return cls(tables, user_bias, item_bias, precision)
+        return cls(tables, user_bias, item_bias, precision, float(np.mean([sample.weight for sample in samples])))
 
     def probabilities(self, users: Codes) -> NDArray[np.float64]:
         """The mean of the samples' probabilities of all items for some users."""
@@ -88,12 +91,15 @@ def _logits(p: NDArray[Any]) -> NDArray[Any]:
 class ImpressionMF(LabelNoise, FactorModel):
     """Bayesian logistic matrix factorization of impressions: p(like) with its uncertainty averaged out.
 
-    r_ui = a_u + b_i + U_u . V_i, fitted to the shown pairs alone: p(taken) = sigma(r) if every showing is noticed, and
+    r_ui = a_u + b_i + U_u . V_i, fitted to the shown pairs: p(taken) = sigma(r) if every showing is noticed, and
     q sigma(r) if a liked item is taken with probability q (see `miss_rate`). A shown item that was not taken counts as
-    disliked with the probability that follows, and a never-shown item counts for nothing. Instead of the one best value
-    of the parameters, some samples of their posterior are kept (Langevin dynamics); `like_probability` is the mean of
-    the samples' probabilities, and the score that ranks is the mean of their scores. The precisions of the prior are
-    learned, so there is no regularization to choose.
+    disliked with the probability that follows. A never-shown item says nothing of its label, but what was shown to whom
+    tells of tastes where exposure follows them: the logit of p(shown) is c_u + d_i + w U_u . V_i + S_u . T_i, and w is
+    learned (see `taste_in_exposure`).
+
+    Instead of the one best value of the parameters, some samples of their posterior are kept (Langevin dynamics);
+    `like_probability` is the mean of the samples' probabilities, and the score that ranks is the mean of their scores.
+    The precisions of the prior are learned, so there is no regularization to choose.
 
     It is the most accurate model of likes where impressions are known. The cost grows with the impressions, in `steps`
     passes; for more than some 20 million shown pairs use `NBPO`.
@@ -114,6 +120,9 @@ class ImpressionMF(LabelNoise, FactorModel):
     miss_rate : float or None, default None
         The probability that a user misses a liked item when it is shown once. None: it is estimated where the
         impressions have positions, or times of repeated showings, and 0 otherwise.
+    taste_in_exposure : bool, default True
+        Whether what was shown also tells of tastes, because a recommender or the user chose it. How much is learned. It
+        takes about twice as long.
     calibrate : bool, default True
         Whether `like_probability` is calibrated. A tenth of the shown pairs, at most 200,000, is held out for it; if
         that is more than a hundredth of them, the model is then trained again on all. See `calibration_`.
@@ -130,6 +139,9 @@ class ImpressionMF(LabelNoise, FactorModel):
         The map from the mean probability to the calibrated one.
     miss_rate_
         The miss rate that was used, or one for each position.
+    taste_in_exposure_
+        How much tastes decided what was shown: 0: they did not; 1: the logit of p(shown) follows them as that of
+        p(like) does.
 
     Examples
     --------
@@ -149,6 +161,7 @@ class ImpressionMF(LabelNoise, FactorModel):
     steps: int = whole_number(600, low=1, high=10**6)
     burn_in: int = whole_number(200, low=0, high=10**6)
     miss_rate: float | None = number(None, low=0.0, high=0.99)
+    taste_in_exposure: bool = flag(True)
     calibrate: bool = flag(True)
     seed: int = whole_number(0, low=0)
     n_jobs: int | None = jobs()
@@ -160,12 +173,15 @@ class ImpressionMF(LabelNoise, FactorModel):
         pairs = (
             shown_pairs(options.impressions, train, self.miss_rate) if given else _random_pairs(train, self.seed)
         )
+        by_taste = given and self.taste_in_exposure and pairs.basis == "impressions"
 
         def run(known: ShownPairs, data: Dataset, how: FitOptions) -> _Posterior:
-            sampler = LangevinSampler(known, self._factors(known), seed=self.seed, n_jobs=self.n_jobs)
+            sampler = LangevinSampler(
+                known, self._factors(known), seed=self.seed, n_jobs=self.n_jobs, shown=pairs if by_taste else None
+            )
             with step_bar(self.name, self.steps, show=how.progress) as done:
                 samples = sampler.run(self.steps, min(self.burn_in, self.steps - 1), self.samples, done)
-            return _Posterior.of(samples, float(sampler.users.precision[:-1].mean()))
+            return _Posterior.of(samples, float(sampler.users.precision[: sampler.factors].mean()))
 
         found = Calibrated(None, None)
         if given and self.calibrate:
@@ -188,6 +204,7 @@ class ImpressionMF(LabelNoise, FactorModel):
             "known_flips_": pairs,
             "calibration_": calibration,
             "miss_rate_": None if pairs is None else pairs.miss_rate,
+            "taste_in_exposure_": posterior.weight,
         }
 
     def _expected_seconds(self, train: Dataset) -> float:
@@ -199,6 +216,7 @@ class ImpressionMF(LabelNoise, FactorModel):
             "sample.user_bias": posterior.user_bias,
             "sample.item_bias": posterior.item_bias,
             "sample.precision": np.array([posterior.precision]),
+            "sample.weight": np.array([posterior.weight]),
             "sample.factors": np.array(
                 [posterior.tables.factors], dtype=np.int64
             ),  # of all samples; rows are wider
@@ -216,7 +234,8 @@ class ImpressionMF(LabelNoise, FactorModel):
         tables: Tables = restored_tables(arrays, train, factors)["tables_"]
         if user_bias.shape != (train.n_users, n) or item_bias.shape != (train.n_items, n):
             raise ValueError("the biases of the samples are not those of the users and items")
-        posterior = _Posterior(tables, user_bias, item_bias, float(arrays["sample.precision"][0]))
+        precision, weight = (float(arrays[f"sample.{name}"][0]) for name in ("precision", "weight"))
+        posterior = _Posterior(tables, user_bias, item_bias, precision, weight)
         return self._learned(posterior, ShownPairs.restored(arrays, train), ProbabilityMap.restored(arrays))
 
     # --- probabilities --------------------------------------------------------------------------

@@ -442,7 +442,9 @@ def test_a_killed_build_leaves_the_old_directory_and_the_next_one_sweeps(tmp_pat
 def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
     log = write(rows(), tmp_path / "log.parquet")
     script = f"""
+        import signal
         from truelike.data.blocks import build, tables
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
         slow = "SELECT sum(a.range + b.range) FROM range(100000000) a, range(100000000) b"
         def check(self, _):
             print("started", flush=True)
