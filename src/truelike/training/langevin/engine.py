@@ -50,6 +50,7 @@ OTHER_FACTORS = 8  # of the exposure alone
 TRIES = 2  # items that are drawn for a shown pair, of which the first that was not shown is taken
 PIECES = 16  # of rows for each thread
 ARRAYS = 8  # of the size of all rows, about
+LABEL_BYTES, EXPOSURE_BYTES = 16, 75  # of a shown pair, about
 
 
 class Sample(NamedTuple):
@@ -140,7 +141,8 @@ class LangevinSampler:
         self.pairs, self.factors, self.seed, self.threads = pairs, factors, seed, threads(n_jobs)
         n_users, n_items = pairs.shape
         columns = factors + (1 if shown is None else OTHER_FACTORS + 2)
-        needed = ARRAYS * 4 * (n_users + n_items) * columns
+        needed = ARRAYS * 4 * (n_users + n_items) * columns + LABEL_BYTES * pairs.n_pairs
+        needed += 0 if shown is None else EXPOSURE_BYTES * shown.n_pairs
         check_memory(needed, f"rows of {factors:,} factors", "Use fewer factors.")
         self._likes = _Pairs(pairs.indptr, pairs.indices, pairs.taken, n_items)
         self._exposure = None if shown is None else _Pairs(*shown_or_not(shown, seed), n_items)
