@@ -22,10 +22,10 @@ serve: $(VENV)/.installed-report,serve ## the page at http://127.0.0.1:8000 with
 	@$(BIN)/truelike serve truelike-demo/models/with-impressions truelike-demo/models/ials --events truelike-demo/events
 
 test: lint ## lint, types, import rules, all tests and doctests
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-oldest: $(OLDEST)/.installed ## all tests with the oldest versions that pyproject.toml allows
-	$(OLDEST)/$(SCRIPTS)/python -m pytest -n 2
+	$(OLDEST)/$(SCRIPTS)/python -m pytest -n 2 --dist worksteal
 
 fuzz: $(DEV) ## hostile inputs with new seeds for an hour, then Ctrl-C, kill -9, loads beside saves
 	$(BIN)/python tests/hostile/fuzz.py --minutes $(or $(MINUTES),60) --scripts

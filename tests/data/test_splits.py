@@ -475,10 +475,12 @@ def test_the_propensity_of_an_impression_is_the_share_of_the_users_interactions_
     assert len(table) == known.n_interactions, "each pair once, however often it was shown"
     total = sum(part.interactions_per_user() for part in split.parts)
     share = dict(zip(split.train.users, split.train.interactions_per_user() / total, strict=True))
-    assert all(chance == share[user] for user, chance in table.select("user_id", "propensity").iter_rows())
+    assert all(
+        chance == share[user] for user, chance in table.select("user_id", "training_propensity").iter_rows()
+    )
     half = tl.read(table.with_columns(propensity=0.5), weight="propensity")
     again = split.impressions(half, weight="propensity")
-    assert again["propensity"].to_numpy() == pytest.approx(table["propensity"].to_numpy() / 2)
+    assert again["propensity"].to_numpy() == pytest.approx(table["training_propensity"].to_numpy() / 2)
 
 
 def test_a_panic_of_polars_on_a_damaged_split_is_an_error_that_names_it(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from numpy.testing import assert_allclose
 
@@ -210,3 +211,94 @@ def test_impression_mf_learns_how_much_exposure_follows_tastes(taste: float) -> 
     else:
         assert found[True][0] < 0.15
         assert found[True][2] == pytest.approx(found[False][2], abs=0.02)
+
+
+STEPS: dict[str, Any] = {"steps": 300, "burn_in": 120}
+RECOMMENDED = tl.synthetic.World(
+    n_users=500, n_items=250, impressions_per_user=80, exposure_skew=0.9, exposure_taste=0.8, seed=2
+)
+
+
+def test_strong_links_of_tastes_and_exposure_are_found() -> None:
+    """From an exposure without tastes, training does not get there: held-out pairs tell where to start."""
+    world = tl.synthetic.World(n_users=500, n_items=250, impressions_per_user=80, exposure_taste=1.5, seed=2)
+    data, shown = world.dataset(), world.impressions()
+    model = tl.ImpressionMF(**STEPS).fit(data, impressions=shown, progress=False)
+    assert model.taste_in_exposure_ > 1
+    stuck = tl.ImpressionMF(**STEPS, calibrate=False).fit(data, impressions=shown, progress=False)
+    assert stuck.taste_in_exposure_ < 0.5
+
+
+def test_exposure_by_other_tastes_is_not_taken_for_likes() -> None:
+    """What is shown follows the tastes of another world."""
+    other = tl.synthetic.World(n_users=500, n_items=250, impressions_per_user=80, exposure_taste=1.0, seed=9)
+    shown = other.impressions()
+    users, items = shown._user_of_entry, shown._csr.indices
+    liked = RECOMMENDED.likes(users, items)
+    data = tl.Dataset.from_pairs(shown.users, shown.items, users[liked], items[liked])
+    model = tl.ImpressionMF(**STEPS).fit(data, impressions=shown, progress=False)
+    assert model.taste_in_exposure_ < 0.3
+
+
+def test_a_split_learns_from_what_was_shown_as_all_data_do() -> None:
+    split = tl.splits.by_user(RECOMMENDED.dataset(), validation=0.1, test=0.1, seed=0)
+    model = tl.ImpressionMF(**STEPS).fit(
+        split, impressions=split.impressions(RECOMMENDED.impressions()), progress=False
+    )
+    assert 0.5 < model.taste_in_exposure_ < 1.5
+
+
+def test_given_propensities_have_no_taste_in_exposure() -> None:
+    pairs = [each.ravel() for each in np.indices((500, 250))]
+    likely = np.maximum(1 - RECOMMENDED.flip_probability(*pairs), 1e-6)
+    given = pl.DataFrame({"user_id": pairs[0], "item_id": pairs[1], "propensity": likely})
+    model = tl.ImpressionMF(steps=30, burn_in=10).fit(RECOMMENDED.dataset(), impressions=given, progress=False)
+    assert model.taste_in_exposure_ == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*are not among the impressions")
+def test_interactions_that_are_not_among_the_impressions_do_not_tell_of_exposure() -> None:
+    """They are known because they were taken, so that exposure would seem to follow tastes."""
+    world = tl.synthetic.World(n_users=500, n_items=250, impressions_per_user=80, seed=2)
+    shown = world.impressions()
+    few = shown.select(np.random.default_rng(0).random(shown.n_interactions) < 0.2)
+    model = tl.ImpressionMF(**STEPS).fit(world.dataset(), impressions=few, progress=False)
+    assert model.taste_in_exposure_ < 0.15
+
+
+def test_where_everything_was_shown_nothing_is_known_of_exposure() -> None:
+    data = WORLD.dataset()
+    everything = [each.ravel() for each in np.indices((400, 200))]
+    shown = pl.DataFrame({"user_id": everything[0], "item_id": everything[1]})
+    model = tl.ImpressionMF(steps=20, burn_in=5).fit(data, impressions=shown, progress=False)
+    assert model.taste_in_exposure_ == 0
+
+
+def test_impressions_of_a_file_beside_a_split_are_checked(tmp_path: Path) -> None:
+    split = tl.splits.by_user(WORLD.dataset(), validation=0.1, test=0.1, seed=0)
+    shown = WORLD.impressions()
+    raw = pl.DataFrame({"user_id": shown._user_of_entry, "item_id": shown._csr.indices})
+    raw.write_csv(tmp_path / "raw.csv")
+    with pytest.raises(ParameterError, match="held-out interactions are among the impressions"):
+        tl.NBPO(epochs=1).fit(split, impressions=tmp_path / "raw.csv", progress=False)
+    split.impressions(shown).write_csv(tmp_path / "corrected.csv")
+    rows = str(tmp_path / "corrected.csv")
+    model = tl.ImpressionMF(steps=20, burn_in=5).fit(split, impressions=rows, progress=False)
+    assert model.known_flips_.all_shown
+
+
+@pytest.mark.parametrize("objective", ["Rel-MF", "MF-DU"])
+def test_given_propensities_are_clipped_where_they_are_divided_by(objective: str) -> None:
+    shown = WORLD.impressions()
+    rare = pl.DataFrame(
+        {
+            "user_id": shown._user_of_entry,
+            "item_id": shown._csr.indices,
+            "propensity": 1e-4 + 0.5 * (shown._csr.indices % 2),
+        }
+    )
+    model = tl.SampledMF(objective=objective, factors=4, epochs=2).fit(
+        WORLD.dataset(), impressions=rare, progress=False
+    )
+    users, items = shown._user_of_entry, shown._csr.indices
+    assert model.flip_probability(users, items).max() == pytest.approx(0.9, abs=1e-4)

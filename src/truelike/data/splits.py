@@ -18,6 +18,7 @@ from scipy import sparse
 
 from truelike import randomness
 from truelike.data.checks import check_dataset, check_number, check_share
+from truelike.data.columns import TRAINING_PROPENSITY
 from truelike.data.dataset import Dataset
 from truelike.data.html import split_html
 from truelike.data.id_files import ID_FILES, known_library, read_ids, read_parquet, write_ids
@@ -146,14 +147,15 @@ class Split:
         Returns
         -------
         polars.DataFrame
-            user_id, item_id, propensity.
+            user_id, item_id and training_propensity; with `weight="propensity"` it is called propensity, because then a
+            pair may not have been shown.
 
         Examples
         --------
         >>> import truelike as tl
         >>> world = tl.synthetic.World(n_users=50, n_items=40)
         >>> split = tl.splits.by_user(world.dataset(), validation=0.1, test=0.1, seed=0)
-        >>> bool((split.impressions(world.impressions())["propensity"] < 1).any())
+        >>> bool((split.impressions(world.impressions())["training_propensity"] < 1).any())
         True
         """
         if weight not in ("count", "propensity"):
@@ -163,14 +165,15 @@ class Split:
         total = np.sum([part.interactions_per_user() for part in self.parts], axis=0)
         share = self.train.interactions_per_user() / np.maximum(total, 1)
         probability = shown._csr.data if weight == "propensity" else shown._csr.data > 0
+        name = "propensity" if weight == "propensity" else TRAINING_PROPENSITY
         shown_in_train = pl.DataFrame(
             [
                 shown.users.take(shown._user_of_entry).alias("user_id"),
                 shown.items.take(shown._csr.indices).alias("item_id"),
-                pl.Series("propensity", share[shown._user_of_entry] * probability),
+                pl.Series(name, share[shown._user_of_entry] * probability),
             ]
         )
-        return shown_in_train.filter(pl.col("propensity") > 0)  # of users without a training interaction
+        return shown_in_train.filter(pl.col(name) > 0)  # of users without a training interaction
 
     def with_titles(self, titles: Any, *, encoding: str = "utf-8") -> Split:
         """The same split with names of its items for people to read; see `Dataset.with_titles`."""

@@ -292,8 +292,8 @@ def _by_user(users: NDArray[np.integer]) -> Iterator[tuple[int, NDArray[np.int64
     """Each user, and where it is in a list of users."""
     order = np.argsort(users, kind="stable")
     found, starts = np.unique(users[order], return_index=True)
-    for user, entries in zip(found, np.split(order, starts[1:]), strict=True):
-        yield int(user), entries
+    for user, first, stop in zip(found, starts, np.append(starts, len(order))[1:], strict=True):
+        yield int(user), order[first:stop]
 
 
 def _genre(cluster: int) -> str:

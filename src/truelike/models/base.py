@@ -43,7 +43,7 @@ from truelike.progress import note
 from truelike.ranking.factor_ranker import FactorRanker, factor_score_block
 from truelike.ranking.top_k import TopK, check_users, no_items, top_k_by_scores
 from truelike.training.callbacks import readable_seconds
-from truelike.training.impressions import check_split
+from truelike.training.impressions import impressions_of_split
 from truelike.training.options import Callback, FitOptions, HeldOut
 
 if TYPE_CHECKING:
@@ -306,7 +306,7 @@ class Recommender(ABC):
         """
         parameters.check(self)
         if isinstance(train, Split):
-            check_split(train, impressions)
+            impressions = impressions_of_split(train, impressions)
             if validation is None and train.validation.n_interactions:
                 validation = train.validation
             train = train.train

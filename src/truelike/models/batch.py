@@ -357,7 +357,8 @@ def _difference(found: Any, expected: Mapping[str, Any]) -> str:
     """How the parts of an earlier run differ from those that are to be written, for a message."""
     if not isinstance(found, dict) or not isinstance(found.get("options"), dict):
         return "have no description that can be read"
-    options = [name for name, value in expected["options"].items() if found["options"].get(name) != value]
+    now, before = expected["options"], found["options"]
+    options = [name for name in {**now, **before} if now.get(name) != before.get(name)]
     if found.get("model") != expected["model"] or not options:
         return "belong to another model or version"
     return f"were computed with other options ({', '.join(options)})"

@@ -22,6 +22,7 @@ from truelike.training.shown_pairs import HeldOut, HeldOutPairs, ShownPairs
 
 LEAST = 200  # held-out pairs, below which there is nothing to calibrate on
 MOST_WEIGHT = 20.0
+CLEARLY = 3.0  # standard errors
 REFIT = 0.01  # share of held-out pairs from which on the model is trained again on all pairs
 
 
@@ -40,6 +41,7 @@ def calibrated_fit(
     seed: int,
     run: Callable[[Any, Any, FitOptions], Any],
     scores: Callable[[Any, Codes, Codes], NDArray[Any]],
+    other: Callable[[Any, Any, FitOptions], Any] | None = None,
 ) -> Calibrated:
     """Train without a share of the shown pairs, calibrate on these, and train again on all if it was a large share.
 
@@ -53,6 +55,8 @@ def calibrated_fit(
         Trains on shown pairs and interactions. On blocks it uses the shown pairs alone.
     scores
         Returns the scores of pairs by what `run` returned.
+    other
+        Another way to train. It is taken instead of `run` if it predicts the held-out pairs better beyond noise.
     """
     which = HeldOut.of(known.n_pairs, seed)
     held_out = known.held_out(which)
@@ -69,6 +73,12 @@ def calibrated_fit(
         result = run(rest, rest_train, quiet if again else options)
     noticed = objectives.sigmoid(-held_out.logits.astype(np.float64))
     found = scores(result, held_out.users, held_out.items)
+    if other is not None:
+        with muted():
+            second = other(rest, rest_train, options.without("callbacks", "checkpoint", "resume"))
+        compared = scores(second, held_out.users, held_out.items)
+        if _is_better(compared, found, held_out.taken, noticed):
+            result, found, run = second, compared, other
     probability = ProbabilityMap.fitted(found, held_out.taken, noticed, _weights(held_out, rest.pairs_of_item()))
     if again:
         found_map = (
@@ -80,6 +90,18 @@ def calibrated_fit(
     elif isinstance(known, ShownBlocks) and isinstance(rest, ShownBlocks):
         known.take_back(rest, held_out)
     return Calibrated(result, probability)
+
+
+def _is_better(
+    scores: NDArray[Any], others: NDArray[Any], taken: NDArray[np.bool_], noticed: NDArray[np.float64]
+) -> bool:
+    """Whether scores predict labels better than others, by more than CLEARLY standard errors of the log loss."""
+    losses = []
+    for r in (scores, others):
+        p = np.clip(noticed * objectives.sigmoid(r.astype(np.float64)), 1e-12, 1 - 1e-12)
+        losses.append(-np.log(np.where(taken, p, 1 - p)))
+    gain = losses[1] - losses[0]
+    return bool(gain.mean() > CLEARLY * gain.std() / np.sqrt(len(gain)))
 
 
 def _kept(train: Dataset, which: HeldOut) -> NDArray[np.bool_]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from truelike import objectives
 from truelike.data.blocks.blocks import Blocks
@@ -58,6 +61,9 @@ def _shown(
     pairs = shown_pairs(options.impressions, train, model.miss_rate)
     if not (kind.uses_flips or (kind.uses_exposure and issubclass(kind, objectives.Pointwise))):
         warn_of_propensities(pairs, model.name)
+    if kind.uses_exposure:  # the largest flip logit is that of the least propensity
+        most = float(np.log(1 / LEAST_WEIGHTED - 1))
+        pairs = replace(pairs, logits=np.minimum(pairs.logits, np.float32(most)), logit=min(pairs.logit, most))
     return pairs
 
 

@@ -16,6 +16,7 @@ from truelike.models import basis
 from truelike.models.availability import available_if
 from truelike.models.base import Floats, Frame, values_of_pairs
 from truelike.ranking.top_k import top_k_by_scores
+from truelike.training.blocks.shown import ShownBlocks
 from truelike.training.probability_map import ProbabilityMap
 from truelike.training.shown_pairs import ShownPairs
 
@@ -219,7 +220,7 @@ class LabelNoise(_Base):
     def _shown_users(self) -> NDArray[np.float64] | None:
         """The expected number of users who noticed each item; None without impressions."""
         known = vars(self).get("_state", {}).get("known_flips_")
-        return known.exposed_users() if isinstance(known, ShownPairs) else None
+        return known.exposed_users() if isinstance(known, (ShownPairs, ShownBlocks)) else None
 
     @property
     def _probability_map(self) -> ProbabilityMap | None:

@@ -472,7 +472,7 @@ class SampledMF(LabelNoise, FactorModel):
 
     @property
     def _has_level(self) -> bool:
-        return isinstance(self.known_flips_, ShownPairs)  # otherwise negatives are a sample, whose size decides it
+        return isinstance(self.known_flips_, (ShownPairs, ShownBlocks))  # others have a sample of negatives
 
     def _flip_logits(self, users: Codes) -> Floats:
         tables = self._tables()

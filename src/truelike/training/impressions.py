@@ -21,7 +21,7 @@ from scipy import sparse
 from truelike import objectives
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.blocks.format import DESCRIPTION
-from truelike.data.columns import Columns, choose, recognised
+from truelike.data.columns import TRAINING_PROPENSITY, Columns, choose, recognised
 from truelike.data.dataset import Dataset
 from truelike.data.frames import library_of
 from truelike.data.interactions import EncodedRows, read, read_rows
@@ -66,10 +66,10 @@ def shown_pairs(impressions: Any, train: Dataset, miss_rate: float | None) -> Sh
                 "propensity"
             )
         missed = _by_propensity(known, 0.0 if miss_rate is None else miss_rate)
-        basis = "propensities"
+        basis, all_shown = "propensities", rows.columns.weight == TRAINING_PROPENSITY
     else:
         known, missed = _by_count(rows, train, miss_rate)
-        basis = "impressions"
+        basis, all_shown = "impressions", True
     logits = _flip_logits(missed.rates)
     same = bool((logits == logits[0]).all())
     once = float(logits[0]) if same else -CERTAIN
@@ -98,7 +98,7 @@ def shown_pairs(impressions: Any, train: Dataset, miss_rate: float | None) -> Sh
             "the propensities or the miss rate contradict the interactions, and every probability comes out near 1",
             DataWarning,
         )
-    return replace(pairs, miss_rate=missed.miss_rate)
+    return replace(pairs, miss_rate=missed.miss_rate, all_shown=all_shown)
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -299,13 +299,20 @@ def warn_of_propensities(pairs: Any, model: str) -> None:
         )
 
 
-def check_split(split: Any, impressions: Any) -> None:
-    """Raise if impressions of a split are not corrected for held-out interactions, which would look like dislikes."""
+def impressions_of_split(split: Any, impressions: Any) -> Any:
+    """Return the impressions, those of a file as rows.
+
+    Raise if they are not corrected for held-out interactions, which would look like dislikes.
+    """
     held_out = split.validation.n_interactions + split.test.n_interactions
-    if impressions is None or not held_out or isinstance(impressions, (str, Path)):
-        return
-    if library_of(impressions) is not None and "propensity" in nw.from_native(impressions).columns:
-        return
+    if impressions is None or not held_out:
+        return impressions
+    if isinstance(impressions, (str, Path)) and not _is_block_directory(Path(impressions)):
+        impressions = to_rows(impressions)
+    if isinstance(impressions, EncodedRows) and has_propensities(impressions):
+        return impressions
+    if library_of(impressions) is not None and recognised(nw.from_native(impressions).columns, "propensity"):
+        return impressions
     raise ParameterError(
         f"of a split, {held_out:,} held-out interactions are among the impressions and look like dislikes. Use "
         "fit(split, impressions=split.impressions(impressions))."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -107,6 +107,10 @@ class ShownPairs:
         Interactions that are not among the impressions. They count as shown.
     basis
         What the labels rest on: "impressions" or "propensities".
+    all_shown
+        Whether all pairs were shown for sure. With propensities they may not have been.
+    unlisted
+        1 for an interaction that is not among the impressions; empty if there is none, or it is not known any more.
     miss_rate
         The miss rate of one showing, given or estimated; an array: that of each position, from 1. None if it is not
         known any more, e.g. in a saved model.
@@ -121,6 +125,8 @@ class ShownPairs:
     added: int = 0
     basis: str = "impressions"
     miss_rate: float | NDArray[np.float64] | None = None
+    all_shown: bool = True
+    unlisted: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
 
     @classmethod
     def merged(
@@ -135,7 +141,9 @@ class ShownPairs:
         indptr, indices, taken, merged, added = merge(
             train.indptr, train.indices, shown.indptr, shown.indices, logits, np.float32(logit)
         )
-        return cls(indptr, indices, taken, merged, float(logit), shown.shape[1], int(added), basis)
+        unlisted = not_in(indptr, indices, shown.indptr, shown.indices) if added else np.zeros(0, dtype=np.uint8)
+        found = cls(indptr, indices, taken, merged, float(logit), shown.shape[1], int(added), basis)
+        return replace(found, unlisted=unlisted)
 
     @property
     def n_pairs(self) -> int:
@@ -184,6 +192,7 @@ class ShownPairs:
             indices=self.indices[entries],
             taken=self.taken[entries],
             logits=logits,
+            unlisted=self.unlisted[entries] if len(self.unlisted) else self.unlisted,
         )
 
     def held_out(self, which: HeldOut) -> HeldOutPairs:
@@ -305,22 +314,22 @@ class ShownPairs:
         if "shown.indptr" not in arrays:
             return None
 
-        def stored(name: str, kind: Any) -> NDArray[Any]:
-            return np.asarray(arrays[f"shown.{name}"], dtype=kind)  # of a file: no copy, there may be many
-
-        indptr, indices = stored("indptr", np.int32), stored("indices", np.int32)
-        taken, logits = stored("taken", np.uint8), stored("logits", np.float32)
-        lengths = (len(indptr), len(taken), len(logits) in (0, len(indices)))
-        is_good = all(each.ndim == 1 for each in (indptr, indices, taken, logits)) and np.isfinite(logits).all()
+        kinds = {"indptr": np.int32, "indices": np.int32, "taken": np.uint8, "logits": np.float32}
+        # those of a file are not copied: there may be many, and workers share them
+        indptr, indices, taken, logits = (np.asarray(arrays[f"shown.{name}"]) for name in kinds)
+        missed, logit = np.asarray(arrays["shown.miss_rate"], dtype=np.float64), float(arrays["shown.logit"][0])
+        is_good = all(
+            each.ndim == 1 and each.dtype == kind
+            for each, kind in zip((indptr, indices, taken, logits), kinds.values(), strict=True)
+        )
+        is_good = is_good and (len(indptr), len(taken)) == (train.n_users + 1, len(indices))
+        is_good = is_good and len(logits) in (0, len(indices)) and bool((np.abs(logits) <= CERTAIN).all())
+        is_good = is_good and abs(logit) <= CERTAIN and bool(((missed >= 0) & (missed <= 1)).all())
         own = (train._csr.indptr, train._csr.indices)
-        if not (is_good and lengths == (train.n_users + 1, len(indices), True)) or not is_union(
-            indptr, indices, taken, train.n_items, *own
-        ):
+        if not (is_good and is_union(indptr, indices, taken, train.n_items, *own)):
             raise ValueError("the shown pairs are not those of the interactions")
         basis = "propensities" if arrays["shown.propensities"][0] else "impressions"
-        missed = np.asarray(arrays["shown.miss_rate"], dtype=np.float64)
         miss_rate = float(missed[0]) if len(missed) == 1 else missed if len(missed) else None
-        logit = float(arrays["shown.logit"][0])
         return cls(indptr, indices, taken, logits, logit, train.n_items, basis=basis, miss_rate=miss_rate)
 
     def digest(self) -> str:
@@ -329,6 +338,19 @@ class ShownPairs:
         for array in (self.indptr, self.indices, self.taken, self.logits):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
+
+
+@cached_njit(nogil=True)
+def not_in(indptr: Any, indices: Any, shown_indptr: Any, shown_items: Any) -> Any:
+    """Return 1 for each pair of a CSR that another one, of some of its pairs, lacks, and 0 for the others."""
+    found = np.ones(len(indices), dtype=np.uint8)
+    for user in range(len(indptr) - 1):
+        shown, stop = shown_indptr[user], shown_indptr[user + 1]
+        for k in range(indptr[user], indptr[user + 1]):
+            if shown < stop and shown_items[shown] == indices[k]:
+                found[k] = 0
+                shown += 1
+    return found
 
 
 @cached_njit(nogil=True)
@@ -346,6 +368,8 @@ def is_union(indptr: Any, indices: Any, taken: Any, n_items: Any, train_indptr: 
             if item <= last or item >= n_items:
                 return False
             last = item
+            if taken[k] > 1:
+                return False
             if taken[k] == 1:
                 if at == stop or train_items[at] != item:
                     return False

@@ -261,6 +261,7 @@ def test_probabilities_of_blocks_are_calibrated(place: Path, twice: bool, monkey
     )
     assert trained == [0, 1, 2]
     assert model.calibration_.pairs > 200
+    assert model.like_probability(5, [1, 2])["basis"].to_list() == ["impressions"] * 2
     uncalibrated = tl.NBPO(factors=8, epochs=3, calibrate=False).fit(
         tl.blocks.open(place / str(B)), impressions=place / "seen", progress=False
     )

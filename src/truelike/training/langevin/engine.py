@@ -47,6 +47,7 @@ FIRST_PRECISION = 2.0
 SHAPE, RATE = 2.0, 0.1  # of the gamma prior of the precisions
 SETTLED = 20  # steps before the precisions and the weight of tastes in the exposure move
 OTHER_FACTORS = 8  # of the exposure alone
+TASTES_FIRST = 100  # steps for which these do not move, if the exposure is first taken for tastes
 TRIES = 2  # items that are drawn for a shown pair, of which the first that was not shown is taken
 PIECES = 16  # of rows for each thread
 ARRAYS = 8  # of the size of all rows, about
@@ -75,8 +76,8 @@ class _Rows:
         self.precision = np.full(self.rows.shape[1], FIRST_PRECISION, dtype=np.float32)
         self.centre = np.zeros(len(self.rows), dtype=np.float32)  # of the biases
 
-    def step(self, key: int, number: int) -> None:
-        """Move the rows by the gradient, with noise."""
+    def step(self, key: int, number: int, held: slice) -> None:
+        """Move the rows by the gradient, with noise, but for the columns that are held."""
         self.gradient -= self.precision * self.rows
         self.gradient[:, -1] += self.precision[-1] * self.centre
         inverse = np.float32(1) / (self.information + self.precision)
@@ -86,6 +87,7 @@ class _Rows:
         self.momentum *= np.float32(MOMENTUM)
         self.momentum += np.float32(STEP**2) * self.scale * self.gradient
         self.momentum += np.sqrt(np.float32(2 * (1 - MOMENTUM) * STEP**2) * self.scale) * noise
+        self.momentum[:, held] = 0.0
         self.rows += self.momentum
 
     def update_prior(self, *, centred: bool) -> None:
@@ -127,6 +129,9 @@ class LangevinSampler:
         Number of threads; -1: all cores. It does not change the result.
     shown
         All pairs that were shown, from which the exposure is learned; None: it is not.
+    tastes_first
+        Whether to start from an exposure that follows tastes, not from one that has nothing to do with them. The
+        posterior may have a mode for each, and steps do not lead from one to the other.
     """
 
     def __init__(
@@ -137,6 +142,7 @@ class LangevinSampler:
         seed: int,
         n_jobs: int | None = -1,
         shown: ShownPairs | None = None,
+        tastes_first: bool = False,
     ) -> None:
         self.pairs, self.factors, self.seed, self.threads = pairs, factors, seed, threads(n_jobs)
         n_users, n_items = pairs.shape
@@ -146,10 +152,13 @@ class LangevinSampler:
         check_memory(needed, f"rows of {factors:,} factors", "Use fewer factors.")
         self._likes = _Pairs(pairs.indptr, pairs.indices, pairs.taken, n_items)
         self._exposure = None if shown is None else _Pairs(*shown_or_not(shown, seed), n_items)
+        if self._exposure is not None and self._exposure.labels.all():  # everything was shown
+            self._exposure, columns = None, factors + 1
         noticed = objectives.sigmoid(-pairs.logits) if len(pairs.logits) else pairs.logits
         self._noticed = np.asarray(noticed, dtype=np.float32)
         self._notice = np.float32(objectives.sigmoid(-pairs.logit))
-        self.weight, self._momentum = 0.0, 0.0
+        self.tastes_first = tastes_first and self._exposure is not None
+        self.weight, self._momentum = float(self.tastes_first), 0.0
         self._sums = np.zeros((n_users, 2))
         share = pairs.taken_share()
         self.users = self._side("users", n_users, columns, np.diff(pairs.indptr), 0.0)
@@ -175,8 +184,9 @@ class LangevinSampler:
         with Team(self.threads) as team:
             for number in range(steps):
                 self._gradients(team)
+                held = self._other_factors if self.tastes_first and number < TASTES_FIRST else slice(0)
                 for name, side in (("users", self.users), ("items", self.items)):
-                    side.step(randomness.key(self.seed, "langevin noise", name, number), number)
+                    side.step(randomness.key(self.seed, "langevin noise", name, number), number, held)
                 if number >= SETTLED:
                     self.users.update_prior(centred=True)
                     self.items.update_prior(centred=False)
@@ -186,6 +196,11 @@ class LangevinSampler:
                 if done is not None:
                     done(number + 1)
         return found
+
+    @property
+    def _other_factors(self) -> slice:
+        """The columns of the exposure alone, without its bias."""
+        return slice(self.factors, self.factors + OTHER_FACTORS)
 
     def _kept(self, side: _Rows) -> Floats:
         """The columns of the like."""
@@ -263,15 +278,17 @@ def shown_or_not(pairs: ShownPairs, seed: int) -> tuple[Ints, Ints, NDArray[np.u
     """Return a CSR of the shown pairs and of as many that were not, and whether each was shown.
 
     For a shown pair two items are drawn at random, and the first of them that the user was not shown is taken. Where
-    both were shown, none is.
+    both were shown, none is. Interactions that are not among the impressions are left out: they are known because they
+    were taken, so that exposure would seem to follow tastes.
     """
-    n_items, users = pairs.n_items, np.arange(pairs.shape[0])
+    n_items, users, everything = pairs.n_items, np.arange(pairs.shape[0]), pairs
+    pairs = pairs.select(pairs.unlisted == 0) if len(pairs.unlisted) else pairs
     key = randomness.key(seed, "items that were not shown")
     drawn_users, drawn_items = [], []
     for first, stop in _ranges(pairs.indptr):
         entries = np.arange(pairs.indptr[first], pairs.indptr[stop])
         row = np.repeat(users[first:stop], np.diff(pairs.indptr[first : stop + 1]))
-        known = row * n_items + pairs.indices[entries]
+        known = _keys(everything, first, stop)
         item, is_free = np.zeros(len(entries), dtype=np.int64), np.zeros(len(entries), dtype=np.bool_)
         for number in range(TRIES):
             drawn = (randomness.uniform(key, TRIES * entries + number) * n_items).astype(np.int64)
@@ -289,6 +306,12 @@ def shown_or_not(pairs: ShownPairs, seed: int) -> tuple[Ints, Ints, NDArray[np.u
     starts = np.concatenate([[0], np.cumsum(others)])[:-1]
     indices[np.arange(len(of_user)) + np.repeat(indptr[:-1] + counts - starts, others)] = of_item
     return indptr.astype(np.int32), indices, labels
+
+
+def _keys(pairs: ShownPairs, first: int, stop: int) -> NDArray[np.int64]:
+    """A number for each pair of some users, sorted."""
+    row = np.repeat(np.arange(first, stop), np.diff(pairs.indptr[first : stop + 1]))
+    return row * pairs.n_items + pairs.indices[pairs.indptr[first] : pairs.indptr[stop]]
 
 
 def _ranges(indptr: Ints) -> list[tuple[int, int]]:
