@@ -618,8 +618,8 @@ def beside_published(means: pl.DataFrame) -> pl.DataFrame:
         for figure in setting["figures"]:
             for name, value in figure["published"].items():
                 own = value_of(means, setting["bed"], figure["model"], setting["prefix"] + name)
-                rows.append((setting["source"], figure["name"], figure["model"], name, value, own))
-    names = ["source", "published as", "model", "measure", "published", "ours"]
+                rows.append((setting["short"], figure["name"], figure["model"], name, value, own))
+    names = ["setting", "published as", "model", "measure", "published", "ours"]
     return pl.DataFrame(rows, schema=names, orient="row")
 
 
@@ -794,9 +794,14 @@ def page_tables(means: pl.DataFrame, decided: pl.DataFrame, beside: pl.DataFrame
         ]
         lines.append(f"| {model} | " + " | ".join(values) + " |")
     tables["graded"] = "\n".join(lines) + "\n"
-    lines = ["| source | model | measure | published | ours |", "|---|---|---|---:|---:|"]
-    for source, name, _, measure, published, ours in beside.iter_rows():
-        lines.append(f"| {source.partition(',')[0]} | {name} | {measure} | {cell(published)} | {cell(ours)} |")
+    lines = ["| setting | model | NDCG@5 or DCG@5 | recall@5 | MAP@5 |", "|---|---|---:|---:|---:|"]
+    for (setting, name), part in beside.group_by(["setting", "published as"], maintain_order=True):
+        figures = {
+            row["measure"]: f"{cell(row['published'])} / {cell(row['ours'])}" for row in part.iter_rows(named=True)
+        }
+        first = figures.get("ndcg@5", figures.get("dcg@5", ""))
+        rest = [figures.get(measure, "") for measure in ("recall@5", "map@5")]
+        lines.append(f"| {setting} | {name} | " + " | ".join([first, *rest]) + " |")
     tables["published"] = "\n".join(lines) + "\n"
     return tables
 
