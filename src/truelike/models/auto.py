@@ -58,7 +58,7 @@ class AutoRecommender(Recommender):
     settings of the best. The winner is trained on all interactions (with a validation part: on the training part).
     On a tie the model that is faster to train wins. `choice_` has the reason and a table of the trials.
 
-    With impressions the model is ImpressionMF, or NBPO for more than 20 million of them; with features it is FM. There
+    With impressions the model is ImpressionMF, or NBPO for more than 5 million of them; with features it is FM. There
     is no race then. A saved AutoRecommender is loaded as the model that it chose.
 
     Parameters

@@ -30,7 +30,7 @@ from truelike.training.tables import Tables
 NEGATIVES = 4  # unobserved items of a user, for each interaction, that count as shown without impressions
 PAIRS_PER_FACTOR = 8.0  # shown pairs of a row, for each factor
 FEWEST, MOST = 4, 16  # factors
-MOST_SHOWN = 20_000_000  # showings up to which AutoRecommender takes this model
+MOST_SHOWN = 5_000_000  # showings up to which AutoRecommender takes this model
 
 
 class _Posterior:
@@ -103,7 +103,7 @@ class ImpressionMF(LabelNoise, FactorModel):
     The precisions of the prior are learned, so there is no regularization to choose.
 
     It is the most accurate model of likes where impressions are known. The cost grows with the impressions, in `steps`
-    passes; for more than some 20 million shown pairs use `NBPO`.
+    passes; for more than some 5 million shown pairs use `NBPO`.
 
     Without impressions, four random unobserved items of the user for each interaction count as shown. Then the
     probabilities have no meaning, and other models rank better.
