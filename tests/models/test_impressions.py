@@ -302,3 +302,12 @@ def test_given_propensities_are_clipped_where_they_are_divided_by(objective: str
     )
     users, items = shown._user_of_entry, shown._csr.indices
     assert model.flip_probability(users, items).max() == pytest.approx(0.9, abs=1e-4)
+
+
+def test_where_nearly_everything_was_shown_training_stays_finite() -> None:
+    """Then hardly a pair was not shown, and the biases of the exposure have no finite best value."""
+    for users, items, shown in ((120, 60, 400), (40, 30, 300), (200, 15, 40)):
+        world = tl.synthetic.World(n_users=users, n_items=items, impressions_per_user=shown, exposure_skew=0.3)
+        model = tl.ImpressionMF().fit(world.dataset(), impressions=world.impressions(), progress=False)
+        assert 0 <= model.taste_in_exposure_ < 4
+        assert np.abs(model.user_factors_).max() < 50

@@ -45,6 +45,7 @@ MEMORY = 0.98  # of the running mean of the preconditioner
 START = 0.3  # standard deviation of the first rows
 FIRST_PRECISION = 2.0
 SHAPE, RATE = 2.0, 0.1  # of the gamma prior of the precisions
+LEAST_PRECISION = 0.05  # where labels are separable, as if all was shown but a few pairs, rows would grow for ever
 SETTLED = 20  # steps before the precisions and the weight of tastes in the exposure move
 OTHER_FACTORS = 8  # of the exposure alone
 TASTES_FIRST = 100  # steps for which these do not move, if the exposure is first taken for tastes
@@ -99,7 +100,8 @@ class _Rows:
         self.centre = (design @ np.linalg.solve(design.T @ design + ridge, design.T @ bias)).astype(np.float32)
         squares = np.einsum("nk,nk->k", self.rows, self.rows, dtype=np.float64)
         squares[-1] = float(((bias - self.centre) ** 2).sum())
-        self.precision = ((SHAPE + len(bias) / 2) / (RATE + squares / 2)).astype(np.float32)
+        precision = (SHAPE + len(bias) / 2) / (RATE + squares / 2)
+        self.precision = np.maximum(precision, LEAST_PRECISION).astype(np.float32)
 
 
 class _Pairs:
