@@ -5,38 +5,45 @@ VENV := .venv
 OLDEST := .venv-oldest
 SCRIPTS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
 BIN := $(VENV)/$(SCRIPTS)
+TEST := $(VENV)/.installed-test
 DEV := $(VENV)/.installed-dev,schemas
+PYTEST := -m pytest -n 2 --dist worksteal
 EXE := $(if $(filter Windows_NT,$(OS)),.exe)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo serve test test-oldest fuzz lint docs format bench clean help
+.PHONY: demo serve test test-slow test-oldest test-all fuzz lint docs format bench clean help
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
 
-demo: $(VENV)/.installed-report,serve ## all models on synthetic data with known likes, and a report
+demo: $(VENV)/.installed-plot,serve ## all models on synthetic data with known likes, and a report
 	@$(BIN)/truelike demo
 
-serve: $(VENV)/.installed-report,serve ## the page at http://127.0.0.1:8000 with two models of `make demo`
+serve: $(VENV)/.installed-plot,serve ## the page at http://127.0.0.1:8000 with two models of `make demo`
 	@test -d truelike-demo/models || $(BIN)/truelike demo
 	@$(BIN)/truelike serve truelike-demo/models/with-impressions truelike-demo/models/ials --events truelike-demo/events
 
-test: lint ## lint, types, import rules, all tests and doctests
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+test: lint ## lint, types, import rules, and every test that is not marked slow
+	$(BIN)/python $(PYTEST) -m "not slow"
 
-test-oldest: $(OLDEST)/.installed ## all tests with the oldest versions that pyproject.toml allows
-	$(OLDEST)/$(SCRIPTS)/python -m pytest -n 2 --dist worksteal
+test-slow: $(DEV) ## the other tests: servers, Chromium, Ray, fuzzers, networks, examples
+	$(BIN)/python $(PYTEST) -m slow
+
+test-oldest: $(OLDEST)/.installed ## the tests of `make test` with the oldest versions that pyproject.toml allows
+	$(OLDEST)/$(SCRIPTS)/python $(PYTEST) -m "not slow"
+
+test-all: test test-slow test-oldest ## everything
 
 fuzz: $(DEV) ## hostile inputs with new seeds for an hour, then Ctrl-C, kill -9, loads beside saves
 	$(BIN)/python tests/hostile/fuzz.py --minutes $(or $(MINUTES),60) --scripts
 
-lint: $(DEV) ## ruff, mypy and import-linter only
+lint: $(TEST) ## ruff, mypy and import-linter only
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-format: $(DEV) ## format the code with ruff
+format: $(TEST) ## format the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -67,9 +74,9 @@ $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python$(EXE)
 	@touch $@
 
 $(OLDEST)/.installed: pyproject.toml constraints.txt tools/oldest_versions.py
-	@echo "installing truelike[dev] with the oldest versions into $(OLDEST) (once)"
+	@echo "installing truelike[test] with the oldest versions into $(OLDEST) (once)"
 	@$(PYTHON) -m venv --clear $(OLDEST)
 	@$(PYTHON) tools/oldest_versions.py > $(OLDEST)/constraints.txt
 	@$(OLDEST)/$(SCRIPTS)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint $(OLDEST)/constraints.txt --editable '.[dev]'
+		--constraint $(OLDEST)/constraints.txt --editable '.[test]'
 	@touch $@

@@ -1,9 +1,9 @@
 """Speed of two checkouts side by side: did a change make training or evaluation slower?
 
-    python benchmarks/before_after.py OLD_SRC NEW_SRC [--only train,als] [--threads 2] [--rounds 5] [--quick]
+    python benchmarks/before_after.py OLD_SRC NEW_SRC [--only train,als] [--threads 2] [--rounds 7] [--quick]
 
 OLD_SRC and NEW_SRC are the `src` directories of two checkouts. Each measurement runs in a process of its own, with
-PYTHONPATH set to one of them: old, new, old, new, ... The minimum of several rounds is printed, and the ratio
+PYTHONPATH set to one of them: old, new, old, new, ... The median of the rounds is printed, and the ratio
 new / old. Both run the same code through the public classes, on MovieLens 1M, so the versions may have other
 internals. The seconds of epochs come from `history_`, from the second epoch on; the first one compiles.
 
@@ -154,7 +154,7 @@ def run(source: Path, task: str, threads: int, quick: bool) -> dict[str, float]:
 
 
 def compare(sources: dict[str, Path], task: str, threads: int, rounds: int, quick: bool) -> dict[str, list[float]]:
-    """For each measurement of a task, the minimum of the old and of the new checkout."""
+    """For each measurement of a task, the median of the rounds of the old and of the new checkout."""
     found: dict[str, dict[str, list[float]]] = {}
     for number in range(rounds):
         for name, source in sources.items():
@@ -163,7 +163,7 @@ def compare(sources: dict[str, Path], task: str, threads: int, rounds: int, quic
         if sys.stderr.isatty():
             end = "\r" if number + 1 < rounds else "\r\033[K"  # the last one clears the line
             print(f"{task}: round {number + 1} of {rounds}", end=end, file=sys.stderr, flush=True)
-    return {what: [min(each[name]) for name in sources] for what, each in found.items()}
+    return {what: [float(np.median(each[name])) for name in sources] for what, each in found.items()}
 
 
 def main() -> None:
@@ -174,7 +174,7 @@ def main() -> None:
         "--only", default=",".join(TASKS), help="comma-separated: train, als, exact, evaluate, serve"
     )
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--tolerance", type=float, default=0.05)
     parser.add_argument("--quick", action="store_true", help="small data and 1 round; the figures mean nothing")
     parser.add_argument("--child", choices=TASKS, help=argparse.SUPPRESS)

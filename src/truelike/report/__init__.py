@@ -23,7 +23,7 @@ def require_report_extra() -> None:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise MissingExtraError(
-            f'reports need {error.name}, which is not installed: pip install "truelike[report]"'
+            f'reports need {error.name}, which is not installed: pip install "truelike[plot]"'
         ) from error
 
 
