@@ -7,8 +7,8 @@ that it must agree, and where no row is bad. The careful reader defines what a v
 - A line ends in LF, CRLF or CR. The text is in the given encoding; one byte order mark at its start is skipped.
 - CSV: a line that is empty is skipped. A field in double quotes may have separators, line ends and doubled quotes,
   and must end at its closing quote. In any other field a quote is a letter like others. A row has as many fields as
-  the first one, each at most `csv.field_size_limit()` letters long, on at most `MOST_LINES` lines. Where a row that
-  begins on a line cannot be parsed, that line is bad, and reading goes on with the next one.
+  the first one, on at most `MOST_LINES` lines. Where a row that begins on a line cannot be parsed, that line is bad,
+  and reading goes on with the next one.
 - JSON: a line of white space is skipped. A line is one object, as `json.loads` reads it: the last of repeated keys
   counts. A value that is read is text, a finite number, true or false. Numbers become text without an exponent and
   without a fraction of zero.
@@ -44,15 +44,20 @@ from truelike.data.frames import POLARS_ERRORS, missing, repeated
 from truelike.data.parquet_check import damage
 from truelike.data.scan import csv_is_plain, json_keys
 from truelike.errors import DataError, DataWarning, ParameterError, quoted, some, warn
+from truelike.parallel import SharedSetting
 
 FAST_READER_FAILS = (*POLARS_ERRORS, OSError, TypeError, ValueError)  # ValueError: also of encodings
+# without push-down every field of a line is parsed, so a line with too many fields is found
+EVERY_FIELD = pl.QueryOptFlags(projection_pushdown=False)
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".txt": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl",
            ".json": "jsonl", ".parquet": "parquet", ".pq": "parquet"}  # fmt: skip
 CHUNK = 100_000  # rows that the careful reader holds at once
 BLOCK = 2**18  # bytes that are scanned at once: they fit into the cache of a core
 MOST_LINES = 1_000  # of one quoted field: a quote that is open for longer was not meant as one
+LONGEST_FIELD = 2**31 - 1  # letters, instead of the 131,072 of the module csv
 GUESSED_SEPARATORS = ",\t;|"
 UNCLOSED = "unexpected end of data"  # csv's message where a quote is still open
+_field_limit = SharedSetting(csv.field_size_limit, csv.field_size_limit)
 
 
 class Wanted(Protocol):
@@ -361,29 +366,24 @@ def _fast_csv(
 ) -> pl.DataFrame | None:
     """The table by polars; None where the careful reader has to look at the file."""
     try:
-        limits = {"longest": csv.field_size_limit(), "most_lines": MOST_LINES}
-        if not csv_is_plain(text.blocks(), separator, width, **limits):
+        if not csv_is_plain(text.blocks(), separator, width, MOST_LINES):
             return None
-        table = pl.scan_csv(
-            text.for_polars(),
-            separator=separator,
-            has_header=False,  # its names would have to be those of the schema
-            schema={str(position): pl.String for position in range(width)},
-            glob=False,
-        )
-        wanted = table.select(*map(str, positions), short=pl.col(str(width - 1)).is_null())
-        # without push-down every field of a line is parsed, so a line with too many fields is found
-        every_field = pl.QueryOptFlags(projection_pushdown=False)
-        frame = wanted.collect(engine="streaming", optimizations=every_field)
+        names = dict(zip(map(str, positions), columns.needed(), strict=True))
+        wanted = scan_every_field(text.for_polars(), separator, width).select(list(names)).slice(int(header))
+        frame = wanted.collect(engine="streaming", optimizations=EVERY_FIELD).rename(names)
     except FAST_READER_FAILS:
         return None
-    if header:
-        frame = frame.slice(1)
-    # a row without its last field may be cut short, or that field may be empty
-    if frame["short"].any() and not _lines_are_whole(text, separator, width):
-        return None
-    return _complete(
-        frame.drop("short").rename(dict(zip(map(str, positions), columns.needed(), strict=True))), columns
+    return _complete(frame, columns)
+
+
+def scan_every_field(source: Path | io.BytesIO, separator: str, width: int) -> pl.LazyFrame:
+    """The rows of a CSV file, the header among them, as text; columns are named by position."""
+    return pl.scan_csv(
+        source,
+        separator=separator,
+        has_header=False,  # its names would have to be those of the schema
+        schema={str(position): pl.String for position in range(width)},
+        glob=False,
     )
 
 
@@ -397,22 +397,6 @@ def _complete(frame: pl.DataFrame, columns: Wanted) -> pl.DataFrame | None:
 
 def _null_for_empty(name: str) -> pl.Expr:
     return pl.when(pl.col(name) != "").then(pl.col(name)).alias(name)
-
-
-def _lines_are_whole(text: _Text, separator: str, width: int) -> bool:
-    """Whether every line has all its separators; also False where quotes make that hard to tell."""
-    return all(_separators_fit(block, separator, width - 1) for block in text.blocks())
-
-
-def _separators_fit(lines: bytes, separator: str, n: int) -> bool:
-    if b'"' in lines:
-        return False
-    lines += b"\n" * (not lines.endswith(b"\n"))
-    letters = np.frombuffer(lines, dtype=np.uint8)
-    ends = np.flatnonzero(letters == ord("\n"))
-    marks = np.flatnonzero(letters == ord(separator))
-    expected = n * np.arange(1, len(ends) + 1)
-    return len(marks) == n * len(ends) and bool((np.searchsorted(marks, ends) == expected).all())
 
 
 def _csv_rows(
@@ -440,30 +424,31 @@ def _csv_records(
     A quoted field may span several lines. Where its end is not found, only the line that opens it is bad: the
     lines that were searched for the end are read again, one by one.
     """
-    ahead: deque[str] = deque()  # lines that no record has used yet
-    number, size = 1, at_once or CHUNK  # of the first of them; how many are parsed at once
-    while True:
-        ahead.extend(islice(lines, max(0, size - len(ahead))))
-        if not ahead:
-            return
-        reader = csv.reader(islice(ahead, size), delimiter=separator, strict=True)
-        used = 0
-        try:
-            for fields in reader:
-                if reader.line_num - used > MOST_LINES:
-                    raise csv.Error(UNCLOSED)  # noqa: TRY301 - handled like an error of csv
-                yield number + used, fields
-                used = reader.line_num
-            size = min(2 * size, CHUNK)
-        except csv.Error as error:
-            # where a field begins late in a batch, its end is searched again from the start of its record
-            if UNCLOSED not in str(error) or (used == 0 and size >= MOST_LINES):
-                yield number + used, _reason(error, reader.line_num - used)
-                used += 1
-            size = MOST_LINES
-        for _ in range(used):
-            ahead.popleft()
-        number += used
+    with _field_limit.changed(LONGEST_FIELD):
+        ahead: deque[str] = deque()  # lines that no record has used yet
+        number, size = 1, at_once or CHUNK  # of the first of them; how many are parsed at once
+        while True:
+            ahead.extend(islice(lines, max(0, size - len(ahead))))
+            if not ahead:
+                return
+            reader = csv.reader(islice(ahead, size), delimiter=separator, strict=True)
+            used = 0
+            try:
+                for fields in reader:
+                    if reader.line_num - used > MOST_LINES:
+                        raise csv.Error(UNCLOSED)  # noqa: TRY301 - handled like an error of csv
+                    yield number + used, fields
+                    used = reader.line_num
+                size = min(2 * size, CHUNK)
+            except csv.Error as error:
+                # where a field begins late in a batch, its end is searched again from the start of its record
+                if UNCLOSED not in str(error) or (used == 0 and size >= MOST_LINES):
+                    yield number + used, _reason(error, reader.line_num - used)
+                    used += 1
+                size = MOST_LINES
+            for _ in range(used):
+                ahead.popleft()
+            number += used
 
 
 def _reason(error: csv.Error, lines: int) -> str:

@@ -6,7 +6,6 @@ them, are those of `tl.read`.
 
 from __future__ import annotations
 
-import csv
 import glob
 import gzip
 import os
@@ -23,16 +22,17 @@ import polars as pl
 
 from truelike.data.columns import Columns
 from truelike.data.files import (
+    EVERY_FIELD,
     FAST_READER_FAILS,
     FORMATS,
     MOST_LINES,
     _chosen,
     _csv_rows,
     _first_row,
-    _lines_are_whole,
     _null_for_empty,
     _Text,
     check_file,
+    scan_every_field,
 )
 from truelike.data.frames import POLARS_ERRORS
 from truelike.data.interactions import _dates, _microseconds
@@ -265,35 +265,24 @@ def _fast(source: TextFile, plain: _Text, target: Path) -> bool:
 
     width, needed = len(source.names), source.columns.needed()
     try:
-        limits = {"longest": csv.field_size_limit(), "most_lines": MOST_LINES}
-        if not csv_is_plain(plain.blocks(), source.separator, width, **limits):
+        if not csv_is_plain(plain.blocks(), source.separator, width, MOST_LINES):
             return False
-        table = pl.scan_csv(
-            plain.path.absolute(),
-            separator=source.separator,
-            has_header=False,
-            schema={str(position): pl.String for position in range(width)},
-            glob=False,
-        ).slice(1)
-        short = pl.col(str(width - 1)).is_null().alias("short")
-        wanted = table.select(
-            *(
+        wanted = (
+            scan_every_field(plain.path.absolute(), source.separator, width)
+            .slice(1)
+            .select(
                 _null_for_empty(str(source.names.index(name))).alias(own_name(source.columns, name))
                 for name in needed
-            ),
-            short,
+            )
         )
-        every_field = pl.QueryOptFlags(projection_pushdown=False)
-        wanted.sink_parquet(target, compression="lz4", engine="streaming", optimizations=every_field)
+        wanted.sink_parquet(target, compression="lz4", engine="streaming", optimizations=EVERY_FIELD)
         written = pl.scan_parquet(target, glob=False)
         lacking = [pl.col(own_name(source.columns, name)).is_null().any() for name in source.columns.required()]
-        found = written.select(pl.col("short").any(), *lacking).collect(engine="streaming").row(0, named=True)
+        return not any(written.select(lacking).collect(engine="streaming").row(0))
     except FAST_READER_FAILS as error:
         if "No space left" in str(error):
             raise
         return False
-    whole = not found.pop("short") or _lines_are_whole(plain, source.separator, width)
-    return whole and not any(found.values())
 
 
 def _carefully(source: TextFile, log: LogFiles, target: Path) -> None:
