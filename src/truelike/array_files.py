@@ -76,7 +76,7 @@ def read_arrays(descriptor: int, *, mapped: bool = False) -> tuple[Any, Arrays]:
             raise TypeError("the header is not an object")
         about = header.pop("__metadata__", None)
         identity = about.get("id") if isinstance(about, dict) else None
-        start, arrays = 8 + length, {}
+        start, arrays = 8 + length, Arrays()
         content = mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY) if mapped else None
         for name, about in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
             kind, shape, (begin, end) = TYPES[about["dtype"]], about["shape"], about["data_offsets"]
@@ -87,10 +87,9 @@ def read_arrays(descriptor: int, *, mapped: bool = False) -> tuple[Any, Arrays]:
                 raise ValueError(f"the array {name!r} has bytes {begin} to {end}; expected {expected} bytes")
             if content is None or not expected:
                 file.seek(start)
-                array = np.fromfile(file, kind, n)
+                arrays[name] = np.fromfile(file, kind, n).reshape(shape)
             else:
-                array = np.frombuffer(content, kind, n, start)
-            arrays[name] = array.reshape(shape)
+                arrays[name] = np.frombuffer(content, kind, n, start).reshape(shape)
             start += expected
     if start != size:
         raise ValueError(f"the file has {size} bytes; its arrays end at {start}")

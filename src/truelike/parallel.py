@@ -233,7 +233,7 @@ class SharedSetting:
         Functions that read and write the setting.
     """
 
-    def __init__(self, get: Callable[[], Any], set: Callable[[Any], None]) -> None:
+    def __init__(self, get: Callable[[], Any], set: Callable[[Any], object]) -> None:
         self._get, self._set = get, set
         self._lock = threading.RLock()  # a context may be forgotten while its thread holds it
         self._inside: builtins.set[int] = builtins.set()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -271,18 +270,6 @@ def whole_dataset(data: Dataset | Split) -> Dataset:
 # --- lists of ids ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _IdColumn:
-    """The one column that is read from a table of ids."""
-
-    name: str
-
-    def needed(self) -> list[str]:
-        return [self.name]
-
-    required = needed
-
-
 def split_ids(text: str) -> list[str]:
     """Ids that are separated by commas.
 
@@ -298,14 +285,13 @@ def read_ids(path: Path, role: str, encoding: str = "utf-8") -> list[str]:
     A table must have a column with a common name, such as user_id, or one column only. A CSV or TSV file of one
     column may lack a header.
     """
-    from truelike.data.columns import COMMON
-    from truelike.data.files import FORMATS, column_names, read_file
+    from truelike.data.columns import recognised
+    from truelike.data.files import FORMATS, Picked, column_names, read_file
 
     if FORMATS.get(path.suffix.lower()) is None or path.suffix.lower() == ".txt":
         return read_lines(path, encoding)
     names = column_names(path, encoding=encoding)
-    known = {name.strip().lower().replace(" ", "_").replace("-", "_"): name for name in reversed(names)}
-    chosen = next((known[name] for name in COMMON[role].split() if name in known), None)
+    chosen = recognised(names, role)
     if chosen is None and len(names) == 1:
         if FORMATS[path.suffix.lower()] in ("csv", "tsv"):
             return read_lines(path, encoding)
@@ -314,7 +300,7 @@ def read_ids(path: Path, role: str, encoding: str = "utf-8") -> list[str]:
         raise DataError(
             f"no column of {str(path)!r} looks like the {role}: it has {', '.join(names)}. Rename one to {role}_id."
         )
-    table = read_file(path, lambda _: _IdColumn(chosen), encoding=encoding)
+    table = read_file(path, lambda _: Picked([chosen]), encoding=encoding)
     return [str(value) for value in table.frame[chosen] if value not in (None, "")]
 
 

@@ -21,6 +21,9 @@ COMMON = {
     "count": "count weight",  # of impressions, as are the next two
     "propensity": f"propensity {TRAINING_PROPENSITY}",
     "position": "position",
+    "id": "id",
+    "title": """title item_title product_title movie_title track_title book_title name item_name product_name movie_name
+        track_name artist_name""",
 }
 
 
@@ -100,6 +103,15 @@ def recognised(available: Sequence[str], role: str) -> str | None:
     """
     by_name = {re.sub("[ -]", "_", name.strip().lower()): name for name in reversed(available)}
     return next((by_name[name] for name in COMMON.get(role, "").split() if name in by_name), None)
+
+
+def id_column(available: Sequence[str], role: str) -> str | None:
+    """The column of ids in a table about users or items; None if no name tells.
+
+    >>> id_column(["ID", "price"], "item"), id_column(["id", "sku"], "item")
+    ('ID', 'sku')
+    """
+    return recognised(available, role) or recognised(available, "id")
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -17,8 +17,8 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
 
-from truelike.data.columns import COMMON
-from truelike.data.files import FORMATS, read_file
+from truelike.data.columns import id_column
+from truelike.data.files import FORMATS, Picked, read_picked
 from truelike.data.frames import POLARS_ERRORS, library_of, missing, to_polars
 from truelike.data.ids import Ids, encode, normalise
 from truelike.data.matrix import checked_csr
@@ -243,44 +243,24 @@ def _frame(table: Any, what: str) -> pl.DataFrame:
 def _id_column(names: list[str], what: str) -> str:
     if not names:
         raise DataError(f"the {what} features have no columns; expected a column of ids and one or more others")
-    lower = {name.lower(): name for name in reversed(names)}
-    return next((lower[name] for name in (*COMMON[what].split(), "id") if name in lower), names[0])
-
-
-@dataclass(frozen=True)
-class _AllColumns:
-    """Every column of a file, of which the ids are required."""
-
-    names: list[str]
-    id: str
-
-    def needed(self) -> list[str]:
-        return self.names
-
-    def required(self) -> list[str]:
-        return [self.id]
+    return id_column(names, what) or names[0]
 
 
 def _file(path: Path, what: str) -> pl.DataFrame:
     """A file as a table. Ids in text are read as text, because 007 is not 7; other columns are numbers if all are."""
     known = FORMATS.keys() & {suffix.lower() for suffix in path.suffixes}
+
+    def ids_first(names: list[str]) -> Picked:
+        first = _id_column(names, what)
+        return Picked([first, *(name for name in names if name != first)])
+
     try:
-        table = read_file(
-            path, lambda names: _AllColumns(names, _id_column(names, what)), format=None if known else "csv"
-        )
+        table = read_picked(path, ids_first, f"{what} features", format=None if known else "csv")
     except DataError as error:
         raise DataError(f"the {what} features cannot be read from {quoted(path)}: {error}") from error
-    if table.bad:
-        line, reason = min(table.bad.items())
-        raise DataError(
-            f"{len(table.bad):,} {table.unit}s of the {what} features in {quoted(path)} are bad: {table.unit} {line} "
-            f"{reason}{' and others' * (len(table.bad) > 1)}. Fix the file, or pass a frame."
-        )
     if not table.text:
         return table.frame
-    return table.frame.with_columns(
-        _as_numbers(table.frame[name]) for name in table.columns.names if name != table.columns.id
-    )
+    return table.frame.with_columns(_as_numbers(table.frame[name]) for name in table.columns.names[1:])
 
 
 def _as_numbers(series: pl.Series) -> pl.Series:

@@ -70,6 +70,21 @@ class Wanted(Protocol):
         """The columns without which a row is bad."""
 
 
+@dataclass(frozen=True)
+class Picked:
+    """Columns to read. The first one has ids, without which a row is bad."""
+
+    names: list[str]
+
+    def needed(self) -> list[str]:
+        """All of them."""
+        return self.names
+
+    def required(self) -> list[str]:
+        """The first one."""
+        return self.names[:1]
+
+
 W = TypeVar("W", bound=Wanted)
 
 
@@ -119,6 +134,18 @@ def read_file(
         f"the format of {quoted(path.name)} is not known: its name ends in none of {', '.join(FORMATS)} (or these "
         "with .gz). Pass format='csv', 'tsv', 'jsonl' or 'parquet'."
     )
+
+
+def read_picked(path: Path, choose: Callable[[list[str]], Picked], what: str, **how: Any) -> Table[Picked]:
+    """Read columns of a file in which no row may be bad; `what` it has is for the message."""
+    table = read_file(path, choose, **how)
+    if table.bad:
+        line, reason = min(table.bad.items())
+        raise DataError(
+            f"{len(table.bad):,} {table.unit}s of the {what} in {quoted(path)} are bad: {table.unit} {line} "
+            f"{reason}{' and others' * (len(table.bad) > 1)}. Fix the file, or pass a frame."
+        )
+    return table
 
 
 class _Done(Exception):  # noqa: N818 - not an error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from scipy import sparse
 from truelike.data.checks import check_not_empty, check_number
 from truelike.data.columns import Columns, choose
 from truelike.data.dataset import Dataset
-from truelike.data.files import as_path, read_file, refuse_address
+from truelike.data.files import Table, as_path, read_file, refuse_address
 from truelike.data.frames import POLARS_ERRORS, Library, library_of, missing, repeated, to_polars, to_series
 from truelike.data.ids import Codes, Ids, Kind, check_count, encode, normalise
 from truelike.errors import DataError, DataWarning, ParameterError, quoted, some, warn
@@ -183,33 +183,23 @@ def _table(source: Any, settle: Callable[[list[str]], Columns], name: str | None
     """The rows of a file, a frame, an array or a list."""
     if isinstance(source, (str, os.PathLike)):
         path = as_path(source)
-        table = read_file(path, settle, **how)
-        rows = _Rows(table.frame, table.columns, table.unit, table.numbers, table.bad, text=table.text)
-        rows.name = name or path.name.split(".")[0]
-        return rows
+        return _Rows(**vars(read_file(path, settle, **how)), name=name or path.name.split(".")[0])
     frame, library, bad = _as_frame(source)
     columns = settle(_names(frame))
     if isinstance(frame, _ByName):
         frame = frame.select(columns.needed())
-    positions = np.setdiff1d(np.arange(len(frame) + len(bad)), list(bad)) if bad else None
+    kept, left_out = to_polars(frame, columns.needed()), list(bad)
 
     def numbers() -> NDArray[np.int64]:
-        return np.arange(len(frame)) if positions is None else positions
+        return np.setdiff1d(np.arange(len(kept) + len(left_out)), left_out)
 
-    kept = to_polars(frame, columns.needed())
-    return _Rows(kept, columns, "row", numbers, bad, library=library, name=name or "dataset")
+    return _Rows(kept, columns, numbers, bad, text=False, unit="row", library=library, name=name or "dataset")
 
 
 @dataclass
-class _Rows:
+class _Rows(Table[Columns]):
     """A table that is being read: which rows are good so far, and why the others are bad."""
 
-    frame: pl.DataFrame
-    columns: Columns
-    unit: str
-    numbers: Callable[[], NDArray[np.int64]]
-    bad: dict[int, str] = field(default_factory=dict)
-    text: bool = False  # ids were read from a text file
     library: Library = "polars"
     name: str = "dataset"
 

@@ -18,7 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from truelike.data.blocks.blocks import Blocks
-from truelike.data.columns import COMMON, Columns, choose
+from truelike.data.columns import Columns, choose, recognised
 from truelike.data.dataset import Dataset
 from truelike.data.files import refuse_address
 from truelike.data.frames import library_of, missing
@@ -197,7 +197,7 @@ def _read(source: Any) -> tuple[Ids | None, Codes | None, Ids, Codes, Floats]:
         if column not in names:
             raise DataError(f"there is no column 'propensity'; the table has {some(map(repr, names), 20)}")
         asked: dict[str, Any] = {"user": None, "item": None, "rating": None, "time": None, "weight": column}
-        if _named(names, "user") is None and (item := _named(names, "item")) is not None:
+        if recognised(names, "user") is None and (item := recognised(names, "item")) is not None:
             return _ItemColumns(item, column)
         return choose(names, **asked, needs_rating=False)
 
@@ -219,9 +219,3 @@ def _read(source: Any) -> tuple[Ids | None, Codes | None, Ids, Codes, Floats]:
         return None, None, items, item_codes, values
     users, user_codes = _encode(rows.frame[columns.user], "user", rows.text)
     return users, user_codes, items, item_codes, values
-
-
-def _named(names: list[str], role: str) -> str | None:
-    """The first column with a common name of a role."""
-    by_name = {re.sub("[ -]", "_", name.strip().lower()): name for name in reversed(names)}
-    return next((by_name[name] for name in COMMON[role].split() if name in by_name), None)

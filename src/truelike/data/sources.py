@@ -7,7 +7,6 @@ so the cache never has incomplete files.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import zipfile
@@ -63,10 +62,6 @@ def _movielens_1m(paths: list[Path]) -> Dataset:
     return _movielens(paths[0], "ml-1m/ratings.dat", b"::", "ml-1m/movies.dat", "::")
 
 
-def _movielens_1m_split(paths: list[Path]) -> Split:
-    return by_user(_movielens_1m(paths), validation=0.1, test=0.1, seed=0)
-
-
 def _movielens_100k(paths: list[Path]) -> Dataset:
     return _movielens(paths[0], "ml-100k/u.data", b"\t", "ml-100k/u.item", "|")
 
@@ -92,10 +87,6 @@ def _amazon_14core(paths: list[Path]) -> Dataset:
     return k_core(_amazon_5core(paths), user=14, item=14).dataset
 
 
-def _authors_split(paths: list[Path]) -> Split:
-    return Split.load(paths[0].parent)
-
-
 def _coat(paths: list[Path]) -> Split:
     """Ratings of at least 4. Users chose the coats of the training part; those of the test part were drawn."""
     train, test = (_coat_part(path) for path in paths)
@@ -103,11 +94,6 @@ def _coat(paths: list[Path]) -> Split:
     test = test._with(users=train.users, items=train.items)
     # in the published data, a user may have rated the same coat in both parts: not worth a warning
     return Split._of_aligned(train, empty, test, {"strategy": "coat", "min_rating": 4})
-
-
-def _coat_impressions(paths: list[Path]) -> Dataset:
-    """All rated pairs, whatever the rating: a user who rated a coat has seen it."""
-    return _coat_part(paths[0], min_rating=1)
 
 
 def _coat_part(path: Path, min_rating: int = 4) -> Dataset:
@@ -149,7 +135,7 @@ SOURCES: dict[str, Source] = {
         "MovieLens 1M split by user into 80, 10 and 10 %, as the paper's experiments here use it",
         "GroupLens: research use, no redistribution",
         (_MOVIELENS_1M,),
-        _movielens_1m_split,
+        lambda paths: by_user(_movielens_1m(paths), validation=0.1, test=0.1, seed=0),
         {"interactions": 800_309, "users": 6_040, "items": 3_678},
     ),
     "ml-100k": Source(
@@ -183,7 +169,7 @@ SOURCES: dict[str, Source] = {
                 ("test", "974a2774ef047aecbde3e5118a7138dac80ebe29a3d034952a7f0a49ed2b0911"),
             )
         ),
-        _authors_split,
+        lambda paths: Split.load(paths[0].parent),
         {"interactions": 31_887, "users": 1_435, "items": 1_522},
     ),
     "coat": Source(
@@ -197,7 +183,7 @@ SOURCES: dict[str, Source] = {
         "Coat: all pairs that users rated by their own choice, liked or not, as impressions",
         "public mirror; no licence stated",
         _COAT,
-        _coat_impressions,
+        lambda paths: _coat_part(paths[0], min_rating=1),  # who rated a coat has seen it
         {"interactions": 6_960, "users": 290, "items": 300},
     ),
 }
@@ -213,12 +199,10 @@ UnsplitName = Literal[
 
 def cache_directory() -> Path:
     """The directory of downloaded files: `$TRUELIKE_DATA`, or `truelike` in the user's cache directory."""
-    chosen = os.environ.get("TRUELIKE_DATA")
-    if chosen:
-        return Path(chosen).expanduser()
     import pooch
 
-    return Path(pooch.os_cache("truelike"))
+    chosen = os.environ.get("TRUELIKE_DATA")
+    return Path(chosen).expanduser() if chosen else Path(pooch.os_cache("truelike"))
 
 
 @overload
@@ -245,7 +229,11 @@ def load(name: str, *, progress: bool = True) -> Any:
         raise FetchError(
             f"{str(paths[0])!r} cannot be read as {name}: {error}. Delete it; then it is downloaded again."
         ) from error
-    return _named(_checked(found, name, source, paths), name)
+    _checked(found, name, source, paths)
+    if isinstance(found, Split):
+        train, validation, test = (part._with(name=name) for part in found.parts)
+        return Split._of_aligned(train, validation, test, found.info)
+    return found._with(name=name)
 
 
 def coat_truth(*, progress: bool = True) -> Truth:
@@ -310,9 +298,11 @@ def _source(name: str) -> Source:
 
 
 def _ensure(file: File, name: str, progress: bool) -> Path:
+    import pooch
+
     path = cache_directory() / file.path
     if path.is_file():
-        if file.sha256 is not None and _sha256(path) != file.sha256:
+        if file.sha256 is not None and pooch.file_hash(str(path)) != file.sha256:
             raise FetchError(
                 f"{str(path)!r} is not the published file of {name}: its SHA-256 differs, so it is incomplete "
                 "or changed. Delete it; then it is downloaded again."
@@ -341,17 +331,11 @@ def _download(url: str, path: Path, sha256: str | None, progress: bool) -> None:
 
     downloader = pooch.HTTPDownloader(progressbar=Download(path.name, show=progress), timeout=30)
     known = None if sha256 is None else f"sha256:{sha256}"
-    logger = pooch.get_logger()
-    logger.setLevel("ERROR")
+    pooch.get_logger().setLevel("ERROR")
     pooch.retrieve(url, known, fname=path.name, path=path.parent, downloader=downloader)
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
-
-
-def _checked(found: Any, name: str, source: Source, paths: list[Path]) -> Any:
+def _checked(found: Any, name: str, source: Source, paths: list[Path]) -> None:
     """Compare with the published counts, the only check where no SHA-256 is known."""
     data: Dataset = found.train if isinstance(found, Split) else found
     measured = {"interactions": data.n_interactions, "users": data.n_users, "items": data.n_items}
@@ -361,11 +345,3 @@ def _checked(found: Any, name: str, source: Source, paths: list[Path]) -> Any:
                 f"{name} has {measured[what]:,} {what} where {count:,} are published: {str(paths[0])!r} is "
                 "incomplete or not the right file. Delete it; then it is downloaded again."
             )
-    return found
-
-
-def _named(found: Any, name: str) -> Any:
-    if isinstance(found, Split):
-        train, validation, test = (part._with(name=name) for part in found.parts)
-        return Split._of_aligned(train, validation, test, found.info)
-    return found._with(name=name)

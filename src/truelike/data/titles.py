@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from truelike.data.columns import COMMON
-from truelike.data.files import as_path, read_file, refuse_address
+from truelike.data.columns import id_column, recognised
+from truelike.data.files import Picked, as_path, read_picked, refuse_address
 from truelike.data.frames import POLARS_ERRORS, library_of, missing, to_polars, to_series
 from truelike.data.ids import Ids
-from truelike.errors import DataError, quoted, some
-
-NAMES = """title item_title product_title movie_title track_title book_title name item_name product_name movie_name
-    track_name artist_name"""
+from truelike.errors import DataError, some
 
 
 def titles_of(items: Ids, titles: Any, *, encoding: str = "utf-8") -> pl.Series:
@@ -59,31 +53,21 @@ def titles_of(items: Ids, titles: Any, *, encoding: str = "utf-8") -> pl.Series:
     return pl.Series("title", found, dtype=pl.String)
 
 
-@dataclass(frozen=True)
-class _TitleColumns:
-    """The columns of a table of titles."""
-
-    item: str
-    title: str
-
-    def needed(self) -> list[str]:
-        return [self.item, self.title]
-
-    def required(self) -> list[str]:
-        return [self.item]
-
-
 def _columns(titles: Any, encoding: str) -> tuple[pl.Series, pl.Series]:
     """The items and their titles, whatever form they come in."""
     refuse_address(titles)
     if isinstance(titles, (str, os.PathLike)):
-        return _from_file(as_path(titles), encoding)
+        table = read_picked(as_path(titles), _choose, "titles", encoding=encoding)
+        item, title = table.columns.names
+        return table.frame[item], _texts(table.frame[title])
     if isinstance(titles, Mapping):
         return pl.Series([_key(key) for key in titles], dtype=pl.String), _texts(list(titles.values()))
     if library_of(titles) is not None and hasattr(titles, "columns"):
-        chosen = _choose([str(name) for name in getattr(titles, "column_names", None) or titles.columns])
-        frame = to_polars(titles, chosen.needed())
-        return frame[chosen.item], _texts(frame[chosen.title])
+        item, title = _choose(
+            [str(name) for name in getattr(titles, "column_names", None) or titles.columns]
+        ).names
+        frame = to_polars(titles, [item, title])
+        return frame[item], _texts(frame[title])
     if isinstance(titles, tuple) and len(titles) == 2 and not any(isinstance(each, str) for each in titles):
         return to_series(titles[0]), _texts(titles[1])
     raise DataError(
@@ -92,25 +76,9 @@ def _columns(titles: Any, encoding: str) -> tuple[pl.Series, pl.Series]:
     )
 
 
-def _from_file(path: Path, encoding: str) -> tuple[pl.Series, pl.Series]:
-    table = read_file(path, _choose, encoding=encoding)
-    if table.bad:
-        line, reason = min(table.bad.items())
-        raise DataError(
-            f"{len(table.bad):,} {table.unit}s of the titles in {quoted(path)} are bad: {table.unit} {line} "
-            f"{reason}{' and others' * (len(table.bad) > 1)}. Fix the file, or pass a frame."
-        )
-    return table.frame[table.columns.item], _texts(table.frame[table.columns.title])
-
-
-def _choose(names: Sequence[str]) -> _TitleColumns:
+def _choose(names: Sequence[str]) -> Picked:
     """The column of ids and the column of titles, by their common names, or because there are only two."""
-    plain = {re.sub("[ -]", "_", name.strip().lower()): name for name in reversed(names)}
-
-    def pick(common: str) -> str | None:
-        return next((plain[name] for name in common.split() if name in plain), None)
-
-    item, title = pick(f"{COMMON['item']} id"), pick(NAMES)
+    item, title = id_column(names, "item"), recognised(names, "title")
     if len(names) == 2:
         if item is None:
             item = names[1] if title == names[0] else names[0]
@@ -122,7 +90,7 @@ def _choose(names: Sequence[str]) -> _TitleColumns:
             f"no column of the titles looks like the {lacking}: the table has {some(map(repr, names), 20)}. Name "
             "the columns 'item_id' and 'title', or pass a table that has only these two."
         )
-    return _TitleColumns(item, title)
+    return Picked([item, title])
 
 
 def _key(key: Any) -> str:
