@@ -173,14 +173,10 @@ def test_no_model_at_all(tmp_path: Path) -> None:
             tl.load(place)
 
 
-def test_a_model_of_an_older_format_is_refused_with_the_version_that_wrote_it(place: Path) -> None:
-    edit(place, format=1, library_version="0.1.0")
-    refused(place, "format 1", "0.1.0", "reads format 3")
-
-
-def test_a_model_of_another_format_names_the_version_that_wrote_it(place: Path) -> None:
-    edit(place, format=99, library_version="7.0")
-    refused(place, "format 99", "7.0", "reads format 3", "Recreate it")
+@pytest.mark.parametrize(("format", "version"), [(1, "0.1.0"), (99, "7.0")])
+def test_a_model_of_another_format_names_the_version_that_wrote_it(place: Path, format: int, version: str) -> None:
+    edit(place, format=format, library_version=version)
+    refused(place, f"format {format}", version, "reads format 3", "Recreate it")
 
 
 @pytest.mark.parametrize("unknown", ["os.system", "Recommender", "itemknn", 5])
@@ -213,31 +209,20 @@ def test_a_file_that_is_cut_off_or_gone_is_damage(place: Path, name: str, damage
     refused(place, "damaged or incomplete")
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"train__indices": np.array([99, 0, 1, 2, 0, 3], dtype=np.int32)},
-        {"train__indices": np.array([-1, 0, 1, 2, 0, 3], dtype=np.int32)},
-        {"train__indices": np.array([3, 1, 3, 2, 3, 0], dtype=np.int32)},
-        {"train__indptr": np.array([0, 5, 2, 6], dtype=np.int32)},
-        {"train__indptr": np.array([0, 6], dtype=np.int32)},
-        {"train__times": np.zeros(5, dtype=np.int64)},
-        {"train__times": np.zeros(6, dtype=np.float64)},
-        {"model__similarity__indices": np.full(8, 10**6, dtype=np.int32)},
-        {"model__similarity__indptr": np.array([0, 10**6], dtype=np.int64)},
-    ],
-    ids=[
-        "beyond",
-        "negative",
-        "unsorted",
-        "not rising",
-        "short",
-        "few times",
-        "times not whole",
-        "neighbour beyond",
-        "neighbours short",
-    ],
-)
+WRONG_NUMBERS = {
+    "beyond": {"train__indices": np.array([99, 0, 1, 2, 0, 3], dtype=np.int32)},
+    "negative": {"train__indices": np.array([-1, 0, 1, 2, 0, 3], dtype=np.int32)},
+    "unsorted": {"train__indices": np.array([3, 1, 3, 2, 3, 0], dtype=np.int32)},
+    "not rising": {"train__indptr": np.array([0, 5, 2, 6], dtype=np.int32)},
+    "short": {"train__indptr": np.array([0, 6], dtype=np.int32)},
+    "few times": {"train__times": np.zeros(5, dtype=np.int64)},
+    "times not whole": {"train__times": np.zeros(6, dtype=np.float64)},
+    "neighbour beyond": {"model__similarity__indices": np.full(8, 10**6, dtype=np.int32)},
+    "neighbours short": {"model__similarity__indptr": np.array([0, 10**6], dtype=np.int64)},
+}
+
+
+@pytest.mark.parametrize("changes", WRONG_NUMBERS.values(), ids=WRONG_NUMBERS)
 def test_numbers_that_would_lead_outside_an_array_are_damage(place: Path, changes: Any) -> None:
     edit_arrays(place, **changes)
     refused(place, "damaged or incomplete")

@@ -15,7 +15,6 @@ import truelike as tl
 from truelike.data import files
 from truelike.data.columns import Columns
 from truelike.data.features import Features
-from truelike.data.frames import repeated
 from truelike.errors import DataError, DataWarning, ParameterError
 
 TABLE = {"user": ["ann", "bob", "ann", "bob"], "item": ["tea", "milk", "milk", "milk"], "time": [3, 4, 5, 1]}
@@ -72,9 +71,14 @@ def test_a_path_may_be_text_and_the_kind_may_be_said(tmp_path: Path) -> None:
         tl.read(path)
 
 
-@pytest.mark.parametrize("asked", [{"format": "xml"}, {"separator": "::"}, {"separator": "§"}, {"separator": ""}])
-def test_an_impossible_format_or_separator_is_refused(tmp_path: Path, asked: dict[str, Any]) -> None:
-    with pytest.raises(ParameterError, match=next(iter(asked))):
+@pytest.mark.parametrize(
+    "asked",
+    [{"format": "xml"}, *({"separator": each} for each in ("::", "§", "", '"', "\n", "\r", "\0", 5))]
+    + [{"encoding": each} for each in ("klingon", "base64", None, 8)],
+    ids=repr,
+)
+def test_an_impossible_format_separator_or_encoding_is_refused(tmp_path: Path, asked: dict[str, Any]) -> None:
+    with pytest.raises(ParameterError, match=f"{next(iter(asked))} is"):
         tl.read(write(tmp_path, FILES["log.csv"]), **asked)
 
 
@@ -142,20 +146,6 @@ BAD_LINES = {
 }
 
 
-@pytest.mark.parametrize(("line", "message"), BAD_LINES.values(), ids=BAD_LINES)
-@pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gz"])
-def test_a_bad_line_is_named_and_only_it_is_dropped(
-    tmp_path: Path, line: bytes, message: str, zipped: bool
-) -> None:
-    content = b"user,item,note\nann,tea,1\n" + line + b'cy,"wa\nter",3\ndan,rum,4\n'
-    path = write(tmp_path, gzip.compress(content, mtime=0) if zipped else content, "log.csv" + ".gz" * zipped)
-    with pytest.raises(DataError, match=f'^1 row is bad: {message}.*on_bad_rows="drop"'):
-        tl.read(path)
-    with pytest.warns(DataWarning, match=f"^dropped 1 bad row: {message}"):
-        data = tl.read(path, on_bad_rows="drop")
-    assert pairs(data) == [("ann", "tea", 1), ("cy", "wa\nter", 1), ("dan", "rum", 1)]
-
-
 def test_each_of_two_lines_with_an_open_quote_is_bad(tmp_path: Path) -> None:
     path = write(tmp_path, 'user,item\nann,tea\nbob,"milk\ncy,"rum\ndan,gin\n')
     with pytest.raises(DataError, match="2 rows are bad: lines 3, 4 have a quote that is not closed"):
@@ -173,15 +163,31 @@ BAD_JSON = {
 }
 
 
-@pytest.mark.parametrize(("line", "message"), BAD_JSON.values(), ids=BAD_JSON)
-def test_a_bad_json_line_is_named_and_only_it_is_dropped(tmp_path: Path, line: bytes, message: str) -> None:
-    content = b'{"user": "ann", "item": "tea"}\n\n' + line + b'{"user": "cy", "item": "rum"}\n'
-    path = write(tmp_path, content, "log.jsonl")
-    with pytest.raises(DataError, match=f"^1 row is bad: {message}"):
+AROUND = {  # a bad line of each kind of file: what is before it, and what is after it
+    "log.csv": (b"user,item,note\nann,tea,1\n", b'cy,"wa\nter",3\ndan,rum,4\n'),
+    "log.jsonl": (
+        b'{"user": "ann", "item": "tea"}\n\n',
+        b'{"user":"cy","item":"wa\\nter"}\n{"user":"dan","item":"rum"}\n',
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "message"),
+    [("log.csv", *bad) for bad in BAD_LINES.values()] + [("log.jsonl", *bad) for bad in BAD_JSON.values()],
+    ids=[*BAD_LINES, *BAD_JSON],
+)
+@pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gz"])
+def test_a_bad_line_is_named_and_only_it_is_dropped(
+    tmp_path: Path, name: str, line: bytes, message: str, zipped: bool
+) -> None:
+    content = line.join(AROUND[name])
+    path = write(tmp_path, gzip.compress(content, mtime=0) if zipped else content, name + ".gz" * zipped)
+    with pytest.raises(DataError, match=f'^1 row is bad: {message}.*on_bad_rows="drop"'):
         tl.read(path)
     with pytest.warns(DataWarning, match=f"^dropped 1 bad row: {message}"):
         data = tl.read(path, on_bad_rows="drop")
-    assert pairs(data) == [("ann", "tea", 1), ("cy", "rum", 1)]
+    assert pairs(data) == [("ann", "tea", 1), ("cy", "wa\nter", 1), ("dan", "rum", 1)]
 
 
 @pytest.mark.parametrize(
@@ -209,6 +215,8 @@ def test_a_parquet_row_without_an_id_is_named_by_its_row(tmp_path: Path) -> None
 
 # --- files that are not what they should be ---------------------------------------------------------
 
+CUT = "not a whole gzip file.*Fetch it again"
+
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
@@ -224,22 +232,10 @@ def test_a_parquet_row_without_an_id_is_named_by_its_row(tmp_path: Path) -> None
         ),
         ("log.csv", b"user,item,user\n1,2,3\n", "more than one column named user"),
         ("log.csv", b"ann,tea\nbob,milk\n", "no column looks like the user.*header=False"),
-        ("log.csv.gz", FILES["log.csv"], "not a whole gzip file.*Fetch it again"),
-        (
-            "log.csv.gz",
-            gzip.compress(FILES["log.csv"] * 99, mtime=0)[:-9],
-            "not a whole gzip file.*Fetch it again",
-        ),
-        (
-            "log.jsonl.gz",
-            gzip.compress(FILES["log.jsonl"] * 99, mtime=0)[:-9],
-            "not a whole gzip file.*Fetch it again",
-        ),
-        (
-            "log.parquet.gz",
-            gzip.compress(FILES["log.parquet"], mtime=0)[:-9],
-            "not a whole gzip file.*Fetch it again",
-        ),
+        ("log.csv.gz", FILES["log.csv"], CUT),
+        ("log.csv.gz", gzip.compress(FILES["log.csv"] * 99, mtime=0)[:-9], CUT),
+        ("log.jsonl.gz", gzip.compress(FILES["log.jsonl"] * 99, mtime=0)[:-9], CUT),
+        ("log.parquet.gz", gzip.compress(FILES["log.parquet"], mtime=0)[:-9], CUT),
         ("log.json", b'[{"user": 1, "item": 2}]', "no JSON object .*line 1 is not a JSON object"),
         ("log.jsonl", b"\n\n", "all lines are blank"),
         ("log.parquet", b"no parquet", "cannot be read as Parquet"),
@@ -429,12 +425,6 @@ def test_a_file_that_is_not_in_the_named_encoding_at_all_is_an_error(tmp_path: P
         tl.read(write(tmp_path, b"user,item\nann,tea\nx"), encoding=encoding)
 
 
-@pytest.mark.parametrize("encoding", ["klingon", "base64", None, 8])
-def test_an_unknown_encoding_is_refused(tmp_path: Path, encoding: Any) -> None:
-    with pytest.raises(ParameterError, match=f"encoding is {encoding!r}"):
-        tl.read(write(tmp_path, FILES["log.csv"]), encoding=encoding)
-
-
 # --- headers that are rows --------------------------------------------------------------------------
 
 
@@ -592,12 +582,6 @@ def test_pipes_sockets_and_devices_are_refused(tmp_path: Path) -> None:
             Features.read(path, "item")
 
 
-@pytest.mark.parametrize("separator", ['"', "\n", "\r", "\0", 5])
-def test_a_separator_that_ends_lines_or_quotes_is_refused(tmp_path: Path, separator: Any) -> None:
-    with pytest.raises(ParameterError, match="separator is"):
-        tl.read(write(tmp_path, FILES["log.csv"]), separator=separator)
-
-
 def test_a_panic_of_polars_is_an_error_of_truelike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def panic(*_: Any, **__: Any) -> None:
         raise pl.exceptions.PanicException("index out of bounds")
@@ -628,21 +612,6 @@ def test_a_header_of_many_columns_is_read(tmp_path: Path, kind: str) -> None:
     else:
         data = tl.read(write(tmp_path, ",".join(names) + "\n" + ",".join(row.values()) + "\n"))
     assert data.n_users == 1
-
-
-def test_names_are_counted_once(tmp_path: Path) -> None:
-    class Name(str):
-        compared = 0
-
-        def __eq__(self, other: object) -> bool:
-            Name.compared += 1
-            return str.__eq__(self, other)
-
-        __hash__ = str.__hash__
-
-    names = [Name(f"column {n}") for n in range(2_000)]
-    assert repeated([*names, Name("column 7")]) == ["column 7"]
-    assert Name.compared < 10_000
 
 
 def test_a_message_names_a_few_columns_and_reasons_only(tmp_path: Path) -> None:

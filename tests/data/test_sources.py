@@ -109,29 +109,28 @@ def test_a_file_that_is_there_is_used_without_any_request(
     assert server.asked == []
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["checksum", "no-checksum"])
-def test_a_download_that_is_cut_off_leaves_nothing(
-    server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch, known: bool
+@pytest.mark.parametrize(
+    ("path", "promised", "sha256", "message"),
+    [
+        ("/log.csv", 1_000, hashlib.sha256(CSV).hexdigest(), r"fake could not be downloaded.*by other means"),
+        ("/log.csv", 1_000, None, r"fake could not be downloaded.*by other means"),
+        ("/log.csv", 0, "0" * 64, "could not be downloaded"),
+        ("/gone.csv", 0, None, "404"),
+    ],
+    ids=["cut off, checksum", "cut off, no checksum", "wrong checksum", "gone"],
+)
+def test_a_download_that_fails_leaves_nothing(
+    server: Server,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    promised: int,
+    sha256: Any,
+    message: str,
 ) -> None:
-    server.promised = 1_000
-    offer(monkeypatch, address(server), sha256=hashlib.sha256(CSV).hexdigest() if known else None)
-    with pytest.raises(FetchError, match=r"fake could not be downloaded.*by other means"):
-        tl.datasets.load("fake")
-    assert files_in(cache) == []
-
-
-def test_a_download_with_the_wrong_checksum_leaves_nothing(
-    server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    offer(monkeypatch, address(server), sha256="0" * 64)
-    with pytest.raises(FetchError, match="could not be downloaded"):
-        tl.datasets.load("fake")
-    assert files_in(cache) == []
-
-
-def test_a_page_that_is_gone_leaves_nothing(server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    offer(monkeypatch, address(server, "/gone.csv"))
-    with pytest.raises(FetchError, match="404"):
+    server.promised = promised
+    offer(monkeypatch, address(server, path), sha256=sha256)
+    with pytest.raises(FetchError, match=message):
         tl.datasets.load("fake")
     assert files_in(cache) == []
 
