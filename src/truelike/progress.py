@@ -31,34 +31,28 @@ def progress_bar(text: str, *, show: bool) -> Any:
 
     It is disabled where `show` is False, where no person would see it, and where the logger is quiet.
     """
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
+    from rich.progress import BarColumn, TextColumn
 
-    return Progress(
-        TextColumn(text),
-        BarColumn(),
-        TextColumn("{task.fields[words]}"),
-        console=Console(stderr=True, quiet=not _has_bars(show)),  # rich 14 ends a disabled bar with an empty line
-        disable=not _has_bars(show),
-        transient=True,
-    )
+    return _bar(TextColumn(text), BarColumn(), TextColumn("{task.fields[words]}"), show=show, transient=True)
+
+
+def _bar(*columns: Any, show: bool, transient: bool = False) -> Any:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    hidden = not show or not interactive() or quiet()
+    # rich 14 ends a disabled bar with an empty line, so the console is quiet, too
+    return Progress(*columns, console=Console(stderr=True, quiet=hidden), disable=hidden, transient=transient)
 
 
 class Download:
     """The progress of a download, in the interface that pooch expects."""
 
     def __init__(self, what: str, *, show: bool = True) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+        from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
 
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            console=Console(stderr=True, quiet=not _has_bars(show)),
-            disable=not _has_bars(show),
-        )
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        self.bar = _bar(*columns, show=show)
         self.task = self.bar.add_task(what, total=None)
         self.bar.start()
         if show and self.bar.disable:
@@ -105,7 +99,3 @@ def note(text: str) -> None:
     if interactive() and not quiet() and not logger.hasHandlers():
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
-
-
-def _has_bars(show: bool) -> bool:
-    return show and interactive() and not quiet()
