@@ -305,10 +305,10 @@ def soak(place: Path, model: Path, given: Any) -> None:
                 flush=True,
             )
         growth = sum(now.values()) / sum(before.values()) - 1
-        files = len(list((place / "events").iterdir()))
+        size = sum(file.stat().st_size for file in (place / "events").iterdir())
         print(
             f"    memory grew by {100 * growth:.1f} %; asked: within 5 %: {'yes' if abs(growth) <= 0.05 else 'NO'}; "
-            f"{files} files of events",
+            f"{size / 1e6:.1f} MB of events",
             flush=True,
         )
         if "Traceback" in own.log:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import polars as pl
 import pytest
 
 import truelike as tl
-from truelike.serving.events import EventLog
+from truelike.serving.events import Event, EventStore
 
 Run = Callable[..., Any]
 SMALL = ("--set", "factors=4", "--set", "epochs=2")
@@ -291,10 +290,8 @@ def test_items_that_have_only_features_are_recommended(run: Run, log: Path, tmp_
 
 
 def test_events_of_the_service_are_added(run: Run, log: Path, split: Path, tmp_path: Path) -> None:
-    events = EventLog(tmp_path / "events")
-    now = datetime.now(UTC)
-    rest = (now, None, None, None)
-    events.append([("newcomer", "59", "click", *rest), ("newcomer", "new item", "like", *rest)])
+    events = EventStore(tmp_path / "events")
+    events.append([Event("newcomer", "59", "click", 10**15), Event("newcomer", "new item", "like", 10**15)])
     result = run("train", log, "--model", "ItemPop", "--events", tmp_path / "events", "-o", tmp_path / "model")
     assert result.code == 0, result.err
     assert "1 of 2 events are skipped" in result.err
@@ -304,5 +301,13 @@ def test_events_of_the_service_are_added(run: Run, log: Path, split: Path, tmp_p
     assert result.code == 0, result.err
     assert "newcomer" in tl.load(tmp_path / "other").train_.users
     assert (
-        "no directory of events" in run("train", log, "--events", tmp_path / "nothing", "-o", tmp_path / "m").err
+        "there are no events in" in run("train", log, "--events", tmp_path / "nothing", "-o", tmp_path / "m").err
     )
+
+
+def test_events_are_exported(run: Run, tmp_path: Path) -> None:
+    EventStore(tmp_path / "events").append([Event("ann", "tea", "click", 10**15), Event("ann", "tea", "remove")])
+    done = run("events", "export", tmp_path / "events", "-o", tmp_path / "out.parquet")
+    assert (done.code, "wrote 2 events" in done.err) == (0, True), done.err
+    assert pl.read_parquet(tmp_path / "out.parquet")["type"].to_list() == ["click", "remove"]
+    assert "must end in .parquet" in run("events", "export", tmp_path / "events", "-o", tmp_path / "x.csv").err

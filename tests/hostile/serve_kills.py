@@ -4,8 +4,8 @@
 
 Three trials. All processes of a server are killed while events are written, and it is started again: each event that
 was answered with 201 is there, once. One worker is killed under load: only its own connections fail, and another worker
-comes. Processes append to, read and compact one directory of events, and compaction is killed: no event is lost or
-doubled.
+comes. Processes append to one store of events and read it, and some are killed: no event is lost or doubled, and all
+readers see the same order.
 """
 
 from __future__ import annotations
@@ -27,26 +27,18 @@ from typing import Any
 import psutil
 from servers import Load, Server, make_models
 
-from truelike.serving.events import EventLog, Recent, _files, read_events
+from truelike.serving.events import EventStore, read_events
 
 WRITER = """
 import sys
-from truelike.serving.events import EventLog
-log = EventLog(sys.argv[1])
+from truelike.serving.events import Event, EventStore
+store = EventStore(sys.argv[1])
+seen = []
 for n in range(int(sys.argv[3])):
-    rows = [(sys.argv[2], f"{sys.argv[2]}-{n}-{part}", "click", None, None, "m", "v") for part in range(2)]
-    log.append(rows)
+    store.append([Event(sys.argv[2], f"{sys.argv[2]}-{n}-{part}", "click") for part in range(2)])
     print(n, flush=True)
-    for _ in log.read_new():
-        pass
-"""
-COMPACTOR = """
-import sys
-from truelike.serving.events import EventLog
-log = EventLog(sys.argv[1])
-print("ready", flush=True)
-while True:
-    log.compact(at_least=4)
+    seen += [item for _, item, _ in store.read_new()]
+    assert seen[-1].startswith(sys.argv[2]) or f"{sys.argv[2]}-{n}-1" in seen[-50:]
 """
 
 
@@ -91,8 +83,7 @@ def kill_servers(place: Path, model: Path, times: int, draw: random.Random, work
             counts["acknowledged events"] = len(acknowledged)
     finally:
         server.stop()
-    left = [path.name for path in events.iterdir() if path.name.startswith(".")]
-    counts["files that were not finished"] = len(left)
+    assert [path.name for path in events.iterdir()] == ["events.sqlite"]
     return counts
 
 
@@ -158,63 +149,54 @@ def kill_workers(place: Path, model: Path, times: int, pause: float = 0.0) -> Co
     return total
 
 
-def compact_beside_writers(place: Path, appends: int, draw: random.Random, writers: int = 2) -> Counter[str]:
-    """Append, read and compact in several processes, and kill the one that compacts. Counts what was done."""
-    directory = place / "compacted-events"
-    log, counts = EventLog(directory), Counter[str]()
-    recent = Recent()
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(directory), f"w{n}", str(appends)], stdout=subprocess.PIPE
-        )
-        for n in range(writers)
-    ]
+def kill_writers(place: Path, appends: int, times: int, draw: random.Random) -> Counter[str]:
+    """Append and read in several processes, and kill one, as often as asked. Counts what was done."""
+    directory, counts, told = place / "written-events", Counter[str](), Counter[str]()
+    store = EventStore(directory)
+    followed: list[str] = []
 
-    def compactor() -> subprocess.Popen[bytes]:
-        started = subprocess.Popen([sys.executable, "-c", COMPACTOR, str(directory)], stdout=subprocess.PIPE)
-        assert started.stdout is not None
-        assert started.stdout.readline() == b"ready\n"
-        return started
+    def writer(number: int) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", WRITER, str(directory), f"w{number}", str(appends)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE)
 
-    compacting, last = [compactor(), compactor()], 0
-    try:
-        killed = time.monotonic()
-        while any(writer.poll() is None for writer in running):
-            found = read_events(log.directory)["item_id"].to_list()
-            assert len(found) == len(set(found)), "an event is there twice"
-            assert len(found) >= last, "events were there and are not"
-            last = len(found)
-            for frame in log.read_new():
-                recent.take(frame)
-            counts["reads beside writers"] += 1
-            if time.monotonic() - killed > draw.uniform(0.05, 0.3):
-                compacting[0].kill()
-                compacting[0].communicate()
-                compacting = [compacting[1], compactor()]
-                killed = time.monotonic()
-                counts["kills of a compaction"] += 1
-    finally:
-        for process in (*compacting, *running):
-            process.kill()
-            process.communicate()
-    assert all(writer.returncode == 0 for writer in running)
-    expected = [f"w{n}-{turn}-{part}" for n in range(writers) for turn in range(appends) for part in range(2)]
-    for each in (log, EventLog(directory)):  # as it was, and after a restart
-        found = read_events(each.directory)["item_id"].to_list()
-        assert sorted(found) == sorted(expected)
-        for n in range(writers):  # the events of a process in their order
-            mine = [item for item in found if item.startswith(f"w{n}-")]
-            assert mine == expected[2 * appends * n : 2 * appends * (n + 1)]
-        for frame in each.read_new():
-            recent.take(frame)
-    for n in range(writers):
-        assert list(recent.of(f"w{n}")) == expected[2 * appends * n : 2 * appends * (n + 1)][-500:]
-    counts["events"] = len(expected)
-    log.compact(at_least=1)
-    assert sorted(read_events(log.directory)["item_id"].to_list()) == sorted(expected)
-    numbered = list(directory.glob("events-*"))
-    assert [file.path for file in _files(log.directory)] == sorted(numbered), "files that others cover were left"
-    counts["files in the end"] = len(numbered)
+    def follow() -> list[str]:
+        before = len(followed)
+        followed.extend(item for _, item, _ in store.read_new())
+        found = read_events(directory)["item_id"].to_list()
+        assert found[: len(followed)] == followed, "a reader sees another order"
+        assert len(followed) >= before
+        counts["reads beside writers"] += 1
+        return found
+
+    def end(number: int, process: subprocess.Popen[bytes]) -> None:
+        said, _ = process.communicate()
+        told[f"w{number}"] = said.count(b"\n")
+
+    lasting = [(number, writer(number)) for number in range(2)]
+    for number in range(2, 2 + times):
+        killed = writer(number)
+        assert killed.stdout is not None
+        killed.stdout.readline()
+        until = time.monotonic() + draw.uniform(0.0, 0.3)
+        while time.monotonic() < until:
+            follow()
+        killed.kill()
+        end(number, killed)
+        told[f"w{number}"] += 1  # the line that was read
+        counts["kills of a writer"] += 1
+    for number, process in lasting:
+        end(number, process)
+        assert process.returncode == 0
+        assert told[f"w{number}"] == appends
+    found = follow()
+    assert found == followed
+    assert len(found) == len(set(found)), "an event is there twice"
+    for name, n in told.items():
+        mine = [item for item in found if item.startswith(f"{name}-")]
+        assert mine == [f"{name}-{turn}-{part}" for turn in range(len(mine) // 2) for part in range(2)]
+        assert 0 <= len(mine) // 2 - n <= 1, "each that was acknowledged, and at most one that was being written"
+    counts["events"] = len(found)
+    store.close()
     return counts
 
 
@@ -232,7 +214,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         place = Path(temporary)
         model = make_models(place)["popular"]
-        show("compaction", compact_beside_writers(place, 1_000, draw))
+        show("writers killed", kill_writers(place, 1_000, arguments.kills // 2, draw))
         show("one worker killed", kill_workers(place, model, max(1, arguments.kills // 10)))
         print(f"supervisor killed: its workers ended after {kill_supervisor(place, model):.1f} s", flush=True)
         show("all processes killed", kill_servers(place, model, arguments.kills, draw))

@@ -14,7 +14,7 @@ import pytest
 
 import truelike as tl
 from truelike.serving import loader
-from truelike.serving.events import EventLog
+from truelike.serving.events import EventStore
 from truelike.serving.served_model import ServedModel
 from truelike.serving.service import Service
 from truelike.serving.settings import Settings
@@ -82,7 +82,7 @@ def shown(data: tl.Dataset) -> tl.Dataset:
 @pytest.fixture
 def service(served: ServedModel, tmp_path: Path) -> Service:
     """A service of one model that keeps events."""
-    return Service([served], [1.0], EventLog(tmp_path / "events"))
+    return Service([served], [1.0], EventStore(tmp_path / "events"))
 
 
 # --- real servers ---------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 
 import truelike as tl
 from truelike.serving.app import make_app
-from truelike.serving.events import EventLog, read_events
+from truelike.serving.events import EventStore, read_events
 from truelike.serving.served_model import ServedModel
 from truelike.serving.service import Service
 from truelike.serving.settings import Settings
@@ -264,17 +264,29 @@ def test_a_server_without_events_says_so(served: ServedModel) -> None:
 
 
 def test_events_that_cannot_be_written_are_an_error(
-    client: Client, service: Service, monkeypatch: pytest.MonkeyPatch
+    client: Client, service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
+    store, body = service.events, {"events": [{"user": "u3", "item": "i1"}]}
+    assert store is not None
+    store._writer.execute("PRAGMA query_only = ON")
+    answer = client.post("/v1/events", json=body)
+    assert error(answer) == (503, "storage")
+    assert answer.headers["retry-after"] == "1"
+    assert "readonly" in answer.json()["error"]["message"]
+    assert "readonly" in caplog.text
+    assert read_events(store.directory).height == 0
+    store._writer.execute("PRAGMA query_only = OFF")
+    store._writer.execute("DROP TABLE events")
+    assert error(client.post("/v1/events", json=body)) == (500, "storage")
 
-    monkeypatch.setattr("truelike.serving.events._flush", full)
-    answer = client.post("/v1/events", json={"events": [{"user": "u3", "item": "i1"}]})
-    assert error(answer) == (500, "storage")
+
+def test_lists_are_made_without_events_that_cannot_be_read(client: Client, service: Service) -> None:
     assert service.events is not None
-    assert read_events(service.events.directory).height == 0
-    assert [path.name for path in service.events.directory.iterdir()] == ["compacted"]
+    service.events._writer.execute("DROP TABLE events")
+    assert client.get("/v1/recommend?user=u3").json()["source"] == "model"
+    ready = client.get("/readyz").json()
+    assert ready["ready"]
+    assert "no such table" in ready["problems"]["events"]
 
 
 def test_what_takes_too_long_is_given_up(
@@ -334,6 +346,8 @@ def test_models_are_replaced_between_requests(
 
 
 def test_a_log_of_events_is_shared_by_services(served: ServedModel, tmp_path: Path) -> None:
-    clients = [Client(make_app(Service([served], [1.0], EventLog(tmp_path / "e")), settings())) for _ in range(2)]
+    clients = [
+        Client(make_app(Service([served], [1.0], EventStore(tmp_path / "e")), settings())) for _ in range(2)
+    ]
     assert clients[0].post("/v1/events", json={"events": [{"user": "new", "item": "i3"}]}).status_code == 201
     assert clients[1].get("/v1/recommend?user=new").json()["source"] == "fold_in"

@@ -1,8 +1,13 @@
-"""Events: in order, once, for all readers, whatever is compacted meanwhile."""
+"""Events: in order, once, for all processes; errors that say what is wrong; and the way back into the training."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import contextlib
+import sqlite3
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,95 +18,202 @@ from hypothesis import strategies as st
 
 import truelike as tl
 from truelike.errors import DataWarning, StorageError
+from truelike.serving import events as module
 from truelike.serving.event_data import interactions, with_events
-from truelike.serving.events import MOST_OF_A_USER, SCHEMA, EventLog, Recent, read_events
+from truelike.serving.events import (
+    FILE,
+    MOST_OF_A_USER,
+    SCHEMA,
+    Event,
+    EventStore,
+    EventsUnavailableError,
+    Recent,
+    export_events,
+    read_events,
+)
 
-WHEN = datetime.now(UTC).replace(microsecond=0)
+NOW = int(time.time())
+DAY = 86_400
 
 
-def row(user: str, item: str, kind: str = "click", when: datetime = WHEN) -> tuple[Any, ...]:
-    return (user, item, kind, when, None, "main", "abc")
+def event(user: str, item: str, kind: str = "click", when: int = NOW) -> Event:
+    return Event(user, item, kind, 10**6 * when, None, "main", "abc")
 
 
-def frame(*rows: tuple[Any, ...]) -> pl.DataFrame:
-    return pl.DataFrame(list(rows), schema=SCHEMA, orient="row")
+def frame(*events: Event) -> pl.DataFrame:
+    return pl.DataFrame(list(events), schema=SCHEMA, orient="row")
 
 
-def items(log: EventLog) -> list[str]:
-    return [item for each in log.read_new() for item in each["item_id"]]
+def items(store: EventStore, **more: Any) -> list[str]:
+    return [item for _, item, _ in store.read_new(**more)]
 
 
 def test_events_come_back_in_their_order_and_once(tmp_path: Path) -> None:
-    log = EventLog(tmp_path)
+    store = EventStore(tmp_path / "new" / "events")
     for n in range(5):
-        assert log.append([row("ann", f"i{n}"), row("bob", f"j{n}")]) == n + 1
+        store.append([event("ann", f"i{n}"), event("bob", f"j{n}")])
     expected = [name for n in range(5) for name in (f"i{n}", f"j{n}")]
-    assert items(log) == expected
-    assert items(log) == []
-    assert read_events(tmp_path)["item_id"].to_list() == expected
-    assert read_events(tmp_path)["time"].to_list() == [WHEN] * 10
-    assert read_events(tmp_path).schema == pl.Schema(SCHEMA)
+    assert items(store) == expected
+    assert items(store) == []
+    found = read_events(store.directory)
+    assert found["item_id"].to_list() == expected
+    assert found["time"].to_list() == [datetime.fromtimestamp(NOW, UTC)] * 10
+    assert found.schema == pl.Schema(SCHEMA)
+    assert export_events(store.directory, tmp_path / "out.parquet") == 10
+    assert pl.read_parquet(tmp_path / "out.parquet").equals(found)
 
 
-def test_another_log_of_the_directory_sees_them(tmp_path: Path) -> None:
-    one, two = EventLog(tmp_path), EventLog(tmp_path)
-    one.append([row("ann", "a")])
+def test_another_store_of_the_directory_sees_them(tmp_path: Path) -> None:
+    one, two = EventStore(tmp_path), EventStore(tmp_path)
+    one.append([event("ann", "a")])
     assert items(two) == ["a"]
-    two.append([row("ann", "b")])
-    one.append([row("ann", "c")])
+    two.append([event("ann", "b")])
+    one.append([event("ann", "c")])
     assert items(one) == ["a", "b", "c"]
     assert items(two) == ["b", "c"]
+    one.close()
+    two.close()
+    assert [path.name for path in tmp_path.iterdir()] == [FILE]
+    assert items(EventStore(tmp_path)) == ["a", "b", "c"]
 
 
-def test_compaction_keeps_all_events_in_one_file(tmp_path: Path) -> None:
-    log, reader, late = EventLog(tmp_path), EventLog(tmp_path), EventLog(tmp_path)
-    for n in range(4):
-        log.append([row("ann", f"i{n}")])
-    assert items(reader) == ["i0", "i1", "i2", "i3"]
-    assert log.compact(at_least=5) == 0
-    assert log.compact(at_least=4) == 4
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "compacted", "events-000000000001-000000000004.parquet",
-    ]  # fmt: skip
-    log.append([row("ann", "i4")])  # a log that has read nothing does not take a number that was compacted
-    assert items(reader) == ["i4"]
-    assert items(late) == ["i0", "i1", "i2", "i3", "i4"]
-    log.append([row("ann", "i5")])
-    assert log.compact(at_least=2) == 3, "the older file is not much larger, so it is rewritten"
-    assert read_events(tmp_path)["item_id"].to_list() == [f"i{n}" for n in range(6)]
-    assert items(EventLog(tmp_path)) == [f"i{n}" for n in range(6)]
+def test_no_number_is_used_twice(tmp_path: Path) -> None:
+    store = EventStore(tmp_path)
+    store.append([event("ann", "a"), event("ann", "b")])
+    assert items(store) == ["a", "b"]
+    with contextlib.closing(sqlite3.connect(store.path)) as connection, connection:
+        connection.execute("DELETE FROM events")
+    store.append([event("ann", "c")])
+    assert items(store) == ["c"]
 
 
-def test_files_that_a_killed_compaction_left_are_ignored(tmp_path: Path) -> None:
-    log = EventLog(tmp_path)
-    for n in range(3):
-        log.append([row("ann", f"i{n}")])
-    old = (tmp_path / "events-000000000002.parquet").read_bytes()
-    log.compact(at_least=2)
-    (tmp_path / "events-000000000002.parquet").write_bytes(old)  # as if it had not been removed yet
-    (tmp_path / "compacted").write_bytes(b"")  # nor the number written
-    again = EventLog(tmp_path)
-    again.append([row("ann", "i3")])
-    assert read_events(tmp_path)["item_id"].to_list() == ["i0", "i1", "i2", "i3"]
-    assert items(EventLog(tmp_path)) == ["i0", "i1", "i2", "i3"]
+def test_events_are_kept_all_or_none(tmp_path: Path) -> None:
+    store = EventStore(tmp_path)
+    with pytest.raises(sqlite3.IntegrityError):
+        store.append([event("ann", "a"), event("ann", None)])  # type: ignore[arg-type]
+    store.append([event("ann", "b")])
+    assert items(store) == ["b"]
 
 
-def test_a_damaged_file_does_not_stop_the_service_and_stops_a_training(tmp_path: Path) -> None:
-    log = EventLog(tmp_path)
-    log.append([row("ann", "a")])
-    (tmp_path / "events-000000000002.parquet").write_bytes(b"PAR1 garbage PAR1")
-    log.append([row("ann", "c")])
-    assert items(EventLog(tmp_path)) == ["a", "c"]
-    with pytest.raises(StorageError, match="events-000000000002"):
+def test_processes_that_start_at_once_make_one_file(tmp_path: Path) -> None:
+    code = (
+        "import sys; from truelike.serving.events import Event, EventStore; store = EventStore(sys.argv[1]); "
+        "input(); store.append([Event('a', 'b', 'c')])"
+    )
+    running = [
+        subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE) for _ in range(4)
+    ]
+    for each in running:
+        each.communicate(b"\n")
+        assert each.returncode == 0
+    assert read_events(tmp_path).height == 4
+
+
+def other_database(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE events (name TEXT)")
+
+
+def damaged_page(path: Path) -> None:
+    store = EventStore(path.parent)
+    store.append([event("ann", f"item {n}") for n in range(1_000)])
+    store.close()
+    content = path.read_bytes()
+    path.write_bytes(content[:8_192] + b"damaged!" * 2_048 + content[24_576:])
+
+
+def cut_off(path: Path) -> None:
+    damaged_page(path)
+    path.write_bytes(path.read_bytes()[:6_000])
+
+
+def of_another_version(path: Path) -> None:
+    EventStore(path.parent).close()
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA user_version = 7")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda path: path.write_text("user,item\nann,tea\n"), "not a file of events"),
+        (lambda path: path.write_bytes(b"SQLite format 3"), "not a file of events"),
+        (other_database, "not a file of events"),
+        (damaged_page, "damaged"),
+        (cut_off, "damaged"),
+        (of_another_version, "has version 7 of the event store; this truelike reads 1"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_not_ours_or_damaged_is_an_error_and_stays_as_it_is(
+    make: Any, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / FILE
+    make(path)
+    before = path.read_bytes()
+    with pytest.raises(StorageError, match=message) as found:
+        EventStore(tmp_path).check()
+    assert not isinstance(found.value, EventsUnavailableError)
+    with pytest.raises(StorageError, match=message):
         read_events(tmp_path)
+    assert path.read_bytes() == before
 
 
-def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
+    (tmp_path / FILE).touch()  # as a process leaves it that is killed at its start
+    EventStore(tmp_path).append([event("ann", "a")])
+    assert read_events(tmp_path).height == 1
+
+
+def test_what_is_no_damage_is_said_as_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WAIT", 0.1)
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="cannot be kept"):
-        EventLog(tmp_path / "file" / "events")
-    with pytest.raises(StorageError, match="no directory of events"):
+    with pytest.raises(EventsUnavailableError, match="Not a directory"):
+        EventStore(tmp_path / "file" / "events")
+    with pytest.raises(StorageError, match=r"no events in .*nowhere"):
         read_events(tmp_path / "nowhere")
+    store = EventStore(tmp_path / "events")
+    store.check()
+    with contextlib.closing(sqlite3.connect(store.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(EventsUnavailableError, match="database is locked"):
+            store.append([event("ann", "a")])
+        assert items(store) == []  # others read meanwhile
+    (pages,) = store._writer.execute("PRAGMA page_count").fetchone()
+    store._writer.execute(f"PRAGMA max_page_count = {pages}")  # a full disk, as SQLite sees it
+    with pytest.raises(EventsUnavailableError, match="disk is full"):
+        store.append([event("ann", f"long {n}" * 100) for n in range(100)])
+    store.append([event("ann", "b")])
+    store.path.rename(tmp_path / "moved")
+    with pytest.raises(EventsUnavailableError, match="No such file"):
+        store.append([event("ann", "c")])
+    store.path.touch()
+    with pytest.raises(EventsUnavailableError, match="another file is in its place"):
+        store.append([event("ann", "c")])
+    (tmp_path / "moved").replace(store.path)
+    store.append([event("ann", "d")])
+    assert items(store) == ["b", "d"]
+
+
+def test_a_directory_that_is_read_only_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = EventStore(tmp_path)
+    store.append([event("ann", "a")])
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert read_events(tmp_path).height == 1, "beside a server"
+    store.close()
+    assert read_events(tmp_path).height == 1
+    assert [path.name for path in tmp_path.iterdir()] == [FILE]
+
+
+def test_views_and_old_events_are_kept_and_do_not_count(tmp_path: Path) -> None:
+    store = EventStore(tmp_path)
+    events = [
+        event("ann", "tea", "view"), event("ann", "rum"), event("ann", "gin", when=NOW - 31 * DAY),
+        event("ann", "ale", when=NOW - 29 * DAY), Event("ann", "milk", "like"), event("ann", "tea", "impression"),
+    ]  # fmt: skip
+    store.append(events)
+    assert items(store, days=30) == ["rum", "ale", "milk"]
+    assert items(store, days=30) == []
+    assert interactions(read_events(tmp_path))["item_id"].to_list() == ["rum", "gin", "ale", "milk"]
 
 
 ACTION = st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.sampled_from(["click", "like", "remove"]))
@@ -112,22 +224,20 @@ def test_what_counts_now_is_what_was_not_taken_back(actions: list[tuple[str, str
     last = {(user, item): kind for user, item, kind in actions}
     expected = {pair for pair, kind in last.items() if kind != "remove"}
     recent = Recent()
-    recent.take(frame(*(row(*action) for action in actions)))
+    recent.take(actions)
     assert {(user, item) for user in "abc" for item in recent.of(user)} == expected
     assert recent.pairs == len(expected)
-    assert set(interactions(frame(*(row(*a) for a in actions))).select("user_id", "item_id").rows()) == expected
+    assert set(interactions(frame(*(event(*a) for a in actions))).select("user_id", "item_id").rows()) == expected
 
 
 def test_memory_is_bounded() -> None:
     recent = Recent(most_pairs=100)
-    for n in range(1_000):
-        recent.add(f"u{n}", "a", "click")
+    recent.take((f"u{n}", "a", "click") for n in range(1_000))
     assert recent.pairs == 100
     assert recent.of("u0") == {}
     assert recent.of("u999") == {"a": "click"}
     recent = Recent()
-    for n in range(2 * MOST_OF_A_USER):
-        recent.add("ann", f"i{n}", "click")
+    recent.take(("ann", f"i{n}", "click") for n in range(2 * MOST_OF_A_USER))
     assert len(recent.of("ann")) == MOST_OF_A_USER
     assert f"i{2 * MOST_OF_A_USER - 1}" in recent.of("ann")
 
@@ -135,7 +245,7 @@ def test_memory_is_bounded() -> None:
 def test_events_become_training_data_with_new_users_and_items() -> None:
     data = tl.read([("ann", "tea"), ("bob", "rum")]).with_titles({"tea": "Green tea"})
     merged = with_events(
-        data, frame(row("ann", "rum"), row("eve", "gin"), row("bob", "tea"), row("bob", "tea", "remove"))
+        data, frame(event("ann", "rum"), event("eve", "gin"), event("bob", "tea"), event("bob", "tea", "remove"))
     )
     assert merged.to_frame().select("user_id", "item_id").rows() == [
         ("ann", "rum"), ("ann", "tea"), ("bob", "rum"), ("eve", "gin"),
@@ -145,70 +255,19 @@ def test_events_become_training_data_with_new_users_and_items() -> None:
 
 @pytest.mark.parametrize("unit", [1, 10**3, 10**6, 10**9])
 def test_times_of_events_have_the_unit_of_the_log(unit: int) -> None:
-    seconds = int(WHEN.timestamp())
-    data = tl.read([("ann", "tea", 1, (seconds - 100) * unit)])
-    merged = with_events(data, frame(row("ann", "rum")))
-    assert sorted(merged.times) == [(seconds - 100) * unit, seconds * unit]  # type: ignore[type-var, arg-type]
+    data = tl.read([("ann", "tea", 1, (NOW - 100) * unit)])
+    merged = with_events(data, frame(event("ann", "rum")))
+    assert sorted(merged.times) == [(NOW - 100) * unit, NOW * unit]  # type: ignore[type-var, arg-type]
 
 
 def test_ids_that_are_numbers_stay_numbers() -> None:
     data = tl.read([(1, 7), (2, 8)])
-    merged = with_events(data, frame(row("2", "7"), row("30", "9")))
+    merged = with_events(data, frame(event("2", "7"), event("30", "9")))
     assert list(merged.users) == [1, 2, 30]
     assert list(merged.items) == [7, 8, 9]
-    odd = frame(row("ann", "7"), row("007", "7"), row("7", "x"), row("2", "8"), row("  ", "8"))
+    odd = frame(event("ann", "7"), event("007", "7"), event("7", "x"), event("2", "8"), event("  ", "8"))
     with pytest.warns(DataWarning, match=r"4 of 5 events are skipped.*\('ann', '7'\)"):
         merged = with_events(data, odd)
     assert merged.to_frame().select("user_id", "item_id").rows() == [(1, 7), (2, 8)]
     with pytest.warns(DataWarning, match="1 of 1 events are skipped"):
-        assert with_events(data, frame(row("ann", "7"))) is data
-
-
-def test_views_are_kept_and_do_not_count(tmp_path: Path) -> None:
-    events = frame(row("ann", "tea", "view"), row("ann", "rum", "click"))
-    recent = Recent()
-    recent.take(events)
-    assert recent.of("ann") == {"rum": "click"}
-    assert interactions(events)["item_id"].to_list() == ["rum"]
-
-
-def test_old_events_do_not_count_in_lists() -> None:
-    recent = Recent(days=30)
-    recent.take(
-        frame(row("ann", "tea", when=WHEN - timedelta(days=31)), row("ann", "rum", when=WHEN - timedelta(days=1)))
-    )
-    assert recent.of("ann") == {"rum": "click"}
-
-
-def test_a_file_that_was_moved_away_hides_no_others(tmp_path: Path) -> None:
-    log = EventLog(tmp_path)
-    for n in range(3):
-        log.append([row("ann", f"i{n}")])
-    (tmp_path / "events-000000000002.parquet").unlink()
-    again = EventLog(tmp_path)
-    assert again.append([row("ann", "i3")]) == 4
-    assert items(again) == ["i0", "i2", "i3"]
-
-
-def test_a_damaged_file_is_not_compacted(tmp_path: Path) -> None:
-    log = EventLog(tmp_path)
-    for n in range(4):
-        log.append([row("ann", f"i{n}")])
-    (tmp_path / "events-000000000002.parquet").write_bytes(b"damaged")
-    assert log.compact(at_least=2) == 2
-    assert sorted(path.name for path in tmp_path.glob("events-*")) == [
-        "events-000000000001.parquet", "events-000000000002.parquet", "events-000000000003-000000000004.parquet",
-    ]  # fmt: skip
-    assert items(EventLog(tmp_path)) == ["i0", "i2", "i3"]
-
-
-def test_a_place_without_hard_links_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_links(*_: Any) -> None:
-        raise OSError(95, "Operation not supported")
-
-    log = EventLog(tmp_path)
-    log.check()
-    monkeypatch.setattr("os.link", no_links)
-    with pytest.raises(StorageError, match="hard links"):
-        log.check()
-    assert [path.name for path in tmp_path.iterdir()] == ["compacted"]
+        assert with_events(data, frame(event("ann", "7"))) is data

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import polars as pl
@@ -12,6 +11,7 @@ import pytest
 
 import truelike as tl
 from truelike.errors import ParameterError, UnknownIdError
+from truelike.serving.events import Event, EventStore
 from truelike.serving.schemas import (
     BatchRequest,
     ExplainRequest,
@@ -27,8 +27,7 @@ from truelike.serving.service import Service
 
 def add(service: Service, *pairs: tuple[str, str], kind: str = "click") -> None:
     assert service.events is not None
-    now = datetime.now(UTC)
-    service.events.append([(user, item, kind, now, None, None, None) for user, item in pairs])
+    service.events.append([Event(user, item, kind) for user, item in pairs])
     service.refresh()
 
 
@@ -85,11 +84,9 @@ def test_a_new_user_has_a_list_after_the_first_event(service: Service) -> None:
 
 
 def test_events_survive_a_restart(service: Service, served: ServedModel) -> None:
-    from truelike.serving.events import EventLog
-
     add(service, ("new", "i3"))
     assert service.events is not None
-    again = Service([served], [1.0], EventLog(service.events.directory))
+    again = Service([served], [1.0], EventStore(service.events.directory))
     assert names(again.recommend(RecommendRequest(user="new"))) == names(
         service.recommend(RecommendRequest(user="new"))
     )

@@ -10,7 +10,7 @@ import sys
 import typer
 
 from truelike._version import __version__
-from truelike.cli import blocks, compare, data, demo, evaluate, paper, recommend, serve, train, tune
+from truelike.cli import blocks, compare, data, demo, evaluate, events, paper, recommend, serve, train, tune
 from truelike.cli.messages import fail, messages, with_verbosity
 from truelike.cli.output import ReaderGone
 from truelike.errors import TruelikeError
@@ -33,6 +33,7 @@ for command in (
     blocks.blocks,
 ):  # fmt: skip
     app.command()(with_verbosity(command))
+app.add_typer(events.app, name="events")
 app.add_typer(paper.app, name="paper")
 
 

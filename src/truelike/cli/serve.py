@@ -46,7 +46,11 @@ def serve(
         ),
     ] = None,
     events: Annotated[
-        Path | None, typer.Option(metavar="DIRECTORY", help="Keep clicks and purchases (POST /v1/events) here.")
+        Path | None,
+        typer.Option(
+            metavar="DIRECTORY",
+            help="Keep clicks and purchases (POST /v1/events) in a file here.",
+        ),
     ] = None,
     events_days: Annotated[
         float, typer.Option(metavar="DAYS", min=0.0, max=36_500, help="Days for which an event counts in lists.")

@@ -109,7 +109,9 @@ def _operations(
 
     async def readyz(request: Request) -> Response:
         served = {name: model.version for name, model in service.models.items()}
-        state = {"ready": bool(served), "models": served, "problems": {}, "worker": os.getpid(), **status()}
+        more = status()
+        problems = {**service.problems, **more.pop("problems", {})}
+        state = {"ready": bool(served), "models": served, "problems": problems, "worker": os.getpid(), **more}
         return json(request, state, 200 if state["ready"] else 503)
 
     async def metrics(request: Request) -> Response:

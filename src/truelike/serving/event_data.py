@@ -35,11 +35,9 @@ def with_events(data: Dataset, events: pl.DataFrame) -> Dataset:
     Times are added in the unit of the dataset's own, which is recognised by its size: seconds, milliseconds,
     microseconds or nanoseconds since 1970.
 
-    >>> from datetime import UTC, datetime
     >>> import truelike as tl
-    >>> from truelike.serving.events import SCHEMA
-    >>> rows = [("ann", "tea", "click", datetime(2024, 1, 1, tzinfo=UTC), None, None, None)]
-    >>> with_events(tl.read([("bob", "rum")]), pl.DataFrame(rows, schema=SCHEMA, orient="row"))
+    >>> events = pl.DataFrame([Event("ann", "tea", "click", 10**15)], schema=SCHEMA, orient="row")
+    >>> with_events(tl.read([("bob", "rum")]), events)
     Dataset(2 interactions, 2 users, 2 items, sparsity 50.0000%)
     """
     rows = _usable(interactions(events), data)

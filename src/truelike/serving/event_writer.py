@@ -1,4 +1,4 @@
-"""Writes events on a thread of its own. Requests that come while the disk is busy are written together."""
+"""Writes events on a thread of its own. What comes while the disk is busy is written together, in one transaction."""
 
 from __future__ import annotations
 
@@ -6,34 +6,33 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from queue import Empty, SimpleQueue
-from typing import Any
 
-from truelike.serving.events import EventLog
+from truelike.serving.events import Event, EventStore
 
-MOST_ROWS = 50_000  # in one file
+MOST_ROWS = 50_000  # in one transaction
 
 
 class EventWriter:
-    """Appends events to a log.
+    """Appends events to a store.
 
     Parameters
     ----------
-    log
-        The log.
+    store
+        The store.
     """
 
-    def __init__(self, log: EventLog) -> None:
-        self.log = log
-        self._queue: SimpleQueue[tuple[Sequence[Any], asyncio.AbstractEventLoop, asyncio.Future[None]]] = (
+    def __init__(self, store: EventStore) -> None:
+        self._store = store
+        self._queue: SimpleQueue[tuple[Sequence[Event], asyncio.AbstractEventLoop, asyncio.Future[None]]] = (
             SimpleQueue()
         )
         threading.Thread(target=self._work, daemon=True, name="events").start()
 
-    async def append(self, rows: Sequence[Any]) -> None:
-        """Append rows; returns when they are on disk."""
+    async def append(self, events: Sequence[Event]) -> None:
+        """Append events; returns when they are on disk."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
-        self._queue.put((rows, loop, done))
+        self._queue.put((events, loop, done))
         await done
 
     def _work(self) -> None:
@@ -46,16 +45,16 @@ class EventWriter:
                 except Empty:
                     break
                 n += len(waiting[-1][0])
-            error: BaseException | None = None
+            error: Exception | None = None
             try:
-                self.log.append([row for rows, _, _ in waiting for row in rows])
-            except BaseException as raised:  # also a PanicException of polars; the thread must not end
-                error = raised if isinstance(raised, Exception) else RuntimeError(str(raised))
+                self._store.append([event for events, _, _ in waiting for event in events])
+            except Exception as raised:  # the thread must not end
+                error = raised
             for _, loop, done in waiting:
                 loop.call_soon_threadsafe(_finish, done, error)
 
 
-def _finish(done: asyncio.Future[None], error: BaseException | None) -> None:
+def _finish(done: asyncio.Future[None], error: Exception | None) -> None:
     if done.done():  # the request is gone
         return
     if error is None:

@@ -1,317 +1,322 @@
-"""Events: what users did after the training. A directory of Parquet files, and what of them counts now.
+"""Events: what users did after the training. One SQLite file, and what of it counts now.
 
-Appending is atomic and durable. Rows that arrive together become one file: it is written beside its place, flushed,
-and linked to the first free number (`events-000000000017.parquet`), which fails if another process took it. So all
-processes see the same files in the same order, and one that has read up to a number needs to look for the next only.
+Several processes append to the file and read it. An event is there for good when `append` returns: the file is in WAL
+mode, and each commit is flushed to the disk. SQLite has one writer at a time, and AUTOINCREMENT never uses a number
+twice. So numbers become visible in their order, and a process that has read up to a number asks for greater ones only.
 
-Compaction writes the rows of many files into one (`events-000000000001-000000000256.parquet`) and removes them
-afterwards. The file `compacted` has the last number that was compacted. It is changed under an exclusive lock, and
-files are numbered under a shared one, so that no number is used twice. A file whose numbers another covers is ignored.
+`PRAGMA application_id` says that a file is ours; any other is left as it is. `PRAGMA user_version` is the version of
+the schema: what a later version adds is a column, and a step from one version to the next in `_prepare`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
-import secrets
+import sqlite3
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
 
-from truelike.data.frames import POLARS_ERRORS
-from truelike.errors import StorageError, quoted
-from truelike.progress import logger
+from truelike.errors import StorageError, TruelikeError, quoted
+from truelike.files import check_file, replacing_file
 
-try:
-    import fcntl
-except ImportError:  # Windows: one process, no compaction
-    fcntl = None  # type: ignore[assignment]
-
-SCHEMA: dict[str, Any] = {
-    "user_id": pl.String,
-    "item_id": pl.String,
-    "type": pl.String,
-    "time": pl.Datetime("us", "UTC"),
-    "request_id": pl.String,
-    "model": pl.String,
-    "version": pl.String,
-}
+FILE = "events.sqlite"
+APPLICATION, VERSION = 0x74726C6B, 1  # "trlk"
 REMOVE = "remove"
 ONLY_KEPT = ("view", "impression")  # types that are kept, and are no interactions
-ABANDONED = 3_600.0  # seconds after which a file that was not given a number is nobody's
 DAYS = 90.0  # for which an event counts in lists
-MANY = 256  # files that are worth a compaction
 MOST_PAIRS = 5_000_000  # (user, item) that are kept in memory
 MOST_OF_A_USER = 500
-_NAME = re.compile(r"events-(\d{12})(?:-(\d{12}))?\.parquet")
+WAIT, WAIT_TO_READ = 5.0, 0.25  # seconds for which another process may hold a lock
+CHUNK = 100_000  # rows that are read at once
+
+_CREATE = """
+CREATE TABLE events (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    user_id TEXT NOT NULL,
+    item_id TEXT NOT NULL,
+    type TEXT NOT NULL,
+    time INTEGER,
+    request_id TEXT,
+    model TEXT,
+    version TEXT
+)"""
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+_UNAVAILABLE = (
+    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PROTOCOL,
+)  # fmt: skip
 
 
-class _File(NamedTuple):
-    first: int
-    last: int
-    path: Path
+class EventsUnavailableError(StorageError):
+    """The events cannot be read or written now: the file is locked, moved or read-only, or the disk is full."""
 
 
-class EventLog:
+class Event(NamedTuple):
+    """An event as it is kept; `time` is in microseconds since 1970, UTC."""
+
+    user_id: str
+    item_id: str
+    type: str
+    time: int | None = None
+    request_id: str | None = None
+    model: str | None = None
+    version: str | None = None
+
+
+SCHEMA: dict[str, Any] = {
+    **dict.fromkeys(Event._fields, pl.String),
+    "time": pl.Datetime("us", "UTC"),
+}
+_COLUMNS = ", ".join(Event._fields)
+_INSERT = f"INSERT INTO events ({_COLUMNS}) VALUES ({', '.join('?' * len(Event._fields))})"
+
+
+class EventStore:
     """The events of a directory, in the order in which they were appended.
 
     Parameters
     ----------
     directory
-        Where the events are; it is made if it does not exist.
+        Where the file of events is; both are made if they do not exist.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> store = EventStore(tempfile.mkdtemp())
+    >>> store.append([Event("ann", "tea", "click"), Event("ann", "rum", "view")])
+    >>> list(store.read_new())
+    [('ann', 'tea', 'click')]
+    >>> store.close()
     """
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory).absolute()
-        try:
+        self.path = self.directory / FILE
+        self._read = 0  # the last number that was read
+        with _explained(self.path):
             self.directory.mkdir(parents=True, exist_ok=True)
-            self._compacted = os.open(self.directory / "compacted", os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise StorageError(f"events cannot be kept in {quoted(directory)}: {error.strerror}") from error
-        self._prefix = f"{self.directory}{os.sep}events-"
-        self._read, self._begun = 0, False  # the last number that was read
-        with _locked(self.directory, exclusive=True):
-            files = _files(self.directory)
-            self._last = max((file.last for file in files), default=0)  # numbers up to it are not given again
-            ranges = [file.last for file in files if file.last > file.first]
-            if ranges and max(ranges) > self._compacted_to():  # a compaction was killed before it said so
-                self._set_compacted(max(ranges))
-
-    # --- appending ------------------------------------------------------------------------------
-
-    def append(self, rows: Sequence[Any]) -> int:
-        """Write rows, flush them to the disk, and return their number. They are there for good then."""
-        frame = pl.DataFrame(rows, schema=SCHEMA, orient="row")
-        fresh = self.directory / f".events-{os.getpid()}-{secrets.token_hex(4)}"
-        try:
-            frame.write_parquet(fresh)
-            _flush(fresh)
-            with _locked(self.directory, exclusive=False):
-                number = max(self._read, self._last, self._compacted_to()) + 1
-                while True:
-                    try:
-                        os.link(fresh, self._path(number))
-                        break
-                    except FileExistsError:
-                        number += 1
-            _flush_directory(self.directory)
-        except (OSError, *POLARS_ERRORS) as error:
-            raise StorageError(f"events cannot be written to {quoted(self.directory)}: {error}") from error
-        finally:
-            with contextlib.suppress(OSError):
-                fresh.unlink()
-        return number
-
-    # --- reading --------------------------------------------------------------------------------
-
-    def read_new(self) -> Iterator[pl.DataFrame]:
-        """The rows that were appended since the last call, by any process, file by file.
-
-        Where files were compacted meanwhile, rows before them come again, with all that followed them.
-        """
-        if not self._begun:  # numbers may be missing, if somebody moved files away
-            yield from self._read_files(_listed(self.directory))
-            self._begun = True
-        while True:
-            number = self._read + 1
-            # at each request; twice as fast as a stat
-            if os.access(f"{self._prefix}{number:012}.parquet", os.F_OK):
-                files = [_File(number, number, self._path(number))]
-            elif self._compacted_to() > self._read:
-                files = [file for file in _listed(self.directory) if file.last > self._read]
-            else:
-                return
-            yield from self._read_files(files)
-
-    def _read_files(self, files: list[_File]) -> Iterator[pl.DataFrame]:
-        """The rows of files, until one is not there because it was compacted meanwhile."""
-        for file in files:
-            try:
-                frame = _read(file.path)
-            except FileNotFoundError:
-                return
-            except StorageError as error:  # one bad file must not stop the others
-                logger.error("%s", error)
-                frame = pl.DataFrame(schema=SCHEMA)
-            self._read = file.last
-            yield frame
+            self._reader = _open(self.path, WAIT)
+            self._writer = _open(self.path, WAIT)
+            self._reader.execute(f"PRAGMA busy_timeout = {round(1_000 * WAIT_TO_READ)}")
+            self._file = _identity(self.path)
 
     def check(self) -> None:
-        """Raise if events cannot be written."""
-        probe, linked = (self.directory / f".events-{os.getpid()}-{name}" for name in ("probe", "linked"))
-        try:
-            probe.write_bytes(b"")
-            os.link(probe, linked)
-        except OSError as error:
-            raise StorageError(
-                f"events cannot be kept in {quoted(self.directory)}: {error.strerror}. It must be a directory that can "
-                "be written, of a file system with hard links."
-            ) from error
-        finally:
-            for path in (probe, linked):
-                with contextlib.suppress(OSError):
-                    path.unlink()
+        """Raise if the file is damaged, or events cannot be written."""
+        with _explained(self.path):
+            for (found,) in self._reader.execute("PRAGMA quick_check(1)"):
+                if found != "ok":
+                    raise _damaged(self.path, found)
+            with self._writing():
+                pass
 
-    # --- compaction -----------------------------------------------------------------------------
+    def append(self, events: Sequence[Event]) -> None:
+        """Write events in one transaction, and flush them to the disk. They are there for good then."""
+        with _explained(self.path):
+            if _identity(self.path) != self._file:
+                raise _unavailable(self.path, "another file is in its place. Put the old one back.")
+            with self._writing():
+                self._writer.executemany(_INSERT, events)
 
-    def compact(self, *, at_least: int = MANY) -> int:
-        """Write the rows of many small files into one, and return how many files there were; 0: too few."""
-        if fcntl is None:
-            return 0
-        turn = os.open(self.directory, os.O_RDONLY)
-        try:
-            fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)  # one process at a time
-            self._remove_leftovers()
-            return self._compact(at_least)
-        except BlockingIOError:
-            return 0
-        finally:
-            os.close(turn)
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A transaction: committed at the end, or nothing of it is kept."""
+        with self._writer:
+            self._writer.execute("BEGIN IMMEDIATE")
+            yield
 
-    def _remove_leftovers(self) -> None:
-        """Remove what killed processes left behind: files that others cover, and files that were never numbered."""
-        for file in set(_numbered(self.directory)) - set(_files(self.directory)):
-            file.path.unlink(missing_ok=True)
-        for path in self.directory.glob(".events-*"):
-            with contextlib.suppress(FileNotFoundError):
-                if time.time() - path.stat().st_mtime > ABANDONED:
-                    path.unlink()
+    def read_new(self, days: float = DAYS) -> Iterator[tuple[str, str, str]]:
+        """User, item and type of what was appended since the last call, by any process, and counts in lists.
 
-    def _compact(self, at_least: int) -> int:
-        files = _files(self.directory)
-        if sum(file.first == file.last for file in files) < at_least:
-            return 0
-        old: list[_File] = []
-        rows: list[pl.DataFrame] = []
-        for file in reversed(files):
-            try:
-                frame = _read(file.path)
-            except StorageError:  # a damaged file stays as it is, for somebody to look at
-                break
-            if file.first < file.last and frame.height > 2 * sum(each.height for each in rows):
-                break  # an older file that is not much larger is rewritten, too
-            old, rows = [file, *old], [frame, *rows]
-        if len(old) < 2:
-            return 0
-        fresh = self.directory / f".events-{os.getpid()}-{secrets.token_hex(4)}"
-        target = self.directory / f"events-{old[0].first:012}-{old[-1].last:012}.parquet"
-        try:
-            pl.concat(rows).write_parquet(fresh)
-            _flush(fresh)
-            with _locked(self.directory, exclusive=True):
-                fresh.rename(target)
-                _flush_directory(self.directory)
-                self._set_compacted(old[-1].last)
-        finally:
-            with contextlib.suppress(OSError):
-                fresh.unlink()
-        for file in old:
-            file.path.unlink(missing_ok=True)
-        return len(old)
+        That is all but views and impressions, and what happened more than `days` days ago.
+        """
+        with _explained(self.path):
+            (last,) = self._reader.execute("SELECT max(number) FROM events").fetchone()  # at each request
+            if last is None or last <= self._read:
+                return
+            found = self._reader.execute(
+                "SELECT user_id, item_id, type FROM events WHERE number > ? AND number <= ? "
+                "AND (time IS NULL OR time >= ?) AND type NOT IN (?, ?) ORDER BY number",
+                (self._read, last, round(1e6 * (time.time() - 86_400 * days)), *ONLY_KEPT),
+            )
+            yield from found
+            self._read = last
 
-    def _path(self, number: int) -> Path:
-        return self.directory / f"events-{number:012}.parquet"
-
-    def _compacted_to(self) -> int:
-        return int.from_bytes(os.pread(self._compacted, 8, 0), "little")
-
-    def _set_compacted(self, number: int) -> None:
-        os.pwrite(self._compacted, number.to_bytes(8, "little"), 0)
-        os.fsync(self._compacted)
+    def close(self) -> None:
+        """Close the file. The last process that does so leaves a single file behind."""
+        self._reader.close()
+        self._writer.close()
 
 
 def read_events(directory: str | Path) -> pl.DataFrame:
-    """All events of a directory, the oldest first. A server may write to it meanwhile."""
-    place = Path(directory)
-    if not place.is_dir():
-        raise StorageError(f"there is no directory of events {quoted(directory)}")
-    for _ in range(100):
-        try:
-            return pl.concat([pl.DataFrame(schema=SCHEMA), *(_read(file.path) for file in _listed(place))])
-        except FileNotFoundError:  # compacted meanwhile
-            continue
-    raise StorageError(f"the events in {quoted(directory)} change all the time. Stop the server first.")
+    """All events of a directory, the oldest first. A server may write to it meanwhile.
+
+    Parameters
+    ----------
+    directory
+        The directory of `truelike serve --events`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> place = tempfile.mkdtemp()
+    >>> EventStore(place).append([Event("ann", "tea", "click")])
+    >>> read_events(place).select("user_id", "item_id", "type").rows()
+    [('ann', 'tea', 'click')]
+    """
+    path = Path(directory).absolute() / FILE
+    if not path.is_file():
+        raise StorageError(
+            f"there are no events in {quoted(directory)}: expected the directory of `truelike serve --events`, which "
+            f"has a file {FILE}"
+        )
+    frames = [pl.DataFrame(schema=SCHEMA)]
+    with _explained(path), contextlib.closing(_open(path, WAIT, read_only=True)) as connection:
+        rows = connection.execute(f"SELECT {_COLUMNS} FROM events ORDER BY number")
+        while chunk := rows.fetchmany(CHUNK):
+            frames.append(pl.DataFrame(chunk, schema=SCHEMA, orient="row"))
+    return pl.concat(frames)
 
 
-def _listed(directory: Path) -> list[_File]:
-    """The files in their order, at a moment at which no compaction puts one in the place of others."""
-    with _locked(directory, exclusive=False):
-        return _files(directory)
+def export_events(directory: str | Path, file: str | Path) -> int:
+    """Write all events of a directory into a Parquet file, and return their number. A server may run meanwhile.
+
+    Parameters
+    ----------
+    directory
+        The directory of `truelike serve --events`.
+    file
+        The Parquet file. One that exists is replaced when the new one is complete.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> place = Path(tempfile.mkdtemp())
+    >>> EventStore(place).append([Event("ann", "tea", "click")])
+    >>> export_events(place, place / "events.parquet")
+    1
+    """
+    check_file(Path(file), (".parquet",))
+    found = read_events(directory)
+    with replacing_file(Path(file)) as fresh:
+        found.write_parquet(fresh)
+    return found.height
 
 
-def _files(directory: Path) -> list[_File]:
-    """The files of events in their order, without those that others cover."""
-    kept: list[_File] = []
-    for file in sorted(_numbered(directory), key=lambda file: (file.first, -file.last)):
-        if not kept or file.last > kept[-1].last:
-            kept.append(file)
-    return kept
+# --- the file -------------------------------------------------------------------------------------
 
 
-def _numbered(directory: Path) -> list[_File]:
-    names = [(path, _NAME.fullmatch(path.name)) for path in directory.iterdir()]
-    return [_File(int(name[1]), int(name[2] or name[1]), path) for path, name in names if name]
+def _open(path: Path, wait: float, *, read_only: bool = False) -> sqlite3.Connection:
+    """A connection to a file of events, which is made if there is none. What is not ours is not touched."""
+    _check_header(path)
+    mode = "rwc"
+    if read_only:  # SQLite makes two files beside it, where it can
+        beside = path.with_name(f"{FILE}-wal").exists() or os.access(path.parent, os.W_OK)
+        mode = "ro" if beside else "ro&immutable=1"
+    connection = sqlite3.connect(
+        f"{path.as_uri()}?mode={mode}", timeout=wait, isolation_level=None, check_same_thread=False, uri=True
+    )
+    try:
+        _prepare(connection, path, read_only)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> None:
+    connection.execute("PRAGMA synchronous = FULL")
+    if not read_only and _version(connection) == 0:
+        _create(connection)
+    version = _version(connection)
+    if version != VERSION:
+        raise StorageError(
+            f"{quoted(path)} has version {version} of the event store; this truelike reads {VERSION}. Use the truelike "
+            "that wrote it, or another directory."
+        )
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    """Make the table; before WAL mode, so that the header of the file says at once whose it is."""
+    with connection:
+        connection.execute("BEGIN EXCLUSIVE")  # another process may do the same
+        if _version(connection) == 0:
+            connection.execute(_CREATE)
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise StorageError("events need a file system on which processes can share memory, not one of the network")
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _check_header(path: Path) -> None:
+    """Raise if a file is not ours, before SQLite opens it: it might change it."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+    except FileNotFoundError:
+        return
+    ours = header[:16] == b"SQLite format 3\0" and header[68:72] == APPLICATION.to_bytes(4, "big")
+    if header and not ours:
+        raise StorageError(
+            f"{quoted(path)} is not a file of events, or damaged. Move it away, or use another directory."
+        )
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    about = path.stat()
+    return about.st_dev, about.st_ino
 
 
 @contextlib.contextmanager
-def _locked(directory: Path, *, exclusive: bool) -> Iterator[None]:
-    """A lock of a directory of events, which ends with the process that holds it."""
-    place = directory / "compacted"
-    if fcntl is None or not place.exists():  # no server ever wrote there
-        yield
-        return
-    lock = os.open(place, os.O_RDONLY)
+def _explained(path: Path) -> Iterator[None]:
+    """Errors of SQLite and of the system, as what they are."""
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
         yield
-    finally:
-        os.close(lock)
-
-
-def _read(path: Path) -> pl.DataFrame:
-    try:
-        frame = pl.read_parquet(path.read_bytes())
-        return frame.select(frame[name].cast(dtype) for name, dtype in SCHEMA.items())
-    except FileNotFoundError:
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in _DAMAGE:
+            raise _damaged(path, error) from error
+        if code in _UNAVAILABLE:
+            raise _unavailable(path, error) from error
         raise
-    except (OSError, *POLARS_ERRORS) as error:
-        raise StorageError(f"{quoted(path)} is no file of events, or damaged: {error}. Move it away.") from error
+    except TruelikeError:
+        raise
+    except OSError as error:
+        raise _unavailable(path, error.strerror or error) from error
 
 
-def _flush(path: Path) -> None:
-    with path.open("r+b") as handle:
-        os.fsync(handle.fileno())
+def _unavailable(path: Path, reason: object) -> EventsUnavailableError:
+    return EventsUnavailableError(f"the events in {quoted(path)} cannot be read or written now: {reason}")
 
 
-def _flush_directory(directory: Path) -> None:
-    if os.name != "posix":
-        return
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _damaged(path: Path, found: object) -> StorageError:
+    return StorageError(
+        f"{quoted(path)} is damaged: {found}. Move it away; `sqlite3 {FILE} .recover` may save what can be read."
+    )
+
+
+# --- what counts now ------------------------------------------------------------------------------
 
 
 class Recent:
     """The items of each user in events, the latest last. The users who did nothing for longest are forgotten first.
 
     >>> recent = Recent()
-    >>> recent.add("ann", "tea", "click")
-    >>> recent.add("ann", "rum", "purchase")
-    >>> recent.add("ann", "tea", "remove")
+    >>> recent.take([("ann", "tea", "click"), ("ann", "rum", "purchase"), ("ann", "tea", "remove")])
     >>> recent.of("ann")
     {'rum': 'purchase'}
     """
 
-    def __init__(self, most_pairs: int = MOST_PAIRS, days: float = DAYS) -> None:
-        self._days = days
+    def __init__(self, most_pairs: int = MOST_PAIRS) -> None:
         self._users: OrderedDict[str, dict[str, str]] = OrderedDict()
         self._most, self.pairs = most_pairs, 0
 
@@ -319,8 +324,12 @@ class Recent:
         """The items of a user, and the type of the last event with each."""
         return dict(self._users.get(user, {}))  # another thread may add events
 
-    def add(self, user: str, item: str, kind: str) -> None:
-        """Count an event."""
+    def take(self, events: Iterable[tuple[str, str, str]]) -> None:
+        """Count events: user, item and type of each, in their order."""
+        for user, item, kind in events:
+            self._add(user, item, kind)
+
+    def _add(self, user: str, item: str, kind: str) -> None:
         mine = self._users.get(user)
         if mine is None:
             if kind == REMOVE:
@@ -338,10 +347,3 @@ class Recent:
             del self._users[user]
         while self.pairs > self._most:
             self.pairs -= len(self._users.popitem(last=False)[1])
-
-    def take(self, frame: pl.DataFrame) -> None:
-        """Count the events of a frame, in its order: those that are not too old, and are interactions."""
-        oldest = datetime.now(UTC) - timedelta(days=self._days)
-        frame = frame.filter((frame["time"] >= oldest).fill_null(True) & ~frame["type"].is_in(ONLY_KEPT))
-        for user, item, kind in frame.select("user_id", "item_id", "type").iter_rows():
-            self.add(user, item, kind)

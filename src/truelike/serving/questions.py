@@ -10,7 +10,6 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -24,6 +23,7 @@ from truelike.errors import ParameterError, StorageError, UnknownIdError
 from truelike.progress import logger
 from truelike.serving import schemas
 from truelike.serving.event_writer import EventWriter
+from truelike.serving.events import Event, EventsUnavailableError
 from truelike.serving.filters import FilterError
 from truelike.serving.gate import Receive, RefusedError, Scope, Send, error_body
 from truelike.serving.metrics import Metrics
@@ -120,6 +120,8 @@ def refused(error: Exception) -> RefusedError:
     if isinstance(error, ClientDisconnect):
         return RefusedError(400, "gone", "the client went away")
     logger.error("a request failed", exc_info=error)
+    if isinstance(error, EventsUnavailableError):
+        return RefusedError(503, "storage", str(error), ((b"retry-after", b"1"),))
     if isinstance(error, StorageError):
         return RefusedError(500, "storage", str(error))
     return RefusedError(500, "internal", "the server failed; its log has the reason")
@@ -233,11 +235,9 @@ class Questions:
         rows = []
         for event in asked.events:
             served = self.service.arm(event.user, event.model)
-            when = datetime.fromtimestamp(now if event.time is None else event.time, UTC)
-            rows.append((
-                event.user, event.item, event.type, when, event.request_id, served.name,
-                event.version or served.version,
-            ))  # fmt: skip
+            when = round(1e6 * (now if event.time is None else event.time))
+            version = event.version or served.version
+            rows.append(Event(event.user, event.item, event.type, when, event.request_id, served.name, version))
         try:
             async with asyncio.timeout(self.settings.timeout):
                 await self.writer.append(rows)
@@ -246,7 +246,7 @@ class Questions:
                 504, "took_too_long", "the events were not on disk in time; they may be later"
             ) from None
         for row in rows:
-            self.metrics.event(row[5], row[2])
+            self.metrics.event(row.model or "", row.type)
         return {
             "accepted": len(rows),
             "unknown_items": self.service.unknown_items([event.item for event in asked.events]),

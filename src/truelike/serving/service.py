@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from truelike.data.ids import Codes
-from truelike.errors import ParameterError, UnknownIdError, some
-from truelike.serving.events import DAYS, EventLog, Recent
+from truelike.errors import ParameterError, StorageError, UnknownIdError, some
+from truelike.progress import logger
+from truelike.serving.events import DAYS, EventStore, Recent
 from truelike.serving.schemas import (
     MOST_RANK,
     BatchRequest,
@@ -29,6 +30,7 @@ Answer = dict[str, Any]
 
 LIGHT_MS = 2.0  # milliseconds of a list up to which it is computed between two requests, without a thread
 LIGHT_K = 200
+AGAIN = 1.0  # seconds after which events that could not be read are read again
 
 
 class Service:
@@ -52,7 +54,7 @@ class Service:
         self,
         models: Sequence[ServedModel],
         shares: Sequence[float],
-        events: EventLog | None = None,
+        events: EventStore | None = None,
         *,
         days: float = DAYS,
         salt: str = "",
@@ -61,7 +63,9 @@ class Service:
         total = float(sum(shares))
         self.shares = [share / total for share in shares]
         self._ends = np.cumsum(self.shares).tolist()
-        self.events, self.recent, self._salt = events, Recent(days=days), salt
+        self.events, self.recent, self._salt = events, Recent(), salt
+        self._days, self._read_at = days, 0.0
+        self.problems: dict[str, str] = {}
         self.refresh()
 
     def replace(self, models: Sequence[ServedModel]) -> None:
@@ -69,10 +73,18 @@ class Service:
         self.models = {model.name: model for model in models}
 
     def refresh(self) -> None:
-        """Count the events that were appended meanwhile, by this or another process."""
-        if self.events is not None:
-            for frame in self.events.read_new():
-                self.recent.take(frame)
+        """Count the events that were appended meanwhile, by this or another process.
+
+        If they cannot be read, lists are made without them, and `problems` says why.
+        """
+        if self.events is None or (self.problems and time.monotonic() < self._read_at):
+            return
+        try:
+            self.recent.take(self.events.read_new(self._days))
+            self.problems = {}
+        except StorageError as error:
+            logger.error("new events do not count: %s", error)
+            self.problems, self._read_at = {"events": str(error)}, time.monotonic() + AGAIN
 
     # --- who is asked, and for whom -------------------------------------------------------------
 

@@ -30,7 +30,7 @@ class Settings:
     host, port, workers
         Where it listens, and the number of worker processes.
     events, items, titles
-        The directory of events, the table of items and the file of titles; None: none.
+        The directory of the file of events, the table of items and the file of titles; None: none.
     index
         "auto": an approximate index where exact lists take more than `slow_ms`; "exact": never; "ivf": always.
     min_recall

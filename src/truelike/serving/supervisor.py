@@ -5,6 +5,7 @@ It computes nothing itself, so that nothing a model does can end it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -374,8 +375,16 @@ def serve(settings: Settings, key: str | None, say: Callable[[str], None]) -> No
     """Run a server until a signal ends it."""
     if not hasattr(os, "fork"):
         raise TruelikeError("truelike serve runs on Linux and macOS")
-    if settings.events is not None:
-        from truelike.serving.events import EventLog
+    server = Supervisor(settings, key, say)
+    if settings.events is None:
+        server.run()
+        return
+    from truelike.serving.events import EventStore
 
-        EventLog(settings.events).check()
-    Supervisor(settings, key, say).run()
+    with contextlib.closing(EventStore(settings.events)) as store:
+        store.check()
+    try:
+        server.run()
+    finally:
+        with contextlib.suppress(StorageError):
+            EventStore(settings.events).close()  # the last one that closes it leaves a single file behind

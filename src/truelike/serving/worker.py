@@ -18,7 +18,6 @@ from truelike.serving.state import METRICS, STATE, State, ask_to_reload, say_gen
 
 LOOK = 0.1  # seconds between two looks at the state
 AGAIN = 5.0  # seconds after which a worker that could not switch tries again
-COMPACT = 60.0  # seconds between two looks at the number of files of events
 RELOAD_TIMEOUT = 900.0  # seconds
 WARM_FOLD_IN = 20_000_000  # items x factors up to which fold-in is tried before a model is served
 
@@ -38,7 +37,7 @@ class Worker:
 
     def __init__(self, runtime: Path, key: str | None, parent: int) -> None:
         from truelike.serving.app import make_app
-        from truelike.serving.events import EventLog
+        from truelike.serving.events import EventStore
         from truelike.serving.metrics import Metrics
         from truelike.serving.service import Service
 
@@ -47,7 +46,7 @@ class Worker:
         self._seen = self._stamp()  # before the state is read: a change in between is noticed
         self.state = State.read(runtime)
         self.metrics = Metrics()
-        events = None if self.settings.events is None else EventLog(self.settings.events)
+        events = None if self.settings.events is None else EventStore(self.settings.events)
         self.service = Service(
             load(self.state.snapshots), self.settings.shares, events,
             days=self.settings.events_days, salt=self.settings.salt,
@@ -98,8 +97,7 @@ class Worker:
         look.cancel()
 
     async def _look(self, server: Any) -> None:
-        """Switch to new models, compact events, and stop if the supervisor is gone."""
-        compacted = time.monotonic()
+        """Switch to new models, read new events, and stop if the supervisor is gone."""
         while True:
             await asyncio.sleep(LOOK)
             if os.getppid() != self.parent:
@@ -108,13 +106,7 @@ class Worker:
             self.app.say_in_flight()
             if self._stamp() != self._seen:
                 await self._switch()
-            if self.service.events is not None and time.monotonic() - compacted > COMPACT:
-                compacted = time.monotonic()
-                try:
-                    self.service.refresh()
-                    await asyncio.to_thread(self.service.events.compact)
-                except Exception:
-                    logging.getLogger("truelike").exception("events were not compacted")
+            self.service.refresh()
 
     async def _switch(self) -> None:
         log = logging.getLogger("truelike")

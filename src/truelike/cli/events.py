@@ -1,0 +1,35 @@
+"""`truelike events`: export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from truelike.cli.messages import say, with_verbosity
+
+
+def export(
+    directory: Annotated[
+        Path,
+        typer.Argument(metavar="DIRECTORY", help="Directory of `truelike serve --events`.", show_default=False),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Parquet file.")],
+) -> None:
+    """Write the events that a server kept into a Parquet file. The server may run meanwhile.
+
+    For example:
+    ```
+    truelike events export events/ -o events.parquet
+    ```
+    """
+    from truelike.serving.events import export_events
+
+    say(f"wrote {export_events(directory, output):,} events to {output}")
+
+
+app = typer.Typer(
+    help="Events that `truelike serve --events` kept.", no_args_is_help=True, rich_markup_mode="markdown"
+)
+app.command()(with_verbosity(export))
