@@ -109,6 +109,19 @@ def test_processes_that_start_at_once_make_one_file(tmp_path: Path) -> None:
     assert read_events(tmp_path).height == 4
 
 
+def test_another_process_does_not_end_the_locks_of_this_one(tmp_path: Path) -> None:
+    """To open and close the file beside SQLite would do so, and the last one that closes it removes the WAL."""
+    store = EventStore(tmp_path)
+    store.append([event("ann", "a")])
+    read_events(tmp_path)
+    code = "import sys; from truelike.serving.events import EventStore; EventStore(sys.argv[1]).close()"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    assert (tmp_path / f"{FILE}-wal").exists()
+    store.append([event("ann", "b")])
+    store.close()
+    assert items(EventStore(tmp_path)) == ["a", "b"]
+
+
 def other_database(path: Path) -> None:
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE events (name TEXT)")

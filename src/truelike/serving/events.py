@@ -258,14 +258,22 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _check_header(path: Path) -> None:
-    """Raise if a file is not ours, before SQLite opens it: it might change it."""
-    try:
-        with path.open("rb") as file:
-            header = file.read(100)
-    except FileNotFoundError:
+    """Raise if a file is not ours, before it is opened for writing: SQLite might change it.
+
+    SQLite reads it, not `open`: to close a file that SQLite has open elsewhere in a process ends the locks of that
+    process, and another one would remove the WAL under it.
+    """
+    if not path.exists():
         return
-    ours = header[:16] == b"SQLite format 3\0" and header[68:72] == APPLICATION.to_bytes(4, "big")
-    if header and not ours:
+    with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+        try:
+            (application,) = connection.execute("PRAGMA application_id").fetchone()
+            (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode & 0xFF in _UNAVAILABLE:
+                raise
+            application, pages = 0, 1
+    if pages and application != APPLICATION:
         raise StorageError(
             f"{quoted(path)} is not a file of events, or damaged. Move it away, or use another directory."
         )
