@@ -87,7 +87,7 @@ PATHS = [
     "/static/../../../etc/passwd", "/static/..%2f..%2f..%2fetc%2fpasswd", "/static/%2e%2e/service.py", "/static/",
     "/static/page.css%00", "/static/page.css/", "/static//page.css", "/static/..%5c..%5capp.py", "/v1/users/",
     "/v1/users;a=1", "/V1/users", "/%ff%fe", "/v1/users%20", "/v1/users%00", "/settings.json", "/.env", "/metrics/",
-    "/v1", "/index.html", "/docs/..", "/*",
+    "/v1", "/v1/admin/../users", "/index.html", "/docs/..", "/*",
 ]  # fmt: skip
 
 
@@ -115,8 +115,7 @@ def test_a_filter_runs_no_code(text: str, server: Any) -> None:
 def test_paths_lead_nowhere_else(server: Any) -> None:
     for path in PATHS:
         check(server.ask(path), 404, "no_route", "nothing at")
-    for path in ("/v1/admin/../users", "/v1/%61dmin/reload"):  # below what needs a key
-        check(server.ask(path), 403, "no_key")
+    check(server.ask("/v1/%61dmin/reload"), 403, "no_key")
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,10 @@ from truelike.serving.schemas import (
     ExplainRequest,
     HiddenAnswer,
     HiddenRequest,
+    HistoryQuery,
     RecommendAnswer,
     RecommendRequest,
+    SearchQuery,
     SimilarRequest,
 )
 from truelike.serving.served_model import OutOfRangeError, ServedModel
@@ -97,16 +99,16 @@ def test_history_has_new_events_first(service: Service, served: ServedModel) -> 
     assert row is not None
     known = [served.items[int(item)] for item in served.seen(row)]
     add(service, ("u3", "elsewhere"), ("u3", known[0]), kind="purchase")
-    answer = service.history("u3", 100, None)
+    answer = service.history(HistoryQuery(user="u3", limit=100))
     assert names(answer)[:2] == [known[0], "elsewhere"]
     assert [item.get("event") for item in answer["items"][:3]] == ["purchase", "purchase", None]
     assert sorted(names(answer)) == sorted([*known, "elsewhere"])
     assert answer["total"] == len(known) + 1
-    short = service.history("u3", 3, None)
+    short = service.history(HistoryQuery(user="u3", limit=3))
     assert names(short) == names(answer)[:3]
     assert short["total"] == answer["total"]
     with pytest.raises(UnknownIdError, match="'nobody' is not known"):
-        service.history("nobody", 10, None)
+        service.history(HistoryQuery(user="nobody", limit=10))
 
 
 def test_each_user_has_one_model_and_shares_hold(
@@ -275,14 +277,14 @@ def test_a_model_without_flips_has_no_probabilities(service: Service) -> None:
 
 
 def test_searches(service: Service) -> None:
-    assert service.find_users("u11", 3, None)["users"] == ["u11", "u110", "u111"]
-    assert len(service.find_users("", 5, None)["users"]) == 5
-    found = service.find_items("the I5", 100, None)["items"]
+    assert service.find_users(SearchQuery(query="u11", limit=3))["users"] == ["u11", "u110", "u111"]
+    assert len(service.find_users(SearchQuery(query="", limit=5))["users"]) == 5
+    found = service.find_items(SearchQuery(query="the I5", limit=100))["items"]
     assert {item["item"] for item in found} == {"i5", *(f"i{n}" for n in range(50, 60))}
-    assert service.find_items("i7", 1, None)["items"][0]["attributes"] == {
+    assert service.find_items(SearchQuery(query="i7", limit=1))["items"][0]["attributes"] == {
         "category": "rum", "price": 3.5, "organic": False,
     }  # fmt: skip
-    assert len(service.find_items("", 4, None)["items"]) == 4
+    assert len(service.find_items(SearchQuery(query="", limit=4))["items"]) == 4
 
 
 def test_the_card_has_what_is_known_of_a_model(service: Service) -> None:

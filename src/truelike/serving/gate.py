@@ -10,10 +10,11 @@ import hmac
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from typing import Any
 
 import orjson
+from starlette.exceptions import HTTPException
 
 from truelike.progress import logger
 from truelike.serving.metrics import Metrics
@@ -24,9 +25,6 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-OPEN = ("/healthz", "/readyz", "/", "/docs", "/openapi.json")  # without a key; and what is below /static/
-ADMIN = "/v1/admin/"
-NOT_COUNTED = ("/healthz", "/readyz", "/metrics")  # always answered, also under load
 LONGEST_URL = 16_000  # bytes
 HEADERS = [
     (b"x-content-type-options", b"nosniff"),
@@ -61,7 +59,11 @@ class Gate:
     Parameters
     ----------
     app
-        The application.
+        The application: a router of Starlette.
+    access
+        Who may ask, by the path: "open", "key" or "admin".
+    urgent
+        The paths that are answered at once, whatever the load.
     settings
         The limits.
     key
@@ -70,8 +72,17 @@ class Gate:
         Where requests are counted.
     """
 
-    def __init__(self, app: Any, settings: Settings, key: str | None, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        app: Any,
+        access: Mapping[str, str],
+        urgent: Collection[str],
+        settings: Settings,
+        key: str | None,
+        metrics: Metrics,
+    ) -> None:
         self.app, self.settings, self.metrics = app, settings, metrics
+        self._access, self._urgent = access, urgent
         self._key = None if key is None else key.encode()
         self._in_flight = 0
         self._hosts = self._allowed_hosts()
@@ -101,8 +112,9 @@ class Gate:
         request_id = given.decode() if _ID.fullmatch(given) else secrets.token_hex(8)
         path = scope["path"]
         scope["truelike"] = about = {"request_id": request_id, "model": "", "route": "other"}
+        scope["app"] = self.app  # so that Starlette raises where there is no route, and does not answer itself
         exchange = _Exchange(send, request_id)
-        counted = path not in NOT_COUNTED
+        counted = path not in self._urgent
         if counted:
             self._in_flight += 1
         else:
@@ -113,6 +125,8 @@ class Gate:
             await self.app(scope, limited, exchange.send)
         except RefusedError as refused:
             await exchange.refuse(refused)
+        except HTTPException as error:
+            await exchange.refuse(_no_route(error, scope))
         except Exception:
             logger.exception("request %s failed", request_id)
             await exchange.refuse(RefusedError(500, "internal", "the server failed; its log has the reason"))
@@ -138,9 +152,10 @@ class Gate:
                 )
         if len(scope["raw_path"]) + len(scope["query_string"]) > LONGEST_URL:
             raise RefusedError(414, "url_too_long", f"the URL has more than {LONGEST_URL:,} bytes. Use POST.")
-        if path not in OPEN and not path.startswith("/static/"):
-            self._check_key(path, headers)
-        if path not in NOT_COUNTED and self._in_flight > self.settings.max_in_flight:
+        access = self._access.get(path, "key")
+        if access != "open":
+            self._check_key(access, headers)
+        if path not in self._urgent and self._in_flight > self.settings.max_in_flight:
             raise RefusedError(
                 503, "busy", f"{self.settings.max_in_flight} requests are being handled; try again soon",
                 ((b"retry-after", b"1"),),
@@ -152,13 +167,10 @@ class Gate:
                     413, "body_too_large", f"the body has {length.decode()[:30]} bytes; at most "
                     f"{self.settings.max_body:,} are possible",
                 )  # fmt: skip
-            kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
-            if kind != b"application/json" and path.startswith("/v1/") and not path.startswith(ADMIN):
-                raise RefusedError(415, "not_json", "the content-type of the body must be application/json")
 
-    def _check_key(self, path: str, headers: dict[bytes, bytes]) -> None:
+    def _check_key(self, access: str, headers: dict[bytes, bytes]) -> None:
         if self._key is None:
-            if path.startswith(ADMIN):
+            if access == "admin":
                 raise RefusedError(
                     403, "no_key", "this needs an API key, and the server was started without one: see --key-file"
                 )
@@ -176,6 +188,16 @@ class Gate:
             raise RefusedError(
                 401, "key_wrong", "the API key is not the right one", ((b"www-authenticate", b"Bearer"),)
             )
+
+
+def _no_route(error: HTTPException, scope: Scope) -> RefusedError:
+    """What Starlette found: no route, or another method."""
+    if error.status_code == 405:
+        allow = tuple((b"allow", value.encode()) for value in (error.headers or {}).values())
+        return RefusedError(
+            405, "wrong_method", f"{scope['method']} is not possible here; see the header `allow`", allow
+        )
+    return RefusedError(404, "no_route", f"there is nothing at {scope['path'][:200]!r}; /docs has all routes")
 
 
 class _Body:

@@ -1,32 +1,35 @@
-"""The questions that the service answers by HTTP: how each is parsed, computed and written.
+"""The questions that the service answers by HTTP: each route is declared once, in `Questions.all`.
 
-Requests are parsed by the classes of `schemas`, from the query or the body. What takes long is computed on a thread.
+A declaration has how a request is parsed, computed, answered and documented, and who may ask. Routing, the OpenAPI
+document and the gate are made of it. Requests are parsed by the classes of `schemas`, from the query or the body. What
+takes long is computed on a thread.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 from urllib.parse import parse_qsl
 
 import orjson
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from truelike.errors import ParameterError, StorageError, UnknownIdError
+from truelike.parallel import cores
 from truelike.progress import logger
 from truelike.serving import schemas
 from truelike.serving.event_writer import EventWriter
 from truelike.serving.events import Event, EventsUnavailableError
 from truelike.serving.filters import FilterError
-from truelike.serving.gate import Receive, RefusedError, Scope, Send, error_body
-from truelike.serving.metrics import Metrics
+from truelike.serving.gate import Receive, RefusedError, Scope, Send
+from truelike.serving.metrics import CONTENT_TYPE, Metrics
 from truelike.serving.served_model import OutOfRangeError
 from truelike.serving.service import Answer, Service
 from truelike.serving.settings import Settings
@@ -35,45 +38,79 @@ from truelike.serving.together import Together
 DUMPS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 MOST_PARAMETERS = 50  # of a query
 TOO_MANY = "too_long"  # what pydantic calls a list that is too long
+Found = Answer | tuple[Answer, int] | Response  # an answer, one with another status, or what is no JSON
 
 
 @dataclass(frozen=True)
 class Question:
-    """A route: what is asked, how it is answered, and how both are documented."""
+    """A route: what is asked, how it is answered, how both are documented, and who may ask.
+
+    Attributes
+    ----------
+    method, path
+        What Starlette routes by.
+    summary
+        What the document says of it; empty: it is not in the document.
+    answer
+        Computes the answer to a parsed request.
+    asked
+        The class of requests: the parameters of a query, or the body; None: neither is read.
+    answered
+        The class of answers; None: any JSON, or text.
+    status
+        The status of an answer.
+    more_statuses, more_errors
+        Other statuses, with the body of an answer or of an error, and what they mean.
+    required
+        Parameters of a query that must be given, though a body may lack them.
+    access
+        "key": if the server has one; "open": everyone; "admin": needs a key, also if the server has none.
+    urgent
+        Answered at once, whatever the load.
+    """
 
     method: str
     path: str
-    asked: type[BaseModel]
-    answered: type[BaseModel]
     summary: str
-    answer: Callable[[Any, Request], Awaitable[Answer]]
+    answer: Callable[[Any], Awaitable[Found]]
+    asked: type[BaseModel] | None = None
+    answered: type[BaseModel] | None = None
     status: int = 200
-    more_errors: tuple[int, ...] = ()
-    required: tuple[str, ...] = ()  # parameters of a query that must be given, though a body may lack them
+    more_statuses: dict[int, str] = field(default_factory=dict)
+    more_errors: dict[int, str] = field(default_factory=dict)
+    required: tuple[str, ...] = ()
+    access: Literal["key", "open", "admin"] = "key"
+    urgent: bool = False
 
-    def route(self) -> Route:
-        """The route of an application."""
-        return Route(self.path, _Endpoint(self), methods=[self.method])
-
-    async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request. It is plain ASGI: a `Response` would take longer."""
-        request = Request(scope, receive)
         about = scope["truelike"]
-        about["route"] = self.path
+        about["route"] = self.path if self.summary else "page"
         try:
-            asked = await (self._from_query(request) if self.method == "GET" else self._from_body(request))
-            answer = await self.answer(asked, request)
+            found = await self.answer(await self._parsed(scope, receive))
         except Exception as error:
-            await refusal(request, refused(error))(scope, receive, send)
+            raise refused(error) from error
+        if isinstance(found, Response):
+            await found(scope, receive, send)
             return
+        answer, status = found if isinstance(found, tuple) else (found, self.status)
         about["model"] = answer.get("model", "")
         body = orjson.dumps({"request_id": about["request_id"], **answer}, option=DUMPS)
         headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
-        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    async def _from_query(self, request: Request) -> BaseModel:
-        query = request.scope["query_string"].decode("latin-1")
+    async def _parsed(self, scope: Scope, receive: Receive) -> BaseModel | None:
+        """The request as an object of its class."""
+        if self.asked is None:
+            return None
+        if self.method == "POST":
+            request = Request(scope, receive)
+            kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+            if kind != "application/json":
+                raise RefusedError(415, "not_json", "the content-type of the body must be application/json")
+            return self.asked.model_validate_json(await request.body() or b"{}")
+        query = scope["query_string"].decode("latin-1")
         if query.count("&") >= MOST_PARAMETERS:
             raise RefusedError(422, "invalid", f"the query has more than {MOST_PARAMETERS} parameters")
         pairs = parse_qsl(query, keep_blank_values=True)
@@ -81,28 +118,6 @@ class Question:
         if len(given) < len(pairs):
             raise RefusedError(422, "invalid", "a parameter was given twice")
         return self.asked.model_validate(given)
-
-    async def _from_body(self, request: Request) -> BaseModel:
-        return self.asked.model_validate_json(await request.body() or b"{}")
-
-
-class _Endpoint:
-    """A question as an application: Starlette takes no method of an object for one."""
-
-    def __init__(self, question: Question) -> None:
-        self._question = question
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._question.respond(scope, receive, send)
-
-
-def refusal(request: Request, error: Exception) -> Response:
-    """The answer to a request that is refused."""
-    assert isinstance(error, RefusedError)
-    request_id = request.scope["truelike"]["request_id"]
-    headers = {name.decode(): value.decode() for name, value in error.headers}
-    body = error_body(request_id, error.code, error.message)
-    return Response(body, error.status, headers, media_type="application/json")
 
 
 def refused(error: Exception) -> RefusedError:
@@ -139,7 +154,7 @@ def _invalid(error: ValidationError) -> RefusedError:
 
 
 class Questions:
-    """All questions about models, users and items.
+    """All questions: about models, users and items, and for who runs the server.
 
     Parameters
     ----------
@@ -149,14 +164,23 @@ class Questions:
         The settings of the server.
     metrics
         Where lists and events are counted.
-    threads
-        Where answers are computed that take long.
+    status
+        What `/readyz` shows beside the models.
+    reload
+        Reloads the models and returns their versions and problems.
     """
 
     def __init__(
-        self, service: Service, settings: Settings, metrics: Metrics, threads: ThreadPoolExecutor
+        self,
+        service: Service,
+        settings: Settings,
+        metrics: Metrics,
+        status: Callable[[], dict[str, Any]],
+        reload: Callable[[], Awaitable[dict[str, Any]]],
     ) -> None:
-        self.service, self.settings, self.metrics, self.threads = service, settings, metrics, threads
+        self.service, self.settings, self.metrics = service, settings, metrics
+        self._status, self._reload = status, reload
+        self.threads = ThreadPoolExecutor(max(2, cores()), thread_name_prefix="list")
         self.together = Together(service)
         self.writer = None if service.events is None else EventWriter(service.events)
 
@@ -172,7 +196,16 @@ class Questions:
                 f"the answer took more than {self.settings.timeout:g} s. Ask for less at once.",
             ) from None
 
-    async def recommend(self, asked: schemas.RecommendRequest, _: Request) -> Answer:
+    def by(self, work: Callable[[Any], Answer], *, light: bool = False) -> Callable[[Any], Awaitable[Answer]]:
+        """Answer by a method of the service, on a thread unless it is light, with the events that came meanwhile."""
+
+        async def answer(asked: Any) -> Answer:
+            self.service.refresh()
+            return work(asked) if light else await self.in_thread(lambda: work(asked))
+
+        return answer
+
+    async def recommend(self, asked: schemas.RecommendRequest) -> Answer:
         """A list for a user."""
         self.service.refresh()
         if asked.items is None and self.service.is_light(asked, asked.user):
@@ -182,7 +215,7 @@ class Questions:
         self.metrics.lists(answer["model"], answer["source"])
         return answer
 
-    async def batch(self, asked: schemas.BatchRequest, _: Request) -> Answer:
+    async def batch(self, asked: schemas.BatchRequest) -> Answer:
         """Lists for many users."""
         self.service.refresh()
         until = time.monotonic() + self.settings.timeout
@@ -191,43 +224,11 @@ class Questions:
             self.metrics.lists(each["model"], each["source"])
         return answer
 
-    async def similar(self, asked: schemas.SimilarRequest, _: Request) -> Answer:
-        """Items similar to one."""
-        return await self.in_thread(lambda: self.service.similar(asked))
-
-    async def hidden(self, asked: schemas.HiddenRequest, _: Request) -> Answer:
-        """Likes that were never recorded."""
-        self.service.refresh()
-        return await self.in_thread(lambda: self.service.hidden_likes(asked))
-
-    async def explain(self, asked: schemas.ExplainRequest, _: Request) -> Answer:
-        """Why items have their scores."""
-        self.service.refresh()
-        return await self.in_thread(lambda: self.service.explain(asked))
-
-    async def explain_simple(self, asked: schemas.ExplainQuery, request: Request) -> Answer:
-        """Why an item has its score."""
-        more = {"user": asked.user, "explain": [asked.item], "because": asked.because, "model": asked.model}
-        return await self.explain(schemas.ExplainRequest(**more), request)
-
-    async def history(self, asked: schemas.HistoryQuery, _: Request) -> Answer:
-        """What is known of a user."""
-        self.service.refresh()
-        return self.service.history(asked.user, asked.limit, asked.model)
-
-    async def users(self, asked: schemas.SearchQuery, _: Request) -> Answer:
-        """Users by the start of their id."""
-        return self.service.find_users(asked.query, asked.limit, asked.model)
-
-    async def items(self, asked: schemas.SearchQuery, _: Request) -> Answer:
-        """Items by id or title."""
-        return await self.in_thread(lambda: self.service.find_items(asked.query, asked.limit, asked.model))
-
-    async def models(self, _: schemas.NoQuery, __: Request) -> Answer:
+    async def models(self, _: schemas.NoQuery) -> Answer:
         """What is known of each model."""
         return {"models": self.service.cards(), "keeps_events": self.writer is not None}
 
-    async def events(self, asked: schemas.EventsRequest, _: Request) -> Answer:
+    async def events(self, asked: schemas.EventsRequest) -> Answer:
         """Keep events."""
         if self.writer is None:
             raise RefusedError(409, "no_events", "this server keeps no events: start it with --events DIRECTORY")
@@ -252,43 +253,88 @@ class Questions:
             "unknown_items": self.service.unknown_items([event.item for event in asked.events]),
         }
 
+    async def healthz(self, _: None) -> Answer:
+        """Whether the process answers."""
+        return {"status": "alive"}
+
+    async def readyz(self, _: None) -> Found:
+        """Whether models are served."""
+        served = {name: model.version for name, model in self.service.models.items()}
+        more = self._status()
+        problems = {**self.service.problems, **more.pop("problems", {})}
+        state = {"ready": bool(served), "models": served, "problems": problems, "worker": os.getpid(), **more}
+        return state, 200 if served else 503
+
+    async def numbers(self, _: None) -> Response:
+        """What is measured of the server."""
+        text = await asyncio.get_running_loop().run_in_executor(self.threads, self.metrics.text)
+        return Response(text, headers={"content-type": CONTENT_TYPE})
+
+    async def reload(self, _: None) -> Found:
+        """Reload the models."""
+        found = await self._reload()
+        return found, 409 if found["problems"] else 200
+
     def all(self) -> list[Question]:
         """All questions, the most frequent first."""
-        s = schemas
+        s, service = schemas, self.service
+        similar = self.by(service.similar)
         return [
             Question(
-                "GET", "/v1/recommend", s.RecommendRequest, s.RecommendAnswer, "A list for a user", self.recommend,
+                "GET", "/v1/recommend", "A list for a user", self.recommend, s.RecommendRequest, s.RecommendAnswer,
                 required=("user",),
             ),
             Question(
-                "POST", "/v1/recommend", s.RecommendRequest, s.RecommendAnswer, "A list for a user, with all options",
-                self.recommend,
+                "POST", "/v1/recommend", "A list for a user, with all options", self.recommend, s.RecommendRequest,
+                s.RecommendAnswer,
             ),
-            Question("POST", "/v1/recommend/batch", s.BatchRequest, s.BatchAnswer, "Lists for many users", self.batch),
-            Question("GET", "/v1/similar", s.SimilarRequest, s.SimilarAnswer, "Items similar to one", self.similar),
+            Question("POST", "/v1/recommend/batch", "Lists for many users", self.batch, s.BatchRequest, s.BatchAnswer),
+            Question("GET", "/v1/similar", "Items similar to one", similar, s.SimilarRequest, s.SimilarAnswer),
             Question(
-                "POST", "/v1/similar", s.SimilarRequest, s.SimilarAnswer, "Items similar to one, with all options",
-                self.similar,
-            ),
-            Question(
-                "GET", "/v1/hidden-likes", s.HiddenRequest, s.HiddenAnswer, "Likes that were never recorded",
-                self.hidden,
+                "POST", "/v1/similar", "Items similar to one, with all options", similar, s.SimilarRequest,
+                s.SimilarAnswer,
             ),
             Question(
-                "GET", "/v1/explain", s.ExplainQuery, s.ExplainAnswer, "Why an item has its score", self.explain_simple
+                "GET", "/v1/hidden-likes", "Likes that were never recorded", self.by(service.hidden_likes),
+                s.HiddenRequest, s.HiddenAnswer,
             ),
             Question(
-                "POST", "/v1/explain", s.ExplainRequest, s.ExplainAnswer, "Why items have their scores", self.explain
-            ),
-            Question("GET", "/v1/history", s.HistoryQuery, s.HistoryAnswer, "What is known of a user", self.history),
-            Question("GET", "/v1/users", s.SearchQuery, s.FoundUsers, "Users by the start of their id", self.users),
-            Question("GET", "/v1/items", s.SearchQuery, s.FoundItems, "Items by id or title", self.items),
-            Question(
-                "GET", "/v1/models", s.NoQuery, s.ModelsAnswer, "The models: settings, metrics, data", self.models
+                "GET", "/v1/explain", "Why an item has its score", self.by(service.explain_one), s.ExplainQuery,
+                s.ExplainAnswer,
             ),
             Question(
-                "POST", "/v1/events", s.EventsRequest, s.EventsAnswer,
+                "POST", "/v1/explain", "Why items have their scores", self.by(service.explain), s.ExplainRequest,
+                s.ExplainAnswer,
+            ),
+            Question(
+                "GET", "/v1/history", "What is known of a user", self.by(service.history, light=True),
+                s.HistoryQuery, s.HistoryAnswer,
+            ),
+            Question(
+                "GET", "/v1/users", "Users by the start of their id", self.by(service.find_users, light=True),
+                s.SearchQuery, s.FoundUsers,
+            ),
+            Question(
+                "GET", "/v1/items", "Items by id or title", self.by(service.find_items), s.SearchQuery, s.FoundItems
+            ),
+            Question(
+                "GET", "/v1/models", "The models: settings, metrics, data", self.models, s.NoQuery, s.ModelsAnswer
+            ),
+            Question(
+                "POST", "/v1/events",
                 "Clicks and purchases. They are on disk when this answers, and count at the user's next list",
-                self.events, status=201, more_errors=(409,),
+                self.events, s.EventsRequest, s.EventsAnswer, status=201,
+                more_errors={409: "The server was started without --events."},
             ),
+            Question(
+                "POST", "/v1/admin/reload", "Reload the models. It answers when all workers have switched",
+                self.reload, None, s.ReloadAnswer, access="admin", more_statuses={409: "Some were refused."},
+                more_errors={501: "There is no supervisor."},
+            ),
+            Question("GET", "/healthz", "Whether the process is alive", self.healthz, access="open", urgent=True),
+            Question(
+                "GET", "/readyz", "Whether models are served, and which were refused", self.readyz, access="open",
+                urgent=True, more_statuses={503: "No model."},
+            ),
+            Question("GET", "/metrics", "Numbers for Prometheus", self.numbers, urgent=True),
         ]  # fmt: skip

@@ -17,11 +17,14 @@ from truelike.serving.events import DAYS, EventStore, Recent
 from truelike.serving.schemas import (
     MOST_RANK,
     BatchRequest,
+    ExplainQuery,
     ExplainRequest,
     HiddenRequest,
+    HistoryQuery,
     ListOptions,
     RankOptions,
     RecommendRequest,
+    SearchQuery,
     SimilarRequest,
 )
 from truelike.serving.served_model import NO_ITEMS, OutOfRangeError, Place, ServedModel, Who
@@ -257,9 +260,15 @@ class Service:
             "items": explained,
         }
 
-    def history(self, user: str, limit: int, model: str | None) -> Answer:
+    def explain_one(self, asked: ExplainQuery) -> Answer:
+        """Why an item has its score."""
+        more = {"user": asked.user, "explain": [asked.item], "because": asked.because, "model": asked.model}
+        return self.explain(ExplainRequest(**more))
+
+    def history(self, asked: HistoryQuery) -> Answer:
         """What is known of a user: new events first, then the training data."""
-        served = self.arm(user, model)
+        user, limit = asked.user, asked.limit
+        served = self.arm(user, asked.model)
         row, recent = served.users.row(user), self.recent.of(user)
         if row is None and not recent:
             raise UnknownIdError(f"the user {user[:80]!r} is not known, and has no events")
@@ -273,19 +282,19 @@ class Service:
         items += [_titled(served, code) for code in old[: limit + len(new)] if served.items[code] not in new]
         return {**_of(served), "user": user, "known": row is not None, "total": total, "items": items[:limit]}
 
-    def find_users(self, text: str, limit: int, model: str | None) -> Answer:
+    def find_users(self, asked: SearchQuery) -> Answer:
         """Users whose id starts with a text; without a text, some examples."""
-        served = self._named(model)
-        if text:
-            found = served.users.starting_with(text, limit)
+        served = self._named(asked.model)
+        if asked.query:
+            found = served.users.starting_with(asked.query, asked.limit)
         else:
-            found = [served.users[row] for row in served.examples[:limit].tolist()]
+            found = [served.users[row] for row in served.examples[: asked.limit].tolist()]
         return {**_of(served), "users": found}
 
-    def find_items(self, text: str, limit: int, model: str | None) -> Answer:
+    def find_items(self, asked: SearchQuery) -> Answer:
         """Items whose id starts with a text, or whose title contains it; without a text, the most popular ones."""
-        served = self._named(model)
-        rows = served.find_items(text, limit)
+        served = self._named(asked.model)
+        rows = served.find_items(asked.query, asked.limit)
         return {**_of(served), "items": [served.described(row) for row in rows]}
 
     def unknown_items(self, items: Sequence[str]) -> list[str]:

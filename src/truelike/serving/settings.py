@@ -19,41 +19,7 @@ FILE = "settings.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How a server runs.
-
-    Attributes
-    ----------
-    models
-        The directory of each model, by its name.
-    shares
-        The share of the users that each model has.
-    host, port, workers
-        Where it listens, and the number of worker processes.
-    events, items, titles
-        The directory of the file of events, the table of items and the file of titles; None: none.
-    index
-        "auto": an approximate index where exact lists take more than `slow_ms`; "exact": never; "ivf": always.
-    min_recall
-        The recall@20 of an index below which it is not used.
-    slow_ms
-        Milliseconds of an exact list above which "auto" builds an index.
-    max_body
-        Bytes of a request's body.
-    max_in_flight
-        Requests that a worker handles at once.
-    timeout
-        Seconds in which a request is answered, and its body must arrive.
-    watch
-        Seconds between two looks at the model directories; 0: never.
-    events_days
-        Days for which an event counts in lists.
-    salt
-        Another salt gives other users to each model.
-    page, access_log
-        Whether the page is served, and whether a line is logged for each request.
-    allowed_hosts
-        Further names by which a server without a key may be called.
-    """
+    """How a server runs: the options of `truelike serve`, whose help says what they mean. Paths are absolute."""
 
     models: dict[str, str]
     shares: list[float]
