@@ -68,10 +68,7 @@ class Event(NamedTuple):
     version: str | None = None
 
 
-SCHEMA: dict[str, Any] = {
-    **dict.fromkeys(Event._fields, pl.String),
-    "time": pl.Datetime("us", "UTC"),
-}
+SCHEMA: dict[str, Any] = {**dict.fromkeys(Event._fields, pl.String), "time": pl.Datetime("us", "UTC")}
 _COLUMNS = ", ".join(Event._fields)
 _INSERT = f"INSERT INTO events ({_COLUMNS}) VALUES ({', '.join('?' * len(Event._fields))})"
 
@@ -100,8 +97,8 @@ class EventStore:
         self._read = 0  # the last number that was read
         with _explained(self.path):
             self.directory.mkdir(parents=True, exist_ok=True)
-            self._reader = _open(self.path, WAIT)
-            self._writer = _open(self.path, WAIT)
+            self._reader = _open(self.path)
+            self._writer = _open(self.path)
             self._reader.execute(f"PRAGMA busy_timeout = {round(1_000 * WAIT_TO_READ)}")
             self._file = _identity(self.path)
 
@@ -175,7 +172,7 @@ def read_events(directory: str | Path) -> pl.DataFrame:
             f"has a file {FILE}"
         )
     frames = [pl.DataFrame(schema=SCHEMA)]
-    with _explained(path), contextlib.closing(_open(path, WAIT, read_only=True)) as connection:
+    with _explained(path), contextlib.closing(_open(path, read_only=True)) as connection:
         rows = connection.execute(f"SELECT {_COLUMNS} FROM events ORDER BY number")
         while chunk := rows.fetchmany(CHUNK):
             frames.append(pl.DataFrame(chunk, schema=SCHEMA, orient="row"))
@@ -210,7 +207,7 @@ def export_events(directory: str | Path, file: str | Path) -> int:
 # --- the file -------------------------------------------------------------------------------------
 
 
-def _open(path: Path, wait: float, *, read_only: bool = False) -> sqlite3.Connection:
+def _open(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     """A connection to a file of events, which is made if there is none. What is not ours is not touched."""
     _check_header(path)
     mode = "rwc"
@@ -218,7 +215,7 @@ def _open(path: Path, wait: float, *, read_only: bool = False) -> sqlite3.Connec
         beside = path.with_name(f"{FILE}-wal").exists() or os.access(path.parent, os.W_OK)
         mode = "ro" if beside else "ro&immutable=1"
     connection = sqlite3.connect(
-        f"{path.as_uri()}?mode={mode}", timeout=wait, isolation_level=None, check_same_thread=False, uri=True
+        f"{path.as_uri()}?mode={mode}", timeout=WAIT, isolation_level=None, check_same_thread=False, uri=True
     )
     try:
         _prepare(connection, path, read_only)

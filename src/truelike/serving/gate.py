@@ -94,10 +94,6 @@ class Gate:
         names = {"127.0.0.1", "localhost", "[::1]", self.settings.host, *self.settings.allowed_hosts}
         return {name.lower().encode() for name in names}
 
-    def say_in_flight(self) -> None:
-        """Set the number of requests that are being handled in the metrics: often enough, not at each request."""
-        self.metrics.in_flight(self._in_flight)
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
         if scope["type"] != "http":
@@ -115,10 +111,7 @@ class Gate:
         scope["app"] = self.app  # so that Starlette raises where there is no route, and does not answer itself
         exchange = _Exchange(send, request_id)
         counted = path not in self._urgent
-        if counted:
-            self._in_flight += 1
-        else:
-            self.say_in_flight()
+        self._in_flight += counted
         try:
             self._check(scope, path, headers)
             limited = _Body(receive, self.settings) if scope["method"] not in ("GET", "HEAD") else receive
@@ -131,8 +124,7 @@ class Gate:
             logger.exception("request %s failed", request_id)
             await exchange.refuse(RefusedError(500, "internal", "the server failed; its log has the reason"))
         finally:
-            if counted:
-                self._in_flight -= 1
+            self._in_flight -= counted
             seconds = time.perf_counter() - started
             self.metrics.request(about["route"], exchange.status, about["model"], seconds)
             if self.settings.access_log:

@@ -36,16 +36,6 @@ class Metrics:
         self._events = Counter(
             "truelike_events", "Events on disk, by the model of the user", ["model", "type"], **own
         )
-        self._in_flight = Gauge(
-            "truelike_in_flight", "Requests that are being handled", multiprocess_mode="livesum", **own
-        )
-        self._info = Gauge(
-            "truelike_model_info",
-            "1 for a model that is served, 0 for one that was",
-            ["model", "version", "class_name", "ranking"],
-            multiprocess_mode="livemostrecent",
-            **own,
-        )
         self._recall = Gauge(
             "truelike_index_recall",
             "recall@20 of the approximate index, measured when the model was loaded",
@@ -53,8 +43,6 @@ class Metrics:
             multiprocess_mode="livemostrecent",
             **own,
         )
-        self._swaps = Counter("truelike_model_swaps", "Models that a worker switched to", ["model"], **own)
-        self._served: list[tuple[str, ...]] = []
         # labels are looked up once: a lookup takes longer than a count
         self._counted = lru_cache(maxsize=1_000)(self._requests.labels)
         self._timed = lru_cache(maxsize=100)(self._seconds.labels)
@@ -73,22 +61,11 @@ class Metrics:
         """Count an event."""
         self._events.labels(model, kind if kind in TYPES else "other").inc()
 
-    def in_flight(self, n: int) -> None:
-        """Set the number of requests that are being handled."""
-        self._in_flight.set(n)
-
-    def models(self, models: list[ServedModel], *, swapped: bool = False) -> None:
-        """Set what is served."""
-        for old in self._served:
-            self._info.labels(*old).set(0)
-        self._served = [(each.name, each.version, each.about["class"], each.ranking["kind"]) for each in models]
-        for labels in self._served:
-            self._info.labels(*labels).set(1)
+    def models(self, models: list[ServedModel]) -> None:
+        """Set what was measured of the models that are served."""
         for served in models:
             if "recall_at_20" in served.ranking:
                 self._recall.labels(served.name).set(served.ranking["recall_at_20"])
-            if swapped:
-                self._swaps.labels(served.name).inc()
 
     def text(self) -> bytes:
         """All numbers as text; with several processes, of all of them."""

@@ -33,7 +33,7 @@ Answer = dict[str, Any]
 
 LIGHT_MS = 2.0  # milliseconds of a list up to which it is computed between two requests, without a thread
 LIGHT_K = 200
-AGAIN = 1.0  # seconds after which events that could not be read are read again
+AGAIN = 5.0  # seconds after which events that could not be read are read again
 
 
 class Service:

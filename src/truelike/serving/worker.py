@@ -103,7 +103,6 @@ class Worker:
             if os.getppid() != self.parent:
                 server.should_exit = True
                 return
-            self.app.say_in_flight()
             if self._stamp() != self._seen:
                 await self._switch()
             self.service.refresh()
@@ -116,7 +115,7 @@ class Worker:
             if state.snapshots != self.state.snapshots:
                 models = await asyncio.to_thread(load, state.snapshots)
                 self.service.replace(models)
-                self.metrics.models(models, swapped=True)
+                self.metrics.models(models)
                 log.info("serving %s", ", ".join(f"{name} {version}" for name, version in state.versions.items()))
             self._problems = {}
         except Exception as error:
