@@ -150,7 +150,7 @@ def of_another_version(path: Path) -> None:
         (cut_off, "damaged"),
         (of_another_version, "has version 7 of the event store; this truelike reads 1"),
     ],
-)  # fmt: skip
+)
 def test_a_file_that_is_not_ours_or_damaged_is_an_error_and_stays_as_it_is(
     make: Any, message: str, tmp_path: Path
 ) -> None:
