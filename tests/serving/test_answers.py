@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 USERS = [f"user {n}" for n in range(2_000)]
 POPULAR = {"on_unknown": "popular", "k": 3}
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 LIST = "/v1/recommend"
 MANY = b",".join(b'"%d"' % n for n in range(100_000))
 HOST = b"Host: 127.0.0.1\r\n"

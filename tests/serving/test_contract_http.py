@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.filterwarnings("ignore")  # of the libraries that make the requests
 def test_answers_are_as_documented(server: Any, hostile: Callable[[str], ModuleType]) -> None:

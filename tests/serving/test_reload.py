@@ -6,6 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 
 def test_no_request_fails_while_models_are_swapped_and_broken_ones_refused(
     tmp_path: Path, hostile: Callable[[str], ModuleType]

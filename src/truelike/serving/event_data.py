@@ -36,6 +36,7 @@ def with_events(data: Dataset, events: pl.DataFrame) -> Dataset:
     microseconds or nanoseconds since 1970.
 
     >>> import truelike as tl
+    >>> from truelike.serving.events import SCHEMA, Event
     >>> events = pl.DataFrame([Event("ann", "tea", "click", 10**15)], schema=SCHEMA, orient="row")
     >>> with_events(tl.read([("bob", "rum")]), events)
     Dataset(2 interactions, 2 users, 2 items, sparsity 50.0000%)
