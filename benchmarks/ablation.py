@@ -18,8 +18,9 @@ import numpy as np
 import polars as pl
 from common import arguments, load_split, output_directory
 
-from truelike.tuning.runner import Runner
-from truelike.tuning.trials import Record, Trial, score
+from truelike.parallel import cores
+from truelike.selection.executor import Executor
+from truelike.selection.trials import Record, Trial, score
 
 # name, regularization, epochs of the search and of the final runs
 DATA = {"amazon": ("amazon-electronics-14core", 6.0, 60, 60), "movielens": ("ml-1m-split", 12.0, 15, 40)}
@@ -84,7 +85,7 @@ def main() -> None:
     directory = output_directory(given.directory, given.quick)
     runs = directory / "runs" / given.data
     tried = {variant: candidates(variant, base, search) for variant in VARIANTS}
-    with Runner(runs / "tuning", split.train, split.validation) as tuning:
+    with Executor(runs / "tuning", split.train, split.validation, n_workers=cores(), n_jobs=1) as tuning:
         tuning.run([trial for trials in tried.values() for trial in trials])
         best = {
             variant: max(trials, key=lambda trial: score(tuning.records[trial.key], METRIC))
@@ -97,7 +98,7 @@ def main() -> None:
         ]
         for variant, trial in best.items()
     }
-    with Runner(runs / "final", split.train, split.validation, split.test) as final:
+    with Executor(runs / "final", *split.parts, n_workers=cores(), n_jobs=1) as final:
         final.run([trial for trials in finals.values() for trial in trials])
         rows = [row_of(best[variant], [final.records[t.key] for t in finals[variant]]) for variant in VARIANTS]
     change = 100 * (pl.col("test ndcg@20") / pl.col("test ndcg@20").first() - 1)

@@ -1,6 +1,6 @@
 """All models, tuned alike, on the Amazon split or on MovieLens 1M, with 10 seeds on test.
 
-    python benchmarks/comparison.py amazon|movielens [--models SoftmaxMF,EASE] [--n-jobs 2] [--quick]
+    python benchmarks/comparison.py amazon|movielens [--models SoftmaxMF,EASE] [--n-workers 2] [--quick]
 
 Writes the table (CSV; printed as Markdown) and a TOML file of each model's settings to results/comparison;
 `truelike train --config` runs such a file. The runs and the report are in its runs/, which Git ignores. A finished
@@ -41,7 +41,7 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("data", choices=DATA)
     parser.add_argument("--models", help="comma-separated; all if not given")
-    parser.add_argument("--n-jobs", type=int, default=-1)
+    parser.add_argument("--n-workers", type=int, default=-1)
     given = parser.parse_args()
     name, n_trials = DATA[given.data]
     directory = output_directory(Path("results/comparison"), given.quick)
@@ -52,7 +52,7 @@ def main() -> None:
         n_trials=1 if given.quick else n_trials,
         seeds=1 if given.quick else 10,
         directory=runs,
-        n_jobs=given.n_jobs,
+        n_workers=given.n_workers,
     )
     result.source = name
     result.write_config()

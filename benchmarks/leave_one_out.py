@@ -88,7 +88,7 @@ def search(given: argparse.Namespace, results: Results) -> None:
             split,
             search="optuna",
             n_trials=given.trials,
-            n_jobs=1,
+            n_workers=1,
             directory=given.directory / "trials" / log,
         )
         model = found.make().fit(split, progress=False)

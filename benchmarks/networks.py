@@ -1,6 +1,6 @@
 """Networks and matrix factorization under the same objectives: BPR, BPO and NBPO.
 
-    python benchmarks/networks.py amazon|movielens [--seeds 3] [--n-jobs 2] [--only LightGCN,NeuMF] [--quick]
+    python benchmarks/networks.py amazon|movielens [--seeds 3] [--n-workers 2] [--only LightGCN,NeuMF] [--quick]
 
 Each has the same number of candidates, chosen on validation. Writes the table (CSV; printed as Markdown) and a TOML
 file of each model's settings to results/comparison/networks. The runs and the report are in its runs/, which Git
@@ -64,7 +64,7 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("data", choices=DATA)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--n-jobs", type=int, default=-1)
+    parser.add_argument("--n-workers", type=int, default=-1)
     parser.add_argument("--nice", type=int, default=0)
     parser.add_argument("--only", help="some of the networks, comma-separated; the table is only printed")
     given = parser.parse_args()
@@ -82,7 +82,7 @@ def main() -> None:
         n_trials=n_trials,
         seeds=given.seeds,
         directory=runs,
-        n_jobs=given.n_jobs,
+        n_workers=given.n_workers,
         **fixed,
     )
     print(markdown(result))

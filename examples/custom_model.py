@@ -61,7 +61,7 @@ print(model.recommend_from_items([10, 20], k=3))
 # %%
 # It can be tuned and compared. ``search_space`` says what to search.
 
-found = tl.tune(RandomWalk, split, n_trials=12, n_jobs=1)
+found = tl.tune(RandomWalk, split, n_trials=12, n_workers=1)
 print(found.parameters, f"ndcg@20 {found.score:.4f} on validation")
 
 trials = found.trials.sort("damping")

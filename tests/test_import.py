@@ -90,7 +90,7 @@ from truelike import *
 from truelike.models.registry import REGISTRY, model_class
 data = tl.synthetic.World(n_users=60, n_items=40).dataset()
 tl.BPR(epochs=2).fit(data).recommend(0)
-assert tl.compare(data, ["ItemPop", "ItemKNN"], n_trials=1, n_jobs=1).best
+assert tl.compare(data, ["ItemPop", "ItemKNN"], n_trials=1, n_workers=1).best
 for name in ("FM", "NeuMF", "ACF", "LightGCN", "DeepRecommender"):
     try:
         getattr(tl, name)()

@@ -32,7 +32,7 @@ REVEALED = (
     "truelike.models.base.Recommender",
     "DataFrame",
     "truelike.evaluation",
-    "truelike.models.auto.AutoRecommender",
+    "truelike.selection.auto.AutoRecommender",
 )
 
 

@@ -22,7 +22,7 @@ from .evaluation.significance import compare_means as compare_means
 from .models.base import Recommender as Recommender
 from .models.base import clone as clone
 from .models.registry import load as load
-from .models.auto import AutoRecommender as AutoRecommender
+from .selection.auto import AutoRecommender as AutoRecommender
 from .models.item_pop import ItemPop as ItemPop
 from .models.item_knn import ItemKNN as ItemKNN
 from .models.ease import EASE as EASE
@@ -47,6 +47,6 @@ from .models.networks.acf import ACF as ACF
 from .models.networks.lightgcn import LightGCN as LightGCN
 from .models.networks.custom import DeepRecommender as DeepRecommender
 from .training.torch.networks import Inputs as Inputs
-from .tuning.search import tune as tune
-from .comparison.compare import compare as compare
-from .comparison.result import Comparison as Comparison
+from .selection.tune import tune as tune
+from .selection.compare import compare as compare
+from .selection.comparison import Comparison as Comparison

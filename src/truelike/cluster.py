@@ -1,6 +1,6 @@
 """`Cluster`: a Ray cluster, how to reach it, and how many workers to use.
 
-Every Ray call of truelike is made here, in `training/blocks/ray_workers.py` or in `tuning/ray_jobs.py`.
+Every Ray call of truelike is made here, in `training/blocks/ray_workers.py` or in `selection/ray_workers.py`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import pytest
 import truelike as tl
 
 Run = Callable[..., Any]
-QUICK = ("--set", "epochs=2", "--set", "batch_size=200", "--trials", 2, "--seeds", 1, "--n-jobs", 1)
+QUICK = ("--set", "epochs=2", "--set", "batch_size=200", "--trials", 2, "--seeds", 1, "--n-workers", 1)
 
 
 def test_the_table_goes_to_stdout_the_page_to_a_file_and_the_last_line_names_a_command_that_trains(
@@ -45,7 +45,7 @@ def test_the_command_says_how_a_log_with_times_was_split(
 ) -> None:
     lines = [f"{user},{item},{(user * 7 + item * 3) % 50}" for user in range(12) for item in range(20)]
     (tmp_path / "log.csv").write_text("\n".join(["user,item,time", *lines]))
-    command = ("compare", tmp_path / "log.csv", "-m", "ItemPop", "-d", tmp_path / "runs", "--n-jobs", 1, *asked)
+    command = ("compare", tmp_path / "log.csv", "-m", "ItemPop", "-d", tmp_path / "runs", "--n-workers", 1, *asked)
     found = run(*command)
     assert found.code == 0, found.err
     assert words in found.err
@@ -59,7 +59,7 @@ def test_a_killed_comparison_continues_and_ctrl_c_says_that_it_will(log: Path, t
 
     def until(lines: int, stop: signal.Signals) -> tuple[list[str], str, int]:
         process = subprocess.Popen(
-            [*command, "--n-jobs", "1"],
+            [*command, "--n-workers", "1"],
             stderr=subprocess.PIPE,
             text=True,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),

@@ -101,11 +101,13 @@ def test_the_help_of_each_command_has_an_example(run: Run, command: list[str]) -
     assert f"truelike {' '.join(command)}" in done.out.split("For example:")[1]
 
 
-def test_one_name_for_the_number_of_jobs(run: Run) -> None:
-    for command in (["train"], ["evaluate"], ["recommend"], ["tune"], ["compare"], ["paper", "run"]):
-        text = run(*command, "--help").out
-        assert re.search(r"--n-jobs\s+N\s", text)
-        assert "--jobs" not in text
+@pytest.mark.parametrize(
+    ("option", "commands"),
+    [("--n-jobs", ["train", "evaluate", "recommend"]), ("--n-workers", ["tune", "compare", "paper run"])],
+)
+def test_threads_and_processes_have_one_name_each(run: Run, option: str, commands: list[str]) -> None:
+    for command in commands:
+        assert re.search(rf"{option}\s+N\s", run(*command.split(), "--help").out)
 
 
 # --- messages -------------------------------------------------------------------------------------

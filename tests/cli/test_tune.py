@@ -15,7 +15,7 @@ Run = Callable[..., Any]
 def tuned(run: Run, split: Path, tmp_path: Path, *more: object) -> Path:
     config = tmp_path / "best.toml"
     quick = ("--set", "epochs=2", "--set", "batch_size=200", "--trials", 3, "-d", tmp_path / "trials")
-    found = run("tune", split, "--model", "BPR", *quick, "--n-jobs", 1, "--config", config, *more)
+    found = run("tune", split, "--model", "BPR", *quick, "--n-workers", 1, "--config", config, *more)
     assert found.code == 0, found.err
     assert "best: ndcg@20" in found.err
     return config
@@ -40,7 +40,7 @@ def test_a_search_continues_from_its_directory(run: Run, split: Path, tmp_path: 
 
 
 def test_a_log_is_split_first_and_the_best_settings_are_printed(run: Run, log: Path) -> None:
-    found = run("tune", log, "--model", "ItemKNN", "--trials", 2, "--n-jobs", 1)
+    found = run("tune", log, "--model", "ItemKNN", "--trials", 2, "--n-workers", 1)
     assert found.code == 0, found.err
     assert "split by user" in found.err
     assert "trial 1 of 2" in found.err

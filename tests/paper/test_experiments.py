@@ -12,8 +12,8 @@ from truelike.paper import experiments
 from truelike.paper.experiments import VALUES, Results
 from truelike.paper.protocol import BY_NAME, CONTENDERS, FULL, METRIC, Plan
 from truelike.paper.report import describe_plan
-from truelike.tuning.grids import SLOWER, Stage, axis
-from truelike.tuning.trials import Trial, run, score, settings
+from truelike.selection.grids import SLOWER, Stage, axis
+from truelike.selection.trials import Trial, run, score, settings
 
 
 def keys(runs: Path, kind: str) -> list[str]:
@@ -34,7 +34,7 @@ def test_no_trial_is_run_twice_and_a_second_call_runs_none(runs: Path, split: An
     before = {kind: keys(runs, kind) for kind in ("tuning", "final")}
     assert all(len(found) == len(set(found)) for found in before.values())
     plan = Plan("world", seeds=2, curve_seeds=2, epochs=3, rungs=(1 / 3, 1.0), quick=True)
-    experiments.run(plan, split, runs, n_jobs=1, nice=0, say=lambda _: None)
+    experiments.run(plan, split, runs, n_workers=1, nice=0, say=lambda _: None)
     assert {kind: keys(runs, kind) for kind in ("tuning", "final")} == before
 
 
@@ -122,7 +122,7 @@ def test_a_contender_that_diverges_everywhere_is_reported_and_left_out(
     monkeypatch.setattr(experiments, "CONTENDERS", wild)
     monkeypatch.setattr(experiments, "paper_stages", lambda **_: [experiments.axis("learning_rate", 1e4)])
     experiments.run(
-        Plan("world", seeds=1, curve_seeds=1, epochs=2), split, tmp_path, n_jobs=1, nice=0, say=lines.append
+        Plan("world", seeds=1, curve_seeds=1, epochs=2), split, tmp_path, n_workers=1, nice=0, say=lines.append
     )
     assert any("ShiftMC" in line and "diverged" in line for line in lines)
     assert "ShiftMC" not in json.loads((tmp_path / "world" / "tuned.json").read_text())
@@ -138,7 +138,7 @@ def test_a_contender_that_diverges_at_every_learning_rate_of_the_paper_is_search
     monkeypatch.setattr(experiments, "CONTENDERS", tuple(c for c in CONTENDERS if c.name == "ShiftMC"))
     monkeypatch.setattr(experiments, "paper_stages", stages)
     plan = Plan("world", seeds=1, curve_seeds=1, epochs=2)
-    experiments.run(plan, split, tmp_path, n_jobs=1, nice=0, say=lambda _: None)
+    experiments.run(plan, split, tmp_path, n_workers=1, nice=0, say=lambda _: None)
     results = Results.read(tmp_path, plan)
     assert results.tuned["ShiftMC"]["parameters"]["learning_rate"] == 1e-4
     assert "every learning rate of the paper's grid diverged for ShiftMC" in describe_plan(results)
@@ -173,6 +173,6 @@ def test_a_copy_without_the_data_can_be_continued(runs: Path, split: Any, tmp_pa
     shutil.copytree(runs, copy, ignore=shutil.ignore_patterns("users", "split"))
     before = keys(copy, "tuning")
     plan = Plan("world", seeds=3, curve_seeds=2, epochs=3, rungs=(1 / 3, 1.0), quick=True)
-    experiments.run(plan, split, copy, n_jobs=2, nice=0, say=lambda _: None)
+    experiments.run(plan, split, copy, n_workers=2, nice=0, say=lambda _: None)
     assert keys(copy, "tuning") == before
     assert len(keys(copy, "final")) > len(keys(runs, "final"))

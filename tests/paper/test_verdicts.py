@@ -12,7 +12,7 @@ from truelike.paper import gains, verdicts
 from truelike.paper.experiments import Results
 from truelike.paper.protocol import Plan
 from truelike.paper.verdicts import HOLDS, MISSING, NOT, PART
-from truelike.tuning.trials import METRICS
+from truelike.selection.trials import METRICS
 
 MEASURES = [f"{metric}@{k}" for metric in METRICS for k in (2, 5, 10, 20)]
 BASE = {"recipe": "paper", "epochs": 200, "patience": None, "monitor": "f1@2"}

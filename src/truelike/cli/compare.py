@@ -11,7 +11,7 @@ import typer
 
 from truelike.cli.inputs import LOG, open_data, parse_settings, reads_log
 from truelike.cli.messages import say
-from truelike.cli.options import N_PROCESSES, runs_on_cluster
+from truelike.cli.options import N_WORKERS, runs_on_cluster
 from truelike.cli.output import check_output, emit, show, write
 
 
@@ -76,7 +76,7 @@ def compare(
         typer.Option(metavar="FILE", help="Write the table to a .csv, .tsv, .jsonl or .parquet file."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the split of a log, of the search and of the models.")] = 0,
-    n_jobs: Annotated[int, N_PROCESSES] = -1,
+    n_workers: Annotated[int, N_WORKERS] = -1,
     cluster: Any = None,
 ) -> None:
     """Find out which model suits a dataset.
@@ -93,9 +93,9 @@ def compare(
     ```
     """
     import truelike as tl
-    from truelike.comparison.compare import chosen_models
-    from truelike.comparison.report import shown, split_used
     from truelike.report import require_report_extra
+    from truelike.selection.compare import chosen_models
+    from truelike.selection.comparison_page import shown, split_used
 
     names = None if models is None else [name.strip() for name in models.split(",") if name.strip()]
     chosen = chosen_models(names)
@@ -108,7 +108,7 @@ def compare(
     try:
         found = tl.compare(
             data, names, metric=metric, by=None if by is None else by.value, n_trials=trials, minutes=minutes,
-            seeds=seeds, directory=directory, n_jobs=n_jobs, seed=seed, cluster=cluster, **fixed,
+            seeds=seeds, directory=directory, n_workers=n_workers, seed=seed, cluster=cluster, **fixed,
         )  # fmt: skip
     except KeyboardInterrupt:
         say(f"finished trials are kept in {directory}: the same command continues the comparison")

@@ -14,7 +14,7 @@ Options = Mapping[str, tuple[Any, Any]]  # by parameter: its type and its typer.
 N_JOBS = typer.Option(
     "--n-jobs", metavar="N", help="Number of threads; -1: all cores. Does not change the result."
 )
-N_PROCESSES = typer.Option("--n-jobs", metavar="N", help="Number of processes; -1: one for each core.")
+N_WORKERS = typer.Option("--n-workers", metavar="N", help="Number of processes; -1: one for each core.")
 OUTPUT_TABLE = typer.Option(
     "--output", "-o", metavar="FILE", help="Write the table to a .csv, .tsv, .jsonl or .parquet file."
 )

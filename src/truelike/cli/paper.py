@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from truelike.cli.messages import say, with_verbosity
-from truelike.cli.options import N_PROCESSES, OUTPUT_TABLE
+from truelike.cli.options import N_WORKERS, OUTPUT_TABLE
 from truelike.cli.output import check_output, emit
 from truelike.errors import DataError, ParameterError, TruelikeError
 
@@ -31,7 +31,7 @@ def run(
         str | None, typer.Option(help="amazon or movielens; with --quick also world. Default: the first two.")
     ] = None,
     nice: Annotated[int, typer.Option(metavar="N", min=0, max=19, help="Niceness of the processes.")] = 0,
-    n_jobs: Annotated[int, N_PROCESSES] = -1,
+    n_workers: Annotated[int, N_WORKERS] = -1,
 ) -> None:
     """Run the experiments of the paper. A stopped run continues where it was.
 
@@ -59,11 +59,11 @@ def run(
         except TruelikeError as error:
             say(f"{TITLES[name]} is left out: {error}")
             continue
-        experiments.run(plans[name], split, directory, n_jobs=n_jobs, nice=nice, say=say)
+        experiments.run(plans[name], split, directory, n_workers=n_workers, nice=nice, say=say)
         has_run = True
     if not has_run and quick and data is None:
         say("none of the paper's datasets is available: a synthetic dataset is used instead")
-        experiments.run(QUICK["world"], load("world"), directory, n_jobs=n_jobs, nice=nice, say=say)
+        experiments.run(QUICK["world"], load("world"), directory, n_workers=n_workers, nice=nice, say=say)
         has_run = True
     if not has_run:
         raise DataError(

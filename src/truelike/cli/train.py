@@ -281,7 +281,7 @@ def _share(given: Any, model: Any, dataset: Any, options: dict[str, Any]) -> flo
     """
     import truelike as tl
     from truelike.data.blocks.blocks import Blocks
-    from truelike.models.auto import usual_validation
+    from truelike.selection.auto import usual_validation
 
     if not model.iterative:
         if given is not None:

@@ -10,7 +10,7 @@ import typer
 
 from truelike.cli.inputs import LOG, open_data, parse_settings, reads_log
 from truelike.cli.messages import say
-from truelike.cli.options import N_PROCESSES, runs_on_cluster
+from truelike.cli.options import N_WORKERS, runs_on_cluster
 from truelike.cli.output import check_output, put, write
 
 
@@ -53,7 +53,7 @@ def tune(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the table of all trials.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the split of a log, of the search and of the models.")] = 0,
-    n_jobs: Annotated[int, N_PROCESSES] = -1,
+    n_workers: Annotated[int, N_WORKERS] = -1,
     cluster: Any = None,
 ) -> None:
     """Search for the parameters of a model that are best on validation.
@@ -73,7 +73,7 @@ def tune(
     from truelike.files import replacing_file
     from truelike.models.registry import variant
     from truelike.parameters import parse
-    from truelike.tuning.trials import settings, toml
+    from truelike.selection.trials import settings, toml
 
     kind, own = variant(model)
     fixed = {**own, **parse(kind, parse_settings(set_ or []))}
@@ -87,7 +87,7 @@ def tune(
     try:
         found = tl.tune(
             kind, split, search=str(search), metric=metric, n_trials=trials,  # type: ignore[arg-type]
-            directory=directory, n_jobs=n_jobs, seed=seed, cluster=cluster, **fixed,
+            directory=directory, n_workers=n_workers, seed=seed, cluster=cluster, **fixed,
         )  # fmt: skip
     except KeyboardInterrupt:
         if directory is not None:

@@ -16,7 +16,7 @@ import polars as pl
 from truelike.data.frames import to_native
 from truelike.errors import ParameterError, StorageError
 from truelike.files import reading
-from truelike.models.base import Choice, Recommender, clone
+from truelike.models.base import Recommender, clone
 from truelike.parameters import parse
 from truelike.storage import read_model
 
@@ -31,7 +31,7 @@ def _public_models() -> dict[str, str]:
     return {
         alias.name: f"truelike.{node.module}"
         for node in stub.body
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("models.")
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("models.", "selection.auto"))
         for alias in node.names
         if alias.name not in NOT_MODELS
     }
@@ -159,7 +159,8 @@ def load_described(
     with reading(Path(directory), "model"):
         learned = dict(model._restore(arrays, train))
         if "choice" in about:
-            learned["choice_"] = Choice.from_saved(about["choice"])
+            chooser: Any = _class_of("AutoRecommender", str(directory), None)
+            learned["choice_"] = chooser.choice_from(about["choice"])
         if "history" in about:
             learned["history_"] = to_native(_history(about["history"]), train.library)
         model._assign(train, learned)

@@ -1,6 +1,6 @@
 """Run a plan: the authors' settings, the grids, the tuned settings, and the curves over K, rho and L.
 
-There are two Runners for each dataset. The one in `tuning/` has the training and the validation part. The one in
+There are two Executors for each dataset. The one in `tuning/` has the training and the validation part. The one in
 `final/` also has the test part, and runs only settings that are chosen already. Each result is a line of a
 `trials.jsonl`, so no finished trial is run again, and a stopped run can be continued.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import permutations
@@ -35,11 +35,13 @@ from truelike.paper.protocol import (
     Plan,
     Setting,
 )
-from truelike.tuning.grids import Stage, axis, paper_stages
-from truelike.tuning.runner import Runner, read_records
-from truelike.tuning.search import Tuned, staged_search
-from truelike.tuning.trials import KS, METRICS, Record, Trial
-from truelike.tuning.variants import learns_flips
+from truelike.selection.executor import Executor
+from truelike.selection.grids import Stage, axis, paper_stages
+from truelike.selection.records import read_records
+from truelike.selection.search import Tuned, run_search, staged
+from truelike.selection.trials import KS, METRICS, Record, Trial
+from truelike.selection.tune import checked_workers
+from truelike.selection.variants import learns_flips, variant
 
 MEASURES = [f"{metric}@{k}" for metric in METRICS for k in KS]
 SETTINGS: tuple[Setting, ...] = ("authors", "tuned")
@@ -48,7 +50,7 @@ VALUES = {"factors": FACTORS, "n_negatives": NEGATIVES, "flip_factors": FLIP_FAC
 
 
 def run(
-    plan: Plan, split: Split, directory: Path, *, n_jobs: int | None, nice: int, say: Callable[[str], None]
+    plan: Plan, split: Split, directory: Path, *, n_workers: int | None, nice: int, say: Callable[[str], None]
 ) -> None:
     """Run a plan; trials that are finished already are not run again.
 
@@ -60,7 +62,7 @@ def run(
         The parts of the dataset.
     directory
         The results are in a subdirectory with the name of the dataset.
-    n_jobs
+    n_workers
         Number of processes; -1: one for each core.
     nice
         The niceness of the processes, 0 to 19.
@@ -76,10 +78,16 @@ def run(
         if done % 25 == 0:
             say(f"  {plan.data}: {done} trials done; last: {record['model']}, {record['seconds']:.1f} s")
 
-    def runner(kind: str, test: Any = None) -> Runner:
-        return Runner(place / kind, split.train, split.validation, test, n_jobs=n_jobs, nice=nice, report=report)
-
-    with runner("final", split.test) as final, runner("tuning") as tuning:
+    options: dict[str, Any] = {
+        "n_workers": checked_workers(n_workers),
+        "n_jobs": 1,
+        "nice": nice,
+        "report": report,
+    }
+    with (
+        Executor(place / "final", *split.parts, **options) as final,
+        Executor(place / "tuning", split.train, split.validation, **options) as tuning,
+    ):
         results = Results(plan, final.records, tuned={})
         say(f"{plan.data}: the authors' settings, {plan.seeds} seeds")
         final.run([trial for contender in CONTENDERS for trial in results.finals("authors", contender.name)])
@@ -102,26 +110,28 @@ def run(
     Results.read(directory, plan).save_p_values()
 
 
-def tune(plan: Plan, contender: Contender, runner: Runner) -> Tuned:
+def tune(plan: Plan, contender: Contender, executor: Executor) -> Tuned:
     """Search the paper's grids for one contender; they are the same for all models that are trained by epochs."""
-    if contender.model == "ItemPop":
-        return staged_search(runner, "ItemPop", [Stage("no search", lambda best: [{}])], metric=METRIC)
-    if contender.model == "ItemKNN":
-        stages = [axis("neighbors", 5, 10, 20, 50, 100, 200, 500, 2_000)]
-        return staged_search(runner, "ItemKNN", stages, metric=METRIC, fixed=contender.fixed)
-    fixed = {**plan.base, **contender.fixed}
-    model: Any = Trial(contender.model, fixed).make()
 
-    def search(slower: float) -> Tuned:
-        stages = paper_stages(
-            flips=learns_flips(model), flip_rate=contender.model == "ShiftMC", quick=plan.quick, slower=slower
-        )
-        return staged_search(runner, contender.model, stages, metric=METRIC, fixed=fixed, rungs=plan.rungs)
+    def search(stages: list[Stage], fixed: dict[str, Any], rungs: Sequence[float] = (1.0,)) -> Tuned:
+        model = variant(contender.model)
+        steps = staged(model, stages, metric=METRIC, fixed=fixed, rungs=rungs, log=executor.log)
+        return run_search(steps, executor.run)
+
+    if contender.model == "ItemPop":
+        return search([Stage("no search", lambda best: [{}])], {})
+    if contender.model == "ItemKNN":
+        return search([axis("neighbors", 5, 10, 20, 50, 100, 200, 500, 2_000)], contender.fixed)
+    fixed = {**plan.base, **contender.fixed}
+    flips, flip_rate = learns_flips(Trial(contender.model, fixed).make()), contender.model == "ShiftMC"
+
+    def grids(slower: float) -> list[Stage]:
+        return paper_stages(flips=flips, flip_rate=flip_rate, quick=plan.quick, slower=slower)
 
     try:
-        return search(slower=1.0)
+        return search(grids(slower=1.0), fixed, plan.rungs)
     except DivergedError:  # at all learning rates of the paper: search at a tenth of them
-        return search(slower=0.1)
+        return search(grids(slower=0.1), fixed, plan.rungs)
 
 
 def _as_json(found: Tuned) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from truelike.files import replacing_file
 from truelike.paper.experiments import Results
 from truelike.paper.protocol import COMPARED, KS, METRIC, TITLES, Setting
 from truelike.report.figures import COLOURS
-from truelike.tuning.trials import score
+from truelike.selection.trials import score
 
 # colour, marker and line style: lines also differ in black and white
 STYLES = {

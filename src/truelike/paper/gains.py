@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from truelike.paper.experiments import MEASURES, Results
 from truelike.paper.protocol import TITLES, Setting
-from truelike.tuning.trials import METRICS
+from truelike.selection.trials import METRICS
 
 Floats = NDArray[np.float64]
 

@@ -15,8 +15,8 @@ from truelike.paper.protocol import BY_NAME, FULL, QUICK, TITLES, Plan
 from truelike.paper.verdicts import HOLDS, MISSING, NOT, PART
 from truelike.report import Page
 from truelike.report.machine import machine
-from truelike.tuning.grids import SLOWER
-from truelike.tuning.trials import METRICS
+from truelike.selection.grids import SLOWER
+from truelike.selection.trials import METRICS
 
 INTRODUCTION = (
     "These are the experiments of the paper's Section 5. Each model is trained with the authors' recipe, once at "

@@ -13,7 +13,7 @@ from truelike.files import replacing_file
 from truelike.paper.experiments import MEASURES, VALUES, Results
 from truelike.paper.figures import curve_points
 from truelike.paper.protocol import BY_NAME, CONTENDERS, KS, METRIC, SOURCES, TITLES, Setting
-from truelike.tuning.trials import Record, Trial, settings, toml
+from truelike.selection.trials import Record, Trial, settings, toml
 
 SETTINGS: tuple[tuple[Setting, str], ...] = (("authors", "the authors'"), ("tuned", "tuned alike"))
 

@@ -15,7 +15,7 @@ from truelike.paper.experiments import MEASURES, Results
 from truelike.paper.figures import curve_points, grid_points
 from truelike.paper.gains import Gain, gains
 from truelike.paper.protocol import COMPARED, KS, METRIC, TITLES, Setting
-from truelike.tuning.trials import METRICS, score
+from truelike.selection.trials import METRICS, score
 
 HOLDS, PART, NOT, MISSING = "holds", "holds in part", "does not hold", "not run"
 LEVEL = 0.05

@@ -1,0 +1,331 @@
+"""AutoRecommender: decides by evidence on the user's own data.
+
+It holds out some interactions, races models and settings against each other (`race.py`), and trains the winner on all
+interactions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from truelike.data.dataset import Dataset
+from truelike.data.ids import Codes
+from truelike.data.splits import hold_out
+from truelike.errors import DataWarning, ParameterError, warn
+from truelike.evaluation.metrics import is_metric_at_k
+from truelike.models.availability import available_if
+from truelike.models.base import DotProduct, Floats, Frame, Recommender
+from truelike.models.exact_mf import ExactBPO
+from truelike.models.explanations import Contributions
+from truelike.models.ials import IALS
+from truelike.models.impression_mf import MOST_SHOWN
+from truelike.models.registry import build
+from truelike.parameters import jobs, special, whole_number
+from truelike.progress import note
+from truelike.selection.choice import Choice
+from truelike.selection.race import Blended, Candidate, Race
+from truelike.training.callbacks import readable_seconds
+from truelike.training.impressions import n_showings, read_impressions
+from truelike.training.loop import MIN_HELD_OUT
+from truelike.training.options import FitOptions
+
+HELD_OUT_SHARE = 0.1  # of the interactions, that candidates are compared on
+BUDGET_FITS = {"quick": 3.0, "normal": 12.0, "thorough": 60.0}  # budgets, in fits of ExactBPO with 128 factors
+MIN_NORMAL_SECONDS, MAX_NORMAL_SECONDS = 20.0, 270.0  # on two cores, of the budget "normal"
+RACE_SHARE, MAX_TRIAL_SHARE = 0.75, 0.25  # of a number of seconds: for all trials, and for one trial
+MODEL_WITHOUT_RACE = "EDLAE"  # for data too small to hold out a part
+
+
+def _is_budget(value: Any) -> bool:
+    if isinstance(value, str):
+        return value in BUDGET_FITS
+    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    return is_number and bool(0 < value < float("inf"))
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class AutoRecommender(Recommender):
+    """Find the model for the data by a race on held-out interactions, and fit it.
+
+    A tenth of each user's interactions is held out, the latest ones where the data has times, or the validation part
+    that `fit` is given is used. Models and settings
+    are trained on the rest and compared by their metric on what is held out: all kinds of models first, then more
+    settings of the best. The winner is trained on all interactions (with a validation part: on the training part).
+    On a tie the model that is faster to train wins. `choice_` has the reason and a table of the trials.
+
+    With impressions the model is ImpressionMF, or NBPO for more than 5 million of them; with features it is FM. There
+    is no race then. A saved AutoRecommender is loaded as the model that it chose.
+
+    Parameters
+    ----------
+    budget : {'quick', 'normal', 'thorough'} or float, default 'normal'
+        How much to try. "normal" takes about a minute on MovieLens 1M and five on 30,000 users and 40,000 items, on
+        two cores; "quick" a quarter of it and "thorough" five times as much. The trials depend on the data alone, and
+        so does the result. A number is a limit in seconds: the race ends when it is over.
+    n_trials : int or None, default None
+        Number of trials; None: as many as the budget allows. A race that was ended by the clock is repeated with the
+        same budget and the number of its trials.
+    monitor : str, default 'ndcg@20'
+        The metric of the race.
+    seed : int, default 0
+        Seed of the held-out part and of the models.
+    n_jobs : int or None, default -1
+        Number of threads; -1: all cores. Never changes the result.
+
+    Attributes
+    ----------
+    model_
+        The chosen model, fitted.
+    choice_
+        `choice_.model` is what was chosen, `choice_.reason` why, `choice_.outlook` what a larger budget might bring;
+        `choice_.table()` has the trials.
+
+    Examples
+    --------
+    >>> import truelike as tl
+    >>> split = tl.splits.by_user(tl.synthetic.World(n_users=300, n_items=100).dataset(), seed=0)
+    >>> model = tl.AutoRecommender(n_trials=3).fit(split, progress=False)
+    >>> model.choice_.table().columns
+    ['trial', 'model', 'ndcg@20', 'seconds']
+    >>> model.recommend([0], k=3).height
+    3
+    """
+
+    iterative: ClassVar[bool] = True
+    takes_impressions: ClassVar[bool] = True
+    takes_features: ClassVar[tuple[str, ...]] = ("user", "item")
+
+    budget: str | float = special(
+        "normal", "'quick', 'normal', 'thorough' or a positive number of seconds", _is_budget
+    )
+    n_trials: int | None = whole_number(None, low=1)
+    monitor: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
+    seed: int = whole_number(0, low=0)
+    n_jobs: int | None = jobs()
+
+    def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
+        if options.impressions is not None:  # once, if it is a file
+            options = replace(options, impressions=read_impressions(options.impressions))
+        needed = _needed_for(options)
+        if needed is not None:
+            return self._fit_chosen(self._build(needed[0]), needed[1], train, options)
+        part, held_out = self._parts(train, options)
+        if held_out.n_interactions < MIN_HELD_OUT and part is not train:
+            reason = f"{held_out.n_interactions:,} held-out interactions are too few to compare models"
+            return self._fit_chosen(self._build(MODEL_WITHOUT_RACE), reason, train, options)
+        if held_out.n_interactions < MIN_HELD_OUT:
+            warn(
+                f"the validation part has {held_out.n_interactions:,} interactions: too few to compare models well",
+                DataWarning,
+            )
+        race = self._race(part, held_out, options)
+        winner = race.run()
+        model, trial = winner.make(train, self.seed, self.n_jobs), race.trials[winner]
+        why = _reason(race, winner), _outlook(race)
+        choice = Choice(repr(model), *why, self.monitor, trial.record["model"], _rows(race))
+        note(f"{choice.model}: {choice.reason}")
+        done = part is train and not options.callbacks and options.checkpoint is None
+        return self._fit_choice(model, choice, train, options, trial.fitted if done else None)
+
+    @staticmethod
+    def choice_from(saved: Any) -> Choice:
+        """The choice that was saved with a model; raises ValueError if it cannot be one."""
+        return Choice.from_saved(saved)
+
+    def _counts_weights(self) -> bool:
+        return True  # where it helps
+
+    def _parts(self, train: Dataset, options: FitOptions) -> tuple[Dataset, Dataset]:
+        """What candidates are trained on, and what they are compared on."""
+        given = options.validation
+        if isinstance(given, Dataset):
+            return train, given
+        return hold_out(train, HELD_OUT_SHARE if given is None else given, self.seed, by=None)
+
+    def _race(self, part: Dataset, held_out: Dataset, options: FitOptions) -> Race:
+        seconds, shares, deadline = self._seconds(part), (1.0, 1.0), None
+        if not isinstance(self.budget, str):  # the winner is still to be trained on everything
+            shares = RACE_SHARE, MAX_TRIAL_SHARE
+            deadline = time.monotonic() + RACE_SHARE * seconds if self.n_trials is None else None
+        return Race(
+            part, held_out, metric=self.monitor, budget=shares[0] * seconds, max_trial_seconds=shares[1] * seconds,
+            deadline=deadline, n_trials=self.n_trials, seed=self.seed, n_jobs=self.n_jobs, progress=options.progress,
+        )  # fmt: skip
+
+    def _seconds(self, train: Dataset) -> float:
+        """The budget in seconds on two cores."""
+        if not isinstance(self.budget, str):
+            return float(self.budget)
+        unit = ExactBPO(factors=128)._expected_seconds(train)
+        normal = min(max(BUDGET_FITS["normal"] * unit, MIN_NORMAL_SECONDS), MAX_NORMAL_SECONDS)
+        normal = max(normal, 3 * IALS()._expected_seconds(train))
+        return normal * BUDGET_FITS[self.budget] / BUDGET_FITS["normal"]
+
+    def _fit_chosen(
+        self, model: Recommender, reason: str, train: Dataset, options: FitOptions
+    ) -> Mapping[str, Any]:
+        choice = Choice(repr(model), reason, "There was no race.", self.monitor)
+        note(f"{choice.model}: {choice.reason}")
+        return self._fit_choice(model, choice, train, options, None)
+
+    def _fit_choice(
+        self, model: Recommender, choice: Choice, train: Dataset, options: FitOptions, fitted: Recommender | None
+    ) -> Mapping[str, Any]:
+        if choice.trials:  # the number of epochs was part of the race
+            options = options.without("validation")
+        if not model.iterative:
+            options = options.without("callbacks", "checkpoint", "resume")
+        model._check_options(options)
+        model._check_data(train)
+        learned = model._fit(train, options) if fitted is None else _learned(fitted)
+        model._assign(train, {**learned, "choice_": choice})
+        return {"model_": model, "choice_": choice, "train_": model.train_}
+
+    def _build(self, name: str) -> Recommender:
+        model = build(name, {})
+        own = {each: getattr(self, each) for each in ("seed", "n_jobs") if each in model.get_params()}
+        return model.set_params(**own)
+
+    def _update(
+        self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
+    ) -> Mapping[str, Any]:
+        model = self.model_
+        if not model.supports_partial_fit:
+            raise ParameterError(f"{model.name}, which was chosen, has no partial_fit: fit it again on all data")
+        learned = {**model._update(train, users, items, epochs, progress), "choice_": self.choice_}
+        updated = model._fitted(train, learned)
+        return {"model_": updated, "choice_": self.choice_}
+
+    def _state_with(self, train: Dataset) -> dict[str, Any]:
+        learned = {name: value for name, value in self.model_._state.items() if name != "train_"}
+        return {**super()._state_with(train), "model_": self.model_._fitted(train, learned)}
+
+    def _written(self) -> Recommender:
+        model: Recommender = self.model_
+        return model
+
+    # --- all answers are those of the chosen model ----------------------------------------------
+
+    def _score_block(self, users: Codes) -> Floats:
+        return self._written()._score_block(users)
+
+    def _score_histories(self, histories: Any) -> Floats:
+        return self._written()._score_histories(histories)
+
+    def _similarity_block(self, items: Codes) -> Floats:
+        return self._written()._similarity_block(items)
+
+    def _dot_product(self) -> DotProduct | None:
+        return self._written()._dot_product()
+
+    def _contributions(self, history: Codes, items: Codes, user: int | None) -> Contributions:
+        return self._written()._contributions(history, items, user)
+
+    def _left_out_scores(self, history: Codes, places: Codes, items: Codes) -> Floats:
+        return self._written()._left_out_scores(history, places, items)
+
+    def _ranking(self) -> AbstractContextManager[None]:
+        return self._written()._ranking()
+
+    def _tie_order(self) -> Codes | None:
+        return self._written()._tie_order()
+
+    def _hidden_like_block(self, users: Codes) -> Floats:
+        found: Floats = self.model_._hidden_like_block(users)
+        return found
+
+    @available_if(lambda model: hasattr(getattr(model, "model_", None), "hidden_likes"))
+    def hidden_likes(self, users: Any, k: int = 10, **options: Any) -> Frame:
+        """Find unobserved items that the model takes for liked: see `ExactNBPO.hidden_likes`."""
+        return self.model_.hidden_likes(users, k, **options)
+
+    @available_if(lambda model: hasattr(getattr(model, "model_", None), "flip_probability"))
+    def flip_probability(self, users: Any, items: Any) -> Floats:
+        """The model's p(observed 0 | truly 1) of each pair: see `ExactNBPO.flip_probability`."""
+        found: Floats = self.model_.flip_probability(users, items)
+        return found
+
+    @available_if(lambda model: hasattr(getattr(model, "model_", None), "like_probability"))
+    def like_probability(self, users: Any, items: Any) -> Frame:
+        """p(truly liked) of each pair, and what it rests on: see `ExactNBPO.like_probability`."""
+        return self.model_.like_probability(users, items)
+
+    @available_if(lambda model: hasattr(getattr(model, "model_", None), "similar_users"))
+    def similar_users(self, users: Any, k: int = 10, **options: Any) -> Frame:
+        """Find the k users most similar to each of some: see `IALS.similar_users`."""
+        return self.model_.similar_users(users, k, **options)
+
+
+def _learned(fitted: Recommender) -> dict[str, Any]:
+    return {name: value for name, value in vars(fitted)["_state"].items() if name != "train_"}
+
+
+def _rows(race: Race) -> tuple[tuple[str, float | None, float], ...]:
+    records = [trial.record for trial in race.trials.values()]
+    return tuple(
+        (each["model"], each.get("validation", {}).get(race.metric), round(each["seconds"], 2)) for each in records
+    )
+
+
+def _reason(race: Race, winner: Candidate | Blended) -> str:
+    """Why the winner won."""
+    names = {candidate: trial.record["model"] for candidate, trial in race.trials.items()}
+    users = f"{race.held_out.n_interactions:,} held-out interactions of {len(race.trials[winner].values):,} users"
+    won = f"{race.metric} {race.score(winner):.4f} on {users}"
+    best = max(race.trials, key=race.score)
+    if best == winner:
+        won += f", the best of {len(race.trials)} trials"
+    elif isinstance(best, Blended):
+        won += f"; a blend has {race.score(best):.4f}, not better beyond noise"
+    else:
+        won += f"; {names[best]} has {race.score(best):.4f}, which is not better beyond noise, and takes longer"
+    tried = [each for each in race.trials if isinstance(each, Candidate) and race.score(each) > float("-inf")]
+    for each in tried:
+        if each.family.name == "ItemPop" and each != winner:
+            noise = ", which may be as good: little in the data tells users apart"
+            won += f"; ItemPop has {race.score(each):.4f}{'' if race.is_better(winner, each) else noise}"
+    others = [each for each in tried if each.family.name != names[winner].partition("(")[0]]
+    if not others or best != winner:
+        return won
+    second = max(others, key=race.score)
+    noise = "" if race.is_better(winner, second) else ", which may be as good"
+    return f"{won}; the best of another kind, {names[second]}, has {race.score(second):.4f}{noise}"
+
+
+def _outlook(race: Race) -> str:
+    """What a larger budget might bring."""
+    if race.stopped:
+        return f"The race ended because {race.stopped}; with more it would go on."
+    if race.unaffordable:
+        first = race.unaffordable[0].record
+        more = f" and {len(race.unaffordable) - 1} more" if len(race.unaffordable) > 1 else ""
+        seconds = readable_seconds(first["cost"])
+        return f"A larger budget would also try {first['model']} (about {seconds} on two cores){more}."
+    if race.narrow:
+        return "The search came to its end; a larger budget would search more widely."
+    return "The search came to its end; a larger budget changes nothing."
+
+
+def _needed_for(options: FitOptions) -> tuple[str, str] | None:
+    """The model that uses impressions or features, and the reason; None if there are none."""
+    features = options.user_features is not None or options.item_features is not None
+    if options.impressions is None:
+        return ("FM", "it uses the features") if features else None
+    if features:
+        raise ParameterError("no model uses both impressions and features: give one of them")
+    shown = n_showings(options.impressions)
+    if shown > MOST_SHOWN:
+        return "NBPO", f"it uses the impressions, and {shown:,} are too many for ImpressionMF"
+    return "ImpressionMF", "it uses the impressions"
+
+
+def usual_validation(train: Dataset) -> float | None:
+    """The share of the interactions to find the number of epochs with; None if there are too few."""
+    # not all that are drawn can be spared
+    return HELD_OUT_SHARE if HELD_OUT_SHARE * train.n_interactions >= 2 * MIN_HELD_OUT else None

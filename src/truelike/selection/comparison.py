@@ -1,0 +1,345 @@
+"""The result of a comparison: the table, the best model, and the settings that train it."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from truelike.data.frames import to_native
+from truelike.data.splits import Split
+from truelike.errors import ParameterError
+from truelike.evaluation.significance import bootstrap_interval, holm, paired_t
+from truelike.files import replacing_file
+from truelike.report import Page
+from truelike.selection import references
+from truelike.selection.references import is_own
+from truelike.selection.trials import Record, settings, toml
+from truelike.selection.variants import NOT_FIXED, Variant
+
+LEVEL = 0.05  # significance level of the tests
+CHEAPER = 5.0  # a model that trains so many times faster is worth mentioning
+MORE = ("ndcg@5", "f1@5", "f1@20")  # shown beside the metric
+CONFIG = "best.toml"
+
+
+@dataclass(frozen=True, eq=False)
+class ModelResult:
+    """A model with its tuned parameters and its results.
+
+    Attributes
+    ----------
+    variant
+        The model class, with the parameters that its name fixes.
+    parameters
+        The tuned parameters.
+    score
+        The metric on validation of the first final run.
+    candidates, search_seconds
+        The number of candidates of the search and its time in one process.
+    records
+        The records of the final runs, one for each seed.
+    values
+        The test figures of each user, averaged over seeds: users x measures. None without a final run.
+    reason
+        Why there is no final run.
+    """
+
+    variant: Variant
+    parameters: dict[str, Any]
+    score: float
+    candidates: int
+    search_seconds: float
+    records: list[Record] = field(repr=False)
+    values: NDArray[np.float64] | None = field(repr=False)
+    reason: str = ""
+
+    @property
+    def model(self) -> str:
+        """The name of the model."""
+        return self.variant.name
+
+    @property
+    def measures(self) -> list[str]:
+        """The columns of `values`."""
+        return list(self.records[0]["test"])
+
+    def of(self, measure: str) -> NDArray[np.float64]:
+        """A measure of each user."""
+        assert self.values is not None
+        column: NDArray[np.float64] = self.values[:, self.measures.index(measure)]
+        return column
+
+    @property
+    def seconds(self) -> float:
+        """The training time of a final run: the median over seeds."""
+        return float(np.median([record["fit"]["seconds"] for record in self.records]))
+
+    @property
+    def megabytes(self) -> float | None:
+        """The peak memory of a process that trains the model: the maximum over seeds."""
+        known = [record["fit"]["mb"] for record in self.records if record["fit"]["mb"] is not None]
+        return max(known, default=None)
+
+    @property
+    def epochs(self) -> int | None:
+        """The best epoch on validation: the median over seeds; None for a model without epochs."""
+        found = [record["best_epoch"] for record in self.records if record.get("best_epoch")]
+        return int(np.median(found)) if found else None
+
+    @property
+    def is_on_command_line(self) -> bool:
+        """Whether `truelike train` can train it: neither its class nor a parameter is code of the user's own."""
+        values = {**self.variant.parameters, **self.parameters}.values()
+        return all(map(references.is_plain, values)) and not is_own(self.variant.model_class)
+
+
+@dataclass(eq=False)
+class Comparison:
+    """Models tuned alike on one split and evaluated on its test part, the best first.
+
+    Attributes
+    ----------
+    results
+        All models, the best first; those that could not be trained last.
+    metric
+        The metric that models were tuned and are ranked by.
+    split
+        The split.
+    activity
+        The number of training interactions of each evaluated user.
+    budget
+        The budget of each model, in words.
+    from_dataset
+        Whether a whole dataset was given and split by `compare`.
+    directory
+        Where `best.toml` is written.
+    source, read
+        The name of the dataset on the command line, and the options that read it.
+    """
+
+    results: list[ModelResult]
+    metric: str
+    split: Split
+    activity: NDArray[Any]
+    budget: str
+    from_dataset: bool
+    directory: Path | None = None
+    source: str = "LOG"
+    read: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        def rank(result: ModelResult) -> float:
+            return -float(result.of(self.metric).mean()) if result.values is not None else np.inf
+
+        self.results = sorted(self.results, key=rank)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{each.model} {each.of(self.metric).mean():.4f}" for each in self.ranked)
+        return f"Comparison(best: {self.best}; {self.metric} on test: {shown})"
+
+    def _repr_html_(self) -> str:
+        """The answer and the table, for notebooks."""
+        from truelike.selection.comparison_page import html
+
+        return html(self)
+
+    @property
+    def ranked(self) -> list[ModelResult]:
+        """The models that could be trained, the best first."""
+        return [each for each in self.results if each.values is not None]
+
+    @property
+    def best(self) -> str:
+        """The name of the model that is best on the test part."""
+        return self.ranked[0].model
+
+    def make(self, **more: Any) -> Any:
+        """Create the best model, unfitted, with its tuned parameters.
+
+        Where a whole dataset was given, `epochs` is the best epoch, so that `fit(dataset)` trains for as many.
+        """
+        return self.ranked[0].variant.make({**self._parameters(self.ranked[0]), **more})
+
+    @property
+    def measures(self) -> list[str]:
+        """The measures of the table, the metric first."""
+        return list(dict.fromkeys((self.metric, *MORE)))
+
+    @property
+    def table(self) -> Any:
+        """A frame with one row a model, the best first.
+
+        Each measure is a mean over users and seeds with its 95 % bootstrap interval over users. `seconds` and `mb`
+        are the training time and memory of one final run. `p_holm` is the p-value of a paired t-test over users
+        against the best model, after Holm's correction; `not_worse` is whether it is above 0.05.
+        """
+        return to_native(self.frame, self.split.train.library)
+
+    @cached_property
+    def frame(self) -> pl.DataFrame:
+        """The table as a polars frame, whatever library the dataset came from."""
+        k = self.metric.partition("@")[2]
+        rows = []
+        for each in self.results:
+            row: dict[str, Any] = {"model": each.model}
+            nothing = [None] * len(self.measures)
+            low, high = self.intervals.get(each.model, (nothing, nothing))
+            for n, measure in enumerate(self.measures):
+                row[measure] = None if each.values is None else float(each.of(measure).mean())
+                row[f"{measure} low"], row[f"{measure} high"] = low[n], high[n]
+            ran = bool(each.records)
+            coverage = [record["popularity"]["coverage"] for record in each.records]
+            row[f"coverage@{k}"] = float(np.mean(coverage)) if ran else None
+            row["seconds"] = each.seconds if ran else None
+            row["mb"] = each.megabytes if ran else None
+            row["p_holm"] = self.p_values.get(each.model)
+            row["not_worse"] = each.model in self.not_worse if ran else None
+            row["not_run"] = each.reason or None
+            rows.append(row)
+        kinds = {"model": pl.String, "not_worse": pl.Boolean, "not_run": pl.String}
+        schema = {name: kinds.get(name, pl.Float64) for name in rows[0]}
+        return pl.DataFrame(rows, schema=schema, orient="row")
+
+    @cached_property
+    def intervals(self) -> dict[str, tuple[list[float], list[float]]]:
+        """For each model the lower and the upper bounds of `measures`."""
+        found = {}
+        for each in self.ranked:
+            columns = np.stack([each.of(measure) for measure in self.measures], axis=1)
+            low, high = bootstrap_interval(columns)
+            found[each.model] = low.tolist(), high.tolist()
+        return found
+
+    @cached_property
+    def p_values(self) -> dict[str, float]:
+        """For each model except the best: the p-value against the best, after Holm's correction."""
+        best, *others = self.ranked
+        p = [paired_t(best.of(self.metric), other.of(self.metric)) for other in others]
+        return {other.model: value for other, value in zip(others, holm(p), strict=True)}
+
+    @property
+    def not_worse(self) -> list[str]:
+        """The best model, and those that are not significantly worse."""
+        return [self.best, *(model for model, p in self.p_values.items() if p >= LEVEL)]
+
+    # --- the answer -----------------------------------------------------------------------------
+
+    @property
+    def command(self) -> str:
+        """What trains the best model: a command, or Python code for a class of the user's own."""
+        best = self.ranked[0]
+        if not best.is_on_command_line:
+            return f"{self._code(best)}.fit(data)"
+        config = CONFIG if self.directory is None else str(self.directory / CONFIG)
+        return f"truelike train {shlex.quote(self.source)} --config {shlex.quote(config)} -o model/"
+
+    def _code(self, result: ModelResult) -> str:
+        """The constructor call of a tuned model."""
+        given = {**result.variant.parameters, **self._parameters(result)}
+        shown = (
+            f"{name}={getattr(value, '__name__', None) or repr(value)}"
+            for name, value in given.items()
+            if name not in NOT_FIXED
+        )
+        return f"{result.variant.model_class.__name__}({', '.join(shown)})"
+
+    @property
+    def sentence(self) -> str:
+        """Which model to use on this dataset, why, and how to train it."""
+        return f"{self.verdict}. Train it with: {self.command}"
+
+    @property
+    def verdict(self) -> str:
+        """Which model to use on this dataset, and why."""
+        best, others = self.ranked[0], self.ranked[1:]
+        low, high = (bound[0] for bound in self.intervals[best.model])
+        value = best.of(self.metric).mean()
+        figures = f"{self.metric} {value:.4f} on the test part, 95 % interval {low:.4f} to {high:.4f}"
+        if not others:
+            return f"Use {best.model} on this dataset: it is the only model that was trained ({figures})"
+        rivals = self.not_worse[1:]
+        parts = [f"Use {best.model} on this dataset: it is the best of {len(self.ranked)} models ({figures})"]
+        if not rivals:
+            parts.append(f"and all others are significantly worse (p < {LEVEL:g} after Holm's correction)")
+        else:
+            are = "is" if len(rivals) == 1 else "are"
+            parts.append(f"but {_listed(rivals)} {are} not significantly worse")
+            cheap = min((each for each in others if each.model in rivals), key=lambda each: each.seconds)
+            if cheap.seconds * CHEAPER <= best.seconds and best.seconds >= 1.0:
+                parts.append(
+                    f"and {cheap.model} trains in {_seconds(cheap.seconds)} instead of {_seconds(best.seconds)}: "
+                    "use it where training time matters"
+                )
+        return ", ".join(parts)
+
+    def _parameters(self, result: ModelResult) -> dict[str, Any]:
+        """The tuned parameters; for a whole dataset with the best number of epochs."""
+        more = {"epochs": result.epochs} if self.from_dataset and result.epochs else {}
+        return {**result.parameters, **more}
+
+    def config(self, model: str | None = None) -> str:
+        """The TOML file for `truelike train --config`, of the best model or of another."""
+        name = self.best if model is None else model
+        known = {each.model: each for each in self.ranked}
+        if name not in known:
+            raise ParameterError(f"model is {name!r}; there are results of {', '.join(known)}")
+        chosen = known[name]
+        if not chosen.is_on_command_line:
+            raise ParameterError(
+                f"{name} has a class of your own, which `truelike train` does not know. Train it in Python: "
+                f"{self._code(chosen)}.fit(data)"
+            )
+        about = [
+            f"{self.metric} on validation: {chosen.score!r}",
+            f"{self.metric} on test: {float(chosen.of(self.metric).mean())!r}",
+        ]
+        if self.from_dataset and chosen.epochs:
+            about.append("epochs: the best epoch on a split of this dataset; the whole dataset is trained as long")
+        parameters = settings(chosen.variant.make(self._parameters(chosen)))
+        return toml(self.source, chosen.variant.model_class.__name__, parameters, about, self.read)
+
+    def write_config(self) -> Path | None:
+        """Write `best.toml` to the directory; None for a best model that `truelike train` does not know."""
+        if not self.ranked[0].is_on_command_line:
+            return None
+        path = (self.directory or Path()) / CONFIG
+        with replacing_file(path) as fresh:
+            fresh.write_text(self.config(), encoding="utf-8")
+        return path
+
+    def page(self) -> Page:
+        """Create the page: the answer, the table and the plots."""
+        from truelike.selection.comparison_page import page
+
+        return page(self)
+
+    def write(self, path: str | Path) -> Path:
+        """Write the page; `best.toml` goes beside it where no directory was given."""
+        path = Path(path)
+        if self.directory is None:
+            self.directory = path.parent
+        written = self.page().write(path)
+        self.write_config()
+        return written
+
+
+def _listed(names: list[str]) -> str:
+    """Names in a sentence.
+
+    >>> _listed(["BPR"]), _listed(["BPR", "BPO", "NBPO"])
+    ('BPR', 'BPR, BPO and NBPO')
+    """
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _seconds(seconds: float) -> str:
+    if seconds < 0.1:
+        return "less than 0.1 s"
+    return f"{seconds:.1f} s" if seconds < 100 else f"{seconds / 60:.1f} min"

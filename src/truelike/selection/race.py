@@ -1,0 +1,468 @@
+"""The race of AutoRecommender: candidates are trained on part of the interactions and compared on the others.
+
+A family is a model class with a few axes: lists of values of its parameters, ascending, of which one is where the
+search starts. Values of the regularization and the like are multiples of what the class takes by default, which
+follows the data. The race has four stages:
+
+1. Every family starts, with few factors. ItemPop, which is not personal, shows what the others must exceed.
+2. The families with axes that come near the best search those that matter most, one after another: up or down while
+   it gets better. If that costs little, they also move along two at once.
+3. The best two search their other axes, and whether repetition and recency should count.
+4. A blend of the best two. Then families that fell behind try more factors.
+
+Stages 2 to 4 are repeated while there is something new to try within the budget.
+
+The order of the trials depends on the data and on the results alone, never on the clock. What a trial costs is
+estimated from the size of the data, and the budget decides which are too dear. So a race can be repeated, and one that
+was stopped by the clock can be repeated up to the same trial.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations, product
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from truelike.data.dataset import Dataset
+from truelike.errors import DivergedError, TooLargeError, muted
+from truelike.evaluation.evaluate import evaluate
+from truelike.evaluation.metrics import parse_measure
+from truelike.evaluation.significance import paired_t
+from truelike.models.base import Recommender
+from truelike.models.blend import Blend
+from truelike.models.ease import DENSE, NEIGHBORS, usual_regularization
+from truelike.models.exact_mf import ExactBPO, ExactMF, SoftmaxMF, default_regularization
+from truelike.models.ials import IALS
+from truelike.models.registry import build
+from truelike.progress import note
+from truelike.selection.trials import Trial
+from truelike.training.weights import settings_to_try
+
+MIN_SHARES_OF_BEST = 0.75, 0.9  # for a family to go on after the first stage and after the second
+MAX_SEARCHED_FAMILIES = 3  # that go on after the first stage
+MAX_FINAL_FAMILIES = 2  # that go on after the second
+MAX_TIE_GAP = 0.005  # relative difference below which a cheaper candidate may be taken
+MIN_SPEEDUP_ON_TIE = 3.0  # for a candidate to be taken on a tie
+MAX_DENSE_START_ITEMS = 6_000  # items above which EDLAE starts with few neighbors
+# weights of the second model of a blend, and the weight that follows where one of them is the best
+BLENDS = {0.5: None, 0.3: 0.2, 0.7: 0.8}
+MAX_TRIAL_SHARE = 0.01  # part of the budget that a trial may cost to move along two axes at once
+TRIAL_OVERHEAD = 0.1  # seconds of a trial on the smallest data
+MAX_P_VALUE = 0.2  # of the two-sided test: 10 % for the better one
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The values of a parameter, ascending, and where the search starts."""
+
+    name: str
+    values: tuple[Any, ...]
+    start: int
+
+
+L2 = Axis("regularization", (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8), 4)
+FACTORS = Axis("factors", (64, 128, 256, 512), 0)
+RATE = Axis("learning_rate", (0.25, 0.5, 1.0, 2.0, 4.0), 2)
+POWER = Axis("frequency_power", (0.5, 0.75, 1.0), 1)
+
+
+@dataclass(frozen=True)
+class Family:
+    """A model class and how it is searched.
+
+    Attributes
+    ----------
+    name
+        Name of the class.
+    axes
+        The parameters that are searched.
+    first, later
+        The names of the axes that are searched in the second and in the third stage, in this order.
+    parameters
+        Turns values of the axes into parameters for some data.
+    """
+
+    name: str
+    axes: tuple[Axis, ...]
+    first: tuple[str, ...]
+    later: tuple[str, ...]
+    parameters: Callable[[Dataset, Mapping[str, Any]], dict[str, Any]]
+
+
+def _exact(model: type[ExactMF]) -> Callable[[Dataset, Mapping[str, Any]], dict[str, Any]]:
+    def parameters(train: Dataset, at: Mapping[str, Any]) -> dict[str, Any]:
+        usual = model(factors=at["factors"])
+        rate, l2 = usual._learning_rate(train), default_regularization(train)
+        return {**at, "learning_rate": at["learning_rate"] * rate, "regularization": at["regularization"] * l2}
+
+    return parameters
+
+
+def _ials(train: Dataset, at: Mapping[str, Any]) -> dict[str, Any]:
+    unobserved = at["unobserved_weight"] * IALS()._weights(train).unobserved
+    usual = IALS(unobserved_weight=unobserved)._weights(train).regularization
+    return {**at, "unobserved_weight": unobserved, "regularization": at["regularization"] * usual}
+
+
+_USUAL_EASE: WeakKeyDictionary[Dataset, float] = WeakKeyDictionary()  # it takes a while to compute
+
+
+def _edlae(train: Dataset, at: Mapping[str, Any]) -> dict[str, Any]:
+    if train not in _USUAL_EASE:
+        _USUAL_EASE[train] = usual_regularization(train, -1)  # the same for any number of threads
+    usual = _USUAL_EASE[train] * float(np.sqrt(1 - at["dropout"]))
+    sparse = not at["dense"] and MAX_DENSE_START_ITEMS < train.n_items <= DENSE
+    return {
+        "dropout": at["dropout"],
+        "regularization": at["regularization"] * usual,
+        **({"neighbors": NEIGHBORS} if sparse else {}),
+    }
+
+
+FAMILIES = (
+    Family("ItemPop", (), (), (), lambda train, at: dict(at)),
+    Family("ItemKNN", (), (), (), lambda train, at: dict(at)),
+    Family(
+        "IALS",
+        (L2, Axis("unobserved_weight", (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0), 3), FACTORS),
+        ("regularization", "unobserved_weight", "factors"),
+        ("regularization",),
+        _ials,
+    ),
+    Family(
+        "EDLAE",
+        (
+            Axis("dropout", (0.2, 0.33, 0.5, 0.67, 0.8, 0.9), 3),
+            Axis("regularization", (0.1, 0.3, 1.0, 3.0), 2),
+            Axis("dense", (False, True), 0),
+        ),
+        ("regularization", "dropout"),
+        ("dense",),
+        _edlae,
+    ),
+    Family(
+        "ExactBPO",
+        (L2, RATE, FACTORS, POWER, Axis("unobserved_weight", (0.1, 0.3, 1.0), 2)),
+        ("regularization", "learning_rate", "factors"),
+        ("regularization", "learning_rate", "unobserved_weight", "frequency_power"),
+        _exact(ExactBPO),
+    ),
+    Family(
+        "SoftmaxMF",
+        (L2, RATE, FACTORS, POWER),
+        ("regularization", "learning_rate", "factors"),
+        ("regularization", "learning_rate", "frequency_power"),
+        _exact(SoftmaxMF),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A family at some places of its axes, and how it counts repetition and recency."""
+
+    family: Family
+    places: tuple[int, ...]
+    counting: tuple[tuple[str, Any], ...] = ()
+
+    @classmethod
+    def start(cls, family: Family) -> Candidate:
+        """Where the search of a family starts."""
+        return cls(family, tuple(axis.start for axis in family.axes))
+
+    def moved(self, name: str, step: int) -> Candidate | None:
+        """The candidate one step up or down an axis; None: there is none."""
+        [at] = [n for n, axis in enumerate(self.family.axes) if axis.name == name]
+        place = self.places[at] + step
+        if not 0 <= place < len(self.family.axes[at].values):
+            return None
+        return replace(self, places=(*self.places[:at], place, *self.places[at + 1 :]))
+
+    def make(self, train: Dataset, seed: int, n_jobs: int | None) -> Recommender:
+        """The model for some data, not fitted."""
+        at = {axis.name: axis.values[place] for axis, place in zip(self.family.axes, self.places, strict=True)}
+        model = build(self.family.name, {})
+        parameters = {
+            name: float(f"{value:.4g}") if isinstance(value, float) else value
+            for name, value in self.family.parameters(train, at).items()
+        }
+        known = model.get_params()
+        own = {name: value for name, value in (("seed", seed), ("n_jobs", n_jobs)) if name in known}
+        return model.set_params(**parameters, **dict(self.counting), **own)
+
+
+@dataclass(frozen=True)
+class Blended:
+    """The blend of two candidates."""
+
+    first: Candidate
+    second: Candidate
+    weight: float
+
+    def make(self, train: Dataset, seed: int, n_jobs: int | None) -> Recommender:
+        """The model for some data, not fitted."""
+        first, second = (named(each.make(train, seed, n_jobs)) for each in (self.first, self.second))
+        return Blend(first=first, second=second, weight=self.weight, seed=seed, n_jobs=n_jobs)
+
+
+def named(model: Recommender) -> str:
+    """A model as `registry.build` reads it.
+
+    >>> named(IALS(factors=8, n_jobs=2))
+    'IALS:factors=8'
+    """
+    from truelike.parameters import changed
+
+    given = {name: value for name, value in changed(model).items() if name not in ("n_jobs", "seed")}
+    return ":".join([model.name, *(f"{name}={value}" for name, value in given.items())])
+
+
+class BudgetError(Exception):
+    """No further trial may start."""
+
+
+class Race:
+    """Candidates that are trained on `train` and compared on `held_out`, one after another, in this process.
+
+    Parameters
+    ----------
+    train, held_out
+        The two parts of the data.
+    metric
+        The metric of the comparison.
+    budget
+        Expected seconds that all trials may take together on two cores.
+    max_trial_seconds
+        Expected seconds that one trial may take.
+    deadline
+        Value of `time.monotonic` after which no further trial starts; None: none.
+    n_trials
+        Number of trials; None: as many as the budget allows.
+    seed, n_jobs
+        Parameters of the models.
+    progress
+        Whether to report each trial.
+    """
+
+    def __init__(
+        self,
+        train: Dataset,
+        held_out: Dataset,
+        *,
+        metric: str,
+        budget: float,
+        max_trial_seconds: float,
+        deadline: float | None,
+        n_trials: int | None,
+        seed: int,
+        n_jobs: int | None,
+        progress: bool,
+    ) -> None:
+        self.train, self.held_out, self.metric = train, held_out, metric
+        self.budget, self.max_trial_seconds, self.deadline = budget, max_trial_seconds, deadline
+        self.n_trials, self.seed, self.n_jobs, self.progress = n_trials, seed, n_jobs, progress
+        self.trials: dict[Candidate | Blended, Trial] = {}  # in their order
+        self.spent = 0.0
+        self.unaffordable: list[Trial] = []
+        self.narrow = False  # whether a larger budget would search more widely
+        self.stopped = ""  # why the race ended before its end
+        self._known: set[Candidate | Blended] = set()
+
+    def run(self) -> Candidate | Blended:
+        """The winner."""
+        try:
+            for candidate in sorted((Candidate.start(family) for family in FAMILIES), key=self._cost):
+                self.attempt(candidate)
+            tried = 0
+            while (
+                len(self.trials) > tried
+            ):  # a round ends where the one before ended, unless it finds something new
+                tried = len(self.trials)
+                self._round()
+        except BudgetError as reason:
+            self.stopped = str(reason)
+        return self.winner()
+
+    def _round(self) -> None:
+        for family in self._best_families(MAX_SEARCHED_FAMILIES, MIN_SHARES_OF_BEST[0], searched=True):
+            for axis in family.first:
+                self._search(family, axis)
+            self._search_pairs(family)
+        for family in self._best_families(MAX_FINAL_FAMILIES, MIN_SHARES_OF_BEST[1], searched=True):
+            for axis in family.later:
+                self._search(family, axis)
+        for family in self._best_families(MAX_FINAL_FAMILIES, MIN_SHARES_OF_BEST[1], searched=True):
+            self._count(family)
+        self._blend()
+        for family in FAMILIES:  # families that fell behind may lack factors
+            if "factors" in family.first and self._of(family):
+                self._search(family, "factors")
+
+    def _search(self, family: Family, axis: str) -> None:
+        """Move up or down an axis from the best candidate of a family, while it gets better."""
+        for step in (1, -1):
+            moved = False
+            while True:
+                best = self.best_of(family)
+                candidate = best.moved(axis, step)
+                if candidate is None or not self.attempt(candidate) or self.score(candidate) <= self.score(best):
+                    break
+                moved = True
+            if moved:
+                return
+
+    def _search_pairs(self, family: Family) -> None:
+        """Move along two axes at once, once, where a trial costs little: parameters may depend on each other."""
+        best = self.best_of(family)
+        if self._cost_of(best) > MAX_TRIAL_SHARE * self.budget:
+            self.narrow = True
+            return
+        for one, other in combinations(family.first, 2):
+            for steps in product((1, -1), repeat=2):
+                moved = best.moved(one, steps[0])
+                candidate = None if moved is None else moved.moved(other, steps[1])
+                if candidate is not None:
+                    self.attempt(candidate)
+
+    def _count(self, family: Family) -> None:
+        """Let repetition and recency count, where the data has them and the model can use them."""
+        if "recency" in build(family.name, {}).get_params():
+            best = self.best_of(family)
+            for counting in settings_to_try(self.train)[1:]:
+                self.attempt(replace(best, counting=tuple(counting.items())))
+
+    def _blend(self) -> None:
+        best = [self.best_of(family) for family in self._best_families(MAX_FINAL_FAMILIES, MIN_SHARES_OF_BEST[1])]
+        if len(best) < MAX_FINAL_FAMILIES:
+            return
+        found = {}
+        for weight, following in BLENDS.items():
+            blend = Blended(best[0], best[1], weight)
+            found[following] = self.score(blend) if self.attempt(blend) else 0.0
+        following = max(found, key=found.__getitem__)
+        if following is not None:
+            self.attempt(Blended(best[0], best[1], following))
+
+    # --- one trial ------------------------------------------------------------------------------
+
+    def _cost(self, candidate: Candidate | Blended) -> float:
+        """The seconds that a trial is expected to take on two cores."""
+        if isinstance(candidate, Blended):  # both are fitted already
+            return 0.02 * sum(self._cost(each) for each in (candidate.first, candidate.second))
+        return TRIAL_OVERHEAD + candidate.make(self.train, self.seed, self.n_jobs)._expected_seconds(self.train)
+
+    def attempt(self, candidate: Candidate | Blended) -> bool:
+        """Train a candidate and evaluate it, unless that is known; returns whether it has a result.
+
+        It has none if it is beyond the budget, could not be trained, or is a model that was tried already.
+        """
+        if candidate in self._known:
+            return self.score(candidate) > -math.inf
+        self._known.add(candidate)
+        cost, model = self._cost(candidate), candidate.make(self.train, self.seed, self.n_jobs)
+        trial = Trial(model, metric=self.metric, record={"model": repr(model), "cost": cost, "seconds": 0.0})
+        if any(other.record["model"] == trial.record["model"] for other in self.trials.values()):
+            return False  # other places of the axes, the same model
+        dear = self.spent + cost > self.budget or cost > self.max_trial_seconds
+        if dear and self.trials and isinstance(candidate, Candidate):  # a blend is evaluated only
+            self.unaffordable.append(trial)
+            return False
+        if self.n_trials is not None and len(self.trials) >= self.n_trials:
+            raise BudgetError(f"{self.n_trials} trials were run")
+        if self.deadline is not None and self.trials and time.monotonic() > self.deadline:
+            raise BudgetError("the time was over")
+        self.spent += cost
+        self.trials[candidate] = trial
+        self._run(candidate, model)
+        self._forget()
+        if self.progress:
+            result = trial.record.get("error", f"{self.metric} {trial.score():.4f}")
+            note(f"trial {len(self.trials)}: {trial.record['model']}  {result}  {trial.record['seconds']:.1f} s")
+        return self.score(candidate) > -math.inf
+
+    def _run(self, candidate: Candidate | Blended, model: Recommender) -> None:
+        trial, started = self.trials[candidate], time.perf_counter()
+        with muted():  # warnings of candidates that rank badly or take long
+            try:
+                trial.fitted = self._fitted(candidate, model)
+                trial.record["seconds"] = time.perf_counter() - started
+                metric, k = parse_measure(self.metric)
+                found = evaluate(
+                    trial.fitted, self.held_out, ks=k, metrics=metric, n_jobs=self.n_jobs, notes=False
+                )
+                trial.values = found.values[self.metric]
+                trial.record["validation"] = {self.metric: float(trial.values.mean())}
+            except (DivergedError, TooLargeError) as error:
+                trial.record["error"] = str(error)
+
+    def _fitted(self, candidate: Candidate | Blended, model: Recommender) -> Recommender:
+        if isinstance(candidate, Blended):
+            parts = {
+                "first_": self.trials[candidate.first].fitted,
+                "second_": self.trials[candidate.second].fitted,
+            }
+            return model._fitted(self.train, parts)
+        return model.fit(self.train, progress=False)
+
+    def _forget(self) -> None:
+        """Keep the fitted models of the best of each family only."""
+        kept = {self.best_of(family) for family in FAMILIES if self._of(family)}
+        best = max(self.trials, key=self.score)
+        for candidate, trial in self.trials.items():
+            if candidate not in kept and candidate != best:
+                trial.fitted = None
+
+    # --- the outcome ----------------------------------------------------------------------------
+
+    def score(self, candidate: Candidate | Blended) -> float:
+        """The metric of a candidate, the mean over users; minus infinity without a result."""
+        trial = self.trials.get(candidate)
+        return -math.inf if trial is None else trial.score()
+
+    def _cost_of(self, candidate: Candidate | Blended) -> float:
+        return float(self.trials[candidate].record["cost"])
+
+    def _of(self, family: Family) -> list[Candidate]:
+        """The candidates of a family that have a result."""
+        found = (each for each in self.trials if isinstance(each, Candidate) and each.family is family)
+        return [each for each in found if self.score(each) > -math.inf]
+
+    def best_of(self, family: Family) -> Candidate:
+        """The best candidate of a family."""
+        return max(self._of(family), key=self.score)
+
+    def _best_families(self, n: int, near: float, searched: bool = False) -> list[Family]:
+        """The best families, or the best with axes to search; the best first, at most n, none far below the best."""
+        scores = {family.name: self.score(self.best_of(family)) for family in FAMILIES if self._of(family)}
+        least = near * max(scores.values(), default=0.0)
+        tried = [family for family in FAMILIES if scores.get(family.name, -math.inf) >= least]
+        ranked = sorted(tried, key=lambda family: -scores[family.name])
+        return [family for family in ranked if family.axes or not searched][:n]
+
+    def winner(self) -> Candidate | Blended:
+        """The best candidate; on a tie a much cheaper one; a blend only if it is better beyond noise."""
+        tried = [each for each in self.trials if self.score(each) > -math.inf]
+        if not tried:
+            error = list(self.trials.values())[-1].record["error"]
+            raise DivergedError(f"no model could be trained: {error}")
+        single = [each for each in tried if isinstance(each, Candidate)]
+        best: Candidate | Blended = max(single, key=self.score)
+        for each in sorted(single, key=self._cost_of):
+            close = self.score(best) - self.score(each) <= MAX_TIE_GAP * self.score(best)
+            costs = (self._cost_of(one) - TRIAL_OVERHEAD for one in (each, best))
+            if close and MIN_SPEEDUP_ON_TIE * next(costs) <= next(costs) and not self.is_better(best, each):
+                best = each
+                break
+        blend = max(tried, key=self.score)
+        return blend if isinstance(blend, Blended) and self.is_better(blend, best) else best
+
+    def is_better(self, one: Candidate | Blended, other: Candidate | Blended) -> bool:
+        """Whether a candidate is better than another beyond noise, by a paired t-test over the held-out users."""
+        p_value = paired_t(self.trials[one].values, self.trials[other].values)
+        return self.score(one) > self.score(other) and p_value < MAX_P_VALUE

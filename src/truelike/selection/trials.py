@@ -1,0 +1,266 @@
+"""A trial: one model with its parameters, fitted once and evaluated on held-out data, and its record."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from truelike._version import __version__
+from truelike.errors import DataWarning, DivergedError, ParameterError, TrainingWarning, TruelikeError
+from truelike.evaluation.metrics import METRICS as PER_USER
+from truelike.evaluation.metrics import is_metric_at_k
+from truelike.parameters import parameter_fields
+from truelike.selection import references
+from truelike.selection.memory import Peak
+from truelike.selection.references import is_own
+from truelike.selection.variants import Model, Variant, is_iterative, variant
+
+if TYPE_CHECKING:
+    from truelike.data.splits import Split
+    from truelike.evaluation.evaluate import Evaluation
+    from truelike.models.base import Recommender
+
+KS = (2, 5, 10, 20)
+METRICS = ("f1", "ndcg")
+Record = dict[str, Any]  # the result of a trial, plain values only; one line of trials.jsonl
+
+
+@dataclass(eq=False)
+class Trial:
+    """A model and its parameters, and what came out of it.
+
+    Attributes
+    ----------
+    model
+        A name, a class or an unfitted model.
+    parameters
+        Its parameters, on top of those that `model` fixes.
+    test
+        Whether to evaluate on the test part, too.
+    metric
+        A metric to measure beside the usual ones. A model with a `monitor` measures that one.
+    record
+        The result; empty if it was not run.
+    values
+        The metric of each held-out user, where it is kept.
+    fitted
+        The fitted model, where it is kept.
+
+    Examples
+    --------
+    >>> Trial("BPR", {"factors": 8}).key == Trial("BPR", {"factors": 8, "n_negatives": 3}).key
+    True
+    """
+
+    model: Model
+    parameters: dict[str, Any] = field(default_factory=dict)
+    test: bool = False
+    metric: str | None = None
+    record: Record = field(default_factory=dict, repr=False)
+    values: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), repr=False)
+    fitted: Recommender | None = field(default=None, repr=False)
+
+    @cached_property
+    def variant(self) -> Variant:
+        """The class and the parameters that `model` stands for."""
+        return variant(self.model)
+
+    @property
+    def name(self) -> str:
+        """The name of the model in records and tables."""
+        return self.variant.name
+
+    def make(self, **more: Any) -> Recommender:
+        """Create the unfitted model; of the keyword arguments, those that it has no parameter for are ignored."""
+        known = {name: value for name, value in more.items() if name in self.variant.parameter_names}
+        return self.variant.make({**self.parameters, **known})
+
+    @cached_property
+    def key(self) -> str:
+        """A digest of all that decides the result; the same however the parameters are spelled."""
+        model = self.make()
+        kind = type(model)
+        name = references.identity(kind) if is_own(kind) else kind.__name__
+        values = {each: references.identity(value) for each, value in _result_params(model).items()}
+        asked = [] if self.metric is None or hasattr(model, "monitor") else [self.metric]
+        text = json.dumps([name, values, self.test, *asked], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def score(self, metric: str | None = None) -> float:
+        """The metric on held-out data; minus infinity for a trial that failed or was not run."""
+        return score(self.record, metric or str(self.metric))
+
+    def message(self) -> dict[str, Any]:
+        """Convert to a message for a worker process; raise NotImportableError where a class cannot reach it."""
+        return {
+            "key": self.key,
+            "name": self.name,
+            "class": references.encode(self.variant.model_class),
+            "own": {name: references.encode(value) for name, value in self.variant.parameters.items()},
+            "parameters": {name: references.encode(value) for name, value in self.parameters.items()},
+            "test": self.test,
+            "metric": self.metric,
+        }
+
+    @classmethod
+    def from_message(cls, message: Mapping[str, Any]) -> Trial:
+        """Recreate a trial from its message; raise NotImportableError where a class is not the same here."""
+        own, parameters = (
+            {name: references.decode(value) for name, value in message[part].items()}
+            for part in ("own", "parameters")
+        )
+        model = Variant(message["name"], references.decode(message["class"]), own)
+        trial = cls(model, parameters, message["test"], message["metric"])
+        if trial.key != message["key"]:
+            raise references.NotImportableError(f"{trial.name} is another class or version where it is imported")
+        return trial
+
+
+def settings(model: Recommender) -> dict[str, Any]:
+    """All parameters that decide the result, as plain values."""
+    return {name: references.plain(value) for name, value in _result_params(model).items()}
+
+
+def _result_params(model: Recommender) -> dict[str, Any]:
+    """The parameters that decide the result; a whole number is a float where the parameter is one."""
+    found = dict(model._result_params())
+    for parameter in parameter_fields(model):
+        value = found.get(parameter.name)
+        if isinstance(value, int) and not isinstance(value, bool) and parameter.metadata.get("whole") is False:
+            found[parameter.name] = float(value)
+    return found
+
+
+def run(trial: Trial, split: Split, *, n_jobs: int | None = 1) -> tuple[Record, Evaluation | None]:
+    """Fit and evaluate. The best epoch is chosen on validation; test is used only where the trial asks for it.
+
+    The record of a trial with test figures also has the time and memory of the fit, the learning curve, and recall
+    by item popularity. A model that cannot be trained on the dataset gives a record with the error.
+    """
+    model = trial.make(n_jobs=n_jobs)
+    record: Record = {
+        "key": trial.key,
+        "model": trial.name,
+        "parameters": {name: references.plain(value) for name, value in trial.parameters.items()},
+        "settings": settings(model),
+        "version": __version__,
+    }
+    if is_own(type(model)):
+        record["class"] = references.reference(type(model))
+    evaluation = None
+    started = time.perf_counter()
+    with warnings.catch_warnings():
+        # a search tries bad settings, too; their scores show it
+        warnings.simplefilter("ignore", TrainingWarning)
+        warnings.simplefilter("ignore", DataWarning)
+        try:
+            evaluation = _fit_and_evaluate(trial, model, split, record, n_jobs)
+        except DivergedError as error:
+            record["error"] = str(error)
+        except (TruelikeError, MemoryError) as error:  # not for this dataset, or not on this machine
+            record.update(error=str(error) or type(error).__name__, refused=True)
+    record["seconds"] = round(time.perf_counter() - started, 3)
+    return record, evaluation
+
+
+def _fit_and_evaluate(
+    trial: Trial, model: Any, split: Split, record: Record, n_jobs: int | None
+) -> Evaluation | None:
+    """Fit, and add the results to the record step by step."""
+    from truelike.evaluation.breakdown import by_popularity
+    from truelike.evaluation.evaluate import evaluate
+
+    started = time.perf_counter()
+    with Peak() as peak:
+        model.fit(split.train, validation=split.validation, progress=False)
+    seconds = time.perf_counter() - started
+    monitor = getattr(model, "monitor", None)
+    history = getattr(model, "history_", None) if is_iterative(model) else None
+    curve: list[float] = []
+    if history is not None:
+        curve = [float(value) for value in history[monitor]] if monitor in history.columns else []
+        record["epochs"] = len(history)
+        record["best_epoch"] = 1 + int(np.argmax(curve)) if curve else None
+        record["peaks"] = {name: float(history[name].max()) for name in history.columns if "@" in name}
+    metric, _, k = str(trial.metric or monitor or "f1@2").partition("@")
+    metrics, ks = tuple(dict.fromkeys((*METRICS, metric))), sorted({*KS, int(k)})
+    record["validation"] = evaluate(
+        model, split.validation, ks=ks, metrics=metrics, n_jobs=n_jobs, notes=False
+    ).means()
+    if not trial.test:
+        return None
+    evaluation = evaluate(model, split.test, ks=ks, metrics=metrics, n_jobs=n_jobs, notes=False)
+    record["test"] = evaluation.means()
+    record["fit"] = {"seconds": round(seconds, 3), "mb": peak.mb and round(peak.mb, 1)}
+    record["popularity"] = by_popularity(model, split.test, int(k), n_jobs=n_jobs)
+    if history is not None and curve:
+        record["curve"] = {
+            "metric": monitor,
+            "values": [round(value, 6) for value in curve],
+            "seconds": np.cumsum(np.asarray(history["seconds"], dtype=float)).round(3).tolist(),
+        }
+    return evaluation
+
+
+def check_metric(metric: str) -> None:
+    """Raise ParameterError for what is not a metric at a list length.
+
+    >>> check_metric("good")
+    Traceback (most recent call last):
+    ...
+    truelike.errors.ParameterError: metric is 'good'; it must be a metric at a list length, such as 'ndcg@20'. ...
+    """
+    if not is_metric_at_k(metric):
+        raise ParameterError(
+            f"metric is {metric!r}; it must be a metric at a list length, such as 'ndcg@20'. The metrics are "
+            f"{', '.join(PER_USER)}"
+        )
+
+
+def score(record: Record, metric: str) -> float:
+    """The metric on validation; minus infinity for a trial that failed."""
+    value = record.get("peaks", {}).get(metric, record.get("validation", {}).get(metric))
+    return -math.inf if value is None else float(value)
+
+
+def toml(
+    data: str,
+    model: str,
+    parameters: Mapping[str, Any],
+    about: Sequence[str] = (),
+    read: Mapping[str, Any] | None = None,
+) -> str:
+    """Write a file that `truelike train --config` runs.
+
+    >>> print(toml("log.csv", "BPR", {"factors": 8, "patience": None}, ["tuned"]), end="")
+    # tuned
+    data = "log.csv"
+    model = "BPR"
+    <BLANKLINE>
+    [parameters]
+    factors = 8
+    patience = "none"
+    """
+    # TOML has no None; the command line reads "none" as None. A JSON string is a TOML string.
+    given = {name: "none" if value is None else value for name, value in parameters.items()}
+    lines = [
+        *(f"# {line}" for line in about),
+        f"data = {json.dumps(data)}",
+        f"model = {json.dumps(model)}",
+        "",
+        "[parameters]",
+        *(f"{name} = {json.dumps(value)}" for name, value in given.items()),
+        *(["", "[read]"] if read else []),
+        *(f"{name} = {json.dumps(value)}" for name, value in (read or {}).items()),
+    ]
+    return "\n".join(lines) + "\n"

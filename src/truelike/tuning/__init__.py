@@ -1,1 +1,0 @@
-"""Hyperparameter search on validation: successive halving, Optuna and the paper's grids."""

@@ -1,0 +1,194 @@
+"""AutoRecommender decides by a race on held-out interactions, and is a model like any other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import truelike as tl
+from truelike.errors import DataError, ParameterError
+from truelike.models.registry import load
+
+FEW: dict[str, Any] = {"n_trials": 5}
+
+
+@pytest.fixture(scope="module")
+def split() -> Any:
+    return tl.splits.by_user(tl.synthetic.World(n_users=300, n_items=100).dataset(), seed=0)
+
+
+@pytest.fixture(scope="module")
+def fitted(split: Any) -> Any:
+    return tl.AutoRecommender(**FEW).fit(split, progress=False)
+
+
+def rebuilt(choice: Any) -> Any:
+    """The model of a choice, from its text: what a user would paste."""
+    names = ("ItemPop", "IALS", "EDLAE", "ItemKNN", "ExactBPO", "SoftmaxMF", "Blend")
+    return eval(choice.model, {name: getattr(tl, name) for name in names})
+
+
+def test_it_is_fitted_in_place_and_equals_the_model_that_it_names(split: Any, fitted: Any) -> None:
+    model = tl.AutoRecommender(**FEW)
+    assert model.fit(split, progress=False) is model
+    assert model.choice_.model == fitted.choice_.model
+    chosen = rebuilt(model.choice_).fit(split.train, progress=False)
+    assert type(chosen) is type(model.model_)
+    assert model.recommend(k=5).equals(chosen.recommend(k=5))
+    assert tl.evaluate(model, split.test)["ndcg@20"] == tl.evaluate(chosen, split.test)["ndcg@20"]
+
+
+def test_the_winner_is_the_best_trial_or_one_that_is_not_worse_beyond_noise(fitted: Any) -> None:
+    choice = fitted.choice_
+    table = choice.table()
+    assert table.columns == ["trial", "model", "ndcg@20", "seconds"]
+    assert table.height == len(choice.trials) == 5
+    assert table["ndcg@20"].is_sorted(descending=True)
+    assert choice.trial in table["model"]
+    won = table.filter(table["model"] == choice.trial)["ndcg@20"][0]
+    assert won == table["ndcg@20"][0] or "not better beyond noise" in choice.reason
+    assert f"{won:.4f} on {split_size(fitted)}" in choice.reason
+
+
+def split_size(model: Any) -> str:
+    return model.choice_.reason.partition(" on ")[2].partition(" held-out")[0]
+
+
+def test_without_a_validation_part_the_winner_is_trained_on_all_interactions(split: Any) -> None:
+    model = tl.AutoRecommender(**FEW).fit(split.train, progress=False)
+    assert model.model_.train_.n_interactions == split.train.n_interactions
+    again = rebuilt(model.choice_).fit(split.train, progress=False)
+    assert model.recommend(k=5).equals(again.recommend(k=5))
+
+
+def test_a_named_budget_gives_the_same_model_whatever_the_clock_says(
+    split: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("truelike.selection.auto.MIN_NORMAL_SECONDS", 2.0)
+    one = tl.AutoRecommender(budget="quick").fit(split, progress=False)
+    ticks = iter(range(0, 10**9, 10_000))
+    monkeypatch.setattr("time.monotonic", lambda: float(next(ticks)))
+    other = tl.AutoRecommender(budget="quick").fit(split, progress=False)
+    assert other.choice_.model == one.choice_.model
+    assert [row[:2] for row in other.choice_.trials] == [row[:2] for row in one.choice_.trials]
+
+
+def test_a_race_that_the_clock_ended_is_repeated_by_the_number_of_its_trials(
+    split: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = iter(range(0, 10**9, 1))
+    with monkeypatch.context() as patch:
+        patch.setattr("truelike.selection.race.time.monotonic", lambda: float(next(ticks)))
+        stopped = tl.AutoRecommender(budget=8.0).fit(split, progress=False)
+    assert "the time was over" in stopped.choice_.outlook
+    n = len(stopped.choice_.trials)
+    assert 1 < n < 10
+    again = tl.AutoRecommender(budget=8.0, n_trials=n).fit(split, progress=False)
+    assert again.choice_.model == stopped.choice_.model
+    assert [row[:2] for row in again.choice_.trials] == [row[:2] for row in stopped.choice_.trials]
+    assert again.recommend(k=5).equals(stopped.recommend(k=5))
+
+
+def test_a_budget_and_a_number_of_trials_both_limit_the_race(split: Any) -> None:
+    quick = tl.AutoRecommender(budget=1.0, n_trials=1_000).fit(split, progress=False)
+    few = tl.AutoRecommender(budget=1.0, n_trials=3).fit(split, progress=False)
+    assert [row[:2] for row in few.choice_.trials] == [row[:2] for row in quick.choice_.trials[:3]]
+    assert len(quick.choice_.trials) < 30
+    assert "3 trials were run; with more" in few.choice_.outlook
+
+
+def test_a_small_validation_part_is_warned_of(split: Any) -> None:
+    few = tl.Split(split.train, tl.read([(0, 1), (1, 2)]))
+    with pytest.warns(tl.errors.DataWarning, match="too few to compare models well"):
+        tl.AutoRecommender(n_trials=2).fit(few, progress=False)
+
+
+def test_the_reason_says_how_the_winner_compares_with_popularity(fitted: Any) -> None:
+    popularity = next(value for model, value, _ in fitted.choice_.trials if model == "ItemPop()")
+    assert f"ItemPop has {popularity:.4f};" in fitted.choice_.reason
+    rng = np.random.default_rng(0)
+    noise = tl.read(np.stack([rng.integers(0, 300, 6000), (50 * rng.random(6000) ** 2).astype(int)], axis=1))
+    model = tl.AutoRecommender(n_trials=4).fit(noise, progress=False)
+    assert "ItemPop" in model.choice_.model or "tells users apart" in model.choice_.reason
+
+
+@pytest.mark.parametrize("budget", ["slow", 0, -1.0, float("inf"), float("nan"), True, None])
+def test_a_budget_that_is_none_is_an_error(budget: Any) -> None:
+    with pytest.raises(ParameterError, match="budget is"):
+        tl.AutoRecommender(budget=budget)
+
+
+def test_data_too_small_to_hold_out_a_part_has_no_race() -> None:
+    wide = tl.read([(u, i) for u in range(20) for i in range(12) if (u + i) % 3])
+    model = tl.AutoRecommender(seed=3, n_jobs=1).fit(wide, progress=False)
+    assert model.choice_.model == "EDLAE(n_jobs=1)"
+    assert "too few to compare models" in model.choice_.reason
+    assert model.choice_.trials == ()
+    assert model.choice_.outlook == "There was no race."
+    assert model.choice_.table().columns == ["trial", "model", "ndcg@20", "seconds"]
+    with pytest.raises(ParameterError, match="AutoRecommender has no parameter 'factors'"):
+        tl.AutoRecommender(factors=8)
+
+
+def test_saved_and_loaded_it_is_the_chosen_model_with_the_table_of_trials(fitted: Any, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert type(again) is type(fitted.model_)
+    assert again.choice_ == fitted.choice_
+    assert again.choice_.table().equals(fitted.choice_.table())
+    assert again.recommend(k=3).equals(fitted.recommend(k=3))
+    again.save(tmp_path / "copy")
+    assert load(tmp_path / "copy").choice_ == fitted.choice_
+
+
+def test_titles_that_are_set_are_saved(split: Any, tmp_path: Path) -> None:
+    model = tl.AutoRecommender(n_trials=2).fit(split, progress=False)
+    model.set_titles({item: f"item {item}" for item in split.train.items})
+    assert model.recommend(k=1, titles=True)["title"].str.starts_with("item ").all()
+    model.save(tmp_path / "model")
+    assert "title" in load(tmp_path / "model").recommend(k=1, titles=True).columns
+
+
+def test_impressions_and_features_decide_first(split: Any, fitted: Any) -> None:
+    world = tl.synthetic.World(n_users=120, n_items=60)
+    shown = tl.AutoRecommender().fit(world.dataset(), impressions=world.impressions(), progress=False)
+    assert type(shown.model_) is tl.ImpressionMF
+    assert set(shown.hidden_likes(0)["flips_from"]) == {"impressions"}
+    assert not hasattr(fitted, "hidden_likes")
+    with pytest.raises(ParameterError, match="both impressions and features"):
+        tl.AutoRecommender().fit(split.train, impressions=split.train, item_features=pd.DataFrame())
+
+
+def test_partial_fit_updates_the_chosen_model(split: Any) -> None:
+    model = tl.AutoRecommender(**FEW).fit(split, progress=False)
+    kind, choice = type(model.model_), model.choice_
+    model.partial_fit([(10_000, 3), (10_000, 5)], epochs=1, progress=False)
+    assert type(model.model_) is kind
+    assert model.recommend(10_000, k=3).height == 3
+    assert model.choice_ == choice
+
+
+def test_data_that_is_no_dataset_is_an_error() -> None:
+    with pytest.raises(DataError, match=r"fit takes a Dataset.*tl\.read"):
+        tl.AutoRecommender().fit([("ann", "tea")])
+
+
+def test_many_impressions_are_left_to_nbpo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("truelike.selection.auto.MOST_SHOWN", 1_000)
+    world = tl.synthetic.World(n_users=120, n_items=60)
+    model = tl.AutoRecommender().fit(world.dataset(), impressions=world.impressions(), progress=False)
+    assert type(model.model_) is tl.NBPO
+    assert "too many for ImpressionMF" in model.choice_.reason
+
+
+def test_like_probability_is_that_of_the_chosen_model(fitted: Any) -> None:
+    world = tl.synthetic.World(n_users=120, n_items=60)
+    model = tl.AutoRecommender().fit(world.dataset(), impressions=world.impressions(), progress=False)
+    found = model.like_probability([0, 1], [3, 4])
+    assert found.equals(model.model_.like_probability([0, 1], [3, 4]))
+    assert found["basis"].to_list() == ["impressions"] * 2
+    assert not hasattr(fitted, "like_probability")

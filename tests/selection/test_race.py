@@ -1,0 +1,228 @@
+"""The race: who goes on, what is searched, when it ends and who wins, with results that the tests make up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import truelike as tl
+from truelike.models.registry import build
+from truelike.selection import race as module
+from truelike.selection.race import FAMILIES, Blended, Candidate, Race, named
+
+USERS = 400
+
+
+@pytest.fixture(scope="module")
+def train() -> Any:
+    return tl.synthetic.World(n_users=200, n_items=80).dataset()
+
+
+class Scripted(Race):
+    """A race in which a function of the candidate is its result."""
+
+    def __init__(self, train: Any, score: Callable[[Any], float], **options: Any) -> None:
+        usual: dict[str, Any] = {
+            "budget": float("inf"),
+            "max_trial_seconds": float("inf"),
+            "deadline": None,
+            "n_trials": None,
+        }
+        super().__init__(train, train, metric="ndcg@20", seed=0, n_jobs=1, progress=False, **{**usual, **options})
+        self.scripted = score
+
+    def _run(self, candidate: Any, model: Any) -> None:
+        value, name = self.scripted(candidate), family_of(candidate)
+        noise = np.random.default_rng(len(name)).normal(0, 0.01, USERS)  # of a family
+        if value > 0:
+            self.give(candidate, value + noise - noise.mean())
+        else:
+            self.trials[candidate].record["error"] = "it diverged"
+
+    def give(self, candidate: Any, values: Any) -> None:
+        self.trials[candidate].values = values
+        self.trials[candidate].record["validation"] = {self.metric: float(values.mean())}
+
+
+def family_of(candidate: Any) -> str:
+    return "Blend" if isinstance(candidate, Blended) else str(candidate.family.name)
+
+
+def at(candidate: Candidate) -> dict[str, Any]:
+    pairs = zip(candidate.family.axes, candidate.places, strict=True)
+    return {axis.name: axis.values[place] for axis, place in pairs}
+
+
+def counts(race: Race) -> dict[str, int]:
+    names = [family_of(candidate) for candidate in race.trials]
+    return {name: names.count(name) for name in [*(family.name for family in FAMILIES), "Blend"]}
+
+
+def models(race: Race) -> list[str]:
+    return [trial.record["model"] for trial in race.trials.values()]
+
+
+def by_family(**scores: float) -> Callable[[Any], float]:
+    return lambda candidate: scores.get(family_of(candidate), 0.01)
+
+
+def test_families_far_below_the_best_are_not_searched_but_for_more_factors(train: Any) -> None:
+    race = Scripted(train, by_family(IALS=0.3, EDLAE=0.2, ExactBPO=0.2, SoftmaxMF=0.2, ItemKNN=0.1))
+    assert race.run().family.name == "IALS"  # type: ignore[union-attr]
+    tried = counts(race)
+    assert tried["IALS"] > 4
+    assert {name: tried[name] for name in ("EDLAE", "ExactBPO", "SoftmaxMF", "ItemKNN", "ItemPop", "Blend")} == {
+        "EDLAE": 1, "ExactBPO": 2, "SoftmaxMF": 2, "ItemKNN": 1, "ItemPop": 1, "Blend": 0,
+    }  # fmt: skip
+
+
+def test_a_family_that_lacks_factors_comes_back(train: Any) -> None:
+    def score(candidate: Any) -> float:
+        if family_of(candidate) == "ExactBPO":
+            return 0.1 + 0.0005 * at(candidate)["factors"] + 0.01 * (at(candidate)["frequency_power"] == 1.0)
+        return by_family(EDLAE=0.3)(candidate)
+
+    winner = Scripted(train, score).run()
+    assert family_of(winner) == "ExactBPO"
+    assert (at(winner)["factors"], at(winner)["frequency_power"]) == (512, 1.0)  # type: ignore[arg-type]
+
+
+def test_families_without_axes_do_not_take_the_place_of_those_with(train: Any) -> None:
+    race = Scripted(train, by_family(ItemPop=0.3, ItemKNN=0.29, IALS=0.28, EDLAE=0.275, ExactBPO=0.27))
+    race.run()
+    assert min(counts(race)[name] for name in ("IALS", "EDLAE", "ExactBPO")) > 1
+
+
+def test_an_axis_is_searched_up_or_down_while_it_gets_better(train: Any) -> None:
+    def score(candidate: Any) -> float:
+        if family_of(candidate) != "IALS":
+            return 0.01
+        values = at(candidate)
+        return 0.3 - 0.05 * abs(np.log2(values["unobserved_weight"] / 0.125)) / 3 + 1e-5 * values["factors"]
+
+    race = Scripted(train, score)
+    found = at(race.run())  # type: ignore[arg-type]
+    assert found == {"regularization": 1.0, "unobserved_weight": 0.125, "factors": 512}
+    assert len(set(models(race))) == len(race.trials)  # none twice
+
+
+def test_cheap_families_also_move_along_two_axes_at_once(train: Any) -> None:
+    def score(candidate: Any) -> float:
+        if family_of(candidate) != "IALS":
+            return 0.01
+        values = at(candidate)
+        both = values["unobserved_weight"] == 2.0 and values["factors"] == 128
+        return (
+            0.4 if both else 0.3 - 0.01 * (values["unobserved_weight"] != 1.0) - 0.01 * (values["factors"] != 64)
+        )
+
+    found = at(Scripted(train, score).run())  # type: ignore[arg-type]
+    assert (found["unobserved_weight"], found["factors"]) == (2.0, 128)
+    dear = Scripted(train, score, budget=5.0)
+    assert at(dear.run())["factors"] == 64  # type: ignore[arg-type]
+    assert dear.narrow
+
+
+def test_on_a_tie_a_much_cheaper_candidate_wins(train: Any) -> None:
+    score = by_family(ExactBPO=0.3, ItemKNN=0.2999)
+    assert Scripted(train, score).run().family.name == "ItemKNN"  # type: ignore[union-attr]
+    score = by_family(ExactBPO=0.3, ItemKNN=0.297)
+    assert Scripted(train, score).run().family.name == "ExactBPO"  # type: ignore[union-attr]
+
+
+def test_a_blend_wins_only_if_it_is_better_beyond_noise(train: Any) -> None:
+    other = np.random.default_rng(1).normal(0, 0.05, USERS)
+
+    class Noisy(Scripted):
+        def _run(self, candidate: Any, model: Any) -> None:
+            super()._run(candidate, model)
+            if isinstance(candidate, Blended):
+                self.give(candidate, self.trials[candidate].values + other - other.mean())
+
+    better = by_family(ExactBPO=0.3, EDLAE=0.29, Blend=0.32)
+    within = by_family(ExactBPO=0.3, EDLAE=0.29, Blend=0.302)
+    assert isinstance(Noisy(train, better).run(), Blended)
+    assert isinstance(Noisy(train, within).run(), Candidate)
+
+
+def test_what_is_beyond_the_budget_is_not_tried_and_kept(train: Any) -> None:
+    score = by_family(ExactBPO=0.3, EDLAE=0.29)
+    free = Scripted(train, score)
+    free.run()
+    assert not free.unaffordable
+    race = Scripted(train, score, budget=free.spent / 2)
+    race.run()
+    assert race.spent <= free.spent / 2
+    assert race.unaffordable
+    assert not {trial.record["model"] for trial in race.unaffordable} & set(models(race))
+    assert len(free.trials) > len(race.trials)
+
+
+def test_one_dear_candidate_does_not_end_a_race_by_the_clock(train: Any) -> None:
+    race = Scripted(
+        train,
+        by_family(EDLAE=0.3, IALS=0.29),
+        max_trial_seconds=module.TRIAL_OVERHEAD + 0.001,
+        deadline=float("inf"),
+    )
+    race.run()
+    assert not race.stopped
+    assert counts(race)["ExactBPO"] == counts(race)["SoftmaxMF"] == 0
+    assert counts(race)["EDLAE"] > 1
+
+
+def test_the_first_trials_do_not_depend_on_their_number(train: Any) -> None:
+    score = by_family(ExactBPO=0.3, EDLAE=0.29, Blend=0.32)
+    whole = Scripted(train, score)
+    whole.run()
+    for n in (1, 5, 12):
+        race = Scripted(train, score, n_trials=n)
+        race.run()
+        assert models(race) == models(whole)[:n]
+        assert race.stopped == f"{n} trials were run"
+
+
+def test_a_candidate_that_cannot_be_trained_does_not_end_the_race(train: Any) -> None:
+    race = Scripted(train, by_family(IALS=0.3, ExactBPO=0.0, EDLAE=0.0))
+    assert race.run().family.name == "IALS"  # type: ignore[union-attr]
+    with pytest.raises(tl.errors.DivergedError, match="no model could be trained"):
+        Scripted(train, lambda candidate: 0.0).run()
+
+
+def test_a_candidate_is_better_only_beyond_noise(train: Any) -> None:
+    rng = np.random.default_rng(0)
+    base = rng.random(300)
+    race = Scripted(train, lambda candidate: 0.1)
+    one, other = (Candidate.start(family) for family in FAMILIES[:2])
+
+    def is_better(values: Any, others: Any) -> bool:
+        for candidate, each in ((one, values), (other, others)):
+            race.attempt(candidate)
+            race.give(candidate, each)
+        return race.is_better(one, other)
+
+    assert is_better(base + 0.01, base - rng.normal(0, 0.02, 300))
+    assert not is_better(base + 0.0001, base + rng.normal(0, 0.2, 300))
+    assert not is_better(base, base + 0.01)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_a_candidate_and_its_name_give_the_same_model(family: Any, train: Any) -> None:
+    start = Candidate.start(family)
+    moved = [start.moved(axis.name, step) for axis in family.axes for step in (-1, 1)]
+    for candidate in (start, *(each for each in moved if each is not None)):
+        model = candidate.make(train, 0, None)
+        assert build(named(model), {"n_jobs": None} if "n_jobs" in model.get_params() else {}).get_params() == (
+            model.get_params()
+        )
+
+
+def test_there_is_a_family_for_each_place_of_the_race() -> None:
+    assert (
+        len([family for family in FAMILIES if family.axes])
+        > module.MAX_SEARCHED_FAMILIES
+        > module.MAX_FINAL_FAMILIES
+    )
