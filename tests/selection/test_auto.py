@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import truelike as tl
-from truelike.errors import DataError, ParameterError
+from truelike.errors import ParameterError
 from truelike.models.registry import load
 
 FEW: dict[str, Any] = {"n_trials": 5}
@@ -153,16 +153,6 @@ def test_titles_that_are_set_are_saved(split: Any, tmp_path: Path) -> None:
     assert "title" in load(tmp_path / "model").recommend(k=1, titles=True).columns
 
 
-def test_impressions_and_features_decide_first(split: Any, fitted: Any) -> None:
-    world = tl.synthetic.World(n_users=120, n_items=60)
-    shown = tl.AutoRecommender().fit(world.dataset(), impressions=world.impressions(), progress=False)
-    assert type(shown.model_) is tl.ImpressionMF
-    assert set(shown.hidden_likes(0)["flips_from"]) == {"impressions"}
-    assert not hasattr(fitted, "hidden_likes")
-    with pytest.raises(ParameterError, match="both impressions and features"):
-        tl.AutoRecommender().fit(split.train, impressions=split.train, item_features=pd.DataFrame())
-
-
 def test_partial_fit_updates_the_chosen_model(split: Any) -> None:
     model = tl.AutoRecommender(**FEW).fit(split, progress=False)
     kind, choice = type(model.model_), model.choice_
@@ -172,23 +162,20 @@ def test_partial_fit_updates_the_chosen_model(split: Any) -> None:
     assert model.choice_ == choice
 
 
-def test_data_that_is_no_dataset_is_an_error() -> None:
-    with pytest.raises(DataError, match=r"fit takes a Dataset.*tl\.read"):
-        tl.AutoRecommender().fit([("ann", "tea")])
-
-
-def test_many_impressions_are_left_to_nbpo(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("truelike.selection.auto.MOST_SHOWN", 1_000)
+def test_impressions_and_features_decide_first(fitted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     world = tl.synthetic.World(n_users=120, n_items=60)
-    model = tl.AutoRecommender().fit(world.dataset(), impressions=world.impressions(), progress=False)
-    assert type(model.model_) is tl.NBPO
-    assert "too many for ImpressionMF" in model.choice_.reason
-
-
-def test_like_probability_is_that_of_the_chosen_model(fitted: Any) -> None:
-    world = tl.synthetic.World(n_users=120, n_items=60)
-    model = tl.AutoRecommender().fit(world.dataset(), impressions=world.impressions(), progress=False)
+    data, impressions = world.dataset(), world.impressions()
+    model = tl.AutoRecommender().fit(data, impressions=impressions, progress=False)
+    assert type(model.model_) is tl.ImpressionMF
+    assert set(model.hidden_likes(0)["flips_from"]) == {"impressions"}
     found = model.like_probability([0, 1], [3, 4])
     assert found.equals(model.model_.like_probability([0, 1], [3, 4]))
     assert found["basis"].to_list() == ["impressions"] * 2
+    assert not hasattr(fitted, "hidden_likes")
     assert not hasattr(fitted, "like_probability")
+    with pytest.raises(ParameterError, match="both impressions and features"):
+        tl.AutoRecommender().fit(data, impressions=impressions, item_features=pd.DataFrame())
+    monkeypatch.setattr("truelike.selection.auto.MOST_SHOWN", 1_000)
+    many = tl.AutoRecommender().fit(data, impressions=impressions, progress=False)
+    assert type(many.model_) is tl.NBPO
+    assert "too many for ImpressionMF" in many.choice_.reason

@@ -80,22 +80,6 @@ def test_a_class_that_a_worker_fails_to_import_is_run_in_this_process(
     assert sum("No module named 'own_models_for_tests'" in note for note in notes) == 1
 
 
-def test_a_search_with_a_class_is_resumed_with_the_class(own: Any, split: Any, tmp_path: Path) -> None:
-    ran: list[Any] = []
-
-    def search() -> Any:
-        return tl.tune(
-            tl.SampledMF, split, n_trials=2, n_workers=1, directory=tmp_path / "runs", report=ran.append,
-            search_space={"regularization": (1.0, 5.0)}, objective=own.Squashed, epochs=2, batch_size=200,
-        )  # fmt: skip
-
-    first, count = search(), len(ran)
-    again = search()
-    assert len(ran) == count == 2
-    assert again.parameters == first.parameters
-    assert again.make().objective is own.Squashed
-
-
 def test_classes_of_one_name_do_not_share_trials() -> None:
     def made(factor: float, *, other: bool = False) -> Any:
         class Mine(objectives.BPO):

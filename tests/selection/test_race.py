@@ -218,11 +218,3 @@ def test_a_candidate_and_its_name_give_the_same_model(family: Any, train: Any) -
         assert build(named(model), {"n_jobs": None} if "n_jobs" in model.get_params() else {}).get_params() == (
             model.get_params()
         )
-
-
-def test_there_is_a_family_for_each_place_of_the_race() -> None:
-    assert (
-        len([family for family in FAMILIES if family.axes])
-        > module.MAX_SEARCHED_FAMILIES
-        > module.MAX_FINAL_FAMILIES
-    )

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import truelike as tl
@@ -120,13 +119,6 @@ def test_the_number_of_processes_does_not_change_the_result(split: Any) -> None:
     assert found[0].score == found[1].score
 
 
-def test_the_best_model_fitted_by_hand_has_its_score(split: Any) -> None:
-    found = tl.tune(tl.BPR, split, n_trials=3, metric="recall@7", epochs=2, batch_size=200)
-    model = found.make().fit(split.train, validation=split.validation)
-    measured = tl.evaluate(model, split.validation, ks=(7,), metrics=["recall"])["recall@7"]
-    assert measured == pytest.approx(found.score, abs=1e-12)
-
-
 def test_the_paper_s_grids_use_the_paper_s_recipe(split: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     runner: Any = Here(split)
     monkeypatch.setattr(
@@ -181,12 +173,6 @@ def test_draws_are_within_their_ranges_and_independent() -> None:
     assert drawn[7] == space.draw(0, 7) != space.draw(1, 7)
 
 
-def test_tune_never_uses_the_test_part(split: Any, tmp_path: Path) -> None:
-    found = tl.tune("ItemKNN", split, n_trials=2, n_workers=1, directory=tmp_path)
-    assert tl.Split.load(tmp_path / "split").test.n_interactions == 0
-    assert not any("test" in record for record in found.records)
-
-
 def test_tune_takes_a_split_and_says_how_to_make_one(split: Any) -> None:
     with pytest.raises(DataError, match=r"tune takes a Split, not Dataset: tl.splits.by_user\(data\)"):
         tl.tune("BPR", split.train)
@@ -234,13 +220,6 @@ def test_a_fixed_parameter_is_not_searched(split: Any) -> None:
     found = runner.search([axis("factors", 8, 16)], "f1@2")
     assert found.parameters["factors"] == 4
     assert len(runner.ran) == 1
-
-
-def test_numpy_numbers_are_accepted(split: Any) -> None:
-    space = {"neighbors": [np.int64(5), np.int64(6)]}
-    found = tl.tune("itemknn", split, n_trials=2, search_space=space, n_workers=1, metric="recall@7")
-    assert found.parameters["neighbors"] in (5, 6)
-    assert 0 < found.score < 1
 
 
 def test_a_class_with_a_required_parameter_is_tuned_from_its_defaults(split: Any) -> None:

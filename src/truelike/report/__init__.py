@@ -33,13 +33,6 @@ class Page:
 
     The answer to the reader's question belongs at the top: use `answer` before tables and figures.
 
-    Parameters
-    ----------
-    title, subtitle
-        The heading of the page and the line below it.
-    parts
-        The parts that were added, in order.
-
     Examples
     --------
     >>> page = Page("Results").answer("Use ItemPop.").table(pl.DataFrame({"model": ["ItemPop"]}))

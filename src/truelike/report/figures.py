@@ -43,12 +43,8 @@ def grouped_bars(table: pl.DataFrame, label: str, measures: list[str]) -> Any:
 def reliability_curves(panels: dict[str, dict[str, pl.DataFrame]], notes: dict[str, str] | None = None) -> Any:
     """Draw the share of truly liked pairs by predicted probability, a panel for each group of models.
 
-    Parameters
-    ----------
-    panels
-        The reliability tables (predicted, liked), by the title of the panel and the name of the model.
-    notes
-        Text to add to the names of models in the legend.
+    The tables (predicted, liked) are given by the title of the panel and the name of the model. `notes` are added to
+    the names of models in the legend.
     """
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure

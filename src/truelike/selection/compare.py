@@ -22,6 +22,7 @@ from truelike.selection.comparison import Comparison, ModelResult
 from truelike.selection.executor import Executor
 from truelike.selection.grids import Stage
 from truelike.selection.progress import TrialLog
+from truelike.selection.records import users_file
 from truelike.selection.references import identity, reference
 from truelike.selection.search import RUNGS, Search, Tuned, no_result_reason, run_searches, staged
 from truelike.selection.space import SearchSpace
@@ -341,7 +342,7 @@ def _run_final(executor: Executor, trials: Sequence[Trial]) -> None:
     keys: dict[str, list[str]] = {}
     for trial in trials:
         keys.setdefault(trial.name, []).append(trial.key)
-        if not executor.journal.users_of(trial).exists():  # they may be missing in a copy of a directory
+        if not users_file(executor.directory, trial.key).exists():  # they may be missing in a copy of a directory
             executor.records.pop(trial.key, None)
 
     def skip(trial: Trial) -> bool:

@@ -33,22 +33,9 @@ CONFIG = "best.toml"
 class ModelResult:
     """A model with its tuned parameters and its results.
 
-    Attributes
-    ----------
-    variant
-        The model class, with the parameters that its name fixes.
-    parameters
-        The tuned parameters.
-    score
-        The metric on validation of the first final run.
-    candidates, search_seconds
-        The number of candidates of the search and its time in one process.
-    records
-        The records of the final runs, one for each seed.
-    values
-        The test figures of each user, averaged over seeds: users x measures. None without a final run.
-    reason
-        Why there is no final run.
+    The records are those of the final runs, one for each seed; `score` is the metric on validation of the first. The
+    values are the test figures of each user, averaged over seeds: users x measures. Without a final run they are
+    None, and `reason` says why.
     """
 
     variant: Variant

@@ -44,13 +44,20 @@ def _styled(comparison: Comparison) -> Iterator[tuple[ModelResult, dict[str, Any
         yield each, {"color": colours[n % len(colours)], "marker": MARKERS[n % len(MARKERS)]}
 
 
-def _lines(axes: Any, comparison: Comparison, at: Sequence[float], values: dict[str, list[float | None]]) -> None:
-    """Draw a line for each model."""
+def _line_plot(
+    comparison: Comparison, labels: Sequence[str], values: dict[str, list[float]], x: str, y: str
+) -> Any:
+    """A line for each model over a few labelled places."""
+    figure, [axes] = _canvas(height=3.8)
     for n, (each, style) in enumerate(_styled(comparison)):
-        heights = [np.nan if value is None else value for value in values[each.model]]
-        dash = DASHES[n // 2 % len(DASHES)]
-        axes.plot(at, heights, label=each.model, linestyle=dash, markersize=5, linewidth=1.5, **style)
+        look = {"linestyle": DASHES[n // 2 % len(DASHES)], "markersize": 5, "linewidth": 1.5, **style}
+        axes.plot(range(len(labels)), values[each.model], label=each.model, **look)
     axes.set_ylim(bottom=0.0)
+    axes.set_xticks(range(len(labels)), labels)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    _legend(figure, axes)
+    return figure
 
 
 def _legend(figure: Any, axes: Any) -> None:
@@ -127,53 +134,34 @@ def by_length(comparison: Comparison) -> Any:
     """The metric against the length of the list."""
     name = comparison.metric.partition("@")[0]
     ks = sorted(int(m.partition("@")[2]) for m in comparison.ranked[0].measures if m.startswith(f"{name}@"))
-    figure, [axes] = _canvas(height=3.8)
-    values: dict[str, list[float | None]] = {
-        each.model: [float(each.of(f"{name}@{k}").mean()) for k in ks] for each in comparison.ranked
-    }
-    _lines(axes, comparison, range(len(ks)), values)
-    axes.set_xticks(range(len(ks)), [str(k) for k in ks])
-    axes.set_xlabel("k, the length of the list")
-    axes.set_ylabel(f"{name}@k on the test part")
-    _legend(figure, axes)
-    return figure
+    values = {each.model: [float(each.of(f"{name}@{k}").mean()) for k in ks] for each in comparison.ranked}
+    y = f"{name}@k on the test part"
+    return _line_plot(comparison, [str(k) for k in ks], values, "k, the length of the list", y)
 
 
 def by_activity(comparison: Comparison) -> Any:
     """The metric for users with few and with many training interactions."""
     names, quarter = activity_quarters(comparison.activity)
-    figure, [axes] = _canvas(height=3.8)
-    values: dict[str, list[float | None]] = {
+    values = {
         each.model: [float(each.of(comparison.metric)[quarter == n].mean()) for n in range(len(names))]
         for each in comparison.ranked
     }
-    _lines(axes, comparison, range(len(names)), values)
     counts = np.bincount(quarter, minlength=len(names))
     labels = [f"{name}\n({count:,} users)" for name, count in zip(names, counts, strict=True)]
-    axes.set_xticks(range(len(names)), labels)
-    axes.set_xlabel("training interactions of the user")
-    axes.set_ylabel(f"{comparison.metric} on the test part")
-    _legend(figure, axes)
-    return figure
+    y = f"{comparison.metric} on the test part"
+    return _line_plot(comparison, labels, values, "training interactions of the user", y)
 
 
 def by_popularity(comparison: Comparison) -> Any:
     """Recall of test interactions with popular and with rare items."""
-    figure, [axes] = _canvas(height=3.8)
     about = comparison.ranked[0].records[0]["popularity"]
-    values: dict[str, list[float | None]] = {}
+    values = {}
     for each in comparison.ranked:
-        recalls = [record["popularity"]["recall"] for record in each.records]
-        values[each.model] = [
-            None if third[0] is None else float(np.mean(third)) for third in zip(*recalls, strict=True)
-        ]
-    _lines(axes, comparison, range(len(THIRDS)), values)
+        recalls = zip(*(record["popularity"]["recall"] for record in each.records), strict=True)
+        values[each.model] = [np.nan if third[0] is None else float(np.mean(third)) for third in recalls]
     labels = [f"{name}\n({count:,} items)" for name, count in zip(THIRDS, about["items"], strict=True)]
-    axes.set_xticks(range(len(THIRDS)), labels)
-    axes.set_xlabel("items by popularity, a third of the training interactions each")
-    axes.set_ylabel(f"recall@{about['k']} of test interactions")
-    _legend(figure, axes)
-    return figure
+    x = "items by popularity, a third of the training interactions each"
+    return _line_plot(comparison, labels, values, x, f"recall@{about['k']} of test interactions")
 
 
 def learning_curves(comparison: Comparison) -> Any | None:

@@ -21,7 +21,7 @@ from truelike.errors import DataWarning, WorkerError
 from truelike.parallel import cores, one_blas_thread
 from truelike.selection.processes import Processes
 from truelike.selection.progress import TrialLog
-from truelike.selection.records import Journal, save_users
+from truelike.selection.records import Journal, save_users, users_file
 from truelike.selection.references import NotImportableError, plain
 from truelike.selection.trials import Record, Trial
 from truelike.selection.worker import run_safely
@@ -39,24 +39,8 @@ class Executor:
     A search passes no test part. A model class, an objective or a network of the user's own reaches the workers by
     reference. The trials of one that they cannot import are run in this process, one at a time.
 
-    Parameters
-    ----------
-    directory
-        Where records are kept. It belongs to one split.
-    train, validation, test
-        The parts that trials may use.
-    n_workers
-        Number of processes.
-    n_jobs
-        Number of threads of a trial. None divides the cores among the processes, and a trial in this process has all.
-    nice
-        The niceness of the processes.
-    report
-        Called with the record of each trial that was run.
-    log
-        Logs a line for each trial that was run.
-    cluster
-        Run trials on a Ray cluster in place of processes.
+    `n_workers` processes, or a cluster, run trials on `n_jobs` threads each. None divides the cores among them, and a
+    trial in this process has all. `report` is called with the record of each trial that was run, and `log` logs it.
 
     Examples
     --------
@@ -139,7 +123,7 @@ class Executor:
 
     def per_user(self, trial: Trial) -> NDArray[np.float32]:
         """The test figures of each user. The columns are those of the record's "test"."""
-        values: NDArray[np.float32] = np.load(self.journal.users_of(trial), allow_pickle=False)
+        values: NDArray[np.float32] = np.load(users_file(self.directory, trial.key), allow_pickle=False)
         return values
 
     def close(self) -> None:

@@ -46,16 +46,8 @@ def paper_stages(
 ) -> list[Stage]:
     """Return the stages for a model.
 
-    Parameters
-    ----------
-    flips
-        Whether the model has flip tables.
-    flip_rate
-        Whether it has ShiftMC's flip rate f.
-    quick
-        Use smaller grids.
-    slower
-        A factor of all learning rates, for a model that diverges at all of the paper's.
+    `flips`: the model has flip tables. `flip_rate`: it has ShiftMC's flip rate f. `quick`: smaller grids. `slower`: a
+    factor of all learning rates, for a model that diverges at all of the paper's.
 
     Examples
     --------

@@ -13,15 +13,7 @@ MB = 1e6
 class Peak:
     """The peak resident memory of the process within a `with` block, including what was allocated before.
 
-    On Linux the kernel's high-water mark is reset first, so nothing before the block counts. Elsewhere `mb` is the
-    peak since the start of the process, or None where even that is unknown.
-
-    Examples
-    --------
-    >>> with Peak() as peak:
-    ...     block = bytearray(1_000_000)
-    >>> peak.mb is None or peak.mb > 1
-    True
+    On Linux the kernel's high-water mark is reset first. Elsewhere it is the peak since the start, or None.
     """
 
     mb: float | None = None

@@ -22,22 +22,10 @@ THREAD_LIMITS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "
 
 
 class Processes:
-    """Processes that run one trial after another.
-
-    Parameters
-    ----------
-    directory
-        That of the search, with the split.
-    n_workers
-        Number of processes.
-    n_jobs
-        Number of threads of each.
-    nice
-        Their niceness.
-    """
+    """Processes that run one trial after another, each on `n_jobs` threads. The directory has the split."""
 
     def __init__(self, directory: Path, n_workers: int, n_jobs: int, nice: int) -> None:
-        self.directory, self.n_workers, self.n_jobs, self.nice = directory, n_workers, n_jobs, nice
+        self.directory, self.n_workers, self.n_jobs, self.nice = directory.resolve(), n_workers, n_jobs, nice
         self._free: list[ProcessPoolExecutor] = []
         self._busy: dict[Future[Record], ProcessPoolExecutor] = {}
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from truelike import progress
 from truelike.selection.trials import Record, score
+from truelike.training.callbacks import readable_seconds
 
 SECONDS_BETWEEN_LINES = 3.0
 
@@ -89,15 +90,4 @@ class TrialLog:
             return ""
         usual = sum(rates.values()) / len(rates)  # for a model of which no trial has been run yet
         work = sum(rates.get(name, usual) * sum(lengths) for (name, _), lengths in self._expected.items())
-        return f"; about {_duration(work / self.n_workers)} left"
-
-
-def _duration(seconds: float) -> str:
-    """Round a time for a reader.
-
-    >>> _duration(12.3), _duration(200), _duration(9000)
-    ('12 s', '3 min', '2.5 h')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
+        return f"; about {readable_seconds(work / self.n_workers)} left"

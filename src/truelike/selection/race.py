@@ -76,16 +76,8 @@ POWER = Axis("frequency_power", (0.5, 0.75, 1.0), 1)
 class Family:
     """A model class and how it is searched.
 
-    Attributes
-    ----------
-    name
-        Name of the class.
-    axes
-        The parameters that are searched.
-    first, later
-        The names of the axes that are searched in the second and in the third stage, in this order.
-    parameters
-        Turns values of the axes into parameters for some data.
+    The axes named in `first` are searched in the second stage and those in `later` in the third, in this order.
+    `parameters` turns values of the axes into parameters for some data.
     """
 
     name: str
@@ -230,24 +222,8 @@ class BudgetError(Exception):
 class Race:
     """Candidates that are trained on `train` and compared on `held_out`, one after another, in this process.
 
-    Parameters
-    ----------
-    train, held_out
-        The two parts of the data.
-    metric
-        The metric of the comparison.
-    budget
-        Expected seconds that all trials may take together on two cores.
-    max_trial_seconds
-        Expected seconds that one trial may take.
-    deadline
-        Value of `time.monotonic` after which no further trial starts; None: none.
-    n_trials
-        Number of trials; None: as many as the budget allows.
-    seed, n_jobs
-        Parameters of the models.
-    progress
-        Whether to report each trial.
+    All trials together may take `budget` seconds, as they are expected on two cores, and one trial
+    `max_trial_seconds`. After `deadline`, a value of `time.monotonic`, and after `n_trials`, no further trial starts.
     """
 
     def __init__(

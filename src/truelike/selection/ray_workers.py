@@ -26,15 +26,9 @@ AS_MANY_AS_FIT = 10_000  # workers
 
 
 class RayWorkers:
-    """A connection to a cluster on which trials are run.
+    """A connection to a cluster on which trials are run; the directory has the split.
 
-    Parameters
-    ----------
-    directory
-        That of the search, with the split.
-    cluster
-        The cluster. Without a number of workers, there is one for each CPU; without a number of threads too, each has
-        one thread.
+    Without a number of workers, there is one for each CPU; without a number of threads too, each has one thread.
     """
 
     def __init__(self, directory: Path, cluster: Cluster) -> None:

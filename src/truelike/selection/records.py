@@ -24,13 +24,6 @@ class Journal:
 
     The directory holds `split/` (the data that trials may use), `trials.jsonl` (one line for each finished trial) and
     `users/` (the figures of each user, of trials that were evaluated on test).
-
-    Parameters
-    ----------
-    directory
-        Where records are kept.
-    split
-        The data of the trials.
     """
 
     def __init__(self, directory: Path, split: Split) -> None:
@@ -67,10 +60,6 @@ class Journal:
             file.write(json.dumps(record) + "\n")
             file.flush()
             os.fsync(file.fileno())
-
-    def users_of(self, trial: Trial) -> Path:
-        """The file of the test figures of each user."""
-        return users_file(self.directory, trial.key)
 
 
 def users_file(directory: Path, key: str) -> Path:

@@ -141,24 +141,8 @@ def staged(
 ) -> Search:
     """Search one stage after another, each around the best setting so far.
 
-    Parameters
-    ----------
-    model
-        The model.
-    stages
-        The stages that are known from the start.
-    metric, seed
-        The metric on validation that candidates are compared by, and the seed of the models.
-    fixed
-        Parameters that are not searched, even if a stage has them.
-    rungs
-        The shares of the epochs of successive halving.
-    log
-        Is told how many trials are to come.
-    keep_first
-        Run the first candidate of the first stage for all epochs, whatever its score.
-    another
-        Called after the last stage for a further one; None ends the search.
+    `fixed` parameters are not searched, even if a stage has them. With `keep_first` the first candidate of the first
+    stage is run for all epochs, whatever its score. After the last stage `another` may give a further one.
     """
     given = {**model.parameters, **(fixed or {})}
     best: Parameters = {**(fixed or {}), **model.of_training(metric, seed)}
@@ -216,18 +200,8 @@ def halving(
 ) -> Generator[list[Trial], None, Halved]:
     """Run all candidates for a few epochs, the best third of them for longer, and so on.
 
-    Parameters
-    ----------
-    model, candidates
-        The model, and the parameters of each candidate.
-    metric
-        The metric on validation that candidates are compared by.
-    rungs
-        The shares of the epochs, in rising order; the last is 1. A model without epochs has only the last.
-    keep_first
-        Run the first candidate for all epochs, whatever its score.
-    expect
-        Called with the lengths of the trials that are still to come.
+    The `rungs` are shares of the epochs, in rising order; the last is 1, and a model without epochs has no other. With
+    `keep_first` the first candidate goes on, whatever its score. `expect` is told the lengths of the trials to come.
     """
     epochs = getattr(model.make(candidates[0]), "epochs", None)
     shorter = [rung for rung in rungs[:-1] if epochs is not None and round(epochs * rung) >= MIN_EPOCHS_OF_RUNG]

@@ -184,15 +184,15 @@ def _fit_and_evaluate(
     with Peak() as peak:
         model.fit(split.train, validation=split.validation, progress=False)
     seconds = time.perf_counter() - started
-    monitor = getattr(model, "monitor", None)
+    watched = getattr(model, "monitor", None)
     history = getattr(model, "history_", None) if is_iterative(model) else None
     curve: list[float] = []
     if history is not None:
-        curve = [float(value) for value in history[monitor]] if monitor in history.columns else []
+        curve = [float(value) for value in history[watched]] if watched in history.columns else []
         record["epochs"] = len(history)
         record["best_epoch"] = 1 + int(np.argmax(curve)) if curve else None
         record["peaks"] = {name: float(history[name].max()) for name in history.columns if "@" in name}
-    metric, _, k = str(trial.metric or monitor or "f1@2").partition("@")
+    metric, _, k = str(trial.metric or watched or "f1@2").partition("@")
     metrics, ks = tuple(dict.fromkeys((*METRICS, metric))), sorted({*KS, int(k)})
     record["validation"] = evaluate(
         model, split.validation, ks=ks, metrics=metrics, n_jobs=n_jobs, notes=False
@@ -205,7 +205,7 @@ def _fit_and_evaluate(
     record["popularity"] = by_popularity(model, split.test, int(k), n_jobs=n_jobs)
     if history is not None and curve:
         record["curve"] = {
-            "metric": monitor,
+            "metric": watched,
             "values": [round(value, 6) for value in curve],
             "seconds": np.cumsum(np.asarray(history["seconds"], dtype=float)).round(3).tolist(),
         }

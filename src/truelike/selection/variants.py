@@ -20,17 +20,7 @@ Parameters = dict[str, Any]
 
 @dataclass(frozen=True)
 class Variant:
-    """A model class with parameters that are fixed for it.
-
-    Attributes
-    ----------
-    name
-        The name in tables, such as "BPR" or "BPR:factors=64".
-    model_class
-        The class.
-    parameters
-        The parameters that its name or its template fixes.
-    """
+    """A model class with parameters that are fixed for it, under a name such as "BPR" or "BPR:factors=64"."""
 
     name: str
     model_class: type[Recommender]
