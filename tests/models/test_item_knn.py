@@ -105,7 +105,7 @@ def test_the_result_does_not_depend_on_threads_or_blocks(monkeypatch: pytest.Mon
     observed = np.random.default_rng(1).random((80, 60)) < 0.2
     whole = fitted(observed, neighbors=7).similarity_
     for memory in (1, 16 * 60 * 7, 2**25):
-        monkeypatch.setattr(item_knn, "MEMORY", memory)
+        monkeypatch.setattr(item_knn, "MAX_SIMILARITY_BYTES", memory)
         for n_jobs in (1, 2, 3):
             part = fitted(observed, neighbors=7, n_jobs=n_jobs).similarity_
             assert_array_equal(part.indptr, whole.indptr)

@@ -31,7 +31,7 @@ FEWEST = 200  # pairs below which nothing is said
 NEGATIVES = 8  # other items per held-out interaction
 WINDOW = 0.01  # items of equal popularity are within this share of all items in the order of popularity
 MARGIN = 0.15  # by which popularity must be better
-PERSONAL = 0.55  # the least AUC among items of equal popularity of a model that is more than popularity
+MIN_PERSONAL_AUC = 0.55  # the least AUC among items of equal popularity of a model that is more than popularity
 
 
 class ExposureSample:
@@ -85,7 +85,7 @@ def exposure_notes(model: Ranker, sample: ExposureSample) -> tuple[str, ...]:
             f"{found['model']:.0%}. Evaluate on held-out impressions (impressions=) or with propensities "
             "(propensity=).",
         )
-    if found["equally popular"] < PERSONAL or found["popularity"] <= found["equally popular"] + MARGIN:
+    if found["equally popular"] < MIN_PERSONAL_AUC or found["popularity"] <= found["equally popular"] + MARGIN:
         return ()
     return (
         "The held-out interactions mostly measure popularity: it orders "

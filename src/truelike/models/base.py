@@ -36,7 +36,7 @@ from truelike.data.splits import Split
 from truelike.errors import DataWarning, NotFittedError, ParameterError, StorageError, TrainingWarning, some, warn
 from truelike.files import as_place
 from truelike.models.availability import available_if
-from truelike.models.explanations import MEMORY, Contributions, most_similar
+from truelike.models.explanations import MAX_BYTES_AT_ONCE, Contributions, most_similar
 from truelike.models.fold_in import histories_of, rows_of
 from truelike.parallel import threads
 from truelike.progress import note
@@ -180,7 +180,7 @@ class Recommender(ABC):
         """
         rows = [history, *(np.delete(history, place) for place in places)]
         n_items = self.train_.n_items
-        at_once = max(1, MEMORY // (4 * n_items))
+        at_once = max(1, MAX_BYTES_AT_ONCE // (4 * n_items))
         blocks = (histories_of(rows[start : start + at_once], n_items) for start in range(0, len(rows), at_once))
         return np.concatenate([self._score_histories(block)[:, items] for block in blocks], dtype=np.float32)
 

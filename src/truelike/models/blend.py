@@ -13,7 +13,7 @@ from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.errors import ParameterError
 from truelike.models.base import Floats, Recommender
-from truelike.models.explanations import MEMORY, Contributions
+from truelike.models.explanations import MAX_BYTES_AT_ONCE, Contributions
 from truelike.parameters import jobs, number, special, whole_number
 from truelike.training.options import FitOptions
 
@@ -168,7 +168,7 @@ class Blend(Recommender):
 
     def _left_out_scores(self, history: Codes, places: Codes, items: Codes) -> Floats:
         n_items = self.train_.n_items
-        every, at_once = np.arange(n_items, dtype=np.int32), max(1, MEMORY // (4 * n_items))
+        every, at_once = np.arange(n_items, dtype=np.int32), max(1, MAX_BYTES_AT_ONCE // (4 * n_items))
         blocks = []
         for start in range(0, len(places), at_once):
             block = places[start : start + at_once]

@@ -17,7 +17,7 @@ from truelike.data.ids import Codes
 Floats = NDArray[np.float32]
 Method = Literal["exact", "leave_one_out"]
 MOST_LEFT_OUT = 100  # interactions that are left out, one at a time, to explain one item
-MEMORY = 64 * 2**20  # bytes of scores or similarities at once
+MAX_BYTES_AT_ONCE = 64 * 2**20  # bytes of scores or similarities at once
 
 
 class Contributions(NamedTuple):

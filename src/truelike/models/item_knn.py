@@ -20,7 +20,7 @@ from truelike.parameters import jobs, number, whole_number
 from truelike.training.options import FitOptions
 
 MOST_SHRINKAGE = 300.0  # by the rule
-MEMORY = 32 * 2**20  # bytes of a block of similarities, if every item were similar to every other
+MAX_SIMILARITY_BYTES = 32 * 2**20  # bytes of a block of similarities, if every item were similar to every other
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -78,7 +78,7 @@ class ItemKNN(Recommender):
         def rows(start: int) -> Any:
             return self._neighbors(by_item, by_user, length, shrinkage, slice(start, start + block))
 
-        block = max(1, MEMORY // (16 * train.n_items))
+        block = max(1, MAX_SIMILARITY_BYTES // (16 * train.n_items))
         blocks = for_each(rows, range(0, train.n_items, block), self.n_jobs)
         return self._learned(sparse.csr_array(sparse.vstack(blocks)), train)
 

@@ -20,7 +20,7 @@ __all__ = ["TopK", "check_users", "no_items", "top_k_by_scores"]
 
 Floats = NDArray[np.float32]
 
-MEMORY = 64 * 2**20  # bytes of scores in memory at once
+MAX_SCORE_BYTES = 64 * 2**20  # bytes of scores in memory at once
 USERS_AT_ONCE = 256
 
 
@@ -41,7 +41,7 @@ def top_k_by_scores(
     allowed: NDArray[np.bool_] | None = None,
     ties: Codes | None = None,
     n_jobs: int | None = -1,
-    memory: int = MEMORY,
+    memory: int = MAX_SCORE_BYTES,
 ) -> TopK:
     """Return the k best items by a function that scores all items for a block of users.
 

@@ -22,7 +22,7 @@ Kind = Literal["none", "platt", "isotonic"]
 KINDS: tuple[Kind, ...] = ("none", "platt", "isotonic")  # the simplest first
 FOLDS = 5
 LEAST_OF_ISOTONIC = 1_000  # pairs; below, its steps are noise
-SURE = 2.0  # standard errors by which a map must be better than none
+MIN_STANDARD_ERRORS = 2.0  # standard errors by which a map must be better than none
 SLOPE = 1e-3  # of an isotonic map where it is flat, so that it keeps the order of all scores
 Floats = NDArray[np.float64]
 
@@ -102,7 +102,7 @@ class ProbabilityMap:
                 found = cls._of_kind(kind, r[inside], y[inside], seen[inside], w[inside])
                 losses[~inside] = w[~inside] * _log_losses(found.logits(r[~inside]), y[~inside], seen[~inside])
             gain = plain - losses
-            if losses.sum() < least and gain.mean() > SURE * gain.std() / np.sqrt(len(r)):
+            if losses.sum() < least and gain.mean() > MIN_STANDARD_ERRORS * gain.std() / np.sqrt(len(r)):
                 best, least = kind, float(losses.sum())
         return cls._of_kind(best, r, y, seen, w)
 

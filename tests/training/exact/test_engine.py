@@ -238,7 +238,7 @@ def test_without_flip_tables_g_is_0() -> None:
 @pytest.mark.parametrize("objective", [NBPOo, Softmax, CentredSquares], ids=lambda o: o.name)
 def test_blocks_and_tiles_do_not_change_the_result(objective: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact, "MIN_TILE", 7)
-    monkeypatch.setattr(exact, "MEMORY", 4 * 25 * 2 * 3)  # three users at once
+    monkeypatch.setattr(exact, "MAX_BLOCK_BYTES", 4 * 25 * 2 * 3)  # three users at once
     assert_like_reference(make_dataset(), objective, SETTINGS)
 
 
@@ -263,7 +263,7 @@ def test_many_items_give_a_bounded_number_of_tiles_and_blocks_that_fit_the_memor
     engine = ExactEngine(train, tables, objective, replace(SETTINGS, batch_size=1_000_000), seed=0)
     assert len(exact.tiles(n_items)) <= exact.MAX_TILES
     assert exact.tiles(n_items)[-1].stop == n_items
-    assert engine.block_size * train.n_items * 4 <= exact.MEMORY
+    assert engine.block_size * train.n_items * 4 <= exact.MAX_BLOCK_BYTES
     engine.epoch(0)
     assert np.isfinite(tables.largest())
 

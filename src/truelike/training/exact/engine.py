@@ -39,7 +39,7 @@ from truelike.training.tables import Tables
 
 MIN_TILE = 512  # items in a tile
 MAX_TILES = 64
-MEMORY = 256 * 2**20  # bytes of the scores and steps of a block of users
+MAX_BLOCK_BYTES = 256 * 2**20  # bytes of the scores and steps of a block of users
 LISTWISE_USERS = 16  # users per call of `steps` of a listwise objective
 LOSS_USERS = 200  # users on whom the loss is measured
 
@@ -141,7 +141,7 @@ class ExactEngine(ArrayEngine):
         n_arrays = 1 + (flips is not None or tables.flip_factors > 0)
         if self._is_custom_listwise:
             n_arrays += 3  # whole rows of scores and of `observed`, and a temporary of the objective
-        fitting = MEMORY // (4 * self.largest * n_arrays)
+        fitting = MAX_BLOCK_BYTES // (4 * self.largest * n_arrays)
         self.block_size = int(max(1, min(settings.batch_size, fitting, train.n_users)))
         self.preference = self._dot_product(
             tables.user_factors, tables.item_factors, tables.item_bias, settings.regularization

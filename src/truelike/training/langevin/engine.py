@@ -41,7 +41,7 @@ from truelike.training.shown_pairs import PAIRS_AT_ONCE, ShownPairs
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
 STEP, MOMENTUM = 0.3, 0.9
-MEMORY = 0.98  # of the running mean of the preconditioner
+PRECONDITIONER_DECAY = 0.98  # of the running mean of the preconditioner
 START = 0.3  # standard deviation of the first rows
 FIRST_PRECISION = 2.0
 SHAPE, RATE = 2.0, 0.1  # of the gamma prior of the precisions
@@ -82,7 +82,7 @@ class _Rows:
         self.gradient -= self.precision * self.rows
         self.gradient[:, -1] += self.precision[-1] * self.centre
         inverse = np.float32(1) / (self.information + self.precision)
-        self.scale = inverse if number == 0 else self.scale + np.float32(1 - MEMORY) * (inverse - self.scale)
+        self.scale = inverse if number == 0 else self.scale + np.float32(1 - PRECONDITIONER_DECAY) * (inverse - self.scale)
         counters = np.arange(self.rows.size).reshape(self.rows.shape)
         noise = randomness.normal(key, counters).astype(np.float32)
         self.momentum *= np.float32(MOMENTUM)
