@@ -92,7 +92,8 @@ class Trial:
         kind = type(model)
         name = references.identity(kind) if is_own(kind) else kind.__name__
         values = {each: references.identity(value) for each, value in _result_params(model).items()}
-        asked = [] if self.metric is None or hasattr(model, "monitor") else [self.metric]
+        watched = is_iterative(model) and hasattr(model, "monitor")
+        asked = [] if self.metric is None or watched else [self.metric]
         text = json.dumps([name, values, self.test, *asked], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -184,8 +185,9 @@ def _fit_and_evaluate(
     with Peak() as peak:
         model.fit(split.train, validation=split.validation, progress=False)
     seconds = time.perf_counter() - started
-    watched = getattr(model, "monitor", None)
-    history = getattr(model, "history_", None) if is_iterative(model) else None
+    watched, history = None, None
+    if is_iterative(model):
+        watched, history = getattr(model, "monitor", None), getattr(model, "history_", None)
     curve: list[float] = []
     if history is not None:
         curve = [float(value) for value in history[watched]] if watched in history.columns else []

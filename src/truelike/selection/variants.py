@@ -49,7 +49,8 @@ class Variant:
 
     def of_training(self, metric: str, seed: int) -> dict[str, Any]:
         """The seed, and the metric whose best epoch is kept, where the class has such parameters."""
-        return self.applicable({"monitor": metric, "seed": seed})
+        watched = {"monitor": metric} if is_iterative(self.model_class) else {}
+        return self.applicable({**watched, "seed": seed})
 
     def check(self, parameters: Mapping[str, Any]) -> None:
         """Raise ParameterError for a parameter that the class does not have."""
@@ -104,7 +105,8 @@ def _changed(model: Recommender) -> dict[str, Any]:
     except TypeError:  # a parameter without a default
         recipe, defaults = {}, {}
     changed = {name: value for name, value in given.items() if name not in defaults or defaults[name] != value}
-    return {name: value for name, value in {**recipe, **changed}.items() if name not in NOT_FIXED}
+    left_out = set(NOT_FIXED) - (set() if is_iterative(model) else {"monitor"})
+    return {name: value for name, value in {**recipe, **changed}.items() if name not in left_out}
 
 
 def _shown(value: Any) -> Any:

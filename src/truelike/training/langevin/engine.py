@@ -82,7 +82,9 @@ class _Rows:
         self.gradient -= self.precision * self.rows
         self.gradient[:, -1] += self.precision[-1] * self.centre
         inverse = np.float32(1) / (self.information + self.precision)
-        self.scale = inverse if number == 0 else self.scale + np.float32(1 - PRECONDITIONER_DECAY) * (inverse - self.scale)
+        self.scale = (
+            inverse if number == 0 else self.scale + np.float32(1 - PRECONDITIONER_DECAY) * (inverse - self.scale)
+        )
         counters = np.arange(self.rows.size).reshape(self.rows.shape)
         noise = randomness.normal(key, counters).astype(np.float32)
         self.momentum *= np.float32(MOMENTUM)
