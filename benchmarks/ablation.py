@@ -64,7 +64,7 @@ def candidates(variant: str, base: float, epochs: int) -> list[Trial]:
         Trial(
             model,
             {
-                **changed, "regularization": base * factor, "epochs": epochs, "patience": 8, "monitor": METRIC,
+                **changed, "regularization": base * factor, "epochs": epochs, "patience": 8, "metric": METRIC,
                 **({} if rate is None else {"learning_rate": rate}),
             },
         )

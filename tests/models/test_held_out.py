@@ -41,7 +41,7 @@ def test_every_user_and_every_item_keeps_an_interaction(
 def test_it_is_a_fit_of_all_data_for_the_best_number_of_epochs(make: Make, world: Any) -> None:
     model = make()
     rest, held_out = hold_out(world, 0.2, model.seed)
-    figures = make().fit(rest, validation=held_out).history_[model.monitor]
+    figures = make().fit(rest, validation=held_out).history_[model.metric]
     best = int(np.argmax(figures)) + 1
     model.fit(world, validation=0.2)
     assert model.history_.height == best

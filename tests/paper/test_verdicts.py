@@ -15,7 +15,7 @@ from truelike.paper.verdicts import HOLDS, MISSING, NOT, PART
 from truelike.selection.trials import METRICS
 
 MEASURES = [f"{metric}@{k}" for metric in METRICS for k in (2, 5, 10, 20)]
-BASE = {"recipe": "paper", "epochs": 200, "patience": None, "monitor": "f1@2"}
+BASE = {"recipe": "paper", "epochs": 200, "patience": None, "metric": "f1@2"}
 
 
 def synthetic_results(

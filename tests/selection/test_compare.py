@@ -284,7 +284,6 @@ def test_a_model_of_one_s_own_is_compared_and_trained_in_python(ran: Any, tmp_pa
         ({"seed": -1}, "seed is -1"),
         ({"by": "age"}, "by is 'age'"),
         ({"fuctors": 5}, "has a parameter 'fuctors'"),
-        ({"monitor": "f1@2"}, "metric='f1@2' instead"),
         ({"factors": -3}, "factors is -3"),
     ],
 )

@@ -54,7 +54,7 @@ def test_the_table_holds_the_recorded_figures() -> None:
 def test_a_setting_reproduces_its_recorded_figures(name: str, split: Any) -> None:
     """Bit-identical on the machine they were recorded on; the BLAS of another processor may round differently."""
     model = model_of(RESULTS / "settings" / f"amazon-{name}.toml")
-    watched = {"validation": split.validation} if hasattr(model, "monitor") else {}
+    watched = {"validation": split.validation} if hasattr(model, "metric") else {}
     model.fit(split.train, **watched, progress=False)
     found = tl.evaluate(model, split.test, ks=(2, 5, 10, 20), metrics=["f1", "ndcg"]).means()
     assert found == pytest.approx(RECORDED[name], rel=0.03)

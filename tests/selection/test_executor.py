@@ -20,7 +20,7 @@ from truelike.selection.trials import Trial, run
 
 pytestmark = pytest.mark.slow
 
-QUICK = {"factors": 4, "epochs": 2, "batch_size": 200, "monitor": "f1@2"}
+QUICK = {"factors": 4, "epochs": 2, "batch_size": 200, "metric": "f1@2"}
 
 
 def trials() -> list[Trial]:

@@ -138,9 +138,9 @@ def test_an_unfinished_class_is_an_error_that_names_what_it_lacks(split: Any) ->
 def test_the_metric_is_set_for_models_with_epochs_only() -> None:
     @dataclass(kw_only=True, eq=False, repr=False)
     class Near(tl.ItemKNN):
-        monitor: str = "cosine"
+        metric: str = "cosine"
 
     assert variant(Near).of_training("f1@2", 3) == {}
-    assert variant(Near(monitor="dot")).parameters == {"monitor": "dot"}
-    assert variant(tl.BPR).of_training("f1@2", 3) == {"seed": 3, "monitor": "f1@2"}
+    assert variant(Near(metric="dot")).parameters == {"metric": "dot"}
+    assert variant(tl.BPR).of_training("f1@2", 3) == {"seed": 3, "metric": "f1@2"}
     assert Trial(Near, metric="f1@2").key != Trial(Near, metric="f1@3").key

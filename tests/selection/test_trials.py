@@ -11,7 +11,7 @@ from truelike.cli.inputs import read_config
 from truelike.errors import ParameterError
 from truelike.selection.trials import Trial, check_metric, run, score, toml
 
-QUICK = {"factors": 4, "epochs": 3, "batch_size": 200, "monitor": "f1@2"}
+QUICK = {"factors": 4, "epochs": 3, "batch_size": 200, "metric": "f1@2"}
 
 
 def test_the_key_does_not_depend_on_how_parameters_are_spelled() -> None:

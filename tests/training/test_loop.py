@@ -85,7 +85,7 @@ def test_a_metric_that_is_not_a_number_is_never_the_best() -> None:
 
 
 def test_a_metric_that_is_not_measured_is_an_error_that_lists_those_that_are() -> None:
-    with pytest.raises(ParameterError, match=r"monitor is 'ndcg@7'; there are epoch, seconds, loss, m@1"):
+    with pytest.raises(ParameterError, match=r"metric is 'ndcg@7'; there are epoch, seconds, loss, m@1"):
         run_epochs(FakeEngine(), 3, callbacks=[KeepBest("ndcg@7", dict, None)], measure=lambda: {"m@1": 1.0})
 
 
@@ -185,7 +185,7 @@ def test_early_stopping_waits_for_the_end_of_the_plateau_of_the_paper_recipe() -
 
 
 def test_any_metric_at_any_length_can_be_watched(split: Any) -> None:
-    model = model_of(monitor="recall@7", epochs=3).fit(split.train, validation=split.validation)
+    model = model_of(metric="recall@7", epochs=3).fit(split.train, validation=split.validation)
     found = tl.evaluate(model, split.validation, ks=(7,), metrics=["recall"])["recall@7"]
     assert found == pytest.approx(model.history_["recall@7"].max(), abs=1e-12)
 

@@ -316,4 +316,4 @@ def _held_out(model: Any) -> dict[str, float]:
     search = getattr(model, "search_history_", None)
     if search is None:
         return {}
-    return {"epochs": len(model.history_), f"held-out {model.monitor}": max(search[model.monitor])}
+    return {"epochs": len(model.history_), f"held-out {model.metric}": max(search[model.metric])}

@@ -235,7 +235,7 @@ class Recommender(ABC):
             Training data. Of a split, the training part and the validation part are used. Of the blocks of a directory
             (`tl.blocks.open`), models with `trains_on_blocks` have one at a time in memory; others have all.
         validation : Dataset or float, optional
-            Held-out interactions: the best epoch by `monitor` is kept, and training stops after `patience` epochs
+            Held-out interactions: the best epoch by `metric` is kept, and training stops after `patience` epochs
             without a better one. Or a share such as 0.1: this share of the interactions is held out to find the
             number of epochs (its history is `search_history_`); then the model is trained on all interactions for
             as many epochs. Models that are not trained in epochs ignore it.

@@ -100,7 +100,7 @@ class IALS(FactorModel):
         and standard deviation init_scale / sqrt(factors).
     init_scale : float, default 0.1
         Scale of the initialization "normal".
-    monitor : str, default 'ndcg@20'
+    metric : str, default 'ndcg@20'
         Validation metric whose best epoch is kept.
     patience : int or None, default 5
         Stop after this many epochs without a better one; None: never. Training never stops before it ranks better
@@ -152,7 +152,7 @@ class IALS(FactorModel):
     epochs: int = whole_number(8, low=0)
     init: Literal["spectral", "normal"] = choice("spectral", "normal")
     init_scale: float = number(0.1, low=0.0)
-    monitor: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
+    metric: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
     patience: int | None = whole_number(5, low=1, optional=True)
     seed: int = whole_number(0, low=0)
     n_jobs: int | None = jobs()

@@ -160,7 +160,7 @@ class SampledMF(LabelNoise, FactorModel):
         were never shown.
     epochs : int, default 100
         Maximum number of epochs.
-    monitor : str, default 'ndcg@20'
+    metric : str, default 'ndcg@20'
         Validation metric whose best epoch is kept.
     patience : int or None, default 10
         Stop after this many epochs without a better one; None: never. Training never stops before it ranks better
@@ -231,7 +231,7 @@ class SampledMF(LabelNoise, FactorModel):
     calibrate: bool = flag(True)
     shown_share: float = number(0.5, low=0.0, high=1.0)
     epochs: int = whole_number(100, low=0)
-    monitor: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
+    metric: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
     patience: int | None = whole_number(10, low=1, optional=True)
     seed: int = whole_number(0, low=0)
     n_jobs: int | None = jobs()

@@ -130,7 +130,7 @@ class Plan:
     @property
     def base(self) -> dict[str, Any]:
         """The parameters of all contenders that are trained epoch by epoch."""
-        return {"recipe": "paper", "epochs": self.epochs, "patience": self.patience, "monitor": METRIC}
+        return {"recipe": "paper", "epochs": self.epochs, "patience": self.patience, "metric": METRIC}
 
 
 FULL = {

@@ -71,7 +71,7 @@ class AutoRecommender(Recommender):
     n_trials : int or None, default None
         Number of trials; None: as many as the budget allows. A race that was ended by the clock is repeated with the
         same budget and the number of its trials.
-    monitor : str, default 'ndcg@20'
+    metric : str, default 'ndcg@20'
         The metric of the race.
     seed : int, default 0
         Seed of the held-out part and of the models.
@@ -105,7 +105,7 @@ class AutoRecommender(Recommender):
         "normal", "'quick', 'normal', 'thorough' or a positive number of seconds", _is_budget
     )
     n_trials: int | None = whole_number(None, low=1)
-    monitor: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
+    metric: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
     seed: int = whole_number(0, low=0)
     n_jobs: int | None = jobs()
 
@@ -128,7 +128,7 @@ class AutoRecommender(Recommender):
         winner = race.run()
         model, trial = winner.make(train, self.seed, self.n_jobs), race.trials[winner]
         why = _reason(race, winner), _outlook(race)
-        choice = Choice(repr(model), *why, self.monitor, trial.record["model"], _rows(race))
+        choice = Choice(repr(model), *why, self.metric, trial.record["model"], _rows(race))
         note(f"{choice.model}: {choice.reason}")
         done = part is train and not options.callbacks and options.checkpoint is None
         return self._fit_choice(model, choice, train, options, trial.fitted if done else None)
@@ -154,7 +154,7 @@ class AutoRecommender(Recommender):
             shares = RACE_SHARE, MAX_TRIAL_SHARE
             deadline = time.monotonic() + RACE_SHARE * seconds if self.n_trials is None else None
         return Race(
-            part, held_out, metric=self.monitor, budget=shares[0] * seconds, max_trial_seconds=shares[1] * seconds,
+            part, held_out, metric=self.metric, budget=shares[0] * seconds, max_trial_seconds=shares[1] * seconds,
             deadline=deadline, n_trials=self.n_trials, seed=self.seed, n_jobs=self.n_jobs, progress=options.progress,
         )  # fmt: skip
 
@@ -170,7 +170,7 @@ class AutoRecommender(Recommender):
     def _fit_chosen(
         self, model: Recommender, reason: str, train: Dataset, options: FitOptions
     ) -> Mapping[str, Any]:
-        choice = Choice(repr(model), reason, "There was no race.", self.monitor)
+        choice = Choice(repr(model), reason, "There was no race.", self.metric)
         note(f"{choice.model}: {choice.reason}")
         return self._fit_choice(model, choice, train, options, None)
 

@@ -27,7 +27,7 @@ from truelike.selection.references import identity, reference
 from truelike.selection.search import RUNGS, Search, Tuned, no_result_reason, run_searches, staged
 from truelike.selection.space import SearchSpace
 from truelike.selection.trials import Record, Trial, check_metric, score
-from truelike.selection.tune import check_fixed, checked_workers
+from truelike.selection.tune import checked_workers
 from truelike.selection.variants import Model, Parameters, Variant, variant
 
 DEFAULT_CANDIDATES = 18  # of each model, without a budget
@@ -214,7 +214,6 @@ def _checked_trials(n_trials: int | None, minutes: float | None) -> int | None:
 
 
 def _check_fixed(models: Sequence[Variant], fixed: Mapping[str, Any]) -> None:
-    check_fixed(fixed, "compare")
     for parameter in fixed:
         if not any(parameter in model.parameter_names for model in models):
             raise ParameterError(f"none of {', '.join(map(str, models))} has a parameter {parameter!r}")

@@ -48,7 +48,7 @@ class Trial:
     test
         Whether to evaluate on the test part, too.
     metric
-        A metric to measure beside the usual ones. A model with a `monitor` measures that one.
+        A metric to measure beside the usual ones. A model with a `metric` measures that one.
     record
         The result; empty if it was not run.
     values
@@ -92,7 +92,7 @@ class Trial:
         kind = type(model)
         name = references.identity(kind) if is_own(kind) else kind.__name__
         values = {each: references.identity(value) for each, value in _result_params(model).items()}
-        watched = is_iterative(model) and hasattr(model, "monitor")
+        watched = is_iterative(model) and hasattr(model, "metric")
         asked = [] if self.metric is None or watched else [self.metric]
         text = json.dumps([name, values, self.test, *asked], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -187,7 +187,7 @@ def _fit_and_evaluate(
     seconds = time.perf_counter() - started
     watched, history = None, None
     if is_iterative(model):
-        watched, history = getattr(model, "monitor", None), getattr(model, "history_", None)
+        watched, history = getattr(model, "metric", None), getattr(model, "history_", None)
     curve: list[float] = []
     if history is not None:
         curve = [float(value) for value in history[watched]] if watched in history.columns else []

@@ -98,7 +98,6 @@ def tune(
     check_number("n_trials", n_trials, low=1, whole=True)
     check_number("seed", seed, low=0, whole=True)
     processes, places = checked_workers(n_workers), as_cluster(cluster)
-    check_fixed(fixed, "tune")
     chosen.check(fixed)
     chosen.make(fixed)  # raises for a wrong value
     _check_split(split)
@@ -159,12 +158,6 @@ def _check_split(split: Any) -> None:
         else "tl.Split(tl.read(train), tl.read(validation), tl.read(test)) makes one of your own files or frames"
     )
     raise DataError(f"tune takes a Split, not {type(split).__name__}: {remedy}")
-
-
-def check_fixed(fixed: Mapping[str, Any], function: str) -> None:
-    """Raise ParameterError for a parameter that the search sets itself."""
-    if "monitor" in fixed:
-        raise ParameterError(f"{function} sets monitor itself; use metric={fixed['monitor']!r} instead")
 
 
 def checked_workers(n_workers: int | None) -> int:

@@ -14,7 +14,7 @@ from truelike.models.base import Recommender
 from truelike.parameters import parse
 from truelike.selection import references
 
-NOT_FIXED = ("monitor", "n_jobs", "seed")  # parameters that a search sets itself
+NOT_FIXED = ("metric", "n_jobs", "seed")  # parameters that a search sets itself
 Parameters = dict[str, Any]
 
 
@@ -49,7 +49,7 @@ class Variant:
 
     def of_training(self, metric: str, seed: int) -> dict[str, Any]:
         """The seed, and the metric whose best epoch is kept, where the class has such parameters."""
-        watched = {"monitor": metric} if is_iterative(self.model_class) else {}
+        watched = {"metric": metric} if is_iterative(self.model_class) else {}
         return self.applicable({**watched, "seed": seed})
 
     def check(self, parameters: Mapping[str, Any]) -> None:
@@ -63,7 +63,7 @@ Model = str | type[Recommender] | Recommender | Variant
 def variant(model: Model) -> Variant:
     """Resolve a name, a class or an unfitted model.
 
-    Of an unfitted model, the parameters that differ from the defaults are fixed, except `seed`, `monitor` and
+    Of an unfitted model, the parameters that differ from the defaults are fixed, except `seed`, `metric` and
     `n_jobs`, which the search sets.
 
     Examples
@@ -105,7 +105,7 @@ def _changed(model: Recommender) -> dict[str, Any]:
     except TypeError:  # a parameter without a default
         recipe, defaults = {}, {}
     changed = {name: value for name, value in given.items() if name not in defaults or defaults[name] != value}
-    left_out = set(NOT_FIXED) - (set() if is_iterative(model) else {"monitor"})
+    left_out = set(NOT_FIXED) - (set() if is_iterative(model) else {"metric"})
     return {name: value for name, value in {**recipe, **changed}.items() if name not in left_out}
 
 

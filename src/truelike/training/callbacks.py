@@ -24,18 +24,18 @@ class KeepBest:
     """
 
     def __init__(
-        self, monitor: str, snapshot: Callable[[], Any], patience: int | None, floor: float = float("-inf")
+        self, metric: str, snapshot: Callable[[], Any], patience: int | None, floor: float = float("-inf")
     ) -> None:
-        self.monitor, self.snapshot, self.patience, self.floor = monitor, snapshot, patience, floor
+        self.metric, self.snapshot, self.patience, self.floor = metric, snapshot, patience, floor
         self.best: Any = None
         self.best_value = float("-inf")
         self.best_epoch = -1
 
     def __call__(self, state: State) -> None:
         """Compare the epoch that has just ended with the best one."""
-        if self.monitor not in state.last:
-            raise ParameterError(f"monitor is {self.monitor!r}; there are {', '.join(state.last)}")
-        value = state.last[self.monitor]
+        if self.metric not in state.last:
+            raise ParameterError(f"metric is {self.metric!r}; there are {', '.join(state.last)}")
+        value = state.last[self.metric]
         if value > self.best_value:
             self.best_value, self.best_epoch, self.best = value, state.epoch, self.snapshot()
         elif self.exhausted(state.epoch):
@@ -54,9 +54,9 @@ class Progress:
     """
 
     def __init__(
-        self, model: str, epochs: int, samples: int, monitor: str | None, *, show: bool, first: int = 0
+        self, model: str, epochs: int, samples: int, metric: str | None, *, show: bool, first: int = 0
     ) -> None:
-        self.model, self.epochs, self.samples, self.monitor = model, epochs, samples, monitor
+        self.model, self.epochs, self.samples, self.metric = model, epochs, samples, metric
         self.first, self.show = first, show
         self.started = self.said = time.monotonic()
         self.done = 0  # epochs since `started`, without the first, which may wait for the compiler
@@ -73,8 +73,8 @@ class Progress:
         """Show the figures of the epoch that has just ended."""
         row, number, now = state.last, state.epoch - self.first + 1, time.monotonic()
         words = f"loss {row['loss']:.4f}"
-        if self.monitor in row:
-            words += f"  {self.monitor} {row[self.monitor]:.4f}"
+        if self.metric in row:
+            words += f"  {self.metric} {row[self.metric]:.4f}"
         last = state.stop or number == self.epochs
         if self.done and not last:
             left = (now - self.started) / self.done * (self.epochs - number)

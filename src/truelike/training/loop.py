@@ -45,7 +45,7 @@ class Training(Generic[T]):
         Returns the engine that trains parameters on a dataset.
     ranker
         Returns a fitted model with the given parameters, for the evaluation after an epoch.
-    epochs, monitor, patience, seed, n_jobs
+    epochs, metric, patience, seed, n_jobs
         The model's parameters of these names.
     identity
         All that decides the result beside the data, for the fingerprint of a checkpoint.
@@ -60,7 +60,7 @@ class Training(Generic[T]):
     engine: Callable[[Dataset, T], Engine]
     ranker: Callable[[Dataset, T], Any]
     epochs: int
-    monitor: str
+    metric: str
     patience: int | None
     seed: int
     n_jobs: int | None
@@ -71,7 +71,7 @@ class Training(Generic[T]):
     @classmethod
     def of(cls, model: Any, **how: Any) -> Training[T]:
         """The training of a model, which has the name and the parameters that every training has."""
-        own = ("name", "epochs", "monitor", "patience", "seed", "n_jobs")
+        own = ("name", "epochs", "metric", "patience", "seed", "n_jobs")
         return cls(**{name: getattr(model, name) for name in own}, **how)
 
     def check(self, trained: T) -> None:
@@ -110,7 +110,7 @@ def fit_epochs(training: Training[T], train: Dataset, options: FitOptions) -> Re
         trained, history = _run(training, train, options, options.validation, training.epochs, "only")
         return Result(trained, history)
     search = _search(training, train, options)
-    epochs = training.epochs if search is None else _best_epoch(search, training.monitor) + 1
+    epochs = training.epochs if search is None else _best_epoch(search, training.metric) + 1
     trained, history = _run(training, train, options, None, epochs, "all")
     return Result(trained, history, search)
 
@@ -193,10 +193,10 @@ def _search(training: Training[T], train: Dataset, options: FitOptions) -> pl.Da
             )
         return None
     _, history = _run(training, rest, options, held_out, training.epochs, "search")
-    best = _best_epoch(history, training.monitor)
+    best = _best_epoch(history, training.metric)
     note(
-        f"{training.name}: best after epoch {best + 1} of {training.epochs} by {training.monitor} on "
-        f"{held_out.n_interactions:,} held-out interactions ({history[training.monitor][best]:.4f}); "
+        f"{training.name}: best after epoch {best + 1} of {training.epochs} by {training.metric} on "
+        f"{held_out.n_interactions:,} held-out interactions ({history[training.metric][best]:.4f}); "
         "training on all interactions for as many epochs"
     )
     return history
@@ -233,8 +233,8 @@ def _trained(
     best = measure = None
     if validation is not None and validation.n_interactions:
         measure, popularity = _measures(training, train, validation, trained)
-        best = KeepBest(training.monitor, trained.copy, training.patience, floor=popularity)
-    bar = Progress(training.name, epochs, train.n_interactions, training.monitor, show=options.progress)
+        best = KeepBest(training.metric, trained.copy, training.patience, floor=popularity)
+    bar = Progress(training.name, epochs, train.n_interactions, training.metric, show=options.progress)
     own = () if phase == "search" else options.callbacks
     callbacks: list[Callback] = [*([best] if best else []), bar, *own]
     state = None
@@ -278,10 +278,10 @@ def _measures(
     from truelike.evaluation.evaluate import KS, evaluate
     from truelike.evaluation.metrics import parse_measure
 
-    popularity = popularity_baseline(train, validation, training.monitor)
+    popularity = popularity_baseline(train, validation, training.metric)
     if math.isnan(popularity):
         raise DataError("every validation interaction is also in the training data, so none can be ranked")
-    metric, k = parse_measure(training.monitor)
+    metric, k = parse_measure(training.metric)
     ranker = training.ranker(train, trained)
     metrics, ks = tuple(dict.fromkeys(("f1", "ndcg", metric))), tuple(sorted({*KS, k}))
 
@@ -295,14 +295,14 @@ def _warn_if_no_better_than_popularity(training: Training[T], best: KeepBest, va
     if best.best_value > best.floor or validation.n_interactions < MIN_HELD_OUT:
         return
     warn(
-        f"{training.name} ranks no better than item popularity on validation: {training.monitor} "
+        f"{training.name} ranks no better than item popularity on validation: {training.metric} "
         f"{best.best_value:.4f}, popularity {best.floor:.4f}. Train longer, change learning_rate or "
         "regularization, or use another model.",
         TrainingWarning,
     )
 
 
-def _best_epoch(history: pl.DataFrame, monitor: str) -> int:
+def _best_epoch(history: pl.DataFrame, metric: str) -> int:
     """The epoch, from 0, with the best value; the last one if all are equal."""
-    values = history[monitor]
+    values = history[metric]
     return int(values.arg_max() or 0) if values.max() != values.min() else history.height - 1

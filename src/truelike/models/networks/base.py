@@ -97,7 +97,7 @@ class NetworkModel(LabelNoise, Recommender):
         The constant flip rate of ShiftMC and NBPR.
     epochs : int, default 40
         Maximum number of epochs.
-    monitor : str, default 'ndcg@20'
+    metric : str, default 'ndcg@20'
         Validation metric whose best epoch is kept.
     patience : int or None, default 5
         Stop after this many epochs without a better one; None: never. Training never stops before it ranks better
@@ -145,7 +145,7 @@ class NetworkModel(LabelNoise, Recommender):
     positive_weight: Literal["per_negative", "once"] = choice("per_negative", "once")
     flip_rate: float = number(0.1, low=0.0, high=0.99)
     epochs: int = whole_number(40, low=0)
-    monitor: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
+    metric: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
     patience: int | None = whole_number(5, low=1, optional=True)
     device: str = special("auto", '"auto", "cpu", "cuda", "cuda:N", "mps" or "xpu"', backend.is_device)
     seed: int = whole_number(0, low=0)

@@ -89,9 +89,9 @@ function curves(model) {
   const epochs = history?.epoch?.map((epoch) => epoch + 1) ?? [];
   if (!epochs.length || !names.length) return [el("p", { class: "muted" }, "This model is not trained in epochs.")];
   const metrics = names.filter((name) => name !== "loss");
-  const monitor = metrics.includes(model.parameters.monitor) ? model.parameters.monitor : metrics[0];
-  const shown = ["loss", monitor].filter((name) => names.includes(name));
-  const titles = { loss: "loss", [monitor]: `${monitor} on validation` };
+  const metric = metrics.includes(model.parameters.metric) ? model.parameters.metric : metrics[0];
+  const shown = ["loss", metric].filter((name) => names.includes(name));
+  const titles = { loss: "loss", [metric]: `${metric} on validation` };
   return [
     el("div", { class: "curves" }, shown.map((name) => curve(titles[name], epochs, history[name]))),
     el(
