@@ -16,7 +16,7 @@ import truelike as tl
 from truelike import objectives
 from truelike.errors import ParameterError
 from truelike.objectives import BPO, BPR, NBPO, NBPOo, NBPOs, hidden_like_posterior, noisy_bpr, shift_mc, sigmoid
-from truelike.training.sgd.engine import compiled_steps
+from truelike.training.sgd.batches import compiled_steps
 
 try:
     import torch
@@ -198,7 +198,7 @@ EXTREMES = (-50, -30, -17, -14, -9, -4, -1, -1e-3, 0, 0.3, 2, 6, 11, 15, 18, 40,
 
 def compiled(objective: Any, which: int, r: Any, g: Any) -> tuple[Any, Any]:
     r, g = r.astype(np.float32), g.astype(np.float32)
-    compiled_steps(objective)[which](r, g, r, g, np.uint64(0), np.uint64(len(r)))
+    compiled_steps(objective)[which](r, g, np.uint64(0), np.uint64(len(r)))
     return r, g
 
 

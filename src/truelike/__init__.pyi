@@ -28,6 +28,7 @@ from .models.item_knn import ItemKNN as ItemKNN
 from .models.ease import EASE as EASE
 from .models.ease import EDLAE as EDLAE
 from .models.ials import IALS as IALS
+from .models.exposure_mf import ExposureMF as ExposureMF
 from .models.impression_mf import ImpressionMF as ImpressionMF
 from .models.sampled_mf import SampledMF as SampledMF
 from .models.sampled_mf import BPR as BPR

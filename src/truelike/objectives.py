@@ -6,7 +6,7 @@ quantity that is **maximised**, with respect to r (and g).
 - A `Pointwise` objective has `positive(r, g)` and `negative(r, g)`, for an observed and an unobserved item. Each
   returns the pair (step of r, step of g).
 - A `Pairwise` objective has `pair(r_i, r_j)`, for a positive i and a negative j of one user. It returns the pair
-  (step of r_i, step of r_j). With `uses_exposure` it is `pair(r_i, r_j, g_i, g_j)`.
+  (step of r_i, step of r_j).
 - A `Listwise` objective has `steps(r, observed)`, for the scores of all items of a user. It returns one step per
   score.
 
@@ -31,22 +31,17 @@ from truelike.errors import ParameterError
 __all__ = [
     "BPO",
     "BPR",
-    "MFDU",
     "NBPO",
-    "UBPR",
-    "UPL",
     "Listwise",
     "NBPOo",
     "NBPOs",
     "Objective",
     "Pairwise",
     "Pointwise",
-    "RelMF",
     "Softmax",
     "hidden_like_posterior",
     "log",
     "noisy_bpr",
-    "pair_steps",
     "shift_mc",
     "sigmoid",
     "softmax",
@@ -94,15 +89,12 @@ class Objective:
         The name in tables, model directories and error messages.
     uses_flips
         Whether the objective learns the flip logits g.
-    uses_exposure
-        Whether the objective takes propensities p(shown) = sigma(-g) as given.
     curvature
         An upper bound of ``|d step / dr|``, for fold-in of a pointwise or pairwise objective. None: it is measured.
     """
 
     name: ClassVar[str]
     uses_flips: ClassVar[bool] = False
-    uses_exposure: ClassVar[bool] = False
     curvature: ClassVar[float | None] = None
 
 
@@ -277,115 +269,6 @@ class BPR(Pairwise):
     @staticmethod
     def likelihood_pair(r_i: Any, r_j: Any) -> Any:
         return log(sigmoid(r_i - r_j))
-
-
-class RelMF(Pointwise):
-    """Rel-MF (Saito, Yaginuma, Nishino, Sakata and Nakata, WSDM 2020), with the squared loss, as in their release.
-
-    With the propensity theta = sigma(-g) of being shown, the label y / theta of an interaction is an unbiased estimate
-    of the like: the loss is (y / theta) (1 - p)^2 + (1 - y / theta) p^2 with p = sigma(r). The log loss would have no
-    minimum, because the weight of p^2 is negative.
-    """
-
-    name = "Rel-MF"
-    uses_exposure = True
-    curvature = 0.5
-
-    @staticmethod
-    def positive(r: Any, g: Any) -> Steps:
-        return 2 * (1 / sigmoid(-g) - sigmoid(r)) * sigmoid(r) * sigmoid(-r), 0 * g
-
-    @staticmethod
-    def negative(r: Any, g: Any) -> Steps:
-        return -2 * sigmoid(r) * sigmoid(r) * sigmoid(-r), 0 * g
-
-    @staticmethod
-    def likelihood_positive(r: Any, g: Any) -> Any:
-        return -(sigmoid(-r) * sigmoid(-r)) / sigmoid(-g) - (1 - 1 / sigmoid(-g)) * sigmoid(r) * sigmoid(r)
-
-    @staticmethod
-    def likelihood_negative(r: Any, g: Any) -> Any:
-        return -sigmoid(r) * sigmoid(r)
-
-
-class MFDU(Pointwise):
-    """MF-DU, dual unbiased (Lee, Park and Lee, SIGIR 2021), with the log loss.
-
-    An interaction counts 1 / theta. An unobserved item counts p(disliked | not observed) = (1 - p) / (1 - theta p),
-    with p = sigma(r) of the model itself, which is taken as given in the gradient.
-    """
-
-    name = "MF-DU"
-    uses_exposure = True
-    curvature = 0.25
-
-    @staticmethod
-    def positive(r: Any, g: Any) -> Steps:
-        return sigmoid(-r) / sigmoid(-g), 0 * g
-
-    @staticmethod
-    def negative(r: Any, g: Any) -> Steps:
-        dislike = sigmoid(-r) + 1e-12
-        return -sigmoid(r) * dislike / (dislike + sigmoid(g) * sigmoid(r)), 0 * g
-
-    @staticmethod
-    def likelihood_positive(r: Any, g: Any) -> Any:
-        return log(sigmoid(r)) / sigmoid(-g)
-
-    @staticmethod
-    def likelihood_negative(r: Any, g: Any) -> Any:
-        return log(sigmoid(-r)) * sigmoid(-r) / (sigmoid(-r) + sigmoid(g) * sigmoid(r))
-
-
-class UBPR(Pairwise):
-    """Unbiased BPR (Saito, ICTIR 2020), in its non-negative form: a pair counts 1 / theta_i.
-
-    The unbiased weight of a pair is (y_i / theta_i) (1 - y_j / theta_j). It is negative for two interactions; such
-    pairs are clipped to zero, as in the paper, so that j is an unobserved item.
-    """
-
-    name = "UBPR"
-    uses_exposure = True
-    curvature = 0.5
-
-    @staticmethod
-    def pair(r_i: Any, r_j: Any, g_i: Any, g_j: Any) -> Steps:  # type: ignore[override]
-        wrong = sigmoid(r_j - r_i) / sigmoid(-g_i)
-        return wrong, -wrong
-
-    @staticmethod
-    def likelihood_pair(r_i: Any, r_j: Any) -> Any:
-        return log(sigmoid(r_i - r_j))
-
-
-class UPL(Pairwise):
-    """Unbiased pairwise learning (Ren, Tang, Rong and Zhu, SIGIR 2023).
-
-    A pair counts 1 / theta_i times p(j disliked | j not observed) = (1 - p_j) / (1 - theta_j p_j). The paper takes p
-    from a pointwise model that was trained before; here it is sigma(r_j) of the model itself.
-    """
-
-    name = "UPL"
-    uses_exposure = True
-    curvature = 0.5
-
-    @staticmethod
-    def pair(r_i: Any, r_j: Any, g_i: Any, g_j: Any) -> Steps:  # type: ignore[override]
-        dislike = sigmoid(-r_j) + 1e-12
-        disliked = dislike / (dislike + sigmoid(g_j) * sigmoid(r_j))
-        wrong = disliked * sigmoid(r_j - r_i) / sigmoid(-g_i)
-        return wrong, -wrong
-
-    @staticmethod
-    def likelihood_pair(r_i: Any, r_j: Any) -> Any:
-        return log(sigmoid(r_i - r_j))
-
-
-def pair_steps(objective: type[Pairwise], r_i: Any, r_j: Any, g_i: Any, g_j: Any) -> Steps:
-    """Return the steps of a pair by any pairwise objective, whether it takes flip logits or not."""
-    function: Any = objective.pair
-    steps: Steps = function(r_i, r_j, g_i, g_j) if objective.uses_exposure else function(r_i, r_j)
-    return steps
 
 
 class Softmax(Listwise):

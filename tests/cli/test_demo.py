@@ -15,14 +15,14 @@ Run = Callable[..., Any]
 def test_the_demo_prints_rounded_tables_and_writes_all_figures_and_a_report(run: Run, tmp_path: Path) -> None:
     done = run("demo", "--users", 150, "--items", 90, "-o", tmp_path / "demo")
     assert done.code == 0, done.err
-    assert "ExactNBPO + impressions" in done.out
+    assert "ImpressionMF" in done.out
     assert not re.search(r"\d\.\d{5}", done.out)
-    assert "Items that ExactNBPO + impressions recommends" in done.out
+    assert "Items that ImpressionMF recommends" in done.out
     assert {"yes", "no"} & set(done.out.split())
     table = pl.read_csv(tmp_path / "demo" / "models.csv")
-    assert table["model"][-1] == "ExactNBPO + impressions"
+    assert table["model"][-1] == "ImpressionMF"
     with_flips = table.filter(pl.col("P(like) ECE").is_not_null())["model"].to_list()
-    assert with_flips == ["NBPO", "ExactNBPO", "ExactNBPO + impressions"]
+    assert with_flips == ["NBPO", "ExactNBPO", "ImpressionMF"]
     page = (tmp_path / "demo" / "report.html").read_text()
     assert "<svg" in page
     assert "ItemKNN" in page
@@ -31,7 +31,7 @@ def test_the_demo_prints_rounded_tables_and_writes_all_figures_and_a_report(run:
         page = page.replace(address, "")
     assert "http" not in page
     assert "truelike serve" in done.err
-    for name, kind in (("with-impressions", tl.ExactNBPO), ("ials", tl.IALS)):
+    for name, kind in (("with-impressions", tl.ImpressionMF), ("ials", tl.IALS)):
         model = tl.load(tmp_path / "demo" / "models" / name)
         assert isinstance(model, kind)
         assert model.train_.titles is not None

@@ -209,7 +209,9 @@ def noisy(tmp_path_factory: pytest.TempPathFactory, files: Path) -> dict[str, Pa
     data, quick = tl.read(files / "log.csv"), {"factors": 6, "epochs": 3, "flip_factors": 2}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # few impressions are of users and items without an interaction
-        shown = tl.ExactNBPO(**quick).fit(data, impressions=files / "shown.csv", progress=False)
+        shown = tl.ImpressionMF(steps=30, burn_in=10, samples=4).fit(
+            data, impressions=files / "shown.csv", progress=False
+        )
     shown.save(place / "shown")
     tl.NBPO(**quick).fit(data, progress=False).save(place / "alone")
     return {"shown": place / "shown", "alone": place / "alone"}
@@ -218,13 +220,13 @@ def noisy(tmp_path_factory: pytest.TempPathFactory, files: Path) -> dict[str, Pa
 def test_lists_with_probabilities_say_what_they_rest_on(run: Run, noisy: Any, tmp_path: Path) -> None:
     model = tl.load(noisy["shown"])
     done = run("recommend", noisy["shown"], "--users", "u3,u1", "-k", 4, "--probability")
-    assert done.table.columns == ["user_id", "item_id", "score", "rank", "probability", "basis"]
+    assert done.table.columns == ["user_id", "item_id", "score", "rank", "probability", "evidence"]
     plain = run("recommend", noisy["shown"], "--users", "u3,u1", "-k", 4).table
-    assert done.table.drop("probability", "basis").equals(plain)
+    assert done.table.drop("probability", "evidence").equals(plain)
     expected = model.like_probability(plain["user_id"], plain["item_id"])
     assert done.table["probability"].to_numpy() == pytest.approx(expected["probability"].to_numpy(), abs=1e-5)
-    assert set(done.table["basis"]) == {"impressions"}
-    assert "rest on the impressions of the training data" in done.err
+    assert set(done.table["evidence"]) == {"impressions"}
+    assert "known from the impressions of the training data" in done.err
     assert "warning" not in done.err
 
     for options in (("--from-items", "1,2"), ("--users", "u3,nobody", "--on-unknown", "skip")):
@@ -235,11 +237,11 @@ def test_lists_with_probabilities_say_what_they_rest_on(run: Run, noisy: Any, tm
         path = tmp_path / f"all.{ending}"
         assert run("recommend", noisy["shown"], "--all", "-k", 2, "--probability", "-o", path).code == 0
         written = pl.read_csv(path) if ending == "csv" else pl.read_parquet(path)
-        assert written.columns[-2:] == ["probability", "basis"]
+        assert written.columns[-2:] == ["probability", "evidence"]
         assert written.height == 2 * model.train_.n_users
 
     alone = run("recommend", noisy["alone"], "--users", "u3", "--probability", "--quiet")
-    assert set(alone.table["basis"]) == {"interactions alone: not identified"}
+    assert set(alone.table["evidence"]) == {"interactions"}
     assert "a ranking by the model, not probabilities" in alone.err
 
 
@@ -255,11 +257,11 @@ def test_the_probabilities_of_lists_are_those_of_the_library(run: Run, files: Pa
 
 def test_hidden_likes_from_a_saved_model(run: Run, noisy: Any, files: Path, tmp_path: Path) -> None:
     done = run("recommend", noisy["shown"], "--users", "u3,u1", "-k", 4, "--hidden-likes")
-    columns = ["user_id", "item_id", "posterior", "flip_probability", "rank", "flips_from", "basis"]
+    columns = ["user_id", "item_id", "posterior", "flip_probability", "rank", "evidence"]
     assert done.table.columns == columns
     expected = tl.load(noisy["shown"]).hidden_likes(["u3", "u1"], 4)
     assert done.table["item_id"].to_list() == expected["item_id"].to_list()
-    assert "rest on the impressions" in done.err
+    assert "known from the impressions" in done.err
 
     (tmp_path / "few.txt").write_text("\n".join(map(str, range(20))))
     more = (
@@ -297,7 +299,7 @@ def test_probabilities_that_cannot_be_had_are_explained(run: Run, noisy: Any, mo
     for option in ("--probability", "--hidden-likes"):
         done = run("recommend", model, "--users", "u1", option)
         assert (done.code, "ItemKNN has no probabilities of likes" in done.err) == (1, True)
-        assert "truelike train LOG --model ExactNBPO --impressions FILE" in done.err
+        assert "truelike train LOG --model ImpressionMF --impressions FILE" in done.err
     for options in (
         ("--users", "u1", "--include-seen"), ("--users", "u1", "--on-unknown", "skip"), ("--from-items", "1"),
         ("--users", "u1", "--probability"),

@@ -26,8 +26,7 @@ def parts() -> Any:
 
 @pytest.fixture(scope="module")
 def model(parts: Any) -> Any:
-    settings: dict[str, Any] = {"factors": 8, "regularization": 3, "learning_rate": 0.05, "epochs": 8}
-    return tl.ExactNBPO(**settings).fit(parts.train, impressions=parts.impressions, progress=False)
+    return tl.ImpressionMF(steps=100, burn_in=30).fit(parts.train, impressions=parts.impressions, progress=False)
 
 
 def evaluated(model: Any, parts: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Probabilities of likes: ids in and out, what they rest on, and that they are saved."""
+"""Probabilities of likes: ids in and out, their evidence, and that they are saved."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from scipy.special import expit
 
 import truelike as tl
 from truelike.errors import ParameterError, UnknownIdError
-from truelike.models import basis
+from truelike.exposure.evidence import sentence
 
 WORLD = tl.synthetic.World(n_users=200, n_items=100, impressions_per_user=70, seed=0)
 QUICK: dict[str, Any] = {"factors": 6, "epochs": 4}
-ALONE = "interactions alone: not identified"
-RANKS = "; weighted negatives: not a probability"
-STRUCTURED = "assumed: user activity and item visibility"
+ALONE = "interactions"
+INFORMED = {
+    "samples": tl.ImpressionMF(steps=40, burn_in=10, samples=4),
+    "sgd": tl.ImpressionMF(method="sgd", factors=6, epochs=4),
+}
 
 
 def named(frame: Any) -> Any:
@@ -43,9 +45,9 @@ def shown(data: Any) -> Any:
     return found.recode(data.users, data.items)[0]
 
 
-@pytest.fixture(scope="module", params=["NBPO", "ExactNBPO"])
+@pytest.fixture(scope="module", params=INFORMED)
 def informed(request: pytest.FixtureRequest, data: Any, shown: Any) -> Any:
-    return getattr(tl, request.param)(**QUICK).fit(data, impressions=shown, progress=False)
+    return tl.clone(INFORMED[request.param]).fit(data, impressions=shown, progress=False)
 
 
 # --- ids ------------------------------------------------------------------------------------------
@@ -53,7 +55,7 @@ def informed(request: pytest.FixtureRequest, data: Any, shown: Any) -> Any:
 
 def test_ids_go_in_and_come_out(informed: Any) -> None:
     found = informed.like_probability(["u7", "u2", "u7"], ["i3", "i4", "i5"])
-    assert found.columns == ["user_id", "item_id", "probability", "basis"]
+    assert found.columns == ["user_id", "item_id", "probability", "evidence"]
     assert found["user_id"].to_list() == ["u7", "u2", "u7"]
     assert found["item_id"].to_list() == ["i3", "i4", "i5"]
     assert found["probability"].dtype == pl.Float32
@@ -86,9 +88,11 @@ def test_the_probability_is_the_map_of_the_score(informed: Any) -> None:
     items = list(informed.train_.items)
     found = informed.like_probability("u7", items)["probability"].to_numpy()
     scores = informed.score(["u7"] * len(items), items)
-    assert_allclose(found, informed.calibration_(scores), rtol=1e-4)
-    assert_allclose(found, informed._like_of_scores(scores), rtol=1e-4)
-    assert np.array_equal(np.argsort(-found, kind="stable")[:5], np.argsort(-scores, kind="stable")[:5])
+    codes = informed.train_.users.codes(["u7"] * len(items)), np.arange(len(items), dtype=np.int32)
+    assert_allclose(found, informed._like_of_pairs(*codes, scores), rtol=1e-4)
+    if informed.method_ == "sgd":  # one sample: its probability is a function of the score
+        assert_allclose(found, informed.calibration_(scores), rtol=1e-3)
+        assert np.array_equal(np.argsort(-found, kind="stable")[:5], np.argsort(-scores, kind="stable")[:5])
 
 
 def test_hidden_likes_use_the_same_probability(informed: Any) -> None:
@@ -97,62 +101,33 @@ def test_hidden_likes_use_the_same_probability(informed: Any) -> None:
     assert hidden.height
     likely = informed.like_probability(hidden["user_id"], hidden["item_id"])["probability"]
     assert_allclose(hidden["posterior"].to_numpy(), likely.to_numpy(), rtol=1e-3)
-    assert hidden["basis"].unique().to_list() == ["impressions"]
+    assert hidden["evidence"].unique().to_list() == ["impressions"]
 
 
-# --- what they rest on ----------------------------------------------------------------------------
+# --- evidence -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("model", "expected"),
-    [
-        (tl.NBPO(**QUICK), ALONE),
-        (tl.ExactNBPO(**QUICK), ALONE),
-        (tl.ExactNBPO(**QUICK, exposure="item"), ALONE),
-        (tl.NBPO(**QUICK, exposure="structured"), STRUCTURED + RANKS),
-        (tl.ExactNBPO(**QUICK, exposure="structured"), STRUCTURED),
-        (tl.ExactNBPO(**QUICK, exposure="popularity^0.7"), "assumed: popularity^0.7"),
-        (tl.ExactNBPO(**QUICK, exposure="none"), "assumed: everything was shown"),
-        (tl.ExactNBPO(**QUICK, exposure="structured", unobserved_weight=0.3), STRUCTURED + RANKS),
-    ],
-    ids=lambda value: repr(value),
-)
-def test_without_impressions_the_basis_says_what_is_assumed(model: Any, expected: str, data: Any) -> None:
+@pytest.mark.parametrize("model", [tl.NBPO(**QUICK), tl.ExactNBPO(**QUICK)], ids=repr)
+def test_interactions_alone_are_no_evidence_for_probabilities(model: Any, data: Any) -> None:
     model.fit(data, progress=False)
-    assert model.like_probability("u7", ["i3", "i4"])["basis"].to_list() == [expected] * 2
-    hidden = model.hidden_likes("u7", k=3)
-    assert set(hidden["basis"]) == {expected}
-    assert set(hidden["flips_from"]) == {"interactions" if expected == ALONE else expected.removesuffix(RANKS)}
-    assert model._is_identified == (expected != ALONE and not expected.endswith(RANKS))
-    assert ("not probabilities" in model._basis_in_words) != model._is_identified
+    assert model.like_probability("u7", ["i3", "i4"])["evidence"].to_list() == [ALONE] * 2
+    assert set(model.hidden_likes("u7", k=3)["evidence"]) == {ALONE}
+    assert not model.is_identified
+    assert "not probabilities" in model.evidence_in_words
 
 
-@pytest.mark.parametrize("name", ["NBPO", "ExactNBPO"])
-def test_propensities_are_a_basis_of_their_own(name: str, data: Any, shown: Any) -> None:
+@pytest.mark.parametrize("name", INFORMED)
+def test_propensities_are_evidence_of_their_own(name: str, data: Any, shown: Any) -> None:
     table = shown.to_frame().select("user_id", "item_id", pl.lit(0.6).alias("propensity"))
-    model = getattr(tl, name)(**QUICK).fit(data, impressions=table, progress=False)
-    assert model.like_probability("u7", "i3")["basis"].item() == "propensities"
-    assert "known how likely a like of each item would have been observed" in model._basis_in_words
-
-
-def test_a_sample_of_the_negatives_has_no_level(data: Any) -> None:
-    """Why an assumption is not enough for NBPO: its sigma(r) is far above the share of true likes."""
-    users, items = np.divmod(np.arange(200 * 100), 100)
-    share = WORLD.like_probability(users, items).mean()
-    means = {}
-    for name in ("NBPO", "ExactNBPO"):
-        model = getattr(tl, name)(factors=6, exposure="structured").fit(data, progress=False)
-        means[name] = float(model._like_block(np.arange(data.n_users, dtype=np.int32)).mean())
-    assert means["NBPO"] > 3 * share
-    assert means["ExactNBPO"] < 3 * share
+    model = tl.clone(INFORMED[name]).fit(data, impressions=table, progress=False)
+    assert model.like_probability("u7", "i3")["evidence"].item() == "propensities"
+    assert "how likely a like of each item would have been observed" in model.evidence_in_words
 
 
 def test_the_sentences_say_when_a_number_is_no_probability(informed: Any) -> None:
-    assert f"calibrated on {informed.calibration_.pairs:,} held-out impressions" in informed._basis_in_words
-    assert "an example" in basis.sentence("assumed: an example")
-    assert "to the power 0.7" in basis.sentence("assumed: popularity^0.7")
-    for flips_from, has_level in (("interactions", True), ("interactions", False), (STRUCTURED, False)):
-        assert "not probabilities" in basis.sentence(flips_from, has_level=has_level)
+    assert f"calibrated on {informed.calibration_.pairs:,} held-out impressions" in informed.evidence_in_words
+    assert "not probabilities" in sentence(ALONE)
+    assert "not probabilities" not in sentence("assumed: user activity and item visibility")
 
 
 @pytest.mark.parametrize(
@@ -174,32 +149,16 @@ def test_a_saved_model_has_the_same_probabilities(informed: Any, tmp_path: Path)
     assert again.like_probability("u7", items).equals(informed.like_probability("u7", items))
     assert again.hidden_likes(["u7", "u9"]).equals(informed.hidden_likes(["u7", "u9"]))
     assert repr(again.calibration_) == repr(informed.calibration_)
-    assert again._basis_in_words == informed._basis_in_words
+    assert again.evidence_in_words == informed.evidence_in_words
 
 
-def test_an_assumption_is_saved(data: Any, tmp_path: Path) -> None:
-    model = tl.ExactNBPO(**QUICK, exposure="structured").fit(data, progress=False)
-    model.save(tmp_path / "model")
-    again = tl.load(tmp_path / "model")
-    assert again.like_probability("u7", ["i3", "i4"]).equals(model.like_probability("u7", ["i3", "i4"]))
-
-
-def test_the_calibration_survives_more_interactions(informed: Any, tmp_path: Path) -> None:
-    informed.save(tmp_path / "model")
-    model = tl.load(tmp_path / "model")
-    before = repr(model.calibration_)
-    model.partial_fit([("new", "i3"), ("new", "i4")], epochs=1, progress=False)
-    assert repr(model.calibration_) == before
-    assert model.like_probability("new", "i5")["basis"].item() == "impressions"
-
-
-def test_a_fit_without_impressions_forgets_the_calibration(data: Any, shown: Any) -> None:
-    model = tl.ExactNBPO(**QUICK).fit(data, impressions=shown, progress=False)
+def test_a_fit_without_impressions_forgets_those_of_the_one_before(data: Any, shown: Any) -> None:
+    model = tl.clone(INFORMED["sgd"]).fit(data, impressions=shown, progress=False)
     assert model.calibration_ is not None
     model.fit(data, progress=False)
     assert model.calibration_ is None
     found = model.like_probability("u7", ["i3"])
-    assert found["basis"].item() == ALONE
+    assert found["evidence"].item() == ALONE
     assert_allclose(found["probability"].to_numpy(), expit(model.score("u7", ["i3"])), rtol=1e-4)
 
 

@@ -95,9 +95,6 @@ def test_the_authors_settings_are_those_of_the_release() -> None:
         "patience": None,
         "decay": 0.99,
         "order": "file",
-        "positive_weight": "per_negative",
-        "l2_schedule": "batch",
-        "l2_rows": "all",
         "init": "paper",
     }
     assert {name: amazon[name] for name in expected} == expected

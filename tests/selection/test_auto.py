@@ -162,20 +162,16 @@ def test_partial_fit_updates_the_chosen_model(split: Any) -> None:
     assert model.choice_ == choice
 
 
-def test_impressions_and_features_decide_first(fitted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_impressions_and_features_decide_first(fitted: Any) -> None:
     world = tl.synthetic.World(n_users=120, n_items=60)
     data, impressions = world.dataset(), world.impressions()
     model = tl.AutoRecommender().fit(data, impressions=impressions, progress=False)
     assert type(model.model_) is tl.ImpressionMF
-    assert set(model.hidden_likes(0)["flips_from"]) == {"impressions"}
+    assert set(model.hidden_likes(0)["evidence"]) == {"impressions"}
     found = model.like_probability([0, 1], [3, 4])
     assert found.equals(model.model_.like_probability([0, 1], [3, 4]))
-    assert found["basis"].to_list() == ["impressions"] * 2
+    assert found["evidence"].to_list() == ["impressions"] * 2
     assert not hasattr(fitted, "hidden_likes")
     assert not hasattr(fitted, "like_probability")
     with pytest.raises(ParameterError, match="both impressions and features"):
         tl.AutoRecommender().fit(data, impressions=impressions, item_features=pd.DataFrame())
-    monkeypatch.setattr("truelike.selection.auto.MOST_SHOWN", 1_000)
-    many = tl.AutoRecommender().fit(data, impressions=impressions, progress=False)
-    assert type(many.model_) is tl.NBPO
-    assert "too many for ImpressionMF" in many.choice_.reason

@@ -208,7 +208,7 @@ def open_impressions(source: str, read: Mapping[str, Any], data: Dataset | Split
     from truelike.data.blocks.blocks import Blocks
     from truelike.data.files import column_names
     from truelike.data.splits import Split
-    from truelike.training.impressions import to_rows
+    from truelike.exposure.impressions import to_rows
 
     path = Path(source)
     blocks = open_blocks(source)

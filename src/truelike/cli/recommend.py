@@ -86,7 +86,7 @@ def recommend(
         bool,
         typer.Option(
             "--probability",
-            help="Add the probability that the user likes each item, and the basis that it rests on.",
+            help="Add the probability that the user likes each item, and the evidence for it.",
         ),
     ] = False,
     hidden_likes: Annotated[
@@ -158,7 +158,7 @@ def recommend(
     }
     loaded = open_model(model, titles=read.get("titles"), encoding=encoding)
     if probability or hidden_likes:
-        _say_basis(loaded)
+        _say_evidence(loaded)
     shared: dict[str, Any] = {"k": k, "titles": loaded.train_.titles is not None, **allowed}
     unknown = str(on_unknown)
     if is_of_users:
@@ -205,14 +205,14 @@ def _put_lists(model: Any, users: Any, output: Path | None, cluster: Any, **opti
             put(frame.write_csv(include_header=number == 0))
 
 
-def _say_basis(model: Any) -> None:
-    """Say what the probabilities of a model rest on; raise an error for one that has none."""
+def _say_evidence(model: Any) -> None:
+    """Say what the probabilities of a model are known from; raise an error for one that has none."""
     if not hasattr(model, "like_probability"):
         raise ParameterError(
             f"{model.name} has no probabilities of likes. Train a model that has, e.g. truelike train LOG --model "
-            "ExactNBPO --impressions FILE."
+            "ImpressionMF --impressions FILE."
         )
-    (say if model._is_identified else warn)(model._basis_in_words)
+    (say if model.is_identified else warn)(model.evidence_in_words)
 
 
 def _users(text: str | None, file: Path | None, encoding: str) -> list[str]:

@@ -72,8 +72,8 @@ def train(
         typer.Option(
             metavar="FILE|DIRECTORY",
             help="What was shown to whom: a row for each showing, or a column `count` or `propensity`; `position` and "
-            "`time` are used if present. Or a block directory, which several blocks need. For ImpressionMF, NBPO, BPR, "
-            "IALS and ExactNBPO; the default is ImpressionMF, or NBPO for large data.",
+            "`time` are used if present. Or a block directory, which several blocks need. The model is "
+            "ImpressionMF then.",
         ),
     ] = None,
     user_features: Annotated[
@@ -116,7 +116,7 @@ def train(
     truelike train purchases.csv --events events/ -o model/
     truelike train purchases.csv --impressions shown.parquet -o model/
     truelike train blocks/ --model IALS --validation validation.csv --cluster auto -o model/
-    truelike train blocks/ --model NBPO --impressions shown/ -o model/
+    truelike train blocks/ --model ImpressionMF --impressions shown/ -o model/
     ```
     """
     import truelike as tl

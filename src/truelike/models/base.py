@@ -34,6 +34,7 @@ from truelike.data.ids import Codes, Ids, normalise, one_or_many
 from truelike.data.interactions import read
 from truelike.data.splits import Split
 from truelike.errors import DataWarning, NotFittedError, ParameterError, StorageError, TrainingWarning, some, warn
+from truelike.exposure.impressions import impressions_of_split
 from truelike.files import as_place
 from truelike.models.availability import available_if
 from truelike.models.explanations import MAX_BYTES_AT_ONCE, Contributions, most_similar
@@ -43,7 +44,6 @@ from truelike.progress import note
 from truelike.ranking.factor_ranker import FactorRanker, factor_score_block
 from truelike.ranking.top_k import TopK, check_users, no_items, top_k_by_scores
 from truelike.training.callbacks import readable_seconds
-from truelike.training.impressions import impressions_of_split
 from truelike.training.options import Callback, FitOptions, HeldOut
 
 if TYPE_CHECKING:
@@ -383,9 +383,7 @@ class Recommender(ABC):
     def _check_options(self, options: FitOptions) -> None:
         """Refuse options that this model cannot use."""
         if options.impressions is not None and not self.takes_impressions:
-            raise ParameterError(
-                f"{self.name} does not use impressions. ImpressionMF, NBPO, BPR, IALS and ExactNBPO do."
-            )
+            raise ParameterError(f"{self.name} does not use impressions. ImpressionMF does.")
         for side in ("user", "item"):
             if getattr(options, f"{side}_features") is not None and side not in self.takes_features:
                 able = "FM and DeepRecommender do" if side == "user" else "FM, ACF and DeepRecommender do"

@@ -52,8 +52,8 @@ PART = re.compile(r"(\d{6,})-([0-9a-f]{8})\.parquet")
 class Lists:
     """The lists of many users, block by block. The arguments are those of `recommend_to`.
 
-    With `probability`, of a model that has `like_probability`, they have the columns probability and basis, too. With
-    `hidden_likes` they are those of `model.hidden_likes`.
+    With `probability`, of a model that has `like_probability`, they have the columns probability and evidence, too.
+    With `hidden_likes` they are those of `model.hidden_likes`.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ def with_probability(model: Any, frame: pl.DataFrame, *, trained: bool) -> pl.Da
         found = model._like_of_pairs(*pairs, scores)
     else:
         found = model._like_of_scores(scores)
-    return frame.with_columns(pl.Series("probability", found), pl.lit(model._basis).alias("basis"))
+    return frame.with_columns(pl.Series("probability", found), pl.lit(model.evidence).alias("evidence"))
 
 
 def write_lists(lists: Lists, path: str | Path, *, progress: bool) -> int:

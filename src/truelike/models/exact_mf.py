@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,44 +15,36 @@ from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.errors import ParameterError
 from truelike.evaluation.metrics import is_metric_at_k
+from truelike.exposure.evidence import INTERACTIONS
 from truelike.models import objective_names
 from truelike.models.base import Floats
-from truelike.models.calibrating import Calibrated, calibrated_fit
 from truelike.models.factor_model import (
     FactorModel,
     extended_tables,
     learned_tables,
     restored_tables,
-    scores_of_pairs,
     table_attributes,
 )
 from truelike.models.fold_in import fold_in_all, rows_of
-from truelike.models.known_exposure import Known, basis_of, exposure_name, known_attributes, known_exposure
 from truelike.models.label_noise import LabelNoise
 from truelike.models.left_out import AllItems
-from truelike.parameters import choice, flag, jobs, number, preset, special, whole_number
+from truelike.parameters import choice, jobs, number, preset, special, whole_number
 from truelike.ranking.factor_ranker import factor_score_block
 from truelike.training.exact.engine import ExactEngine, ExactSettings
 from truelike.training.exact.items import SampledItems
-from truelike.training.exposure import names as exposures
-from truelike.training.exposure.rates import ExposureRates
-from truelike.training.loop import Result, Training, continue_epochs, fit_epochs
+from truelike.training.loop import Training, continue_epochs, fit_epochs
 from truelike.training.options import FitOptions
-from truelike.training.probability_map import ProbabilityMap
 from truelike.training.regularization import EXACT_L2, learning_rate, noise_edge
-from truelike.training.shown_pairs import ShownPairs
 from truelike.training.spectral import add_spectrum
 from truelike.training.tables import Tables
 from truelike.training.weights import SHORTEST_HALF_LIFE, interaction_weights
 
 POINTWISE_RATE, LISTWISE_RATE = 0.1, 0.045  # factors of the default learning rate
+INIT_SCALE = 0.004  # standard deviation of what is added to the spectrum
 ALL_PAIRS = 250_000_000  # pairs of user and item up to which every batch has all items by default
 DRAWN_ITEMS = 4_000  # items that are drawn for a batch otherwise
-MOST_TAKEN = 0.95  # the largest share of those who saw an item that its bias starts at
 SAMPLED_COST = 1.9  # of a pair in a sample of the items, as a multiple of one of all pairs
-
-# parameters of objectives with flips
-FLIPS = ("flip_factors", "flip_regularization", "flip_start", "flip_rate", "exposure", "miss_rate", "calibrate")
+FLIPS = ("flip_factors", "flip_regularization")  # parameters of objectives with flips
 
 SEARCH_SPACE: dict[str, Any] = {
     "factors": [64, 128, 256],
@@ -62,7 +55,68 @@ SEARCH_SPACE: dict[str, Any] = {
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ExactMF(LabelNoise, FactorModel):
+class AllItemsMF(LabelNoise, FactorModel):
+    """Base class of models that are trained on all items of each user: r_ui = U_u . V_i + b_i."""
+
+    iterative: ClassVar[bool] = True
+    frequency_power: float = field(default=0.75, init=False, repr=False)
+    unobserved_weight: float = field(default=1.0, init=False, repr=False)
+
+    @abstractmethod
+    def _objective(self) -> type[objectives.Objective]:
+        """The objective."""
+
+    @abstractmethod
+    def _average_flips(self) -> Floats | None:
+        """The flip logits of the average user; None: there are no flips."""
+
+    @final
+    def _typical_flips(self) -> Floats | None:
+        """The flip logits of the average user, which stand for those of a new user."""
+        found: Floats | None = self._cached("typical flips", self._average_flips)
+        return found
+
+    @final
+    def _fold_in(self, history: Codes) -> Floats:
+        tables = self._tables()
+        bias = (
+            np.zeros(len(tables.item_factors), dtype=np.float32) if tables.item_bias is None else tables.item_bias
+        )
+        return fold_in_all(
+            tables.item_factors,
+            bias,
+            history,
+            self._objective(),
+            self._typical_flips(),
+            unobserved_weight=self.unobserved_weight,
+            regularization=self._l2_of_row(len(history)),
+        )
+
+    @final
+    def _left_out_scores(self, history: Codes, places: Codes, items: Codes) -> Floats:
+        tables, n = self._tables(), len(history)
+        problem = AllItems(
+            tables.item_factors,
+            tables.item_bias,
+            history,
+            self._objective(),
+            self._typical_flips(),
+            self._fold_in(history),
+            l2=max(self._l2_of_row(n), 1e-6),
+            l2_without=max(self._l2_of_row(n - 1), 1e-6),
+            unobserved_weight=self.unobserved_weight,
+        )
+        return self._scores_by_rows(problem.left_out_rows(places, self._fold_in), items)
+
+    @final
+    def _l2_of_row(self, n: int) -> float:
+        """The L2 of the row of a user with n interactions."""
+        mean = self._cached("mean", lambda: float(self.train_.interactions_per_user().mean()))
+        return float(self.regularization_ * (n / mean) ** self.frequency_power)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ExactMF(AllItemsMF):
     """Matrix factorization r_ui = U_u . V_i + b_i, trained on all unobserved items instead of a sample.
 
     The cost of an epoch grows with users x items. SoftmaxMF, ExactBPO and ExactNBPO are presets.
@@ -70,25 +124,20 @@ class ExactMF(LabelNoise, FactorModel):
     Parameters
     ----------
     objective : str or class, default 'softmax'
-        "softmax", "BPO", "NBPO", "NBPO-s", "NBPO-o", "ShiftMC", or a Pointwise or Listwise class.
+        "softmax", "BPO", "NBPO", "NBPO-s", "NBPO-o", "ShiftMC" (with a flip rate of 0.1), or a Pointwise or Listwise
+        class.
     factors : int, default 256
         The paper's K.
     flip_factors : int, default 32
-        The paper's L, for objectives with flips and without impressions.
+        The paper's L, for objectives with flips.
     learning_rate : float or None, default None
         Learning rate of the first epoch. None: lower with more factors, and higher with more interactions of a user
-        and an item; see `learning_rate_`.
-    decay : float or None, default None
-        Epoch e (from 0) runs at learning_rate x decay^e. None: the rate falls linearly to zero over `epochs`.
+        and an item; see `learning_rate_`. The rate falls linearly to zero over `epochs`.
     regularization : float or None, default None
         L2 of the row of a user with the mean number of interactions. None: in proportion to the noise that is
         expected in such data; see `regularization_` and `truelike.training.regularization`.
     flip_regularization : float or None, default None
         L2 of the flip tables. None: as `regularization`.
-    optimizer : {'adam', 'sgd'}, default 'adam'
-        The optimizer.
-    item_bias : bool, default True
-        Whether items have a bias b_i.
     frequency_power : float, default 0.75
         The L2 of a row grows with its number of interactions to this power.
     unobserved_weight : float, default 1.0
@@ -102,27 +151,6 @@ class ExactMF(LabelNoise, FactorModel):
         The age at which an interaction counts half.
     batch_size : int, default 128
         Users in a batch.
-    init : {'spectral', 'normal'}, default 'spectral'
-        "normal" with mean zero and standard deviation `init_scale`; "spectral" adds the singular vectors of the
-        interactions.
-    init_scale : float, default 0.004
-        Standard deviation of the initialization.
-    flip_start : float, default 0.0
-        Initial flip logit g.
-    flip_rate : float, default 0.1
-        The constant flip rate of ShiftMC.
-    exposure : str or None, default None
-        Where p(shown) of a pair comes from without impressions, for objectives that use it: "learned" (NBPO's flips),
-        "item" (a flip per item, as in ExpoMF), "none" (everything was shown), "popularity^0.5" (Rel-MF) or
-        "structured" (user activity and item visibility). None: "learned" for NBPO, "popularity^0.5" for Rel-MF and
-        MF-DU.
-    miss_rate : float or None, default None
-        With impressions: the probability that a user misses a liked item when it is shown once. None: it is estimated
-        where the impressions have positions, or times of repeated showings, and 0 otherwise.
-    calibrate : bool, default True
-        With impressions: whether `like_probability` is calibrated. A tenth of the shown pairs, at most 200,000, is held
-        out for it; if that is more than a hundredth of them, the model is then trained again on all. See
-        `calibration_`.
     item_share : float or None, default None
         Below 1, each batch is trained on the positives of its users and on this share of all other items, drawn at
         random and weighted so that the expected gradient is the same. None: 1 up to 250 million pairs of user and
@@ -145,9 +173,6 @@ class ExactMF(LabelNoise, FactorModel):
         The paper's U and V, the biases, and the paper's P and Q.
     regularization_, flip_regularization_, learning_rate_
         The values that were used.
-    calibration_, miss_rate_
-        After a fit with impressions, the map from scores to probabilities, and the miss rate that was used, or one for
-        each position.
     history_
         A frame with one row per epoch: epoch, seconds, loss and each validation metric.
 
@@ -160,7 +185,6 @@ class ExactMF(LabelNoise, FactorModel):
     ((95,), 2.0)
     """
 
-    iterative: ClassVar[bool] = True
     search_space: ClassVar[dict[str, Any]] = SEARCH_SPACE
     _only_objective: ClassVar[str | None] = None  # set by `preset`: a preset is its objective
 
@@ -168,11 +192,8 @@ class ExactMF(LabelNoise, FactorModel):
     factors: int = whole_number(256, low=1)
     flip_factors: int = whole_number(32, low=0)
     learning_rate: float | None = number(None, low=1e-9)
-    decay: float | None = number(None, low=1e-6, high=1.0)
     regularization: float | None = number(None, low=0.0)
     flip_regularization: float | None = number(None, low=0.0)
-    optimizer: Literal["adam", "sgd"] = choice("adam", "sgd")
-    item_bias: bool = flag(True)
     frequency_power: float = number(0.75, low=0.0, high=2.0)
     unobserved_weight: float = number(1.0, low=0.0)
     weighting: Literal["none", "log", "linear"] = choice("none", "log", "linear")
@@ -180,13 +201,6 @@ class ExactMF(LabelNoise, FactorModel):
     half_life: float = number(0.5, low=SHORTEST_HALF_LIFE)
     batch_size: int = whole_number(128, low=1, high=2**31 - 1)
     item_share: float | None = number(None, low=1e-6, high=1.0)
-    init: Literal["spectral", "normal"] = choice("spectral", "normal")
-    init_scale: float = number(0.004, low=0.0)
-    flip_start: float = number(0.0, low=-20.0, high=20.0)
-    flip_rate: float = number(0.1, low=0.0, high=0.99)
-    exposure: Any = special(None, f"None, {exposures.NAMES}", exposures.is_optional_exposure)
-    miss_rate: float | None = number(None, low=0.0, high=0.99)
-    calibrate: bool = flag(True)
     epochs: int = whole_number(20, low=0)
     metric: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
     patience: int | None = whole_number(10, low=1, optional=True)
@@ -203,14 +217,8 @@ class ExactMF(LabelNoise, FactorModel):
                 "weights unobserved items itself, so it must be 1"
             )
 
-    @property
-    def takes_impressions(self) -> bool:  # type: ignore[override]
-        """Whether `fit` uses impressions: for objectives with flips or propensities."""
-        kind = objective_names.kind_of(self.objective)
-        return kind.uses_flips or kind.uses_exposure
-
     def _objective(self) -> type[objectives.Objective]:
-        return objective_names.objective(self.objective, self.flip_rate)
+        return objective_names.objective(self.objective, flip_rate=0.1)
 
     def _saved_parameters(self) -> dict[str, Any]:
         return {**self.get_params(), "objective": objective_names.saved_name(self.objective)}
@@ -218,83 +226,61 @@ class ExactMF(LabelNoise, FactorModel):
     # --- learning -------------------------------------------------------------------------------
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        known = known_exposure(self, train, options)
+        result = fit_epochs(self._training(), train, options)
+        return {**learned_tables(result, train), **self._derived(train)}
 
-        def run(pairs: Any, data: Dataset, how: FitOptions) -> Result[Tables]:
-            return fit_epochs(self._training(pairs), data, how)
-
-        found = Calibrated(None, None)
-        if isinstance(known, ShownPairs) and self.calibrate:
-            found = calibrated_fit(known, train, options, seed=self.seed, run=run, scores=scores_of_pairs)
-        result = found.result or run(known, train, options)
-        derived = {**self._derived(train, known), "calibration_": found.probability}
-        return {**learned_tables(result, train), **derived}
-
-    def _derived(self, train: Dataset, known: Known | None) -> dict[str, Any]:
+    def _derived(self, train: Dataset) -> dict[str, Any]:
         return {
-            **known_attributes(known),
             "learning_rate_": self._learning_rate(train),
             "regularization_": self._strength(train, self.regularization),
             "flip_regularization_": self._strength(train, self.flip_regularization),
         }
 
-    def _training(self, known: ShownPairs | ExposureRates | None) -> Training[Tables]:
+    def _training(self) -> Training[Tables]:
         def ranker(train: Dataset, tables: Tables) -> ExactMF:
-            return self._fitted(train, {**table_attributes(tables), **self._derived(train, known)})
+            return self._fitted(train, {**table_attributes(tables), **self._derived(train)})
 
-        impressions = {} if known is None else {"impressions": known.digest()}
-        schedule = {} if self.decay is not None else {"schedule": self.epochs}  # it decides the rates
         return Training.of(
             self,
-            initial=lambda train: self._initial(train, known, self.flip_factors),
-            engine=lambda train, tables: self._engine(train, tables, known),
+            initial=lambda train: self._initial(train, self.flip_factors),
+            engine=self._engine,
             ranker=ranker,
-            identity={"class": type(self).__name__, **self._saved_parameters(), **impressions, **schedule},
+            # the number of epochs decides the rates
+            identity={"class": type(self).__name__, **self._saved_parameters(), "schedule": self.epochs},
             advice=(
                 f"at regularization={self.regularization}, learning_rate={self.learning_rate} and "
                 f"batch_size={self.batch_size} (None: by the data). Try a fifth of the learning_rate."
             ),
         )
 
-    def _initial(
-        self, train: Dataset, known: ShownPairs | ExposureRates | None, flip_factors: int, *, spectral: bool = True
-    ) -> Tables:
-        uses_flips = objective_names.kind_of(self.objective).uses_flips
-        width = flip_factors if uses_flips and known is None else 0
-        by_item = bool(width) and exposure_name(self) == "item"
-        tables = Tables.zeros(
-            train.n_users,
-            train.n_items,
-            self.factors,
-            1 if by_item else width,
-            biased=self.item_bias,
-            biased_flips=by_item or self.item_bias,
-        )
-        tables.initialise(self.init, self.init_scale, self.flip_start, self.seed)
-        if by_item:  # at zero they do not move, and the flips are biases of the items
-            tables.user_flips[:], tables.item_flips[:] = 0.0, 0.0
-            assert tables.flip_bias is not None
-            tables.flip_bias[:] = self.flip_start
-        if self.init == "spectral" and spectral:
+    def _initial(self, train: Dataset, flip_factors: int, *, spectral: bool = True) -> Tables:
+        width = flip_factors if objective_names.kind_of(self.objective).uses_flips else 0
+        tables = Tables.zeros(train.n_users, train.n_items, self.factors, width, biased=True)
+        tables.initialise("spectral", INIT_SCALE, 0.0, self.seed)
+        if spectral:
             add_spectrum(tables, train, self.seed, self.n_jobs)
-        if tables.item_bias is not None:
-            tables.item_bias[:] = _first_biases(train, known)
+        assert tables.item_bias is not None
+        tables.item_bias[:] = np.log((train.popularity() + 1) / (train.n_users + 1))
         return tables
 
-    def _engine(self, train: Dataset, tables: Tables, known: ShownPairs | ExposureRates | None) -> ExactEngine:
-        settings = {f.name: getattr(self, f.name) for f in fields(ExactSettings)}
-        settings["learning_rate"] = self._learning_rate(train)
-        settings["item_share"] = self._item_share(train)
-        settings["regularization"] = self._strength(train, self.regularization)
-        settings["flip_regularization"] = self._strength(train, self.flip_regularization)
+    def _engine(self, train: Dataset, tables: Tables) -> ExactEngine:
+        settings = ExactSettings(
+            learning_rate=self._learning_rate(train),
+            epochs=self.epochs,
+            regularization=self._strength(train, self.regularization),
+            flip_regularization=self._strength(train, self.flip_regularization),
+            frequency_power=self.frequency_power,
+            unobserved_weight=self.unobserved_weight,
+            batch_size=self.batch_size,
+            item_share=self._item_share(train),
+        )
         return ExactEngine(
             train,
             tables,
             self._objective(),
-            ExactSettings(**settings),
+            settings,
             seed=self.seed,
             n_jobs=self.n_jobs,
-            flips=known,
             interaction_weights=interaction_weights(train, self.weighting, self.recency, self.half_life),
         )
 
@@ -326,120 +312,43 @@ class ExactMF(LabelNoise, FactorModel):
     def _update(
         self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
     ) -> Mapping[str, Any]:
-        old, known = self._tables(), self.known_flips_
-        if isinstance(known, ShownPairs):
-            known = known.extended(users, items, train)
-        elif known is not None:
-            known = known.reindexed(users, items, train._csr.shape)
-        tables = extended_tables(self._initial(train, known, old.flip_factors, spectral=False), old, users, items)
+        old = self._tables()
+        tables = extended_tables(self._initial(train, old.flip_factors, spectral=False), old, users, items)
         # a user's row moves once an epoch and by little, so the rows of new users start at their fold-in
-        model = self._fitted(train, {**table_attributes(tables), **self._derived(train, known)})
+        model = self._fitted(train, {**table_attributes(tables), **self._derived(train)})
         new = np.setdiff1d(np.arange(train.n_users), users)
         for user, history in zip(new, rows_of(train._csr[new]), strict=True):
             tables.user_factors[user] = model._fold_in(history)
-        result = continue_epochs(self._training(known), train, tables, epochs, progress=progress)
-        derived = {**self._derived(train, known), "calibration_": self.calibration_}
-        return {**learned_tables(result, train), **derived}
+        result = continue_epochs(self._training(), train, tables, epochs, progress=progress)
+        return {**learned_tables(result, train), **self._derived(train)}
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        parts = (self.known_flips_, self.calibration_)
-        known = {name: array for part in parts if part is not None for name, array in part.arrays().items()}
-        return {**self._tables().arrays(), **known}
+        return dict(self._tables().arrays())
 
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
-        known = ShownPairs.restored(arrays, train) or ExposureRates.restored(arrays, train._csr.shape)
-        derived = {**self._derived(train, known), "calibration_": ProbabilityMap.restored(arrays)}
-        width = 1 if exposure_name(self) == "item" else self.flip_factors
-        return {**restored_tables(arrays, train, self.factors, width), **derived}
+        return {**restored_tables(arrays, train, self.factors, self.flip_factors), **self._derived(train)}
 
     # --- flips ----------------------------------------------------------------------------------
 
     @property
     def _has_flips(self) -> bool:
-        uses = objective_names.kind_of(self.objective).uses_flips
-        known = vars(self).get("_state", {}).get("known_flips_")
-        return known is not None or (uses and self.flip_factors > 0)
+        return objective_names.kind_of(self.objective).uses_flips and self.flip_factors > 0
 
     @property
-    def _flips_from(self) -> str:
-        return basis_of(self.known_flips_)
-
-    @property
-    def _has_level(self) -> bool:
-        return self.unobserved_weight == 1 or self.calibration_ is not None
+    def evidence(self) -> str:
+        """What the flips are known from: interactions alone."""
+        return INTERACTIONS
 
     def _flip_logits(self, users: Codes) -> Floats:
         tables = self._tables()
-        if self.known_flips_ is not None:
-            return np.asarray(self.known_flips_.dense_logits(users), dtype=np.float32)
         return factor_score_block(tables.user_flips[users], tables.item_flips, tables.flip_bias)
 
-    # --- new users ------------------------------------------------------------------------------
-
-    def _fold_in(self, history: Codes) -> Floats:
+    def _average_flips(self) -> Floats | None:
         tables = self._tables()
-        bias = (
-            np.zeros(len(tables.item_factors), dtype=np.float32) if tables.item_bias is None else tables.item_bias
-        )
-        return fold_in_all(
-            tables.item_factors,
-            bias,
-            history,
-            self._objective(),
-            self._typical_flips(),
-            unobserved_weight=self.unobserved_weight,
-            regularization=self._l2_of_row(len(history)),
-        )
-
-    def _left_out_scores(self, history: Codes, places: Codes, items: Codes) -> Floats:
-        tables, n = self._tables(), len(history)
-        problem = AllItems(
-            tables.item_factors,
-            tables.item_bias,
-            history,
-            self._objective(),
-            self._typical_flips(),
-            self._fold_in(history),
-            l2=max(self._l2_of_row(n), 1e-6),
-            l2_without=max(self._l2_of_row(n - 1), 1e-6),
-            unobserved_weight=self.unobserved_weight,
-        )
-        return self._scores_by_rows(problem.left_out_rows(places, self._fold_in), items)
-
-    def _l2_of_row(self, n: int) -> float:
-        """The L2 of the row of a user with n interactions."""
-        mean = self._cached("mean", lambda: float(self.train_.interactions_per_user().mean()))
-        return float(self.regularization_ * (n / mean) ** self.frequency_power)
-
-    def _typical_flips(self) -> Floats | None:
-        """The flip logits of the average user, which stand for those of a new user."""
-
-        def compute() -> Floats | None:
-            tables = self._tables()
-            if self.known_flips_ is not None:
-                return np.asarray(self.known_flips_.average_logits(), dtype=np.float32)
-            if not tables.flip_factors:
-                return None
-            g = tables.item_flips @ tables.user_flips.mean(axis=0)
-            return np.asarray(g if tables.flip_bias is None else g + tables.flip_bias, dtype=np.float32)
-
-        found: Floats | None = self._cached("typical flips", compute)
-        return found
-
-
-def _first_biases(train: Dataset, known: ShownPairs | ExposureRates | None) -> NDArray[np.float64]:
-    """The biases of items at which training starts: the logarithm of the share of users who took them.
-
-    With known exposure it is the logit of the share of those who saw them. An item that nobody saw has no gradient, so
-    each item counts as taken once more, at the mean rate.
-    """
-    taken = train.popularity()
-    if known is None:
-        return np.asarray(np.log((taken + 1) / (train.n_users + 1)))
-    exposed = known.exposed_users()
-    mean = min(MOST_TAKEN, taken.sum() / max(exposed.sum(), 1.0))
-    rate = np.minimum(MOST_TAKEN, (taken + 1) / (exposed + 1 / mean))
-    return np.asarray(np.log(rate / (1 - rate)))
+        if not tables.flip_factors:
+            return None
+        g = tables.item_flips @ tables.user_flips.mean(axis=0)
+        return np.asarray(g if tables.flip_bias is None else g + tables.flip_bias, dtype=np.float32)
 
 
 def default_regularization(train: Dataset) -> float:
@@ -471,12 +380,12 @@ class ExactBPO(ExactMF):
     search_space: ClassVar[dict[str, Any]] = {**SEARCH_SPACE, "unobserved_weight": (0.05, 1.0)}
 
 
-@preset(objective="NBPO-o", without=("flip_rate",))
+@preset(objective="NBPO-o")
 class ExactNBPO(ExactMF):
     """Equation 6 as written: the log likelihood under label noise over all items.
 
-    With impressions (`fit(train, impressions=...)`) the flips are known, and `hidden_likes` estimates the truth.
-    Without, the flips are learned from interactions alone and have no meaning by themselves.
+    The flips are learned from interactions alone and have no meaning by themselves; they help to rank. Where it is
+    known what was shown, `ImpressionMF` has probabilities.
     """
 
     search_space: ClassVar[dict[str, Any]] = {

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
-from truelike.objectives import Listwise, Objective, Pairwise, Pointwise, Softmax, pair_steps, sigmoid, softmax
+from truelike.objectives import Listwise, Objective, Pairwise, Pointwise, Softmax, softmax
 
 STEPS = 30
 HALVINGS = 8
@@ -78,10 +78,8 @@ def fold_in(
     expected = probabilities * (n_negatives * len(history))  # how often each item is drawn in an epoch
     positive_weight = float(n_negatives) if issubclass(objective, Pairwise) else weight
     g = np.zeros(len(V)) if flips is None else flips.astype(np.float64)
-    counts = 1 / sigmoid(-g[history]) if objective.uses_exposure else np.ones(len(history))
-    drawn = expected * (counts.mean() if issubclass(objective, Pairwise) and len(history) else 1.0)
-    of_positives = positive_weight * (own.T * counts) @ own
-    bound = curvature_bound(objective) * (of_positives + (V * drawn[:, None]).T @ V)
+    of_positives = (positive_weight * own.T) @ own
+    bound = curvature_bound(objective) * (of_positives + (V * expected[:, None]).T @ V)
     matrix = bound + max(regularization, 1e-6) * np.eye(V.shape[1])
     b = np.zeros(len(V)) if item_bias is None else item_bias.astype(np.float64)
     row, factor = np.zeros(V.shape[1]), linalg.lu_factor(matrix, check_finite=False)
@@ -98,7 +96,7 @@ def curvature_bound(objective: type[Objective]) -> float:
     r = np.linspace(-20, 20, 8_001)
     if issubclass(objective, Pairwise):  # r_i and r_j both depend on the user's row
         zero = np.zeros_like(r)
-        steps = [2 * np.asarray(pair_steps(objective, r, zero, zero, zero)[0])]
+        steps = [2 * np.asarray(objective.pair(r, zero)[0])]
     else:
         assert issubclass(objective, Pointwise)
         flips = [np.full_like(r, g) for g in (-3.0, 0.0, 3.0)]
@@ -111,7 +109,7 @@ def _gradient(
 ) -> Any:
     """Return the expected gradient of the row in a whole epoch, without the L2."""
     if issubclass(objective, Pairwise):
-        up, down = pair_steps(objective, r[history][:, None], r[None, :], g[history][:, None], g[None, :])
+        up, down = objective.pair(r[history][:, None], r[None, :])
         draws = expected / len(history)  # for one positive
         return V[history].T @ (up @ draws) + V.T @ (draws * np.asarray(down).sum(axis=0))
     assert issubclass(objective, Pointwise)

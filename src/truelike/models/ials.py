@@ -33,14 +33,11 @@ from truelike.training.blocks.als import (
     counting_of,
 )
 from truelike.training.blocks.execution import workers_for
-from truelike.training.blocks.shown import ShownBlocks, shown_blocks
 from truelike.training.blocks.workers import WorkerKind, allocator
 from truelike.training.engine import Engine
-from truelike.training.impressions import check_held_out, shown_pairs, warn_of_propensities
 from truelike.training.loop import Training, continue_epochs, fit_epochs
 from truelike.training.options import FitOptions
 from truelike.training.regularization import IALS_L2, UNOBSERVED, density, noise_edge
-from truelike.training.shown_pairs import ShownPairs
 from truelike.training.spectral import set_items
 from truelike.training.tables import Tables
 from truelike.training.weights import SHORTEST_HALF_LIFE, interaction_weights
@@ -58,10 +55,6 @@ class IALS(FactorModel):
     With `weighting` or `recency`, an interaction counts c_ui (1 - r_ui)^2, where the mean of c is 1. The ridge
     counts interactions as before. The items of a new user, in `recommend_from_items`, all count 1.
 
-    With impressions, shown_weight times the sum over *shown* pairs of r_ui^2 is added: what was shown and not taken
-    counts shown_weight + unobserved_weight, and what was never shown unobserved_weight. How often a pair was shown does
-    not count, and the ridge is that without impressions.
-
     Parameters
     ----------
     factors : int, default 128
@@ -72,8 +65,6 @@ class IALS(FactorModel):
     unobserved_weight : float or None, default None
         Their alpha_0: weight of a pair that was not observed. None: such that all pairs together have 8 times the
         weight of the interactions; see `unobserved_weight_`.
-    shown_weight : float, default 1.0
-        With impressions: the additional weight of a pair that was shown.
     frequency_power : float, default 1.0
         Their nu: 1 is a ridge in proportion to what a row is fitted to, 0 the same ridge for every row.
     weighting : {'none', 'log', 'linear'}, default 'none'
@@ -131,7 +122,6 @@ class IALS(FactorModel):
 
     iterative: ClassVar[bool] = True
     trains_on_blocks: ClassVar[bool] = True
-    takes_impressions: ClassVar[bool] = True
     search_space: ClassVar[dict[str, Any]] = {
         "factors": [32, 64, 128, 256],
         "regularization": (0.001, 0.3),
@@ -141,7 +131,6 @@ class IALS(FactorModel):
     factors: int = whole_number(128, low=1)
     regularization: float | None = number(None, low=1e-6)
     unobserved_weight: float | None = number(None, low=0.0)
-    shown_weight: float = number(1.0, low=0.0)
     frequency_power: float = number(1.0, low=0.0, high=2.0)
     weighting: Literal["none", "log", "linear"] = choice("none", "log", "linear")
     recency: Literal["none", "user", "global"] = choice("none", "user", "global")
@@ -158,25 +147,16 @@ class IALS(FactorModel):
     n_jobs: int | None = jobs()
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        shown = None
-        if options.impressions is not None:
-            check_held_out(options)
-            read = shown_blocks if isinstance(train, Blocks) else shown_pairs
-            shown = read(options.impressions, train, 0.0)
-            warn_of_propensities(shown, self.name)
-        result = fit_epochs(self._training(shown, options.cluster), train, options)
-        return {**learned_tables(result, train), **self._derived(train, shown)}
+        result = fit_epochs(self._training(options.cluster), train, options)
+        return {**learned_tables(result, train), **self._derived(train)}
 
-    def _training(
-        self, shown: ShownPairs | ShownBlocks | None = None, cluster: Cluster | None = None
-    ) -> Training[Tables]:
-        impressions = {} if shown is None else {"impressions": shown.digest()}
+    def _training(self, cluster: Cluster | None = None) -> Training[Tables]:
         return Training.of(
             self,
             initial=self._initial,
-            engine=lambda train, tables: self._engine(train, tables, shown, cluster),
-            ranker=lambda train, tables: self._fitted(train, {**table_attributes(tables), "shown_": shown}),
-            identity={"class": type(self).__name__, **self.get_params(), **impressions},
+            engine=lambda train, tables: self._engine(train, tables, cluster),
+            ranker=lambda train, tables: self._fitted(train, table_attributes(tables)),
+            identity={"class": type(self).__name__, **self.get_params()},
             advice="with this regularization. Try more."
             if self.regularization is None
             else f"at regularization={self.regularization:g}. Try more.",
@@ -191,19 +171,11 @@ class IALS(FactorModel):
             set_items(tables, train, self._weights(train).unobserved, self.seed, self.n_jobs)
         return tables
 
-    def _engine(
-        self,
-        train: Dataset | Blocks,
-        tables: Tables,
-        shown: ShownPairs | ShownBlocks | None = None,
-        cluster: Cluster | None = None,
-    ) -> Engine:
+    def _engine(self, train: Dataset | Blocks, tables: Tables, cluster: Cluster | None = None) -> Engine:
         weights, solver = self._weights(train), Solver(self.solver, self.cg_steps, self.relaxation)
         if isinstance(train, Blocks):
             counting = counting_of(train, self.weighting, self.recency, self.half_life)
-            assert not isinstance(shown, ShownPairs)
-            sent = shown if shown is None or cluster is None else shown.source
-            about = {"weights": weights, "solver": solver, "counting": counting, "impressions": sent}
+            about = {"weights": weights, "solver": solver, "counting": counting}
             kind = WorkerKind(AlternatingWorker, self.factors, 0, about)
             return BlockAlternatingEngine(
                 train,
@@ -212,11 +184,9 @@ class IALS(FactorModel):
                 weights,
                 solver,
                 weighted=counting.differs,
-                shown=shown,
                 spectral_seed=self.seed if self.init == "spectral" and self.factors > 1 else None,
                 n_jobs=self.n_jobs,
             )
-        assert not isinstance(shown, ShownBlocks)
         return AlternatingEngine(
             train,
             tables,
@@ -224,7 +194,6 @@ class IALS(FactorModel):
             solver=solver,
             n_jobs=self.n_jobs,
             interaction_weights=interaction_weights(train, self.weighting, self.recency, self.half_life),
-            shown=None if shown is None else shown.csr(),
         )
 
     def _check_blocks(self, train: Blocks) -> None:
@@ -244,43 +213,33 @@ class IALS(FactorModel):
             min(1.0, UNOBSERVED * dense) if self.unobserved_weight is None else float(self.unobserved_weight)
         )
         if self.regularization is not None:
-            return Weights(unobserved, float(self.regularization), float(self.frequency_power), self.shown_weight)
-        weights = Weights(
-            unobserved, IALS_L2 * noise_edge(train) / (1 + unobserved / dense), 1.0, self.shown_weight
-        )
+            return Weights(unobserved, float(self.regularization), float(self.frequency_power))
+        weights = Weights(unobserved, IALS_L2 * noise_edge(train) / (1 + unobserved / dense), 1.0)
         if self.frequency_power == 1:
             return weights
         # the same ridge of the users on average
-        other = Weights(unobserved, 1.0, float(self.frequency_power), self.shown_weight)
+        other = Weights(unobserved, 1.0, float(self.frequency_power))
         mean, other_mean = (
             float(np.mean(each.ridge(train.interactions_per_user(), train.n_items))) for each in (weights, other)
         )
         return replace(other, regularization=mean / other_mean)
 
-    def _derived(self, train: Dataset, shown: ShownPairs | ShownBlocks | None = None) -> dict[str, Any]:
+    def _derived(self, train: Dataset) -> dict[str, Any]:
         weights = self._weights(train)
-        found = {"regularization_": weights.regularization, "unobserved_weight_": weights.unobserved}
-        return {**found, "shown_": shown}
+        return {"regularization_": weights.regularization, "unobserved_weight_": weights.unobserved}
 
     def _update(
         self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
     ) -> Mapping[str, Any]:
-        shown = None if self.shown_ is None else self.shown_.extended(users, items, train)
         tables = extended_tables(self._initial(train, spectral=False), self._tables(), users, items)
-        result = continue_epochs(self._training(shown), train, tables, epochs, progress=progress)
-        return {**learned_tables(result, train), **self._derived(train, shown)}
+        result = continue_epochs(self._training(), train, tables, epochs, progress=progress)
+        return {**learned_tables(result, train), **self._derived(train)}
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        shown = {} if self.shown_ is None else self.shown_.arrays()
-        return {**self._tables().arrays(), **shown}
+        return dict(self._tables().arrays())
 
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
-        shown = ShownBlocks.restored(arrays, train) or ShownPairs.restored(arrays, train)
-        return {**restored_tables(arrays, train, self.factors), **self._derived(train, shown)}
-
-    def _shown_users(self) -> NDArray[np.float64] | None:
-        """The number of users to whom each item was shown; None without impressions."""
-        return None if self.shown_ is None else self.shown_.exposed_users()
+        return {**restored_tables(arrays, train, self.factors), **self._derived(train)}
 
     def _fold_in(self, history: Codes) -> Floats:
         """One exact solve with the item table fixed."""
@@ -308,9 +267,6 @@ class IALS(FactorModel):
         weighted = own if counts is None else own * counts[:, None]
         with one_blas_thread():
             gram, weights = self._equations()
-            if user is not None and self.shown_ is not None:
-                seen = table[self.shown_.of_users(np.array([user], dtype=np.int32)).indices].astype(np.float64)
-                gram = gram + weights.shown * (seen.T @ seen)
             inverse = solved(own, gram, weights.ridge(len(history), len(table)), table[items].T, counts)
             values = inverse.T @ weighted.T
         return Contributions(values.astype(np.float32), self._scores_of(history, items, user), "exact")

@@ -1,36 +1,55 @@
-"""ImpressionMF: Bayesian logistic matrix factorization of what was shown."""
+"""ImpressionMF: logistic matrix factorization of what was shown."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from truelike import objectives, randomness
+from truelike.cluster import Cluster
+from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
+from truelike.data.frames import to_native
 from truelike.data.ids import Codes
+from truelike.errors import ParameterError
+from truelike.exposure.calibration import Calibrated, calibrated_fit
+from truelike.exposure.impressions import check_held_out, shown_pairs
+from truelike.exposure.probability_map import ProbabilityMap
+from truelike.exposure.shown_blocks import ShownBlocks, shown_blocks
+from truelike.exposure.shown_pairs import CERTAIN, ShownPairs
 from truelike.models.base import Floats
-from truelike.models.calibrating import Calibrated, calibrated_fit
 from truelike.models.factor_model import FactorModel, restored_tables, table_attributes
 from truelike.models.fold_in import fold_in_all
 from truelike.models.label_noise import LabelNoise
-from truelike.parameters import flag, jobs, number, whole_number
+from truelike.parameters import choice, flag, jobs, number, whole_number
+from truelike.progress import note
+from truelike.training.blocks.execution import workers_for
+from truelike.training.blocks.workers import WorkerKind, allocator
 from truelike.training.callbacks import step_bar
-from truelike.training.impressions import check_held_out, shown_pairs
+from truelike.training.engine import Engine
 from truelike.training.langevin.engine import LangevinSampler, Sample
+from truelike.training.loop import Training, fit_epochs
 from truelike.training.options import FitOptions
-from truelike.training.probability_map import ProbabilityMap
-from truelike.training.shown_pairs import CERTAIN, ShownPairs
+from truelike.training.shown.blocks import ShownWorker, StratifiedShownEngine
+from truelike.training.shown.engine import ShownEngine, ShownSettings
 from truelike.training.tables import Tables
 
+Shown = ShownPairs | ShownBlocks
 NEGATIVES = 4  # unobserved items of a user, for each interaction, that count as shown without impressions
-PAIRS_PER_FACTOR = 8.0  # shown pairs of a row, for each factor
-FEWEST, MOST = 4, 16  # factors
-MOST_SHOWN = 5_000_000  # showings up to which AutoRecommender takes this model
+MAX_SAMPLED_PAIRS = 5_000_000  # shown pairs up to which samples of the posterior are drawn
+PAIRS_PER_FACTOR = 8.0  # shown pairs of a row, for each factor of a sample
+FEWEST, MOST = 4, 16  # factors of a sample
+# Stochastic steps.
+SGD_FACTORS = 64
+DECAY, BATCH_SIZE, INIT_SCALE = 0.98, 8_000, 0.1
+L2_POWER, L2_BOUNDS = 0.75, (1.0, 30.0)  # the L2 is a power of what the shown pairs tell of a row, within bounds
+BIAS_L2 = 2.0
 
 
 class _Posterior:
@@ -41,6 +60,7 @@ class _Posterior:
     ) -> None:
         self.tables, self.user_bias, self.item_bias = tables, user_bias, item_bias
         self.precision, self.weight = precision, weight
+        self.history: pl.DataFrame | None = None  # of stochastic steps
 
     @classmethod
     def of(cls, samples: list[Sample], precision: float) -> _Posterior:
@@ -58,6 +78,19 @@ class _Posterior:
         tables.user_factors[:, -1], tables.item_factors[:, -1] = user_bias.mean(axis=1), 1.0
         tables.item_bias[:] = item_bias.mean(axis=1)
         return cls(tables, user_bias, item_bias, precision, float(np.mean([sample.weight for sample in samples])))
+
+    @classmethod
+    def at(cls, trained: Tables, offset: float, precision: float) -> _Posterior:
+        """The posterior as one sample: the rows that stochastic steps found."""
+        n_users, n_items = len(trained.users), len(trained.items)
+        tables = Tables.zeros(n_users, n_items, trained.factors + 1, 0, biased=True, allocate=trained.allocate)
+        assert tables.item_bias is not None
+        assert trained.item_bias is not None
+        tables.user_factors[:, :-1], tables.item_factors[:, :-1] = trained.user_factors, trained.item_factors
+        tables.item_factors[:, -1] = 1.0
+        tables.item_bias[:] = trained.item_bias + np.float32(offset)
+        user_bias = np.zeros((n_users, 1), dtype=np.float32)
+        return cls(tables, user_bias, tables.item_bias[:, None].copy(), precision, 0.0)
 
     def probabilities(self, users: Codes) -> NDArray[np.float64]:
         """The mean of the samples' probabilities of all items for some users."""
@@ -82,156 +115,20 @@ class _Posterior:
             found[part] = _logits(objectives.sigmoid(r.astype(np.float64)).mean(axis=1))
         return found
 
-
-def _logits(p: NDArray[Any]) -> NDArray[Any]:
-    p = np.clip(p, 1e-12, 1 - 1e-12)
-    return np.asarray(np.log(p) - np.log1p(-p))
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class ImpressionMF(LabelNoise, FactorModel):
-    """Bayesian logistic matrix factorization of impressions: p(like) with its uncertainty averaged out.
-
-    r_ui = a_u + b_i + U_u . V_i, fitted to the shown pairs: p(taken) = sigma(r) if every showing is noticed, and
-    q sigma(r) if a liked item is taken with probability q (see `miss_rate`). A shown item that was not taken counts as
-    disliked with the probability that follows. A never-shown item says nothing of its label, but what was shown to whom
-    tells of tastes where exposure follows them: the logit of p(shown) is c_u + d_i + w U_u . V_i + S_u . T_i, and w is
-    learned (see `taste_in_exposure`).
-
-    Instead of the one best value of the parameters, some samples of their posterior are kept (Langevin dynamics);
-    `like_probability` is the mean of the samples' probabilities, and the score that ranks is the mean of their scores.
-    The precisions of the prior are learned, so there is no regularization to choose.
-
-    It is the most accurate model of likes where impressions are known. The cost grows with the impressions, in `steps`
-    passes; for more than some 5 million shown pairs use `NBPO`.
-
-    Without impressions, four random unobserved items of the user for each interaction count as shown. Then the
-    probabilities have no meaning, and other models rank better.
-
-    Parameters
-    ----------
-    factors : int or None, default None
-        Factors of one sample. None: 4, 8 or 16, more the more pairs there are for each user and item.
-    samples : int, default 32
-        Number of samples of the posterior that are kept.
-    steps : int, default 600
-        Number of steps; each is a pass over all shown pairs.
-    burn_in : int, default 200
-        Number of steps before the first sample.
-    miss_rate : float or None, default None
-        The probability that a user misses a liked item when it is shown once. None: it is estimated where the
-        impressions have positions, or times of repeated showings, and 0 otherwise.
-    taste_in_exposure : bool, default True
-        Whether what was shown also tells of tastes, because a recommender or the user chose it. How much is learned. It
-        takes some five times as long. With `calibrate`, held-out pairs tell whether training starts from an exposure
-        that follows tastes, which finds strong links, or from one that does not.
-    calibrate : bool, default True
-        Whether `like_probability` is calibrated. A tenth of the shown pairs, at most 200,000, is held out for it; if
-        that is more than a hundredth of them, the model is then trained again on all. See `calibration_`.
-    seed : int, default 0
-        Seed. It alone decides the result.
-    n_jobs : int or None, default -1
-        Number of threads; -1: all cores. Never changes the result.
-
-    Attributes
-    ----------
-    user_factors_, item_factors_, item_bias_
-        The factors of all samples side by side, and the biases: U_u . V_i + b_i is the mean score.
-    calibration_
-        The map from the mean probability to the calibrated one.
-    miss_rate_
-        The miss rate that was used, or one for each position.
-    taste_in_exposure_
-        How much tastes decided what was shown: 0: they did not; 1: the logit of p(shown) follows them as that of
-        p(like) does.
-
-    Examples
-    --------
-    >>> import truelike as tl
-    >>> world = tl.synthetic.World(n_users=200, n_items=100)
-    >>> model = tl.ImpressionMF(steps=60, burn_in=20).fit(world.dataset(), impressions=world.impressions())
-    >>> model.hidden_likes(7, k=2).columns[:3]
-    ['user_id', 'item_id', 'posterior']
-    """
-
-    takes_impressions: ClassVar[bool] = True
-    supports_partial_fit: ClassVar[bool] = False
-    search_space: ClassVar[dict[str, Any]] = {"factors": [4, 8, 16]}
-
-    factors: int | None = whole_number(None, low=1, optional=True)
-    samples: int = whole_number(32, low=1, high=200)
-    steps: int = whole_number(600, low=1, high=10**6)
-    burn_in: int = whole_number(200, low=0, high=10**6)
-    miss_rate: float | None = number(None, low=0.0, high=0.99)
-    taste_in_exposure: bool = flag(True)
-    calibrate: bool = flag(True)
-    seed: int = whole_number(0, low=0)
-    n_jobs: int | None = jobs()
-
-    def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        given = options.impressions is not None
-        if given:
-            check_held_out(options)
-        pairs = (
-            shown_pairs(options.impressions, train, self.miss_rate) if given else _random_pairs(train, self.seed)
-        )
-        shown = pairs if given and self.taste_in_exposure and pairs.all_shown else None
-        factors = self._factors(pairs)
-
-        def run(known: ShownPairs, data: Dataset, how: FitOptions, *, tastes_first: bool = False) -> _Posterior:
-            sampler = LangevinSampler(
-                known, factors, seed=self.seed, n_jobs=self.n_jobs, shown=shown, tastes_first=tastes_first
-            )
-            with step_bar(self.name, self.steps, show=how.progress) as done:
-                samples = sampler.run(self.steps, min(self.burn_in, self.steps - 1), self.samples, done)
-            return _Posterior.of(samples, float(sampler.users.precision[:factors].mean()))
-
-        found = Calibrated(None, None)
-        if given and self.calibrate:
-            other = None if shown is None else partial(run, tastes_first=True)
-            found = calibrated_fit(
-                pairs, train, options, seed=self.seed, run=run, scores=_Posterior.pair_logits, other=other
-            )
-        posterior = found.result or run(pairs, train, options)
-        return self._learned(posterior, pairs if given else None, found.probability)
-
-    def _factors(self, pairs: ShownPairs) -> int:
-        if self.factors is not None:
-            return self.factors
-        per_row = pairs.n_pairs / sum(pairs.shape) / PAIRS_PER_FACTOR
-        return int(np.clip(2 ** round(np.log2(max(per_row, 1.0))), FEWEST, MOST))
-
-    def _learned(
-        self, posterior: _Posterior, pairs: ShownPairs | None, calibration: ProbabilityMap | None
-    ) -> dict[str, Any]:
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays that are saved."""
         return {
-            **table_attributes(posterior.tables),
-            "posterior_": posterior,
-            "known_flips_": pairs,
-            "calibration_": calibration,
-            "miss_rate_": None if pairs is None else pairs.miss_rate,
-            "taste_in_exposure_": posterior.weight,
+            **self.tables.arrays(),
+            "sample.user_bias": self.user_bias,
+            "sample.item_bias": self.item_bias,
+            "sample.precision": np.array([self.precision]),
+            "sample.weight": np.array([self.weight]),
+            "sample.factors": np.array([self.tables.factors], dtype=np.int64),  # of all samples; rows are wider
         }
 
-    def _expected_seconds(self, train: Dataset) -> float:
-        return self.steps * train.n_interactions * NEGATIVES * 16 * 1.5e-9
-
-    def _arrays(self) -> dict[str, NDArray[Any]]:
-        posterior: _Posterior = self.posterior_
-        biases = {
-            "sample.user_bias": posterior.user_bias,
-            "sample.item_bias": posterior.item_bias,
-            "sample.precision": np.array([posterior.precision]),
-            "sample.weight": np.array([posterior.weight]),
-            "sample.factors": np.array(
-                [posterior.tables.factors], dtype=np.int64
-            ),  # of all samples; rows are wider
-        }
-        parts = (self.known_flips_, self.calibration_)
-        known = {name: array for part in parts if part is not None for name, array in part.arrays().items()}
-        return {**posterior.tables.arrays(), **biases, **known}
-
-    def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
+    @classmethod
+    def restored(cls, arrays: dict[str, NDArray[Any]], train: Dataset) -> _Posterior:
+        """The posterior of saved arrays."""
         user_bias, item_bias = arrays["sample.user_bias"], arrays["sample.item_bias"]
         n = user_bias.shape[1]
         factors = int(arrays["sample.factors"][0])
@@ -243,8 +140,263 @@ class ImpressionMF(LabelNoise, FactorModel):
         precision, weight = (float(arrays[f"sample.{name}"][0]) for name in ("precision", "weight"))
         if not weight >= 0:
             raise ValueError("the weight of tastes in the exposure is negative")
-        posterior = _Posterior(tables, user_bias, item_bias, precision, weight)
-        return self._learned(posterior, ShownPairs.restored(arrays, train), ProbabilityMap.restored(arrays))
+        return cls(tables, user_bias, item_bias, precision, weight)
+
+
+def _logits(p: NDArray[Any]) -> NDArray[Any]:
+    p = np.clip(p, 1e-12, 1 - 1e-12)
+    return np.asarray(np.log(p) - np.log1p(-p))
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ImpressionMF(LabelNoise, FactorModel):
+    """Logistic matrix factorization of impressions, at any size: p(like) of what was shown and of what was not.
+
+    r_ui = a_u + b_i + U_u . V_i, fitted to the shown pairs: p(taken) = sigma(r) if every showing is noticed, and
+    q sigma(r) if a liked item is taken with probability q (see `miss_rate`): Equation 6 of the paper, with known flips.
+    A shown item that was not taken counts as disliked with the probability that follows. A never-shown item says
+    nothing of its label.
+
+    There are two methods. "samples" keeps some samples of the posterior (Langevin dynamics) instead of the one best
+    value of the parameters: `like_probability` is the mean of the samples' probabilities, and the score that ranks is
+    the mean of their scores. It also learns from what was shown to whom, where exposure follows tastes: the logit of
+    p(shown) is c_u + d_i + w U_u . V_i + S_u . T_i, and w is learned (see `taste_in_exposure`). It is the most
+    accurate, and takes `steps` passes over the shown pairs. "sgd" takes stochastic steps to the maximum of the likelihood with an L2
+    penalty, in `epochs` passes: in memory, on blocks or on Ray. "auto" takes samples up to 5 million shown pairs in
+    memory, and stochastic steps beyond; `method_` is what it took.
+
+    Without impressions, four random unobserved items of the user for each interaction count as shown. Then the
+    probabilities have no meaning, and other models rank better.
+
+    Parameters
+    ----------
+    method : {'auto', 'samples', 'sgd'}, default 'auto'
+        How the parameters are learned.
+    factors : int or None, default None
+        Factors of one sample. None: 4, 8 or 16, more the more pairs there are for each user and item; 64 for "sgd".
+    samples : int, default 32
+        Number of samples of the posterior that are kept.
+    steps : int, default 600
+        Number of steps of "samples"; each is a pass over all shown pairs.
+    burn_in : int, default 200
+        Number of steps before the first sample.
+    taste_in_exposure : bool, default True
+        For "samples": whether what was shown also tells of tastes, because a recommender or the user chose it. How much
+        is learned. It takes some five times as long. With `calibrate`, held-out pairs tell whether training starts from
+        an exposure that follows tastes, which finds strong links, or from one that does not.
+    epochs : int, default 100
+        Number of passes of "sgd" over all shown pairs.
+    learning_rate : float, default 0.02
+        That of "sgd"; it decays by 2 % in each epoch.
+    miss_rate : float or None, default None
+        The probability that a user misses a liked item when it is shown once. None: it is estimated where the
+        impressions have positions, or times of repeated showings, and 0 otherwise. On blocks, None is 0.
+    calibrate : bool, default True
+        Whether `like_probability` is calibrated. A tenth of the shown pairs, at most 200,000, is held out for it; if
+        that is more than a hundredth of them, the model is then trained again on all. See `calibration_`.
+    seed : int, default 0
+        Seed. It alone decides the result.
+    n_jobs : int or None, default -1
+        Number of threads; -1: all cores. Never changes the result.
+
+    Attributes
+    ----------
+    method_
+        "samples" or "sgd".
+    user_factors_, item_factors_, item_bias_
+        The factors of all samples side by side, and the biases: U_u . V_i + b_i is the mean score.
+    calibration_
+        The map from the mean probability to the calibrated one.
+    miss_rate_
+        The miss rate that was used, or one for each position.
+    taste_in_exposure_
+        How much tastes decided what was shown: 0: they did not; 1: the logit of p(shown) follows them as that of
+        p(like) does.
+    history_
+        Of "sgd", a frame with one row per epoch: epoch, seconds and loss.
+
+    Examples
+    --------
+    >>> import truelike as tl
+    >>> world = tl.synthetic.World(n_users=200, n_items=100)
+    >>> model = tl.ImpressionMF(steps=60, burn_in=20).fit(world.dataset(), impressions=world.impressions())
+    >>> model.hidden_likes(7, k=2).columns[:3]
+    ['user_id', 'item_id', 'posterior']
+    """
+
+    takes_impressions: ClassVar[bool] = True
+    trains_on_blocks: ClassVar[bool] = True
+    supports_partial_fit: ClassVar[bool] = False
+    search_space: ClassVar[dict[str, Any]] = {"factors": [4, 8, 16]}
+
+    method: Literal["auto", "samples", "sgd"] = choice("auto", "samples", "sgd")
+    factors: int | None = whole_number(None, low=1, optional=True)
+    samples: int = whole_number(32, low=1, high=200)
+    steps: int = whole_number(600, low=1, high=10**6)
+    burn_in: int = whole_number(200, low=0, high=10**6)
+    taste_in_exposure: bool = flag(True)
+    epochs: int = whole_number(100, low=1)
+    learning_rate: float = number(0.02, low=1e-9)
+    miss_rate: float | None = number(None, low=0.0, high=0.99)
+    calibrate: bool = flag(True)
+    seed: int = whole_number(0, low=0)
+    n_jobs: int | None = jobs()
+
+    @property
+    def iterative(self) -> bool:  # type: ignore[override]
+        """Whether training has epochs, and so callbacks and checkpoints: with method="sgd"."""
+        return self.method == "sgd"
+
+    def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
+        pairs, given = self._shown(train, options), options.impressions is not None
+        method = self._method(pairs)
+        fit, other = partial(self._fit_sgd, train, options), None
+        if method == "samples":
+            assert isinstance(pairs, ShownPairs)
+            shown = pairs if given and self.taste_in_exposure and pairs.all_shown else None
+            fit = partial(self._fit_samples, options.progress, self._factors(pairs), shown)
+            other = None if shown is None else partial(fit, tastes_first=True)
+        if given and self.calibrate:
+            found = calibrated_fit(pairs, seed=self.seed, run=fit, scores=_Posterior.pair_logits, other=other)
+        else:
+            found = Calibrated(fit(pairs, True), None)
+        history = found.result.history
+        learned = {} if history is None else {"history_": to_native(history, train.library)}
+        return {**self._learned(found.result, pairs if given else None, found.probability, method), **learned}
+
+    def _shown(self, train: Dataset, options: FitOptions) -> Shown:
+        """The shown pairs: the one place that reads `fit(impressions=)`."""
+        if options.impressions is None:
+            return _random_pairs(train, self.seed)
+        check_held_out(options.validation)
+        if isinstance(train, Blocks):
+            return shown_blocks(options.impressions, train, self.miss_rate)
+        return shown_pairs(options.impressions, train, self.miss_rate)
+
+    def _method(self, pairs: Shown) -> Literal["samples", "sgd"]:
+        """Samples up to MAX_SAMPLED_PAIRS in memory, and stochastic steps beyond."""
+        on_blocks = isinstance(pairs, ShownBlocks)
+        if self.method == "samples" and on_blocks:
+            raise ParameterError(
+                'ImpressionMF: method is "samples", which needs all shown pairs in memory, and the training data are '
+                'several blocks. Use method="sgd", or "auto", or fit(blocks.to_dataset()).'
+            )
+        if self.method != "auto":
+            return self.method
+        where = "in blocks" if on_blocks else "in memory"
+        method: Literal["samples", "sgd"] = "sgd" if on_blocks or pairs.n_pairs > MAX_SAMPLED_PAIRS else "samples"
+        how = "samples of the posterior" if method == "samples" else "stochastic steps"
+        note(f"{self.name}: {how}, for {pairs.n_pairs:,} shown pairs {where}")
+        return method
+
+    # --- samples of the posterior ---------------------------------------------------------------
+
+    def _fit_samples(
+        self,
+        progress: bool,
+        factors: int,
+        shown: ShownPairs | None,
+        pairs: ShownPairs,
+        _: bool,
+        *,
+        tastes_first: bool = False,
+    ) -> _Posterior:
+        """Samples given the labels of `pairs`, and the exposure of `shown`."""
+        sampler = LangevinSampler(
+            pairs, factors, seed=self.seed, n_jobs=self.n_jobs, shown=shown, tastes_first=tastes_first
+        )
+        with step_bar(self.name, self.steps, show=progress) as done:
+            samples = sampler.run(self.steps, min(self.burn_in, self.steps - 1), self.samples, done)
+        return _Posterior.of(samples, float(sampler.users.precision[:factors].mean()))
+
+    def _factors(self, pairs: ShownPairs) -> int:
+        if self.factors is not None:
+            return self.factors
+        per_row = pairs.n_pairs / sum(pairs.shape) / PAIRS_PER_FACTOR
+        return int(np.clip(2 ** round(np.log2(max(per_row, 1.0))), FEWEST, MOST))
+
+    # --- stochastic steps -----------------------------------------------------------------------
+
+    def _fit_sgd(self, train: Dataset, options: FitOptions, pairs: Shown, final: bool) -> _Posterior:
+        """The rows after `epochs` passes over the pairs. Callbacks and checkpoints are those of the final training."""
+        settings = ShownSettings(
+            learning_rate=self.learning_rate,
+            decay=DECAY,
+            regularization=_strength(pairs),
+            bias_regularization=BIAS_L2,
+            batch_size=BATCH_SIZE,
+        )
+        training = Training(
+            name=self.name,
+            initial=self._initial,
+            engine=lambda data, tables: self._engine(data, tables, pairs, settings, options.cluster),
+            ranker=lambda data, tables: None,
+            epochs=self.epochs,
+            monitor="ndcg@20",
+            patience=None,
+            seed=self.seed,
+            n_jobs=self.n_jobs,
+            identity={"class": self.name, **self.get_params(), **asdict(settings), "impressions": pairs.digest()},
+            advice=f"at learning_rate={self.learning_rate:g}. Try learning_rate={self.learning_rate / 5:g}.",
+        )
+        own = () if final else ("callbacks", "checkpoint", "resume")
+        result = fit_epochs(training, train, options.without("validation", *own))
+        found = _Posterior.at(result.trained, pairs.offset(), settings.regularization)
+        found.history = result.history
+        return found
+
+    def _initial(self, train: Dataset) -> Tables:
+        factors = SGD_FACTORS if self.factors is None else self.factors
+        place = allocator(train)
+        tables = Tables.zeros(train.n_users, train.n_items, factors, 0, allocate=place, bias_in_rows=True)
+        tables.initialise("normal", INIT_SCALE, 0.0, self.seed)
+        return tables
+
+    def _engine(
+        self,
+        train: Dataset | Blocks,
+        tables: Tables,
+        pairs: Shown,
+        settings: ShownSettings,
+        cluster: Cluster | None,
+    ) -> Engine:
+        if isinstance(pairs, ShownPairs):
+            return ShownEngine(pairs, tables, settings, offset=pairs.offset(), seed=self.seed, n_jobs=self.n_jobs)
+        assert isinstance(train, Blocks)
+        source = pairs if cluster is None else pairs.source  # workers in other processes open it themselves
+        about = {"source": source, "sgd": settings, "seed": self.seed}
+        kind = WorkerKind(ShownWorker, tables.factors, tables.flip_factors, about)
+        workers = workers_for(kind, train, tables.users, cluster, self.n_jobs)
+        return StratifiedShownEngine(train, pairs, tables, workers, seed=self.seed)
+
+    # --- what is learned ------------------------------------------------------------------------
+
+    def _learned(
+        self, posterior: _Posterior, pairs: Shown | None, calibration: ProbabilityMap | None, method: str
+    ) -> dict[str, Any]:
+        return {
+            **table_attributes(posterior.tables),
+            "method_": method,
+            "posterior_": posterior,
+            "shown_": pairs,
+            "calibration_": calibration,
+            "miss_rate_": None if pairs is None else pairs.miss_rate,
+            "taste_in_exposure_": posterior.weight,
+        }
+
+    def _expected_seconds(self, train: Dataset) -> float:
+        return self.steps * train.n_interactions * NEGATIVES * 16 * 1.5e-9
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        parts = (self.posterior_, self.shown_, self.calibration_)
+        found = {name: array for part in parts if part is not None for name, array in part.arrays().items()}
+        return {**found, "method": np.array([self.method_ == "sgd"]).astype(np.uint8)}
+
+    def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
+        posterior = _Posterior.restored(arrays, train)
+        pairs = ShownBlocks.restored(arrays, train) or ShownPairs.restored(arrays, train)
+        method = "sgd" if arrays["method"][0] else "samples"
+        return self._learned(posterior, pairs, ProbabilityMap.restored(arrays), method)
 
     # --- probabilities --------------------------------------------------------------------------
 
@@ -253,13 +405,18 @@ class ImpressionMF(LabelNoise, FactorModel):
         return True
 
     @property
-    def _flips_from(self) -> str:
-        return "interactions" if self.known_flips_ is None else str(self.known_flips_.basis)
+    def evidence(self) -> str:
+        """What the probabilities are known from: "impressions" or "propensities"; "interactions" without."""
+        return "interactions" if self.shown_ is None else str(self.shown_.evidence)
 
     def _flip_logits(self, users: Codes) -> Floats:
-        if self.known_flips_ is None:
+        if self.shown_ is None:
             return np.zeros((len(users), self.train_.n_items), dtype=np.float32)
-        return np.asarray(self.known_flips_.dense_logits(users), dtype=np.float32)
+        return np.asarray(self.shown_.dense_logits(users), dtype=np.float32)
+
+    def _shown_users(self) -> NDArray[np.float64] | None:
+        """The expected number of users who noticed each item; None without impressions."""
+        return None if self.shown_ is None else self.shown_.exposed_users()
 
     def _like_logits(self, users: Codes) -> Floats:
         posterior: _Posterior = self.posterior_
@@ -297,14 +454,28 @@ class ImpressionMF(LabelNoise, FactorModel):
         )
 
     def _typical_flips(self) -> Floats:
-        known = self.known_flips_ or _random_pairs(self.train_, self.seed)
+        known = self.shown_ or _random_pairs(self.train_, self.seed)
         return np.asarray(known.average_logits(), dtype=np.float32)
+
+
+def _strength(pairs: Shown) -> float:
+    """The L2 of the factors: stronger the more the shown pairs tell of a user or an item.
+
+    A pair that is taken with probability t tells t (1 - t), the variance of its label.
+    """
+    taken = min(0.5, pairs.n_taken / pairs.n_pairs)
+    told = pairs.n_pairs * taken * (1 - taken) / sum(pairs.shape)
+    return float(np.clip(told**L2_POWER, *L2_BOUNDS))
 
 
 def _random_pairs(train: Dataset, seed: int) -> ShownPairs:
     """The interactions, and random items of the same users that count as shown."""
     from scipy import sparse
 
+    if isinstance(train, Blocks):
+        raise ParameterError(
+            "ImpressionMF needs impressions on several blocks: fit(blocks, impressions=another block directory)"
+        )
     users = np.repeat(train._user_of_entry, NEGATIVES)
     drawn = randomness.uniform(randomness.key(seed, "shown at random"), np.arange(len(users))) * train.n_items
     items = np.minimum(drawn.astype(np.int64), train.n_items - 1)

@@ -12,13 +12,11 @@ from numpy.typing import NDArray
 from truelike import objectives
 from truelike.data.frames import library_of, to_native
 from truelike.data.ids import Codes, one_or_many
-from truelike.models import basis
+from truelike.exposure.evidence import is_identified, sentence
+from truelike.exposure.probability_map import ProbabilityMap
 from truelike.models.availability import available_if
 from truelike.models.base import Floats, Frame, values_of_pairs
 from truelike.ranking.top_k import top_k_by_scores
-from truelike.training.blocks.shown import ShownBlocks
-from truelike.training.probability_map import ProbabilityMap
-from truelike.training.shown_pairs import ShownPairs
 
 if TYPE_CHECKING:
     from truelike.models.base import Recommender
@@ -26,10 +24,6 @@ if TYPE_CHECKING:
     _Base = Recommender
 else:
     _Base = object
-
-
-NOT_IDENTIFIED = "interactions alone: not identified"
-RANKS_ONLY = "weighted negatives: not a probability"
 
 
 class LabelNoise(_Base):
@@ -49,8 +43,11 @@ class LabelNoise(_Base):
 
     @property
     @abstractmethod
-    def _flips_from(self) -> str:
-        """What the flips rest on: "impressions", "propensities", "assumed: ..." or "interactions"."""
+    def evidence(self) -> str:
+        """What the flips are known from: "impressions", "propensities", "assumed: ..." or "interactions".
+
+        From interactions alone they are learned, and probabilities are a ranking by the model.
+        """
 
     @final
     @available_if(lambda model: model._has_flips)
@@ -58,8 +55,7 @@ class LabelNoise(_Base):
         """sigma(g) of each pair: the model's p(observed 0 | truly 1).
 
         From interactions alone only the product of preference and exposure can be learned, so this is a quantity of
-        the model that helps it to rank, not a measured probability. After `fit(..., impressions=...)` it is what
-        the impressions say.
+        the model that helps it to rank, not a measured probability. Of `ImpressionMF` it is what the impressions say.
         """
         pairs = self._pair_codes(users, items, "flip_probability")
         return np.asarray(objectives.sigmoid(values_of_pairs(self._flip_logits, *pairs)), dtype=np.float32)
@@ -67,16 +63,14 @@ class LabelNoise(_Base):
     @final
     @available_if(lambda model: model._has_flips)
     def like_probability(self, users: Any, items: Any) -> Frame:
-        """p(truly liked) of each pair (users[n], items[n]), observed or not, and what it rests on.
+        """p(truly liked) of each pair (users[n], items[n]), observed or not, and the evidence for it.
 
-        A frame user_id, item_id, probability, basis. The basis is
+        A frame user_id, item_id, probability, evidence. The evidence is
 
         - "impressions": of what was shown, and what was not taken; calibrated on shown pairs that were held out,
         - "propensities": of how likely each pair was shown,
-        - "assumed: ...": of exposure that was estimated under an assumption, e.g. "assumed: popularity^0.5",
-        - "assumed: ...; weighted negatives: not a probability": the same, by a model that was trained on a sample of
-          the negatives, such as NBPO, or with an `unobserved_weight`. It ranks; ExactNBPO has probabilities,
-        - "interactions alone: not identified": a number of the model that helps it to rank, not a probability.
+        - "assumed: ...": of exposure that was estimated under an assumption,
+        - "interactions": of interactions alone, so that it is a ranking by the model, not a probability.
 
         One user or one item goes with all of the other.
 
@@ -84,8 +78,8 @@ class LabelNoise(_Base):
         --------
         >>> import truelike as tl
         >>> world = tl.synthetic.World(n_users=200, n_items=100)
-        >>> model = tl.NBPO(factors=8, epochs=5).fit(world.dataset(), impressions=world.impressions())
-        >>> model.like_probability(7, [1, 2])["basis"].to_list()
+        >>> model = tl.ImpressionMF(steps=60, burn_in=20).fit(world.dataset(), impressions=world.impressions())
+        >>> model.like_probability(7, [1, 2])["evidence"].to_list()
         ['impressions', 'impressions']
         """
         train = self.train_
@@ -99,35 +93,20 @@ class LabelNoise(_Base):
                 pl.Series("probability", np.asarray(values, dtype=np.float32)),
             ]
         )
-        return to_native(frame.with_columns(pl.lit(self._basis).alias("basis")), library)
+        return to_native(frame.with_columns(pl.lit(self.evidence).alias("evidence")), library)
 
     @final
     @property
-    def _basis(self) -> str:
-        """What the probabilities rest on, in words."""
-        if self._flips_from == basis.ALONE:
-            return NOT_IDENTIFIED
-        return self._flips_from if self._has_level else f"{self._flips_from}; {RANKS_ONLY}"
-
-    @property
-    def _has_level(self) -> bool:
-        """Whether sigma(r) is p(like) if the flips are right, and not only ranks. May implement."""
-        return True
+    def is_identified(self) -> bool:
+        """Whether posteriors and `like_probability` are probabilities, given the evidence, and not only a ranking."""
+        return is_identified(self.evidence)
 
     @final
     @property
-    def _is_identified(self) -> bool:
-        """Whether posteriors and `like_probability` are probabilities, given what they rest on."""
-        return self._flips_from != basis.ALONE and self._has_level
-
-    @final
-    @property
-    def _basis_in_words(self) -> str:
-        """What the probabilities rest on, in a sentence for people."""
+    def evidence_in_words(self) -> str:
+        """What the probabilities are known from, in a sentence for people."""
         found = self._probability_map
-        return basis.sentence(
-            self._flips_from, has_level=self._has_level, calibrated_on=0 if found is None else found.pairs
-        )
+        return sentence(self.evidence, 0 if found is None else found.pairs)
 
     @final
     @available_if(lambda model: model._has_flips)
@@ -143,12 +122,11 @@ class LabelNoise(_Base):
     ) -> Frame:
         """Find unobserved items that the model takes for liked.
 
-        A frame user_id, item_id, posterior, flip_probability, rank, flips_from, basis. The posterior is
+        A frame user_id, item_id, posterior, flip_probability, rank, evidence. The posterior is
         sigma(g) sigma(r) / (sigma(-r) + sigma(g) sigma(r)), by Bayes from Equation 5: it estimates
-        p(truly liked | not observed), with sigma(r) calibrated as in `like_probability`. `flips_from` is where the
-        flips are from: "impressions", "propensities", "assumed: ..." or "interactions". `basis` is what the posterior
-        rests on, as in `like_probability`. From interactions alone it is a quantity of the model that helps it to rank,
-        not a probability: see "Hidden likes" in the documentation.
+        p(truly liked | not observed), with sigma(r) calibrated as in `like_probability`, and with the same `evidence`.
+        From interactions alone it is a quantity of the model that helps it to rank, not a probability: see "Hidden
+        likes" in the documentation.
 
         Parameters
         ----------
@@ -185,7 +163,7 @@ class LabelNoise(_Base):
         frame = self._frame({"user_id": train.users.take(codes)}, best, titles, "polars")
         flips = self.flip_probability(frame["user_id"], frame["item_id"])
         frame = frame.rename({"score": "posterior"}).insert_column(3, pl.Series("flip_probability", flips))
-        return frame.with_columns(pl.lit(self._flips_from).alias("flips_from"), pl.lit(self._basis).alias("basis"))
+        return frame.with_columns(pl.lit(self.evidence).alias("evidence"))
 
     @final
     def _hidden_like_block(self, users: Codes) -> Floats:
@@ -215,12 +193,6 @@ class LabelNoise(_Base):
     def _like_logits(self, users: Codes) -> Floats:
         """The logits of p(truly liked) of all items for some users, before they are calibrated. Default: the score."""
         return self._score_block(users)
-
-    @final
-    def _shown_users(self) -> NDArray[np.float64] | None:
-        """The expected number of users who noticed each item; None without impressions."""
-        known = vars(self).get("_state", {}).get("known_flips_")
-        return known.exposed_users() if isinstance(known, (ShownPairs, ShownBlocks)) else None
 
     @property
     def _probability_map(self) -> ProbabilityMap | None:

@@ -16,10 +16,6 @@ OBJECTIVES: dict[str, Any] = {
     "NBPO-s": objectives.NBPOs,
     "NBPO-o": objectives.NBPOo,
     "softmax": objectives.Softmax,
-    "Rel-MF": objectives.RelMF,
-    "MF-DU": objectives.MFDU,
-    "UBPR": objectives.UBPR,
-    "UPL": objectives.UPL,
 }
 BY_FLIP_RATE: dict[str, Any] = {"ShiftMC": objectives.shift_mc, "NBPR": objectives.noisy_bpr}
 KNOWN = (*OBJECTIVES, *BY_FLIP_RATE)
@@ -80,8 +76,6 @@ def _check_functions(kind: type[objectives.Objective]) -> None:
     calls: dict[str, Any] = {"steps(r, observed)": (r, observed)} if issubclass(kind, objectives.Listwise) else {}
     if issubclass(kind, objectives.Pairwise):
         calls = {"pair(r_i, r_j)": (r, -r)}
-        if kind.uses_exposure:
-            calls = {"pair(r_i, r_j, g_i, g_j)": (r, -r, r, r)}
     elif issubclass(kind, objectives.Pointwise):
         calls = {"positive(r, g)": (r, -r), "negative(r, g)": (r, -r)}
     for call, arguments in calls.items():

@@ -21,7 +21,7 @@ from truelike.parameters import parse
 from truelike.storage import read_model
 
 GENERAL = ("AutoRecommender", "Blend", "SampledMF", "ExactMF", "DeepRecommender")  # what other models are made of
-NEED_IMPRESSIONS = ("ImpressionMF",)  # without, there are better models
+SPECIAL = ("ImpressionMF", "ExposureMF")  # for impressions, and for research: of interactions others rank better
 NOT_MODELS = ("Recommender", "clone", "load")
 
 
@@ -112,9 +112,7 @@ def variant_name(model: str | type[Recommender]) -> str:
 def usual_models() -> list[str]:
     """The models of a comparison in which none is named: no networks, which take long, and no general classes."""
     return [
-        name
-        for name, home in REGISTRY.items()
-        if name not in (*GENERAL, *NEED_IMPRESSIONS) and ".networks." not in home
+        name for name, home in REGISTRY.items() if name not in (*GENERAL, *SPECIAL) and ".networks." not in home
     ]
 
 

@@ -19,19 +19,18 @@ from truelike.data.ids import Codes
 from truelike.data.splits import hold_out
 from truelike.errors import DataWarning, ParameterError, warn
 from truelike.evaluation.metrics import is_metric_at_k
+from truelike.exposure.impressions import read_impressions
 from truelike.models.availability import available_if
 from truelike.models.base import DotProduct, Floats, Frame, Recommender
 from truelike.models.exact_mf import ExactBPO
 from truelike.models.explanations import Contributions
 from truelike.models.ials import IALS
-from truelike.models.impression_mf import MOST_SHOWN
 from truelike.models.registry import build
 from truelike.parameters import jobs, special, whole_number
 from truelike.progress import note
 from truelike.selection.choice import Choice
 from truelike.selection.race import Blended, Candidate, Race
 from truelike.training.callbacks import readable_seconds
-from truelike.training.impressions import n_showings, read_impressions
 from truelike.training.loop import MIN_HELD_OUT
 from truelike.training.options import FitOptions
 
@@ -59,7 +58,7 @@ class AutoRecommender(Recommender):
     settings of the best. The winner is trained on all interactions (with a validation part: on the training part).
     On a tie the model that is faster to train wins. `choice_` has the reason and a table of the trials.
 
-    With impressions the model is ImpressionMF, or NBPO for more than 5 million of them; with features it is FM. There
+    With impressions the model is ImpressionMF; with features it is FM. There
     is no race then. A saved AutoRecommender is loaded as the model that it chose.
 
     Parameters
@@ -319,9 +318,6 @@ def _needed_for(options: FitOptions) -> tuple[str, str] | None:
         return ("FM", "it uses the features") if features else None
     if features:
         raise ParameterError("no model uses both impressions and features: give one of them")
-    shown = n_showings(options.impressions)
-    if shown > MOST_SHOWN:
-        return "NBPO", f"it uses the impressions, and {shown:,} are too many for ImpressionMF"
     return "ImpressionMF", "it uses the impressions"
 
 

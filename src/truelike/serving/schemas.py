@@ -239,7 +239,7 @@ class _Of(BaseModel):
     version: str = Field(description="A hash of the model's content.")
 
 
-RestsOn = Annotated[
+Evidence = Annotated[
     str,
     Field(
         description="impressions, propensities, an assumption (assumed: ...), or interactions, from which like and "
@@ -252,7 +252,7 @@ RestsOn = Annotated[
 class Basis(BaseModel):
     """What the probabilities of likes of a model rest on."""
 
-    rests_on: RestsOn
+    evidence: Evidence
     note: str = Field(description="What the numbers rest on, in a sentence.")
     identified: bool = Field(
         description="Whether they are probabilities, given what they rest on. Otherwise they are a ranking."
@@ -268,7 +268,7 @@ class UserList(_Of):
         "popular: the most popular items, because nothing is known of the user."
     )
     events: int = Field(description="Number of new events that were counted.")
-    rests_on: RestsOn | None = Field(None, description="What `probability` rests on, where items have it.")
+    evidence: Evidence | None = Field(None, description="What `probability` is known from, where items have it.")
     items: list[Ranked]
 
 

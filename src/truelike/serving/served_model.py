@@ -128,8 +128,8 @@ class ServedModel:
         if self.ranking["kind"] == "ivf":
             biased = self._vectors is not None and self._vectors.bias is not None
             self.index = ApproximateIndex.read(directory / INDEX, self.ranking["probes"], biased=biased)
-        self.basis = _basis(self.model)
-        self.has_probabilities: bool = self.basis is not None and self.basis["identified"]
+        self.evidence = _evidence(self.model)
+        self.has_probabilities: bool = self.evidence is not None and self.evidence["identified"]
         self._kept: OrderedDict[Any, Floats] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -485,12 +485,12 @@ class ServedModel:
         return np.clip(found / largest if largest > 0 else found, 0.0, 1.0)
 
 
-def _basis(model: Any) -> dict[str, Any] | None:
+def _evidence(model: Any) -> dict[str, Any] | None:
     """What the probabilities of likes of a model rest on; None: it has none."""
     if not hasattr(model, "like_probability"):
         return None
     return {
-        "rests_on": model._flips_from,
-        "note": model._basis_in_words,
-        "identified": model._is_identified,
+        "evidence": model.evidence,
+        "note": model.evidence_in_words,
+        "identified": model.is_identified,
     }

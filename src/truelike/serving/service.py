@@ -215,7 +215,7 @@ class Service:
         return {
             **_of(served),
             "user": user,
-            **(served.basis or {}),
+            **(served.evidence or {}),
             "items": [
                 _titled(served, item, rank=rank, posterior=posterior, flip_probability=flip)
                 for item, posterior, flip, rank in rows
@@ -317,7 +317,7 @@ class Service:
                     )
                 },
                 "can": served.can,
-                "probabilities": served.basis,
+                "probabilities": served.evidence,
                 "filters": {name: str(column.dtype) for name, column in served.filters.columns.items()},
                 "ranking": served.ranking,
             }
@@ -362,10 +362,10 @@ class Service:
             for item, reasons in zip(items, self._reasons(served, who, found, asked.because), strict=True):
                 item["because"], item["method"] = reasons, found.method
         answer = {**_of(served), "user": user, "source": who.source, "events": who.events, "items": items}
-        if served.basis is not None and served.has_probabilities and who.source != "popular":
+        if served.evidence is not None and served.has_probabilities and who.source != "popular":
             for item, probability in zip(items, served.probabilities(who, places, asked), strict=True):
                 item["probability"] = probability
-            answer["rests_on"] = served.basis["rests_on"]
+            answer["evidence"] = served.evidence["evidence"]
         return answer
 
     def _ranked(self, served: ServedModel, places: list[Place], asked: ListOptions) -> list[Answer]:

@@ -19,8 +19,8 @@ from truelike import objectives
 from truelike.compile_cache import cached_njit
 from truelike.training.row_ops import FAST_SUMS, INLINE
 
-# of arrays r, g and two that are not used; or r_j, r_i, g_j, g_i; and of the first and the last element
-STEPS_SIGNATURE = types.void(*[types.float32[::1]] * 4, types.uint64, types.uint64)
+# of arrays r and g, or r_j and r_i, and of the first and the last element
+STEPS_SIGNATURE = types.void(*[types.float32[::1]] * 2, types.uint64, types.uint64)
 # error_model "numpy": a division that may raise an exception cannot be vectorised
 _ARITHMETIC = {**INLINE, "fastmath": FAST_SUMS, "error_model": "numpy"}
 
@@ -52,26 +52,19 @@ def _sigmoid(x: Any) -> Any:
     return rational
 
 
-def compile_steps(function: Any, *, pairwise: bool = False, exposure: bool = False) -> Any:
-    """Compile a function of an objective to a loop that replaces r and g (or r_j and r_i) by their steps.
-
-    `exposure`: whether a pairwise function also takes the flip logits of the pair.
-    """
+def compile_steps(function: Any, *, pairwise: bool = False) -> Any:
+    """Compile a function of an objective to a loop that replaces r and g (or r_j and r_i) by their steps."""
     inlined = register_jitable(**_ARITHMETIC)(function)
 
-    def pointwise_steps(r: Any, g: Any, _: Any, __: Any, start: Any, stop: Any) -> None:
+    def pointwise_steps(r: Any, g: Any, start: Any, stop: Any) -> None:
         for k in range(start, stop):
             r[k], g[k] = inlined(r[k], g[k])
 
-    def pairwise_steps(r_j: Any, r_i: Any, _: Any, __: Any, start: Any, stop: Any) -> None:
+    def pairwise_steps(r_j: Any, r_i: Any, start: Any, stop: Any) -> None:
         for k in range(start, stop):
             r_i[k], r_j[k] = inlined(r_i[k], r_j[k])
 
-    def weighted_steps(r_j: Any, r_i: Any, g_j: Any, g_i: Any, start: Any, stop: Any) -> None:
-        for k in range(start, stop):
-            r_i[k], r_j[k] = inlined(r_i[k], r_j[k], g_i[k], g_j[k])
-
-    loop = (weighted_steps if exposure else pairwise_steps) if pairwise else pointwise_steps
+    loop = pairwise_steps if pairwise else pointwise_steps
     code = function.__code__
     equation = (function.__qualname__, code.co_code, code.co_consts, code.co_names)
     bound = [cell.cell_contents for cell in function.__closure__ or ()]

@@ -77,19 +77,13 @@ def same_bits(blocks: tl.blocks.Blocks) -> None:
 
 
 def same_bits_with_impressions(blocks: tl.blocks.Blocks, shown: tl.blocks.Blocks) -> None:
-    models = (
-        tl.IALS(factors=8, epochs=2),
-        tl.NBPO(factors=8, epochs=2, miss_rate=0.2),
-        tl.BPR(factors=8, epochs=2),
-    )
-    for model in (*models, tl.SampledMF(objective="Rel-MF", factors=8, epochs=2)):
-        given: dict[str, Any] = {"impressions": shown} if model in models else {}
-        expected = tl.clone(model).fit(blocks, progress=False, **given)
-        for workers in (1, 4) if isinstance(model, tl.NBPO) else (2,):
-            cluster = tl.Cluster("local", workers=workers, threads=1)
-            found = tl.clone(model).fit(blocks, cluster=cluster, progress=False, **given)
-            assert digest(found) == digest(expected), f"{model} on {workers} workers"
-            assert found.history_["loss"].to_list() == expected.history_["loss"].to_list()
+    model = tl.ImpressionMF(factors=8, epochs=2, miss_rate=0.2)
+    expected = tl.clone(model).fit(blocks, impressions=shown, progress=False)
+    for workers in (1, 4):
+        cluster = tl.Cluster("local", workers=workers, threads=1)
+        found = tl.clone(model).fit(blocks, impressions=shown, cluster=cluster, progress=False)
+        assert digest(found) == digest(expected), f"{model} on {workers} workers"
+        assert found.history_["loss"].to_list() == expected.history_["loss"].to_list()
     passed("same bits with impressions")
 
 

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy import sparse, stats
-from tests.training.exact.test_engine import SETTINGS, assert_like_reference, known_flips, make_dataset, trained
+from scipy import stats
+from tests.training.exact.test_engine import SETTINGS, assert_like_reference, make_dataset, trained
 
+from truelike.exposure.rates import ExposureRates
 from truelike.objectives import BPO, NBPO, NBPOo, Softmax, shift_mc
+from truelike.training.exact.fixed import FixedFlips
 from truelike.training.exact.items import AllItems, SampledItems, _none_of
 
 NEARLY_ALL = 1 - 1e-9  # every item is drawn, and its weight is 1 to rounding
@@ -29,11 +31,11 @@ def test_a_sample_of_all_items_trains_as_all_items(objective: Any) -> None:
     assert_like_reference(make_dataset(), objective, replace(SETTINGS, item_share=NEARLY_ALL))
 
 
-def test_a_sample_of_all_items_uses_known_flips() -> None:
-    train = make_dataset()
-    shown = np.random.default_rng(1).integers(0, 3, (train.n_users, train.n_items)).astype(np.float32)
-    flips = known_flips(sparse.csr_array(shown), 0.2)
-    assert_like_reference(train, NBPOo, replace(SETTINGS, item_share=NEARLY_ALL), flips=flips)
+def test_a_sample_of_all_items_uses_fixed_flips() -> None:
+    train, rng = make_dataset(), np.random.default_rng(1)
+    rates = ExposureRates(rng.uniform(0.1, 2, train.n_users), rng.uniform(0.1, 2, train.n_items))
+    settings = replace(SETTINGS, item_share=NEARLY_ALL)
+    assert_like_reference(train, NBPOo, settings, flips=FixedFlips(rates))
 
 
 def test_a_batch_has_the_positives_of_its_users_and_its_rows_are_those_of_all_items() -> None:

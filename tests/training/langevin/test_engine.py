@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
+from truelike.exposure.shown_pairs import CERTAIN, ShownPairs
 from truelike.parallel import Team
 from truelike.training.langevin.engine import LangevinSampler, shown_or_not
-from truelike.training.shown_pairs import CERTAIN, ShownPairs
 
 
 def make_pairs(n_users: int = 30, n_items: int = 20, *, repeated: bool = False) -> ShownPairs:

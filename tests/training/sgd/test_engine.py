@@ -19,16 +19,16 @@ from truelike import randomness
 from truelike.errors import ParameterError
 from truelike.negatives import parse
 from truelike.objectives import BPO, BPR, NBPO, NBPOo, NBPOs, Pairwise, Softmax, shift_mc
-from truelike.training.sgd import engine as sampled
+from truelike.training.sgd import batches as sampled
 from truelike.training.sgd.engine import SampledEngine
 from truelike.training.sgd.negative_sampling import permutation
-from truelike.training.sgd.samples import BLOCK_SIZE, LEAST_BLOCKS, Blocks, Samples, SGDSettings
+from truelike.training.sgd.samples import BLOCK_SIZE, LEAST_BLOCKS, BlockOrder, Samples, SGDSettings
 from truelike.training.tables import Tables
 
 OBJECTIVES: list[Any] = [BPO, NBPO, NBPOs, NBPOo, BPR, shift_mc(0.3)]
 NEGATIVES = ["uniform", "popularity^0.5", "popularity", "hard:3"]
 SETTINGS = SGDSettings(
-    learning_rate=0.1, decay=0.9, regularization=0.4, flip_regularization=0.9, l2_schedule="batch", l2_rows="all",
+    learning_rate=0.1, decay=0.9, regularization=0.4, flip_regularization=0.9, l2_schedule="batch",
     n_negatives=3, batch_size=40, order="file", positive_weight="once",
 )  # fmt: skip
 
@@ -107,7 +107,6 @@ def reference(
             order = permutation(np.uint64(randomness.key(seed, "order", epoch)), 0, n, n)
         for start in range(0, n, settings.batch_size):
             dU, dV, dP, dQ = (np.zeros_like(table) for table in (U, V, P, Q))
-            users, items = np.zeros(len(U), bool), np.zeros(len(V), bool)
             before, done = (U.copy(), P.copy()), np.zeros(len(U), int)
             for entry in order[start : start + settings.batch_size]:
                 u, i = train.user_of_entry[entry], indices[entry]
@@ -115,9 +114,7 @@ def reference(
                     U[u], P[u] = before[0][u] + rate * dU[u], before[1][u] + rate * dP[u]
                 done[u] += 1
                 drawn = samples.draw(key, np.array([entry], dtype=np.int32))[0]
-                users[u] = True
                 for item, step, flip in reference_steps(objective, weight, i, drawn, V @ U[u], Q @ P[u]):
-                    items[item] = True
                     dU[u] += step * V[item]
                     dV[item] += step * U[u]
                     dP[u] += flip * Q[item]
@@ -126,14 +123,13 @@ def reference(
             dU -= settings.regularization * batch_part * (U - before[0])
             dP -= settings.flip_regularization * batch_part * (P - before[1])
             U, P = before
-            for table, gradient, regularization, touched in (
-                (U, dU, settings.regularization, users),
-                (V, dV, settings.regularization, items),
-                (P, dP, settings.flip_regularization, users),
-                (Q, dQ, settings.flip_regularization, items),
+            for table, gradient, regularization in (
+                (U, dU, settings.regularization),
+                (V, dV, settings.regularization),
+                (P, dP, settings.flip_regularization),
+                (Q, dQ, settings.flip_regularization),
             ):
-                rows = touched if settings.l2_rows == "touched" else slice(None)
-                table[rows] += rate * (gradient[rows] - regularization * batch_part * table[rows])
+                table += rate * (gradient - regularization * batch_part * table)
     return [U, V, P, Q]
 
 
@@ -176,13 +172,10 @@ def test_any_width_equals_the_reference_and_the_padding_stays_zero(objective: An
         {"batch_size": 7},
         {"l2_schedule": "epoch"},
         {"l2_schedule": "epoch", "batch_size": 100_000},
-        {"l2_rows": "touched"},
-        {"l2_rows": "touched", "batch_size": 6, "regularization": 3.0},
+        {"batch_size": 6, "regularization": 3.0},
         {"batch_size": 6, "regularization": 3.0, "flip_regularization": 5.0},
         {"order": "shuffled"},
-        {"order": "shuffled", "batch_size": 9, "l2_rows": "touched"},
         {"order": "blocks"},
-        {"order": "blocks", "batch_size": 9, "l2_rows": "touched"},
         {"order": "blocks", "batch_size": 100_000, "n_negatives": 30, "learning_rate": 0.01},
         {"order": "blocks", "batch_size": 150, "n_negatives": 50, "learning_rate": 0.01, "l2_schedule": "epoch"},
         {"n_negatives": 1},
@@ -201,8 +194,8 @@ def test_other_negatives_equal_the_reference(negatives: str) -> None:
     assert_like_reference(NBPO, negatives, replace(SETTINGS, learning_rate=0.03))
 
 
-def test_a_row_that_no_batch_touches_shrinks_at_every_batch_or_never() -> None:
-    """User 29 has no positives. Its row shrinks by 1 - rate x lambda at each batch, or stays as it is."""
+def test_a_row_that_no_batch_touches_shrinks_at_every_batch() -> None:
+    """User 29 has no positives. Its row shrinks by 1 - rate x lambda at each batch."""
     observed = np.zeros((30, 9), dtype=np.float32)
     observed[:29, :1] = observed[:10, 1:2] = observed[:1, 2:8] = 1
     train = tl.read(sparse.csr_array(observed))
@@ -215,9 +208,6 @@ def test_a_row_that_no_batch_touches_shrinks_at_every_batch_or_never() -> None:
     shared = trained(train, settings=replace(settings, l2_schedule="epoch"), epochs=1)
     factor = (1 - 0.09 * 0.4 * 6 / train.n_interactions) ** batches
     assert_allclose(shared.user_factors[29], start.user_factors[29] * factor, rtol=1e-5)
-    touched = trained(train, settings=replace(settings, l2_rows="touched"), epochs=1)
-    assert_array_equal(touched.users[29], start.users[29])
-    assert not np.array_equal(touched.users[0], start.users[0])
 
 
 def test_the_rate_decays_before_the_first_epoch() -> None:
@@ -336,7 +326,7 @@ def test_an_epoch_contains_every_positive_once_and_sorts_each_batch(batch_size: 
 def test_blocks_are_random_parts_of_a_users_positives(counts: list[int], key: int, piece: int) -> None:
     observed = np.arange(201) < np.array(counts)[:, None]
     train = tl.read(sparse.csr_array(observed.astype(np.float32)))
-    n, blocks = train.n_interactions, Blocks(train)
+    n, blocks = train.n_interactions, BlockOrder(train)
     whole = blocks.entries(np.uint64(key), 0, n, 1)  # in batches of one nothing is sorted
     assert_array_equal(np.sort(whole), np.arange(n))
     batches = blocks.entries(np.uint64(key), 0, n, piece)
@@ -357,7 +347,7 @@ def test_blocks_are_random_parts_of_a_users_positives(counts: list[int], key: in
 
 def test_any_two_positives_of_a_user_may_share_a_block() -> None:
     train = tl.read(sparse.csr_array(np.ones((2, 100), dtype=np.float32) * (np.arange(100) < 99)))
-    blocks, together = Blocks(train), np.zeros((99, 99))
+    blocks, together = BlockOrder(train), np.zeros((99, 99))
     for seed in range(2_000):
         key = np.uint64(randomness.key(seed, "order"))
         block_of = np.empty(198, int)

@@ -22,6 +22,7 @@ from truelike.data.frames import to_native
 from truelike.data.ids import Codes
 from truelike.errors import ParameterError, StorageError, TrainingWarning, warn
 from truelike.evaluation.metrics import is_metric_at_k
+from truelike.exposure.evidence import INTERACTIONS
 from truelike.models import objective_names
 from truelike.models.base import DotProduct, Floats, Recommender
 from truelike.models.fold_in import fold_in, rows_of
@@ -299,7 +300,7 @@ class NetworkModel(LabelNoise, Recommender):
             networks,
             self._objective(),
             sampling.parse(self.negatives),
-            SGDSettings(**own, l2_schedule="epoch", l2_rows="all"),
+            SGDSettings(**own, l2_schedule="epoch"),
             optimizer=self.optimizer,
             seed=self.seed,
             device=backend.device(self.device),
@@ -344,8 +345,9 @@ class NetworkModel(LabelNoise, Recommender):
         return objective_names.kind_of(self.objective).uses_flips and self.flips is not None
 
     @property
-    def _flips_from(self) -> str:
-        return "interactions"
+    def evidence(self) -> str:
+        """What the flips are known from: interactions alone."""
+        return INTERACTIONS
 
     @final
     def _flip_logits(self, users: Codes) -> Floats:

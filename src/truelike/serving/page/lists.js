@@ -41,9 +41,9 @@ function bar(share) {
 }
 
 /** What the numbers of a model are, in a word: a badge. */
-const basisBadge = (basis) => {
-  if (!basis.identified) return badge("ranking only", "unknown");
-  return badge(basis.rests_on.startsWith("assumed") ? "probabilities, assumed exposure" : "probabilities");
+const evidenceBadge = (evidence) => {
+  if (!evidence.identified) return badge("ranking only", "unknown");
+  return badge(evidence.evidence.startsWith("assumed") ? "probabilities, assumed exposure" : "probabilities");
 };
 
 /**
@@ -86,7 +86,7 @@ export const skeleton = (rows) =>
  *
  * @param list - {heading, loading, error, wanted, answer, items, ended}; `foldedIn`: what was folded in (a key of
  *   SOURCES); `fresh`, `liked`: sets of ids; `marks`: [text, class] by id; `summary`: how it differs from another list;
- *   `basis`: what p(like) rests on, where items have it
+ *   `evidence`: what p(like) is known from, where items have it
  * @param on - {like, undo, open, more}
  */
 export function showList(section, list, on) {
@@ -133,12 +133,12 @@ export function showList(section, list, on) {
     method
       ? el("p", { class: "hint" }, `Reasons are the interactions that raise a score most, ${METHODS[method]}.`)
       : null,
-    list.basis
+    list.evidence
       ? el(
           "p",
-          { class: "hint basis" },
+          { class: "hint evidence" },
           "p(like) is how probable a like is by taste, before what was shown to this user counts. ",
-          list.basis.note,
+          list.evidence.note,
         )
       : null,
   );
@@ -275,7 +275,7 @@ export function showHidden(section, answer, on) {
       "div",
       { class: "head" },
       el("h2", { id: "hidden-heading" }, "Hidden likes"),
-      el("p", { class: "meta" }, basisBadge(answer), el("span", {}, "model ", el("strong", {}, answer.model))),
+      el("p", { class: "meta" }, evidenceBadge(answer), el("span", {}, "model ", el("strong", {}, answer.model))),
     ),
     el("p", {}, "Items that the user may like, though there was no interaction. ", answer.note),
     el(

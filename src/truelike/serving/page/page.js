@@ -509,7 +509,7 @@ function draw() {
       heading: second ? `${n ? "Second" : "First"} list${diverse}` : "Recommendations",
       marks: onlyMarks,
       summary: n ? summary : null,
-      basis: list.answer?.rests_on ? card(list.answer.model)?.probabilities : null,
+      evidence: list.answer?.evidence ? card(list.answer.model)?.probabilities : null,
       foldedIn: state.items !== null ? "items" : myUnkept().length ? "unkept" : "fold_in",
       liked: new Set(liked.map((item) => item.item)),
     };

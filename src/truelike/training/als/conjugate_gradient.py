@@ -6,10 +6,8 @@ A step needs A p: G p is computed for two rows at once, so that G is loaded half
 four at a time. Tables are passed as flat arrays, and rows are padded with zeros to whole registers (see `row_ops` and
 `tables`).
 
-With impressions, A also has the sum of s v v' over the shown items of the row, where s is the weight of a shown pair.
-
-Where all positives count the same, `weights` is None, and without impressions `shown` is None. The compiler then
-leaves out all that is done with them, so there are several compiled loops of the same lines.
+Where all positives count the same, `weights` is None. The compiler then leaves out all that is done with them, so there
+are two compiled loops of the same lines.
 """
 
 from __future__ import annotations
@@ -86,36 +84,6 @@ def _add_positives(
 
 
 @numba.njit(**_LOOP, fastmath=_FAST_SUMS)
-def _add_shown(
-    out: Any, at_out: Any, table: Any, shown: Any, shown_indptr: Any, row: Any,
-    x: Any, at_x: Any, weight: Any, width: Any,
-) -> Any:  # fmt: skip
-    """Set out += weight x the sum over the shown items v of (v.x) v. Return weight x the sum of (v.x)^2."""
-    squares = np.float32(0.0)
-    if shown is None:
-        return squares
-    n, stop = shown_indptr[row], shown_indptr[row + 1]
-    while n < stop:
-        left = min(4, stop - n)
-        a, b = np.uint64(shown[n]) * width, np.uint64(shown[n + min(1, left - 1)]) * width
-        c, d = np.uint64(shown[n + min(2, left - 1)]) * width, np.uint64(shown[n + min(3, left - 1)]) * width
-        s = t = u = v = np.float32(0.0)
-        for k in range(width):
-            value = x[at_x + k]
-            s += value * table[a + k]
-            t += value * table[b + k]
-            u += value * table[c + k]
-            v += value * table[d + k]
-        t, u, v = t * np.float32(left > 1), u * np.float32(left > 2), v * np.float32(left > 3)
-        squares += (s * s + t * t) + (u * u + v * v)
-        s, t, u, v = weight * s, weight * t, weight * u, weight * v
-        for k in range(width):
-            out[at_out + k] += (s * table[a + k] + t * table[b + k]) + (u * table[c + k] + v * table[d + k])
-        n += 4
-    return weight * squares
-
-
-@numba.njit(**_LOOP, fastmath=_FAST_SUMS)
 def _times_gram(out: Any, gram: Any, x: Any, width: Any) -> None:
     """Set the two rows of out to those of x times G, four rows of G at a time."""
     for k in range(np.uint64(2) * width):
@@ -134,7 +102,7 @@ def _times_gram(out: Any, gram: Any, x: Any, width: Any) -> None:
 @numba.njit(**_LOOP, fastmath=_FAST_SUMS)
 def _begin(
     slot: Any, row: Any, table: Any, indptr: Any, positives: Any, weights: Any, ridge: Any,
-    shown_indptr: Any, shown: Any, shown_weight: Any, p: Any, q: Any, r: Any, rs: Any, width: Any,
+    p: Any, q: Any, r: Any, rs: Any, width: Any,
 ) -> Any:  # fmt: skip
     """Given x in p and G x in q, set r = p = b - A x. Return the objective's terms of the row at x."""
     at = np.uint64(slot) * width
@@ -144,7 +112,6 @@ def _begin(
     one = np.float32(1.0)
     start, stop = indptr[row], indptr[row + 1]
     terms += _add_positives(r, at, table, positives, weights, start, stop, p, at, one, -one, width)
-    terms -= _add_shown(r, at, table, shown, shown_indptr, row, p, at, -shown_weight, width)
     for k in range(width):
         p[at + k] = r[at + k]
     rs[slot] = _dot(r, at, r, at, width)
@@ -154,13 +121,12 @@ def _begin(
 @numba.njit(**_LOOP, fastmath=_FAST_SUMS)
 def _step(
     slot: Any, row: Any, rows: Any, table: Any, indptr: Any, positives: Any, weights: Any, ridge: Any,
-    shown_indptr: Any, shown: Any, shown_weight: Any, p: Any, q: Any, r: Any, rs: Any, width: Any,
+    p: Any, q: Any, r: Any, rs: Any, width: Any,
 ) -> Any:  # fmt: skip
     """Given G p in q, do one step of x, r and p. Return the decrease of the objective, alpha |r|^2."""
     zero, one, at = np.float32(0.0), np.float32(1.0), np.uint64(slot) * width
     _add(q, at, ridge[row], p, at, width)
     _add_positives(q, at, table, positives, weights, indptr[row], indptr[row + 1], p, at, zero, one, width)
-    _add_shown(q, at, table, shown, shown_indptr, row, p, at, shown_weight, width)
     curvature = _dot(p, at, q, at, width)
     if not (rs[slot] > zero and curvature > zero):  # already solved
         return zero
@@ -198,14 +164,13 @@ def _go_beyond(slot: Any, row: Any, rows: Any, old: Any, beyond: Any, width: Any
 @cached_njit(nogil=True, _nrt=False)
 def solve_rows(
     first: Any, stop: Any, rows: Any, width: Any, table: Any, gram: Any,
-    indptr: Any, positives: Any, weights: Any, ridge: Any, shown_indptr: Any, shown: Any, shown_weight: Any,
-    steps: Any, beyond: Any,
-    p: Any, q: Any, r: Any, old: Any, rs: Any,
+    indptr: Any, positives: Any, weights: Any, ridge: Any,
+    steps: Any, beyond: Any, p: Any, q: Any, r: Any, old: Any, rs: Any,
 ) -> Any:  # fmt: skip
     """Do some steps of conjugate gradients for each of rows first ... stop - 1, starting from its present value.
 
     Then go on in the direction of all steps together, by a share `beyond` of their length. `weights` are those of the
-    positives, or None. `shown` are the shown items, or None. `p`, `q`, `r` and `old` are buffers of two rows each, and
+    positives, or None. `p`, `q`, `r` and `old` are buffers of two rows each, and
     `rs` of two numbers; all are zero on entry. Returns the objective's terms of these rows: the error of their
     positives, the weighted unobserved pairs and the ridge. They are a by-product: each step yields the decrease of the
     objective. Along the direction of all steps the objective is a parabola with its minimum where the steps end, so
@@ -220,7 +185,7 @@ def solve_rows(
         _times_gram(q, gram, p, width)
         for slot in range(count):
             terms += _begin(
-                slot, pair + slot, table, indptr, positives, weights, ridge, shown_indptr, shown, shown_weight,
+                slot, pair + slot, table, indptr, positives, weights, ridge,
                 p, q, r, rs, width,
             )  # fmt: skip
         for _ in range(steps):
@@ -228,7 +193,7 @@ def solve_rows(
             for slot in range(count):
                 row = pair + slot
                 decrease = _step(
-                    slot, row, rows, table, indptr, positives, weights, ridge, shown_indptr, shown, shown_weight,
+                    slot, row, rows, table, indptr, positives, weights, ridge,
                     p, q, r, rs, width,
                 )  # fmt: skip
                 terms -= kept * decrease

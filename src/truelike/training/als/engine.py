@@ -36,14 +36,11 @@ class Weights:
         The weight of every pair's squared score.
     regularization, frequency_power
         The ridge of a row is regularization x (its interactions + unobserved x other side's rows)^frequency_power.
-    shown
-        The additional weight of the squared score of a pair that was shown.
     """
 
     unobserved: float
     regularization: float
     frequency_power: float
-    shown: float = 0.0
 
     def ridge(self, interactions: Any, n_others: int) -> Any:
         """Return the ridge of a row with so many interactions, where the other table has n_others rows."""
@@ -83,8 +80,7 @@ class Solver:
 class Side:
     """A half of an epoch: the rows to solve, the fixed table, the interactions (CSR) and the ridge of each row.
 
-    `weights` are those of the interactions; None if they count the same. `shown_indptr` and `shown` are the CSR of the
-    shown pairs; None without impressions.
+    `weights` are those of the interactions; None if they count the same.
     """
 
     rows: Floats
@@ -93,9 +89,6 @@ class Side:
     positives: NDArray[np.int32]
     ridge: Floats
     weights: Floats | None
-    shown_indptr: NDArray[np.int32] | None = None
-    shown: NDArray[np.int32] | None = None
-    shown_weight: float = 0.0
 
 
 class AlternatingEngine(ArrayEngine):
@@ -116,8 +109,6 @@ class AlternatingEngine(ArrayEngine):
     interaction_weights
         How much each interaction counts, in the order of `train.matrix`; None: all the same. The ridge of a row
         counts its interactions, whatever their weights.
-    shown
-        CSR of the shown pairs; None without impressions.
     """
 
     def __init__(
@@ -129,7 +120,6 @@ class AlternatingEngine(ArrayEngine):
         solver: Solver,
         n_jobs: int | None,
         interaction_weights: Floats | None = None,
-        shown: sparse.csr_array | None = None,
     ) -> None:
         self.train, self.tables, self.weights = train, tables, weights
         self.solver, self.n_jobs = solver, n_jobs
@@ -137,26 +127,13 @@ class AlternatingEngine(ArrayEngine):
         if weighted:
             by_user = sparse.csr_array((interaction_weights, by_user.indices, by_user.indptr), shape=by_user.shape)
         by_item = sparse.csr_array(by_user.T)
-        shown_by_item = None if shown is None else sparse.csr_array(shown.T)
 
-        def side(rows: Floats, table: Floats, interactions: Any, seen: Any) -> Side:
+        def side(rows: Floats, table: Floats, interactions: Any) -> Side:
             ridge = weights.ridges(np.diff(interactions.indptr), interactions.shape[1])
-            found = Side(
-                rows,
-                table,
-                interactions.indptr,
-                interactions.indices,
-                ridge,
-                interactions.data if weighted else None,
-            )
-            if seen is not None:
-                found.shown_indptr, found.shown, found.shown_weight = seen.indptr, seen.indices, weights.shown
-            return found
+            counts = interactions.data if weighted else None
+            return Side(rows, table, interactions.indptr, interactions.indices, ridge, counts)
 
-        self.sides = (
-            side(tables.users, tables.items, by_user, shown),
-            side(tables.items, tables.users, by_item, shown_by_item),
-        )
+        self.sides = (side(tables.users, tables.items, by_user), side(tables.items, tables.users, by_item))
         self._loss = float("nan")
 
     def epoch(self, number: int, progress: Callable[[int], None] | None = None) -> None:
@@ -203,7 +180,7 @@ def solve_side(
 def _conjugate_gradients(
     side: Side, gram: NDArray[np.float64], steps: int, beyond: float
 ) -> Callable[[int], float]:
-    solve_rows = compiled_solver(side.weights is not None, side.shown is not None)
+    solve_rows = compiled_solver(side.weights is not None)
     width = side.rows.shape[1]
     gram32, rows, table = gram.astype(np.float32).reshape(-1), side.rows.reshape(-1), side.table.reshape(-1)
 
@@ -214,7 +191,7 @@ def _conjugate_gradients(
             solve_rows(
                 start, stop, rows, width, table, gram32,
                 side.indptr, side.positives, side.weights, side.ridge,
-                side.shown_indptr, side.shown, np.float32(side.shown_weight), steps, np.float32(beyond), *buffers,
+                steps, np.float32(beyond), *buffers,
             )
         )  # fmt: skip
 
@@ -230,12 +207,7 @@ def _cholesky(side: Side, gram: NDArray[np.float64], factors: int) -> Callable[[
             mine = slice(side.indptr[row], side.indptr[row + 1])
             own = table[side.positives[mine]].astype(np.float64)
             weights = None if side.weights is None else side.weights[mine].astype(np.float64)
-            equations = small
-            if side.shown is not None:
-                assert side.shown_indptr is not None
-                seen = table[side.shown[side.shown_indptr[row] : side.shown_indptr[row + 1]]].astype(np.float64)
-                equations = small + side.shown_weight * (seen.T @ seen)
-            x = exact_row(own, equations, float(side.ridge[row]), weights)
+            x = exact_row(own, small, float(side.ridge[row]), weights)
             side.rows[row, :factors] = x
             b = own.sum(axis=0) if weights is None else weights @ own
             total = len(own) if weights is None else float(weights.sum())
@@ -245,11 +217,11 @@ def _cholesky(side: Side, gram: NDArray[np.float64], factors: int) -> Callable[[
     return work
 
 
-@lru_cache(maxsize=4)
-def compiled_solver(weighted: bool, with_shown: bool = False) -> Any:
+@lru_cache(maxsize=2)
+def compiled_solver(weighted: bool) -> Any:
     """Return the compiled loop. It is called once without rows, so that no thread waits for the compiler.
 
-    It is compiled once for interactions with weights and once for those without, with and without impressions.
+    It is compiled once for interactions with weights and once for those without.
     """
     from truelike.progress import compiling
 
@@ -258,21 +230,7 @@ def compiled_solver(weighted: bool, with_shown: bool = False) -> Any:
 
         numbers, places = np.zeros(2, dtype=np.float32), np.zeros(2, dtype=np.int32)
         weights = numbers if weighted else None
-        shown = (places, places) if with_shown else (None, None)
-        none = (
-            numbers,
-            0,
-            numbers,
-            numbers,
-            places,
-            places,
-            weights,
-            numbers,
-            *shown,
-            np.float32(0),
-            0,
-            np.float32(0),
-        )
+        none = (numbers, 0, numbers, numbers, places, places, weights, numbers, 0, np.float32(0))
         solve_rows(0, 0, *none, *[numbers] * 5)
         return solve_rows
 

@@ -10,8 +10,6 @@ product A p for the direction p of each item, which is a sum over users, and so 
 
 The partial products of a block are a table (items x factors). They are added in a fixed order (`tree`), and the steps
 of all items are done at once. The steps are those of the plain engine: the results differ by rounding only.
-
-With impressions, the shown pairs of a block add their products, with the weight of a shown pair.
 """
 
 from __future__ import annotations
@@ -30,7 +28,6 @@ from truelike.errors import ParameterError
 from truelike.parallel import for_each, one_blas_thread
 from truelike.training import spectral
 from truelike.training.als.engine import GRAM_ROWS, Side, Solver, Weights, solve_side, weighted_gram
-from truelike.training.blocks.shown import ShownBlocks, ShownSource
 from truelike.training.blocks.workers import BlockEngine, BlockWorker, Workers
 from truelike.training.tables import Tables
 from truelike.training.weights import check_times, unscaled_weights
@@ -92,18 +89,6 @@ class AlternatingWorker(BlockWorker):
     weights: Weights
     solver: Solver
     counting: Counting
-    impressions: ShownBlocks | ShownSource | None = None
-
-    @cached_property
-    def shown(self) -> ShownBlocks | None:
-        """The impressions of the blocks; None without impressions."""
-        given = self.impressions
-        return given.of(self.blocks) if isinstance(given, ShownSource) else given
-
-    def shown_counts(self, number: int) -> NDArray[np.float64]:
-        """What is counted of the shown pairs of a block."""
-        assert self.shown is not None
-        return self.shown.count(number)
 
     def weight_sum(self, number: int) -> float:
         """The sum of how much the interactions of a block count, before they are scaled."""
@@ -117,16 +102,9 @@ class AlternatingWorker(BlockWorker):
         with one_blas_thread():
             for number in self.numbers:
                 block, rows = self.blocks.block(number), self.rows_of(number)
-                pairs = None if self.shown is None else self.shown.block(number)
                 ridge = self.weights.ridges(np.diff(block.indptr), block.n_items)
                 counts = self.counting.weights(block, scale)
                 side = Side(rows, items, block.indptr, block.indices, ridge, counts)
-                if pairs is not None:
-                    side.shown_indptr, side.shown, side.shown_weight = (
-                        pairs.indptr,
-                        pairs.indices,
-                        self.weights.shown,
-                    )
                 solve_side(side, gram, self.solver, beyond, self.factors, self.n_jobs)
                 squares = np.einsum("nk,nk->n", rows, rows, dtype=np.float64)
                 found.append((weighted_gram(rows, 1.0, self.n_jobs), float(squares @ ridge)))
@@ -143,21 +121,13 @@ class AlternatingWorker(BlockWorker):
         counts = self.counting.weights(block, scale)
         weights = None if counts is None else block.of_tiles(counts)
 
-        # With the target 0, a factor s of the sign gives s times the products, and s^2 times the squares.
-        shown, times = self.shown, self.weights.shown
-        tiles = None if shown is None or not times else shown.tiles(number)
-
         def work(piece: tuple[int, int]) -> float:
-            at = (*piece, block.n_items, flat, x, width, users)
-            squares = float(
+            return float(
                 add_products(
-                    *at, block.tile_users, block.tile_starts, weights, np.float32(target), np.float32(sign)
+                    *piece, block.n_items, flat, x, width, users, block.tile_users, block.tile_starts,
+                    weights, np.float32(target), np.float32(sign),
                 )
-            )
-            if tiles is not None:
-                found = add_products(*at, *tiles, None, np.float32(0.0), np.float32(sign * times))
-                squares += float(found) / times
-            return squares
+            )  # fmt: skip
 
         squares = for_each(work, self._pieces, self.n_jobs)
         return Products(out, float(sum(squares)))
@@ -233,8 +203,6 @@ class BlockAlternatingEngine(BlockEngine):
         tables as they are.
     weighted
         Whether the workers have weights of interactions.
-    shown
-        The impressions; None without impressions.
     n_jobs
         Number of threads; -1: all cores. It does not change the result.
     """
@@ -249,13 +217,11 @@ class BlockAlternatingEngine(BlockEngine):
         *,
         spectral_seed: int | None,
         weighted: bool = False,
-        shown: ShownBlocks | None = None,
         n_jobs: int | None,
     ) -> None:
         super().__init__(train, tables, workers)
         check_solver(solver.method, train)
         self.weights, self.solver, self.n_jobs = weights, solver, n_jobs
-        self.shown = shown
         self.ridge = weights.ridges(train.popularity(), train.n_users)
         self.spectral_seed, self.weighted = spectral_seed, weighted
         self._scale: float | None = None  # of how much interactions count: their mean is 1
@@ -264,8 +230,6 @@ class BlockAlternatingEngine(BlockEngine):
     def run_epoch(self, number: int, progress: Callable[[int], None] | None) -> None:
         """Solve the users' rows, then the items' rows."""
         items, beyond = self.tables.items, self.solver.beyond(number)
-        if self.shown is not None and not self.shown.is_counted:
-            self.shown.take_counts(self.workers.sum("shown_counts"))
         with one_blas_thread():
             if number == 0 and self.spectral_seed is not None:
                 self._start_at_spectrum(self.spectral_seed)

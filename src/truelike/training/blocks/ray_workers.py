@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from truelike.cluster import Cluster, check_store, is_lost, raised_by_worker, writable
 from truelike.data.blocks.blocks import Blocks
+from truelike.data.blocks.tree import combined, nodes_within, tree_sum
 from truelike.errors import ClusterError, StorageError
 from truelike.progress import note
-from truelike.training.blocks.tree import combined, nodes_within, tree_sum
 from truelike.training.blocks.workers import BlockWorker, WorkerKind, Workers, WorkersLostError, allocator
 
 Floats = NDArray[np.float32]

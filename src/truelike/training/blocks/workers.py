@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truelike.data.blocks.blocks import Blocks
+from truelike.data.blocks.tree import tree_sum
 from truelike.data.dataset import Dataset
-from truelike.training.blocks.tree import tree_sum
 from truelike.training.engine import ArrayEngine
 from truelike.training.tables import Tables, aligned_zeros
 

@@ -1,4 +1,4 @@
-"""Tables that are updated by SGD or Adam, and the dot-product models made of them.
+"""Tables that are updated by Adam, and the dot-product models made of them.
 
 `OptimizedTable` is one table with its L2 and the moments of Adam. `DotProduct` is a pair of such tables with an
 item bias: the preference (U, V, b) or the flips (P, Q, c).
@@ -18,7 +18,7 @@ Rows = NDArray[np.int32]
 
 @dataclass
 class OptimizedTable:
-    """A table whose rows are updated by SGD or Adam.
+    """A table whose rows are updated by Adam.
 
     Attributes
     ----------
@@ -26,34 +26,27 @@ class OptimizedTable:
         The parameters.
     regularization
         The L2 of each row.
-    adam
-        Adam, or else SGD.
     first_moment, second_moment, n_updates
-        The state of Adam: the moments of each parameter, and the number of updates of each row. Empty for SGD.
+        The state of Adam: the moments of each parameter, and the number of updates of each row.
     """
 
     table: Floats
     regularization: Floats
-    adam: bool
     first_moment: Floats = field(init=False)
     second_moment: Floats = field(init=False)
     n_updates: NDArray[np.int64] = field(init=False)
 
     def __post_init__(self) -> None:
-        shape = self.table.shape if self.adam else (0, 0)
-        self.first_moment = np.zeros(shape, dtype=np.float32)
-        self.second_moment = np.zeros(shape, dtype=np.float32)
-        self.n_updates = np.zeros(len(self.first_moment), dtype=np.int64)
+        self.first_moment = np.zeros(self.table.shape, dtype=np.float32)
+        self.second_moment = np.zeros(self.table.shape, dtype=np.float32)
+        self.n_updates = np.zeros(len(self.table), dtype=np.int64)
 
     def update(self, rows: Rows, gradient: Floats, l2_part: Floats, rate: Floats) -> None:
         """Update some rows by their gradients (of what is maximised) and a part of their L2, each at its rate."""
         from truelike.training.exact.kernels import compiled
 
         arguments = (self.table, rows, gradient, l2_part * self.regularization[rows], rate)
-        if self.adam:
-            compiled("adam")(*arguments, self.first_moment, self.second_moment, self.n_updates)
-        else:
-            compiled("sgd")(*arguments)
+        compiled("adam")(*arguments, self.first_moment, self.second_moment, self.n_updates)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the arrays from which training can resume."""
@@ -122,6 +115,26 @@ class DotProduct:
             self.bias_gradient[tile, 0] += step_sums
         return np.asarray(steps @ self.rows[tile])
 
+    def user_rows(self, users: Rows) -> Floats:
+        """Return a copy of the rows of some users."""
+        return np.asarray(self.users.table[users])
+
+    def update_users(self, users: Rows, gradients: Floats, rate: float) -> None:
+        """Update the rows of some users by their gradients."""
+        whole, rates = np.ones(len(users), np.float32), np.full(len(users), rate, np.float32)
+        self.users.update(users, gradients, whole, rates)
+
+    def dense(self, users: Rows) -> NDArray[np.float64]:
+        """Return the scores of all items for some users."""
+        scores = (self.users.table[users] @ self.items.table.T).astype(np.float64)
+        return scores if self.bias is None else scores + self.bias.table[:, 0]
+
+    def write_to(self, users: Floats, items: Floats, bias: Floats | None) -> None:
+        """Copy the trained parameters to tables."""
+        users[:], items[:] = self.users.table, self.items.table
+        if bias is not None and self.bias is not None:
+            bias[:] = self.bias.table[:, 0]
+
     def update_items(self, tile: slice, items: Rows | None, l2_part: Floats, rate: Floats) -> None:
         """Update a tile of the selected items by the stored gradients."""
         rows = np.arange(tile.start, tile.stop, dtype=np.int32) if items is None else items[tile]
@@ -137,5 +150,4 @@ class DotProduct:
             for name, table in tables.items()
             if table is not None
             for part, array in table.state().items()
-            if array.size
         }

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,11 +30,10 @@ from truelike.parallel import Team, one_blas_thread
 from truelike.parallel import threads as thread_count
 from truelike.training.engine import ArrayEngine
 from truelike.training.exact.adam import DotProduct, Floats, OptimizedTable, Rows
+from truelike.training.exact.fixed import FixedFlips
 from truelike.training.exact.items import AllItems, BatchItems, ItemChoice, SampledItems
 from truelike.training.exact.kernels import compiled
-from truelike.training.exposure.rates import ExposureRates
-from truelike.training.sgd.engine import compiled_steps
-from truelike.training.shown_pairs import ShownPairs
+from truelike.training.sgd.batches import compiled_steps
 from truelike.training.tables import Tables
 
 MIN_TILE = 512  # items in a tile
@@ -50,12 +49,9 @@ class ExactSettings:
 
     Attributes
     ----------
-    learning_rate, decay, epochs
-        Epoch e (from 0) runs at learning_rate x decay^e for the users, which are updated once per epoch; if decay is
-        None, at learning_rate x (1 - e / epochs). The rate of an item is divided by the square root of the number of
-        its updates in an epoch.
-    optimizer
-        "adam" or "sgd".
+    learning_rate, epochs
+        Epoch e (from 0) runs at learning_rate x (1 - e / epochs) for the users, which are updated once per epoch. The
+        rate of an item is divided by the square root of the number of its updates in an epoch.
     regularization, flip_regularization, frequency_power
         The L2 of a user's row is regularization x (n_u / mean n_u)^frequency_power. That of an item's row is the
         same with its popularity, times n_users / n_items, so that users and items are regularized alike in
@@ -69,9 +65,7 @@ class ExactSettings:
     """
 
     learning_rate: float
-    decay: float | None
     epochs: int
-    optimizer: Literal["adam", "sgd"]
     regularization: float
     flip_regularization: float
     frequency_power: float
@@ -81,8 +75,6 @@ class ExactSettings:
 
     def rate(self, epoch: int) -> float:
         """Return the learning rate of an epoch. Epochs beyond the last run at the rate of the last."""
-        if self.decay is not None:
-            return self.learning_rate * self.decay**epoch
         return self.learning_rate * max(1 - epoch / self.epochs, 1 / self.epochs)
 
 
@@ -104,7 +96,7 @@ class ExactEngine(ArrayEngine):
     n_jobs
         Number of threads; -1: all cores. It does not change the result.
     flips
-        Known flip logits; None: learned if the tables have flip factors, else 0.
+        The flip logits, where they are not learned; None: learned if the tables have flip factors, else 0.
     interaction_weights
         How much each interaction counts, in the order of `train.matrix`; None: all the same.
     """
@@ -118,14 +110,13 @@ class ExactEngine(ArrayEngine):
         *,
         seed: int,
         n_jobs: int | None = -1,
-        flips: ShownPairs | ExposureRates | None = None,
+        flips: FixedFlips | None = None,
         interaction_weights: Floats | None = None,
     ) -> None:
         if not issubclass(objective, Pointwise | Listwise):
             raise ParameterError(f"the objective {objective.__name__} is neither pointwise nor listwise")
-        assert flips is None or flips.shape == train._csr.shape
         self.train, self.tables, self.objective, self.settings = train, tables, objective, settings
-        self.seed, self.threads, self.flips = seed, thread_count(n_jobs), flips
+        self.seed, self.threads = seed, thread_count(n_jobs)
         if interaction_weights is not None and self._is_custom_listwise:
             raise ParameterError(
                 f"the listwise objective {objective.__name__} does not use weights of interactions"
@@ -138,7 +129,8 @@ class ExactEngine(ArrayEngine):
         if interaction_weights is not None:  # a positive counts by its weight
             self._n_u = np.bincount(train._user_of_entry, interaction_weights, train.n_users).astype(np.float32)
         self.largest = self.choice.largest()  # number of items of a batch
-        n_arrays = 1 + (flips is not None or tables.flip_factors > 0)
+        self.components: list[DotProduct | FixedFlips] = [] if flips is None else [flips]
+        n_arrays = 1 + (len(self.components) > 0 or tables.flip_factors > 0)
         if self._is_custom_listwise:
             n_arrays += 3  # whole rows of scores and of `observed`, and a temporary of the objective
         fitting = MAX_BLOCK_BYTES // (4 * self.largest * n_arrays)
@@ -146,14 +138,13 @@ class ExactEngine(ArrayEngine):
         self.preference = self._dot_product(
             tables.user_factors, tables.item_factors, tables.item_bias, settings.regularization
         )
-        self.components = [self.preference]
-        if flips is None and tables.flip_factors:
+        if tables.flip_factors:
             self.components.append(
                 self._dot_product(
                     tables.user_flips, tables.item_flips, tables.flip_bias, settings.flip_regularization
                 )
             )
-        self._flip_buffer = np.empty(self.block_size * self.largest if flips is not None else 0, dtype=np.float32)
+        self.components.insert(0, self.preference)
         self._row_max, self._sums = np.empty((2, MAX_TILES, self.block_size), dtype=np.float32)
         n_whole_rows = self.block_size if self._is_custom_listwise else 0
         self._whole_rows = np.empty((n_whole_rows, train.n_items), dtype=np.float32)
@@ -176,7 +167,6 @@ class ExactEngine(ArrayEngine):
     def _batch(self, users: Rows, items: BatchItems, rate: float) -> None:
         """Update the rows of some users and of the items of the batch by the gradients of these users."""
         self.items, self.tiles = items, tiles(len(items))
-        self._batch_flips = None if self.flips is None else self.flips.among(users, items.rows)
         for component in self.components:
             component.select(items.rows)
         gradients: list[list[Floats]] = [[] for _ in self.components]
@@ -188,16 +178,15 @@ class ExactEngine(ArrayEngine):
         item_rate = np.float32(rate) * items.rate
         self._map_tiles(lambda t, tile: self._update_items(tile, item_rate))
         for component, of_blocks in zip(self.components, gradients, strict=True):
-            whole, rates = np.ones(len(users), np.float32), np.full(len(users), rate, np.float32)
-            component.users.update(users, np.concatenate(of_blocks), whole, rates)
+            component.update_users(users, np.concatenate(of_blocks), rate)
 
     def _block_gradients(self, users: Rows, block: slice, *, first: bool) -> list[Floats]:
         """Return the gradients of a block of the users of the batch, for each component, which stores the items'."""
-        rows = [component.users.table[users] for component in self.components]
+        rows = [component.user_rows(users) for component in self.components]
         steps_of_tile = self._prepare_steps(users, block, rows)
 
         def work(t: int, tile: slice) -> list[Floats]:
-            steps = zip(self.components, rows, steps_of_tile(t), strict=False)  # known flips have no component
+            steps = zip(self.components, rows, steps_of_tile(t), strict=True)
             return [
                 component.gradients(tile, each, sums, user_rows, first=first)
                 for component, user_rows, (each, sums) in steps
@@ -244,10 +233,7 @@ class ExactEngine(ArrayEngine):
         tile = self.tiles[t]
         r = self.preference.scores(tile, rows[0])
         g = r[:0]
-        if self._batch_flips is not None:
-            g = self._flip_buffer[tile.start * len(r) : tile.stop * len(r)].reshape(r.shape)
-            self._batch_flips.fill(g, np.arange(block.start, block.stop, dtype=np.int32), tile.start)
-        elif len(self.components) > 1:
+        if len(self.components) > 1:
             g = self.components[1].scores(tile, rows[1])
             g += self.components[1].row_biases[tile]
         sums, flip_sums, *buffers = np.empty((5, r.shape[1]), dtype=np.float32)
@@ -256,7 +242,7 @@ class ExactEngine(ArrayEngine):
             r, g, np.ascontiguousarray(self.preference.row_biases[tile]), *self._positives(block), tile.start,
             *compiled_steps(self.objective), weights, *buffers, sums, flip_sums,  # type: ignore[arg-type]
         )  # fmt: skip
-        return [(r, sums), (g, flip_sums)]
+        return [(r, sums), (g, flip_sums)][: len(self.components)]
 
     def _softmax_scale(self, users: Rows, block: slice, rows: Floats) -> Floats:
         """Leave the exp of the scores in the buffer, and return their factors for each tile to get n_u p_ui."""
@@ -320,16 +306,16 @@ class ExactEngine(ArrayEngine):
 
     def _dot_product(self, users: Floats, items: Floats, bias: Floats | None, regularization: float) -> DotProduct:
         """Return contiguous copies of two tables and a bias, with the L2 of each row."""
-        train, adam = self.train, self.settings.optimizer == "adam"
+        train = self.train
         nu = self.settings.frequency_power
         n_u, n_i = train.interactions_per_user(), train.popularity()
         user_l2 = regularization * (n_u / n_u.mean()) ** nu
         item_l2 = regularization * (train.n_users / train.n_items) * ((n_i + 1) / n_i.mean()) ** nu
         no_l2 = np.zeros(train.n_items, dtype=np.float32)
         return DotProduct(
-            OptimizedTable(np.array(users, order="C"), user_l2.astype(np.float32), adam),
-            OptimizedTable(np.array(items, order="C"), item_l2.astype(np.float32), adam),
-            None if bias is None else OptimizedTable(bias[:, None].copy(), no_l2, adam),
+            OptimizedTable(np.array(users, order="C"), user_l2.astype(np.float32)),
+            OptimizedTable(np.array(items, order="C"), item_l2.astype(np.float32)),
+            None if bias is None else OptimizedTable(bias[:, None].copy(), no_l2),
             np.empty(self.block_size * self.largest, dtype=np.float32),
             np.empty((self.largest, items.shape[1]), dtype=np.float32),
             np.empty((self.largest, 1), dtype=np.float32),
@@ -343,9 +329,7 @@ class ExactEngine(ArrayEngine):
             (tables.user_flips, tables.item_flips, tables.flip_bias),
         ]
         for component, (users, items, bias) in zip(self.components, targets, strict=False):
-            users[:], items[:] = component.users.table, component.items.table
-            if bias is not None and component.bias is not None:
-                bias[:] = component.bias.table[:, 0]
+            component.write_to(users, items, bias)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the arrays from which training can resume."""
@@ -374,10 +358,7 @@ class ExactEngine(ArrayEngine):
             likelihood = self.objective.likelihood(r, observed.astype(np.float64))
             return -float(np.sum(likelihood) / observed.sum())
         assert issubclass(self.objective, Pointwise)
-        g = np.zeros_like(r) if self.flips is None else self.flips.dense_logits(users)
-        if self.flips is None and tables.flip_factors:
-            g = tables.user_flips[users] @ tables.item_flips.T
-            g = (g if tables.flip_bias is None else g + tables.flip_bias).astype(np.float64)
+        g = self.components[1].dense(users) if len(self.components) > 1 else np.zeros_like(r)
         positive = self.objective.likelihood_positive(r[observed], g[observed]).sum()
         negative = self.objective.likelihood_negative(r[~observed], g[~observed]).sum()
         return -float((positive + self.settings.unobserved_weight * negative) / observed.sum())

@@ -46,7 +46,7 @@ def _pointwise(
             item = indices[entry] - first
             positive_r[entry - start] = scores[item]
             positive_g[entry - start] = g[row, item] if flips else np.float32(0.0)
-        positive_steps(positive_r, positive_g, positive_r, positive_g, zero, np.uint64(stop - start))
+        positive_steps(positive_r, positive_g, zero, np.uint64(stop - start))
         if weighted:
             for entry in range(start, stop):
                 positive_r[entry - start] *= positive_weights[entry]
@@ -55,7 +55,7 @@ def _pointwise(
         if not flips:
             for k in range(n):
                 logits[k] = np.float32(0.0)
-        negative_steps(scores, logits, scores, logits, zero, np.uint64(n))
+        negative_steps(scores, logits, zero, np.uint64(n))
         for k in range(n):
             scores[k] *= weights[k]
         if flips:
@@ -122,27 +122,6 @@ def _softmax(
             step_sums[k] += steps[k]
 
 
-def _fill_flips(
-    g: Any, unlisted: Any, users: Any, indptr: Any, indices: Any, logits: Any, logit: Any, first: Any
-) -> None:
-    """Fill g with known flip logits: `logits` of the listed pairs, or `logit`, and `unlisted` for all other pairs."""
-    n = g.shape[1]
-    for row in range(g.shape[0]):
-        g[row, :] = unlisted
-        start = first_at_least(indices, indptr[users[row]], indptr[users[row] + 1], first)
-        stop = first_at_least(indices, start, indptr[users[row] + 1], first + n)
-        for entry in range(start, stop):
-            g[row, indices[entry] - first] = logits[entry] if len(logits) > 0 else logit
-
-
-def _sgd(table: Any, rows: Any, gradient: Any, regularization: Any, rate: Any) -> None:
-    """Update some rows by SGD: row += rate x (gradient - regularization x row)."""
-    for n in range(len(rows)):
-        row, shrink = rows[n], np.float32(1.0) - rate[n] * regularization[n]
-        for k in range(table.shape[1]):
-            table[row, k] = shrink * table[row, k] + rate[n] * gradient[n, k]
-
-
 def _adam(
     table: Any, rows: Any, gradient: Any, regularization: Any, rate: Any,
     first_moment: Any, second_moment: Any, n_updates: Any,
@@ -174,8 +153,6 @@ _SIGNATURES = {
         _f4[:, ::1], _f4[::1], _f4[::1], _i4[::1], _i4[::1], _i4[::1], _f4[::1], _i8, _f4[::1],
     ),
     _softmax: types.void(_f4[:, ::1], _f4[::1], _i4[::1], _i4[::1], _i4[::1], _f4[::1], _i8, _f4[::1]),
-    _fill_flips: types.void(_f4[:, ::1], _f4, _i4[::1], _i4[::1], _i4[::1], _f4[::1], _f4, _i8),
-    _sgd: types.void(*_ROWS),
     _adam: types.void(*_ROWS, _f4[:, ::1], _f4[:, ::1], _i8[::1]),
 }  # fmt: skip
 

@@ -33,10 +33,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truelike import objectives, randomness
+from truelike.exposure.shown_pairs import PAIRS_AT_ONCE, ShownPairs
 from truelike.memory import check_memory
 from truelike.parallel import Team, threads
 from truelike.progress import compiling
-from truelike.training.shown_pairs import PAIRS_AT_ONCE, ShownPairs
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]

@@ -107,34 +107,6 @@ def draw_negative(
 
 
 @numba.njit(**LOOP)
-def draw_from_shown(
-    state: Any, skipped: Any, first: Any, last: Any, share: Any,
-    items: Any, start: Any, stop: Any, bit_table: Any, n_items: Any,
-    keep: Any, alias: Any, weights: Any,
-) -> Any:  # fmt: skip
-    """Draw one of skipped[first:last], what was shown and not taken, with probability `share`; else one never shown.
-
-    Return it and the next state of the random stream. If there is nothing of one kind, it is one of the other.
-    """
-    count = last - first
-    state += GOLDEN
-    bits = mix(state)
-    if count > np.uint64(0) and np.float32(bits & np.uint64(0xFFFFFF)) < share * np.float32(0x1000000):
-        return np.uint64(skipped[first + (((bits >> np.uint64(32)) * count) >> np.uint64(32))]), state
-    item = np.uint64(0)
-    for _ in range(_TRIES):
-        item, state = draw_negative(state, items, start, stop, bit_table, n_items, keep, alias, weights)
-        low, left = first, count
-        while left > np.uint64(1):
-            half = left >> np.uint64(1)
-            low += half * np.uint64(np.uint64(skipped[low + half]) <= item)
-            left -= half
-        if count == np.uint64(0) or np.uint64(skipped[low]) != item:
-            return item, state
-    return item, state
-
-
-@numba.njit(**LOOP)
 def _draw_by_counting(bits: Any, items: Any, start: Any, stop: Any, n_items: Any, weights: Any) -> Any:
     """Draw from the same distribution without rejection, for a user who interacted with nearly every item."""
     total, left, last = 0.0, 0.0, np.uint64(0)

@@ -42,8 +42,6 @@ class SGDSettings:
         "batch": each batch applies the whole L2, so a row shrinks by the factor 1 - rate x lambda per batch, as in
         the authors' release. "epoch": each batch applies its part of it, so that the L2 counts once per epoch, as
         in Equation 4, and the best lambda does not depend on the batch size.
-    l2_rows
-        "all": every row shrinks at every batch. "touched": only the rows of users and items in the batch.
     n_negatives
         The paper's rho: negatives per positive.
     batch_size
@@ -62,11 +60,10 @@ class SGDSettings:
     regularization: float
     flip_regularization: float
     l2_schedule: Literal["epoch", "batch"]
-    l2_rows: Literal["all", "touched"]
     n_negatives: int
     batch_size: int
     order: Literal["blocks", "shuffled", "file", "users"]
-    positive_weight: Literal["once", "per_negative"]
+    positive_weight: Literal["once", "per_negative"] = "per_negative"
 
     def rate(self, epoch: int) -> float:
         """Return the learning rate of an epoch."""
@@ -126,7 +123,7 @@ class Entries:
         return np.asarray(np.diff(self._csr.indptr), dtype=np.int64)
 
 
-class Blocks:
+class BlockOrder:
     """The order "blocks" of the positives of a dataset.
 
     A random order of single positives loads another user's row, and other cache lines of everything that belongs to
@@ -171,17 +168,13 @@ class Samples:
     def __init__(self, train: Dataset | Entries, negatives: Negatives, settings: SGDSettings, seed: int) -> None:
         from truelike.training.sgd.negative_sampling import positive_bits
 
-        draws = settings.n_negatives > 0
-        if draws:
-            check_has_negatives(train)
+        check_has_negatives(train)
         self.train, self.negatives, self.settings, self.seed = train, negatives, settings, seed
         self.n_batches = -(-train.n_interactions // settings.batch_size)
         self.alias_tables = negatives.tables(train.popularity())
         self._by_users: tuple[int, NDArray[np.int32]] = (-1, np.zeros(0, dtype=np.int32))  # epoch, order
-        self._blocks = Blocks(train) if settings.order == "blocks" else None
-        self.bit_table = np.zeros(0, dtype=np.uint8)
-        if draws:
-            self.bit_table = positive_bits(train._csr.indptr, train._csr.indices, train.n_items)
+        self._blocks = BlockOrder(train) if settings.order == "blocks" else None
+        self.bit_table = positive_bits(train._csr.indptr, train._csr.indices, train.n_items)
 
     def key(self, epoch: int) -> np.uint64:
         """Return the random key of the negatives of an epoch."""
@@ -236,17 +229,6 @@ class Samples:
         chosen = self.loss_entries
         drawn = self.draw(np.uint64(randomness.key(self.seed, "loss")), chosen)[:, : self.settings.n_negatives]
         return self.train._user_of_entry[chosen], self.train._csr.indices[chosen], drawn
-
-
-def labelled_loss(objective: type[Objective], r: Any, g: Any, taken: NDArray[np.bool_]) -> float:
-    """Return minus the mean likelihood of shown pairs, taken or not; NaN without likelihood functions."""
-    assert issubclass(objective, Pointwise)
-    try:
-        positive = objective.likelihood_positive(r[taken], g[taken])
-        negative = objective.likelihood_negative(r[~taken], g[~taken])
-    except NotImplementedError:
-        return float("nan")
-    return -float((np.sum(positive) + np.sum(negative)) / len(r))
 
 
 def mean_loss(objective: type[Objective], r: Any, g: Any) -> float:

@@ -1,4 +1,4 @@
-"""Impressions in every model that takes them, against worlds whose likes are known."""
+"""ImpressionMF, by samples and by stochastic steps, against worlds whose likes are known."""
 
 from __future__ import annotations
 
@@ -8,18 +8,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from numpy.testing import assert_allclose
 
 import truelike as tl
-from truelike.errors import ParameterError, ParameterWarning
+from truelike.errors import DataWarning, ParameterError, StorageError
 
 WORLD = tl.synthetic.World(n_users=400, n_items=200, impressions_per_user=120, exposure_skew=1.8, seed=1)
 MODELS = {
-    "NBPO": tl.NBPO(factors=8, epochs=40, learning_rate=0.05),
-    "ExactNBPO": tl.ExactNBPO(factors=8, regularization=3.0),
-    "ImpressionMF": tl.ImpressionMF(steps=200, burn_in=80),
-    "BPR": tl.BPR(factors=8, epochs=40),
-    "IALS": tl.IALS(factors=16),
+    "samples": tl.ImpressionMF(steps=200, burn_in=80),
+    "sgd": tl.ImpressionMF(method="sgd", factors=8, epochs=40, learning_rate=0.05),
 }
 
 
@@ -41,14 +37,14 @@ def test_impressions_help_to_rank_true_likes(name: str, fitted: dict[str, Any]) 
     assert truth_of(fitted[name])["truth_ndcg@20"] > truth_of(without)["truth_ndcg@20"] + 0.02
 
 
-@pytest.mark.parametrize("name", ["NBPO", "ExactNBPO", "ImpressionMF"])
+@pytest.mark.parametrize("name", MODELS)
 def test_with_impressions_the_posterior_is_calibrated(name: str, fitted: dict[str, Any]) -> None:
     found = truth_of(fitted[name])
     assert found["hidden_pooled_auc"] > 0.6
     assert found["hidden_ece"] < 0.5 * found["hidden_share"]  # always "disliked" is off by the share of likes
     frame = fitted[name].like_probability([3, 4], [5, 6])
-    assert frame.columns == ["user_id", "item_id", "probability", "basis"]
-    assert set(frame["basis"]) == {"impressions"}
+    assert frame.columns == ["user_id", "item_id", "probability", "evidence"]
+    assert set(frame["evidence"]) == {"impressions"}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -57,129 +53,32 @@ def test_a_model_with_impressions_is_saved_whole(name: str, fitted: dict[str, An
     model.save(tmp_path / "model")
     again = tl.load(tmp_path / "model")
     assert again.recommend([1, 2, 3]).equals(model.recommend([1, 2, 3]))
-    if hasattr(model, "hidden_likes"):
-        assert again.hidden_likes([1, 2, 3]).equals(model.hidden_likes([1, 2, 3]))
-        assert again.like_probability(1, [0, 1, 2]).equals(model.like_probability(1, [0, 1, 2]))
+    assert again.method_ == model.method_ == name
+    assert again.hidden_likes([1, 2, 3]).equals(model.hidden_likes([1, 2, 3]))
+    assert again.like_probability(1, [0, 1, 2]).equals(model.like_probability(1, [0, 1, 2]))
     history = WORLD.dataset().seen(1)
     assert again.recommend_from_items(history, k=5).equals(model.recommend_from_items(history, k=5))
 
 
-@pytest.mark.parametrize("name", ["NBPO", "BPR", "IALS", "ImpressionMF"])
+@pytest.mark.parametrize("name", MODELS)
 def test_the_number_of_threads_does_not_change_the_bits(name: str, fitted: dict[str, Any]) -> None:
     one = tl.clone(MODELS[name], n_jobs=1).fit(WORLD.dataset(), impressions=WORLD.impressions(), progress=False)
     for table in ("users", "items"):
         assert getattr(one.tables_, table).tobytes() == getattr(fitted[name].tables_, table).tobytes()
 
 
-@pytest.mark.parametrize("name", ["NBPO", "BPR", "IALS"])
-def test_impressions_go_along_when_new_users_and_items_come(
-    name: str, fitted: dict[str, Any], tmp_path: Path
-) -> None:
-    fitted[name].save(tmp_path / "model")
-    model = tl.load(tmp_path / "model")
-    model.partial_fit(tl.read([(-5, 3), (-4, 1_000), (0, 1_000), (-4, 2)]), epochs=1, progress=False)
-    assert len(model.recommend(-5, k=3)) == 3
-    assert 1_000 in set(model.train_.items.values)
-
-
 def test_what_was_shown_and_not_taken_is_no_hidden_like(fitted: dict[str, Any]) -> None:
     shown = WORLD.impressions()
-    for name in ("NBPO", "ExactNBPO", "ImpressionMF"):
+    for name in MODELS:
         listed = fitted[name].hidden_likes(list(range(20)), k=10)
         pairs = zip(listed["user_id"], listed["item_id"], strict=True)
         assert not any(shown.matrix[user, item] for user, item in pairs)
 
 
-def test_ials_with_impressions_solves_its_objective() -> None:
-    """The rows of users are those of the dense ridge regression, at its own items."""
-    data, shown = WORLD.dataset(), WORLD.impressions()
-    model = tl.IALS(factors=6, solver="cholesky", epochs=3, shown_weight=0.7).fit(data, impressions=shown)
-    engine_items = model.item_factors_.astype(float)
-    observed, seen = data.matrix.toarray() > 0, (shown.matrix.toarray() > 0) | (data.matrix.toarray() > 0)
-    weights = model._weights(data)
-    other = tl.IALS(factors=6, solver="cg", cg_steps=30, relaxation=1.0, epochs=3, shown_weight=0.7).fit(
-        data, impressions=shown
-    )
-    assert_allclose(other.item_factors_, model.item_factors_, atol=2e-3)
-    # one more half epoch of the users, by hand
-    from truelike.training.als.engine import AlternatingEngine, Solver
-    from truelike.training.impressions import shown_pairs
-
-    tables = model.tables_.copy()
-    pairs = shown_pairs(shown, data, 0.0)
-    engine = AlternatingEngine(data, tables, weights, solver=Solver("cholesky", 3), n_jobs=1, shown=pairs.csr())
-    engine._solve(engine.sides[0])
-    for user in (0, 17, 399):
-        ridge = weights.ridge(observed[user].sum(), data.n_items)
-        matrix = (
-            engine_items[observed[user]].T @ engine_items[observed[user]]
-            + 0.7 * engine_items[seen[user]].T @ engine_items[seen[user]]
-            + weights.unobserved * engine_items.T @ engine_items
-            + ridge * np.eye(6)
-        )
-        expected = np.linalg.solve(matrix, engine_items[observed[user]].sum(axis=0))
-        assert_allclose(tables.user_factors[user], expected, atol=1e-4)
-
-
 def test_a_share_as_validation_is_refused_with_impressions() -> None:
-    for model in (tl.NBPO(), tl.IALS(), tl.ExactNBPO()):
+    for model in MODELS.values():
         with pytest.raises(ParameterError, match="held-out interaction looks like a dislike"):
-            model.fit(WORLD.dataset(), impressions=WORLD.impressions(), validation=0.1)
-
-
-@pytest.mark.parametrize("exposure", ["none", "popularity^0.5", "structured", "item", "learned"])
-def test_exposure_without_impressions_says_what_it_rests_on(exposure: str) -> None:
-    model = tl.ExactNBPO(factors=8, exposure=exposure, epochs=5).fit(WORLD.dataset(), progress=False)
-    [basis] = set(model.like_probability(1, [2, 3])["basis"])
-    assert basis == "interactions alone: not identified" if exposure in ("item", "learned") else "assumed" in basis
-
-
-def test_structured_exposure_finds_true_likes_better_than_learned_flips() -> None:
-    world = tl.synthetic.World(n_users=1_200, n_items=600, impressions_per_user=200, exposure_skew=1.8, seed=1)
-    found = {}
-    for exposure in ("learned", "structured"):
-        model = tl.ExactNBPO(factors=16, exposure=exposure, regularization=3.0).fit(
-            world.dataset(), progress=False
-        )
-        scores = tl.evaluate(model, truth=world.truth(), ks=(20,)).truth
-        assert scores is not None
-        found[exposure] = scores.totals
-    assert found["structured"]["hidden_pooled_auc"] > found["learned"]["hidden_pooled_auc"] + 0.03
-    assert found["structured"]["hidden_ece"] < found["learned"]["hidden_ece"] - 0.01
-
-
-@pytest.mark.parametrize("objective", ["Rel-MF", "MF-DU", "UBPR", "UPL"])
-def test_unbiased_objectives_train_save_and_fold_in(objective: str, tmp_path: Path) -> None:
-    model = tl.SampledMF(objective=objective, factors=8, epochs=5).fit(WORLD.dataset(), progress=False)
-    model.save(tmp_path / "model")
-    again = tl.load(tmp_path / "model")
-    assert again.recommend([1, 2]).equals(model.recommend([1, 2]))
-    assert len(again.recommend_from_items([1, 2, 3], k=5)) == 5
-    assert len(again.explain(1, again.recommend(1, k=1)["item_id"][0])) > 0
-
-
-@pytest.mark.parametrize("model", [tl.ExactNBPO(factors=4, epochs=5), tl.NBPO(factors=4, epochs=5)])
-def test_an_item_that_nobody_saw_is_no_better_than_the_usual_one(model: Any) -> None:
-    """A new item of `partial_fit` was taken by the one who came with it; nothing is known of others."""
-    data, shown = WORLD.dataset(), WORLD.impressions()
-    fitted = tl.clone(model).fit(data, impressions=shown, progress=False)
-    fitted.partial_fit([(0, 9_999)], epochs=1, progress=False)
-    users = list(range(1, 300))
-    new = fitted.like_probability(users, 9_999)["probability"].to_numpy()
-    assert 0.02 < new.mean() < 0.3, new.mean()
-
-
-@pytest.mark.parametrize("model", [tl.ExactNBPO(factors=4, epochs=1), tl.NBPO(factors=4, epochs=1)])
-def test_exposure_beside_impressions_is_warned_of(model: Any) -> None:
-    with pytest.warns(ParameterWarning, match="exposure is 'structured', which is not used: the impressions say"):
-        tl.clone(model, exposure="structured").fit(
-            WORLD.dataset(), impressions=WORLD.impressions(), progress=False
-        )
-
-
-def test_no_interaction_counts_more_than_ten_times_another() -> None:
-    model = tl.SampledMF(objective="UBPR", factors=4, epochs=1).fit(WORLD.dataset(), progress=False)
-    assert model.known_flips_.propensity_block(np.arange(400)).min() == pytest.approx(0.1)
+            tl.clone(model).fit(WORLD.dataset(), impressions=WORLD.impressions(), validation=0.1)
 
 
 def test_impression_mf_tells_how_far_it_is(caplog: pytest.LogCaptureFixture) -> None:
@@ -280,28 +179,11 @@ def test_impressions_of_a_file_beside_a_split_are_checked(tmp_path: Path) -> Non
     raw = pl.DataFrame({"user_id": shown._user_of_entry, "item_id": shown._csr.indices})
     raw.write_csv(tmp_path / "raw.csv")
     with pytest.raises(ParameterError, match="held-out interactions are among the impressions"):
-        tl.NBPO(epochs=1).fit(split, impressions=tmp_path / "raw.csv", progress=False)
+        tl.ImpressionMF().fit(split, impressions=tmp_path / "raw.csv", progress=False)
     split.impressions(shown).write_csv(tmp_path / "corrected.csv")
     rows = str(tmp_path / "corrected.csv")
     model = tl.ImpressionMF(steps=20, burn_in=5).fit(split, impressions=rows, progress=False)
-    assert model.known_flips_.all_shown
-
-
-@pytest.mark.parametrize("objective", ["Rel-MF", "MF-DU"])
-def test_given_propensities_are_clipped_where_they_are_divided_by(objective: str) -> None:
-    shown = WORLD.impressions()
-    rare = pl.DataFrame(
-        {
-            "user_id": shown._user_of_entry,
-            "item_id": shown._csr.indices,
-            "propensity": 1e-4 + 0.5 * (shown._csr.indices % 2),
-        }
-    )
-    model = tl.SampledMF(objective=objective, factors=4, epochs=2).fit(
-        WORLD.dataset(), impressions=rare, progress=False
-    )
-    users, items = shown._user_of_entry, shown._csr.indices
-    assert model.flip_probability(users, items).max() == pytest.approx(0.9, abs=1e-4)
+    assert model.shown_.all_shown
 
 
 def test_where_nearly_everything_was_shown_training_stays_finite() -> None:
@@ -311,3 +193,43 @@ def test_where_nearly_everything_was_shown_training_stays_finite() -> None:
         model = tl.ImpressionMF().fit(world.dataset(), impressions=world.impressions(), progress=False)
         assert 0 <= model.taste_in_exposure_ < 4
         assert np.abs(model.user_factors_).max() < 50
+
+
+def test_the_method_follows_the_number_of_pairs_and_is_reported(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    data, shown = WORLD.dataset(), WORLD.impressions()
+    quick: dict[str, Any] = {"steps": 10, "burn_in": 2, "epochs": 2, "factors": 4, "calibrate": False}
+    with caplog.at_level("INFO", logger="truelike"):
+        assert tl.ImpressionMF(**quick).fit(data, impressions=shown).method_ == "samples"
+        assert "samples of the posterior, for " in caplog.text
+        monkeypatch.setattr("truelike.models.impression_mf.MAX_SAMPLED_PAIRS", shown.n_interactions - 1)
+        model = tl.ImpressionMF(**quick).fit(data, impressions=shown)
+    assert f"stochastic steps, for {shown.n_interactions:,} shown pairs in memory" in caplog.text
+    assert model.method_ == "sgd"
+    assert model.history_["epoch"].to_list() == [0, 1]
+    same = tl.ImpressionMF(**quick, method="sgd").fit(data, impressions=shown, progress=False)
+    assert same.user_factors_.tobytes() == model.user_factors_.tobytes()
+    with pytest.raises(ParameterError, match="not trained in epochs"):
+        tl.ImpressionMF(**quick).fit(data, impressions=shown, checkpoint=tmp_path / "c")
+
+
+def test_a_checkpoint_of_other_impressions_is_refused(tmp_path: Path) -> None:
+    data, shown = WORLD.dataset(), WORLD.impressions()
+    model = tl.ImpressionMF(method="sgd", factors=4, epochs=2, calibrate=False)
+    tl.clone(model).fit(data, impressions=shown, checkpoint=tmp_path / "c", progress=False)
+    more = shown.merge(data)
+    assert more.n_interactions == shown.n_interactions, "every interaction was shown"
+    fewer = shown.select(np.arange(shown.n_interactions) % 7 > 0)
+    with pytest.warns(DataWarning), pytest.raises(StorageError, match="other data"):
+        tl.clone(model).fit(data, impressions=fewer, checkpoint=tmp_path / "c", resume=True, progress=False)
+
+
+def test_the_more_often_shown_the_less_likely_hidden() -> None:
+    shown = WORLD.impressions()
+    model = tl.ImpressionMF(method="sgd", epochs=1, miss_rate=0.5, calibrate=False)
+    model.fit(WORLD.dataset(), impressions=shown, progress=False)
+    pairs = shown.matrix.tocoo()
+    flips = model.flip_probability(pairs.row[:200], pairs.col[:200])
+    np.testing.assert_allclose(flips, 0.5 ** pairs.data[:200], rtol=1e-4, atol=1e-7)
+    assert model.miss_rate_ == 0.5

@@ -46,10 +46,9 @@ from scipy.special import expit, logit
 
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
+from truelike.exposure.rates import ExposureRates
 from truelike.parallel import one_blas_thread
-from truelike.training.exposure.rates import ExposureRates
 
-BASIS = "assumed: user activity and item visibility"
 GROUPS = 30  # of users, and of items
 LIKING_SHARE = 0.5  # how much of the differences between users is liking, not activity
 LIKE_RATE, LEVEL_SPREAD = 0.1, 0.15  # the prior of mu_m: its logit, and how sure it is
@@ -82,7 +81,7 @@ def structured(train: Dataset | Blocks, like_rate: float = LIKE_RATE) -> Exposur
     model = _Model(_Cells.of(train), float(logit(like_rate)))
     with one_blas_thread():  # the bits of a product must not depend on the number of threads
         user, item = model.rates(model.fitted(), train.interactions_per_user(), train.popularity())
-    return ExposureRates(user.astype(np.float32), item.astype(np.float32), BASIS)
+    return ExposureRates(user.astype(np.float32), item.astype(np.float32))
 
 
 class _Side:

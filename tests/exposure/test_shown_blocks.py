@@ -15,9 +15,9 @@ from scipy.stats import rankdata
 
 import truelike as tl
 from truelike.errors import DataError, DataWarning, ParameterError, StorageError
-from truelike.training.blocks.shown import ShownSource, shown_blocks
-from truelike.training.impressions import shown_pairs
-from truelike.training.shown_pairs import HeldOut
+from truelike.exposure.impressions import shown_pairs
+from truelike.exposure.shown_blocks import ShownSource, shown_blocks
+from truelike.exposure.shown_pairs import HeldOut
 
 WORLD = tl.synthetic.World(n_users=900, n_items=250, impressions_per_user=60, exposure_skew=1.5)
 B = 3
@@ -49,19 +49,8 @@ def place(data: tl.Dataset, seen: tl.Dataset, tmp_path_factory: pytest.TempPathF
     return place
 
 
-MODELS = {
-    "NBPO": tl.NBPO(factors=8, epochs=3),
-    "NBPO, misses": tl.NBPO(factors=8, epochs=2, miss_rate=0.3, order="shuffled"),
-    "BPO, batches": tl.BPO(factors=8, epochs=2, batch_size=500, l2_schedule="batch", regularization=0.1),
-    "BPR": tl.BPR(factors=8, epochs=3),
-    "IALS": tl.IALS(factors=8, epochs=3),
-    "IALS, weighted": tl.IALS(factors=9, epochs=3, shown_weight=2.0, weighting="log", regularization=0.002),
-}
-WITHOUT_IMPRESSIONS = {
-    "Rel-MF": tl.SampledMF(objective="Rel-MF", factors=8, epochs=2),
-    "UBPR": tl.SampledMF(objective="UBPR", factors=8, epochs=2),
-    "structured": tl.NBPO(factors=8, epochs=2, exposure="structured"),
-}
+def sgd(**given: Any) -> tl.ImpressionMF:
+    return tl.ImpressionMF(**{"method": "sgd", "factors": 8, "epochs": 3, **given})
 
 
 @pytest.mark.parametrize("miss_rate", [0.0, 0.3])
@@ -102,36 +91,31 @@ def test_ids_may_be_numbers_in_one_directory_and_text_in_the_other(tmp_path: Pat
     assert found.counts.known == inner.sum()
 
 
-@pytest.mark.parametrize("name", [*MODELS, *WITHOUT_IMPRESSIONS])
+@pytest.mark.parametrize("model", [sgd(), sgd(epochs=2, miss_rate=0.3)], ids=repr)
 def test_the_result_does_not_depend_on_threads_or_memory(
-    place: Path, data: tl.Dataset, seen: tl.Dataset, name: str
-) -> None:
-    model = (MODELS | WITHOUT_IMPRESSIONS)[name]
-    given: dict[str, Any] = {"impressions": seen} if name in MODELS else {}
-    plain = tl.clone(model).fit(data, progress=False, **given)
-    if given:
-        given = {"impressions": tl.blocks.open(place / "seen")}
-    one = tl.clone(model).fit(tl.blocks.open(place / "1"), progress=False, **given)
-    assert digest(one) == digest(plain), "one block is the plain engine"
-    out_of_core = tl.clone(model, n_jobs=2).fit(tl.blocks.open(place / str(B)), progress=False, **given)
-    if given:
-        given = {"impressions": place / "seen"}
-    train = tl.blocks.open(place / str(B), in_memory=True)
-    in_core = tl.clone(model, n_jobs=1).fit(train, progress=False, **given)
-    assert digest(out_of_core) == digest(in_core)
-    assert out_of_core.history_["loss"].to_list() == in_core.history_["loss"].to_list()
-    if isinstance(model, tl.IALS):
-        assert_allclose(in_core.history_["loss"], plain.history_["loss"], rtol=1e-5)
-        scores, expected = (each.user_factors_ @ each.item_factors_.T for each in (in_core, plain))
-        assert_allclose(scores, expected, atol=1e-3 * np.abs(expected).max())
-
-
-@pytest.mark.parametrize("model", [tl.NBPO(factors=8, epochs=20), tl.BPR(factors=8, epochs=20)])
-def test_sampled_models_find_the_likes_as_well_as_by_the_plain_engine(
-    place: Path, data: tl.Dataset, seen: tl.Dataset, model: tl.SampledMF
+    place: Path, data: tl.Dataset, seen: tl.Dataset, model: Any
 ) -> None:
     plain = tl.clone(model).fit(data, impressions=seen, progress=False)
-    blocks = tl.clone(model).fit(tl.blocks.open(place / str(B)), impressions=place / "seen", progress=False)
+    one = tl.clone(model).fit(
+        tl.blocks.open(place / "1"), impressions=tl.blocks.open(place / "seen"), progress=False
+    )
+    assert digest(one) == digest(plain), "one block is the plain engine"
+    out_of_core = tl.clone(model, n_jobs=2).fit(
+        tl.blocks.open(place / str(B)), impressions=tl.blocks.open(place / "seen"), progress=False
+    )
+    train = tl.blocks.open(place / str(B), in_memory=True)
+    in_core = tl.clone(model, n_jobs=1).fit(train, impressions=place / "seen", progress=False)
+    assert digest(out_of_core) == digest(in_core)
+    assert out_of_core.history_["loss"].to_list() == in_core.history_["loss"].to_list()
+
+
+def test_it_finds_the_likes_as_well_as_by_the_plain_engine(
+    place: Path, data: tl.Dataset, seen: tl.Dataset
+) -> None:
+    plain = sgd(epochs=20).fit(data, impressions=seen, progress=False)
+    blocks = tl.ImpressionMF(factors=8, epochs=20)
+    blocks.fit(tl.blocks.open(place / str(B)), impressions=place / "seen", progress=False)
+    assert blocks.method_ == "sgd"
     likes = WORLD.likes(*(each.ravel() for each in np.indices((data.n_users, data.n_items))))
 
     def auc(fitted: Any) -> float:
@@ -143,13 +127,11 @@ def test_sampled_models_find_the_likes_as_well_as_by_the_plain_engine(
     assert auc(blocks) > 0.6
     lengths = [np.linalg.norm(each.user_factors_, axis=1).mean() for each in (plain, blocks)]
     assert lengths[1] == pytest.approx(lengths[0], rel=0.15), "the L2 is as strong"
-    if isinstance(model, tl.NBPO):
-        assert_allclose(blocks.item_bias_, plain.item_bias_, atol=0.1)
-        assert_array_equal(blocks.tables_.users.shape, plain.tables_.users.shape)
+    assert_allclose(blocks.item_bias_, plain.item_bias_, atol=0.1)
 
 
 def test_a_checkpoint_resumes_with_the_same_bits(place: Path, tmp_path: Path) -> None:
-    blocks, model = tl.blocks.open(place / str(B)), tl.NBPO(factors=8, epochs=4)
+    blocks, model = tl.blocks.open(place / str(B)), sgd(epochs=4)
     whole = tl.clone(model).fit(blocks, impressions=place / "seen", progress=False)
 
     def stop(state: Any) -> None:
@@ -168,13 +150,11 @@ def test_a_saved_model_finds_its_impressions_and_says_what_is_missing(
     old = tmp_path / "old"
     shutil.copytree(place / str(B), old / "train")
     shutil.copytree(place / "seen", old / "seen")
-    model = tl.NBPO(factors=8, epochs=1).fit(
-        tl.blocks.open(old / "train"), impressions=old / "seen", progress=False
-    )
+    model = sgd(epochs=1).fit(tl.blocks.open(old / "train"), impressions=old / "seen", progress=False)
     model.save(old / "model")
     expected, users, items = model.hidden_likes([3, 7], k=3), data.users[:2], data.items[:2]
     lists = (model.recommend(users, k=2), model.recommend_from_items(items, k=2))
-    assert set(expected["flips_from"]) == {"impressions"}
+    assert set(expected["evidence"]) == {"impressions"}
     assert tl.load(old / "model").hidden_likes([3, 7], k=3).equals(expected)
     old.rename(tmp_path / "new")
     again = tl.load(tmp_path / "new" / "model")
@@ -195,9 +175,12 @@ def test_what_is_not_a_block_directory_is_refused(place: Path, seen: tl.Dataset,
     frame = seen.to_frame()
     frame.write_parquet(tmp_path / "seen.parquet")
     for wrong in (seen, frame, tmp_path / "seen.parquet", str(tmp_path)):
-        for model in (tl.NBPO(), tl.BPR(), tl.IALS()):
-            with pytest.raises(ParameterError, match=r"must be a block directory.*truelike blocks IMPRESSIONS"):
-                model.fit(train, impressions=wrong, progress=False)
+        with pytest.raises(ParameterError, match=r"must be a block directory.*truelike blocks IMPRESSIONS"):
+            sgd().fit(train, impressions=wrong, progress=False)
+    with pytest.raises(ParameterError, match="needs impressions on several blocks"):
+        tl.ImpressionMF().fit(train, progress=False)
+    with pytest.raises(ParameterError, match=r'method is "samples".*several blocks'):
+        tl.ImpressionMF(method="samples").fit(train, impressions=place / "seen", progress=False)
     with pytest.raises(ParameterError, match="EASE does not use impressions"):
         tl.EASE().fit(train, impressions=train, progress=False)
 
@@ -206,21 +189,20 @@ def test_unknown_ids_and_interactions_without_an_impression_are_counted(
     place: Path, seen: tl.Dataset, tmp_path: Path
 ) -> None:
     train, rows = tl.blocks.open(place / str(B)), seen.to_frame().select("user_id", "item_id")
-    strangers = pl.DataFrame({"user_id": [5_000, 5_000, 3], "item_id": [1, 2, 5_000]})
-    shown = tl.blocks.build(tl.read(pl.concat([rows, strangers])), tmp_path / "more", blocks=2, progress=False)
-    for model in (tl.NBPO(factors=4, epochs=1), tl.BPR(factors=4, epochs=1), tl.IALS(factors=4, epochs=1)):
-        with pytest.warns(DataWarning, match=r"^3 of [\d,]+ impressions are left out"):
-            model.fit(train, impressions=shown, progress=False)
+    unknown = pl.DataFrame({"user_id": [5_000, 5_000, 3], "item_id": [1, 2, 5_000]})
+    shown = tl.blocks.build(tl.read(pl.concat([rows, unknown])), tmp_path / "more", blocks=2, progress=False)
+    with pytest.warns(DataWarning, match=r"^3 of [\d,]+ impressions are left out"):
+        sgd(epochs=1).fit(train, impressions=shown, progress=False)
     half = tl.blocks.build(
         tl.read(rows.filter(pl.col("user_id") % 2 == 0)), tmp_path / "half", blocks=2, progress=False
     )
     with pytest.warns(DataWarning, match=r"interactions are not among the impressions; they count as shown"):
-        tl.NBPO(factors=4, epochs=1).fit(train, impressions=half, progress=False)
+        sgd(epochs=1).fit(train, impressions=half, progress=False)
     none = tl.blocks.build(tl.read([("x", "y"), ("z", "w")]), tmp_path / "none", blocks=1, progress=False)
     with pytest.raises(DataError, match="none of the 2 impressions has both a user and an item"):
-        tl.NBPO(factors=4, epochs=1).fit(train, impressions=none, progress=False)
+        sgd(epochs=1).fit(train, impressions=none, progress=False)
     with pytest.raises(DataError, match="every pair of the impressions is an interaction"):
-        tl.IALS(factors=4, epochs=1).fit(train, impressions=train, progress=False)
+        sgd(epochs=1).fit(train, impressions=train, progress=False)
 
 
 def test_another_process_must_find_the_same_impressions(place: Path) -> None:
@@ -251,9 +233,9 @@ def test_the_held_out_pairs_are_those_of_a_dataset(place: Path, data: tl.Dataset
 def test_probabilities_of_blocks_are_calibrated(place: Path, twice: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a model is trained twice, or once without the few pairs that it is calibrated on."""
     if not twice:
-        monkeypatch.setattr("truelike.models.calibrating.REFIT", 1.0)
+        monkeypatch.setattr("truelike.exposure.calibration.REFIT", 1.0)
     trained: list[int] = []
-    model = tl.NBPO(factors=8, epochs=3).fit(
+    model = sgd().fit(
         tl.blocks.open(place / str(B)),
         impressions=place / "seen",
         progress=False,
@@ -261,8 +243,8 @@ def test_probabilities_of_blocks_are_calibrated(place: Path, twice: bool, monkey
     )
     assert trained == [0, 1, 2]
     assert model.calibration_.pairs > 200
-    assert model.like_probability(5, [1, 2])["basis"].to_list() == ["impressions"] * 2
-    uncalibrated = tl.NBPO(factors=8, epochs=3, calibrate=False).fit(
+    assert model.like_probability(5, [1, 2])["evidence"].to_list() == ["impressions"] * 2
+    uncalibrated = sgd(calibrate=False).fit(
         tl.blocks.open(place / str(B)), impressions=place / "seen", progress=False
     )
     assert (digest(model) == digest(uncalibrated)) == twice

@@ -5,16 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from truelike import objectives, randomness
 from truelike.compile_cache import cached_njit
-from truelike.training.sgd.samples import Entries
 
 HELD_OUT_SHARE, MOST_HELD_OUT = 0.1, 200_000  # of the shown pairs, for a calibration
 PAIRS_AT_ONCE = 2**22  # in steps that need memory for each pair
@@ -105,7 +102,7 @@ class ShownPairs:
         Number of items.
     added
         Interactions that are not among the impressions. They count as shown.
-    basis
+    evidence
         What the labels rest on: "impressions" or "propensities".
     all_shown
         Whether all pairs were shown for sure. With propensities they may not have been.
@@ -123,7 +120,7 @@ class ShownPairs:
     logit: float
     n_items: int
     added: int = 0
-    basis: str = "impressions"
+    evidence: str = "impressions"
     miss_rate: float | NDArray[np.float64] | None = None
     all_shown: bool = True
     unlisted: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
@@ -135,14 +132,14 @@ class ShownPairs:
         shown: Any,
         logits: NDArray[np.float32],
         logit: float,
-        basis: str = "impressions",
+        evidence: str = "impressions",
     ) -> ShownPairs:
         """Merge the CSR of the interactions and that of the impressions, whose entries have the flip `logits`."""
         indptr, indices, taken, merged, added = merge(
             train.indptr, train.indices, shown.indptr, shown.indices, logits, np.float32(logit)
         )
         unlisted = not_in(indptr, indices, shown.indptr, shown.indices) if added else np.zeros(0, dtype=np.uint8)
-        found = cls(indptr, indices, taken, merged, float(logit), shown.shape[1], int(added), basis)
+        found = cls(indptr, indices, taken, merged, float(logit), shown.shape[1], int(added), evidence)
         return replace(found, unlisted=unlisted)
 
     @property
@@ -150,9 +147,10 @@ class ShownPairs:
         """Number of pairs."""
         return len(self.indices)
 
-    def entries(self) -> Entries:
-        """Return the pairs as the sampled engine takes them."""
-        return Entries.of(self.indptr, self.indices, self.pairs_of_item())
+    @property
+    def n_taken(self) -> int:
+        """Number of pairs that were taken."""
+        return int(self.taken.sum(dtype=np.int64))
 
     def pairs_of_item(self) -> NDArray[np.int64]:
         """Return the number of pairs of each item."""
@@ -165,21 +163,9 @@ class ShownPairs:
         """Return the users of some pairs, by their places in `indices`."""
         return (np.searchsorted(self.indptr, entries, side="right") - 1).astype(np.int32)
 
-    def csr(self) -> sparse.csr_array:
-        """Return the pairs as a CSR of ones."""
-        ones = np.ones(self.n_pairs, dtype=np.float32)
-        return sparse.csr_array((ones, self.indices, self.indptr), shape=self.shape)
-
     def all_logits(self) -> NDArray[np.float32]:
         """Return the flip logit of each pair."""
         return self.logits if len(self.logits) else np.full(self.n_pairs, self.logit, dtype=np.float32)
-
-    def skipped(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Return the CSR of what was shown and not taken, as (indptr, indices)."""
-        passed = self.taken == 0
-        before = np.zeros(self.n_pairs + 1, dtype=np.int32)
-        np.cumsum(passed, out=before[1:])
-        return before[self.indptr], self.indices[passed]
 
     def select(self, entries: NDArray[np.bool_]) -> ShownPairs:
         """Return some of the pairs."""
@@ -214,13 +200,13 @@ class ShownPairs:
         kept[which.entries(self.indptr, self.indices, self.n_items, users, rows=users - first)] = False
         return self.select(kept)
 
-    def of_users(self, users: NDArray[np.int32]) -> ShownPairs:
-        """Return the pairs of some users, in their order."""
-        return self.among(users, None)
-
     def taken_share(self) -> float:
         """Return the share of pairs that were taken, away from 0 and 1."""
-        return float((self.taken.sum(dtype=np.int64) + 0.5) / (self.n_pairs + 1))
+        return float((self.n_taken + 0.5) / (self.n_pairs + 1))
+
+    def offset(self) -> float:
+        """Return the logit of the share of pairs that were taken, the mean of the item biases a priori."""
+        return logit_of(self.taken_share())
 
     # --- as flips that are known: p(observed 0 | truly 1) of the listed pairs, and 1 for all others -----------------
 
@@ -229,35 +215,15 @@ class ShownPairs:
         """Numbers of users and items."""
         return len(self.indptr) - 1, self.n_items
 
-    def fill(self, out: NDArray[np.float32], users: NDArray[np.int32], first: int) -> None:
-        """Write the flip logits of some users, and of as many items from `first` on as `out` has columns."""
-        from truelike.training.exact.kernels import compiled
-
-        listed = (self.indptr, self.indices, self.logits, np.float32(self.logit))
-        compiled("fill_flips")(out, np.float32(CERTAIN), users, *listed, first)
-
     def dense_logits(self, users: NDArray[np.int32]) -> NDArray[np.float32]:
         """Return the flip logits of all items for some users."""
-        out = np.empty((len(users), self.n_items), dtype=np.float32)
-        self.fill(out, users, 0)
+        out = np.full((len(users), self.n_items), CERTAIN, dtype=np.float32)
+        lengths = np.diff(self.indptr)[users].astype(np.int64)
+        before = np.cumsum(lengths) - lengths
+        entries = np.arange(lengths.sum()) + np.repeat(self.indptr[users] - before, lengths)
+        flips = self.logits[entries] if len(self.logits) else np.float32(self.logit)
+        out[np.repeat(np.arange(len(users)), lengths), self.indices[entries]] = flips
         return out
-
-    def among(self, users: NDArray[np.int32], items: NDArray[np.int32] | None) -> ShownPairs:
-        """Return the pairs of some users and items; None: of all items."""
-        listed = self._shifted[users]
-        if items is not None:
-            listed = sparse.csr_array(listed[:, items])
-            listed.sort_indices()
-        logits = (listed.data - np.float32(2 * CERTAIN)).astype(np.float32)
-        indptr, indices = listed.indptr.astype(np.int32), listed.indices.astype(np.int32)
-        # whether a pair was taken does not matter here: the caller has the positives
-        return ShownPairs(indptr, indices, np.zeros(len(logits), np.uint8), logits, self.logit, listed.shape[1])
-
-    @cached_property
-    def _shifted(self) -> sparse.csr_array:
-        """The flip logits plus a constant: no zeros, which a sparse matrix may drop."""
-        data = self.all_logits() + np.float32(2 * CERTAIN)
-        return sparse.csr_array((data, self.indices, self.indptr), shape=self.shape)
 
     def exposed_users(self) -> NDArray[np.float64]:
         """Return the expected number of users who noticed each item."""
@@ -272,21 +238,7 @@ class ShownPairs:
 
     def average_logits(self) -> NDArray[np.float64]:
         """Return the flip logits of all items for the average user, which are used for a new user."""
-        hidden = np.clip(1 - self.exposed_users() / self.shape[0], 1e-9, 1 - 1e-9)
-        return np.asarray(np.log(hidden) - np.log1p(-hidden))
-
-    def extended(self, users: NDArray[np.int32], items: NDArray[np.int32], train: Any) -> ShownPairs:
-        """Return the pairs and the interactions of a larger dataset, in which user n is users[n] and item n items[n].
-
-        Nothing is known of impressions of new users and items, but that what they took was shown.
-        """
-        row = np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
-        data = self._shifted.data
-        wider = sparse.csr_array((data, (users[row], items[self.indices])), shape=train._csr.shape)
-        wider.sort_indices()
-        logits = (wider.data - np.float32(2 * CERTAIN)).astype(np.float32) if len(self.logits) else self.logits
-        merged = ShownPairs.merged(train._csr, wider, logits, self.logit, self.basis)
-        return replace(merged, miss_rate=self.miss_rate)
+        return average_logits(self.exposed_users(), self.shape[0])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays that are saved, by name."""
@@ -298,22 +250,14 @@ class ShownPairs:
             "shown.taken": self.taken,
             "shown.logits": self.logits,
             "shown.logit": np.array([self.logit]),
-            "shown.propensities": np.array([self.basis == "propensities"]).astype(np.uint8),
+            "shown.propensities": np.array([self.evidence == "propensities"]).astype(np.uint8),
         }
 
     @classmethod
     def restored(cls, arrays: Mapping[str, NDArray[Any]], train: Any) -> ShownPairs | None:
         """Return the pairs of saved arrays; None if there are none."""
-        from truelike.data.matrix import checked_csr
-
-        if "flips.logits" in arrays:  # of an earlier version
-            listed = checked_csr(
-                (arrays["flips.logits"], arrays["flips.indices"], arrays["flips.indptr"]), train._csr.shape
-            )
-            return cls.merged(train._csr, listed, listed.data, -CERTAIN)
         if "shown.indptr" not in arrays:
             return None
-
         kinds = {"indptr": np.int32, "indices": np.int32, "taken": np.uint8, "logits": np.float32}
         # those of a file are not copied: there may be many, and workers share them
         indptr, indices, taken, logits = (np.asarray(arrays[f"shown.{name}"]) for name in kinds)
@@ -328,16 +272,41 @@ class ShownPairs:
         own = (train._csr.indptr, train._csr.indices)
         if not (is_good and is_union(indptr, indices, taken, train.n_items, *own)):
             raise ValueError("the shown pairs are not those of the interactions")
-        basis = "propensities" if arrays["shown.propensities"][0] else "impressions"
+        evidence = "propensities" if arrays["shown.propensities"][0] else "impressions"
         miss_rate = float(missed[0]) if len(missed) == 1 else missed if len(missed) else None
-        return cls(indptr, indices, taken, logits, logit, train.n_items, basis=basis, miss_rate=miss_rate)
+        return cls(indptr, indices, taken, logits, logit, train.n_items, evidence=evidence, miss_rate=miss_rate)
 
     def digest(self) -> str:
         """Return a hash of the pairs."""
-        digest = hashlib.sha256(f"{self.logit} {self.n_items} {self.basis}".encode())
+        digest = hashlib.sha256(f"{self.logit} {self.n_items} {self.evidence}".encode())
         for array in (self.indptr, self.indices, self.taken, self.logits):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
+
+
+def logit_of(share: float) -> float:
+    """Return the logit of a share."""
+    return float(np.log(share / (1 - share)))
+
+
+def average_logits(exposed_users: NDArray[np.float64], n_users: int) -> NDArray[np.float64]:
+    """Return the flip logits of all items for the average user, from the expected numbers of users who noticed them."""
+    hidden = np.clip(1 - exposed_users / n_users, 1e-9, 1 - 1e-9)
+    return np.asarray(np.log(hidden) - np.log1p(-hidden))
+
+
+def flip_logits(rates: NDArray[Any]) -> NDArray[np.float32]:
+    """Return the logits of exp(-rate), the probability that a like was not noticed, within CERTAIN.
+
+    >>> flip_logits(np.array([0.0, np.log(2), np.inf]))
+    array([ 30.,  -0., -30.], dtype=float32)
+    """
+    logits = np.empty(len(rates), dtype=np.float32)
+    with np.errstate(over="ignore", divide="ignore"):
+        for start in range(0, len(rates), PAIRS_AT_ONCE):
+            part = rates[start : start + PAIRS_AT_ONCE].astype(np.float64)
+            logits[start : start + PAIRS_AT_ONCE] = np.clip(-part - np.log(-np.expm1(-part)), -CERTAIN, CERTAIN)
+    return logits
 
 
 @cached_njit(nogil=True)

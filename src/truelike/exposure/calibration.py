@@ -4,55 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from truelike import objectives
-from truelike.data.blocks.blocks import Blocks
-from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.errors import muted
+from truelike.exposure.probability_map import ProbabilityMap
+from truelike.exposure.shown_blocks import ShownBlocks
+from truelike.exposure.shown_pairs import HeldOut, HeldOutPairs, ShownPairs
 from truelike.progress import note
-from truelike.training.blocks.shown import ShownBlocks
-from truelike.training.options import FitOptions
-from truelike.training.probability_map import ProbabilityMap
-from truelike.training.shown_pairs import HeldOut, HeldOutPairs, ShownPairs
 
 LEAST = 200  # held-out pairs, below which there is nothing to calibrate on
 MOST_WEIGHT = 20.0
 CLEARLY = 3.0  # standard errors
 REFIT = 0.01  # share of held-out pairs from which on the model is trained again on all pairs
 
+R = TypeVar("R")
+Run = Callable[[Any, bool], R]
 
-class Calibrated(NamedTuple):
+
+class Calibrated(NamedTuple, Generic[R]):
     """The result of a training, and the map from its scores to probabilities."""
 
-    result: Any
+    result: R
     probability: ProbabilityMap | None
 
 
 def calibrated_fit(
     known: ShownPairs | ShownBlocks,
-    train: Dataset | Blocks,
-    options: FitOptions,
     *,
     seed: int,
-    run: Callable[[Any, Any, FitOptions], Any],
-    scores: Callable[[Any, Codes, Codes], NDArray[Any]],
-    other: Callable[[Any, Any, FitOptions], Any] | None = None,
-) -> Calibrated:
+    run: Run[R],
+    scores: Callable[[R, Codes, Codes], NDArray[Any]],
+    other: Run[R] | None = None,
+) -> Calibrated[R]:
     """Train without a share of the shown pairs, calibrate on these, and train again on all if it was a large share.
 
     Parameters
     ----------
-    known, train, options
-        The shown pairs, the interactions and the options of `fit`.
+    known
+        The shown pairs.
     seed
         Determines which pairs are held out, whether they were taken or not.
     run
-        Trains on shown pairs and interactions. On blocks it uses the shown pairs alone.
+        Trains on shown pairs; its second argument tells whether the result is the one that is kept.
     scores
         Returns the scores of pairs by what `run` returned.
     other
@@ -61,21 +59,15 @@ def calibrated_fit(
     which = HeldOut.of(known.n_pairs, seed)
     held_out = known.held_out(which)
     if len(held_out.users) < LEAST or not held_out.taken.any() or held_out.taken.all():
-        return Calibrated(run(known, train, options), None)
-    rest, rest_train = known.without(which), train
-    if isinstance(train, Dataset):
-        rest_train = train.select(_kept(train, which))
-        if not rest_train.n_interactions:
-            return Calibrated(run(known, train, options), None)
-    again = which.share >= REFIT
+        return Calibrated(run(known, True), None)
+    rest, again = known.without(which), which.share >= REFIT
     with muted() if again else nullcontext():  # the second training warns of the same
-        quiet = options.without("callbacks", "checkpoint", "resume")
-        result = run(rest, rest_train, quiet if again else options)
+        result = run(rest, not again)
     noticed = objectives.sigmoid(-held_out.logits.astype(np.float64))
     found = scores(result, held_out.users, held_out.items)
     if other is not None:
         with muted():
-            second = other(rest, rest_train, options.without("callbacks", "checkpoint", "resume"))
+            second = other(rest, False)
         compared = scores(second, held_out.users, held_out.items)
         if _is_better(compared, found, held_out.taken, noticed):
             result, found, run = second, compared, other
@@ -86,7 +78,7 @@ def calibrated_fit(
         )
         n = len(held_out.users)
         note(f"calibrated on {n:,} held-out impressions: {found_map}; training on all of them")
-        result = run(known, train, options)
+        result = run(known, True)
     elif isinstance(known, ShownBlocks) and isinstance(rest, ShownBlocks):
         known.take_back(rest, held_out)
     return Calibrated(result, probability)
@@ -102,13 +94,6 @@ def _is_better(
         losses.append(-np.log(np.where(taken, p, 1 - p)))
     gain = losses[1] - losses[0]
     return bool(gain.mean() > CLEARLY * gain.std() / np.sqrt(len(gain)))
-
-
-def _kept(train: Dataset, which: HeldOut) -> NDArray[np.bool_]:
-    """Which interactions are not held out."""
-    kept, users = np.ones(train.n_interactions, dtype=np.bool_), which.users(train.n_users)
-    kept[which.entries(train._csr.indptr, train._csr.indices, train.n_items, users, rows=users)] = False
-    return kept
 
 
 def _weights(pairs: HeldOutPairs, visible: NDArray[np.int64]) -> NDArray[np.float64]:

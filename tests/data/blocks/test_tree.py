@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truelike.training.blocks.tree import combined, nodes_within, tree_sum
+from truelike.data.blocks.tree import combined, nodes_within, tree_sum
 
 
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 2**32 - 1))

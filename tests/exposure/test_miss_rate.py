@@ -9,8 +9,8 @@ import pytest
 
 import truelike as tl
 from truelike.errors import DataWarning
-from truelike.training import miss_rate
-from truelike.training.miss_rate import Estimate, by_position, by_showing, estimated
+from truelike.exposure import miss_rate
+from truelike.exposure.miss_rate import Estimate, by_position, by_showing, estimated
 
 EXAMINATION = np.array([1.0, 0.7, 0.5, 0.35, 0.25])
 

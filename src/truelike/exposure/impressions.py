@@ -26,9 +26,8 @@ from truelike.data.dataset import Dataset
 from truelike.data.frames import library_of
 from truelike.data.interactions import EncodedRows, read, read_rows
 from truelike.errors import DataError, DataWarning, ParameterError, warn
-from truelike.training.miss_rate import Missed, estimated
-from truelike.training.options import FitOptions
-from truelike.training.shown_pairs import CERTAIN, PAIRS_AT_ONCE, ShownPairs
+from truelike.exposure.miss_rate import Missed, estimated
+from truelike.exposure.shown_pairs import CERTAIN, ShownPairs, flip_logits
 
 
 def shown_pairs(impressions: Any, train: Dataset, miss_rate: float | None) -> ShownPairs:
@@ -66,14 +65,14 @@ def shown_pairs(impressions: Any, train: Dataset, miss_rate: float | None) -> Sh
                 "propensity"
             )
         missed = _by_propensity(known, 0.0 if miss_rate is None else miss_rate)
-        basis, all_shown = "propensities", rows.columns.weight == TRAINING_PROPENSITY
+        evidence, all_shown = "propensities", rows.columns.weight == TRAINING_PROPENSITY
     else:
         known, missed = _by_count(rows, train, miss_rate)
-        basis, all_shown = "impressions", True
-    logits = _flip_logits(missed.rates)
+        evidence, all_shown = "impressions", True
+    logits = flip_logits(missed.rates)
     same = bool((logits == logits[0]).all())
     once = float(logits[0]) if same else -CERTAIN
-    pairs = ShownPairs.merged(train._csr, known._csr, np.zeros(0, np.float32) if same else logits, once, basis)
+    pairs = ShownPairs.merged(train._csr, known._csr, np.zeros(0, np.float32) if same else logits, once, evidence)
     if pairs.added == train.n_interactions:
         raise DataError(
             f"none of the {train.n_interactions:,} interactions is among the impressions, so these say nothing of what "
@@ -120,11 +119,6 @@ def read_impressions(impressions: Any) -> Dataset | EncodedRows:
         return to_rows(impressions)
     _check_counts(impressions._csr.data, "a weight")
     return impressions
-
-
-def n_showings(impressions: Dataset | EncodedRows) -> int:
-    """Return the number of pairs of a Dataset, or of rows."""
-    return impressions.n_interactions if isinstance(impressions, Dataset) else len(impressions.user_codes)
 
 
 def to_rows(
@@ -279,26 +273,6 @@ def _by_count(shown: Dataset | EncodedRows, train: Dataset, miss_rate: float | N
     return known, Missed(counts.astype(np.float64) * rate, miss_rate or 0.0)
 
 
-def _flip_logits(rates: NDArray[np.float64]) -> NDArray[np.float32]:
-    """The logits of exp(-rate), within CERTAIN."""
-    logits = np.empty(len(rates), dtype=np.float32)
-    with np.errstate(over="ignore", divide="ignore"):
-        for start in range(0, len(rates), PAIRS_AT_ONCE):
-            part = rates[start : start + PAIRS_AT_ONCE]
-            logits[start : start + PAIRS_AT_ONCE] = np.clip(-part - np.log(-np.expm1(-part)), -CERTAIN, CERTAIN)
-    return logits
-
-
-def warn_of_propensities(pairs: Any, model: str) -> None:
-    """Warn if the impressions have propensities, and the model counts every listed pair as shown."""
-    if pairs is not None and pairs.basis == "propensities":
-        warn(
-            f"{model} counts each pair that is listed as shown, whatever its propensity. Held-out interactions of "
-            "`split.impressions` count as not taken then. NBPO, ExactNBPO and ImpressionMF use propensities.",
-            DataWarning,
-        )
-
-
 def impressions_of_split(split: Any, impressions: Any) -> Any:
     """Return the impressions, those of a file as rows.
 
@@ -319,9 +293,9 @@ def impressions_of_split(split: Any, impressions: Any) -> Any:
     )
 
 
-def check_held_out(options: FitOptions) -> None:
+def check_held_out(validation: Any) -> None:
     """Raise if a share of the interactions is to be held out beside impressions, which would look like dislikes."""
-    if isinstance(options.validation, float) and options.validation:
+    if isinstance(validation, float) and validation:
         raise ParameterError(
             "with impressions a held-out interaction looks like a dislike: split the data, and call "
             "fit(split.train, validation=split.validation, impressions=split.impressions(impressions))"

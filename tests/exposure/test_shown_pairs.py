@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from scipy import sparse
 
 import truelike as tl
-from truelike.training.shown_pairs import CERTAIN, ShownPairs
+from truelike.exposure.shown_pairs import CERTAIN, ShownPairs
 
 
 @given(st.integers(0, 10**6), st.booleans())
@@ -33,10 +33,6 @@ def test_the_merged_pairs_are_the_union_with_its_labels(seed: int, repeated: boo
     if repeated and seen.nnz:
         expected[seen.nonzero()] = logits
     assert_allclose(pairs.dense_logits(np.arange(shape[0], dtype=np.int32)), expected)
-    indptr, items = pairs.skipped()
-    skipped = np.zeros(shape, bool)
-    skipped[np.repeat(np.arange(shape[0]), np.diff(indptr)), items] = True
-    assert (skipped == (shown & ~liked)).all()
 
 
 def test_pairs_are_saved_and_restored() -> None:
@@ -71,23 +67,3 @@ def test_pairs_of_a_spoiled_file_are_refused(what: str) -> None:
     name, spoil = SPOILED[what]
     with pytest.raises(ValueError, match="not those of the interactions"):
         ShownPairs.restored({**good, f"shown.{name}": spoil(good[f"shown.{name}"])}, train)
-
-
-def test_flips_of_an_earlier_version_are_read() -> None:
-    world = tl.synthetic.World(n_users=40, n_items=30)
-    train, shown = world.dataset(), world.impressions()
-    logits = np.linspace(-3, 3, shown.n_interactions).astype(np.float32)
-    old = {"flips.logits": logits, "flips.indices": shown._csr.indices, "flips.indptr": shown._csr.indptr}
-    found = ShownPairs.restored(old, train)
-    assert found is not None
-    assert found.digest() == ShownPairs.merged(train._csr, shown._csr, logits, -CERTAIN).digest()
-
-
-def test_a_part_of_the_users_and_items_has_their_flips() -> None:
-    world = tl.synthetic.World(n_users=40, n_items=30)
-    train, shown = world.dataset(), world.impressions()
-    logits = np.linspace(-3, 3, shown.n_interactions).astype(np.float32)
-    pairs = ShownPairs.merged(train._csr, shown._csr, logits, -CERTAIN)
-    users, items = np.array([3, 17], dtype=np.int32), np.array([2, 5, 6, 29], dtype=np.int32)
-    part = pairs.among(users, items).dense_logits(np.arange(2, dtype=np.int32))
-    assert_allclose(part, pairs.dense_logits(users)[:, items], atol=1e-5)

@@ -15,8 +15,8 @@ import pytest
 
 import truelike as tl
 from truelike.errors import DataError, DataWarning
-from truelike.training.impressions import shown_pairs, to_rows
-from truelike.training.shown_pairs import CERTAIN
+from truelike.exposure.impressions import shown_pairs, to_rows
+from truelike.exposure.shown_pairs import CERTAIN
 
 TRAIN = [("ann", "tea"), ("ann", "rum"), ("bob", "rum"), ("eve", "gin")]
 SHOWN = [*TRAIN, ("ann", "gin"), ("bob", "tea"), ("bob", "tea"), ("bob", "tea")]
@@ -46,7 +46,7 @@ def check(pairs: Any) -> None:
     assert pairs.taken.tolist() == [0, 1, 1, 1, 0, 1]
     assert flips(pairs) == [0.5, 0.5, 0.5, 0.5, 0.125, 0.5]
     assert pairs.added == 0
-    assert pairs.basis == "impressions"
+    assert pairs.evidence == "impressions"
     assert pairs.miss_rate == 0.5
 
 
@@ -109,7 +109,7 @@ def test_without_a_miss_rate_a_like_is_noticed_at_once(train: Any) -> None:
 def test_propensities_are_those_of_a_pair(train: Any) -> None:
     frame = table(SHOWN[:6], propensity=[1.0, 0.5, 1.0, 1.0, 0.25, 0.125])
     pairs = shown_pairs(frame, train, None)
-    assert pairs.basis == "propensities"
+    assert pairs.evidence == "propensities"
     assert flips(pairs) == [0.75, 0.5, 0.0, 0.0, 0.875, 0.0]
     assert flips(shown_pairs(frame, train, 0.5))[0] == 0.875
 
@@ -118,7 +118,7 @@ def test_a_split_has_impressions_that_can_be_used() -> None:
     world = tl.synthetic.World(n_users=60, n_items=50, impressions_per_user=20)
     split = tl.splits.random(world.dataset(), validation=0.2, test=0.3, seed=0)
     pairs = shown_pairs(split.impressions(world.impressions()), split.train, None)
-    assert pairs.basis == "propensities"
+    assert pairs.evidence == "propensities"
     assert pairs.added == 0
 
 

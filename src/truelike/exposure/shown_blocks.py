@@ -21,11 +21,22 @@ import polars as pl
 from numpy.typing import NDArray
 
 from truelike import objectives
+from truelike.compile_cache import cached_njit
 from truelike.data.blocks.blocks import Blocks
-from truelike.data.blocks.format import DESCRIPTION, by_item, tile_size
+from truelike.data.blocks.format import DESCRIPTION
+from truelike.data.blocks.tree import tree_sum
 from truelike.data.ids import MOST, Codes
 from truelike.errors import DataError, DataWarning, ParameterError, StorageError, warn
-from truelike.training.shown_pairs import CERTAIN, HeldOut, HeldOutPairs, ShownPairs, merge
+from truelike.exposure.shown_pairs import (
+    CERTAIN,
+    HeldOut,
+    HeldOutPairs,
+    ShownPairs,
+    average_logits,
+    flip_logits,
+    logit_of,
+    merge,
+)
 
 PREFIX = "shown_blocks."  # of saved arrays
 
@@ -123,7 +134,7 @@ class ShownBlocks:
         What `count` returned, summed over all blocks; None: it is computed when it is asked for.
     """
 
-    basis = "impressions"
+    evidence = "impressions"
 
     def __init__(
         self,
@@ -137,7 +148,6 @@ class ShownBlocks:
         self._counts = None if counts is None else Counts(counts)
         self._kept: dict[int, ShownPairs] = {}
         self._known: dict[int, int] = {}
-        self._tiles: dict[int, tuple[NDArray[np.int32], NDArray[np.int32]]] = {}
 
     @property
     def miss_rate(self) -> float:
@@ -163,16 +173,6 @@ class ShownBlocks:
             self._kept[number] = self._stored(pairs)
         return self._kept[number]
 
-    def tiles(self, number: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Return the pairs of a training block by item, as `format.by_item` does."""
-        if number not in self._tiles:
-            pairs = self.block(number)
-            n_users, n_items = pairs.shape
-            tile = tile_size(n_users, n_items, pairs.n_pairs)
-            users, starts = by_item(pairs.indptr, pairs.indices, n_items, tile)
-            self._tiles[number] = self._placed(users), self._placed(starts)
-        return self._tiles[number]
-
     def of_users(self, users: Codes) -> ShownPairs:
         """Return the pairs of some users, by their row numbers. No block of pairs is made for it."""
         matrix, rows = self.train._rows(users)
@@ -184,6 +184,11 @@ class ShownBlocks:
     def n_pairs(self) -> int:
         """About the number of pairs: that of the impressions."""
         return self.impressions.n_interactions
+
+    @property
+    def n_taken(self) -> int:
+        """About the number of pairs that were taken: that of the interactions."""
+        return self.train.n_interactions
 
     def held_out(self, which: HeldOut) -> HeldOutPairs:
         """Return the pairs that are held out. No block of pairs is made for it."""
@@ -224,14 +229,12 @@ class ShownBlocks:
             indptr, indices, rows.astype(np.int32), items, logits, np.float32(logit)
         )
         pairs = ShownPairs(
-            pointers, places, taken, flips, logit, self.train.n_items, added=int(added), basis=self.basis
+            pointers, places, taken, flips, logit, self.train.n_items, added=int(added), evidence=self.evidence
         )
         return pairs, len(items)
 
     def _gathered(self, codes: Codes) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
         """A CSR of the impressions of some users, of known items alone, and their counts, if these matter."""
-        from truelike.training.blocks.kernels import count_known, gather_known
-
         shown, counted = self.impressions, self._counts_matter
         place = np.searchsorted(shown.bounds, codes, side="right") - 1
         parts = []
@@ -279,10 +282,10 @@ class ShownBlocks:
                 "was shown"
             )
         if self._counts_matter:
-            return -CERTAIN, _flip_logits(counts * -np.log(self.source.miss_rate))
+            return -CERTAIN, flip_logits(counts * -np.log(self.source.miss_rate))
         with np.errstate(divide="ignore"):
             rate = -np.log(np.array([self.source.miss_rate]))
-        return float(_flip_logits(rate)[0]), np.zeros(0, dtype=np.float32)
+        return float(flip_logits(rate)[0]), np.zeros(0, dtype=np.float32)
 
     def _stored(self, pairs: ShownPairs) -> ShownPairs:
         """The same pairs with their arrays where the training data are."""
@@ -317,8 +320,6 @@ class ShownBlocks:
     def counts(self) -> Counts:
         """What is counted over all pairs."""
         if self._counts is None:
-            from truelike.training.blocks.tree import tree_sum
-
             self._counts = Counts(tree_sum(0, len(self.train), self.count))
         return self._counts
 
@@ -361,8 +362,12 @@ class ShownBlocks:
 
     def offset(self) -> float:
         """Return the logit of the share of pairs that were taken, the mean of the item biases a priori."""
-        share = self.taken_share()
-        return float(np.log(share / (1 - share)))
+        return logit_of(self.taken_share())
+
+    def of(self, train: Blocks) -> ShownBlocks:
+        """Return itself: the pairs are those of the blocks of this process."""
+        assert train is self.train
+        return self
 
     # --- as known flips have them -----------------------------------------------------------------
 
@@ -381,8 +386,7 @@ class ShownBlocks:
 
     def average_logits(self) -> NDArray[np.float64]:
         """Return the flip logits of all items for the average user, which are used for a new user."""
-        hidden = np.clip(1 - self.exposed_users() / self.shape[0], 1e-9, 1 - 1e-9)
-        return np.asarray(np.log(hidden) - np.log1p(-hidden))
+        return average_logits(self.exposed_users(), self.shape[0])
 
     def digest(self) -> str:
         """Return a hash of the impressions."""
@@ -433,8 +437,35 @@ def _opened(source: ShownSource, train: Blocks) -> Blocks:
     return found
 
 
-def _flip_logits(rates: NDArray[Any]) -> NDArray[np.float32]:
-    """The logits of exp(-rate), within CERTAIN."""
-    exact = rates.astype(np.float64)
-    with np.errstate(over="ignore", divide="ignore"):
-        return np.clip(-exact - np.log(-np.expm1(-exact)), -CERTAIN, CERTAIN).astype(np.float32)
+@cached_njit(nogil=True)
+def count_known(out: Any, users: Any, rows: Any, indptr: Any, indices: Any, item_map: Any) -> None:
+    """Set out[users[n] + 1] to the number of entries of row rows[n] whose item is known: item_map is not -1."""
+    for n in range(len(users)):
+        count = 0
+        for entry in range(indptr[rows[n]], indptr[rows[n] + 1]):
+            count += item_map[indices[entry]] >= 0
+        out[users[n] + 1] = count
+
+
+@cached_njit(nogil=True)
+def gather_known(
+    items: Any,
+    counts: Any,
+    starts: Any,
+    users: Any,
+    rows: Any,
+    indptr: Any,
+    indices: Any,
+    weights: Any,
+    item_map: Any,
+) -> None:
+    """Write the known items of each row rows[n], and their weights if there are any, from starts[users[n]] on."""
+    for n in range(len(users)):
+        at = starts[users[n]]
+        for entry in range(indptr[rows[n]], indptr[rows[n] + 1]):
+            item = item_map[indices[entry]]
+            if item >= 0:
+                items[at] = item
+                if len(counts) > 0 and len(weights) > 0:
+                    counts[at] = weights[entry]
+                at += 1

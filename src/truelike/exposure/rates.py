@@ -1,0 +1,108 @@
+"""`ExposureRates`: p(shown) of every pair, as one rate per user and one per item.
+
+If the impressions of item i for user u are a Poisson process of rate a_u b_i, then
+
+    p(shown to u, i) = 1 - exp(-a_u b_i)        p(never shown) = exp(-a_u b_i)
+
+p(never shown) is the paper's flip probability p(observed 0 | truly 1). `tl.synthetic.World` shows in this way too, up
+to (1 - v) = exp(-v - v^2 / 2 - ...).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from truelike.errors import ParameterError
+from truelike.exposure.shown_pairs import CERTAIN, PAIRS_AT_ONCE, average_logits
+
+
+@dataclass(frozen=True, eq=False)
+class ExposureRates:
+    """Estimated exposure: p(shown to u, i) = 1 - exp(-user[u] item[i]).
+
+    Attributes
+    ----------
+    user, item
+        The activity of each user and the visibility of each item, float32, not negative.
+
+    Examples
+    --------
+    >>> rates = ExposureRates(np.array([1.0, 2.0]), np.array([0.0, 0.5, 3.0]))
+    >>> rates.propensity([0, 1], [1, 1]).round(3)
+    array([0.393, 0.632])
+    """
+
+    user: NDArray[np.float32]
+    item: NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        for name in ("user", "item"):
+            rates = np.ascontiguousarray(getattr(self, name), dtype=np.float32)
+            if rates.ndim != 1 or not (np.isfinite(rates).all() and (rates >= 0).all()):
+                raise ParameterError(
+                    f"the {name} rates of an exposure must be a list of finite numbers, 0 or more"
+                )
+            object.__setattr__(self, name, rates)
+
+    def propensity(self, users: ArrayLike, items: ArrayLike) -> NDArray[np.float64]:
+        """Return p(shown) of each pair (users[n], items[n])."""
+        user, item = self.user[np.asarray(users)], self.item[np.asarray(items)]
+        return np.asarray(-np.expm1(-user.astype(np.float64) * item))
+
+    def dense_logits(self, users: ArrayLike) -> NDArray[np.float32]:
+        """Return g with sigma(g) = p(never shown), between -30 and 30, of all items for some users.
+
+        >>> ExposureRates(np.array([1.0]), np.array([0.0, 1.0, 90.0])).dense_logits([0]).round(3)
+        array([[ 30.   ,  -0.541, -30.   ]], dtype=float32)
+        """
+        return logits_of(self.user[np.asarray(users)][:, None], self.item)
+
+    def exposed_users(self) -> NDArray[np.float64]:
+        """Return the expected number of users to whom each item was shown."""
+        values, counts = np.unique(self.user, return_counts=True)
+        shown = np.zeros(len(self.item))
+        rows = max(1, PAIRS_AT_ONCE // max(1, len(self.item)))
+        for start in range(0, len(values), rows):
+            part = slice(start, start + rows)
+            rate = values[part, None].astype(np.float64) * self.item
+            shown += (-np.expm1(-rate) * counts[part, None]).sum(axis=0)
+        return shown
+
+    def average_logits(self) -> NDArray[np.float64]:
+        """Return the flip logits of all items for the average user, which are used for a new user."""
+        return average_logits(self.exposed_users(), len(self.user))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays that are saved, by name."""
+        return {"exposure.user": self.user, "exposure.item": self.item}
+
+    @classmethod
+    def restored(cls, arrays: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> ExposureRates | None:
+        """Return the exposure of saved arrays; None if there is none.
+
+        Raise ValueError if the arrays cannot be an exposure of a dataset of this shape.
+        """
+        if "exposure.user" not in arrays:
+            return None
+        user, item = (np.asarray(arrays[f"exposure.{name}"]) for name in ("user", "item"))
+        if user.dtype != np.float32 or item.dtype != np.float32:
+            raise ValueError("the arrays of the exposure have other types than were saved")
+        if (user.shape, item.shape) != ((shape[0],), (shape[1],)):
+            raise ValueError(f"the exposure is of {len(user)} users and {len(item)} items, not of {shape}")
+        return cls(user, item)
+
+    def __repr__(self) -> str:
+        return f"ExposureRates({len(self.user):,} users, {len(self.item):,} items)"
+
+
+def logits_of(user: NDArray[np.float32], item: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return -log(exp(rate) - 1), as -rate - log(1 - exp(-rate)), which does not overflow, of rates user x item."""
+    rate = user.astype(np.float64) * item
+    with np.errstate(divide="ignore"):
+        logits = -rate - np.log(-np.expm1(-rate))
+    return np.clip(logits, -CERTAIN, CERTAIN).astype(np.float32)
