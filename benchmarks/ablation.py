@@ -26,15 +26,11 @@ from truelike.selection.trials import Record, Trial, score
 DATA = {"amazon": ("amazon-electronics-14core", 6.0, 60, 60), "movielens": ("ml-1m-split", 12.0, 15, 40)}
 METRIC = "ndcg@20"
 SURROGATE = {"objective": "NBPO"}
-SQUARED = {"objective": "ShiftMC", "flip_rate": 0.0}
 # name -> (model, changed parameters, factors of the regularization, learning rates; None: the default)
 VARIANTS: dict[str, tuple[str, dict[str, Any], tuple[float, ...], tuple[float, ...] | None]] = {
     "SoftmaxMF, defaults": ("SoftmaxMF", {}, (0.5, 1, 2), None),
-    "without item biases": ("SoftmaxMF", {"item_bias": False}, (0.5, 1, 2), None),
     "plain L2 (frequency power 0)": ("SoftmaxMF", {"frequency_power": 0.0}, (0.5, 1, 2), None),
     "L2 by frequency (power 1)": ("SoftmaxMF", {"frequency_power": 1.0}, (0.5, 1, 2), None),
-    "normal start instead of spectral": ("SoftmaxMF", {"init": "normal"}, (0.5, 1, 2), None),
-    "SGD instead of Adam": ("SoftmaxMF", {"optimizer": "sgd"}, (0.5, 1, 2), (0.003, 0.01, 0.03)),
     "64 factors instead of 256": ("SoftmaxMF", {"factors": 64}, (0.5, 1, 2), None),
     "512 factors instead of 256": ("SoftmaxMF", {"factors": 512}, (0.5, 1, 2), None),
     "logistic (exact BPO) instead of softmax": ("ExactBPO", {}, (0.5, 1, 2), (0.02, 0.05)),
@@ -47,12 +43,6 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], tuple[float, ...], tuple[float, .
         {**SURROGATE, "unobserved_weight": 0.1},
         (0.1, 0.25, 0.5),
         (0.02, 0.05),
-    ),
-    "squared loss, unobserved weight .1": (
-        "ExactMF",
-        {**SQUARED, "unobserved_weight": 0.1},
-        (0.25, 0.5, 1),
-        (0.02,),
     ),
 }
 

@@ -10,17 +10,11 @@ the model. Settings are chosen at seed 100 and then fixed: with
 impressions by the log loss on a tenth of the shown pairs (models without probabilities: by the AUC), without by NDCG@20
 on a tenth of the interactions. A held-out interaction is a like that was shown, so there a model with probabilities
 ranks by p(like) p(shown). The truth is not used. Each fit is a line of a JSONL file in the cache directory.
-
-On "coat" the lists of the 16 random ratings of a user are also scored as in the release of MF-DU (`listed`).
-"coat-graded" is Coat as the papers on unbiased learning use it: an interaction is drawn for each self-selected rating
-with the probability .1 + .9 (2^(rating - 1) - 1) / 15, and the lists are scored by (2^(rating - 1) - 1) / 15 of the
-random ratings.
 """
 
 from __future__ import annotations
 
 import json
-import tomllib
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -35,8 +29,6 @@ import polars as pl
 from common import arguments, machine, output_directory
 
 import truelike as tl
-from truelike import randomness
-from truelike.data.dataset import Dataset
 from truelike.evaluation.significance import holm, paired_t
 from truelike.evaluation.truth import score_blocks
 from truelike.ranking.top_k import top_k_by_scores
@@ -54,9 +46,6 @@ MEASURES = (
     "hidden_pooled_auc", "hidden_ece", "hidden_log_loss", "hidden_ndcg@20", "truth_auc", "truth_ndcg@20",
 )  # fmt: skip
 TESTED = ("hidden_pooled_auc", "hidden_ece", "hidden_ndcg@20", "truth_ndcg@20")
-GRADED = tuple(f"{name}@{k}" for name in ("dcg", "recall", "map") for k in (3, 5, 8))
-FIVES, RARE = (tuple(f"{prefix}_{name}" for name in GRADED) for prefix in ("five", "rare"))
-LISTED = tuple(f"listed_{name}@{k}" for name in ("ndcg", "recall", "map") for k in (1, 3, 5))
 WITH, WITHOUT, KNOWN = "impressions", "interactions", "truth"
 
 
@@ -75,16 +64,12 @@ class Bed:
         The true labels.
     world
         The world they come from, if there is one.
-    ratings, is_graded
-        The random ratings of Coat, users x items, 0 where there is none; and whether they are scored as grades.
     """
 
     train: Any
     impressions: Any
     truth: Any
     world: Any = None
-    ratings: Any = None
-    is_graded: bool = False
 
 
 def of_world(world: Any) -> Bed:
@@ -98,23 +83,7 @@ def movielens(size: tuple[tuple[str, int], ...]) -> Any:
 
 def coat(_: int) -> Bed:
     impressions, train = tl.datasets.load("coat-impressions"), tl.datasets.load("coat").train
-    return Bed(train, impressions, tl.datasets.coat_truth(), ratings=np.loadtxt(tl.datasets.fetch("coat")[1]))
-
-
-def relevance(ratings: Any) -> Any:
-    """A rating of 1 to 5 as a number from 0 to 1; 0 where there is none."""
-    return np.where(ratings > 0, (2.0 ** (np.maximum(ratings, 1) - 1) - 1) / 15, 0.0)
-
-
-def coat_graded(seed: int) -> Bed:
-    chosen, drawn = (np.loadtxt(path, dtype=np.int32) for path in tl.datasets.fetch("coat"))
-    impressions = tl.datasets.load("coat-impressions")
-    key = randomness.key(seed, "labels of coat")
-    uniform = randomness.uniform(key, np.arange(chosen.size)).reshape(chosen.shape)
-    users, items = np.nonzero((chosen > 0) & (uniform < 0.1 + 0.9 * relevance(chosen)))
-    ids = impressions.users, impressions.items
-    train = Dataset.from_pairs(*ids, users.astype(np.int32), items.astype(np.int32), name="coat")
-    return Bed(train, impressions, tl.datasets.coat_truth(), ratings=drawn, is_graded=True)
+    return Bed(train, impressions, tl.datasets.coat_truth())
 
 
 def beds(quick: bool) -> dict[str, Callable[[int], Bed]]:
@@ -133,7 +102,7 @@ def beds(quick: bool) -> dict[str, Callable[[int], Bed]]:
         tl.synthetic.World(**WORLD, exposure_skew=STRENGTHS["medium"], exposure_taste=TASTE, seed=seed)
     )
     found["movielens"] = lambda seed: of_world(movielens(tuple(WORLD.items())).varied(seed=seed))
-    return {**found, "coat": coat, "coat-graded": coat_graded}
+    return {**found, "coat": coat}
 
 
 # --- models --------------------------------------------------------------------------------------------------
@@ -176,16 +145,10 @@ def grid(*regularization: float, factors: tuple[int, ...] = (16, 64)) -> tuple[d
     return tuple({"factors": k, "regularization": l2} for k, l2 in product(factors, regularization))
 
 
-SCHEDULE = {"learning_rate": 0.05, "decay": 0.9, "epochs": 30}
 CONTENDERS = [
     Contender("ImpressionMF, impressions", WITH, "ImpressionMF"),
     Contender("ImpressionMF, impressions, labels alone", WITH, "ImpressionMF", {"taste_in_exposure": False}),
-    Contender("NBPO, impressions", WITH, "NBPO", grid=grid(4.0, 8.0)),
-    Contender("NBPO, impressions, defaults", WITH, "NBPO"),
-    Contender("ExactNBPO, impressions", WITH, "ExactNBPO", SCHEDULE, grid(2.0, 4.0, factors=(16, 32))),
-    Contender("ExactNBPO, impressions, defaults", WITH, "ExactNBPO"),
-    Contender("BPR, impressions", WITH, "BPR", grid=grid(4.0, 12.0)),
-    Contender("IALS, impressions", WITH, "IALS", grid=grid(0.005, 0.02)),
+    Contender("ImpressionMF, impressions, stochastic steps", WITH, "ImpressionMF", {"method": "sgd"}),
     Contender("ItemPop", WITHOUT, "ItemPop"),
     Contender("IALS", WITHOUT, "IALS", grid=grid(0.015, 0.06)),
     Contender("BPR", WITHOUT, "BPR", grid=grid(4.0, 12.0)),
@@ -193,22 +156,9 @@ CONTENDERS = [
     Contender("SoftmaxMF", WITHOUT, "SoftmaxMF", grid=grid(2.0, 6.0)),
     Contender("NBPO", WITHOUT, "NBPO", grid=grid(8.0, 24.0)),
     Contender("ExactNBPO, learned flips", WITHOUT, "ExactNBPO", grid=grid(2.0, 6.0)),
-    Contender(
-        "ExactNBPO, exposure by item (ExpoMF)",
-        WITHOUT,
-        "ExactNBPO",
-        {"exposure": "item", "item_bias": False},
-        grid(2.0, 6.0),
-    ),
-    Contender(
-        "ExactNBPO, exposure by popularity", WITHOUT, "ExactNBPO", {"exposure": "popularity^0.5"}, grid(2.0, 6.0)
-    ),
-    Contender("ExactNBPO, structured exposure", WITHOUT, "ExactNBPO", {"exposure": "structured"}, grid(2.0, 6.0)),
-    Contender("Rel-MF", WITHOUT, "ExactMF", {"objective": "Rel-MF"}, grid(0.7, 4.0)),
-    Contender("MF-DU", WITHOUT, "ExactMF", {"objective": "MF-DU"}, grid(4.0, 16.0)),
-    Contender("UBPR", WITHOUT, "SampledMF", {"objective": "UBPR"}, grid(8.0, 32.0)),
-    Contender("UPL", WITHOUT, "SampledMF", {"objective": "UPL"}, grid(8.0, 32.0)),
-    Contender("ExactNBPO, true propensities", KNOWN, "ExactNBPO", SCHEDULE, setting_of="ExactNBPO, impressions"),
+    Contender("ExposureMF, item", WITHOUT, "ExposureMF", {"exposure": "item"}, grid(2.0, 6.0)),
+    Contender("ExposureMF, structured", WITHOUT, "ExposureMF", {"exposure": "structured"}, grid(2.0, 6.0)),
+    Contender("ImpressionMF, true propensities", KNOWN, "ImpressionMF"),
 ]
 SLOW, LATE = {"ImpressionMF"}, {"weak", "medium", "movielens"}  # models that run last on some beds
 EXTRA = {"ImpressionMF, impressions, labels alone": ("recommender", "coat", "strong")}  # models of some beds alone
@@ -219,7 +169,7 @@ def contenders(quick: bool) -> list[Contender]:
     known = [each for each in CONTENDERS if hasattr(tl, each.model)]
     if not quick:
         return known
-    few: dict[str, dict[str, int]] = {"ItemPop": {}, "ImpressionMF": {"steps": 20, "burn_in": 10}}
+    few: dict[str, dict[str, int]] = {"ItemPop": {}, "ImpressionMF": {"steps": 20, "burn_in": 10, "epochs": 1}}
     return [
         replace(each, fixed={**each.fixed, **few.get(each.model, {"epochs": 1})}, grid=each.grid[:2])
         for each in known
@@ -291,7 +241,7 @@ def try_setting(log: Log, bed: str, data: Bed, contender: Contender, setting: di
             split = tl.splits.random(data.train, validation=0.0, test=0.1, seed=TUNING_SEED)
             model.fit(split.train, progress=False)
             ranker = model
-            if hasattr(model, "hidden_likes") and model._has_level:
+            if hasattr(model, "hidden_likes"):
                 ranker, rule = ByInteraction(model), "ndcg@20 by p(interaction)"
             found = tl.evaluate(ranker, split.test, ks=(20,), metrics=("ndcg",), n_jobs=1, notes=False)
         value = float(found.means()[rule.partition(" ")[0]])
@@ -382,66 +332,7 @@ def measured(data: Bed, scores: Any, posterior: Any, ties: Any = None) -> dict[s
     values = {name: float(value.mean()) for name, value in found.values.items()} | found.totals
     if posterior is not None:
         values["bins"] = [(b.predicted, b.liked, b.count) for b in found.bins]
-    if data.ratings is not None:
-        everybody = scores(np.arange(data.train.n_users, dtype=np.int32))
-        popularity = data.train.popularity()
-        rare = popularity < np.median(popularity)
-        values |= graded(everybody, data.ratings, rare) if data.is_graded else listed(everybody, data.ratings)
     return values
-
-
-def graded(scores: Any, ratings: Any, rare: Any) -> dict[str, float]:
-    """DCG, recall and MAP of the random ratings by grades, of fives alone ("five_"), and of rare items ("rare_").
-
-    Each is divided by the sum of relevance. The first two places of a list count 1, place n counts 1 / log2(n). The
-    precision at a place is the mean relevance up to it, and counts if the relevance there is not zero. A user without
-    any relevance counts 0. The release writes the grades into integers, so that there only fives are relevant.
-    """
-    grades = relevance(ratings)
-    return {
-        prefix + name: value
-        for prefix, rated, relevant in (
-            ("", ratings, grades),
-            ("five_", ratings, np.floor(grades)),
-            ("rare_", ratings * rare, grades),
-        )
-        for name, value in _graded(scores, rated, relevant).items()
-    }
-
-
-def _graded(scores: Any, ratings: Any, grades: Any) -> dict[str, float]:
-    sums: dict[str, list[float]] = {name: [] for name in GRADED}
-    for user, row in enumerate(ratings):
-        items = np.flatnonzero(row)
-        relevant = grades[user, items][np.argsort(-scores[user, items], kind="stable")]
-        total = relevant.sum() or np.inf
-        place = np.arange(1, len(relevant) + 1)
-        gain = relevant / np.maximum(1, np.log2(place))
-        precision = np.where(relevant > 0, np.cumsum(relevant) / place, 0)
-        for name, values in (("dcg", gain), ("recall", relevant), ("map", precision)):
-            for k in (3, 5, 8):
-                sums[f"{name}@{k}"].append(values[:k].sum() / total)
-    return {name: float(np.mean(values)) for name, values in sums.items()}
-
-
-def listed(scores: Any, ratings: Any) -> dict[str, float]:
-    """NDCG, recall and MAP of the random ratings, 4 and 5 being likes, as in the release of MF-DU.
-
-    Recall and average precision are divided by the number of likes. A user without any counts 0.
-    """
-    sums: dict[str, list[float]] = {name: [] for name in LISTED}
-    for user, row in enumerate(ratings):
-        items = np.flatnonzero(row)
-        liked = (row[items] >= 4)[np.argsort(-scores[user, items], kind="stable")].astype(float)
-        likes = int(liked.sum())
-        place = np.arange(1, len(liked) + 1)
-        gain, discount = liked / np.log2(place + 1), 1 / np.log2(place + 1)
-        precision = liked * np.cumsum(liked) / place
-        for k in (1, 3, 5):
-            ideal = discount[: min(k, likes)].sum()
-            for name, total, best in (("ndcg", gain, ideal), ("recall", liked, likes), ("map", precision, likes)):
-                sums[f"listed_{name}@{k}"].append(float(total[:k].sum() / best) if likes else 0.0)
-    return {name: float(np.mean(values)) for name, values in sums.items()}
 
 
 def all_pairs(world: Any) -> tuple[Any, Any]:
@@ -505,7 +396,7 @@ def table(log: Log) -> pl.DataFrame:
             "model": row["model"],
             "data": row["data"],
             "seed": row["seed"],
-            **{name: row.get(name) for name in (*MEASURES, *GRADED, *FIVES, *RARE, *LISTED)},
+            **{name: row.get(name) for name in MEASURES},
         }
         for row in sorted(log.of("score"), key=lambda row: order.get(row["model"], 99 + names[row["model"]]))
     ]
@@ -514,7 +405,7 @@ def table(log: Log) -> pl.DataFrame:
 
 def summary(scores: pl.DataFrame) -> pl.DataFrame:
     """Mean and standard error over the seeds."""
-    values = [name for name in (*MEASURES, *GRADED, *FIVES, *RARE, *LISTED) if scores[name].dtype == pl.Float64]
+    values = [name for name in MEASURES if scores[name].dtype == pl.Float64]
     means = [pl.col(name).mean() for name in values]
     errors = [(pl.col(name).std() / pl.col(name).count().sqrt()).alias(f"{name} se") for name in values]
     return scores.group_by("bed", "model", "data", maintain_order=True).agg(
@@ -541,7 +432,7 @@ def compared(scores: pl.DataFrame, bed: str, a: str, b: str, measure: str) -> tu
 
 
 def tests(scores: pl.DataFrame) -> pl.DataFrame:
-    """Each model against the best one with the same data, and NBPO against ExactNBPO."""
+    """Each model against the best one with the same data."""
     rows = []
     for bed, measure in product(scores["bed"].unique(maintain_order=True), TESTED):
         for data in (WITH, WITHOUT):
@@ -552,8 +443,6 @@ def tests(scores: pl.DataFrame) -> pl.DataFrame:
             means = part.group_by("model", maintain_order=True).agg(pl.col(measure).mean())
             best = means.sort(measure, descending=not falling)["model"][0]
             pairs = [(model, best) for model in means["model"] if model != best]
-            if data == WITH:
-                pairs.append(("NBPO, impressions", "ExactNBPO, impressions"))
             found = [(a, b, compared(scores, bed, a, b, measure)) for a, b in pairs]
             known = [(a, b, result) for a, b, result in found if result is not None]
             corrected = holm([result[1] for _, _, result in known])
@@ -563,74 +452,14 @@ def tests(scores: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=names, orient="row").unique(maintain_order=True)
 
 
-# --- published claims ------------------------------------------------------------------------------------------
+# --- figures ---------------------------------------------------------------------------------------------------
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "exposure"
-CLAIMS, PUBLISHED = RESULTS / "claims.toml", RESULTS / "published.toml"
-CLAIM_MEASURES = {
-    "coat-graded": ("dcg@5", "recall@5", "map@5"),
-    "coat": ("truth_ndcg@20", "truth_auc"),
-    "movielens": ("truth_ndcg@20", "truth_auc"),
-    "strong": ("truth_ndcg@20", "truth_auc"),
-}
-
-
-def verdict(scores: pl.DataFrame, bed: str, better: str, than: list[str]) -> tuple[str, str]:
-    """Decide that a model is above others, by paired t-tests over seeds with Holm's correction.
-
-    Confirmed: significantly above (p < .05) in all comparisons, one for each other model and measure. Contradicted:
-    significantly below in more than half of them. Not confirmed: otherwise.
-    """
-    measures = CLAIM_MEASURES[bed]
-    found = [compared(scores, bed, better, other, m) for other, m in product(than, measures)]
-    known = [each for each in found if each is not None]
-    if len(known) < len(found):
-        return "not run", ""
-    corrected = holm([p for _, p, _ in known])
-    signs = [np.sign(each[0]) * (p < 0.05) for each, p in zip(known, corrected, strict=True)]
-    above, below = signs.count(1), signs.count(-1)
-    text = f"above in {above}, below in {below} of {len(signs)}"
-    if above == len(signs):
-        return "confirmed", text
-    return ("contradicted" if below > len(signs) / 2 else "not confirmed"), text
-
-
-def verdicts(scores: pl.DataFrame) -> pl.DataFrame:
-    """The verdict on each published claim, on Coat as in the papers, on Coat with likes, and on two worlds."""
-    rows = []
-    for claim in tomllib.loads(CLAIMS.read_text())["claim"]:
-        for bed in CLAIM_MEASURES:
-            decided, text = verdict(scores, bed, claim["better"], claim["than"])
-            measure = CLAIM_MEASURES[bed][0]
-            values = {
-                model: list(of_seeds(scores, bed, model, measure).values())
-                for model in (claim["better"], *claim["than"])
-            }
-            figures = "; ".join(f"{model} {np.mean(v):.4f}" for model, v in values.items() if v)
-            rows.append((claim["paper"], claim["words"], bed, decided, text, f"{measure}: {figures}"))
-    return pl.DataFrame(rows, schema=["paper", "claim", "bed", "verdict", "comparisons", "figures"], orient="row")
-
-
-def beside_published(means: pl.DataFrame) -> pl.DataFrame:
-    """The published figures, each with ours in the same setting."""
-    rows = []
-    for setting in tomllib.loads(PUBLISHED.read_text())["setting"]:
-        for figure in setting["figures"]:
-            for name, value in figure["published"].items():
-                own = value_of(means, setting["bed"], figure["model"], setting["prefix"] + name)
-                rows.append((setting["short"], figure["name"], figure["model"], name, value, own))
-    names = ["setting", "published as", "model", "measure", "published", "ours"]
-    return pl.DataFrame(rows, schema=names, orient="row")
-
-
-# --- pictures --------------------------------------------------------------------------------------------------
-
 LINES = {  # colour, style
     "ImpressionMF, impressions": ("#2f6fdb", "-"),
-    "NBPO, impressions": ("#3a9a5b", "-"),
-    "ExactNBPO, impressions": ("#6b5bb5", "-"),
-    "ExactNBPO, structured exposure": ("#e08a1e", "--"),
-    "ExactNBPO, exposure by popularity": ("#b8457a", "--"),
+    "ImpressionMF, impressions, stochastic steps": ("#3a9a5b", "-"),
+    "ExposureMF, structured": ("#e08a1e", "--"),
+    "ExposureMF, item": ("#b8457a", "--"),
     "ExactNBPO, learned flips": ("#4a5568", "--"),
     "NBPO": ("#94a3b8", "--"),
 }
@@ -707,7 +536,6 @@ def real_figure(means: pl.DataFrame) -> Any:
     }
     for axes, (bed, (measure, title)) in zip(panels, shown.items(), strict=True):
         part = means.filter((pl.col("bed") == bed) & pl.col("data").is_in([WITH, WITHOUT])).sort(measure)
-        part = part.filter(~pl.col("model").str.ends_with("defaults"))
         if part.is_empty():
             continue
         errors = part[f"{measure} se"].fill_null(0)
@@ -755,67 +583,6 @@ def markdown(means: pl.DataFrame, measure: str, digits: int, columns: list[str])
 
 
 TITLES = {"movielens": "MovieLens", "coat": "Coat"}
-WHERE = {
-    "coat-graded": "Coat, as in the papers",
-    "coat": "Coat",
-    "movielens": "MovieLens worlds",
-    "strong": "strong world",
-}
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "explanation" / "exposure.md"
-
-
-def cell(value: float | None, digits: int = 3) -> str:
-    return "" if value is None else f"{value:.{digits}f}".removeprefix("0")
-
-
-def page_tables(means: pl.DataFrame, decided: pl.DataFrame, beside: pl.DataFrame) -> dict[str, str]:
-    """The tables of the page in the documentation, by the names that it marks them with."""
-    columns = ["weak", "medium", "strong", "recommender", "movielens", "coat"]
-    tables = {
-        measure: markdown(means, measure, 4 if measure == "hidden_ece" else 3, columns)
-        for measure in ("hidden_pooled_auc", "hidden_ndcg@20", "truth_ndcg@20", "hidden_ece")
-    }
-    lines = ["| claim | " + " | ".join(WHERE.values()) + " |", "|---|" + "---|" * len(WHERE)]
-    for paper, claim in dict.fromkeys(zip(decided["paper"], decided["claim"], strict=True)):
-        part = decided.filter(pl.col("claim") == claim)
-        found = dict(zip(part["bed"], part["verdict"], strict=True))
-        lines.append(f"| {claim} ({paper.split(', ')[-1]}) | " + " | ".join(found[bed] for bed in WHERE) + " |")
-    tables["claims"] = "\n".join(lines) + "\n"
-    measures = {"dcg@5": "DCG@5", "recall@5": "recall@5", "map@5": "MAP@5", "rare_dcg@5": "DCG@5, rare items"}
-    lines = [
-        f"| {WHERE['coat-graded']} | " + " | ".join(measures.values()) + " |",
-        "|---|" + "---:|" * len(measures),
-    ]
-    for model in means.filter(pl.col("bed") == "coat-graded")["model"]:
-        values = [
-            f"{cell(value_of(means, 'coat-graded', model, name))} "
-            f"±{cell(value_of(means, 'coat-graded', model, f'{name} se'))}"
-            for name in measures
-        ]
-        lines.append(f"| {model} | " + " | ".join(values) + " |")
-    tables["graded"] = "\n".join(lines) + "\n"
-    lines = ["| setting | model | NDCG@5 or DCG@5 | recall@5 | MAP@5 |", "|---|---|---:|---:|---:|"]
-    for (setting, name), part in beside.group_by(["setting", "published as"], maintain_order=True):
-        figures = {
-            row["measure"]: f"{cell(row['published'])} / {cell(row['ours'])}" for row in part.iter_rows(named=True)
-        }
-        first = figures.get("ndcg@5", figures.get("dcg@5", ""))
-        rest = [figures.get(measure, "") for measure in ("recall@5", "map@5")]
-        lines.append(f"| {setting} | {name} | " + " | ".join([first, *rest]) + " |")
-    tables["published"] = "\n".join(lines) + "\n"
-    return tables
-
-
-def fill_page(tables: dict[str, str]) -> None:
-    """Write the tables into the page, each after its mark."""
-    text = PAGE.read_text()
-    for name, table in tables.items():
-        mark = f"% table: {name}\n:::{{div}} tl-figures\n"
-        before, found, rest = text.partition(mark)
-        if not found:
-            raise SystemExit(f"{PAGE.name} has no mark of the table {name}")
-        text = before + mark + table + rest[rest.index(":::") :]
-    PAGE.write_text(text)
 
 
 def report(log: Log, output: Path) -> None:
@@ -829,10 +596,6 @@ def report(log: Log, output: Path) -> None:
         for row in log.of("choice")
     ]
     pl.DataFrame(tried).write_csv(output / "choice.csv", float_precision=4)
-    decided = verdicts(scores)
-    decided.write_csv(output / "verdicts.csv")
-    beside = beside_published(means)
-    beside.write_csv(output / "published.csv", float_precision=4)
     figures = {
         "strengths": strengths_figure(means),
         "reliability": reliability_figure(log, means),
@@ -842,13 +605,9 @@ def report(log: Log, output: Path) -> None:
     with matplotlib.rc_context(small):  # text stays text, which makes small files
         for name, figure in figures.items():
             figure.savefig(output / f"{name}.svg", bbox_inches="tight", metadata={"Date": None})
-    tables = page_tables(means, decided, beside)
-    print("\n\n".join(f"{name}\n\n{table}" for name, table in tables.items()))
-    if output == RESULTS:
-        fill_page(tables)
-    with pl.Config(tbl_rows=-1, fmt_str_lengths=200, tbl_width_chars=250):
-        print(decided)
-        print(beside)
+    columns = ["weak", "medium", "strong", "recommender", "movielens", "coat"]
+    for measure in TESTED:
+        print(f"{measure}\n\n{markdown(means, measure, 4 if measure == 'hidden_ece' else 3, columns)}\n")
 
 
 def main() -> None:

@@ -52,7 +52,7 @@ PEER_ITERATIONS = 100  # implicit's default
 def engine_settings(batch_size: int, order: str) -> SGDSettings:
     return SGDSettings(
         learning_rate=0.01 * min(1.0, 5_000 / batch_size), decay=1.0, regularization=0.1, flip_regularization=0.1,
-        l2_schedule="batch", l2_rows="all", n_negatives=NEGATIVES, batch_size=batch_size, order=order,
+        l2_schedule="batch", n_negatives=NEGATIVES, batch_size=batch_size, order=order,
         positive_weight="once",
     )  # type: ignore[arg-type]  # fmt: skip
 

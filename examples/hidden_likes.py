@@ -20,10 +20,9 @@ print(f"{data.n_interactions:,} interactions, {shown.n_interactions:,} shown pai
 # %%
 # Fit with the same settings. Only the second model knows what was shown.
 
-settings = {"factors": 16, "regularization": 2.0, "learning_rate": 0.05, "decay": 0.9, "epochs": 30}
 models = {
-    "interactions alone": tl.ExactNBPO(**settings).fit(data, progress=False),
-    "with impressions": tl.ExactNBPO(**settings).fit(data, impressions=shown, progress=False),
+    "interactions alone": tl.ExactNBPO(factors=16, regularization=2.0).fit(data, progress=False),
+    "with impressions": tl.ImpressionMF().fit(data, impressions=shown, progress=False),
 }
 
 # %%

@@ -26,7 +26,9 @@ def parts() -> Any:
 
 @pytest.fixture(scope="module")
 def model(parts: Any) -> Any:
-    return tl.ImpressionMF(steps=100, burn_in=30).fit(parts.train, impressions=parts.impressions, progress=False)
+    return tl.ImpressionMF(method="sgd", factors=8, epochs=20).fit(
+        parts.train, impressions=parts.impressions, progress=False
+    )
 
 
 def evaluated(model: Any, parts: Any, **options: Any) -> Any:

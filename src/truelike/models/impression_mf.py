@@ -161,9 +161,9 @@ class ImpressionMF(LabelNoise, FactorModel):
     value of the parameters: `like_probability` is the mean of the samples' probabilities, and the score that ranks is
     the mean of their scores. It also learns from what was shown to whom, where exposure follows tastes: the logit of
     p(shown) is c_u + d_i + w U_u . V_i + S_u . T_i, and w is learned (see `taste_in_exposure`). It is the most
-    accurate, and takes `steps` passes over the shown pairs. "sgd" takes stochastic steps to the maximum of the likelihood with an L2
-    penalty, in `epochs` passes: in memory, on blocks or on Ray. "auto" takes samples up to 5 million shown pairs in
-    memory, and stochastic steps beyond; `method_` is what it took.
+    accurate, and takes `steps` passes over the shown pairs. "sgd" takes stochastic steps to the maximum of the
+    likelihood with an L2 penalty, in `epochs` passes: in memory, on blocks or on Ray. "auto" takes samples up to
+    5 million shown pairs in memory, and stochastic steps beyond; `method_` is what it took.
 
     Without impressions, four random unobserved items of the user for each interaction count as shown. Then the
     probabilities have no meaning, and other models rank better.
