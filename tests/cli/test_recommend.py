@@ -275,7 +275,7 @@ def test_hidden_likes_from_a_saved_model(run: Run, noisy: Any, files: Path, tmp_
     assert run("recommend", noisy["alone"], "--all", "-k", 3, "--hidden-likes", *more).code == 0
     table = pl.read_parquet(tmp_path / "hidden.parquet")
     assert table["item_id"].max() < 20
-    assert set(table["flips_from"]) == {"interactions"}
+    assert set(table["evidence"]) == {"interactions"}
     assert table["title"].str.starts_with("Caf").all()
 
 

@@ -44,7 +44,7 @@ def test_any_two_networks_can_be_combined(trained: Any, preference: str, flips: 
     assert hasattr(model, "hidden_likes") == (flips is not None)
     if flips is not None:
         assert model.flip_probability([0, 1], [2, 3]).shape == (2,)
-        assert model.hidden_likes(3, k=5)["flips_from"].unique().to_list() == ["interactions"]
+        assert model.hidden_likes(3, k=5)["evidence"].unique().to_list() == ["interactions"]
 
 
 @pytest.mark.parametrize("objective", ["BPO", "BPR", "NBPO", "NBPO-s", "NBPO-o", "ShiftMC", "NBPR"])
