@@ -22,6 +22,7 @@ def study() -> Any:
         sys.path.remove(str(ROOT / "benchmarks"))
 
 
+@pytest.mark.slow
 def test_the_study_runs_and_continues(study: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = ("ImpressionMF, impressions", "ItemPop", "IALS", "ImpressionMF, true propensities")
     few = [each for each in study.CONTENDERS if each.name in kept]

@@ -37,6 +37,7 @@ def test_exposure_by_item_is_one_number_per_item() -> None:
     assert len(set(flips[:3].tolist())) == 1 != len(set(flips.tolist()))
 
 
+@pytest.mark.slow
 def test_structured_exposure_finds_true_likes_better_than_learned_flips() -> None:
     world = tl.synthetic.World(n_users=1_200, n_items=600, impressions_per_user=200, exposure_skew=1.8, seed=1)
     found = {}

@@ -31,6 +31,7 @@ def truth_of(model: Any) -> dict[str, float]:
     return {name: float(value.mean()) for name, value in found.values.items()} | found.totals
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_impressions_help_to_rank_true_likes(name: str, fitted: dict[str, Any]) -> None:
     without = tl.clone(MODELS[name]).fit(WORLD.dataset(), progress=False)
@@ -89,6 +90,7 @@ def test_impression_mf_tells_how_far_it_is(caplog: pytest.LogCaptureFixture) -> 
     assert "ImpressionMF: step 30 of 30" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("taste", [0.0, 0.8])
 def test_impression_mf_learns_how_much_exposure_follows_tastes(taste: float) -> None:
     """Where it does, what was not shown is liked less than what was, and labels alone do not tell it."""
@@ -118,6 +120,7 @@ RECOMMENDED = tl.synthetic.World(
 )
 
 
+@pytest.mark.slow
 def test_strong_links_of_tastes_and_exposure_are_found() -> None:
     """From an exposure without tastes, training does not get there: held-out pairs tell where to start."""
     world = tl.synthetic.World(n_users=500, n_items=250, impressions_per_user=80, exposure_taste=1.5, seed=2)
@@ -128,6 +131,7 @@ def test_strong_links_of_tastes_and_exposure_are_found() -> None:
     assert stuck.taste_in_exposure_ < 0.5
 
 
+@pytest.mark.slow
 def test_exposure_by_other_tastes_is_not_taken_for_likes() -> None:
     """What is shown follows the tastes of another world."""
     other = tl.synthetic.World(n_users=500, n_items=250, impressions_per_user=80, exposure_taste=1.0, seed=9)
@@ -139,6 +143,7 @@ def test_exposure_by_other_tastes_is_not_taken_for_likes() -> None:
     assert model.taste_in_exposure_ < 0.3
 
 
+@pytest.mark.slow
 def test_a_split_learns_from_what_was_shown_as_all_data_do() -> None:
     split = tl.splits.by_user(RECOMMENDED.dataset(), validation=0.1, test=0.1, seed=0)
     model = tl.ImpressionMF(**STEPS).fit(
@@ -155,6 +160,7 @@ def test_given_propensities_have_no_taste_in_exposure() -> None:
     assert model.taste_in_exposure_ == 0
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*are not among the impressions")
 def test_interactions_that_are_not_among_the_impressions_do_not_tell_of_exposure() -> None:
     """They are known because they were taken, so that exposure would seem to follow tastes."""
@@ -186,6 +192,7 @@ def test_impressions_of_a_file_beside_a_split_are_checked(tmp_path: Path) -> Non
     assert model.shown_.all_shown
 
 
+@pytest.mark.slow
 def test_where_nearly_everything_was_shown_training_stays_finite() -> None:
     """Then hardly a pair was not shown, and the biases of the exposure have no finite best value."""
     for users, items, shown in ((120, 60, 400), (40, 30, 300), (200, 15, 40)):
