@@ -61,18 +61,18 @@ def weights_of(blocks: tl.blocks.Blocks, worker: StratifiedWorker, negatives: An
 def drawn(blocks: tl.blocks.Blocks, name: str, epochs: int, n_negatives: int) -> NDArray[np.int64]:
     """How often each item is drawn as a negative in some epochs, by the strata that are trained."""
     negatives = sampling.parse(name)
-    settings = SGDSettings(0.1, 1.0, 0.0, 0.0, "epoch", "all", n_negatives, 1_000, "blocks", "once")
+    settings = SGDSettings(0.1, 1.0, 0.0, 0.0, "epoch", n_negatives, 1_000, "blocks", "once")
     about: dict[str, Any] = {"objective": None, "negatives": negatives, "sgd": settings, "seed": 7}
     rows = np.zeros((blocks.n_users, 8), dtype=np.float32)
     worker = StratifiedWorker(blocks, range(PARTS), rows, 8, 0, 1, about)
     counts = np.zeros(blocks.n_items, dtype=np.int64)
     weights = weights_of(blocks, worker, negatives)
     for epoch in range(epochs):
-        worker.begin(epoch, blocks.popularity(), weights, 0.0)
+        worker.begin(epoch, blocks.popularity(), weights)
         members = worker._parts.members
         for number in range(PARTS):
             for part in range(PARTS):
-                stratum, _ = worker._stratum(number, part)
+                stratum = worker._stratum(number, part)
                 own: Any = worker.part_negatives(part)
                 samples = Samples(stratum, own, settings, seed=number * PARTS + part)
                 entries = np.arange(stratum.n_interactions, dtype=np.int32)
@@ -107,11 +107,11 @@ def test_no_negative_is_a_positive_of_its_user(blocks: tl.blocks.Blocks, tmp_pat
         blocks, range(PARTS), np.zeros((blocks.n_users, 8), np.float32), 8, 0, 1,
         {"negatives": sampling.parse("uniform"), "seed": 0},
     )  # fmt: skip
-    settings = SGDSettings(0.1, 1.0, 0.0, 0.0, "epoch", "all", 5, 1_000, "blocks", "once")
+    settings = SGDSettings(0.1, 1.0, 0.0, 0.0, "epoch", 5, 1_000, "blocks", "once")
     block = blocks.block(1)
-    worker.begin(0, blocks.popularity(), weights_of(blocks, worker, worker.negatives), 0.0)
+    worker.begin(0, blocks.popularity(), weights_of(blocks, worker, worker.negatives))
     for part in range(PARTS):
-        stratum, _ = worker._stratum(1, part)
+        stratum = worker._stratum(1, part)
         members = worker._parts.members[part]
         own_negatives: Any = worker.part_negatives(part)
         samples = Samples(stratum, own_negatives, settings, seed=0)

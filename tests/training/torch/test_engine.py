@@ -30,7 +30,7 @@ EVERY = [
     objectives.shift_mc(0.3),
     objectives.noisy_bpr(0.2),
 ]
-SETTINGS = SGDSettings(0.02, 0.98, 5.0, 2.0, "epoch", "all", 4, 200, "shuffled", "per_negative")
+SETTINGS = SGDSettings(0.02, 0.98, 5.0, 2.0, "epoch", 4, 200, "shuffled", "per_negative")
 
 
 @pytest.fixture(scope="module")
