@@ -43,12 +43,11 @@ from truelike.training.tables import Tables
 Shown = ShownPairs | ShownBlocks
 NEGATIVES = 4  # unobserved items of a user, for each interaction, that count as shown without impressions
 MAX_SAMPLED_PAIRS = 5_000_000  # shown pairs up to which samples of the posterior are drawn
-PAIRS_PER_FACTOR = 8.0  # shown pairs of a row, for each factor of a sample
-FEWEST, MOST = 4, 16  # factors of a sample
-# Stochastic steps.
-SGD_FACTORS = 64
+PAIRS_PER_FACTOR = 8.0  # shown pairs of a row, for each factor
+FEWEST, MOST = 4, 16  # factors
+# Stochastic steps. The L2 is L2_SCALE times a power of what the shown pairs tell of a row, within bounds.
 DECAY, BATCH_SIZE, INIT_SCALE = 0.98, 8_000, 0.1
-L2_POWER, L2_BOUNDS = 0.75, (1.0, 30.0)  # the L2 is a power of what the shown pairs tell of a row, within bounds
+L2_SCALE, L2_POWER, L2_BOUNDS = 0.5, 0.75, (0.5, 15.0)
 BIAS_L2 = 2.0
 
 
@@ -173,7 +172,7 @@ class ImpressionMF(LabelNoise, FactorModel):
     method : {'auto', 'samples', 'sgd'}, default 'auto'
         How the parameters are learned.
     factors : int or None, default None
-        Factors of one sample. None: 4, 8 or 16, more the more pairs there are for each user and item; 64 for "sgd".
+        Factors, for "samples" of one sample. None: 4, 8 or 16, more the more pairs there are for each user and item.
     samples : int, default 32
         Number of samples of the posterior that are kept.
     steps : int, default 600
@@ -249,12 +248,12 @@ class ImpressionMF(LabelNoise, FactorModel):
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
         pairs, given = self._shown(train, options), options.impressions is not None
-        method = self._method(pairs)
-        fit, other = partial(self._fit_sgd, train, options), None
+        method, factors = self._method(pairs), self._factors(pairs)
+        fit, other = partial(self._fit_sgd, train, options, factors), None
         if method == "samples":
             assert isinstance(pairs, ShownPairs)
             shown = pairs if given and self.taste_in_exposure and pairs.all_shown else None
-            fit = partial(self._fit_samples, options.progress, self._factors(pairs), shown)
+            fit = partial(self._fit_samples, options.progress, factors, shown)
             other = None if shown is None else partial(fit, tastes_first=True)
         if given and self.calibrate:
             found = calibrated_fit(pairs, seed=self.seed, run=fit, scores=_Posterior.pair_logits, other=other)
@@ -309,7 +308,7 @@ class ImpressionMF(LabelNoise, FactorModel):
             samples = sampler.run(self.steps, min(self.burn_in, self.steps - 1), self.samples, done)
         return _Posterior.of(samples, float(sampler.users.precision[:factors].mean()))
 
-    def _factors(self, pairs: ShownPairs) -> int:
+    def _factors(self, pairs: Shown) -> int:
         if self.factors is not None:
             return self.factors
         per_row = pairs.n_pairs / sum(pairs.shape) / PAIRS_PER_FACTOR
@@ -317,7 +316,7 @@ class ImpressionMF(LabelNoise, FactorModel):
 
     # --- stochastic steps -----------------------------------------------------------------------
 
-    def _fit_sgd(self, train: Dataset, options: FitOptions, pairs: Shown, final: bool) -> _Posterior:
+    def _fit_sgd(self, train: Dataset, options: FitOptions, factors: int, pairs: Shown, final: bool) -> _Posterior:
         """The rows after `epochs` passes over the pairs. Callbacks and checkpoints are those of the final training."""
         settings = ShownSettings(
             learning_rate=self.learning_rate,
@@ -328,7 +327,7 @@ class ImpressionMF(LabelNoise, FactorModel):
         )
         training = Training(
             name=self.name,
-            initial=self._initial,
+            initial=lambda data: self._initial(data, factors),
             engine=lambda data, tables: self._engine(data, tables, pairs, settings, options.cluster),
             ranker=lambda data, tables: None,
             epochs=self.epochs,
@@ -345,8 +344,7 @@ class ImpressionMF(LabelNoise, FactorModel):
         found.history = result.history
         return found
 
-    def _initial(self, train: Dataset) -> Tables:
-        factors = SGD_FACTORS if self.factors is None else self.factors
+    def _initial(self, train: Dataset, factors: int) -> Tables:
         place = allocator(train)
         tables = Tables.zeros(train.n_users, train.n_items, factors, 0, allocate=place, bias_in_rows=True)
         tables.initialise("normal", INIT_SCALE, 0.0, self.seed)
@@ -465,7 +463,7 @@ def _strength(pairs: Shown) -> float:
     """
     taken = min(0.5, pairs.n_taken / pairs.n_pairs)
     told = pairs.n_pairs * taken * (1 - taken) / sum(pairs.shape)
-    return float(np.clip(told**L2_POWER, *L2_BOUNDS))
+    return float(np.clip(L2_SCALE * told**L2_POWER, *L2_BOUNDS))
 
 
 def _random_pairs(train: Dataset, seed: int) -> ShownPairs:
