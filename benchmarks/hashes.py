@@ -40,7 +40,9 @@ def digest(model: Any) -> str:
             found.update(name.encode() + np.ascontiguousarray(value).tobytes())
     lists = model.recommend(list(model.train_.users)[:100], 20)
     for column in ("item_id", "score"):
-        found.update(np.ascontiguousarray(lists[column].to_numpy()).astype("U" if column == "item_id" else "f4").tobytes())
+        found.update(
+            np.ascontiguousarray(lists[column].to_numpy()).astype("U" if column == "item_id" else "f4").tobytes()
+        )
     return found.hexdigest()[:16]
 
 
