@@ -298,8 +298,8 @@ def average_logits(exposed_users: NDArray[np.float64], n_users: int) -> NDArray[
 def flip_logits(rates: NDArray[Any]) -> NDArray[np.float32]:
     """Return the logits of exp(-rate), the probability that a like was not noticed, within CERTAIN.
 
-    >>> flip_logits(np.array([0.0, np.log(2), np.inf]))
-    array([ 30.,  -0., -30.], dtype=float32)
+    >>> flip_logits(np.array([0.0, 1.0, np.inf])).round(3)
+    array([ 30.   ,  -0.541, -30.   ], dtype=float32)
     """
     logits = np.empty(len(rates), dtype=np.float32)
     with np.errstate(over="ignore", divide="ignore"):
