@@ -252,7 +252,7 @@ class AutoRecommender(Recommender):
 
     @available_if(lambda model: hasattr(getattr(model, "model_", None), "like_probability"))
     def like_probability(self, users: Any, items: Any) -> Frame:
-        """p(truly liked) of each pair, and what it rests on: see `ExactNBPO.like_probability`."""
+        """p(truly liked) of each pair, and the evidence for it: see `ImpressionMF.like_probability`."""
         return self.model_.like_probability(users, items)
 
     @available_if(lambda model: hasattr(getattr(model, "model_", None), "similar_users"))

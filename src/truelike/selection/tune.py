@@ -179,7 +179,8 @@ def paper_search(
         )
     fixed = {**model.applicable({"recipe": "paper", "patience": None}), **fixed}
     made: Any = model.make(fixed)
-    stages = paper_stages(flips=learns_flips(made), flip_rate=getattr(made, "objective", None) == "ShiftMC")
+    flip_rate = getattr(made, "objective", None) == "ShiftMC" and "flip_rate" in made.get_params()
+    stages = paper_stages(flips=learns_flips(made), flip_rate=flip_rate)
     return staged(model, stages, metric=metric, seed=seed, fixed=fixed, log=log)
 
 
