@@ -54,7 +54,7 @@ class ExposureMF(AllItemsMF):
         Users in a batch.
     epochs : int, default 20
         Maximum number of epochs.
-    monitor : str, default 'ndcg@20'
+    metric : str, default 'ndcg@20'
         Validation metric whose best epoch is kept.
     patience : int or None, default 10
         Stop after this many epochs without a better one; None: never.
@@ -96,7 +96,7 @@ class ExposureMF(AllItemsMF):
     regularization: float | None = number(None, low=0.0)
     batch_size: int = whole_number(128, low=1, high=2**31 - 1)
     epochs: int = whole_number(20, low=0)
-    monitor: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
+    metric: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
     patience: int | None = whole_number(10, low=1, optional=True)
     seed: int = whole_number(0, low=0)
     n_jobs: int | None = jobs()

@@ -331,7 +331,7 @@ class ImpressionMF(LabelNoise, FactorModel):
             engine=lambda data, tables: self._engine(data, tables, pairs, settings, options.cluster),
             ranker=lambda data, tables: None,
             epochs=self.epochs,
-            monitor="ndcg@20",
+            metric="ndcg@20",
             patience=None,
             seed=self.seed,
             n_jobs=self.n_jobs,
