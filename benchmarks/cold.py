@@ -66,7 +66,7 @@ def main() -> None:
         items = model.train_.items.known(data.items.take(cold))
         users = np.arange(data.n_users, dtype=np.int32)
         scores[f"FM, {objective}, id_dropout {dropout:g}"] = np.concatenate(
-            [model._score_block(part)[:, items] for part in np.array_split(users, 40)]
+            [model.scorer.score_users(part)[:, items] for part in np.array_split(users, 40)]
         )
     for name, of_model in scores.items():
         auc, ndcg = measures(of_model, positive)

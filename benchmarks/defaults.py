@@ -20,28 +20,18 @@ import numpy as np
 from common import machine
 
 import truelike as tl
+from truelike.models.factor_model import FactorScorer
 from truelike.models.registry import build, usual_models
-from truelike.ranking.factor_ranker import top_k_by_factors
+from truelike.training.tables import Tables
 
 
 class Peer:
     """The factors of another library's model, evaluated like ours."""
 
     def __init__(self, name: str, train: Any, users: Any, items: Any) -> None:
-        self.name, self.train_ = name, train
-        self.users, self.items = (np.ascontiguousarray(table, dtype=np.float32) for table in (users, items))
-
-    def _top_k(
-        self, users: Any, k: int, *, exclude_seen: bool = True, allowed: Any = None, n_jobs: int = -1
-    ) -> Any:
-        seen = self.train_.matrix if exclude_seen else None
-        return top_k_by_factors(self.users, self.items, users, k, seen=seen, allowed=allowed, n_jobs=n_jobs)
-
-    def _score_block(self, users: Any) -> Any:
-        return self.users[users] @ self.items.T
-
-    def _tie_order(self) -> None:
-        return None
+        both = (np.ascontiguousarray(table, dtype=np.float32) for table in (users, items))
+        tables = Tables(*both, factors=items.shape[1], flip_factors=0)
+        self.name, self.train_, self.scorer = name, train, FactorScorer(train, tables, lambda: None)
 
 
 def peers(train: Any) -> Any:

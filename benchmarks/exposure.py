@@ -31,7 +31,6 @@ from common import arguments, machine, output_directory
 import truelike as tl
 from truelike.evaluation.significance import holm, paired_t
 from truelike.evaluation.truth import score_blocks
-from truelike.ranking.top_k import top_k_by_scores
 from truelike.report.figures import new_figure, reliability_curves
 
 TUNING_SEED = 100
@@ -255,30 +254,28 @@ class ByInteraction:
     """A fitted model that ranks by p(interaction) = p(like) p(shown)."""
 
     def __init__(self, model: Any) -> None:
-        self.model, self.name, self.train_ = model, model.name, model.train_
+        self.name, self.train_, self.scorer = model.name, model.train_, InteractionScorer(model)
 
-    def _score_block(self, users: Any) -> Any:
-        shown = tl.objectives.sigmoid(-self.model._flip_logits(users))
-        return np.asarray(self.model._like_block(users) * shown, dtype=np.float32)
 
-    def _top_k(
-        self, users: Any, k: int, *, exclude_seen: bool = True, allowed: Any = None, n_jobs: Any = -1
-    ) -> Any:
-        return top_k_by_scores(
-            self._score_block,
-            users,
-            k,
-            n_items=self.train_.n_items,
-            seen=self.train_._csr if exclude_seen else None,
-            allowed=allowed,
-            n_jobs=n_jobs,
-        )
+class InteractionScorer(tl.Scorer):
+    def __init__(self, model: Any) -> None:
+        super().__init__(model.train_)
+        self.model, self.items = model, list(model.train_.items)
 
-    def _dot_product(self) -> None:
-        return None
+    def score_users(self, users: Any) -> Any:
+        ids = [self.train.users[int(user)] for user in users]
+        rows = [
+            self.model.like_probability(user, self.items)["probability"].to_numpy()
+            * (1 - self.model.flip_probability(user, self.items))
+            for user in ids
+        ]
+        return np.stack(rows).astype(np.float32)
 
-    def _tie_order(self) -> Any:
-        return self.model._tie_order()
+    def score_histories(self, histories: Any) -> Any:
+        raise NotImplementedError
+
+    def similarities(self, items: Any) -> Any:
+        raise NotImplementedError
 
 
 def chosen(log: Log, bed: str, contender: Contender) -> dict[str, Any]:
@@ -315,8 +312,8 @@ def score(log: Log, bed: str, data: Bed, seed: int, contender: Contender) -> Non
         log.add({**row, "data": contender.data, "diverged": True})
         print(bed, seed, contender.name, "diverged", flush=True)
         return
-    posterior = model._hidden_like_block if hasattr(model, "hidden_likes") else None
-    found = measured(data, model._score_block, posterior, model._tie_order())
+    posterior = model.likes.hidden if hasattr(model, "likes") else None
+    found = measured(data, model.scorer.score_users, posterior, model.scorer.tie_order)
     add_scores(log, {**row, "data": contender.data}, found)
 
 

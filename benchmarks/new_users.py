@@ -69,10 +69,10 @@ def main() -> None:
         as_known, as_new = [], []
         for seed in range(given.seeds):
             model = model_class(seed=seed, **parameters, **epochs).fit(split, progress=False)
-            as_known.append(mean_ndcg(model._top_k(new, 20).items, relevant))
+            as_known.append(mean_ndcg(model.scorer.top_k(new, 20).items, relevant))
             model = tl.clone(model).fit(others, validation=validation, progress=False)
             best = top_k_by_scores(
-                lambda rows, model=model: model._score_histories(histories[rows]),
+                lambda rows, model=model: model.scorer.score_histories(histories[rows]),
                 np.arange(len(new), dtype=np.int32),
                 20,
                 n_items=train.n_items,

@@ -2,8 +2,8 @@
 A model of your own
 ===================
 
-A model inherits from ``tl.Recommender`` and implements four methods. Ids, lists, unknown users, frames,
-evaluation, tuning and files come from the base class.
+A model is two classes: a ``tl.Recommender`` that learns, and a ``tl.Scorer`` that answers in row numbers with what was
+learned. Ids, lists, unknown users, frames, evaluation, tuning and files come with them.
 
 This one walks two steps along the graph of interactions, from the items of a user to other items of the users
 who interacted with them.
@@ -35,17 +35,29 @@ class RandomWalk(tl.Recommender):
         np.fill_diagonal(weights, 0.0)
         return {"weights_": weights.astype(np.float32)}
 
-    def _score_block(self, users):
-        """Return the scores of all items for some users, given as row numbers."""
-        return self._score_histories(self.train_.matrix[users])
+    def _make_scorer(self):
+        """Return what answers, from the learned attributes."""
+        return WalkScorer(self.train_, self.weights_)
 
-    def _score_histories(self, histories):
+
+class WalkScorer(tl.Scorer):
+    """Answers in row numbers of users and items."""
+
+    def __init__(self, train, weights):
+        super().__init__(train)
+        self.weights = weights
+
+    def score_users(self, users):
+        """Return the scores of all items for some users."""
+        return self.score_histories(self.train.matrix[users])
+
+    def score_histories(self, histories):
         """Return the scores of all items for new users, each a row of a CSR."""
-        return histories.astype(bool).astype(np.float32) @ self.weights_
+        return histories.astype(bool).astype(np.float32) @ self.weights
 
-    def _similarity_block(self, items):
-        """Return the similarity of all items to some items, given as row numbers."""
-        return self.weights_[items].copy()
+    def similarities(self, items):
+        """Return the similarity of all items to some items."""
+        return self.weights[items].copy()
 
 
 # %%

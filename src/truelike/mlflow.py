@@ -108,7 +108,7 @@ def save_model(
 
     _check_model(model)
     described = Model() if mlflow_model is None else mlflow_model
-    written = model._written()
+    written = getattr(model, "model_", model)  # of an AutoRecommender, what it chose is saved
     described.add_flavor(
         FLAVOR, truelike_version=__version__, model_class=type(written).__name__, data=f"data/{DATA}"
     )

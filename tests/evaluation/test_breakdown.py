@@ -33,7 +33,7 @@ def test_recall_by_popularity_is_that_of_a_loop_over_users(split: Any) -> None:
         relevant = set(split.test.matrix[[user]].indices.tolist())
         if not relevant:
             continue
-        best = model._top_k(np.array([user], dtype=np.int32), 10).items[0].tolist()
+        best = model.scorer.top_k(np.array([user], dtype=np.int32), 10).items[0].tolist()
         listed |= set(best)
         for item in relevant:
             interactions[thirds[item]] += 1

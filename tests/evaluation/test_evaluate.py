@@ -347,7 +347,7 @@ def whole(model: Any, test: Any, ks: tuple[int, ...]) -> dict[str, Any]:
     relevant = relevant_items(train, test.recode(train.users, train.items)[0])
     counts = np.diff(relevant.indptr)
     users = np.flatnonzero(counts).astype(np.int32)
-    best = model._top_k(users, max(ks)).items
+    best = model.scorer.top_k(users, max(ks)).items
     hits = hit_matrix(best, users, relevant)
     shares = np.maximum(train.popularity(), 0.5) / train.n_users
     values = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import truelike as tl
 from truelike.errors import DataError, DataWarning, ParameterError
 from truelike.evaluation.calibration import auc
 from truelike.evaluation.impressions import auc_by_user
-from truelike.evaluation.protocol import like_probabilities, scores_of_pairs
+from truelike.evaluation.protocol import likes_of
 
 TRAIN = [("ann", "tea"), ("bob", "tea"), ("bob", "milk"), ("eve", "rum"), ("eve", "tea"), ("joe", "gin")]
 
@@ -70,29 +71,17 @@ def test_a_model_without_probabilities_has_the_auc_alone(parts: Any) -> None:
         result = evaluated(fitted, parts)
         assert sorted(result.means()) == ["shown_auc", "shown_pooled_auc", "shown_share"]
         assert result.impressions.reliability().is_empty()
-        assert like_probabilities(fitted) is None
+        assert likes_of(fitted) is None
 
 
 def test_a_method_of_the_model_gives_its_probabilities(parts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     fitted = tl.ItemPop().fit(parts.train)
     flat = np.float32(0.25)
-    monkeypatch.setattr(
-        type(fitted), "_like_block", lambda self, users: np.full((len(users), 120), flat), raising=False
-    )
+    likes = SimpleNamespace(of_pairs=lambda users, items: np.full(len(users), flat))
+    monkeypatch.setattr(type(fitted), "likes", likes, raising=False)
     result = evaluated(fitted, parts)
     assert result["shown_auc"] == result["shown_pooled_auc"] == 0.5
     assert_allclose(result["shown_ece"], abs(result["shown_share"] - 0.25), atol=1e-4)
-
-
-def test_scores_of_pairs_are_those_of_score(parts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("truelike.evaluation.protocol.PAIRS_AT_ONCE", 100)
-    monkeypatch.setattr("truelike.evaluation.protocol.CELLS_AT_ONCE", 500)
-    shown = parts.held_out_impressions
-    users, items = shown.user_of_entry, shown.matrix.indices
-    for each in (tl.ItemKNN(), tl.IALS(factors=8), tl.NBPO(factors=8, epochs=1)):
-        fitted = each.fit(parts.train)
-        expected = fitted.score(shown.users.take(users), shown.items.take(items))
-        assert_allclose(scores_of_pairs(fitted, users, items), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_auc_by_user_is_the_auc_of_each_user() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ import truelike as tl
 from truelike.errors import ParameterError
 from truelike.evaluation import metrics as formulas
 from truelike.evaluation.evaluate import hit_matrix
-from truelike.ranking.top_k import top_k_by_scores
 
 # ranx's "ndcg" is Järvelin's: gain rel / log2(rank + 1), ideal over min(|R|, k); "ndcg_burges" has another gain
 RANX = {
@@ -32,26 +30,34 @@ RANX = {
 }
 
 
-@dataclass
+class Table(tl.Scorer):
+    """Given scores."""
+
+    def __init__(self, train: Any, scores: Any) -> None:
+        super().__init__(train)
+        self.scores = np.array(scores, dtype=np.float32)
+
+    def score_users(self, users: Any) -> Any:
+        return self.scores[users]
+
+    def score_histories(self, histories: Any) -> Any:
+        raise NotImplementedError
+
+    def similarities(self, items: Any) -> Any:
+        raise NotImplementedError
+
+
 class FixedScores:
     """The least that `tl.evaluate` takes: a `Ranker` with given scores."""
 
-    train_: Any
-    scores: Any
-    name: str = "FixedScores"
+    name = "FixedScores"
 
-    def _score_block(self, users: Any) -> Any:
-        return np.array(self.scores, dtype=np.float32)[users]
+    def __init__(self, train_: Any, scores: Any) -> None:
+        self.train_, self.given = train_, scores
 
-    def _tie_order(self) -> None:
-        return None
-
-    def _top_k(
-        self, users: Any, k: int, *, exclude_seen: bool = True, allowed: Any = None, n_jobs: int | None = -1
-    ) -> Any:
-        train = self.train_
-        seen = train.matrix if exclude_seen else None
-        return top_k_by_scores(self._score_block, users, k, n_items=train.n_items, seen=seen, allowed=allowed)
+    @property
+    def scorer(self) -> Any:
+        return Table(self.train_, self.given)
 
 
 def dataset(dense: Any) -> Any:

@@ -80,7 +80,7 @@ def test_a_constant_score_is_no_better_than_chance(world: Any) -> None:
 def test_only_unobserved_pairs_count(knn: Any, world: Any) -> None:
     found = tl.evaluate(knn, truth=world.truth(), ks=(5, 20))
     observed, liked = world.dataset().matrix.toarray() > 0, world.true_likes().matrix.toarray() > 0
-    scores = np.where(observed, -np.inf, knn._score_block(np.arange(world.n_users, dtype=np.int32)))
+    scores = np.where(observed, -np.inf, knn.scorer.score_users(np.arange(world.n_users, dtype=np.int32)))
     for n, user in enumerate(found.users):
         a, b = (scores[user][~observed[user] & (liked[user] == side)] for side in (True, False))
         wins = (a[:, None] > b).sum() + 0.5 * (a[:, None] == b).sum()

@@ -119,7 +119,7 @@ def test_it_finds_the_likes_as_well_as_by_the_plain_engine(
     likes = WORLD.likes(*(each.ravel() for each in np.indices((data.n_users, data.n_items))))
 
     def auc(fitted: Any) -> float:
-        scores = fitted._score_block(np.arange(data.n_users, dtype=np.int32)).ravel()
+        scores = fitted.scorer.score_users(np.arange(data.n_users, dtype=np.int32)).ravel()
         n = likes.sum()
         return float((rankdata(scores)[likes].sum() - n * (n + 1) / 2) / (n * (len(likes) - n)))
 

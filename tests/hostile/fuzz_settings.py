@@ -106,7 +106,7 @@ def check_lists(model: Any, draw: random.Random) -> None:
     frame = model.recommend(
         users, k, candidates=candidates, exclude=exclude, exclude_seen=exclude_seen, n_jobs=draw.choice((1, 2))
     )
-    order = model._tie_order()
+    order = model.scorer.tie_order
     place = {int(code): n for n, code in enumerate(order)} if order is not None else None
     for user in users:
         found = [(row[1], np.float32(row[2])) for row in frame.iter_rows() if row[0] == user]

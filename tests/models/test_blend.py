@@ -34,8 +34,8 @@ def test_scores_are_the_weighted_sum_of_normalised_scores(blend: Any, data: Any)
     one = tl.IALS(factors=8, epochs=3).fit(data, progress=False)
     two = tl.ItemKNN(neighbors=20).fit(data)
     users = np.arange(20, dtype=np.int32)
-    expected = 0.7 * scaled(one._score_block(users)) + 0.3 * scaled(two._score_block(users))
-    assert_allclose(blend._score_block(users), expected, atol=1e-5)
+    expected = 0.7 * scaled(one.scorer.score_users(users)) + 0.3 * scaled(two.scorer.score_users(users))
+    assert_allclose(blend.scorer.score_users(users), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(("weight", "name"), [(0.0, "first"), (1.0, "second")])

@@ -267,7 +267,7 @@ def test_one_user_or_one_item_is_paired_with_all_of_the_other(model: Any) -> Non
 
 def test_vectors_give_the_scores_by_dot_products(model: Any) -> None:
     if not hasattr(model, "item_vectors"):
-        assert model._dot_product() is None
+        assert model.scorer.vectors is None
         return
     users, items = model.user_vectors(), model.item_vectors()
     scores = np.array(users["vector"].to_list()) @ np.array(items["vector"].to_list()).T
@@ -304,13 +304,6 @@ def test_exported_vectors_rank_as_the_model(model: Any, tmp_path: Any, metric: A
     assert_allclose(best, found, rtol=1e-4, atol=1e-4)
 
 
-def test_the_private_top_k_is_recommend_in_row_numbers(model: Any) -> None:
-    best = model._top_k(np.array([4, 2], dtype=np.int32), 6)
-    frame = model.recommend([4, 2], k=6)
-    assert best.items.ravel().tolist() == frame["item_id"].to_list()
-    assert best.scores.tobytes() == frame["score"].to_numpy().tobytes()
-
-
 def test_a_list_depends_neither_on_threads_nor_on_who_else_is_asked(model: Any) -> None:
     everybody = model.recommend(k=9)
     for n_jobs in (1, 2, 3, None):
@@ -330,9 +323,3 @@ def test_similar_items_are_the_same_alone_and_in_a_list(world: Any, model: Any) 
     for item in items:
         alone = model.similar_items(item, k=6)
         assert as_bytes(together.filter(pl.col("item_id") == item)) == as_bytes(alone)
-    if hasattr(model, "similar_users"):
-        users = list(model.train_.users)[:7]
-        together = model.similar_users(users, k=6)
-        for user in users:
-            alone = model.similar_users(user, k=6)
-            assert as_bytes(together.filter(pl.col("user_id") == user)) == as_bytes(alone)

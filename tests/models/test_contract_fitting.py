@@ -15,6 +15,7 @@ import pytest
 
 import truelike as tl
 from truelike.errors import DataError, DataWarning, NotFittedError, ParameterError, StorageError
+from truelike.models.item_pop import PopularityScorer
 from truelike.models.registry import REGISTRY, model_class
 from truelike.parameters import parameter_fields
 
@@ -232,8 +233,6 @@ def test_wrong_options_are_errors_that_name_them(world: Any, tmp_path: Path) -> 
     for epochs in (-3, 2.5, "x"):
         with pytest.raises(ParameterError, match="epochs is"):
             model.fit(world).partial_fit([(1, 2)], epochs=epochs)
-    with pytest.raises(ParameterError, match='must be "raise" or "skip"'):
-        model.similar_users(1, on_unknown="popular")
     with pytest.raises(DataError, match="every validation interaction is also in the training data"):
         model.fit(world, validation=world.select(np.arange(world.n_interactions) < 60))
 
@@ -250,8 +249,8 @@ class Sparse(tl.ItemPop):
 class Narrow(tl.ItemPop):
     """A model of a user's own that scores too few items."""
 
-    def _score_block(self, users: Any) -> Any:
-        return np.zeros((len(users), 3), dtype=np.float32)
+    def _make_scorer(self) -> Any:
+        return PopularityScorer(self.train_, np.zeros(3, dtype=np.float32))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

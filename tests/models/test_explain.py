@@ -20,7 +20,8 @@ from scipy import sparse
 
 import truelike as tl
 from truelike.errors import ParameterError, UnknownIdError
-from truelike.models import explanations
+from truelike.models import explain as explanations
+from truelike.models.explain import explain
 from truelike.models.fold_in import histories_of
 
 from .conftest import maker
@@ -50,7 +51,7 @@ def brute_force(model: Any, history: Any, items: Any) -> Any:
     """What the scores for a new user lose without each interaction, one history at a time."""
 
     def scores(rows: Any) -> Any:
-        return model._score_histories(histories_of([rows], model.train_.n_items))[0]
+        return model.scorer.score_histories(histories_of([rows], model.train_.n_items))[0]
 
     full = scores(history).astype(float)
     lost = np.stack([full - scores(np.delete(history, place)) for place in range(len(history))])
@@ -58,7 +59,7 @@ def brute_force(model: Any, history: Any, items: Any) -> Any:
 
 
 def score_range(model: Any, history: Any) -> float:
-    return float(np.ptp(model._score_histories(histories_of([history], model.train_.n_items))))
+    return float(np.ptp(model.scorer.score_histories(histories_of([history], model.train_.n_items))))
 
 
 # --- the frame ------------------------------------------------------------------------------------
@@ -95,9 +96,9 @@ def test_k_cuts_the_list_and_changes_nothing_else(model: Any) -> None:
 
 def test_the_scores_that_are_explained_are_those_of_the_model(model: Any, world: Any) -> None:
     history, items = history_of(model, 7), np.array([30, 1, 5], dtype=np.int32)
-    stored = model._explained(history, items, 7)
+    stored = explain(model.scorer, history, items, 7)
     assert_array_equal(stored.scores, model.score(7, items))
-    new = model._explained(history, items)
+    new = explain(model.scorer, history, items)
     frame = model.recommend_from_items(world.seen(7), k=40, exclude_seen=False)
     expected = dict(zip(frame["item_id"], frame["score"], strict=True))
     assert_allclose(new.scores, [expected[int(item)] for item in items], rtol=1e-5, atol=1e-5)
@@ -111,7 +112,7 @@ def test_a_new_user_gets_the_explanation_of_the_history(model: Any, world: Any) 
     frame = model.explain_from_items(seen, [1, 30], k=40)
     assert dict(frame.schema) == SCHEMA
     assert frame.equals(model.explain_from_items([*reversed(seen), seen[0]], [1, 30], k=40))
-    found = model._explained(history_of(model, 7), np.array([1, 30], dtype=np.int32))
+    found = explain(model.scorer, history_of(model, 7), np.array([1, 30], dtype=np.int32))
     by_item = dict(zip(frame["because_item_id"][: len(seen)], frame["contribution"][: len(seen)], strict=True))
     assert_array_equal([by_item[int(item)] for item in history_of(model, 7)], found.values[0])
 
@@ -119,7 +120,7 @@ def test_a_new_user_gets_the_explanation_of_the_history(model: Any, world: Any) 
 def test_the_method_is_exact_where_the_score_is_a_sum(name: str, model: Any) -> None:
     expected = "exact" if name in EXACT else "leave_one_out"
     if name == "AutoRecommender":
-        expected = model.model_._explained(history_of(model, 7), np.array([1], dtype=np.int32)).method
+        expected = explain(model.model_.scorer, history_of(model, 7), np.array([1], dtype=np.int32)).method
     assert set(model.explain(7, 1)["method"]) == {expected}
 
 
@@ -129,12 +130,14 @@ def test_leave_one_out_is_what_the_score_loses_without_the_interaction(model: An
     history, items = history_of(model, user), np.arange(40, dtype=np.int32)
     expected = brute_force(model, history, items)
     assert np.abs(expected).max() > 0
-    assert_allclose(model._explained(history, items).values, expected, atol=1e-3 * score_range(model, history))
+    assert_allclose(
+        explain(model.scorer, history, items).values, expected, atol=1e-3 * score_range(model, history)
+    )
 
 
 def test_one_interaction_explains_what_a_user_without_interactions_does_not_have(model: Any, name: str) -> None:
     items = np.arange(40, dtype=np.int32)
-    found = model._explained(np.array([5], dtype=np.int32), items)
+    found = explain(model.scorer, np.array([5], dtype=np.int32), items)
     assert np.isfinite(found.values).all()
     if name not in ("ItemPop", "AutoRecommender"):
         assert np.abs(found.values).max() > 0
@@ -153,8 +156,8 @@ def test_without_interactions_the_frame_is_empty(make: Any, model: Any, name: st
     assert dict(frame.schema) == SCHEMA
     assert frame.height == 0
     nothing = np.zeros(0, dtype=np.int32)
-    assert_array_equal(fitted._explained(nothing, np.array([1, 2]), 4).scores, fitted.score(4, [1, 2]))
-    assert fitted._explained(nothing, np.array([1, 2])).scores.shape == (2,)
+    assert_array_equal(explain(fitted.scorer, nothing, np.array([1, 2]), 4).scores, fitted.score(4, [1, 2]))
+    assert explain(fitted.scorer, nothing, np.array([1, 2])).scores.shape == (2,)
 
 
 # --- ids ------------------------------------------------------------------------------------------
@@ -224,7 +227,7 @@ def test_ease_is_the_weights_of_the_interactions(make: Any, world: Any, neighbor
     model = make(neighbors=neighbors).fit(world)
     weights = model.weights_.toarray() if neighbors else model.weights_
     history, items = history_of(model, 9), np.array([3, 0, 39], dtype=np.int32)
-    found = model._explained(history, items, 9)
+    found = explain(model.scorer, history, items, 9)
     assert_array_equal(found.values, weights[history][:, items].T)
     assert_allclose(found.values.sum(axis=1), model.score(9, items), atol=1e-6)
 
@@ -232,7 +235,7 @@ def test_ease_is_the_weights_of_the_interactions(make: Any, world: Any, neighbor
 def test_item_knn_is_the_similarities_to_the_interactions(world: Any) -> None:
     model = tl.ItemKNN(neighbors=10).fit(world)
     history, items = history_of(model, 9), np.array([3, 0, 39], dtype=np.int32)
-    found = model._explained(history, items, 9)
+    found = explain(model.scorer, history, items, 9)
     assert_array_equal(found.values, model.similarity_.toarray()[items][:, history])
     assert_allclose(found.values.sum(axis=1), model.score(9, items), atol=1e-6)
 
@@ -261,7 +264,7 @@ def test_ials_is_the_terms_of_the_exact_solution(weighting: Any, recency: Any) -
         ridge = model.regularization_ * (len(history) + model.unobserved_weight_ * len(V))
         A = model.unobserved_weight_ * V.T @ V + (V[history].T * weights) @ V[history] + ridge * np.eye(6)
         expected = V @ np.linalg.inv(A) @ (V[history] * weights[:, None]).T
-        found = model._explained(history, np.arange(30, dtype=np.int32), given)
+        found = explain(model.scorer, history, np.arange(30, dtype=np.int32), given)
         assert_allclose(found.values, expected, atol=1e-6)
         if given is None:
             assert_allclose(found.values.sum(axis=1), found.scores, atol=1e-6)
@@ -277,7 +280,7 @@ def test_ials_has_the_contributions_of_implicit(world: Any) -> None:
     # implicit weights an unobserved pair 1 and an interaction with its confidence: twice our 0.5 and 1.5
     confidence = sparse.csr_matrix(world.matrix.astype(np.float64)) * 3.0
     history = history_of(model, 7)
-    found = model._explained(history, np.array([1, 30], dtype=np.int32), 7)
+    found = explain(model.scorer, history, np.array([1, 30], dtype=np.int32), 7)
     for item, values in zip((1, 30), found.values, strict=True):
         _, top, _ = other.explain(7, confidence, item, N=100)
         theirs = {int(each): float(value) for each, value in top}
@@ -288,8 +291,8 @@ def test_ials_has_the_contributions_of_implicit(world: Any) -> None:
 def test_a_blend_of_sums_is_a_sum(world: Any) -> None:
     model = tl.Blend(first="EASE:regularization=10", second="ItemKNN:neighbors=20", weight=0.3).fit(world)
     history, items = history_of(model, 9), np.arange(40, dtype=np.int32)
-    found = model._explained(history, items, 9)
-    parts = [part._explained(history, items, 9) for part in (model.first_, model.second_)]
+    found = explain(model.scorer, history, items, 9)
+    parts = [explain(part.scorer, history, items, 9) for part in (model.first_, model.second_)]
     expected = sum(
         weight * part.values / part.scores.std() for weight, part in zip((0.7, 0.3), parts, strict=True)
     )
@@ -304,7 +307,7 @@ def test_a_blend_with_another_model_leaves_interactions_out(world: Any) -> None:
         world, progress=False
     )
     history, items = history_of(model, 9), np.arange(40, dtype=np.int32)
-    found = model._explained(history, items)
+    found = explain(model.scorer, history, items)
     assert found.method == "leave_one_out"
     expected = brute_force(model, history, items)
     assert_allclose(found.values, expected, atol=1e-3 * score_range(model, history))
@@ -316,18 +319,18 @@ def test_an_explanation_does_not_depend_on_what_else_is_asked_for(
 ) -> None:
     monkeypatch.setattr(explanations, "MOST_LEFT_OUT", 3)
     history, items = history_of(model, 7), np.array([1, 30, 17], dtype=np.int32)
-    together = model._explained(history, items).values
-    alone = np.concatenate([model._explained(history, item[None]).values for item in items])
+    together = explain(model.scorer, history, items).values
+    alone = np.concatenate([explain(model.scorer, history, item[None]).values for item in items])
     assert_allclose(together, alone, atol=2e-5 * score_range(model, history))
 
 
 @pytest.mark.parametrize("name", ["NBPO", "ExactBPO"])
 def test_only_the_most_similar_interactions_are_left_out(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     history, items = history_of(model, 7), np.array([1, 30], dtype=np.int32)
-    full = model._explained(history, items).values
+    full = explain(model.scorer, history, items).values
     monkeypatch.setattr(explanations, "MOST_LEFT_OUT", 3)
-    found = model._explained(history, items).values
-    similarity = model._similarity_block(items)[:, history]
+    found = explain(model.scorer, history, items).values
+    similarity = model.scorer.similarities(items)[:, history]
     for row in range(2):
         kept = np.argsort(-similarity[row])[:3]
         assert_allclose(found[row, kept], full[row, kept], atol=1e-4)
@@ -339,9 +342,9 @@ def test_threads_may_ask_at_the_same_time(make: Any, world: Any) -> None:
     model = make().fit(world)
     asked = [(history_of(model, user), np.array([1, 30], dtype=np.int32), user) for user in range(1, 13)]
     with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(lambda each: model._explained(*each).values, asked))
+        together = list(pool.map(lambda each: explain(model.scorer, *each).values, asked))
     for found, each in zip(together, asked, strict=True):
-        assert_allclose(found, model._explained(*each).values, rtol=1e-4, atol=1e-6)
+        assert_allclose(found, explain(model.scorer, *each).values, rtol=1e-4, atol=1e-6)
 
 
 # --- models of one's own, files, the automatic choice ---------------------------------------------
@@ -355,21 +358,30 @@ class Pairs(tl.Recommender):
         x = (train.matrix.toarray() > 0).astype(np.float32)
         return {"common_": np.sqrt(x.T @ x)}
 
-    def _score_block(self, users: Any) -> Any:
-        return self._score_histories(self.train_.matrix[users])
+    def _make_scorer(self) -> Any:
+        return PairScorer(self.train_, self.common_)
 
-    def _score_histories(self, histories: Any) -> Any:
-        return ((histories.toarray() > 0).astype(np.float32) @ self.common_) ** 2
 
-    def _similarity_block(self, items: Any) -> Any:
-        return self.common_[items].copy()
+class PairScorer(tl.Scorer):
+    def __init__(self, train: Any, common: Any) -> None:
+        super().__init__(train)
+        self.common = common
+
+    def score_users(self, users: Any) -> Any:
+        return self.score_histories(self.train.matrix[users])
+
+    def score_histories(self, histories: Any) -> Any:
+        return ((histories.toarray() > 0).astype(np.float32) @ self.common) ** 2
+
+    def similarities(self, items: Any) -> Any:
+        return self.common[items].copy()
 
 
 def test_a_model_of_ones_own_is_explained_without_more_code(world: Any) -> None:
     model = Pairs().fit(world)
     history, items = history_of(model, 7), np.array([1, 30], dtype=np.int32)
-    found = model._explained(history, items, 7)
-    assert_allclose(found.values, brute_force(model, history, items), rtol=1e-5)
+    found = explain(model.scorer, history, items, 7)
+    assert_allclose(found.values, brute_force(model, history, items), rtol=1e-5, atol=1e-4)
     assert set(model.explain(7, 1)["method"]) == {"leave_one_out"}
     assert model.explain_from_items([5], 1).height == 1
 

@@ -20,7 +20,7 @@ def test_it_says_what_is_assumed_and_is_saved_whole(exposure: Any, tmp_path: Pat
     model = tl.ExposureMF(factors=8, exposure=exposure, epochs=3).fit(WORLD.dataset(), progress=False)
     found = model.like_probability(1, [2, 3])
     assert set(found["evidence"]) == set(model.hidden_likes(1, k=3)["evidence"]) == {EVIDENCE[exposure]}
-    assert model.is_identified == (exposure == "structured")
+    assert model.likes.is_identified == (exposure == "structured")
     model.save(tmp_path / "model")
     again: Any = tl.load(tmp_path / "model")
     assert again.like_probability(1, [2, 3]).equals(found)

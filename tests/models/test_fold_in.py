@@ -131,7 +131,9 @@ def test_the_folded_row_of_a_training_user_is_close_to_the_trained_row(model: An
     correlations = []
     for user in range(data.n_users):
         history = data.matrix.indices[data.matrix.indptr[user] : data.matrix.indptr[user + 1]]
-        folded, trained = model._score_vectors(np.stack([model._fold_in(history), model.user_factors_[user]]))
+        folded, trained = model.scorer.vectors.of_vectors(
+            np.stack([model.scorer.fold_in.row(history), model.user_factors_[user]])
+        )
         correlations.append(np.corrcoef(folded, trained)[0, 1])
     assert np.mean(correlations) > 0.9
     assert np.min(correlations) > 0.6
@@ -140,7 +142,9 @@ def test_the_folded_row_of_a_training_user_is_close_to_the_trained_row(model: An
 def test_a_longer_history_of_one_taste_gives_a_larger_margin(model: Any) -> None:
     def margin(history: list[int]) -> float:
         """By how much the unseen items of taste 1 score above all others."""
-        scores = model._score_vectors(model._fold_in(np.array(history, dtype=np.int32))[None])[0]
+        scores = model.scorer.vectors.of_vectors(
+            model.scorer.fold_in.row(np.array(history, dtype=np.int32))[None]
+        )[0]
         unseen = np.setdiff1d(np.arange(45), history)
         return float(scores[unseen[unseen % 3 == 1]].mean() - scores[unseen[unseen % 3 != 1]].mean())
 
@@ -157,7 +161,7 @@ def test_a_new_user_gets_the_other_items_of_the_same_taste(model: Any) -> None:
 
 def test_a_history_of_two_tastes_ranks_both_above_the_third(model: Any) -> None:
     history = np.array([1, 4, 7, 10, 2, 5, 8, 11], dtype=np.int32)
-    scores = model._score_vectors(model._fold_in(history)[None])[0]
+    scores = model.scorer.vectors.of_vectors(model.scorer.fold_in.row(history)[None])[0]
     unseen = np.setdiff1d(np.arange(45), history)
     means = [scores[unseen[unseen % 3 == taste]].mean() for taste in range(3)]
     assert means[0] < min(means[1:])

@@ -89,7 +89,7 @@ def test_the_probability_is_the_map_of_the_score(informed: Any) -> None:
     found = informed.like_probability("u7", items)["probability"].to_numpy()
     scores = informed.score(["u7"] * len(items), items)
     codes = informed.train_.users.codes(["u7"] * len(items)), np.arange(len(items), dtype=np.int32)
-    assert_allclose(found, informed._like_of_pairs(*codes, scores), rtol=1e-4)
+    assert_allclose(found, informed.likes.of_pairs(*codes, scores), rtol=1e-4)
     if informed.method_ == "sgd":  # one sample: its probability is a function of the score
         assert_allclose(found, informed.calibration_(scores), rtol=1e-3)
         assert np.array_equal(np.argsort(-found, kind="stable")[:5], np.argsort(-scores, kind="stable")[:5])
@@ -112,8 +112,8 @@ def test_interactions_alone_are_no_evidence_for_probabilities(model: Any, data: 
     model.fit(data, progress=False)
     assert model.like_probability("u7", ["i3", "i4"])["evidence"].to_list() == [ALONE] * 2
     assert set(model.hidden_likes("u7", k=3)["evidence"]) == {ALONE}
-    assert not model.is_identified
-    assert "not probabilities" in model.evidence_in_words
+    assert not model.likes.is_identified
+    assert "not probabilities" in model.likes.note
 
 
 @pytest.mark.parametrize("name", INFORMED)
@@ -121,11 +121,11 @@ def test_propensities_are_evidence_of_their_own(name: str, data: Any, shown: Any
     table = shown.to_frame().select("user_id", "item_id", pl.lit(0.6).alias("propensity"))
     model = tl.clone(INFORMED[name]).fit(data, impressions=table, progress=False)
     assert model.like_probability("u7", "i3")["evidence"].item() == "propensities"
-    assert "how likely a like of each item would have been observed" in model.evidence_in_words
+    assert "how likely a like of each item would have been observed" in model.likes.note
 
 
 def test_the_sentences_say_when_a_number_is_no_probability(informed: Any) -> None:
-    assert f"calibrated on {informed.calibration_.pairs:,} held-out impressions" in informed.evidence_in_words
+    assert f"calibrated on {informed.calibration_.pairs:,} held-out impressions" in informed.likes.note
     assert "not probabilities" in sentence(ALONE)
     assert "not probabilities" not in sentence("assumed: user activity and item visibility")
 
@@ -149,7 +149,7 @@ def test_a_saved_model_has_the_same_probabilities(informed: Any, tmp_path: Path)
     assert again.like_probability("u7", items).equals(informed.like_probability("u7", items))
     assert again.hidden_likes(["u7", "u9"]).equals(informed.hidden_likes(["u7", "u9"]))
     assert repr(again.calibration_) == repr(informed.calibration_)
-    assert again.evidence_in_words == informed.evidence_in_words
+    assert again.likes.note == informed.likes.note
 
 
 def test_a_fit_without_impressions_forgets_those_of_the_one_before(data: Any, shown: Any) -> None:
@@ -172,4 +172,4 @@ def test_a_saved_mean_over_samples_is_the_same(samples: int, data: Any, shown: A
     assert again.like_probability("u7", items).equals(model.like_probability("u7", items))
     codes = np.zeros(len(items), dtype=np.int32), np.arange(len(items), dtype=np.int32)
     first = model.like_probability(data.users[0], items)["probability"].to_numpy()
-    assert_allclose(again._like_of_pairs(*codes, np.zeros(len(items), np.float32)), first, rtol=1e-4)
+    assert_allclose(again.likes.of_pairs(*codes, np.zeros(len(items), np.float32)), first, rtol=1e-4)

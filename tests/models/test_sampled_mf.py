@@ -14,7 +14,7 @@ from scipy.special import expit
 
 import truelike as tl
 from truelike import objectives
-from truelike.errors import DataError, ParameterError, UnknownIdError
+from truelike.errors import DataError, ParameterError
 from truelike.training.tables import Tables
 
 QUICK: dict[str, Any] = {
@@ -84,9 +84,9 @@ def test_the_regularization_that_was_used_is_saved_and_used_for_new_users(world:
     assert loaded.regularization is None
     assert loaded.regularization_ == model.regularization_
     history = np.array([0, 3], dtype=np.int32)
-    assert_array_equal(loaded._fold_in(history), model._fold_in(history))
+    assert_array_equal(loaded.scorer.fold_in.row(history), model.scorer.fold_in.row(history))
     given = tl.BPR(factors=4, epochs=2, regularization=model.regularization_).fit(world)
-    assert_array_equal(given._fold_in(history), model._fold_in(history))
+    assert_array_equal(given.scorer.fold_in.row(history), model.scorer.fold_in.row(history))
     stronger = tl.BPR(factors=4, epochs=2, regularization=100.0).fit(world)
     assert stronger.regularization_ == 100.0
     more = model.partial_fit(world)
@@ -260,24 +260,6 @@ def test_a_model_without_flips_has_no_methods_for_them(parameters: Any, world: A
 # --- similarity and flips -----------------------------------------------------------------------------
 
 
-def test_similar_users_are_by_cosine_never_oneself_and_best_first(nbpo: Any) -> None:
-    unit = nbpo.user_factors_ / np.linalg.norm(nbpo.user_factors_, axis=1, keepdims=True)
-    cosine = unit @ unit.T
-    frame = nbpo.similar_users([4, 9], k=59)
-    assert frame.columns == ["user_id", "similar_user_id", "score", "rank"]
-    for user in (4, 9):
-        mine = frame.filter(pl.col("user_id") == user)
-        others = mine["similar_user_id"].to_numpy()
-        assert sorted(others) == [other for other in range(60) if other != user]
-        assert_allclose(mine["score"].to_numpy(), cosine[user, others], atol=1e-6)
-        assert mine["score"].is_sorted(descending=True)
-    same_taste = nbpo.similar_users(list(range(60)), k=3)
-    assert (same_taste["user_id"] % 4 == same_taste["similar_user_id"] % 4).mean() > 0.7
-    with pytest.raises(UnknownIdError, match="777"):
-        nbpo.similar_users([4, 777])
-    assert nbpo.similar_users([777, 4], k=2, on_unknown="skip")["user_id"].to_list() == [4, 4]
-
-
 def test_the_flip_probability_is_sigma_of_p_q(nbpo: Any) -> None:
     users, items = np.array([3, 5, 8]), np.array([1, 30, 2])
     g = (nbpo.user_flips_[users] * nbpo.item_flips_[items]).sum(axis=1)
@@ -316,7 +298,6 @@ def test_a_saved_model_keeps_its_flips_and_all_else(nbpo: Any, tmp_path: Path) -
     for name in ("user_factors_", "item_factors_", "user_flips_", "item_flips_"):
         assert_array_equal(getattr(again, name), getattr(nbpo, name))
     assert again.hidden_likes([1, 5], k=3).equals(nbpo.hidden_likes([1, 5], k=3))
-    assert again.similar_users(1).equals(nbpo.similar_users(1))
     assert again.recommend_from_items([1, 5]).equals(nbpo.recommend_from_items([1, 5]))
 
 

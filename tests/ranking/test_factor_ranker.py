@@ -1,4 +1,4 @@
-"""A ranker answers as `top_k_by_factors` and `factor_score_block` do, to the bit."""
+"""A list and its scores have the same bits, however they are asked for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 from truelike.errors import ParameterError
-from truelike.ranking.factor_ranker import FactorRanker, factor_score_block, top_k_by_factors
+from truelike.ranking.factor_ranker import FactorRanker, factor_pair_scores, factor_score_block
 from truelike.ranking.top_k import TopK
 
 
@@ -27,16 +27,19 @@ def parts() -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("k", [7, 200])
-def test_a_ranker_has_the_bits_of_the_functions(parts: tuple[Any, ...], k: int) -> None:
+def test_a_list_has_the_bits_of_the_scores(parts: tuple[Any, ...], k: int) -> None:
     U, V, bias, seen, allowed = parts
     ranker = FactorRanker(V, bias)
     users = np.array([4, 299, 4, 17], dtype=np.int32)
     same = {"seen": seen, "allowed": allowed}
-    expected = top_k_by_factors(U, V, users, k, item_bias=bias, **same)
-    assert_same(ranker.top_k(U[users], k, rows=users, **same), expected)
+    found = ranker.top_k(U[users], k, rows=users, **same)
+    scores = factor_score_block(U[users], V, bias)
+    assert found.scores.tobytes() == np.take_along_axis(scores, found.items, axis=1).tobytes()
     one = ranker.top_k(U[17:18], k, rows=users[3:], n_jobs=-1, **same)
-    assert_same(one, TopK(expected.items[3:], expected.scores[3:]))
-    assert ranker.scores(U[users]).tobytes() == factor_score_block(U[users], V, bias).tobytes()
+    assert_same(one, TopK(found.items[3:], found.scores[3:]))
+    assert ranker.scores(U[users]).tobytes() == scores.tobytes()
+    pairs = factor_pair_scores(U, V, bias, np.repeat(users, k), found.items.ravel())
+    assert pairs.tobytes() == found.scores.tobytes()
 
 
 def test_without_rows_the_vectors_have_the_rows_in_order(parts: tuple[Any, ...]) -> None:

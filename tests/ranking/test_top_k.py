@@ -14,11 +14,15 @@ from scipy import sparse
 
 import truelike as tl
 from truelike.errors import ParameterError
-from truelike.ranking.factor_ranker import top_k_by_factors
+from truelike.ranking.factor_ranker import FactorRanker
 from truelike.ranking.kernels import TILE
 from truelike.ranking.top_k import TopK, top_k_by_scores
 
 SEEDS = st.integers(0, 2**32 - 1)
+
+
+def top_k_by_factors(U: Any, V: Any, users: Any, k: int, *, item_bias: Any = None, **options: Any) -> TopK:
+    return FactorRanker(V, item_bias).top_k(U[users], k, rows=users, **options)
 
 
 def by_full_sort(scores: Any, users: Any, k: int, seen: Any, allowed: Any) -> TopK:
@@ -175,12 +179,11 @@ def test_a_list_length_below_1_is_an_error(k: int) -> None:
 def test_a_row_number_out_of_range_is_an_error(user: int) -> None:
     model = tl.ItemPop().fit(tl.read([(u, i) for u in range(5) for i in range(u + 1)]))
     with pytest.raises(ParameterError, match="row numbers from 0 to 4"):
-        model._top_k(np.array([user], dtype=np.int32), 2)
+        model.scorer.top_k(np.array([user], dtype=np.int32), 2)
     with pytest.raises(ParameterError, match="row numbers from 0 to 4"):
-        model._top_k(np.array([user], dtype=np.int32), 2, exclude_seen=False)
-    factors = np.ones((5, 2), dtype=np.float32)
+        model.scorer.top_k(np.array([user], dtype=np.int32), 2, exclude_seen=False)
     with pytest.raises(ParameterError, match="row numbers from 0 to 4"):
-        top_k_by_factors(factors, factors, np.array([0, user], dtype=np.int32), 2)
+        model.scorer.top_k(np.array([0, user], dtype=np.int32), 2)
 
 
 @pytest.mark.parametrize("name", ["ItemPop", "ItemKNN"])

@@ -10,7 +10,7 @@ import truelike as tl
 
 
 class Broken(tl.ItemPop):
-    def _score_block(self, users: Any) -> Any:
+    def _make_scorer(self) -> Any:
         raise ZeroDivisionError("the model is broken")
 
 

@@ -37,7 +37,7 @@ class Squashed(tl.objectives.BPO):
 
 
 class Broken(tl.ItemPop):
-    def _score_block(self, users):
+    def _make_scorer(self):
         raise ZeroDivisionError("the model is broken")
 
 

@@ -154,7 +154,7 @@ def test_a_budget_of_time_includes_the_time_of_an_earlier_call(ran: Any, tmp_pat
 
 def test_a_model_that_rejects_the_dataset_is_reported_and_the_others_go_on(ran: Any, tmp_path: Path) -> None:
     class Demanding(tl.ItemPop):
-        def _score_block(self, users: Any) -> Any:
+        def _make_scorer(self) -> Any:
             raise DataError("Demanding needs more items")
 
     found = tl.compare(ran.data, [Demanding, "ItemPop"], n_trials=2, directory=tmp_path, n_workers=1)

@@ -192,7 +192,7 @@ def test_a_skipped_trial_has_no_record_and_can_be_run_later(split: Any, tmp_path
 
 def test_a_model_that_rejects_the_dataset_is_tried_again_next_time(split: Any, tmp_path: Path) -> None:
     class Demanding(tl.ItemPop):
-        def _score_block(self, users: Any) -> Any:
+        def _make_scorer(self) -> Any:
             raise DataError("Demanding needs more items")
 
     trial = Trial(Demanding)

@@ -106,8 +106,8 @@ def test_a_changed_base_class_changes_the_key() -> None:
             steps = length
 
         class RandomWalk(Base):
-            def _score_block(self, users: Any) -> Any:
-                return super()._score_block(users)
+            def _make_scorer(self) -> Any:
+                return super()._make_scorer()
 
         return RandomWalk
 

@@ -190,9 +190,9 @@ def test_diversity_lowers_the_similarity_within_a_list(pair: Any) -> None:
     who = user(served)
     found = served.recommend(who, RankOptions(k=8, diversity=0.9))
     assert len({place.item for place in found}) == len(found) == 8
-    if served._similar is None:
+    factors = served.scorer.similarity_vectors
+    if factors is None:
         return
-    factors = served.model.item_factors_ / np.linalg.norm(served.model.item_factors_, axis=1, keepdims=True)
 
     def inner(places: list[Place]) -> float:
         rows = factors[[place.item for place in places]]

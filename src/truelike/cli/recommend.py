@@ -212,7 +212,7 @@ def _say_evidence(model: Any) -> None:
             f"{model.name} has no probabilities of likes. Train a model that has, e.g. truelike train LOG --model "
             "ImpressionMF --impressions FILE."
         )
-    (say if model.is_identified else warn)(model.evidence_in_words)
+    (say if model.likes.is_identified else warn)(model.likes.note)
 
 
 def _users(text: str | None, file: Path | None, encoding: str) -> list[str]:

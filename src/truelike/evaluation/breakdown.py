@@ -64,7 +64,7 @@ def by_popularity(model: Ranker, test: Dataset, k: int, *, n_jobs: int | None = 
     train = model.train_
     relevant = relevant_items(train, test.recode(train.users, train.items)[0])
     users = np.flatnonzero(np.diff(relevant.indptr)).astype(np.int32)
-    best = model._top_k(users, k, n_jobs=n_jobs).items
+    best = model.scorer.top_k(users, k, n_jobs=n_jobs).items
     third = popularity_thirds(train.popularity())
     hit = hit_matrix(best, users, relevant) > 0
     hits = np.bincount(third[best[hit]], minlength=3)

@@ -125,7 +125,7 @@ def evaluate(
     cluster = as_cluster(cluster)
     _check_lists(test, impressions, cluster=cluster, propensity=propensity)
     clip = _checked_clip(propensity_clip, propensity)
-    vectors = None if cluster is None else check_dot_product(model.name, model._dot_product())
+    vectors = None if cluster is None else check_dot_product(model.name, model.scorer.vectors)
     scores = None if truth is None else _score_truth(model, truth, ks, n_jobs)
     name = name or model.name
     if test is None and scores is not None:
@@ -172,7 +172,7 @@ def _measure(
 
     lists: Generator[TopK, None, None]
     if cluster is None:
-        lists = (model._top_k(users, k, n_jobs=n_jobs) for users in asked())
+        lists = (model.scorer.top_k(users, k, n_jobs=n_jobs) for users in asked())
     else:
         lists = top_k_on_cluster(cluster, vectors, train, asked(), k)
     with closing(lists):

@@ -21,7 +21,7 @@ from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.evaluation.pairs import is_seen
-from truelike.evaluation.protocol import Ranker, scores_of_pairs
+from truelike.evaluation.protocol import Ranker
 
 __all__ = ["ExposureSample", "exposure_notes"]
 
@@ -114,11 +114,11 @@ def _aucs(model: Ranker, users: Codes, items: Codes) -> dict[str, float]:
     window = max(5, int(WINDOW * n_items))
     shift = np.floor(random[len(many) :] * (2 * window + 1)).astype(np.int64) - window
     near = order[np.clip(np.repeat(rank[items], NEGATIVES) + shift, 0, n_items - 1)]
-    scores = np.repeat(scores_of_pairs(model, users, items), NEGATIVES)
+    scores = np.repeat(model.scorer.score_pairs(users, items), NEGATIVES)
     found = {}
     for name, others in (("model", anywhere), ("equally popular", near)):
         unobserved = _unobserved(train, many, others, relevant)
-        found[name] = _auc(scores, scores_of_pairs(model, many, others), unobserved)
+        found[name] = _auc(scores, model.scorer.score_pairs(many, others), unobserved)
         if name == "model":
             of_items = {"popularity": popularity}
             shown = getattr(model, "_shown_users", lambda: None)()

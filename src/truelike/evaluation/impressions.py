@@ -21,7 +21,7 @@ from truelike.data.interactions import read
 from truelike.errors import DataError, DataWarning, warn
 from truelike.evaluation.calibration import Bin, Pooled, auc
 from truelike.evaluation.pairs import is_seen
-from truelike.evaluation.protocol import Ranker, like_probabilities, scores_of_pairs
+from truelike.evaluation.protocol import Ranker, likes_of
 from truelike.evaluation.truth import reliability_frame
 
 __all__ = ["ImpressionScores", "auc_by_user", "score_impressions"]
@@ -77,8 +77,8 @@ def score_impressions(model: Ranker, test: Dataset | Blocks, impressions: Any) -
     train = model.train_
     users, items = _shown_pairs(train, impressions)
     taken = _taken(train, test, users, items)
-    probability = like_probabilities(model)
-    values = scores_of_pairs(model, users, items) if probability is None else probability(users, items)
+    likes = likes_of(model)
+    values = model.scorer.score_pairs(users, items) if likes is None else likes.of_pairs(users, items)
     if not np.isfinite(values).all():
         raise DataError(
             f"{np.count_nonzero(~np.isfinite(values)):,} scores of {model.name} are not finite numbers"
@@ -86,7 +86,7 @@ def score_impressions(model: Ranker, test: Dataset | Blocks, impressions: Any) -
     known, per_user = auc_by_user(users, values, taken)
     totals = {"shown_share": float(taken.mean()), "shown_pooled_auc": auc(values, taken)}
     bins: list[Bin] = []
-    if probability is not None:
+    if likes is not None:
         pooled = Pooled()
         pooled.add(values, taken)
         totals |= {"shown_log_loss": pooled.log_loss(), "shown_ece": pooled.calibration_error()}

@@ -18,7 +18,7 @@ from truelike.data.truth import Truth
 from truelike.errors import DataError
 from truelike.evaluation.calibration import Bin, Pooled, auc
 from truelike.evaluation.metrics import ndcg
-from truelike.evaluation.protocol import Ranker, has_hidden_likes
+from truelike.evaluation.protocol import Ranker, likes_of
 from truelike.parallel import for_each
 from truelike.ranking.top_k import top_k_by_scores
 
@@ -74,9 +74,10 @@ def score_truth(model: Ranker, truth: Truth, *, ks: Sequence[int] = (20,), n_job
     >>> sorted(score_truth(tl.ItemPop().fit(world.dataset()), world.truth()).values)
     ['truth_auc', 'truth_ndcg@20']
     """
-    posterior = model._hidden_like_block if has_hidden_likes(model) else None
+    likes, scorer = likes_of(model), model.scorer
+    posterior = None if likes is None else likes.hidden
     return score_blocks(
-        model.train_, truth, model._score_block, posterior, ties=model._tie_order(), ks=ks, n_jobs=n_jobs
+        model.train_, truth, scorer.score_users, posterior, ties=scorer.tie_order, ks=ks, n_jobs=n_jobs
     )
 
 

@@ -32,13 +32,16 @@ from truelike.data.ids import Codes, one_or_many
 from truelike.errors import StorageError, some
 from truelike.files import TEMPORARY, check_file, lock_directory, replacing_file
 from truelike.forks import check_not_forked
+from truelike.models.lists import allowed_items, best_items, check, codes_of, echo, frame_of
 from truelike.progress import logger, note, progress_bar
 from truelike.ranking.on_cluster import check_dot_product, top_k_on_cluster
 from truelike.ranking.top_k import TopK
 from truelike.training.callbacks import SECONDS_BETWEEN_LINES, readable_seconds
 
 if TYPE_CHECKING:
-    from truelike.models.base import OnUnknown, Recommender
+    from truelike.models.base import Recommender
+    from truelike.models.label_noise import Likes
+    from truelike.models.lists import Answers, OnUnknown
 
 ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")
 ROWS = 500_000  # of a block, about: a part has some megabytes, and little is lost by a kill
@@ -58,7 +61,7 @@ class Lists:
 
     def __init__(
         self,
-        model: Recommender,
+        model: Answers,
         users: Any,
         k: int,
         *,
@@ -74,25 +77,27 @@ class Lists:
         hidden_likes: bool = False,
     ) -> None:
         check_not_forked()
-        model._check_list(k, on_unknown, titles, exclude_seen)
+        train = model.train_
+        check(train, k, on_unknown, titles, exclude_seen)
         if block_size is not None:
             check_number("block_size", block_size, low=1, whole=True)
-        known = model.train_.users
-        self.model, self.k, self.titles, self.n_jobs = model, k, titles, n_jobs
+        known = train.users
+        self.model, self.scorer, self.k, self.titles, self.n_jobs = model, model.scorer, k, titles, n_jobs
         self.exclude_seen, self.on_unknown, self.cluster = exclude_seen, on_unknown, cluster
         self.probability, self.hidden_likes = probability, hidden_likes
         if cluster is not None:
-            check_dot_product(model.name, model._dot_product())
+            check_dot_product(model.name, self.scorer.vectors)
         self.ids: pl.Series | None = None  # None: all users of the training data
         if users is None:
             self.codes = np.arange(len(known), dtype=np.int32)
         else:
             asked = one_or_many(users)
-            self.codes = known.known(asked) if on_unknown == "raise" else known.codes(asked)
-            self.ids = text_for_uuids(model._echo_users(asked))
-        self.allowed = model._allowed(candidates, exclude)
+            self.codes = codes_of(known, asked, on_unknown)
+            self.ids = text_for_uuids(echo(asked, known))
+        self.allowed = allowed_items(train, candidates, exclude)
         self.block_size = int(block_size or max(FEWEST_USERS, ROWS // k))
-        self.ranker = model._factor_ranker() if cluster is None and not hidden_likes else None
+        vectors = self.scorer.vectors
+        self.ranker = None if vectors is None or cluster is not None or hidden_likes else vectors.ranker()
 
     @property
     def n_users(self) -> int:
@@ -112,7 +117,7 @@ class Lists:
             return
         known = (codes[codes >= 0] for codes in map(self._codes, numbers))
         found = top_k_on_cluster(
-            self.cluster, self.model._dot_product(), self.model.train_, known, self.k,
+            self.cluster, self.scorer.vectors, self.model.train_, known, self.k,
             exclude_seen=self.exclude_seen, allowed=self.allowed,
         )  # fmt: skip
         with contextlib.closing(found):
@@ -128,25 +133,23 @@ class Lists:
 
         `ranked` are the lists of its known users, where they are computed already.
         """
-        model, codes = self.model, self._codes(number)
+        codes = self._codes(number)
+        model: Any = self.model
         if self.hidden_likes:
-            return text_for_uuids(self._hidden_likes(codes))
-        best = model._lists(
-            codes, self.k,
+            likes: Likes = model.likes
+            found = likes.top_k(codes, self.k, allowed=self.allowed, titles=self.titles, n_jobs=self.n_jobs)
+            return text_for_uuids(found)
+        best = best_items(
+            self.scorer, codes, self.k,
             exclude_seen=self.exclude_seen, allowed=self.allowed, on_unknown=self.on_unknown, n_jobs=self.n_jobs,
             ranker=self.ranker, ranked=ranked,
         )  # fmt: skip
         ids = model.train_.users.stored(codes) if self.ids is None else self._asked(number)
-        found = model._frame({"user_id": ids}, best, self.titles, "polars")
+        train = model.train_
+        found = frame_of({"user_id": ids}, best, train.items, titles=train.titles if self.titles else None)
         if self.probability:
             found = with_probability(model, found, trained=True)
         return text_for_uuids(found)
-
-    def _hidden_likes(self, codes: Codes) -> pl.DataFrame:
-        model: Any = self.model
-        options = {"allowed": self.allowed, "titles": self.titles, "n_jobs": self.n_jobs}
-        found: pl.DataFrame = model._hidden_like_lists(codes, self.k, **options)
-        return found
 
     def _codes(self, number: int) -> Codes:
         """The row numbers of the users of a block; -1 is a user who is not known."""
@@ -161,7 +164,7 @@ class Lists:
         return {
             "format": FORMAT,
             "library_version": __version__,
-            "model": _identity(self.model),
+            "model": self.model._identity(),
             "options": {
                 "k": int(self.k),
                 "users": "all" if self.ids is None else _hash(self.ids),
@@ -184,9 +187,9 @@ def with_probability(model: Any, frame: pl.DataFrame, *, trained: bool) -> pl.Da
     scores = frame["score"].to_numpy()
     if trained:
         pairs = model.train_.users.known(frame["user_id"]), model.train_.items.known(frame["item_id"])
-        found = model._like_of_pairs(*pairs, scores)
+        found = model.likes.of_pairs(*pairs, scores)
     else:
-        found = model._like_of_scores(scores)
+        found = model.likes.of_scores(scores)
     return frame.with_columns(pl.Series("probability", found), pl.lit(model.evidence).alias("evidence"))
 
 
@@ -364,7 +367,7 @@ def _difference(found: Any, expected: Mapping[str, Any]) -> str:
     return f"were computed with other options ({', '.join(options)})"
 
 
-def _identity(model: Recommender) -> str:
+def identity_of(model: Recommender) -> str:
     """A hash of all that a model's lists follow from: its class, parameters, arrays, training data and titles."""
     written, train = model._written(), model.train_
     try:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.errors import ParameterError
-from truelike.models.base import Floats, Recommender
-from truelike.models.explanations import MAX_BYTES_AT_ONCE, Contributions
+from truelike.models.base import Recommender
+from truelike.models.scorer import LEFT_OUT_BYTES, Floats, Scorer
 from truelike.parameters import jobs, number, special, whole_number
 from truelike.training.options import FitOptions
 
@@ -141,48 +142,69 @@ class Blend(Recommender):
             learned[f"{name}_"] = model._fitted(train, model._restore(own, train))
         return learned
 
-    def _blended(self, first: Floats, second: Floats) -> Floats:
+    def _make_scorer(self) -> BlendScorer:
+        return BlendScorer(self.first_.scorer, self.second_.scorer, self.weight)
+
+
+@final
+class BlendScorer(Scorer):
+    """The weighted sum of the normalised scores of two scorers.
+
+    Parameters
+    ----------
+    first, second
+        Scorers of the same training data.
+    weight
+        Weight of the second.
+    """
+
+    def __init__(self, first: Scorer, second: Scorer, weight: float) -> None:
+        super().__init__(first.train)
+        self._parts, self._weight = (first, second), weight
+
+    def _blended(self, ask: Callable[[Scorer], Floats]) -> Floats:
+        first, second = map(ask, self._parts)
         for scores in (first, second):
             normalise(scores)
-        first *= np.float32(1 - self.weight)
-        second *= np.float32(self.weight)
+        first *= np.float32(1 - self._weight)
+        second *= np.float32(self._weight)
         first += second
         return first
 
-    def _score_block(self, users: Codes) -> Floats:
-        return self._blended(self.first_._score_block(users), self.second_._score_block(users))
+    def score_users(self, users: Codes) -> Floats:
+        """Blend the scores."""
+        return self._blended(lambda part: part.score_users(users))
 
-    def _score_histories(self, histories: Any) -> Floats:
-        return self._blended(self.first_._score_histories(histories), self.second_._score_histories(histories))
+    def score_histories(self, histories: sparse.csr_array) -> Floats:
+        """Blend the scores."""
+        return self._blended(lambda part: part.score_histories(histories))
 
-    def _contributions(self, history: Codes, items: Codes, user: int | None) -> Contributions:
-        """Those of two models whose score is a sum, scaled as the scores; otherwise what the score loses."""
-        if not all(map(_is_a_sum, (self.first_, self.second_))):
-            return super()._contributions(history, items, user)
-        values = np.zeros((len(items), len(history)), dtype=np.float32)
-        for model, weight in ((self.first_, 1 - self.weight), (self.second_, self.weight)):
-            deviation = float(np.std(model._all_scores(history, user), dtype=np.float64))
+    def similarities(self, items: Codes) -> Floats:
+        """Blend the similarities."""
+        return self._blended(lambda part: part.similarities(items))
+
+    def contributions(self, history: Codes, items: Codes, user: int | None) -> Floats | None:
+        """Those of two scores that are sums, scaled as the scores."""
+        every = np.arange(self.train.n_items, dtype=np.int32)
+        total = np.zeros((len(items), len(history)), dtype=np.float32)
+        for part, weight in zip(self._parts, (1 - self._weight, self._weight), strict=True):
+            values = part.contributions(history, items, user)
+            if values is None:
+                return None
+            deviation = float(np.std(part.score_items(history, every, user), dtype=np.float64))
             if deviation > 0:
-                values += np.float32(weight / deviation) * model._contributions(history, items, user).values
-        return Contributions(values, self._scores_of(history, items, user), "exact")
+                total += np.float32(weight / deviation) * values
+        return total
 
-    def _left_out_scores(self, history: Codes, places: Codes, items: Codes) -> Floats:
-        n_items = self.train_.n_items
-        every, at_once = np.arange(n_items, dtype=np.int32), max(1, MAX_BYTES_AT_ONCE // (4 * n_items))
+    def left_out_scores(self, history: Codes, places: Codes, items: Codes) -> Floats:
+        """Blend the scores of all items, some places at a time."""
+        n_items = self.train.n_items
+        every, at_once = np.arange(n_items, dtype=np.int32), max(1, LEFT_OUT_BYTES // (4 * n_items))
         blocks = []
         for start in range(0, len(places), at_once):
             block = places[start : start + at_once]
-            first, second = (part._left_out_scores(history, block, every) for part in (self.first_, self.second_))
-            blocks.append(self._blended(first, second)[:, items])
+            blocks.append(self._blended(lambda part: part.left_out_scores(history, block, every))[:, items])  # noqa: B023
         return np.concatenate([blocks[0][:1], *(block[1:] for block in blocks)])
-
-    def _similarity_block(self, items: Codes) -> Floats:
-        return self._blended(self.first_._similarity_block(items), self.second_._similarity_block(items))
-
-
-def _is_a_sum(model: Recommender) -> bool:
-    """Whether the score of a model is a sum over the interactions."""
-    return type(model)._contributions is not Recommender._contributions
 
 
 def normalise(scores: Floats) -> None:

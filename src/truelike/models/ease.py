@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike.data.dataset import Dataset
-from truelike.data.ids import Codes
 from truelike.data.matrix import checked_csr
 from truelike.errors import ParameterError
 from truelike.memory import check_memory, readable
-from truelike.models.base import Floats, Recommender
-from truelike.models.explanations import Contributions
+from truelike.models.base import Recommender
+from truelike.models.item_scorer import ItemScorer
+from truelike.models.scorer import Floats
 from truelike.parallel import for_each
 from truelike.parameters import choice, jobs, number, whole_number
 from truelike.training.options import FitOptions
@@ -56,7 +56,7 @@ class LinearAutoencoder(Recommender):
                 f"{self.name}: with this regularization, in {self.precision}, the Gram matrix has no inverse. "
                 'Use more regularization, or precision="float64".'
             ) from None
-        return self._learned(weights, regularization, train)
+        return {"weights_": weights, "regularization_": regularization}
 
     def _neighbors(self, n_items: int) -> int | None:
         """The number of neighbors of an item; None: all, and a dense matrix."""
@@ -81,14 +81,6 @@ class LinearAutoencoder(Recommender):
             check_memory(needed, what, f"Use fewer neighbors, {INSTEAD}")
 
         return local_weights(train._csr, ridge, neighbors, self.n_jobs, check)
-
-    def _learned(self, weights: Any, regularization: float, train: Dataset) -> Mapping[str, Any]:
-        learned = {"weights_": weights, "regularization_": regularization}
-        if sparse.issparse(weights):
-            learned["_by_target"] = sparse.csr_array(weights.T)  # for similar_items
-            # for equal scores, such as the 0 of items that no item of a history has a weight for
-            learned["_by_popularity"] = np.argsort(-train.popularity(), kind="stable").astype(np.int32)
-        return learned
 
     def _weights(self, P: NDArray[Any]) -> Floats:
         """B_ij = -P_ij / P_jj off the diagonal; a float32 P is overwritten."""
@@ -126,48 +118,9 @@ class LinearAutoencoder(Recommender):
         return 8.5e-7 * train.n_items * neighbors + 3e-8 * pairs
 
     @final
-    def _score_block(self, users: Codes) -> Floats:
-        return self._score_histories(self.train_._csr[users])
-
-    @final
-    def _score_histories(self, histories: Any) -> Floats:
-        from truelike.models.kernels import add_dense_rows, add_rows
-
-        scores, rows = np.zeros(histories.shape, dtype=np.float32), self.weights_
-        if sparse.issparse(rows):
-            add_rows(histories.indptr, histories.indices, rows.indptr, rows.indices, rows.data, scores)
-        else:
-            add_dense_rows(histories.indptr, histories.indices, rows, scores)
-        return scores
-
-    @final
-    def _contributions(self, history: Codes, items: Codes, user: int | None) -> Contributions:
-        """The weights that the score is the sum of."""
+    def _make_scorer(self) -> ItemScorer:
         weights = self.weights_
-        if sparse.issparse(weights):
-            values = np.asarray(self._by_target[items][:, history].toarray(), dtype=np.float32)
-        else:
-            values = np.ascontiguousarray(weights[np.ix_(history, items)].T)
-        return Contributions(values, self._scores_of(history, items, user), "exact")
-
-    @final
-    def _left_out_scores(self, history: Codes, places: Codes, items: Codes) -> Floats:
-        full = self._scores_of(history, items)
-        return np.concatenate([full[None], full - self._contributions(history, items, None).values.T[places]])
-
-    @final
-    def _tie_order(self) -> Codes | None:
-        order: Codes | None = getattr(self, "_by_popularity", None)
-        return order
-
-    @final
-    def _similarity_block(self, items: Codes) -> Floats:
-        """By the columns of B: the items with the largest weights for an item."""
-        if not sparse.issparse(self.weights_):
-            return np.ascontiguousarray(self.weights_[:, items].T)
-        similarity = np.asarray(self._by_target[items].toarray(), dtype=np.float32)
-        similarity[similarity == 0] = -np.inf  # no weight: never listed
-        return similarity
+        return ItemScorer(self.train_, weights, sparse.csr_array(weights.T) if sparse.issparse(weights) else None)
 
     @final
     def _arrays(self) -> dict[str, NDArray[Any]]:
@@ -190,13 +143,13 @@ class LinearAutoencoder(Recommender):
             parts = (arrays["weights.data"], arrays["weights.indices"], arrays["weights.indptr"])
             if parts[0].dtype != np.float32:
                 raise ValueError(f"the weights are {parts[0].dtype}; expected float32")
-            return self._learned(checked_csr(parts, (n, n)), float(regularization[0]), train)
+            return {"weights_": checked_csr(parts, (n, n)), "regularization_": float(regularization[0])}
         weights = arrays["weights"]
         if weights.shape != (n, n) or weights.dtype != np.float32:
             raise ValueError(
                 f"the weights are {weights.dtype} of shape {weights.shape}; expected float32, {n} x {n}"
             )
-        return self._learned(weights, float(regularization[0]), train)
+        return {"weights_": weights, "regularization_": float(regularization[0])}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -17,19 +17,18 @@ from truelike.errors import ParameterError
 from truelike.evaluation.metrics import is_metric_at_k
 from truelike.exposure.evidence import INTERACTIONS
 from truelike.models import objective_names
-from truelike.models.base import Floats
 from truelike.models.factor_model import (
     FactorModel,
+    TableFlips,
     extended_tables,
     learned_tables,
     restored_tables,
     table_attributes,
 )
-from truelike.models.fold_in import fold_in_all, rows_of
-from truelike.models.label_noise import LabelNoise
-from truelike.models.left_out import AllItems
+from truelike.models.fold_in import rows_of
+from truelike.models.label_noise import Flips, LabelNoise
+from truelike.models.left_out import AllItemsFoldIn
 from truelike.parameters import choice, jobs, number, preset, special, whole_number
-from truelike.ranking.factor_ranker import factor_score_block
 from truelike.training.exact.engine import ExactEngine, ExactSettings
 from truelike.training.exact.items import SampledItems
 from truelike.training.loop import Training, continue_epochs, fit_epochs
@@ -66,53 +65,19 @@ class AllItemsMF(LabelNoise, FactorModel):
     def _objective(self) -> type[objectives.Objective]:
         """The objective."""
 
-    @abstractmethod
-    def _average_flips(self) -> Floats | None:
-        """The flip logits of the average user; None: there are no flips."""
-
     @final
-    def _typical_flips(self) -> Floats | None:
-        """The flip logits of the average user, which stand for those of a new user."""
-        found: Floats | None = self._cached("typical flips", self._average_flips)
-        return found
-
-    @final
-    def _fold_in(self, history: Codes) -> Floats:
+    def _fold_in(self) -> AllItemsFoldIn:
         tables = self._tables()
-        bias = (
-            np.zeros(len(tables.item_factors), dtype=np.float32) if tables.item_bias is None else tables.item_bias
-        )
-        return fold_in_all(
-            tables.item_factors,
-            bias,
-            history,
-            self._objective(),
-            self._typical_flips(),
-            unobserved_weight=self.unobserved_weight,
-            regularization=self._l2_of_row(len(history)),
-        )
-
-    @final
-    def _left_out_scores(self, history: Codes, places: Codes, items: Codes) -> Floats:
-        tables, n = self._tables(), len(history)
-        problem = AllItems(
+        return AllItemsFoldIn(
             tables.item_factors,
             tables.item_bias,
-            history,
             self._objective(),
-            self._typical_flips(),
-            self._fold_in(history),
-            l2=max(self._l2_of_row(n), 1e-6),
-            l2_without=max(self._l2_of_row(n - 1), 1e-6),
+            self._flips if self._has_flips else None,
             unobserved_weight=self.unobserved_weight,
+            l2=self.regularization_,
+            frequency_power=self.frequency_power,
+            mean_interactions=float(self.train_.interactions_per_user().mean()),
         )
-        return self._scores_by_rows(problem.left_out_rows(places, self._fold_in), items)
-
-    @final
-    def _l2_of_row(self, n: int) -> float:
-        """The L2 of the row of a user with n interactions."""
-        mean = self._cached("mean", lambda: float(self.train_.interactions_per_user().mean()))
-        return float(self.regularization_ * (n / mean) ** self.frequency_power)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -315,10 +280,10 @@ class ExactMF(AllItemsMF):
         old = self._tables()
         tables = extended_tables(self._initial(train, old.flip_factors, spectral=False), old, users, items)
         # a user's row moves once an epoch and by little, so the rows of new users start at their fold-in
-        model = self._fitted(train, {**table_attributes(tables), **self._derived(train)})
+        fold_in = self._fitted(train, {**table_attributes(tables), **self._derived(train)})._fold_in()
         new = np.setdiff1d(np.arange(train.n_users), users)
         for user, history in zip(new, rows_of(train._csr[new]), strict=True):
-            tables.user_factors[user] = model._fold_in(history)
+            tables.user_factors[user] = fold_in.row(history)
         result = continue_epochs(self._training(), train, tables, epochs, progress=progress)
         return {**learned_tables(result, train), **self._derived(train)}
 
@@ -339,16 +304,9 @@ class ExactMF(AllItemsMF):
         """What the flips are known from: interactions alone."""
         return INTERACTIONS
 
-    def _flip_logits(self, users: Codes) -> Floats:
-        tables = self._tables()
-        return factor_score_block(tables.user_flips[users], tables.item_flips, tables.flip_bias)
-
-    def _average_flips(self) -> Floats | None:
-        tables = self._tables()
-        if not tables.flip_factors:
-            return None
-        g = tables.item_flips @ tables.user_flips.mean(axis=0)
-        return np.asarray(g if tables.flip_bias is None else g + tables.flip_bias, dtype=np.float32)
+    @property
+    def _flips(self) -> Flips:
+        return TableFlips(self._tables())
 
 
 def default_regularization(train: Dataset) -> float:

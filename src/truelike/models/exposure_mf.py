@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 
 from truelike import objectives
 from truelike.data.dataset import Dataset
-from truelike.data.ids import Codes
 from truelike.evaluation.metrics import is_metric_at_k
 from truelike.exposure.evidence import ACTIVITY, INTERACTIONS
 from truelike.exposure.rates import ExposureRates
 from truelike.exposure.structured import structured
-from truelike.models.base import Floats
 from truelike.models.exact_mf import INIT_SCALE, POINTWISE_RATE, AllItemsMF, default_regularization
-from truelike.models.factor_model import learned_tables, restored_tables, table_attributes
+from truelike.models.factor_model import TableFlips, learned_tables, restored_tables, table_attributes
+from truelike.models.label_noise import Flips
 from truelike.parameters import choice, jobs, number, special, whole_number
 from truelike.training.exact.engine import ExactEngine, ExactSettings
 from truelike.training.exact.fixed import FixedFlips
@@ -184,17 +183,9 @@ class ExposureMF(AllItemsMF):
         """What the flips are known from: an assumption, or for "item" interactions alone."""
         return ACTIVITY if self.exposure == "structured" else INTERACTIONS
 
-    def _flip_logits(self, users: Codes) -> Floats:
-        rates: ExposureRates | None = self.rates_
-        if rates is not None:
-            return rates.dense_logits(users)
-        flips = self._tables().flip_bias
-        assert flips is not None
-        return np.tile(flips, (len(users), 1))
-
-    def _average_flips(self) -> Floats | None:
-        rates: ExposureRates | None = self.rates_
-        return self._tables().flip_bias if rates is None else rates.average_logits().astype(np.float32)
+    @property
+    def _flips(self) -> Flips:
+        return self.rates_ or TableFlips(self._tables())
 
 
 def _first_biases(train: Dataset, rates: ExposureRates) -> NDArray[np.float64]:

@@ -3,26 +3,103 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from functools import cached_property
+from typing import Any, ClassVar, final
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
+from scipy import sparse
 
+from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
-from truelike.data.frames import library_of, to_native
-from truelike.data.ids import Codes, one_or_many
-from truelike.errors import ParameterError
-from truelike.models.base import DotProduct, Floats, Frame, OnUnknown, Recommender, score_by_vectors
+from truelike.data.frames import to_native
+from truelike.data.ids import Codes
+from truelike.models.base import Recommender
 from truelike.models.fold_in import rows_of
-from truelike.ranking.factor_ranker import factor_score_block
-from truelike.ranking.top_k import top_k_by_scores
+from truelike.models.left_out import FoldIn
+from truelike.models.scorer import DotProduct, Floats, Scorer
+from truelike.ranking.factor_ranker import factor_pair_scores, factor_score_block
 from truelike.training.loop import Result
 from truelike.training.tables import Tables
 
-PAIRS = 65_536  # that are scored at a time
+
+@final
+class FactorScorer(Scorer):
+    """Scores of tables of factors.
+
+    Parameters
+    ----------
+    train
+        The training data.
+    tables
+        The tables.
+    fold_in
+        Returns how the rows of new users are found; called when the first is asked for.
+    """
+
+    def __init__(self, train: Dataset | Blocks, tables: Tables, fold_in: Callable[[], FoldIn]) -> None:
+        super().__init__(train)
+        self._vectors = DotProduct(tables.user_factors, tables.item_factors, tables.item_bias)
+        self._new_fold_in = fold_in
+
+    @cached_property
+    def fold_in(self) -> FoldIn:
+        """How the rows of new users are found."""
+        return self._new_fold_in()
+
+    @property
+    def vectors(self) -> DotProduct:
+        """The factors."""
+        return self._vectors
+
+    def score_users(self, users: Codes) -> Floats:
+        """By dot products."""
+        return self._vectors.scores(users)
+
+    def history_vectors(self, histories: sparse.csr_array) -> Floats:
+        """By fold-in."""
+        return np.stack([self.fold_in.row(history) for history in rows_of(histories)])
+
+    def score_histories(self, histories: sparse.csr_array) -> Floats:
+        """By fold-in."""
+        return self._vectors.of_vectors(self.history_vectors(histories))
+
+    @property
+    def similarity_vectors(self) -> Floats:
+        """The items' factors, scaled to length 1."""
+        return unit_rows(self._vectors.items)
+
+    def similarities(self, items: Codes) -> Floats:
+        """The cosine of the items' factors."""
+        unit = self.similarity_vectors
+        return factor_score_block(unit[items], unit)
+
+    def contributions(self, history: Codes, items: Codes, user: int | None) -> Floats | None:
+        """Those of the fold-in, where the row is a sum over the interactions."""
+        return self.fold_in.contributions(history, items, user)
+
+    def left_out_scores(self, history: Codes, places: Codes, items: Codes) -> Floats:
+        """By rows that are folded in together."""
+        return self._vectors.of_vectors(self.fold_in.rows_without(history, places), items)
+
+
+class TableFlips:
+    """The flips that tables hold: g_ui = P_u . Q_i (+ bias)."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._vectors = DotProduct(tables.user_flips, tables.item_flips, tables.flip_bias)
+
+    def dense_logits(self, users: Codes) -> Floats:
+        """The flip logits of all items for some users: a new array (len(users), n_items)."""
+        return self._vectors.scores(users)
+
+    def average_logits(self) -> Floats:
+        """The flip logits of the average user."""
+        users, items, bias = self._vectors
+        g = items @ users.mean(axis=0)
+        return np.asarray(g if bias is None else g + bias, dtype=np.float32)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -39,6 +116,8 @@ class FactorModel(Recommender):
         All of these, as they are trained and saved.
     """
 
+    scores_by_vectors: ClassVar[bool] = True
+
     @property
     def user_factors_(self) -> Floats:
         """The paper's U."""
@@ -50,8 +129,8 @@ class FactorModel(Recommender):
         return self._tables().item_factors
 
     @abstractmethod
-    def _fold_in(self, history: Codes) -> Floats:
-        """The row of U of a user with this history, with the item tables fixed."""
+    def _fold_in(self) -> FoldIn:
+        """How the rows of new users are found."""
 
     @final
     def _tables(self) -> Tables:
@@ -59,64 +138,9 @@ class FactorModel(Recommender):
         return tables
 
     @final
-    def _dot_product(self) -> DotProduct:
-        tables = self._tables()
-        return DotProduct(tables.user_factors, tables.item_factors, tables.item_bias)
-
-    @final
-    def _score_block(self, users: Codes) -> Floats:
-        return score_by_vectors(self._dot_product(), users)
-
-    @final
-    def _score_histories(self, histories: Any) -> Floats:
-        return self._score_vectors(np.stack([self._fold_in(history) for history in rows_of(histories)]))
-
-    @final
-    def _score_vectors(self, vectors: Floats) -> Floats:
-        return factor_score_block(vectors, self._tables().item_factors, self._tables().item_bias)
-
-    @final
-    def _scores_by_rows(self, vectors: Floats, items: Codes) -> Floats:
-        tables = self._tables()
-        bias = None if tables.item_bias is None else tables.item_bias[items]
-        return factor_score_block(vectors, tables.item_factors[items], bias)
-
-    @final
-    def _similarity_block(self, items: Codes) -> Floats:
-        unit = unit_rows(self._tables().item_factors)
-        return factor_score_block(unit[items], unit)
-
-    @final
-    def similar_users(
-        self, users: Any, k: int = 10, *, on_unknown: OnUnknown = "raise", n_jobs: int | None = -1
-    ) -> Frame:
-        """Find the k users most similar to each of some: a frame user_id, similar_user_id, score, rank."""
-        self._check_list(k, on_unknown)
-        if on_unknown == "popular":
-            raise ParameterError('on_unknown is "popular"; for similar users it must be "raise" or "skip"')
-        library = library_of(users) or self.train_.library
-        asked = one_or_many(users)
-        codes = self.train_.users.known(asked) if on_unknown == "raise" else self.train_.users.codes(asked)
-        codes = codes[codes >= 0]
-        unit = unit_rows(self._tables().user_factors)
-        own = np.arange(len(unit), dtype=np.int32)
-
-        def similarity(block: Codes) -> Floats:
-            scores = factor_score_block(unit[block], unit)
-            scores[np.arange(len(block)), own[block]] = -np.inf  # users are not listed as similar to themselves
-            return scores
-
-        best = top_k_by_scores(similarity, codes, k, n_items=len(unit), n_jobs=n_jobs)
-        row, rank = np.nonzero(best.items >= 0)
-        frame = pl.DataFrame(
-            [
-                self.train_.users.take(codes[row]).alias("user_id"),
-                self.train_.users.take(best.items[row, rank]).alias("similar_user_id"),
-                pl.Series("score", best.scores[row, rank]),
-                pl.Series("rank", rank + 1, dtype=pl.Int32),
-            ]
-        )
-        return to_native(frame, library)
+    def _make_scorer(self) -> FactorScorer:
+        # the copy has no scorer, so that none refers to itself: what is not used any more is freed at once
+        return FactorScorer(self.train_, self._tables(), self._without_scorer()._fold_in)
 
 
 def learned_tables(result: Result[Tables], train: Dataset) -> dict[str, Any]:
@@ -132,12 +156,7 @@ def learned_tables(result: Result[Tables], train: Dataset) -> dict[str, Any]:
 def scores_of_pairs(result: Result[Tables], users: Codes, items: Codes) -> Floats:
     """The scores r of pairs, by trained tables."""
     tables = result.trained
-    scores = np.empty(len(users), dtype=np.float32)
-    for start in range(0, len(users), PAIRS):
-        part = slice(start, start + PAIRS)
-        u, v = tables.user_factors[users[part]], tables.item_factors[items[part]]
-        scores[part] = np.einsum("nk,nk->n", u, v)
-    return scores if tables.item_bias is None else scores + tables.item_bias[items]
+    return factor_pair_scores(tables.user_factors, tables.item_factors, tables.item_bias, users, items)
 
 
 def table_attributes(tables: Tables) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -14,8 +15,6 @@ from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.evaluation.metrics import is_metric_at_k
-from truelike.models.base import Floats
-from truelike.models.explanations import Contributions
 from truelike.models.factor_model import (
     FactorModel,
     extended_tables,
@@ -23,6 +22,8 @@ from truelike.models.factor_model import (
     restored_tables,
     table_attributes,
 )
+from truelike.models.left_out import FoldIn
+from truelike.models.scorer import Floats
 from truelike.parallel import one_blas_thread
 from truelike.parameters import choice, jobs, number, special, whole_number
 from truelike.training.als.engine import AlternatingEngine, Solver, Weights, exact_row, solved, weighted_gram
@@ -40,7 +41,7 @@ from truelike.training.options import FitOptions
 from truelike.training.regularization import IALS_L2, UNOBSERVED, density, noise_edge
 from truelike.training.spectral import set_items
 from truelike.training.tables import Tables
-from truelike.training.weights import SHORTEST_HALF_LIFE, interaction_weights
+from truelike.training.weights import SHORTEST_HALF_LIFE, Recency, Weighting, interaction_weights
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -241,62 +242,90 @@ class IALS(FactorModel):
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
         return {**restored_tables(arrays, train, self.factors), **self._derived(train)}
 
-    def _fold_in(self, history: Codes) -> Floats:
-        """One exact solve with the item table fixed."""
-        table = self._tables().item_factors
+    def _fold_in(self) -> LeastSquaresFoldIn:
+        return LeastSquaresFoldIn(
+            self.train_,
+            self._tables().item_factors,
+            self._weights(self.train_),
+            (self.weighting, self.recency, self.half_life),
+        )
+
+
+@dataclass(frozen=True)
+class LeastSquaresFoldIn(FoldIn):
+    """New users of `IALS`: one exact solve with the item table fixed.
+
+    Attributes
+    ----------
+    train
+        The training data.
+    item_factors
+        The item table.
+    weights
+        The weights of the objective.
+    counting
+        The parameters weighting, recency and half_life.
+    """
+
+    train: Dataset | Blocks
+    item_factors: Floats
+    weights: Weights
+    counting: tuple[Weighting, Recency, float]
+
+    def row(self, history: Codes) -> Floats:
+        """By the equations of the user."""
+        table = self.item_factors
         with one_blas_thread():
-            gram, weights = self._equations()
-            row = exact_row(table[history].astype(np.float64), gram, weights.ridge(len(history), len(table)))
+            ridge = self.weights.ridge(len(history), len(table))
+            row = exact_row(table[history].astype(np.float64), self._gram, ridge)
         return row.astype(np.float32)
 
-    def _equations(self) -> tuple[NDArray[np.float64], Weights]:
-        """What the equations of all users have in common: unobserved_weight x V'V, and the weights."""
-
-        def compute() -> tuple[NDArray[np.float64], Weights]:
-            weights = self._weights(self.train_)
-            return weighted_gram(self._tables().item_factors, weights.unobserved), weights
-
-        found: tuple[NDArray[np.float64], Weights] = self._cached("equations", compute)
-        return found
-
-    def _contributions(self, history: Codes, items: Codes, user: int | None) -> Contributions:
+    def contributions(self, history: Codes, items: Codes, user: int | None) -> Floats:
         """The terms of v_i' A^-1 sum_j c_j v_j, the score by the exact row of the user (Hu et al., section 5)."""
-        table = self._tables().item_factors
+        table = self.item_factors
         own = table[history].astype(np.float64)
-        counts = self._counts(user)
+        counts = None if user is None else self._counts(user)
         weighted = own if counts is None else own * counts[:, None]
         with one_blas_thread():
-            gram, weights = self._equations()
-            inverse = solved(own, gram, weights.ridge(len(history), len(table)), table[items].T, counts)
+            ridge = self.weights.ridge(len(history), len(table))
+            inverse = solved(own, self._gram, ridge, table[items].T, counts)
             values = inverse.T @ weighted.T
-        return Contributions(values.astype(np.float32), self._scores_of(history, items, user), "exact")
+        return np.asarray(values, dtype=np.float32)
 
-    def _counts(self, user: int | None) -> NDArray[np.float64] | None:
+    @cached_property
+    def _gram(self) -> NDArray[np.float64]:
+        """What the equations of all users have in common: unobserved_weight x V'V."""
+        return weighted_gram(self.item_factors, self.weights.unobserved)
+
+    def _counts(self, user: int) -> NDArray[np.float64] | None:
         """How much each interaction of a user counts, in the order of their items; None: all count 1."""
-        if user is None or (self.weighting == "none" and self.recency == "none"):
+        train = self.train
+        if self.counting[:2] == ("none", "none"):
             return None
-        train = self.train_
         if isinstance(train, Blocks):
             return self._counts_in_block(train, user)
-
-        def compute() -> NDArray[np.float32] | None:
-            return interaction_weights(train, self.weighting, self.recency, self.half_life)
-
-        counts = self._cached("interaction weights", compute)
+        counts = self._all_counts
         if counts is None:
             return None
         mine = slice(*train._csr.indptr[user : user + 2])
         return np.asarray(counts[mine][np.argsort(train._csr.indices[mine])], dtype=np.float64)
 
+    @cached_property
+    def _all_counts(self) -> NDArray[np.float32] | None:
+        assert isinstance(self.train, Dataset)
+        return interaction_weights(self.train, *self.counting)
+
     def _counts_in_block(self, train: Blocks, user: int) -> NDArray[np.float64]:
         """How much each interaction of a user counts, where the training data are blocks."""
-        counting = counting_of(train, self.weighting, self.recency, self.half_life)
-
-        def scale() -> float:
-            return train.n_interactions / sum(float(counting.unscaled(block).sum()) for block in train)
-
         block = train.block(int(np.searchsorted(train.bounds, user, side="right")) - 1)
-        counts = counting.weights(block, self._cached("scale of interactions", scale))
+        counts = counting_of(train, *self.counting).weights(block, self._scale)
         assert counts is not None
         row = user - block.first_user
         return counts[block.indptr[row] : block.indptr[row + 1]].astype(np.float64)
+
+    @cached_property
+    def _scale(self) -> float:
+        """What the counts of blocks are multiplied by."""
+        assert isinstance(self.train, Blocks)
+        counting = counting_of(self.train, *self.counting)
+        return self.train.n_interactions / sum(float(counting.unscaled(block).sum()) for block in self.train)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -23,10 +23,10 @@ from truelike.exposure.impressions import check_held_out, shown_pairs
 from truelike.exposure.probability_map import ProbabilityMap
 from truelike.exposure.shown_blocks import ShownBlocks, shown_blocks
 from truelike.exposure.shown_pairs import CERTAIN, ShownPairs
-from truelike.models.base import Floats
 from truelike.models.factor_model import FactorModel, restored_tables, table_attributes
-from truelike.models.fold_in import fold_in_all
-from truelike.models.label_noise import LabelNoise
+from truelike.models.label_noise import Flips, LabelNoise
+from truelike.models.left_out import AllItemsFoldIn
+from truelike.models.scorer import DotProduct, Floats
 from truelike.parameters import choice, flag, jobs, number, whole_number
 from truelike.progress import note
 from truelike.training.blocks.execution import workers_for
@@ -91,6 +91,15 @@ class _Posterior:
         user_bias = np.zeros((n_users, 1), dtype=np.float32)
         return cls(tables, user_bias, tables.item_bias[:, None].copy(), precision, 0.0)
 
+    @cached_property
+    def line(self) -> tuple[float, float]:
+        """The slope and the intercept of the line from the mean score to the logit of the mean probability."""
+        users = np.unique(np.linspace(0, len(self.user_bias) - 1, 100).astype(np.int32))
+        vectors = DotProduct(self.tables.user_factors, self.tables.item_factors, self.tables.item_bias)
+        r, p = vectors.scores(users).ravel(), _logits(self.probabilities(users)).astype(np.float32).ravel()
+        slope = float(np.cov(r, p)[0, 1] / max(float(np.var(r)), 1e-9))
+        return slope, float(p.mean() - slope * r.mean())
+
     def probabilities(self, users: Codes) -> NDArray[np.float64]:
         """The mean of the samples' probabilities of all items for some users."""
         tables, n = self.tables, self.user_bias.shape[1]
@@ -145,6 +154,19 @@ class _Posterior:
 def _logits(p: NDArray[Any]) -> NDArray[Any]:
     p = np.clip(p, 1e-12, 1 - 1e-12)
     return np.asarray(np.log(p) - np.log1p(-p))
+
+
+class _NoFlips:
+    """The flips of a model that knows no impressions: every flip logit is 0."""
+
+    def __init__(self, n_items: int) -> None:
+        self.n_items = n_items
+
+    def dense_logits(self, users: Codes) -> Floats:
+        return np.zeros((len(users), self.n_items), dtype=np.float32)
+
+    def average_logits(self) -> Floats:
+        return np.zeros(self.n_items, dtype=np.float32)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -407,10 +429,9 @@ class ImpressionMF(LabelNoise, FactorModel):
         """What the probabilities are known from: "impressions" or "propensities"; "interactions" without."""
         return "interactions" if self.shown_ is None else str(self.shown_.evidence)
 
-    def _flip_logits(self, users: Codes) -> Floats:
-        if self.shown_ is None:
-            return np.zeros((len(users), self.train_.n_items), dtype=np.float32)
-        return np.asarray(self.shown_.dense_logits(users), dtype=np.float32)
+    @property
+    def _flips(self) -> Flips:
+        return self.shown_ or _NoFlips(self.train_.n_items)
 
     def _shown_users(self) -> NDArray[np.float64] | None:
         """The expected number of users who noticed each item; None without impressions."""
@@ -422,14 +443,7 @@ class ImpressionMF(LabelNoise, FactorModel):
 
     def _like_of_scores(self, scores: Floats) -> Floats:
         """About: the probability is that of a pair with this score on average."""
-
-        def line() -> tuple[float, float]:
-            users = np.unique(np.linspace(0, self.train_.n_users - 1, 100).astype(np.int32))
-            r, p = self._score_block(users).ravel(), self._like_logits(users).ravel()
-            slope = float(np.cov(r, p)[0, 1] / max(float(np.var(r)), 1e-9))
-            return slope, float(p.mean() - slope * r.mean())
-
-        slope, intercept = self._cached("moderation", line)
+        slope, intercept = self.posterior_.line
         return super()._like_of_scores(np.asarray(slope * scores + intercept, dtype=np.float32))
 
     def _like_of_pairs(self, users: Codes, items: Codes, scores: Floats) -> Floats:
@@ -438,22 +452,16 @@ class ImpressionMF(LabelNoise, FactorModel):
 
     # --- new users ------------------------------------------------------------------------------
 
-    def _fold_in(self, history: Codes) -> Floats:
+    def _fold_in(self) -> AllItemsFoldIn:
         tables = self._tables()
-        assert tables.item_bias is not None
-        return fold_in_all(
+        return AllItemsFoldIn(
             tables.item_factors,
             tables.item_bias,
-            history,
             objectives.NBPOo,
-            self._cached("typical flips", self._typical_flips),
+            self.shown_ or _random_pairs(self.train_, self.seed),
             unobserved_weight=1.0,
-            regularization=float(self.posterior_.precision),
+            l2=float(self.posterior_.precision),
         )
-
-    def _typical_flips(self) -> Floats:
-        known = self.shown_ or _random_pairs(self.train_, self.seed)
-        return np.asarray(known.average_logits(), dtype=np.float32)
 
 
 def _strength(pairs: Shown) -> float:

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike.data.dataset import Dataset
-from truelike.data.ids import Codes
 from truelike.data.matrix import checked_csr
-from truelike.models.base import Floats, Recommender
-from truelike.models.explanations import Contributions
+from truelike.models.base import Recommender
+from truelike.models.item_scorer import ItemScorer
+from truelike.models.scorer import Floats
 from truelike.parallel import for_each
 from truelike.parameters import jobs, number, whole_number
 from truelike.training.options import FitOptions
@@ -108,37 +108,10 @@ class ItemKNN(Recommender):
         return common
 
     def _learned(self, similarity: Any, train: Dataset) -> Mapping[str, Any]:
-        return {
-            "similarity_": similarity,
-            "shrinkage_": self._shrinkage(train),
-            # row j: the items that have j as a neighbor, so that the scores of a history are a sum of rows
-            "_neighbor_of": sparse.csr_array(similarity.T),
-            "_by_popularity": np.argsort(-train.popularity(), kind="stable").astype(np.int32),
-        }
+        return {"similarity_": similarity, "shrinkage_": self._shrinkage(train)}
 
-    def _score_block(self, users: Codes) -> Floats:
-        return self._score_histories(self.train_._csr[users])
-
-    def _score_histories(self, histories: Any) -> Floats:
-        from truelike.models.kernels import add_rows
-
-        scores, rows = np.zeros(histories.shape, dtype=np.float32), self._neighbor_of
-        add_rows(histories.indptr, histories.indices, rows.indptr, rows.indices, rows.data, scores)
-        return scores
-
-    def _contributions(self, history: Codes, items: Codes, user: int | None) -> Contributions:
-        """The similarities that the score is the sum of."""
-        values = np.asarray(self.similarity_[items][:, history].toarray(), dtype=np.float32)
-        return Contributions(values, self._scores_of(history, items, user), "exact")
-
-    def _tie_order(self) -> Codes:
-        order: Codes = self._by_popularity
-        return order
-
-    def _similarity_block(self, items: Codes) -> Floats:
-        similarity = np.asarray(self.similarity_[items].toarray(), dtype=np.float32)
-        similarity[similarity == 0] = -np.inf  # no common user: never listed
-        return similarity
+    def _make_scorer(self) -> ItemScorer:
+        return ItemScorer(self.train_, sparse.csr_array(self.similarity_.T), self.similarity_)
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         s = self.similarity_

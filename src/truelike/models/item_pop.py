@@ -4,16 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
-from truelike.models.base import Floats, Recommender
-from truelike.models.explanations import Contributions
+from truelike.models.base import Recommender
+from truelike.models.scorer import Floats, Scorer
 from truelike.training.options import FitOptions
+
+
+@final
+class PopularityScorer(Scorer):
+    """The popularity of the items, whoever asks.
+
+    Parameters
+    ----------
+    train
+        The training data.
+    popularity
+        Number of users of each item.
+    """
+
+    def __init__(self, train: Dataset, popularity: Floats) -> None:
+        super().__init__(train)
+        self._popularity = popularity
+
+    def score_users(self, users: Codes) -> Floats:
+        """The same for every user."""
+        return np.tile(self._popularity, (len(users), 1))
+
+    def score_histories(self, histories: sparse.csr_array) -> Floats:
+        """The same for every history."""
+        return np.tile(self._popularity, (histories.shape[0], 1))
+
+    def similarities(self, items: Codes) -> Floats:
+        """Nothing is known of similarity: the most popular items are the best guess for every item."""
+        return np.tile(self._popularity, (len(items), 1))
+
+    def contributions(self, history: Codes, items: Codes, user: int | None) -> Floats:
+        """No interaction contributes."""
+        return np.zeros((len(items), len(history)), dtype=np.float32)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -36,20 +70,8 @@ class ItemPop(Recommender):
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
         return {"popularity_": train.popularity().astype(np.float32)}
 
-    def _score_block(self, users: Codes) -> Floats:
-        return np.tile(self.popularity_, (len(users), 1))
-
-    def _score_histories(self, histories: Any) -> Floats:
-        return np.tile(self.popularity_, (histories.shape[0], 1))
-
-    def _similarity_block(self, items: Codes) -> Floats:
-        """Nothing is known of similarity: the most popular items are the best guess for every item."""
-        return np.tile(self.popularity_, (len(items), 1))
-
-    def _contributions(self, history: Codes, items: Codes, user: int | None) -> Contributions:
-        """No interaction contributes: the score is the popularity of the item."""
-        values = np.zeros((len(items), len(history)), dtype=np.float32)
-        return Contributions(values, self.popularity_[items], "exact")
+    def _make_scorer(self) -> PopularityScorer:
+        return PopularityScorer(self.train_, self.popularity_)
 
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
         popularity = arrays["popularity"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 import numpy as np
 import polars as pl
@@ -15,7 +15,8 @@ from truelike.data.ids import Codes, one_or_many
 from truelike.exposure.evidence import is_identified, sentence
 from truelike.exposure.probability_map import ProbabilityMap
 from truelike.models.availability import available_if
-from truelike.models.base import Floats, Frame, values_of_pairs
+from truelike.models.lists import Frame, allowed_items, check, frame_of, pair_codes
+from truelike.models.scorer import Floats, Mask, pairs_of_rows
 from truelike.ranking.top_k import top_k_by_scores
 
 if TYPE_CHECKING:
@@ -24,6 +25,16 @@ if TYPE_CHECKING:
     _Base = Recommender
 else:
     _Base = object
+
+
+class Flips(Protocol):
+    """Flip logits g, learned or known."""
+
+    def dense_logits(self, users: Codes) -> NDArray[np.floating]:
+        """The flip logits of all items for some users: a new array (len(users), n_items)."""
+
+    def average_logits(self) -> NDArray[np.floating]:
+        """The flip logits of all items for the average user, which stand for those of a new user."""
 
 
 class LabelNoise(_Base):
@@ -37,9 +48,10 @@ class LabelNoise(_Base):
     def _has_flips(self) -> bool:
         """Whether the model has flip probabilities, learned or known from impressions."""
 
+    @property
     @abstractmethod
-    def _flip_logits(self, users: Codes) -> Floats:
-        """The flip logits g of all items for some users: a new array (len(users), n_items)."""
+    def _flips(self) -> Flips:
+        """The flips, learned or known."""
 
     @property
     @abstractmethod
@@ -50,6 +62,14 @@ class LabelNoise(_Base):
         """
 
     @final
+    @property
+    def likes(self) -> Likes:
+        """What the model says of likes, in row numbers."""
+        if not self._has_flips:
+            raise AttributeError(f"{type(self).__name__!r} has no attribute 'likes'")
+        return Likes(self)
+
+    @final
     @available_if(lambda model: model._has_flips)
     def flip_probability(self, users: Any, items: Any) -> Floats:
         """sigma(g) of each pair: the model's p(observed 0 | truly 1).
@@ -57,8 +77,11 @@ class LabelNoise(_Base):
         From interactions alone only the product of preference and exposure can be learned, so this is a quantity of
         the model that helps it to rank, not a measured probability. Of `ImpressionMF` it is what the impressions say.
         """
-        pairs = self._pair_codes(users, items, "flip_probability")
-        return np.asarray(objectives.sigmoid(values_of_pairs(self._flip_logits, *pairs)), dtype=np.float32)
+        return self._flips_of_pairs(*pair_codes(self.train_, users, items, "flip_probability"))
+
+    def _flips_of_pairs(self, users: Codes, items: Codes) -> Floats:
+        g = pairs_of_rows(self._flips.dense_logits, self.train_.n_items, users, items)
+        return np.asarray(objectives.sigmoid(g), dtype=np.float32)
 
     @final
     @available_if(lambda model: model._has_flips)
@@ -84,8 +107,8 @@ class LabelNoise(_Base):
         """
         train = self.train_
         library = library_of(users) or library_of(items) or train.library
-        rows, columns = self._pair_codes(users, items, "like_probability")
-        values = values_of_pairs(self._like_block, rows, columns)
+        rows, columns = pair_codes(train, users, items, "like_probability")
+        values = self._like_of_pairs(rows, columns, self.scorer.score_pairs(rows, columns))
         frame = pl.DataFrame(
             [
                 train.users.take(rows).alias("user_id"),
@@ -94,19 +117,6 @@ class LabelNoise(_Base):
             ]
         )
         return to_native(frame.with_columns(pl.lit(self.evidence).alias("evidence")), library)
-
-    @final
-    @property
-    def is_identified(self) -> bool:
-        """Whether posteriors and `like_probability` are probabilities, given the evidence, and not only a ranking."""
-        return is_identified(self.evidence)
-
-    @final
-    @property
-    def evidence_in_words(self) -> str:
-        """What the probabilities are known from, in a sentence for people."""
-        found = self._probability_map
-        return sentence(self.evidence, 0 if found is None else found.pairs)
 
     @final
     @available_if(lambda model: model._has_flips)
@@ -135,11 +145,12 @@ class LabelNoise(_Base):
         k, candidates, exclude, titles, n_jobs
             As in `recommend`.
         """
-        self._check_list(k, "raise", titles)
-        codes = self.train_.users.known(one_or_many(users))
-        allowed = self._allowed(candidates, exclude)
+        train = self.train_
+        check(train, k, "raise", titles)
+        codes = train.users.known(one_or_many(users))
+        allowed = allowed_items(train, candidates, exclude)
         frame = self._hidden_like_lists(codes, k, allowed=allowed, titles=titles, n_jobs=n_jobs)
-        return to_native(frame, library_of(users) or self.train_.library)
+        return to_native(frame, library_of(users) or train.library)
 
     @final
     def _hidden_like_lists(
@@ -150,31 +161,27 @@ class LabelNoise(_Base):
         seen, rows = train._rows(codes)
         user_of_row = np.zeros(seen.shape[0], dtype=np.int32)
         user_of_row[rows] = codes
-        with self._ranking():
-            best = top_k_by_scores(
-                lambda block: self._hidden_like_block(user_of_row[block]),
-                rows,
-                k,
-                n_items=train.n_items,
-                seen=seen,
-                allowed=allowed,
-                n_jobs=n_jobs,
-            )
-        frame = self._frame({"user_id": train.users.take(codes)}, best, titles, "polars")
-        flips = self.flip_probability(frame["user_id"], frame["item_id"])
+        best = top_k_by_scores(
+            lambda block: self._hidden_like_block(user_of_row[block]),
+            rows,
+            k,
+            n_items=train.n_items,
+            seen=seen,
+            allowed=allowed,
+            n_jobs=n_jobs,
+        )
+        listed = best.items >= 0
+        flips = self._flips_of_pairs(np.repeat(codes, listed.sum(axis=1)), best.items[listed])
+        shown = train.titles if titles else None
+        frame = frame_of({"user_id": train.users.take(codes)}, best, train.items, titles=shown)
         frame = frame.rename({"score": "posterior"}).insert_column(3, pl.Series("flip_probability", flips))
         return frame.with_columns(pl.lit(self.evidence).alias("evidence"))
 
     @final
     def _hidden_like_block(self, users: Codes) -> Floats:
         """p(truly liked | not observed) of all items for some users, by the model."""
-        r, g = self._calibrated_logits(users), self._flip_logits(users)
+        r, g = self._calibrated_logits(users), self._flips.dense_logits(users)
         return np.asarray(objectives.hidden_like_posterior(r, g), dtype=np.float32)
-
-    @final
-    def _like_block(self, users: Codes) -> Floats:
-        """p(truly liked) of all items for some users, by the model."""
-        return np.asarray(objectives.sigmoid(self._calibrated_logits(users)), dtype=np.float32)
 
     def _like_of_scores(self, scores: Floats) -> Floats:
         """p(truly liked) of pairs with these scores, by the model. Default: by the map from scores to probabilities."""
@@ -192,10 +199,54 @@ class LabelNoise(_Base):
 
     def _like_logits(self, users: Codes) -> Floats:
         """The logits of p(truly liked) of all items for some users, before they are calibrated. Default: the score."""
-        return self._score_block(users)
+        return self.scorer.score_users(users)
 
     @property
     def _probability_map(self) -> ProbabilityMap | None:
         """The map from scores to probabilities; None: sigma."""
         found: ProbabilityMap | None = vars(self).get("_state", {}).get("calibration_")
         return found
+
+
+class Likes:
+    """What a fitted model with flip probabilities says of likes, in row numbers: `model.likes`.
+
+    Parameters
+    ----------
+    model
+        The model.
+
+    Attributes
+    ----------
+    evidence
+        What the probabilities are known from: "impressions", "propensities", "assumed: ..." or "interactions".
+    note
+        The same in a sentence for people.
+    is_identified
+        Whether they are probabilities, given the evidence, and not only a ranking.
+    """
+
+    def __init__(self, model: LabelNoise) -> None:
+        self._model = model
+        self.evidence, found = model.evidence, model._probability_map
+        self.note = sentence(self.evidence, 0 if found is None else found.pairs)
+        self.is_identified = is_identified(self.evidence)
+
+    def of_pairs(self, users: Codes, items: Codes, scores: Floats | None = None) -> Floats:
+        """p(truly liked) of each pair (users[n], items[n]); their scores, if they are known, need not be computed."""
+        scores = self._model.scorer.score_pairs(users, items) if scores is None else scores
+        return self._model._like_of_pairs(users, items, scores)
+
+    def of_scores(self, scores: Floats) -> Floats:
+        """p(truly liked) of pairs of new users, by their scores."""
+        return self._model._like_of_scores(scores)
+
+    def hidden(self, users: Codes) -> Floats:
+        """p(truly liked | not observed) of all items for some users: a new array (len(users), n_items)."""
+        return self._model._hidden_like_block(users)
+
+    def top_k(
+        self, users: Codes, k: int, *, allowed: Mask | None = None, titles: bool = False, n_jobs: int | None = -1
+    ) -> pl.DataFrame:
+        """The frame of `hidden_likes`."""
+        return self._model._hidden_like_lists(users, k, allowed=allowed, titles=titles, n_jobs=n_jobs)

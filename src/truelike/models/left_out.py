@@ -1,11 +1,11 @@
-"""Fold-in of a history without one of its interactions, for many of them at once.
+"""New users: the row of a user from a history, or from one without an interaction, with the item tables fixed.
 
-The rows of all these histories move together, so that a step is a few matrix products. They come to where `fold_in`
-and `fold_in_all` lead:
+`SampledFoldIn` and `AllItemsFoldIn` find the row by `fold_in` and `fold_in_all`. The rows of a history without each of
+its interactions move together, so that a step is a few matrix products. They come to where the row of each alone would:
 
-- `Sampled` takes the steps of `fold_in`, from a row of zeros and with the same bound of the Hessian.
-- `AllItems` starts at the row of the whole history, which is close, and takes Newton-like steps with the Hessian there
-  for all rows, until they come to rest. A row that does not is folded in by itself.
+- Of sampled training they take the steps of `fold_in`, from a row of zeros and with the same bound of the Hessian.
+- Of training on all items they start at the row of the whole history, which is close, and take Newton-like steps with
+  the Hessian there for all rows, until they come to rest. A row that does not is folded in by itself.
 
 Scores and gradients are in float32. Only the difference to the row of the whole history, computed likewise, is used, so
 that rounding cancels out.
@@ -17,13 +17,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, final
+from typing import Any, Generic, Protocol, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from truelike.models.fold_in import STEPS, WIDTH, curvature_bound, listwise_hessian, weighted_products
+from truelike.models.fold_in import (
+    STEPS,
+    WIDTH,
+    curvature_bound,
+    fold_in,
+    fold_in_all,
+    listwise_hessian,
+    weighted_products,
+)
 from truelike.objectives import Listwise, Objective, Pairwise, Pointwise, Softmax, softmax
 from truelike.parallel import one_blas_thread
 
@@ -35,46 +43,159 @@ SPACING = 0.2  # of the nodes between which a pairwise objective is interpolated
 USUAL_NODES, MOST_NODES = 128, 512
 
 
-@dataclass
-class Problem(ABC):
-    """What the row of a user is fitted to, with the item tables fixed.
+class AverageFlips(Protocol):
+    """Flip probabilities, as far as new users need them."""
+
+    def average_logits(self) -> NDArray[np.floating]:
+        """The flip logits of the average user, which stand for those of a new user."""
+
+
+class FoldIn(ABC):
+    """How a model with fixed item tables finds the row of a new user."""
+
+    @abstractmethod
+    def row(self, history: Codes) -> Floats:
+        """The row of a user with this history, which is not empty."""
+
+    def rows_without(self, history: Codes, places: Codes) -> Floats:
+        """The row of a history, then its rows without the interaction at each of some places. May implement."""
+        return np.stack([self.row(history), *(self.row(np.delete(history, place)) for place in places)])
+
+    def contributions(self, history: Codes, items: Codes, user: int | None) -> Floats | None:
+        """See `Scorer.contributions`. May implement."""
+        return None
+
+
+@dataclass(frozen=True)
+class SampledFoldIn(FoldIn):
+    """New users of a model that is trained on sampled negatives.
 
     Attributes
     ----------
     item_factors, item_bias
         The paper's V, and the biases.
-    history
-        The user's positives.
     objective
         The objective.
     flips
-        The flip logit g of each item for this user; None: g = 0.
-    row
-        The row of the whole history.
-    l2, l2_without
-        The L2 of the row, with all interactions and with one less.
+        The flips; None: g = 0.
+    probabilities
+        Returns the probability of each item as a negative of a user with a history.
+    n_negatives, weight
+        The paper's rho, and the factor of a positive's step.
+    l2
+        The L2 of a row.
     """
 
     item_factors: Floats
     item_bias: Floats | None
-    history: Codes
     objective: type[Objective]
-    flips: NDArray[np.floating] | None
-    row: Floats
+    flips: AverageFlips | None
+    probabilities: Callable[[Codes], NDArray[np.float64]]
+    n_negatives: int
+    weight: float
     l2: float
-    l2_without: float
+
+    def row(self, history: Codes) -> Floats:
+        """See `fold_in`."""
+        return fold_in(
+            self.item_factors,
+            history,
+            self.objective,
+            self.probabilities(history),
+            self.g,
+            item_bias=self.item_bias,
+            n_negatives=self.n_negatives,
+            weight=self.weight,
+            regularization=self.l2_of(len(history)),
+        )
+
+    def rows_without(self, history: Codes, places: Codes) -> Floats:
+        """By steps that the rows take together."""
+        return _SampledRows(self, history).rows(places)
+
+    @cached_property
+    def g(self) -> Floats | None:
+        """The flip logits of a new user."""
+        return _average(self.flips)
+
+    def l2_of(self, n: int) -> float:
+        """The L2 of the row of a user with n interactions."""
+        return self.l2
+
+
+@dataclass(frozen=True)
+class AllItemsFoldIn(FoldIn):
+    """New users of a model that is trained on all items.
+
+    Attributes
+    ----------
+    item_factors, item_bias, objective, flips
+        As in `SampledFoldIn`.
+    unobserved_weight
+        The weight of an unobserved item.
+    l2
+        The L2 of the row of a user with `mean_interactions`.
+    frequency_power, mean_interactions
+        The L2 is proportional to the number of interactions to this power.
+    """
+
+    item_factors: Floats
+    item_bias: Floats | None
+    objective: type[Objective]
+    flips: AverageFlips | None
+    unobserved_weight: float
+    l2: float
+    frequency_power: float = 0.0
+    mean_interactions: float = 1.0
+
+    def row(self, history: Codes) -> Floats:
+        """See `fold_in_all`."""
+        zeros = np.zeros(len(self.item_factors), dtype=np.float32)
+        return fold_in_all(
+            self.item_factors,
+            zeros if self.item_bias is None else self.item_bias,
+            history,
+            self.objective,
+            self.g,
+            unobserved_weight=self.unobserved_weight,
+            regularization=self.l2_of(len(history)),
+        )
+
+    def rows_without(self, history: Codes, places: Codes) -> Floats:
+        """By steps that the rows take together."""
+        return _AllItemsRows(self, history).rows(places)
+
+    @cached_property
+    def g(self) -> Floats | None:
+        """The flip logits of a new user."""
+        return _average(self.flips)
+
+    def l2_of(self, n: int) -> float:
+        """The L2 of the row of a user with n interactions."""
+        return self.l2 * float((n / self.mean_interactions) ** self.frequency_power)
+
+
+def _average(flips: AverageFlips | None) -> Floats | None:
+    return None if flips is None else np.asarray(flips.average_logits(), dtype=np.float32)
+
+
+F = TypeVar("F", SampledFoldIn, AllItemsFoldIn)
+
+
+class _Rows(ABC, Generic[F]):
+    """The rows of a history without one interaction, which move together."""
+
+    def __init__(self, fold: F, history: Codes) -> None:
+        n = len(history)
+        self.fold: F = fold
+        self.history, self.objective = history, fold.objective
+        self.item_factors, self.row = fold.item_factors, fold.row(history)
+        self.g = np.zeros(len(fold.item_factors), dtype=np.float32) if fold.g is None else fold.g
+        self.l2, self.l2_without = fold.l2_of(n), fold.l2_of(n - 1)
 
     @final
-    def left_out_rows(self, places: Codes, by_itself: Callable[[Codes], Floats]) -> Floats:
-        """Return the row of the history, then its rows without the interaction at each of some places.
-
-        Parameters
-        ----------
-        places
-            The places in the history of the interactions to leave out.
-        by_itself
-            Folds in one history.
-        """
+    def rows(self, places: Codes) -> Floats:
+        """Return the row of the history, then its rows without the interaction at each of some places."""
         found = np.empty((1 + len(places), len(self.row)), dtype=np.float32)
         found[0] = self.row
         with one_blas_thread():
@@ -84,7 +205,7 @@ class Problem(ABC):
                 moved, done = self._moves(self.history[mine])
                 found[1 + start : 1 + start + len(mine)] = self.row + moved
                 for at in np.flatnonzero(~done):
-                    found[1 + start + at] = by_itself(np.delete(self.history, mine[at]))
+                    found[1 + start + at] = self.fold.row(np.delete(self.history, mine[at]))
         return found
 
     @abstractmethod
@@ -95,29 +216,16 @@ class Problem(ABC):
         """Return how many rows move together."""
         return PAIRS_AT_ONCE // len(self.item_factors)
 
-    @cached_property
-    def g(self) -> Floats:
-        """The flip logits."""
-        zero = np.zeros(len(self.item_factors), dtype=np.float32)
-        return zero if self.flips is None else np.asarray(self.flips, dtype=np.float32)
-
     @final
     def _scores(self, rows: Floats) -> Floats:
         r = rows @ self.item_factors.T
-        return r if self.item_bias is None else r + self.item_bias
+        return r if self.fold.item_bias is None else r + self.fold.item_bias
 
 
-@dataclass
-class AllItems(Problem):
-    """The problem of `fold_in_all`.
-
-    Attributes
-    ----------
-    unobserved_weight
-        The weight of an unobserved item.
-    """
-
-    unobserved_weight: float
+class _AllItemsRows(_Rows[AllItemsFoldIn]):
+    def __init__(self, fold: AllItemsFoldIn, history: Codes) -> None:
+        super().__init__(fold, history)
+        self.l2, self.l2_without = max(self.l2, 1e-6), max(self.l2_without, 1e-6)
 
     def _moves(self, left: Codes) -> tuple[Floats, NDArray[np.bool_]]:
         row, factor = self.row, self._factor
@@ -150,7 +258,7 @@ class AllItems(Problem):
             steps = self.objective.steps(r, observed)
         else:
             assert issubclass(self.objective, Pointwise)
-            steps = np.float32(self.unobserved_weight) * self.objective.negative(r, self.g)[0]
+            steps = np.float32(self.fold.unobserved_weight) * self.objective.negative(r, self.g)[0]
             kept = None if left is None else steps[rows, left]
             steps[:, mine] = self.objective.positive(r[:, mine], self.g[mine])[0]
             if left is not None:
@@ -173,7 +281,7 @@ class AllItems(Problem):
         if issubclass(self.objective, Pointwise):
             g = self.g.astype(np.float64)
             up, down, own = self.objective.positive, self.objective.negative, r[mine]
-            change = self.unobserved_weight * (down(r - WIDTH, g)[0] - down(r + WIDTH, g)[0])
+            change = self.fold.unobserved_weight * (down(r - WIDTH, g)[0] - down(r + WIDTH, g)[0])
             change[mine] = up(own - WIDTH, g[mine])[0] - up(own + WIDTH, g[mine])[0]
             return weighted_products(V, np.maximum(change / (2 * WIDTH), 0.0), self.l2_without)
         assert issubclass(self.objective, Listwise)
@@ -186,22 +294,12 @@ class AllItems(Problem):
         return listwise_hessian(self.objective, r, observed, V.astype(np.float64))
 
 
-@dataclass
-class Sampled(Problem):
-    """The problem of `fold_in`.
-
-    Attributes
-    ----------
-    probabilities, prior
-        The probability of each item as a negative, of this user and of a user without interactions.
-    n_negatives, weight
-        The paper's rho, and the factor of a positive's step.
-    """
-
-    probabilities: NDArray[np.float64]
-    prior: NDArray[np.float64]
-    n_negatives: int
-    weight: float
+class _SampledRows(_Rows[SampledFoldIn]):
+    def __init__(self, fold: SampledFoldIn, history: Codes) -> None:
+        super().__init__(fold, history)
+        self.n_negatives, self.weight = fold.n_negatives, fold.weight
+        self.probabilities = fold.probabilities(history)
+        self.prior = fold.probabilities(history[:0])
 
     def _moves(self, left: Codes) -> tuple[Floats, NDArray[np.bool_]]:
         moved = self._rows(left) - self._rows(None)

@@ -13,6 +13,7 @@ from typing import Any
 
 import polars as pl
 
+from truelike.data.blocks.blocks import Blocks
 from truelike.data.frames import to_native
 from truelike.errors import ParameterError, StorageError
 from truelike.files import reading
@@ -22,7 +23,7 @@ from truelike.storage import read_model
 
 GENERAL = ("AutoRecommender", "Blend", "SampledMF", "ExactMF", "DeepRecommender")  # what other models are made of
 SPECIAL = ("ImpressionMF", "ExposureMF")  # for impressions, and for research: of interactions others rank better
-NOT_MODELS = ("Recommender", "clone", "load")
+NOT_MODELS = ("Recommender", "Scorer", "clone", "load")
 
 
 def _public_models() -> dict[str, str]:
@@ -143,11 +144,17 @@ def load(directory: str | Path, *, model_class: type[Recommender] | None = None,
 
 
 def load_described(
-    directory: str | Path, *, model_class: type[Recommender] | None = None, mapped: bool = False, **own: Any
+    directory: str | Path,
+    *,
+    model_class: type[Recommender] | None = None,
+    mapped: bool = False,
+    in_memory: bool = False,
+    **own: Any,
 ) -> tuple[Recommender, dict[str, Any]]:
     """Read a model as `load` does, and return it with its description, the content of model.json.
 
-    With `mapped` the arrays are memory-mapped, for a directory that nobody changes: several processes share them.
+    With `mapped` the arrays are memory-mapped, for a directory that nobody changes: several processes share them. With
+    `in_memory` the training data is a Dataset, also of a model that was trained on blocks.
     """
     about, arrays, train = read_model(directory, mapped=mapped)
     kind = _class_of(str(about.get("class")), str(directory), model_class)
@@ -162,6 +169,8 @@ def load_described(
         if "history" in about:
             learned["history_"] = to_native(_history(about["history"]), train.library)
         model._assign(train, learned)
+        if in_memory and isinstance(train, Blocks):
+            model._state = model._state_with(train.to_dataset())
         return model, about
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -19,19 +20,17 @@ from truelike.errors import ParameterError
 from truelike.evaluation.metrics import is_metric_at_k
 from truelike.exposure.evidence import INTERACTIONS
 from truelike.models import objective_names
-from truelike.models.base import Floats
 from truelike.models.factor_model import (
     FactorModel,
+    TableFlips,
     extended_tables,
     learned_tables,
     restored_tables,
     table_attributes,
 )
-from truelike.models.fold_in import fold_in
-from truelike.models.label_noise import LabelNoise
-from truelike.models.left_out import Sampled
+from truelike.models.label_noise import Flips, LabelNoise
+from truelike.models.left_out import SampledFoldIn
 from truelike.parameters import changed, choice, jobs, number, preset, special, whole_number
-from truelike.ranking.factor_ranker import factor_score_block
 from truelike.training.blocks.execution import workers_for
 from truelike.training.blocks.sgd import StratifiedEngine, StratifiedWorker
 from truelike.training.blocks.workers import WorkerKind, allocator
@@ -315,61 +314,25 @@ class SampledMF(LabelNoise, FactorModel):
         """What the flips are known from: interactions alone."""
         return INTERACTIONS
 
-    def _flip_logits(self, users: Codes) -> Floats:
-        tables = self._tables()
-        return factor_score_block(tables.user_flips[users], tables.item_flips)
+    @property
+    def _flips(self) -> Flips:
+        return TableFlips(self._tables())
 
     # --- new users ------------------------------------------------------------------------------
 
-    def _fold_in(self, history: Codes) -> Floats:
-        return fold_in(
-            self._tables().item_factors,
-            history,
-            self._objective(),
-            self._probabilities(history),
-            self._typical_flips(),
-            n_negatives=self.n_negatives,
-            weight=float(self.n_negatives),
-            regularization=self._l2_of_row(len(history)),
-        )
-
-    def _left_out_scores(self, history: Codes, places: Codes, items: Codes) -> Floats:
-        problem = Sampled(
-            self._tables().item_factors,
-            self._tables().item_bias,
-            history,
-            self._objective(),
-            self._typical_flips(),
-            self._fold_in(history),
-            l2=self._l2_of_row(len(history)),
-            l2_without=self._l2_of_row(len(history) - 1),
-            probabilities=self._probabilities(history),
-            prior=self._probabilities(history[:0]),
-            n_negatives=self.n_negatives,
-            weight=float(self.n_negatives),
-        )
-        return self._scores_by_rows(problem.left_out_rows(places, self._fold_in), items)
-
-    def _l2_of_row(self, n: int) -> float:
-        """The L2 of the row of a user with n interactions, per epoch."""
+    def _fold_in(self) -> SampledFoldIn:
+        tables, popularity = self._tables(), self.train_.popularity()
         batches = max(1, -(-self.train_.n_interactions // self.batch_size))
-        return float(self.regularization_ * (1 if self._l2_schedule == "epoch" else batches))
-
-    def _probabilities(self, history: Codes) -> NDArray[np.float64]:
-        """The probability of each item as a negative of a user with this history."""
-        popularity = self._cached("popularity", self.train_.popularity)
-        return sampling.parse(self.negatives).probabilities(popularity, history)
-
-    def _typical_flips(self) -> Floats | None:
-        """The flip logits of the average user, which stand for those of a new user."""
-        tables = self._tables()
-        if not tables.flip_factors:
-            return None
-
-        def compute() -> Floats:
-            return np.asarray(tables.item_flips @ tables.user_flips.mean(axis=0), dtype=np.float32)
-
-        return np.asarray(self._cached("typical flips", compute))
+        return SampledFoldIn(
+            tables.item_factors,
+            tables.item_bias,
+            self._objective(),
+            TableFlips(tables) if tables.flip_factors else None,
+            partial(sampling.parse(self.negatives).probabilities, popularity),
+            n_negatives=self.n_negatives,
+            weight=float(self.n_negatives),
+            l2=self.regularization_ * (1 if self._l2_schedule == "epoch" else batches),
+        )
 
 
 @preset(objective="BPR", factors=100, learning_rate=0.05, n_negatives=3, without=FLIPS)

@@ -11,35 +11,35 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from truelike._version import __version__
+from truelike.data.blocks.blocks import Blocks
+from truelike.data.dataset import Dataset
 from truelike.data.ids import Ids
 from truelike.errors import ParameterError, some
 from truelike.files import check_file, replacing_file
 from truelike.forks import check_not_forked
+from truelike.models.scorer import DotProduct, Floats
 
-if TYPE_CHECKING:
-    from truelike.models.base import DotProduct, Recommender
-
-Floats = NDArray[np.float32]
 What = Literal["items", "users"]
 Metric = Literal["dot", "cosine"]
 
 
-def write_vectors(model: Recommender, path: str | Path, what: What, metric: Metric) -> None:
-    """Write the vectors of a model whose score is a dot product. The arguments are those of `export_vectors`."""
+def write_vectors(
+    train: Dataset | Blocks, found: DotProduct, path: str | Path, what: What, metric: Metric, *, model: str
+) -> None:
+    """Write vectors whose dot product is the score of a model; see `export_vectors`."""
     check_not_forked()
     for name, value, allowed in (("what", what, ("items", "users")), ("metric", metric, ("dot", "cosine"))):
         if value not in allowed:
             expected = " or ".join(f'"{each}"' for each in allowed)
             raise ParameterError(f"{name} is {some([repr(value)])}; it must be {expected}")
     place = check_file(path, (".parquet",))
-    train, found = model.train_, model._vectors()
     scale = _greatest_length(found) if metric == "cosine" else None
     ids: Ids = train.items if what == "items" else train.users
     vectors = _items(found, scale) if what == "items" else _users(found, scale)
@@ -50,7 +50,7 @@ def write_vectors(model: Recommender, path: str | Path, what: What, metric: Metr
     if what == "items" and train.titles is not None:
         columns.append(train.titles.alias("title"))
     about: dict[str, Any] = {
-        "model": model._written().name,
+        "model": model,
         "what": what,
         "metric": metric,
         "factors": found.items.shape[1],

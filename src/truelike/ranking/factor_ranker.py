@@ -17,9 +17,10 @@ from truelike.errors import ParameterError
 from truelike.parallel import for_each
 from truelike.ranking.top_k import USERS_AT_ONCE, Floats, TopK, check_users, no_items, top_k_by_scores, use_sorting
 
-__all__ = ["FactorRanker", "factor_score_block", "top_k_by_factors"]
+__all__ = ["FactorRanker", "factor_pair_scores", "factor_score_block"]
 
 STEP = 4  # factors that the kernels add at a time
+PAIRS_AT_ONCE = 1 << 18  # pairs whose factors are in memory at a time
 
 
 class FactorRanker:
@@ -218,35 +219,30 @@ _NO_ROW = np.zeros(2, dtype=np.int32)  # the indptr of one row without entries
 _NO_ITEMS = np.zeros(0, dtype=np.int32)
 
 
-def top_k_by_factors(
-    user_factors: Floats,
-    item_factors: Floats,
-    users: Codes,
-    k: int,
-    *,
-    item_bias: Floats | None = None,
-    seen: Any = None,
-    allowed: NDArray[np.bool_] | None = None,
-    n_jobs: int | None = -1,
-) -> TopK:
-    """Return the k best items by r_ui = U_u . V_i (+ b_i); `FactorRanker` does it for more than one call.
-
-    Examples
-    --------
-    >>> U, V = np.eye(2, dtype=np.float32), np.array([[1, 0], [0, 2], [3, 1]], dtype=np.float32)
-    >>> top_k_by_factors(U, V, np.array([0, 1]), 2).items
-    array([[2, 0],
-           [1, 2]], dtype=int32)
-    """
-    check_users(users, len(user_factors))
-    return FactorRanker(item_factors, item_bias).top_k(
-        user_factors[users], k, rows=users, seen=seen, allowed=allowed, n_jobs=n_jobs
-    )
-
-
 def factor_score_block(vectors: Floats, item_factors: Floats, item_bias: Floats | None = None) -> Floats:
-    """Return the scores of all items for some user vectors, with the same bits as `top_k_by_factors`."""
+    """Return the scores of all items for some user vectors, with the same bits as `FactorRanker.top_k`."""
     return FactorRanker(item_factors, item_bias).scores(vectors)
+
+
+def factor_pair_scores(
+    user_factors: Floats, item_factors: Floats, item_bias: Floats | None, users: Codes, items: Codes
+) -> Floats:
+    """Return the score of each pair (users[n], items[n]), with the same bits as `factor_score_block`.
+
+    >>> U, V = np.eye(2, dtype=np.float32), np.array([[1, 0], [0, 2], [3, 1]], dtype=np.float32)
+    >>> factor_pair_scores(U, V, None, np.array([0, 1]), np.array([2, 1])).tolist()
+    [3.0, 2.0]
+    """
+    from truelike.ranking.kernels import factor_pairs
+
+    found = np.zeros(len(users), dtype=np.float32)
+    if item_bias is not None:
+        found[:] = item_bias[items]
+    for start in range(0, len(users), PAIRS_AT_ONCE):
+        part = slice(start, start + PAIRS_AT_ONCE)
+        rows, columns = user_factors[users[part]], item_factors[items[part]]
+        factor_pairs(np.ascontiguousarray(rows), np.ascontiguousarray(columns), found[part])
+    return found
 
 
 def _transposed(item_factors: Floats) -> Floats:

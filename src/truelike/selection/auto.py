@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -21,11 +20,13 @@ from truelike.errors import DataWarning, ParameterError, warn
 from truelike.evaluation.metrics import is_metric_at_k
 from truelike.exposure.impressions import read_impressions
 from truelike.models.availability import available_if
-from truelike.models.base import DotProduct, Floats, Frame, Recommender
+from truelike.models.base import Recommender
 from truelike.models.exact_mf import ExactBPO
-from truelike.models.explanations import Contributions
 from truelike.models.ials import IALS
+from truelike.models.label_noise import Likes
+from truelike.models.lists import Frame
 from truelike.models.registry import build
+from truelike.models.scorer import Floats, Scorer
 from truelike.parameters import jobs, special, whole_number
 from truelike.progress import note
 from truelike.selection.choice import Choice
@@ -99,6 +100,7 @@ class AutoRecommender(Recommender):
     iterative: ClassVar[bool] = True
     takes_impressions: ClassVar[bool] = True
     takes_features: ClassVar[tuple[str, ...]] = ("user", "item")
+    scores_by_vectors: ClassVar[bool] = True
 
     budget: str | float = special(
         "normal", "'quick', 'normal', 'thorough' or a positive number of seconds", _is_budget
@@ -211,32 +213,13 @@ class AutoRecommender(Recommender):
 
     # --- all answers are those of the chosen model ----------------------------------------------
 
-    def _score_block(self, users: Codes) -> Floats:
-        return self._written()._score_block(users)
+    def _make_scorer(self) -> Scorer:
+        return self._written().scorer
 
-    def _score_histories(self, histories: Any) -> Floats:
-        return self._written()._score_histories(histories)
-
-    def _similarity_block(self, items: Codes) -> Floats:
-        return self._written()._similarity_block(items)
-
-    def _dot_product(self) -> DotProduct | None:
-        return self._written()._dot_product()
-
-    def _contributions(self, history: Codes, items: Codes, user: int | None) -> Contributions:
-        return self._written()._contributions(history, items, user)
-
-    def _left_out_scores(self, history: Codes, places: Codes, items: Codes) -> Floats:
-        return self._written()._left_out_scores(history, places, items)
-
-    def _ranking(self) -> AbstractContextManager[None]:
-        return self._written()._ranking()
-
-    def _tie_order(self) -> Codes | None:
-        return self._written()._tie_order()
-
-    def _hidden_like_block(self, users: Codes) -> Floats:
-        found: Floats = self.model_._hidden_like_block(users)
+    @property
+    def likes(self) -> Likes:
+        """What the model says of likes, in row numbers."""
+        found: Likes = self.model_.likes
         return found
 
     @available_if(lambda model: hasattr(getattr(model, "model_", None), "hidden_likes"))
@@ -254,11 +237,6 @@ class AutoRecommender(Recommender):
     def like_probability(self, users: Any, items: Any) -> Frame:
         """p(truly liked) of each pair, and the evidence for it: see `ImpressionMF.like_probability`."""
         return self.model_.like_probability(users, items)
-
-    @available_if(lambda model: hasattr(getattr(model, "model_", None), "similar_users"))
-    def similar_users(self, users: Any, k: int = 10, **options: Any) -> Frame:
-        """Find the k users most similar to each of some: see `IALS.similar_users`."""
-        return self.model_.similar_users(users, k, **options)
 
 
 def _learned(fitted: Recommender) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from truelike.errors import DataWarning, MissingExtraError, StorageError, TruelikeError
 from truelike.models.base import Recommender
-from truelike.models.explanations import MOST_LEFT_OUT
+from truelike.models.explain import MOST_LEFT_OUT
 from truelike.serving.index import SAMPLE, ApproximateIndex
 from truelike.serving.items_table import read_items_table
 from truelike.serving.schemas import RankOptions
@@ -50,8 +50,9 @@ def check(served: ServedModel, model: Recommender) -> None:
     n_users = model.train_.n_users
     users = np.unique(np.linspace(0, n_users - 1, CHECKED).astype(np.int32))
     # dot products have the same bits in blocks; networks may round differently, and are asked as they are served
-    blocks = [users] if model._dot_product() is not None else np.split(users, len(users))
-    expected = [model._top_k(block, 10, n_jobs=1) for block in blocks]
+    scorer = model.scorer
+    blocks = [users] if scorer.vectors is not None else np.split(users, len(users))
+    expected = [scorer.top_k(block, 10, n_jobs=1) for block in blocks]
     lists = [pair for best in expected for pair in zip(best.items, best.scores, strict=True)]
     for user, (items, scores) in zip(users.tolist(), lists, strict=True):
         found = served.recommend(served.who(user, np.zeros(0, np.int32)), RankOptions(k=10))
@@ -75,16 +76,16 @@ def measure(served: ServedModel, settings: Settings, directory: Path) -> dict[st
     wanted = settings.index == "ivf" or (settings.index == "auto" and exact["milliseconds"] > settings.slow_ms)
     if not wanted:
         return exact
-    if served._ranker is None or served._vectors is None:
+    if served.ranker is None or served.vectors is None:
         return {**exact, "note": "no index: the scores of this model are no dot products"}
     try:
-        index = ApproximateIndex.build(served._vectors.items, served._vectors.bias)
+        index = ApproximateIndex.build(served.vectors.items, served.vectors.bias)
     except MissingExtraError as error:
         if settings.index == "ivf":
             raise
         return {**exact, "note": f"lists take {exact['milliseconds']:.0f} ms; {error}"}
     rows = np.random.default_rng(0).permutation(n_users)[: 2 * SAMPLE]
-    found = index.tune(np.ascontiguousarray(served._vectors.users[rows]), served._ranker, settings.min_recall)
+    found = index.tune(np.ascontiguousarray(served.vectors.users[rows]), served.ranker, settings.min_recall)
     figures = {
         "recall_at_20": round(found.recall, 4),
         "index_milliseconds": found.milliseconds,

@@ -14,13 +14,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy import sparse
 
 from truelike.data.ids import Codes
-from truelike.errors import muted
-from truelike.models.explanations import Contributions
-from truelike.models.factor_model import FactorModel
+from truelike.models.explain import Contributions, explain
+from truelike.models.fold_in import histories_of
+from truelike.models.label_noise import Likes
 from truelike.models.registry import load_described
+from truelike.models.scorer import Scorer
 from truelike.ranking.factor_ranker import FactorRanker
 from truelike.ranking.top_k import top_k_by_scores
 from truelike.serving.filters import FilterError, Filters
@@ -79,6 +79,13 @@ class OneRow(NamedTuple):
     shape: tuple[int, int]
 
 
+class Folded(NamedTuple):
+    """A user who is folded in: a vector, or the scores of all items, in an array of one row."""
+
+    values: Floats
+    is_vector: bool
+
+
 class Place(NamedTuple):
     """A place of a list."""
 
@@ -101,11 +108,8 @@ class ServedModel:
         self.name: str = self.about["name"]
         self.version: str = self.about["version"]
         self.model: Any = load_described(directory / "model", mapped=True)[0]
-        train = self.model.train_
-        self.model._assign(
-            train._with(library="polars"),
-            {name: value for name, value in self.model._state.items() if name != "train_"},
-        )
+        self.scorer: Scorer = self.model.scorer
+        self.likes: Likes | None = getattr(self.model, "likes", None)
         arrays = open_arrays(directory)
         self.users, self.items = IdTexts.restored(arrays, "users"), IdTexts.restored(arrays, "items")
         self.titles = Texts.restored(arrays, "titles") if "titles.starts" in arrays else None
@@ -115,22 +119,21 @@ class ServedModel:
         self.table = pl.read_parquet(table) if table.exists() else pl.DataFrame()
         self.filters = Filters(self.table)
         self.n_items = len(self.items)
-        self._csr = train._csr
-        self._vectors = self.model._dot_product()
-        self._folds_in = isinstance(self.model, FactorModel)
-        self._ranker = self._similar = None
-        if self._vectors is not None:
-            self._ranker = FactorRanker(None, self._vectors.bias, by_factor=arrays["by_factor"])
+        self._csr = self.model.train_._csr
+        self.vectors = self.scorer.vectors
+        self.ranker = self._similar = None
+        if self.vectors is not None:
+            self.ranker = FactorRanker(None, self.vectors.bias, by_factor=arrays["by_factor"])
         if "unit_by_factor" in arrays:
             self._similar = FactorRanker(None, by_factor=arrays["unit_by_factor"])
         self.index: ApproximateIndex | None = None
         self.ranking: dict[str, Any] = self.about.get("ranking", {"kind": "exact"})
         if self.ranking["kind"] == "ivf":
-            biased = self._vectors is not None and self._vectors.bias is not None
+            biased = self.vectors is not None and self.vectors.bias is not None
             self.index = ApproximateIndex.read(directory / INDEX, self.ranking["probes"], biased=biased)
-        self.evidence = _evidence(self.model)
-        self.has_probabilities: bool = self.evidence is not None and self.evidence["identified"]
-        self._kept: OrderedDict[Any, Floats] = OrderedDict()
+        self.evidence = _evidence(self.likes)
+        self.has_probabilities: bool = self.likes is not None and self.likes.is_identified
+        self._kept: OrderedDict[Any, Folded] = OrderedDict()
         self._lock = threading.Lock()
 
     # --- ids ------------------------------------------------------------------------------------
@@ -224,14 +227,11 @@ class ServedModel:
     @property
     def ranks_together(self) -> bool:
         """Whether lists of several users take less time together."""
-        return self._ranker is not None and self.index is None
+        return self.ranker is not None and self.index is None
 
     def recommend_together(self, users: list[int], n: int) -> list[list[Place]]:
         """The n best items of several users, as `recommend` lists them without options."""
-        assert self._ranker is not None
-        assert self._vectors is not None
-        rows = np.array(users, dtype=np.int32)
-        found = self._ranker.top_k(self._vectors.users[rows], n, rows=rows, seen=self._csr)
+        found = self.scorer.top_k(np.array(users, dtype=np.int32), n, n_jobs=1, ranker=self.ranker)
         lengths = (found.items >= 0).sum(axis=1).tolist()
         return [
             list(map(Place, items[:length], scores[:length]))
@@ -247,33 +247,26 @@ class ServedModel:
             vector = self._similar.by_factor[:, itself].T
             items, scores = self._similar.top_k(vector, wanted, seen=self._left_out(itself), allowed=allowed)
         else:
-            items, scores = top_k_by_scores(
-                lambda _: self.model._similarity_block(itself), np.zeros(1, dtype=np.int32), wanted,
-                n_items=self.n_items, seen=self._left_out(itself), allowed=allowed, n_jobs=1,
-            )  # fmt: skip
+            items, scores = self.scorer.similar(itself, wanted, allowed=allowed)
         found = items[0] >= 0
         places = list(map(Place, items[0][found].tolist(), scores[0][found]))
         return places[options.offset :]
 
     def hidden_likes(self, user: int, options: ListOptions, new: Codes) -> pl.DataFrame:
         """Items that the user may like, though there was no interaction."""
-        train = self.model.train_
+        assert self.likes is not None
         allowed = self._allowed(options)
         if len(new):
             allowed = np.ones(self.n_items, dtype=bool) if allowed is None else allowed
             allowed[new] = False
-        candidates = None if allowed is None else train.items.take(np.flatnonzero(allowed).astype(np.int32))
-        wanted = options.offset + options.k
-        with muted():
-            found = self.model.hidden_likes([train.users[user]], wanted, candidates=candidates, n_jobs=1)
-        rows = pl.Series("row", train.items.codes(found["item_id"]))
-        return found.with_columns(rows).slice(options.offset)  # type: ignore[no-any-return]
+        users = np.array([user], dtype=np.int32)
+        found = self.likes.top_k(users, options.offset + options.k, allowed=allowed, n_jobs=1)
+        rows = pl.Series("row", self.model.train_.items.codes(found["item_id"]))
+        return found.with_columns(rows).slice(options.offset)
 
     def explain(self, who: Who, items: Codes) -> Contributions:
         """What the interactions of a user contribute to the scores of items, in the order of `who.seen`."""
-        user = None if who.history is not None else who.user
-        with self.model._ranking():
-            return self.model._explained(who.seen, items, user)  # type: ignore[no-any-return]
+        return explain(self.scorer, who.seen, items, None if who.history is not None else who.user)
 
     @property
     def can(self) -> list[str]:
@@ -281,7 +274,7 @@ class ServedModel:
         return [
             *(["explain"] if self.about.get("explain_milliseconds", 0.0) < EXPLAIN_MS else []),
             "similar",
-            *(["hidden_likes"] if hasattr(self.model, "hidden_likes") else []),
+            *(["hidden_likes"] if self.likes is not None else []),
         ]
 
     def probabilities(self, who: Who, places: Sequence[Place], options: RankOptions) -> list[float]:
@@ -291,19 +284,15 @@ class ServedModel:
             scores = self._scores(who)[items]
         else:
             scores = np.array([place.score for place in places], dtype=np.float32)
+        assert self.likes is not None
         if who.source == "model":
             users = np.full(len(items), who.user, dtype=np.int32)
-            likely: list[float] = self.model._like_of_pairs(users, items, scores).tolist()
+            likely: list[float] = self.likes.of_pairs(users, items, scores).tolist()
         else:
-            likely = self.model._like_of_scores(scores).tolist()
+            likely = self.likes.of_scores(scores).tolist()
         return likely
 
     # --- parts of a list ------------------------------------------------------------------------
-
-    def _row(self, items: Codes) -> Any:
-        """A CSR of SciPy of one row with some items."""
-        parts = (np.ones(len(items), dtype=np.float32), items, np.array([0, len(items)], dtype=np.int32))
-        return sparse.csr_array(parts, shape=(1, self.n_items))
 
     def _left_out(self, items: Codes) -> OneRow | None:
         """Items that a list leaves out, in the form of the ranking."""
@@ -362,40 +351,37 @@ class ServedModel:
     def _scores(self, who: Who) -> Floats:
         """The scores of all items: an array that must not be changed."""
         vector = self._vector(who)
-        if vector is not None and self._ranker is not None:
-            own: Floats = self._ranker.scores(vector)[0]
+        if vector is not None and self.ranker is not None:
+            own: Floats = self.ranker.scores(vector)[0]
             return own
         if who.history is not None:
-            return self._folded(who.history)
+            return np.asarray(self._folded(who.history).values[0])
         if who.user is None:
             return (self.popularity / max(1, len(self.users))).astype(np.float32)
-        with self.model._ranking():
-            scores: Floats = self.model._score_block(np.array([who.user], dtype=np.int32))[0]
-            return scores
+        return np.asarray(self.scorer.score_users(np.array([who.user], dtype=np.int32))[0])
 
-    def _folded(self, history: Codes) -> Floats:
-        """The vector of a user with a history, or all scores where there is none; those of the latest are kept."""
+    def _folded(self, history: Codes) -> Folded:
+        """A user with a history; the latest ones are kept."""
         key = history.tobytes()
         kept = self._kept.get(key)
         if kept is None:
-            if self._folds_in:
-                kept = self.model._fold_in(history)
-            else:
-                with self.model._ranking():
-                    kept = self.model._score_histories(self._row(history))[0]
+            row = histories_of([history], self.n_items)
+            vector = self.scorer.history_vectors(row)
+            kept = Folded(self.scorer.score_histories(row), False) if vector is None else Folded(vector, True)
             with self._lock:
                 self._kept[key] = kept
-                while len(self._kept) > max(2, min(KEPT, KEPT_BYTES // kept.nbytes)):
+                while len(self._kept) > max(2, min(KEPT, KEPT_BYTES // kept.values.nbytes)):
                     self._kept.popitem(last=False)
         return kept
 
     def _vector(self, who: Who) -> Floats | None:
         """The vector of a user, as trained or folded in; None if scores are no dot products."""
-        if self._vectors is None or who.source == "popular":
+        if self.vectors is None or who.source == "popular":
             return None
         if who.history is not None:
-            return self._folded(who.history)[None] if self._folds_in else None
-        row: Floats = self._vectors.users[int(who.user or 0)][None]
+            folded = self._folded(who.history)
+            return folded.values if folded.is_vector else None
+        row: Floats = self.vectors.users[int(who.user or 0)][None]
         return row
 
     def _best(
@@ -404,22 +390,22 @@ class ServedModel:
         """The n best items and their scores."""
         out = who.seen if exclude_seen else NO_ITEMS
         vector = self._vector(who)
-        if vector is not None and self._ranker is not None:
+        if vector is not None and self.ranker is not None:
             if self.index is not None and boost is None:
                 found = self._best_by_index(vector, n, allowed, out)
                 if found is not None:
                     return found
             if allowed is None and boost is None:
-                return self._ranker.best(vector, n, out)
-            bias = None if boost is None else self._ranker.bias + boost
-            items, scores = self._ranker.top_k(vector, n, seen=self._left_out(out), allowed=allowed, bias=bias)
+                return self.ranker.best(vector, n, out)
+            bias = None if boost is None else self.ranker.bias + boost
+            items, scores = self.ranker.top_k(vector, n, seen=self._left_out(out), allowed=allowed, bias=bias)
         else:
             own = self._scores(who)
             own = own.copy() if boost is None else own + boost
             items, scores = top_k_by_scores(
                 lambda _: own[None], np.zeros(1, dtype=np.int32), n,
                 n_items=self.n_items, seen=self._left_out(out), allowed=allowed,
-                ties=None if who.source == "popular" else self.model._tie_order(), n_jobs=1,
+                ties=None if who.source == "popular" else self.scorer.tie_order, n_jobs=1,
             )  # fmt: skip
         found_here = items[0] >= 0
         return items[0][found_here], scores[0][found_here]
@@ -429,7 +415,7 @@ class ServedModel:
     ) -> tuple[Codes, Floats] | None:
         """The best items by the index, with exact scores; None if it finds too few, and the list must be exact."""
         assert self.index is not None
-        assert self._ranker is not None
+        assert self.ranker is not None
         if allowed is not None:
             allowed[out] = False
             left = np.flatnonzero(allowed).astype(np.int32)
@@ -444,9 +430,9 @@ class ServedModel:
                 return None
             rows = rows[:n]
         rows = np.sort(rows)
-        assert self._vectors is not None
+        assert self.vectors is not None
         # by item: few parts of the memory are read
-        exact = FactorRanker(self._vectors.items[rows], self._ranker.bias[rows])
+        exact = FactorRanker(self.vectors.items[rows], self.ranker.bias[rows])
         items, scores = exact.top_k(vector, n) if len(rows) else (np.zeros((1, 0), np.int32), np.zeros((1, 0)))
         return rows[items[0]], scores[0]
 
@@ -478,19 +464,15 @@ class ServedModel:
             unit = self._similar.by_factor[:, items].astype(np.float64)
             found = unit.T @ unit
         else:
-            found = np.asarray(self.model._similarity_block(items)[:, items], dtype=np.float64)
+            found = np.asarray(self.scorer.similarities(items)[:, items], dtype=np.float64)
             found = np.where(np.isfinite(found), found, 0.0)
         np.fill_diagonal(found, 0.0)
         largest = found.max(initial=0.0)
         return np.clip(found / largest if largest > 0 else found, 0.0, 1.0)
 
 
-def _evidence(model: Any) -> dict[str, Any] | None:
+def _evidence(likes: Likes | None) -> dict[str, Any] | None:
     """What the probabilities of likes of a model rest on; None: it has none."""
-    if not hasattr(model, "like_probability"):
+    if likes is None:
         return None
-    return {
-        "evidence": model.evidence,
-        "note": model.evidence_in_words,
-        "identified": model.is_identified,
-    }
+    return {"evidence": likes.evidence, "note": likes.note, "identified": likes.is_identified}

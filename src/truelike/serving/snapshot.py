@@ -18,9 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from truelike.array_files import Arrays, read_arrays, write_arrays
-from truelike.data.blocks.blocks import Blocks
 from truelike.models.base import Recommender
-from truelike.models.factor_model import FactorModel, unit_rows
 from truelike.models.registry import load_described
 from truelike.ranking.factor_ranker import FactorRanker
 from truelike.serving.items_table import aligned
@@ -50,9 +48,7 @@ def write_snapshot(
     titles
         Titles of the items, in any form that `Dataset.with_titles` takes.
     """
-    model, about = load_described(source)
-    if isinstance(model.train_, Blocks):  # the workers need all histories, and share them
-        model._state = model._state_with(model.train_.to_dataset())
+    model, about = load_described(source, in_memory=True)  # the workers need all histories, and share them
     if titles is not None:
         model.set_titles(titles)
     train, warnings = model.train_, []
@@ -62,7 +58,7 @@ def write_snapshot(
             warnings.append(f"{lacking:,} of {train.n_items:,} items are not in the table of items")
         if "title" in attributes.columns and train.titles is None:
             texts = attributes["title"].cast(pl.String).fill_null(train.items.values.cast(pl.String))
-            model._state = model._state_with(train._with(titles=texts.alias("title")))
+            model.set_titles((train.items.values, texts))
         train = model.train_
     directory.mkdir(parents=True)
     model.save(directory / "model", metrics=about["metrics"])
@@ -121,11 +117,11 @@ def _arrays(model: Recommender) -> Arrays:
     }
     if train.titles is not None:
         found.update(Texts.of(train.titles).arrays("titles"))
-    vectors = model._dot_product()
+    vectors, unit = model.scorer.vectors, model.scorer.similarity_vectors
     if vectors is not None:
-        found["by_factor"] = FactorRanker(vectors.items).by_factor
-    if isinstance(model, FactorModel):
-        found["unit_by_factor"] = FactorRanker(unit_rows(model._tables().item_factors)).by_factor
+        found["by_factor"] = vectors.ranker().by_factor
+    if unit is not None:
+        found["unit_by_factor"] = FactorRanker(unit).by_factor
     return found
 
 

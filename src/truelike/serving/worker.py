@@ -155,7 +155,7 @@ def warm(served: Any) -> None:
     served.recommend(served.who(None, nobody), RankOptions(k=5))
     if places:
         served.similar(places[0].item, ListOptions(k=5))
-    width = 1 if served._vectors is None else served._vectors.items.shape[1]
+    width = 1 if served.vectors is None else served.vectors.items.shape[1]
     if served.n_items * width <= WARM_FOLD_IN and len(who.seen):
         few = who.seen[:3]
         served.recommend(served.new_user(few), RankOptions(k=5))

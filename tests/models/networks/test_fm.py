@@ -57,7 +57,7 @@ def test_new_items_are_ranked_far_better_than_by_chance_or_popularity(
     unobserved = np.flatnonzero(train.popularity() == 0).astype(np.int32)
     new = np.intersect1d(unobserved, held_out.matrix.indices)
     assert len(new) > 35
-    scores = model._score_block(np.arange(300, dtype=np.int32))[:, new]
+    scores = model.scorer.score_users(np.arange(300, dtype=np.int32))[:, new]
     positive = held_out.matrix.toarray()[:, new] > 0
     popularity = np.broadcast_to(held_out.popularity()[new], positive.shape)  # unknown at the time of training
     assert mean_auc(scores, positive) > 0.78
@@ -133,7 +133,7 @@ def test_with_zeros_an_item_without_features_is_trained_by_its_id(name: str, wor
     model = getattr(tl, name)(**quick(missing_features="zeros", objective="BPR", **own))
     model.fit(world, item_features=table)
     assert np.diff(model.features_["item"].matrix.indptr)[:4].tolist() == [0, 0, 0, 1]
-    scores = model._score_block(np.arange(60, dtype=np.int32))[:, :3]  # of the items without features
+    scores = model.scorer.score_users(np.arange(60, dtype=np.int32))[:, :3]  # of the items without features
     same_taste = np.arange(60)[:, None] % 4 == np.arange(3)[None, :] % 4
     assert scores[same_taste].mean() > scores[~same_taste].mean() + 0.3
 

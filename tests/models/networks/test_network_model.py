@@ -39,7 +39,7 @@ def bits(model: Any) -> dict[str, bytes]:
 )
 def test_any_two_networks_can_be_combined(trained: Any, preference: str, flips: str | None) -> None:
     model = trained("DeepRecommender", preference=preference, flips=flips, objective="NBPO")
-    scores = model._score_block(USERS)
+    scores = model.scorer.score_users(USERS)
     assert scores[SAME_TASTE].mean() > scores[~SAME_TASTE].mean() + 0.3
     assert hasattr(model, "hidden_likes") == (flips is not None)
     if flips is not None:
@@ -61,9 +61,9 @@ def test_pretrained_towers_of_neumf_are_combined_with_half_their_weights(world: 
     )
     weights = [model.networks_.preference.gmf.users.weight for model in (pretrained, plain)]
     assert not torch.equal(*weights)
-    scores = pretrained._score_block(USERS)
+    scores = pretrained.scorer.score_users(USERS)
     assert scores[SAME_TASTE].mean() > scores[~SAME_TASTE].mean() + 0.5
-    assert again._score_block(USERS).tobytes() == scores.tobytes()
+    assert again.scorer.score_users(USERS).tobytes() == scores.tobytes()
 
 
 @pytest.mark.parametrize(("interactions", "expected"), [(10_000, 5_000), (250_000, 6_250)])

@@ -32,7 +32,7 @@ def kinds(*more: str) -> pl.DataFrame:
 def correlations_with_known_users(model: Any, data: Any) -> list[float]:
     """Of the scores of some users, as known users and as new users with the same history."""
     users = np.arange(0, 60, 7, dtype=np.int32)
-    known, new = model._score_block(users), model._score_histories(data.matrix[users])
+    known, new = model.scorer.score_users(users), model.scorer.score_histories(data.matrix[users])
     return [float(np.corrcoef(a, b)[0, 1]) for a, b in zip(known, new, strict=True)]
 
 
@@ -63,7 +63,7 @@ def test_a_new_user_of_lightgcn_is_a_user_whose_own_embedding_is_zero(world: Any
     network = model.networks_.preference
     with torch.no_grad():
         network.embeddings.weight[7] = 0.0
-    found = model._score_histories(world.matrix[[7]])[0]
+    found = model.scorer.score_histories(world.matrix[[7]])[0]
     # not quite equal: the graph has the interactions of user 7, which are not in that of a new user
     U, V, _ = (None if x is None else x.detach().numpy() for x in network.vectors())
     assert np.corrcoef(found, V @ U[7])[0, 1] > 0.999
@@ -78,8 +78,8 @@ def test_scoring_a_new_user_is_deterministic_and_does_not_change_the_model(
     first = model.recommend_from_items([0, 4, 8], k=5)
     assert model.recommend_from_items([8, 0, 4], k=5).equals(first)
     assert {key: array.tobytes() for key, array in model.networks_.arrays().items()} == before
-    both = model._score_histories(world.matrix[[3, 7]])
-    assert both[1].tobytes() == model._score_histories(world.matrix[[7]])[0].tobytes()
+    both = model.scorer.score_histories(world.matrix[[3, 7]])
+    assert both[1].tobytes() == model.scorer.score_histories(world.matrix[[7]])[0].tobytes()
 
 
 @pytest.mark.parametrize("name", ["DeepRecommender", "FM", "NeuMF", "ACF", "LightGCN"])

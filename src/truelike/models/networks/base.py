@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal, final
 
@@ -24,14 +22,12 @@ from truelike.errors import ParameterError, StorageError, TrainingWarning, warn
 from truelike.evaluation.metrics import is_metric_at_k
 from truelike.exposure.evidence import INTERACTIONS
 from truelike.models import objective_names
-from truelike.models.base import DotProduct, Floats, Recommender
-from truelike.models.fold_in import fold_in, rows_of
-from truelike.models.label_noise import LabelNoise
-from truelike.models.left_out import Sampled
-from truelike.models.networks import checks, network_names, new_users
-from truelike.models.networks.scoring import Scorer
+from truelike.models.base import Recommender
+from truelike.models.label_noise import Flips, LabelNoise
+from truelike.models.networks import checks, network_names
+from truelike.models.networks.outputs import Outputs
+from truelike.models.networks.scorer import NetworkScorer, Settings
 from truelike.parameters import choice, jobs, number, special, whole_number
-from truelike.ranking.factor_ranker import factor_score_block
 from truelike.training.loop import Result, Training, fit_epochs
 from truelike.training.options import FitOptions
 from truelike.training.regularization import interactions_per_row
@@ -121,6 +117,7 @@ class NetworkModel(LabelNoise, Recommender):
     """
 
     iterative: ClassVar[bool] = True
+    scores_by_vectors: ClassVar[bool] = True
     supports_partial_fit: ClassVar[bool] = False
     search_space: ClassVar[dict[str, Any]] = {
         "factors": [32, 64, 128],
@@ -253,7 +250,7 @@ class NetworkModel(LabelNoise, Recommender):
     @staticmethod
     def _learned(networks: Networks, features: FeatureTables) -> dict[str, Any]:
         networks.training(False)
-        return {"networks_": networks, "features_": features, "_scorer": Scorer(networks)}
+        return {"networks_": networks, "features_": features}
 
     @staticmethod
     def _inputs(train: Dataset, factors: int, features: FeatureTables) -> Inputs:
@@ -315,9 +312,9 @@ class NetworkModel(LabelNoise, Recommender):
         return usual * min(1.0, interactions_per_row(train) / 20)
 
     def _warn_if_flat(self, result: Result[Networks], train: Dataset, features: FeatureTables) -> None:
-        spread, strength = _spread(Scorer(result.trained), train), self._strength(train)
+        spread, strength = _spread(Outputs(result.trained), train), self._strength(train)
         # a network whose scores are that small from the start is not flattened by regularization
-        if strength and spread < FLAT and spread < _spread(Scorer(self._networks(train, features)), train) / 8:
+        if strength and spread < FLAT and spread < _spread(Outputs(self._networks(train, features)), train) / 8:
             warn(
                 f"{self.name}: the standard deviation of the scores is only {spread:.1g}: regularization={strength:g} "
                 f"shrinks the network to zero. Try regularization={strength / 4:g}.",
@@ -327,18 +324,23 @@ class NetworkModel(LabelNoise, Recommender):
     # --- answering ------------------------------------------------------------------------------
 
     @final
-    def _ranking(self) -> AbstractContextManager[None]:
-        return backend.using_threads(1)  # users are spread over threads already
+    def _make_scorer(self) -> NetworkScorer:
+        never = self._never_drawn()
+        popularity, distribution = self.train_.popularity(), sampling.parse(self.negatives)
 
-    @final
-    def _dot_product(self) -> DotProduct | None:
-        found = self._scorer.vectors("preference")
-        return None if found is None else DotProduct(*found)
+        def probabilities(history: Codes) -> NDArray[np.float64]:
+            """The probability of each item as a negative of a new user."""
+            return distribution.probabilities(popularity, np.union1d(history, never))
 
-    @final
-    def _score_block(self, users: Codes) -> Floats:
-        scores: Floats = self._scorer.block("preference", users, self.train_.n_items)
-        return scores
+        settings = Settings(
+            self._objective(),
+            probabilities,
+            self.n_negatives,
+            weight=float(self.n_negatives) if self.positive_weight == "per_negative" else 1.0,
+            l2=self._strength(self.train_),
+            seed=self.seed,
+        )
+        return NetworkScorer(self.train_, self.networks_, settings)
 
     @property
     def _has_flips(self) -> bool:
@@ -350,104 +352,12 @@ class NetworkModel(LabelNoise, Recommender):
         return INTERACTIONS
 
     @final
-    def _flip_logits(self, users: Codes) -> Floats:
-        logits: Floats = self._scorer.block("flips", users, self.train_.n_items)
-        return logits
-
-    @final
-    def _similarity_block(self, items: Codes) -> Floats:
-        unit = self._scorer.unit_items(self.train_)
-        return factor_score_block(unit[items], unit)
-
-    # --- new users ------------------------------------------------------------------------------
-
-    @final
-    def _score_histories(self, histories: Any) -> Floats:
-        found, network = self._scorer.vectors("preference"), self.networks_.preference
-        if hasattr(network, "user_embedding_names") and not hasattr(network, "new_user_vectors"):
-            return np.stack([self._by_training(history) for history in rows_of(histories)])
-        if found is None:
-            return new_users.by_similar_users(self._score_block, self.train_._csr, histories)
-        _, item_vectors, bias = found
-        if hasattr(network, "new_user_vectors"):
-            rows = new_users.by_network(network, histories)
-        else:
-            rows = np.stack([self._folded_in(each, item_vectors, bias) for each in rows_of(histories)])
-        return factor_score_block(rows, item_vectors, bias)
-
-    def _folded_in(self, history: Codes, item_vectors: Floats, bias: Floats | None) -> Floats:
-        """The vector of a user with this history, for a score that is a dot product."""
-        settings = self._fold_in_settings()
-        return fold_in(
-            item_vectors,
-            history,
-            settings["objective"],
-            self._probabilities(history),
-            settings["flips"],
-            item_bias=bias,
-            n_negatives=self.n_negatives,
-            weight=settings["weight"],
-            regularization=settings["regularization"],
-        )
-
-    @final
-    def _left_out_scores(self, history: Codes, places: Codes, items: Codes) -> Floats:
-        found, network = self._scorer.vectors("preference"), self.networks_.preference
-        if found is None or hasattr(network, "new_user_vectors") or hasattr(network, "user_embedding_names"):
-            return super()._left_out_scores(history, places, items)
-        _, item_vectors, bias = found
-        settings = self._fold_in_settings()
-
-        def folded_in(each: Codes) -> Floats:
-            return self._folded_in(each, item_vectors, bias)
-
-        problem = Sampled(
-            item_vectors,
-            bias,
-            history,
-            settings["objective"],
-            settings["flips"],
-            folded_in(history),
-            l2=settings["regularization"],
-            l2_without=settings["regularization"],
-            probabilities=self._probabilities(history),
-            prior=self._probabilities(history[:0]),
-            n_negatives=self.n_negatives,
-            weight=settings["weight"],
-        )
-
-        rows = problem.left_out_rows(places, folded_in)
-        return factor_score_block(rows, item_vectors[items], None if bias is None else bias[items])
-
-    def _by_training(self, history: Codes) -> Floats:
-        """The scores for a user with this history, by training the user's embeddings."""
-        edges = np.cumsum(self._probabilities(history))
-        # a user who interacted with every item has no negatives
-        size = (new_users.STEPS, len(history), self.n_negatives if edges[-1] else 0)
-        chance = randomness.uniform(randomness.key(self.seed, "strangers"), np.arange(math.prod(size)))
-        drawn = np.searchsorted(edges, chance * edges[-1], side="right").clip(max=len(edges) - 1)
-        with backend.using_threads(1):
-            return new_users.by_training(
-                self.networks_.preference, history, drawn.reshape(size), **self._fold_in_settings()
-            )
-
-    def _fold_in_settings(self) -> dict[str, Any]:
-        """The settings of training that fold-in uses, too."""
-        train = self.train_
-        flips = np.zeros(train.n_items, dtype=np.float32)
-        if self.networks_.flips is not None:
-            flips = self._scorer.average_user("flips", train)
-        return {
-            "objective": self._objective(),
-            "flips": flips,
-            "weight": float(self.n_negatives) if self.positive_weight == "per_negative" else 1.0,
-            "regularization": self._strength(train),
-        }
-
-    def _probabilities(self, history: Codes) -> NDArray[np.float64]:
-        """The probability of each item as a negative of a new user."""
-        excluded = np.union1d(history, self._never_drawn())
-        return sampling.parse(self.negatives).probabilities(self.train_.popularity(), excluded)
+    @property
+    def _flips(self) -> Flips:
+        scorer = self.scorer
+        assert isinstance(scorer, NetworkScorer)
+        assert scorer.flips is not None
+        return scorer.flips
 
     # --- files ----------------------------------------------------------------------------------
 
@@ -486,7 +396,7 @@ def _of_dataset(features: FeatureTables, data: Dataset, missing: OnMissing = "ra
     return {side: known.of(ids[side], missing) for side, known in features.items()}
 
 
-def _spread(scorer: Scorer, train: Dataset) -> float:
+def _spread(outputs: Outputs, train: Dataset) -> float:
     """The standard deviation of the scores of all items for some users."""
     users = np.arange(min(train.n_users, MEASURED_USERS), dtype=np.int32)
-    return float(scorer.block("preference", users, train.n_items).std())
+    return float(outputs.block("preference", users, train.n_items).std())

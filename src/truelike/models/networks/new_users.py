@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike.data.ids import Codes
-from truelike.models.networks.scoring import Floats, check_finite, score_all_items, to_array
+from truelike.models.networks.outputs import check_finite, score_all_items, to_array
+from truelike.models.scorer import Floats
 from truelike.objectives import Objective
 from truelike.training.torch.backend import gradients_enabled, nn, torch
 from truelike.training.torch.engine import sampled_steps

@@ -6,25 +6,22 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.errors import DivergedError
 from truelike.models.factor_model import unit_rows
-from truelike.ranking.factor_ranker import factor_score_block
+from truelike.models.scorer import DotProduct, Floats
 from truelike.training.torch.backend import torch
 from truelike.training.torch.networks import Networks
 
-Floats = NDArray[np.float32]
-Vectors = tuple[Floats, Floats, Floats | None]
 ITEMS_AT_ONCE = 16_384  # of one user, which bounds the memory of a network's layers
 PAIRS_AT_ONCE = 1 << 18  # per call of a network's score_grid
 AVERAGED_USERS = 200  # users whose mean scores are those of the average user
 PROFILE_MEMORY = 64 * 2**20  # bytes of the scores by which items are compared
 
 
-class Scorer:
+class Outputs:
     """Computes scores and vectors of networks, and keeps results that can be reused until the networks change."""
 
     def __init__(self, networks: Networks) -> None:
@@ -38,18 +35,20 @@ class Scorer:
             self.cache[name] = compute()
         return self.cache[name]
 
-    def vectors(self, part: str) -> Any:
+    def vectors(self, part: str) -> DotProduct | None:
         """Return U, V and b of a network whose score is a dot product; None for another network."""
         network = self.networks.parts()[part]
-        return self._cached(part, lambda: vectors_of(network)) if hasattr(network, "vectors") else None
+        if not hasattr(network, "vectors"):
+            return None
+        found: DotProduct = self._cached(part, lambda: vectors_of(network))
+        return found
 
     def block(self, part: str, users: Codes, n_items: int) -> Floats:
         """Return the scores of all items for some users."""
         found = self.vectors(part)
         if found is None:
             return score_all_items(self.networks.parts()[part], users, n_items)
-        user_vectors, item_vectors, bias = found
-        return factor_score_block(user_vectors[users], item_vectors, bias)
+        return found.scores(users)
 
     def average_user(self, part: str, train: Dataset) -> Floats:
         """Return the scores of all items for the average user."""
@@ -68,8 +67,9 @@ class Scorer:
         if hasattr(network, "item_vectors"):
             with torch.no_grad():
                 return check_finite(network, "item_vectors()", to_array(network.item_vectors()))
-        if hasattr(network, "vectors"):
-            return np.asarray(self.vectors("preference")[1])
+        found = self.vectors("preference")
+        if found is not None:
+            return found.items
         # the network has only forward: items are similar if the same users give them similar scores
         n = max(2, min(1_000, PROFILE_MEMORY // (4 * train.n_items)))
         scores = score_all_items(network, _spread_users(train, n), train.n_items)
@@ -82,14 +82,14 @@ def _spread_users(train: Dataset, n: int) -> Codes:
     return active[np.unique(np.linspace(0, len(active) - 1, min(len(active), n)).astype(np.int32))]
 
 
-def vectors_of(network: Any) -> Vectors:
+def vectors_of(network: Any) -> DotProduct:
     """Return U, V and b as arrays."""
     with torch.no_grad():
         found = network.vectors()
     U, V, b = (None if part is None else check_finite(network, "vectors()", to_array(part)) for part in found)
     assert U is not None
     assert V is not None
-    return U, V, b
+    return DotProduct(U, V, b)
 
 
 def to_array(tensor: Any) -> Floats:

@@ -1,0 +1,72 @@
+"""Scores that are sums over the items of a history: those of ItemKNN, EASE and EDLAE."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import numpy as np
+from scipy import sparse
+
+from truelike.data.dataset import Dataset
+from truelike.data.ids import Codes
+from truelike.models.scorer import Floats, Scorer
+
+
+@final
+class ItemScorer(Scorer):
+    """Score an item by weights between it and the items of the user.
+
+    Parameters
+    ----------
+    train
+        The training data.
+    weights
+        Row j is what an interaction with item j adds to the scores of all items: an array, or a CSR.
+    by_target
+        The transpose of a CSR of weights; None for an array.
+    """
+
+    def __init__(self, train: Dataset, weights: Any, by_target: Any = None) -> None:
+        super().__init__(train)
+        self._csr, self._weights, self._by_target, self._order = train._csr, weights, by_target, None
+        if by_target is not None:  # most items of a list may have the score 0
+            self._order = np.argsort(-train.popularity(), kind="stable").astype(np.int32)
+
+    @property
+    def tie_order(self) -> Codes | None:
+        """Of equal scores, such as the 0 of items without a weight, the more popular item comes first."""
+        return self._order
+
+    def score_users(self, users: Codes) -> Floats:
+        """By the histories of the users."""
+        return self.score_histories(self._csr[users])
+
+    def score_histories(self, histories: sparse.csr_array) -> Floats:
+        """The sums of the rows of weights."""
+        from truelike.models.kernels import add_dense_rows, add_rows
+
+        scores, rows = np.zeros(histories.shape, dtype=np.float32), self._weights
+        if self._by_target is None:
+            add_dense_rows(histories.indptr, histories.indices, rows, scores)
+        else:
+            add_rows(histories.indptr, histories.indices, rows.indptr, rows.indices, rows.data, scores)
+        return scores
+
+    def similarities(self, items: Codes) -> Floats:
+        """The weights of all items for an item; those without one are never listed."""
+        if self._by_target is None:
+            return np.ascontiguousarray(self._weights[:, items].T)
+        found = np.asarray(self._by_target[items].toarray(), dtype=np.float32)
+        found[found == 0] = -np.inf
+        return found
+
+    def contributions(self, history: Codes, items: Codes, user: int | None) -> Floats:
+        """The weights that the score is the sum of."""
+        if self._by_target is None:
+            return np.ascontiguousarray(self._weights[np.ix_(history, items)].T)
+        return np.asarray(self._by_target[items][:, history].toarray(), dtype=np.float32)
+
+    def left_out_scores(self, history: Codes, places: Codes, items: Codes) -> Floats:
+        """The score less a weight."""
+        full = self.score_items(history, items)
+        return np.concatenate([full[None], full - self.contributions(history, items, None).T[places]])

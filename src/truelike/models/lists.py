@@ -1,0 +1,552 @@
+"""Lists of a fitted model: ids become row numbers, a `Scorer` finds the best items, and they become a frame of ids.
+
+`Answers` has the methods of `Recommender` that answer. They ask `scorer` and `train_` alone.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy import sparse
+
+from truelike.cluster import Cluster, as_cluster
+from truelike.data.blocks.blocks import Blocks
+from truelike.data.dataset import Dataset
+from truelike.data.frames import library_of, to_native, to_series
+from truelike.data.ids import Codes, Ids, normalise, one_or_many
+from truelike.errors import DataWarning, ParameterError, some, warn
+from truelike.models.availability import available_if
+from truelike.models.explain import explain, explanation
+from truelike.models.fold_in import histories_of, rows_of
+from truelike.models.scorer import DotProduct, Floats, Mask, Scorer
+from truelike.ranking.factor_ranker import FactorRanker
+from truelike.ranking.top_k import TopK, no_items, top_k_by_scores
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+Frame: TypeAlias = "pl.DataFrame | pd.DataFrame | pa.Table"  # of the library that the training data came in
+OnUnknown = Literal["raise", "popular", "skip"]
+
+
+class Answers(ABC):
+    """What a fitted model answers. Methods take and return the caller's own ids."""
+
+    scores_by_vectors: ClassVar[bool] = False  # whether the score is, or may be, a dot product
+
+    if TYPE_CHECKING:  # a learned attribute
+
+        @property
+        def train_(self) -> Dataset:
+            """The training data."""
+
+    @property
+    @abstractmethod
+    def scorer(self) -> Scorer:
+        """What the model answers in row numbers."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Name of the model in tables."""
+
+    @property
+    @abstractmethod
+    def _is_fitted(self) -> bool:
+        """Whether there is a scorer."""
+
+    @final
+    def recommend(
+        self,
+        users: Any = None,
+        k: int = 10,
+        *,
+        candidates: Any = None,
+        exclude: Any = None,
+        exclude_seen: bool = True,
+        on_unknown: OnUnknown = "raise",
+        titles: bool = False,
+        n_jobs: int | None = -1,
+    ) -> Frame:
+        """Recommend the k best items for each user: a frame user_id, item_id, score, rank (from 1).
+
+        Parameters
+        ----------
+        users
+            One id or many; None: all users of the training data.
+        k
+            Number of items for each user. Fewer are returned if fewer are left.
+        candidates
+            Recommend only these items. Those that are not in the training data are skipped, with a warning.
+        exclude
+            Never recommend these items.
+        exclude_seen
+            Leave out the items that the user interacted with in the training data.
+        on_unknown
+            For a user who is not in the training data: "raise" an error, return the most "popular" items (their
+            score is the share of users who interacted with them), or "skip" the user.
+        titles
+            Add a column `title`.
+        n_jobs
+            Number of threads; -1: all cores. Never changes the result.
+        """
+        train = self.train_
+        check(train, k, on_unknown, titles, exclude_seen)
+        asked = one_or_many(train.users if users is None else users)
+        codes, allowed = codes_of(train.users, asked, on_unknown), allowed_items(train, candidates, exclude)
+        best = best_items(
+            self.scorer, codes, k, exclude_seen=exclude_seen, allowed=allowed, on_unknown=on_unknown, n_jobs=n_jobs
+        )
+        found = frame_of({"user_id": echo(asked, train.users)}, best, train.items, titles=_titles(train, titles))
+        return to_native(found, library_of(users) or train.library)
+
+    @final
+    def recommend_to(
+        self,
+        path: str | Path,
+        users: Any = None,
+        k: int = 10,
+        *,
+        candidates: Any = None,
+        exclude: Any = None,
+        exclude_seen: bool = True,
+        on_unknown: OnUnknown = "raise",
+        titles: bool = False,
+        n_jobs: int | None = -1,
+        block_size: int | None = None,
+        progress: bool = True,
+        cluster: str | Cluster | None = None,
+    ) -> int:
+        """Write the lists of `recommend` to a file, block by block, and return the number of rows.
+
+        For many users: one block is in memory at a time. The file appears when it is complete. If the process is
+        killed while it writes a Parquet file, the same call continues after the last block that was written, and
+        the file is the same. The blocks are kept in a directory beside the file until then.
+
+        Parameters
+        ----------
+        path
+            A .parquet, .csv, .tsv or .jsonl file. UUIDs are written as text.
+        users, k, candidates, exclude, exclude_seen, on_unknown, titles, n_jobs
+            As in `recommend`.
+        block_size
+            Number of users in a block; None: about 500,000 rows.
+        progress
+            Show progress: a bar in terminals and notebooks, lines of the logger "truelike" elsewhere.
+        cluster
+            Compute the blocks on a Ray cluster, as in `fit`; this process writes them. The file has the same bytes. For
+            models whose score is a dot product.
+
+        Examples
+        --------
+        >>> import tempfile, polars as pl, truelike as tl
+        >>> model = tl.ItemPop().fit(tl.synthetic.World(n_users=50, n_items=40).dataset())
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     rows = model.recommend_to(place + "/lists.parquet", k=5)
+        ...     pl.read_parquet(place + "/lists.parquet").equals(model.recommend(k=5)), rows
+        (True, 250)
+        """
+        from truelike.models.batch import Lists, write_lists
+
+        lists = Lists(
+            self, users, k,
+            candidates=candidates, exclude=exclude, exclude_seen=exclude_seen, on_unknown=on_unknown, titles=titles,
+            n_jobs=n_jobs, block_size=block_size, cluster=as_cluster(cluster),
+        )  # fmt: skip
+        return write_lists(lists, path, progress=progress)
+
+    @final
+    def recommend_from_items(
+        self,
+        items: Any,
+        k: int = 10,
+        *,
+        candidates: Any = None,
+        exclude: Any = None,
+        exclude_seen: bool = True,
+        on_unknown: OnUnknown = "raise",
+        titles: bool = False,
+    ) -> Frame:
+        """Recommend the k best items for new users, from the items that they interacted with.
+
+        Parameters
+        ----------
+        items
+            The history of one new user: a list of item ids. The result is a frame item_id, score, rank. Or the
+            histories of many: a mapping from user to list of items, a list of lists (users 0, 1, ...), or a Dataset.
+            The result then has a column user_id, too.
+        k, candidates, exclude, exclude_seen, titles
+            As in `recommend`; "seen" is the history.
+        on_unknown
+            For an item of a history that is not in the training data: "raise" an error or "skip" it. With
+            "popular" it is skipped, and a history without a known item gets the most popular items.
+        """
+        train = self.train_
+        check(train, k, on_unknown, titles, exclude_seen)
+        keys, histories = _histories(train.items, items, on_unknown)
+        allowed = allowed_items(train, candidates, exclude)
+        empty = np.diff(histories.indptr) == 0
+        known = self.scorer.top_k_of_histories(histories[~empty], k, exclude_seen=exclude_seen, allowed=allowed)
+        best = _with_popular(train, empty, k, known, allowed, on_unknown)
+        found = frame_of(keys, best, train.items, titles=_titles(train, titles))
+        return to_native(found, library_of(items) or train.library)
+
+    @final
+    def similar_items(
+        self,
+        items: Any,
+        k: int = 10,
+        *,
+        candidates: Any = None,
+        exclude: Any = None,
+        on_unknown: OnUnknown = "raise",
+        titles: bool = False,
+        n_jobs: int | None = -1,
+    ) -> Frame:
+        """Find the k items most similar to each of some: a frame item_id, similar_item_id, score, rank."""
+        train = self.train_
+        check(train, k, on_unknown, titles)
+        asked = one_or_many(items)
+        codes, allowed = codes_of(train.items, asked, on_unknown), allowed_items(train, candidates, exclude)
+        known = self.scorer.similar(codes[codes >= 0], k, allowed=allowed, n_jobs=n_jobs)
+        best = _with_popular(train, codes < 0, k, known, allowed, on_unknown)
+        keys = {"item_id": echo(asked, train.items)}
+        found = frame_of(keys, best, train.items, "similar_item_id", titles=_titles(train, titles))
+        return to_native(found, library_of(items) or train.library)
+
+    @final
+    def explain(self, user: Any, items: Any, k: int = 10, *, titles: bool = False) -> Frame:
+        """Explain the scores of some items by the interactions of a user.
+
+        The result is a frame item_id, because_item_id, contribution, share, rank, method. It lists for each of
+        `items` the k interactions of the user that contribute most to its score, the largest contribution first.
+
+        The contributions of all interactions and a base add up to the score. The base is what does not depend on one
+        interaction alone, such as the bias of the item. The share is the contribution, divided by the sum of the
+        absolute contributions of all interactions of the user: absolute shares add up to 1, or are 0 if all
+        contributions are.
+
+        The method is "exact" where the score is a sum over the interactions: `ItemPop` (all is base), `ItemKNN`,
+        `EASE`, `EDLAE`, `IALS`, and a `Blend` of two of them. For other models it is "leave_one_out": the score for a
+        new user with these interactions, less the score for one without the interaction. Only the 100 interactions
+        that are most similar to the item are left out; the others have the contribution 0.
+
+        Parameters
+        ----------
+        user
+            The id of a user. Without interactions the frame is empty.
+        items
+            One id or many.
+        k
+            Number of interactions for each item. Fewer are returned if there are fewer.
+        titles
+            Add the columns `title` and `because_title`.
+
+        Examples
+        --------
+        >>> import truelike as tl
+        >>> data = tl.read([("ann", "tea"), ("ann", "milk"), ("bob", "tea"), ("bob", "milk"), ("eve", "tea")])
+        >>> model = tl.EASE(regularization=1.0).fit(data)
+        >>> model.explain("eve", "milk").select("item_id", "because_item_id", "share", "method").rows()
+        [('milk', 'tea', 1.0, 'exact')]
+        """
+        check(self.train_, k, "raise", titles)
+        codes = self.train_.users.known(user)
+        if len(codes) != 1:
+            raise ParameterError(f"explain takes one user: {len(codes):,} were given. Call it for each of them.")
+        return self._explanation(self.train_._history(int(codes[0])), items, int(codes[0]), k, titles)
+
+    @final
+    def explain_from_items(
+        self,
+        history: Any,
+        items: Any,
+        k: int = 10,
+        *,
+        titles: bool = False,
+        on_unknown: Literal["raise", "skip"] = "raise",
+    ) -> Frame:
+        """Explain the scores of some items for a new user, by the items that the user interacted with.
+
+        The result is that of `explain`; the scores are those of `recommend_from_items`.
+
+        Parameters
+        ----------
+        history
+            The items that the new user interacted with: one id or many.
+        items, k, titles
+            As in `explain`.
+        on_unknown
+            For an item of the history that is not in the training data: "raise" an error or "skip" it.
+        """
+        check(self.train_, k, on_unknown, titles)
+        if on_unknown not in ("raise", "skip"):
+            raise ParameterError(f'on_unknown is {on_unknown!r}; for explanations it must be "raise" or "skip"')
+        if isinstance(history, (Dataset, Mapping)):
+            kind = type(history).__name__
+            raise ParameterError(
+                f"explain_from_items takes the history of one user, a list of items; a {kind} was given"
+            )
+        known = codes_of(self.train_.items, one_or_many(history), on_unknown)
+        return self._explanation(np.unique(known[known >= 0]), items, None, k, titles)
+
+    def _explanation(self, history: Codes, items: Any, user: int | None, k: int, titles: bool) -> Frame:
+        train, asked = self.train_, self.train_.items.known(items)
+        found = explanation(train, explain(self.scorer, history, asked, user), history, asked, k, titles)
+        return to_native(found, library_of(items) or train.library)
+
+    @final
+    def score(self, users: Any, items: Any) -> Floats:
+        """The score of each pair (users[n], items[n]); one user or one item is paired with all of the other."""
+        return self.scorer.score_pairs(*pair_codes(self.train_, users, items, "score"))
+
+    @final
+    @available_if(lambda model: model._has_vectors())
+    def user_vectors(self) -> Frame:
+        """The vectors of all users: a frame user_id, vector.
+
+        The score of a pair is the dot product of the vectors of user and item, plus the item's bias.
+        """
+        return self._vector_frame("user_id", self.train_.users, self._vectors().users, None)
+
+    @final
+    @available_if(lambda model: model._has_vectors())
+    def item_vectors(self) -> Frame:
+        """The vectors of all items: a frame item_id, vector, and bias if the score has one."""
+        return self._vector_frame("item_id", self.train_.items, self._vectors().items, self._vectors().bias)
+
+    @final
+    @available_if(lambda model: model._has_vectors())
+    def export_vectors(
+        self,
+        path: str | Path,
+        *,
+        what: Literal["items", "users"] = "items",
+        metric: Literal["dot", "cosine"] = "dot",
+    ) -> None:
+        """Write vectors for a vector database: a Parquet file item_id, vector (float32), and title if there are any.
+
+        Unlike `item_vectors`, the vectors alone give the ranking: a bias is a dimension of them.
+
+        Parameters
+        ----------
+        path
+            A .parquet file. UUIDs are written as text.
+        what
+            "items", to be stored, or "users", to search with: user_id, vector.
+        metric
+            How the database compares. "dot", inner product: the inner product of a user's and an item's vector is the
+            score. If the model has item biases, the last dimension of an item is its bias, and that of a user is 1.
+            "cosine", cosine similarity or Euclidean distance: all vectors have length 1, and one more dimension, which
+            makes the ranking that of the score.
+
+        Notes
+        -----
+        The metadata of the file has the key `truelike`, a JSON object: model, what, metric, factors, bias, dimensions,
+        and for "cosine" the length that the items were divided by.
+
+        Examples
+        --------
+        >>> import tempfile, polars as pl, truelike as tl
+        >>> model = tl.IALS(factors=8, epochs=2).fit(tl.synthetic.World(n_users=50, n_items=40).dataset())
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     model.export_vectors(place + "/items.parquet")
+        ...     dict(pl.read_parquet(place + "/items.parquet").schema)
+        {'item_id': Int64, 'vector': Array(Float32, shape=(8,)), 'title': String}
+        """
+        from truelike.models.vectors import write_vectors
+
+        write_vectors(self.train_, self._vectors(), path, what, metric, model=self._written().name)
+
+    @abstractmethod
+    def _identity(self) -> str:
+        """A hash of all that the lists follow from."""
+
+    @abstractmethod
+    def _written(self) -> Answers:
+        """The model that is saved in place of this one."""
+
+    def _has_vectors(self) -> bool:
+        """Whether the score is a dot product, as far as it is known before fitting."""
+        return self.scorer.vectors is not None if self._is_fitted else self.scores_by_vectors
+
+    def _vectors(self) -> DotProduct:
+        found = self.scorer.vectors
+        assert found is not None
+        return found
+
+    def _vector_frame(self, column: str, ids: Ids, vectors: Floats, bias: Floats | None) -> Frame:
+        columns = [
+            ids.take(np.arange(len(ids), dtype=np.int32)).alias(column),
+            pl.Series("vector", np.ascontiguousarray(vectors), dtype=pl.Array(pl.Float32, vectors.shape[1])),
+        ]
+        if bias is not None:
+            columns.append(pl.Series("bias", bias))
+        return to_native(pl.DataFrame(columns), self.train_.library)
+
+
+def check(
+    train: Dataset | Blocks, k: int, on_unknown: str, titles: bool = False, exclude_seen: bool = True
+) -> None:
+    """Raise if the arguments of a list are wrong."""
+    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
+        raise ParameterError(f"k is {some([repr(k)])}; it must be a whole number, at least 1")
+    if not isinstance(on_unknown, str) or on_unknown not in ("raise", "popular", "skip"):
+        found = some([repr(on_unknown)])
+        raise ParameterError(f'on_unknown is {found}; it must be "raise", "popular" or "skip"')
+    for name, value in (("titles", titles), ("exclude_seen", exclude_seen)):
+        if not isinstance(value, (bool, np.bool_)):
+            raise ParameterError(f"{name} is {some([repr(value)])}; it must be True or False")
+    if titles and train.titles is None:
+        raise ParameterError(
+            "the training data has no titles: give them with tl.read(..., titles=...) or model.set_titles(...)"
+        )
+
+
+def codes_of(known: Ids, asked: Any, on_unknown: OnUnknown) -> Codes:
+    """The row numbers of ids, where -1 is an id that is not known; an error if there shall be none."""
+    return known.known(asked) if on_unknown == "raise" else known.codes(asked)
+
+
+def pair_codes(train: Dataset | Blocks, users: Any, items: Any, asking: str) -> tuple[Codes, Codes]:
+    """The row numbers of pairs; one user or one item is paired with all of the other."""
+    user_codes, item_codes = train.users.known(users), train.items.known(items)
+    try:
+        user_codes, item_codes = np.broadcast_arrays(user_codes, item_codes)
+    except ValueError:
+        raise ParameterError(
+            f"{asking} takes pairs: {len(user_codes)} users and {len(item_codes)} items were given"
+        ) from None
+    return user_codes, item_codes
+
+
+def allowed_items(train: Dataset | Blocks, candidates: Any, exclude: Any) -> Mask | None:
+    """A mask of the items that may be returned; None: all. Unknown candidates are skipped and counted."""
+    if candidates is None and exclude is None:
+        return None
+    allowed = np.full(train.n_items, candidates is None)
+    if candidates is not None:
+        codes = train.items.codes(one_or_many(candidates))
+        unknown = int((codes < 0).sum())
+        if unknown:
+            warn(
+                f"{unknown:,} of {len(codes):,} candidates are not in the training data; they are skipped",
+                DataWarning,
+            )
+        allowed[codes[codes >= 0]] = True
+    if exclude is not None:
+        codes = train.items.codes(one_or_many(exclude))
+        allowed[codes[codes >= 0]] = False
+    return allowed
+
+
+def best_items(
+    scorer: Scorer,
+    codes: Codes,
+    k: int,
+    *,
+    exclude_seen: bool,
+    allowed: Mask | None,
+    on_unknown: OnUnknown,
+    n_jobs: int | None,
+    ranker: FactorRanker | None = None,
+    ranked: TopK | None = None,
+) -> TopK:
+    """The lists of users by their row numbers, where -1 is a user who is not known.
+
+    `ranked` are the lists of the others, where they are computed already. `ranker` is as in `Scorer.top_k`.
+    """
+    if ranked is None:
+        known = codes[codes >= 0]
+        ranked = scorer.top_k(known, k, exclude_seen=exclude_seen, allowed=allowed, n_jobs=n_jobs, ranker=ranker)
+    return _with_popular(scorer.train, codes < 0, k, ranked, allowed, on_unknown)
+
+
+def _with_popular(
+    train: Dataset | Blocks,
+    unknown: NDArray[np.bool_],
+    k: int,
+    ranked: TopK,
+    allowed: Mask | None,
+    on_unknown: OnUnknown,
+) -> TopK:
+    """Lists of those who are known, and for the others popular items, if they are asked for, or none."""
+    if not unknown.any():
+        return ranked
+    best = no_items(len(unknown), min(k, train.n_items))
+    best.items[~unknown], best.scores[~unknown] = ranked
+    if on_unknown == "popular":
+        best.items[unknown], best.scores[unknown] = popular_items(train, k, allowed)
+    return best
+
+
+def popular_items(train: Dataset | Blocks, k: int, allowed: Mask | None) -> tuple[Codes, Floats]:
+    """The items with the most users, and the share of users who interacted with them."""
+    share = (train.popularity() / train.n_users).astype(np.float32)
+    only, n_items = np.zeros(1, dtype=np.int32), train.n_items
+    best = top_k_by_scores(lambda _: share[None, :].copy(), only, k, n_items=n_items, allowed=allowed, n_jobs=1)
+    return best.items[0], best.scores[0]
+
+
+def frame_of(
+    keys: Mapping[str, pl.Series],
+    best: TopK,
+    ids: Ids,
+    column: str = "item_id",
+    *,
+    titles: pl.Series | None = None,
+) -> pl.DataFrame:
+    """A frame with one row for each filled place of each list."""
+    row, rank = np.nonzero(best.items >= 0)
+    codes = best.items[row, rank]
+    columns = [series.gather(row).alias(name) for name, series in keys.items()]
+    columns += [
+        ids.take(codes).alias(column),
+        pl.Series("score", best.scores[row, rank]),
+        pl.Series("rank", rank + 1, dtype=pl.Int32),
+    ]
+    if titles is not None:
+        columns.append(titles.gather(codes).alias("title"))
+    return pl.DataFrame(columns)
+
+
+def echo(asked: Any, known: Ids) -> pl.Series:
+    """The ids that were asked for, in the type of the training data if possible."""
+    codes = known.codes(asked)
+    if (codes >= 0).all():
+        return known.take(codes)
+    if known.kind == "uuid":
+        return pl.Series(list(asked), dtype=pl.Object)
+    series, _ = normalise(to_series(asked), known.what)
+    typed = series.cast(known.dtype, strict=False)
+    same = (typed.cast(pl.String) == series.cast(pl.String)).fill_null(False)
+    return typed if same.all() else series.cast(pl.String)
+
+
+def _titles(train: Dataset | Blocks, wanted: bool) -> pl.Series | None:
+    return train.titles if wanted else None
+
+
+def _histories(known: Ids, items: Any, on_unknown: OnUnknown) -> tuple[dict[str, pl.Series], sparse.csr_array]:
+    """The key columns of the result, and a CSR of histories in row numbers of items."""
+    keys, lists = _lists_of_items(items)
+    codes = [codes_of(known, row, on_unknown) for row in lists]
+    return keys, histories_of([np.unique(row[row >= 0]) for row in codes], len(known))
+
+
+def _lists_of_items(items: Any) -> tuple[dict[str, pl.Series], list[Any]]:
+    if isinstance(items, Dataset):
+        users = items.users.take(np.arange(items.n_users, dtype=np.int32))
+        return {"user_id": users}, [items.items.take(row) for row in rows_of(items._csr)]
+    if isinstance(items, Mapping):
+        return {"user_id": to_series(list(items))}, [one_or_many(row) for row in items.values()]
+    if isinstance(items, (list, tuple)) and items and all(isinstance(row, (list, tuple)) for row in items):
+        return {"user_id": pl.Series(range(len(items)))}, list(items)
+    return {}, [one_or_many(items)]
