@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.testing import assert_allclose
 import truelike as tl
 from truelike import objectives
 from truelike.errors import NotFittedError, ParameterError, StorageError
-from truelike.models.fold_in import fold_in_all
+from truelike.models.fold_in import AllItemsFoldIn
 from truelike.objectives import BPO, NBPO, Listwise, NBPOo, Softmax, shift_mc
 
 QUICK: dict[str, Any] = {"factors": 8, "epochs": 30, "batch_size": 64, "learning_rate": 0.05}
@@ -51,7 +52,8 @@ def test_at_the_folded_row_the_step_of_training_is_zero(objective: Any, prior: f
     rng = np.random.default_rng(0)
     V, b = rng.normal(size=(60, 6)).astype(np.float32), rng.normal(size=60).astype(np.float32)
     history, g = np.array([3, 7, 20], dtype=np.int32), rng.normal(size=60)
-    row = fold_in_all(V, b, history, objective, g, unobserved_weight=0.4, regularization=prior)
+    flips = SimpleNamespace(average_logits=lambda: g)
+    row = AllItemsFoldIn(V, b, objective, flips, unobserved_weight=0.4, l2=prior).row(history)
     observed = np.isin(np.arange(60), history)
     r = V.astype(float) @ row + b
     if issubclass(objective, Listwise):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import truelike as tl
-from truelike.models.fold_in import fold_in
+from truelike.models.fold_in import SampledFoldIn
 from truelike.negatives import Popularity, Uniform
 from truelike.objectives import BPO, BPR, NBPO, NBPOo, NBPOs, Pairwise, shift_mc
 
@@ -19,6 +20,13 @@ V = RNG.normal(0, 0.7, (50, 6)).astype(np.float32)
 FLIPS = RNG.normal(-1, 1, 50)
 POPULARITY = RNG.integers(1, 40, 50)
 HISTORY = np.array([3, 8, 20, 21, 44], dtype=np.int32)
+
+
+def fold_in(
+    objective: Any, probabilities: Any, flips: Any = None, *, item_bias: Any = None, **settings: Any
+) -> Any:
+    known = None if flips is None else SimpleNamespace(average_logits=lambda: flips)
+    return SampledFoldIn(V, item_bias, objective, known, lambda _: probabilities, **settings).row(HISTORY)
 
 
 def expected_step(
@@ -49,7 +57,7 @@ def test_the_expected_step_of_training_is_zero_at_the_folded_row(
 ) -> None:
     flips = FLIPS if with_flips else None
     chances = distribution.probabilities(POPULARITY, HISTORY)
-    row = fold_in(V, HISTORY, objective, chances, flips, n_negatives=4, weight=weight, regularization=2.0)
+    row = fold_in(objective, chances, flips, n_negatives=4, weight=weight, l2=2.0)
     start = expected_step(objective, np.zeros(6), HISTORY, chances, flips, 4, weight)
     end = expected_step(objective, row.astype(float), HISTORY, chances, flips, 4, weight) - 2.0 * row
     assert np.linalg.norm(start) > 0.3
@@ -60,9 +68,7 @@ def test_the_expected_step_of_training_is_zero_at_the_folded_row(
 def test_with_item_biases_the_folded_row_has_the_highest_likelihood(objective: Any) -> None:
     bias = RNG.normal(0, 1, 50).astype(np.float32)
     probabilities = Uniform().probabilities(POPULARITY, HISTORY)
-    row = fold_in(
-        V, HISTORY, objective, probabilities, item_bias=bias, n_negatives=3, weight=1.0, regularization=2.0
-    )
+    row = fold_in(objective, probabilities, item_bias=bias, n_negatives=3, weight=1.0, l2=2.0)
 
     def likelihood(step: Any) -> Any:
         """The likelihood of the positives and of the expected negatives, less the L2 term."""
@@ -81,19 +87,15 @@ def test_with_item_biases_the_folded_row_has_the_highest_likelihood(objective: A
 
 def test_fold_in_is_deterministic() -> None:
     probabilities = Uniform().probabilities(POPULARITY, HISTORY)
-    how = {"n_negatives": 5, "weight": 1.0, "regularization": 1.0}
-    assert_array_equal(
-        fold_in(V, HISTORY, BPR, probabilities, **how), fold_in(V, HISTORY, BPR, probabilities, **how)
-    )
+    how = {"n_negatives": 5, "weight": 1.0, "l2": 1.0}
+    assert_array_equal(fold_in(BPR, probabilities, **how), fold_in(BPR, probabilities, **how))
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda o: o.name)
 def test_more_regularization_gives_a_shorter_row(objective: Any) -> None:
     probabilities = Uniform().probabilities(POPULARITY, HISTORY)
     lengths = [
-        np.linalg.norm(
-            fold_in(V, HISTORY, objective, probabilities, n_negatives=4, weight=1.0, regularization=strength)
-        )
+        np.linalg.norm(fold_in(objective, probabilities, n_negatives=4, weight=1.0, l2=strength))
         for strength in (0.1, 1.0, 10.0, 100.0)
     ]
     assert lengths == sorted(lengths, reverse=True)

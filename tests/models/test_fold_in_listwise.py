@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import optimize
 
-from truelike.models.fold_in import fold_in_all
+from truelike.models.fold_in import AllItemsFoldIn
 from truelike.objectives import Listwise, Softmax, log, softmax
 
 RNG = np.random.default_rng(0)
@@ -72,7 +72,7 @@ class Robust(Listwise):
 )
 @pytest.mark.parametrize("l2", [0.5, 5.0])
 def test_the_folded_row_is_the_most_likely_one(objective: Any, l2: float) -> None:
-    row = fold_in_all(V, BIAS, HISTORY, objective, unobserved_weight=0.0, regularization=l2)
+    row = AllItemsFoldIn(V, BIAS, objective, None, unobserved_weight=0.0, l2=l2).row(HISTORY)
 
     def loss(x: Any) -> Any:
         return -objective.likelihood(V.astype(float) @ x + BIAS, OBSERVED) + l2 / 2 * x @ x
@@ -84,7 +84,7 @@ def test_the_folded_row_is_the_most_likely_one(objective: Any, l2: float) -> Non
 
 def test_temperature_1_is_folded_in_as_the_softmax() -> None:
     rows = [
-        fold_in_all(V, BIAS, HISTORY, objective, unobserved_weight=0.0, regularization=1.0)
+        AllItemsFoldIn(V, BIAS, objective, None, unobserved_weight=0.0, l2=1.0).row(HISTORY)
         for objective in (Softmax, tempered_softmax(1.0))
     ]
     assert_allclose(rows[0], rows[1], atol=1e-4)

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from truelike.models import left_out
-from truelike.models.left_out import AllItemsFoldIn, SampledFoldIn
+from truelike.models.fold_in import AllItemsFoldIn, SampledFoldIn
 from truelike.negatives import Popularity, Uniform
 from truelike.objectives import BPO, BPR, NBPO, Listwise, NBPOo, NBPOs, Softmax, noisy_bpr, shift_mc, softmax
 

@@ -25,9 +25,8 @@ from truelike.models.factor_model import (
     restored_tables,
     table_attributes,
 )
-from truelike.models.fold_in import rows_of
+from truelike.models.fold_in import AllItemsFoldIn, rows_of
 from truelike.models.label_noise import Flips, LabelNoise
-from truelike.models.left_out import AllItemsFoldIn
 from truelike.parameters import choice, jobs, number, preset, special, whole_number
 from truelike.training.exact.engine import ExactEngine, ExactSettings
 from truelike.training.exact.items import SampledItems

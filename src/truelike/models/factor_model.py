@@ -17,8 +17,7 @@ from truelike.data.dataset import Dataset
 from truelike.data.frames import to_native
 from truelike.data.ids import Codes
 from truelike.models.base import Recommender
-from truelike.models.fold_in import rows_of
-from truelike.models.left_out import FoldIn
+from truelike.models.fold_in import FoldIn, rows_of
 from truelike.models.scorer import DotProduct, Floats, Scorer
 from truelike.ranking.factor_ranker import factor_pair_scores, factor_score_block
 from truelike.training.loop import Result

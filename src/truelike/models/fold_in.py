@@ -3,17 +3,20 @@
 All unobserved items are used instead of a sample, so the result is not random. The row is found by Newton-like
 steps:
 
-- `fold_in`, for models trained on sampled negatives, replaces the Hessian by an upper bound, the objective's
+- `SampledFoldIn`, for models trained on sampled negatives, replaces the Hessian by an upper bound, the objective's
   `curvature`. Such a step never overshoots (Boehning and Lindsay, 1988).
-- `fold_in_all`, for models trained on all items, measures the Hessian. There the bound would be far too large:
+- `AllItemsFoldIn`, for models trained on all items, measures the Hessian. There the bound would be far too large:
   most of the many unobserved items have almost no curvature. A step that is too long is halved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +24,8 @@ from scipy import linalg, sparse
 
 from truelike.objectives import Listwise, Objective, Pairwise, Pointwise, Softmax, softmax
 
+Codes = NDArray[np.int32]
+Floats = NDArray[np.float32]
 STEPS = 30
 HALVINGS = 8
 SINGLE_PRECISION = 1e-4  # least share of the L2 in the diagonal of a Hessian that is computed in float32
@@ -40,53 +45,179 @@ def histories_of(rows: Sequence[NDArray[np.int32]], n_items: int) -> Any:
     return sparse.csr_array((np.ones(len(indices), np.float32), indices, indptr), shape=(len(rows), n_items))
 
 
-def fold_in(
-    item_factors: NDArray[np.float32],
-    history: NDArray[np.int32],
-    objective: type[Objective],
-    probabilities: NDArray[np.float64],
-    flips: NDArray[np.floating] | None = None,
-    *,
-    item_bias: NDArray[np.float32] | None = None,
-    n_negatives: int,
-    weight: float,
-    regularization: float,
-) -> NDArray[np.float32]:
-    """Return the user's row at which the expected update of sampled training is zero.
+class AverageFlips(Protocol):
+    """Flip probabilities, as far as new users need them."""
 
-    Parameters
+    def average_logits(self) -> NDArray[np.floating]:
+        """The flip logits of the average user, which stand for those of a new user."""
+
+
+class FoldIn(ABC):
+    """How a model with fixed item tables finds the row of a new user."""
+
+    @abstractmethod
+    def row(self, history: Codes) -> Floats:
+        """The row of a user with this history, which is not empty."""
+
+    def rows_without(self, history: Codes, places: Codes) -> Floats:
+        """The row of a history, then its rows without the interaction at each of some places. May implement."""
+        return np.stack([self.row(history), *(self.row(np.delete(history, place)) for place in places)])
+
+    def contributions(self, history: Codes, items: Codes, user: int | None) -> Floats | None:
+        """See `Scorer.contributions`. May implement."""
+        return None
+
+
+@dataclass(frozen=True)
+class SampledFoldIn(FoldIn):
+    """New users of a model that is trained on sampled negatives.
+
+    Attributes
     ----------
-    item_factors
-        The paper's V.
-    history
-        The user's positives.
+    item_factors, item_bias
+        The paper's V, and the biases.
     objective
-        A pointwise or pairwise objective.
-    probabilities
-        The probability of each item as a negative of this user (0 for the history).
+        The objective.
     flips
-        The flip logit g of each item for this user; None: g = 0.
-    item_bias
-        The bias in the score of each item; None: no bias.
+        The flips; None: g = 0.
+    probabilities
+        Returns the probability of each item as a negative of a user with a history.
     n_negatives, weight
         The paper's rho, and the factor of a positive's step.
-    regularization
-        The lambda of the user's row, per epoch.
+    l2
+        The L2 of a row.
     """
-    V = item_factors.astype(np.float64)
-    own = V[history]
-    expected = probabilities * (n_negatives * len(history))  # how often each item is drawn in an epoch
-    positive_weight = float(n_negatives) if issubclass(objective, Pairwise) else weight
-    g = np.zeros(len(V)) if flips is None else flips.astype(np.float64)
-    of_positives = (positive_weight * own.T) @ own
-    bound = curvature_bound(objective) * (of_positives + (V * expected[:, None]).T @ V)
-    matrix = bound + max(regularization, 1e-6) * np.eye(V.shape[1])
-    b = np.zeros(len(V)) if item_bias is None else item_bias.astype(np.float64)
-    row, factor = np.zeros(V.shape[1]), linalg.lu_factor(matrix, check_finite=False)
-    for _ in range(STEPS):
-        gradient = _gradient(objective, V @ row + b, history, expected, g, weight, V) - regularization * row
-        row = row + linalg.lu_solve(factor, gradient, check_finite=False)
-    return row.astype(np.float32)
+
+    item_factors: Floats
+    item_bias: Floats | None
+    objective: type[Objective]
+    flips: AverageFlips | None
+    probabilities: Callable[[Codes], NDArray[np.float64]]
+    n_negatives: int
+    weight: float
+    l2: float
+
+    def row(self, history: Codes) -> Floats:
+        """The row at which the expected update of sampled training is zero."""
+        V = self.item_factors.astype(np.float64)
+        objective, n_negatives, weight = self.objective, self.n_negatives, self.weight
+        regularization = self.l2_of(len(history))
+        own = V[history]
+        # how often each item is drawn in an epoch
+        expected = self.probabilities(history) * (n_negatives * len(history))
+        positive_weight = float(n_negatives) if issubclass(objective, Pairwise) else weight
+        g = np.zeros(len(V)) if self.g is None else self.g.astype(np.float64)
+        of_positives = (positive_weight * own.T) @ own
+        bound = curvature_bound(objective) * (of_positives + (V * expected[:, None]).T @ V)
+        matrix = bound + max(regularization, 1e-6) * np.eye(V.shape[1])
+        b = np.zeros(len(V)) if self.item_bias is None else self.item_bias.astype(np.float64)
+        row, factor = np.zeros(V.shape[1]), linalg.lu_factor(matrix, check_finite=False)
+        for _ in range(STEPS):
+            gradient = _gradient(objective, V @ row + b, history, expected, g, weight, V) - regularization * row
+            row = row + linalg.lu_solve(factor, gradient, check_finite=False)
+        return row.astype(np.float32)
+
+    def rows_without(self, history: Codes, places: Codes) -> Floats:
+        """By steps that the rows take together."""
+        from truelike.models.left_out import SampledRows
+
+        return SampledRows(self, history).rows(places)
+
+    @cached_property
+    def g(self) -> Floats | None:
+        """The flip logits of a new user."""
+        return _average(self.flips)
+
+    def l2_of(self, n: int) -> float:
+        """The L2 of the row of a user with n interactions."""
+        return self.l2
+
+
+@dataclass(frozen=True)
+class AllItemsFoldIn(FoldIn):
+    """New users of a model that is trained on all items.
+
+    Attributes
+    ----------
+    item_factors, item_bias, objective, flips
+        As in `SampledFoldIn`.
+    unobserved_weight
+        The weight of an unobserved item.
+    l2
+        The L2 of the row of a user with `mean_interactions`.
+    frequency_power, mean_interactions
+        The L2 is proportional to the number of interactions to this power.
+    """
+
+    item_factors: Floats
+    item_bias: Floats | None
+    objective: type[Objective]
+    flips: AverageFlips | None
+    unobserved_weight: float
+    l2: float
+    frequency_power: float = 0.0
+    mean_interactions: float = 1.0
+
+    def row(self, history: Codes) -> Floats:
+        """The row at which the gradient of training on all items is zero."""
+        V, objective = self.item_factors.astype(np.float64), self.objective
+        b = np.zeros(len(V)) if self.item_bias is None else self.item_bias.astype(np.float64)
+        observed = np.zeros(len(V))
+        observed[history] = 1.0
+        g = np.zeros(len(V)) if self.g is None else self.g.astype(np.float64)
+
+        def steps(r: Any) -> Any:
+            if issubclass(objective, Listwise):
+                return objective.steps(r, observed)
+            assert issubclass(objective, Pointwise)
+            return np.where(
+                observed, objective.positive(r, g)[0], self.unobserved_weight * objective.negative(r, g)[0]
+            )
+
+        def hessian(r: Any) -> Any:
+            """Return minus the Hessian with respect to the row, made positive semidefinite."""
+            if issubclass(objective, Listwise):
+                if objective.steps is not Softmax.steps:
+                    return listwise_hessian(objective, r, observed, V)
+                curvature = len(history) * softmax(r)  # without its term of rank one: a bound, so never overshoots
+            else:
+                curvature = np.maximum((steps(r - WIDTH) - steps(r + WIDTH)) / (2 * WIDTH), 0.0)
+            return weighted_products(self.item_factors, curvature, l2)
+
+        l2 = max(self.l2_of(len(history)), 1e-6)
+        row = np.zeros(V.shape[1])
+        gradient = V.T @ steps(b)
+        for _ in range(STEPS):
+            matrix = hessian(V @ row + b) + l2 * np.eye(len(row))
+            move = np.linalg.solve(matrix, gradient)
+            for _ in range(HALVINGS):  # a step that does not reduce the gradient is too long
+                ahead = V.T @ steps(V @ (row + move) + b) - l2 * (row + move)
+                if np.linalg.norm(ahead) < np.linalg.norm(gradient):
+                    break
+                move = move / 2
+            row, gradient = row + move, ahead
+            if np.linalg.norm(move) <= 1e-5 * np.linalg.norm(row):
+                break
+        return row.astype(np.float32)
+
+    def rows_without(self, history: Codes, places: Codes) -> Floats:
+        """By steps that the rows take together."""
+        from truelike.models.left_out import AllItemsRows
+
+        return AllItemsRows(self, history).rows(places)
+
+    @cached_property
+    def g(self) -> Floats | None:
+        """The flip logits of a new user."""
+        return _average(self.flips)
+
+    def l2_of(self, n: int) -> float:
+        """The L2 of the row of a user with n interactions."""
+        return self.l2 * float((n / self.mean_interactions) ** self.frequency_power)
+
+
+def _average(flips: AverageFlips | None) -> Floats | None:
+    return None if flips is None else np.asarray(flips.average_logits(), dtype=np.float32)
 
 
 def curvature_bound(objective: type[Objective]) -> float:
@@ -116,71 +247,6 @@ def _gradient(
     up, _ = objective.positive(r[history], g[history])
     down, _ = objective.negative(r, g)
     return weight * (V[history].T @ up) + V.T @ (expected * down)
-
-
-def fold_in_all(
-    item_factors: NDArray[np.float32],
-    item_bias: NDArray[np.float32],
-    history: NDArray[np.int32],
-    objective: type[Objective],
-    flips: NDArray[np.floating] | None = None,
-    *,
-    unobserved_weight: float,
-    regularization: float,
-) -> NDArray[np.float32]:
-    """Return the user's row at which the gradient of training on all items is zero.
-
-    Parameters
-    ----------
-    item_factors, item_bias
-        The paper's V, and the biases.
-    history
-        The user's positives.
-    objective
-        A pointwise or listwise objective.
-    flips
-        The flip logit g of each item for this user; None: g = 0.
-    unobserved_weight
-        The weight of an unobserved item. Listwise objectives do not use it.
-    regularization
-        The L2 of the user's row.
-    """
-    V, b = item_factors.astype(np.float64), item_bias.astype(np.float64)
-    observed = np.zeros(len(V))
-    observed[history] = 1.0
-    g = np.zeros(len(V)) if flips is None else flips.astype(np.float64)
-
-    def steps(r: Any) -> Any:
-        if issubclass(objective, Listwise):
-            return objective.steps(r, observed)
-        assert issubclass(objective, Pointwise)
-        return np.where(observed, objective.positive(r, g)[0], unobserved_weight * objective.negative(r, g)[0])
-
-    def hessian(r: Any) -> Any:
-        """Return minus the Hessian with respect to the row, made positive semidefinite."""
-        if issubclass(objective, Listwise):
-            if objective.steps is not Softmax.steps:
-                return listwise_hessian(objective, r, observed, V)
-            curvature = len(history) * softmax(r)  # without its term of rank one: a bound, so never overshoots
-        else:
-            curvature = np.maximum((steps(r - WIDTH) - steps(r + WIDTH)) / (2 * WIDTH), 0.0)
-        return weighted_products(item_factors, curvature, l2)
-
-    l2 = max(regularization, 1e-6)
-    row = np.zeros(V.shape[1])
-    gradient = V.T @ steps(b)
-    for _ in range(STEPS):
-        matrix = hessian(V @ row + b) + l2 * np.eye(len(row))
-        move = np.linalg.solve(matrix, gradient)
-        for _ in range(HALVINGS):  # a step that does not reduce the gradient is too long
-            ahead = V.T @ steps(V @ (row + move) + b) - l2 * (row + move)
-            if np.linalg.norm(ahead) < np.linalg.norm(gradient):
-                break
-            move = move / 2
-        row, gradient = row + move, ahead
-        if np.linalg.norm(move) <= 1e-5 * np.linalg.norm(row):
-            break
-    return row.astype(np.float32)
 
 
 def weighted_products(V: NDArray[np.float32], weights: Any, l2: float) -> Any:

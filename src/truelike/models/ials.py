@@ -22,7 +22,7 @@ from truelike.models.factor_model import (
     restored_tables,
     table_attributes,
 )
-from truelike.models.left_out import FoldIn
+from truelike.models.fold_in import FoldIn
 from truelike.models.scorer import Floats
 from truelike.parallel import one_blas_thread
 from truelike.parameters import choice, jobs, number, special, whole_number

@@ -24,8 +24,8 @@ from truelike.exposure.probability_map import ProbabilityMap
 from truelike.exposure.shown_blocks import ShownBlocks, shown_blocks
 from truelike.exposure.shown_pairs import CERTAIN, ShownPairs
 from truelike.models.factor_model import FactorModel, restored_tables, table_attributes
+from truelike.models.fold_in import AllItemsFoldIn
 from truelike.models.label_noise import Flips, LabelNoise
-from truelike.models.left_out import AllItemsFoldIn
 from truelike.models.scorer import DotProduct, Floats
 from truelike.parameters import choice, flag, jobs, number, whole_number
 from truelike.progress import note

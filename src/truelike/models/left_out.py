@@ -1,11 +1,11 @@
-"""New users: the row of a user from a history, or from one without an interaction, with the item tables fixed.
+"""Fold-in of a history without one of its interactions, for many of them at once.
 
-`SampledFoldIn` and `AllItemsFoldIn` find the row by `fold_in` and `fold_in_all`. The rows of a history without each of
-its interactions move together, so that a step is a few matrix products. They come to where the row of each alone would:
+The rows of all these histories move together, so that a step is a few matrix products. They come to where the fold-in
+of each alone leads:
 
-- Of sampled training they take the steps of `fold_in`, from a row of zeros and with the same bound of the Hessian.
-- Of training on all items they start at the row of the whole history, which is close, and take Newton-like steps with
-  the Hessian there for all rows, until they come to rest. A row that does not is folded in by itself.
+- `SampledRows` take the steps of `SampledFoldIn`, from a row of zeros and with the same bound of the Hessian.
+- `AllItemsRows` start at the row of the whole history, which is close, and take Newton-like steps with the Hessian
+  there for all rows, until they come to rest. A row that does not is folded in by itself.
 
 Scores and gradients are in float32. Only the difference to the row of the whole history, computed likewise, is used, so
 that rounding cancels out.
@@ -14,10 +14,8 @@ that rounding cancels out.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, Protocol, TypeVar, final
+from typing import Any, Generic, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,157 +24,21 @@ from scipy import linalg
 from truelike.models.fold_in import (
     STEPS,
     WIDTH,
+    AllItemsFoldIn,
+    Codes,
+    Floats,
+    SampledFoldIn,
     curvature_bound,
-    fold_in,
-    fold_in_all,
     listwise_hessian,
     weighted_products,
 )
-from truelike.objectives import Listwise, Objective, Pairwise, Pointwise, Softmax, softmax
+from truelike.objectives import Listwise, Pairwise, Pointwise, Softmax, softmax
 from truelike.parallel import one_blas_thread
 
-Codes = NDArray[np.int32]
-Floats = NDArray[np.float32]
 TOLERANCE = 1e-3  # of the last step, relative to the distance from the row of the whole history
 PAIRS_AT_ONCE = 1 << 20  # pairs of row and item
 SPACING = 0.2  # of the nodes between which a pairwise objective is interpolated, in units of r
 USUAL_NODES, MOST_NODES = 128, 512
-
-
-class AverageFlips(Protocol):
-    """Flip probabilities, as far as new users need them."""
-
-    def average_logits(self) -> NDArray[np.floating]:
-        """The flip logits of the average user, which stand for those of a new user."""
-
-
-class FoldIn(ABC):
-    """How a model with fixed item tables finds the row of a new user."""
-
-    @abstractmethod
-    def row(self, history: Codes) -> Floats:
-        """The row of a user with this history, which is not empty."""
-
-    def rows_without(self, history: Codes, places: Codes) -> Floats:
-        """The row of a history, then its rows without the interaction at each of some places. May implement."""
-        return np.stack([self.row(history), *(self.row(np.delete(history, place)) for place in places)])
-
-    def contributions(self, history: Codes, items: Codes, user: int | None) -> Floats | None:
-        """See `Scorer.contributions`. May implement."""
-        return None
-
-
-@dataclass(frozen=True)
-class SampledFoldIn(FoldIn):
-    """New users of a model that is trained on sampled negatives.
-
-    Attributes
-    ----------
-    item_factors, item_bias
-        The paper's V, and the biases.
-    objective
-        The objective.
-    flips
-        The flips; None: g = 0.
-    probabilities
-        Returns the probability of each item as a negative of a user with a history.
-    n_negatives, weight
-        The paper's rho, and the factor of a positive's step.
-    l2
-        The L2 of a row.
-    """
-
-    item_factors: Floats
-    item_bias: Floats | None
-    objective: type[Objective]
-    flips: AverageFlips | None
-    probabilities: Callable[[Codes], NDArray[np.float64]]
-    n_negatives: int
-    weight: float
-    l2: float
-
-    def row(self, history: Codes) -> Floats:
-        """See `fold_in`."""
-        return fold_in(
-            self.item_factors,
-            history,
-            self.objective,
-            self.probabilities(history),
-            self.g,
-            item_bias=self.item_bias,
-            n_negatives=self.n_negatives,
-            weight=self.weight,
-            regularization=self.l2_of(len(history)),
-        )
-
-    def rows_without(self, history: Codes, places: Codes) -> Floats:
-        """By steps that the rows take together."""
-        return _SampledRows(self, history).rows(places)
-
-    @cached_property
-    def g(self) -> Floats | None:
-        """The flip logits of a new user."""
-        return _average(self.flips)
-
-    def l2_of(self, n: int) -> float:
-        """The L2 of the row of a user with n interactions."""
-        return self.l2
-
-
-@dataclass(frozen=True)
-class AllItemsFoldIn(FoldIn):
-    """New users of a model that is trained on all items.
-
-    Attributes
-    ----------
-    item_factors, item_bias, objective, flips
-        As in `SampledFoldIn`.
-    unobserved_weight
-        The weight of an unobserved item.
-    l2
-        The L2 of the row of a user with `mean_interactions`.
-    frequency_power, mean_interactions
-        The L2 is proportional to the number of interactions to this power.
-    """
-
-    item_factors: Floats
-    item_bias: Floats | None
-    objective: type[Objective]
-    flips: AverageFlips | None
-    unobserved_weight: float
-    l2: float
-    frequency_power: float = 0.0
-    mean_interactions: float = 1.0
-
-    def row(self, history: Codes) -> Floats:
-        """See `fold_in_all`."""
-        zeros = np.zeros(len(self.item_factors), dtype=np.float32)
-        return fold_in_all(
-            self.item_factors,
-            zeros if self.item_bias is None else self.item_bias,
-            history,
-            self.objective,
-            self.g,
-            unobserved_weight=self.unobserved_weight,
-            regularization=self.l2_of(len(history)),
-        )
-
-    def rows_without(self, history: Codes, places: Codes) -> Floats:
-        """By steps that the rows take together."""
-        return _AllItemsRows(self, history).rows(places)
-
-    @cached_property
-    def g(self) -> Floats | None:
-        """The flip logits of a new user."""
-        return _average(self.flips)
-
-    def l2_of(self, n: int) -> float:
-        """The L2 of the row of a user with n interactions."""
-        return self.l2 * float((n / self.mean_interactions) ** self.frequency_power)
-
-
-def _average(flips: AverageFlips | None) -> Floats | None:
-    return None if flips is None else np.asarray(flips.average_logits(), dtype=np.float32)
 
 
 F = TypeVar("F", SampledFoldIn, AllItemsFoldIn)
@@ -222,7 +84,9 @@ class _Rows(ABC, Generic[F]):
         return r if self.fold.item_bias is None else r + self.fold.item_bias
 
 
-class _AllItemsRows(_Rows[AllItemsFoldIn]):
+class AllItemsRows(_Rows[AllItemsFoldIn]):
+    """Those of a model that is trained on all items."""
+
     def __init__(self, fold: AllItemsFoldIn, history: Codes) -> None:
         super().__init__(fold, history)
         self.l2, self.l2_without = max(self.l2, 1e-6), max(self.l2_without, 1e-6)
@@ -294,7 +158,9 @@ class _AllItemsRows(_Rows[AllItemsFoldIn]):
         return listwise_hessian(self.objective, r, observed, V.astype(np.float64))
 
 
-class _SampledRows(_Rows[SampledFoldIn]):
+class SampledRows(_Rows[SampledFoldIn]):
+    """Those of a model that is trained on sampled negatives."""
+
     def __init__(self, fold: SampledFoldIn, history: Codes) -> None:
         super().__init__(fold, history)
         self.n_negatives, self.weight = fold.n_negatives, fold.weight

@@ -28,8 +28,8 @@ from truelike.models.factor_model import (
     restored_tables,
     table_attributes,
 )
+from truelike.models.fold_in import SampledFoldIn
 from truelike.models.label_noise import Flips, LabelNoise
-from truelike.models.left_out import SampledFoldIn
 from truelike.parameters import changed, choice, jobs, number, preset, special, whole_number
 from truelike.training.blocks.execution import workers_for
 from truelike.training.blocks.sgd import StratifiedEngine, StratifiedWorker

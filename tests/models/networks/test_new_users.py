@@ -14,7 +14,7 @@ import truelike as tl
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'truelike[deep]'")
 
-from truelike.models.fold_in import fold_in  # noqa: E402
+from truelike.models.fold_in import SampledFoldIn  # noqa: E402
 from truelike.models.networks.new_users import fixed_copy  # noqa: E402
 
 Quick = Callable[..., dict[str, Any]]
@@ -51,9 +51,10 @@ def test_a_dot_product_is_folded_in_as_in_matrix_factorization(trained: Any, wor
     V = model.networks_.preference.vectors()[1].detach().numpy()
     history = np.array([1, 5, 9], dtype=np.int32)
     probabilities = tl.negatives.Uniform().probabilities(world.popularity(), history)
-    row = fold_in(
-        V, history, tl.objectives.BPO, probabilities, n_negatives=4, weight=4.0, regularization=1.0
-    )  # fmt: skip
+    fold = SampledFoldIn(
+        V, None, tl.objectives.BPO, None, lambda _: probabilities, n_negatives=4, weight=4.0, l2=1.0
+    )
+    row = fold.row(history)
     found = model.recommend_from_items(history, k=40, exclude_seen=False).sort("item_id")["score"].to_numpy()
     np.testing.assert_allclose(found, V @ row, rtol=1e-4, atol=1e-5)
 

@@ -14,8 +14,7 @@ from scipy import sparse
 from truelike import randomness
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
-from truelike.models.fold_in import rows_of
-from truelike.models.left_out import SampledFoldIn
+from truelike.models.fold_in import SampledFoldIn, rows_of
 from truelike.models.networks import new_users
 from truelike.models.networks.outputs import Outputs
 from truelike.models.scorer import DotProduct, Floats, Scorer
