@@ -131,7 +131,7 @@ def test_an_unfinished_class_is_an_error_that_names_what_it_lacks(split: Any) ->
     class Unfinished(tl.Recommender):
         pass
 
-    with pytest.raises(ParameterError, match=r"Unfinished does not implement .*_score_block"):
+    with pytest.raises(ParameterError, match=r"Unfinished does not implement .*_make_scorer"):
         tl.tune(Unfinished, split)
 
 
