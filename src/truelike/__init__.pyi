@@ -13,7 +13,7 @@ from .cluster import Cluster as Cluster
 from .data.dataset import Dataset as Dataset
 from .data.describe import describe as describe
 from .data.filters import k_core as k_core
-from .data.interactions import read as read
+from .data.read import read as read
 from .data.splits import Split as Split
 from .data.truth import Truth as Truth
 from .evaluation.evaluate import Evaluation as Evaluation

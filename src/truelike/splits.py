@@ -8,10 +8,9 @@ Split(... interactions, ... users, ... items)
 
 from __future__ import annotations
 
-from truelike.data.held_out_impressions import HeldOutImpressions, hold_out_impressions
 from truelike.data.splits import by_user, leave_one_out, random, temporal
 
-__all__ = ["HeldOutImpressions", "by_user", "hold_out_impressions", "leave_one_out", "random", "temporal"]
+__all__ = ["by_user", "leave_one_out", "random", "temporal"]
 
 
 def __dir__() -> list[str]:

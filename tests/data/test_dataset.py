@@ -10,7 +10,8 @@ from scipy import sparse
 
 import truelike as tl
 from truelike.data.checks import check_trainable
-from truelike.data.dataset import Dataset, stable_order
+from truelike.data.dataset import Dataset
+from truelike.data.entries import stable_order
 from truelike.data.ids import Ids
 from truelike.errors import DataError, UnknownIdError
 

@@ -467,22 +467,6 @@ def test_a_split_whose_kinds_were_edited_is_damaged(tmp_path: Path, change: dict
 # --- impressions ----------------------------------------------------------------------------------
 
 
-def test_the_propensity_of_an_impression_is_the_share_of_the_users_interactions_in_training() -> None:
-    world = tl.synthetic.World(n_users=60, n_items=50, seed=4)
-    split = tl.splits.by_user(world.dataset(), validation=0.1, test=0.3, seed=0)
-    table = split.impressions(world.impressions())
-    known = world.impressions().recode(split.train.users, split.train.items)[0]
-    assert len(table) == known.n_interactions, "each pair once, however often it was shown"
-    total = sum(part.interactions_per_user() for part in split.parts)
-    share = dict(zip(split.train.users, split.train.interactions_per_user() / total, strict=True))
-    assert all(
-        chance == share[user] for user, chance in table.select("user_id", "training_propensity").iter_rows()
-    )
-    half = tl.read(table.with_columns(propensity=0.5), weight="propensity")
-    again = split.impressions(half, weight="propensity")
-    assert again["propensity"].to_numpy() == pytest.approx(table["training_propensity"].to_numpy() / 2)
-
-
 def test_a_panic_of_polars_on_a_damaged_split_is_an_error_that_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,10 +38,11 @@ class Columns:
     weight: str | None = None
     time_guessed: bool = False
     position: str | None = None
+    kind: str | None = None
 
     def needed(self) -> list[str]:
         """Every column to read, once."""
-        names = (self.user, self.item, self.rating, self.time, self.weight, self.position)
+        names = (self.user, self.item, self.rating, self.time, self.weight, self.position, self.kind)
         return list(dict.fromkeys(name for name in names if name is not None))
 
     def required(self) -> list[str]:
@@ -58,12 +59,14 @@ def choose(
     time: str | int | None,
     weight: str | int | None,
     needs_rating: bool,
+    kind: str | int | None = None,
 ) -> Columns:
     """Choose the columns of a table: those that were asked for, the others by common names.
 
     >>> choose(["ReviewerID", "asin"], user=None, item=None, rating=None, time=None, weight=None,
     ...        needs_rating=False)
-    Columns(user='ReviewerID', item='asin', rating=None, time=None, weight=None, time_guessed=True, position=None)
+    Columns(user='ReviewerID', item='asin', rating=None, time=None, weight=None, time_guessed=True, position=None,
+            kind=None)
     """
 
     def pick(role: str, asked: str | int | None, required: bool) -> str | None:
@@ -89,6 +92,7 @@ def choose(
         time=pick("time", time, required=False),
         weight=pick("weight", weight, required=True) if weight is not None else None,
         time_guessed=time is None,
+        kind=pick("kind", kind, required=True) if kind is not None else None,
     )
     if chosen.user == chosen.item:
         raise DataError(f"user and item are the same column, {chosen.user!r}. Name two different ones.")

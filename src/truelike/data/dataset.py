@@ -1,9 +1,11 @@
-"""`Dataset`: interactions of users with items, as a sparse matrix and the ids of its rows and columns."""
+"""`Dataset`: interactions of users with items, the ids of both, and what else is known of them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -11,27 +13,36 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
 
+from truelike.data import entries as rows
+from truelike.data.feature_table import FeatureTable
+from truelike.data.feedback import Feedback
 from truelike.data.frames import Library, to_native
 from truelike.data.html import dataset_html
-from truelike.data.ids import Codes, Ids, check_count
+from truelike.data.ids import Codes, Ids
 from truelike.data.matrix import check_mask, own_csr, own_times, read_only
+from truelike.data.shown import Shown
 from truelike.data.titles import titles_of
-from truelike.errors import DataError
+from truelike.errors import DataError, ParameterError, some
+
+NO_KINDS: Mapping[str, Feedback] = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class Dataset:
-    """Interactions of users with items: each pair (user, item) once, with a weight.
+    """Interactions of users with items: each pair (user, item) once, with a weight; and what else is known.
 
     `tl.read` makes one. The weight of a pair is the number of its rows, or the sum of their weights. A dataset is never
-    changed: its arrays are read-only, because compiled loops trust them. Copy them to work on them.
+    changed: its arrays are read-only, because compiled loops trust them. Copy them to work on them. All parts have the
+    row numbers of `users` and `items`, so a split, a k-core and a block directory have all of them.
 
     Attributes
     ----------
     users, items
-        The ids, sorted: sequences, e.g. ``data.users[0]``.
+        The ids, sorted: sequences, e.g. ``data.users[0]``. Users and items may have no interactions.
     matrix
         CSR (users x items) of the weights, with int32 indices that are sorted in each row: a read-only view.
+    csr
+        The same for compiled loops, which must not write to it.
     times
         For each entry of `matrix`, the time of its last row; None if there are no times. So a split by time puts a
         pair into training only if all of its rows are before the held-out ones: its weight tells nothing of the
@@ -42,6 +53,12 @@ class Dataset:
         The frame library of the rows that were read. Results are frames of the same library.
     name
         The name of the dataset in tables.
+    kinds
+        Other feedback by its name, e.g. views or refunds: `Feedback` with weights, negative ones too, and times.
+    shown
+        What was shown to whom: `Shown`; None if it is not known.
+    item_features, user_features
+        Tables of features: `FeatureTable`; None if there are none.
 
     Examples
     --------
@@ -60,11 +77,15 @@ class Dataset:
 
     users: Ids
     items: Ids
-    _csr: sparse.csr_array
+    csr: sparse.csr_array
     times: NDArray[np.int64] | None
     titles: pl.Series | None
     library: Library
     name: str
+    kinds: Mapping[str, Feedback]
+    shown: Shown | None
+    item_features: FeatureTable | None
+    user_features: FeatureTable | None
 
     def __init__(
         self,
@@ -79,11 +100,8 @@ class Dataset:
         if not (isinstance(users, Ids) and isinstance(items, Ids)):
             raise DataError("users and items of a Dataset are Ids; pass tl.read(rows)")
         csr = own_csr(matrix, (len(users), len(items)))
-        self._set(users, items, csr, own_times(times, csr.nnz), titles, library, name)
-
-    def _set(self, *values: Any) -> None:
-        for name, value in zip(self.__dataclass_fields__, values, strict=True):
-            object.__setattr__(self, name, value)  # the class is frozen
+        found = Dataset._of(users, items, csr, own_times(times, csr.nnz), titles, library, name)
+        self.__dict__.update(found.__dict__)
 
     @classmethod
     def _of(
@@ -95,23 +113,29 @@ class Dataset:
         titles: pl.Series | None = None,
         library: Library = "polars",
         name: str = "dataset",
+        kinds: Mapping[str, Feedback] = NO_KINDS,
+        shown: Shown | None = None,
+        item_features: FeatureTable | None = None,
+        user_features: FeatureTable | None = None,
     ) -> Dataset:
-        """Build a dataset of a CSR that belongs to it alone and is known to be valid, without any check."""
+        """Build a dataset of parts that belong to it alone and are known to be valid, without any check."""
         dataset = cls.__new__(cls)
-        dataset._set(users, items, csr, None if times is None else read_only(times), titles, library, name)
+        values = (
+            users, items, csr, None if times is None else read_only(times), titles, library, name,
+            MappingProxyType(dict(sorted(kinds.items()))), shown, item_features, user_features,
+        )  # fmt: skip
+        dataset.__dict__.update(zip(cls.__dataclass_fields__, values, strict=True))  # the class is frozen
         return dataset
 
     def _with(self, **changed: Any) -> Dataset:
         """The same dataset with other values of some fields."""
-        return Dataset._of(
-            *({**{name: getattr(self, name) for name in self.__dataclass_fields__}, **changed}).values()
-        )
+        return Dataset._of(**{**{name: getattr(self, name) for name in self.__dataclass_fields__}, **changed})
 
     @property
     def matrix(self) -> sparse.csr_array:
         """CSR (users x items) of the weights: a read-only view."""
-        parts = tuple(read_only(part) for part in (self._csr.data, self._csr.indices, self._csr.indptr))
-        return sparse.csr_array(parts, shape=self._csr.shape)
+        parts = tuple(read_only(part) for part in (self.csr.data, self.csr.indices, self.csr.indptr))
+        return sparse.csr_array(parts, shape=self.csr.shape)
 
     @classmethod
     def from_pairs(
@@ -126,7 +150,6 @@ class Dataset:
         **rest: Any,
     ) -> Dataset:
         """Build from row numbers of users and items; repeated pairs are merged (sum of weights, latest time)."""
-        check_count(len(user_codes), "rows")
         lengths = {len(each) for each in (user_codes, item_codes, weights, times) if each is not None}
         if len(lengths) > 1:
             raise DataError(f"the row numbers, weights and times have other lengths: {sorted(lengths)}")
@@ -135,23 +158,28 @@ class Dataset:
                 raise DataError(f"the row numbers of {ids.what}s are no array of whole numbers")
             if len(codes) and not 0 <= codes.min() <= codes.max() < len(ids):
                 raise DataError(f"the row numbers of {ids.what}s are {codes.min()} to {codes.max()} of {len(ids)}")
-        order = stable_order(item_codes, len(items))
-        order = order[stable_order(user_codes[order], len(users))]
-        rows, columns = user_codes[order], item_codes[order]
-        new = np.ones(len(order), dtype=bool)
-        new[1:] = (rows[1:] != rows[:-1]) | (columns[1:] != columns[:-1])
-        first = np.flatnonzero(new)
-        counts = np.diff(first, append=len(order))
-        merged = counts if weights is None else _sums(weights[order], first)
-        if times is not None:
-            times = np.maximum.reduceat(times[order], first)
-        counts = np.bincount(rows[first], minlength=len(users))
-        indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-        matrix = sparse.csr_array(
-            (merged.astype(np.float32), columns[first].astype(np.int32), indptr),
-            shape=(len(users), len(items)),
-        )
-        return cls._of(users, items, matrix, times, **rest)
+        found = Feedback.from_pairs(user_codes, item_codes, (len(users), len(items)), weights, times)
+        return cls._of(users, items, found.csr, found.times, **rest)
+
+    # --- temporary aliases ----------------------------------------------------------------------
+
+    @property
+    def _csr(self) -> sparse.csr_array:
+        return self.csr
+
+    def _rows(self, users: Codes) -> tuple[Any, Codes]:
+        return self.rows(users)
+
+    def _every(self, step: int) -> sparse.csr_array:
+        return self.every(step)
+
+    def _history(self, user: int) -> Codes:
+        return self.items_of(user)
+
+    def _digest_into(self, digest: Any) -> None:
+        self.digest_into(digest)
+
+    # --- end of temporary aliases ---------------------------------------------------------------
 
     @property
     def n_users(self) -> int:
@@ -166,22 +194,37 @@ class Dataset:
     @property
     def n_interactions(self) -> int:
         """The number of distinct (user, item) pairs."""
-        return int(self._csr.nnz)
+        return int(self.csr.nnz)
 
     @property
     def n_rows(self) -> float:
         """The sum of all weights: without weights, the number of rows that were read."""
-        return float(self._csr.data.sum(dtype=np.float64))
+        return float(self.csr.data.sum(dtype=np.float64))
 
     @property
     def has_weights(self) -> bool:
         """Whether any pair has a weight other than 1, because it was weighted or repeated."""
-        return bool((self._csr.data != 1).any())
+        return bool((self.csr.data != 1).any())
 
     @property
     def sparsity(self) -> float:
         """The share of all pairs (user, item) without an interaction."""
         return 1.0 - self.n_interactions / (self.n_users * self.n_items)
+
+    @property
+    def carries(self) -> frozenset[str]:
+        """What is known beside the interactions: of "times", "kinds", "shown", "item_features", "user_features".
+
+        >>> import truelike as tl
+        >>> sorted(tl.read([("ann", "tea", 1, 7), ("bob", "rum", 1, 9)], impressions=[("ann", "rum")]).carries)
+        ['shown', 'times']
+        """
+        found = {
+            name
+            for name in ("times", "shown", "item_features", "user_features")
+            if getattr(self, name) is not None
+        }
+        return frozenset(found | {"kinds"} if self.kinds else found)
 
     @property
     def user_of_entry(self) -> Codes:
@@ -190,141 +233,166 @@ class Dataset:
 
     @cached_property
     def _user_of_entry(self) -> Codes:
-        return np.repeat(np.arange(self.n_users, dtype=np.int32), self.interactions_per_user())
+        return rows.users_of(self.csr)
 
     def interactions_per_user(self) -> NDArray[np.int64]:
         """The number of items of each user, in the order of `users`."""
-        counts: NDArray[np.int64] = np.diff(self._csr.indptr).astype(np.int64)
+        counts: NDArray[np.int64] = np.diff(self.csr.indptr).astype(np.int64)
         return counts
 
     def popularity(self) -> NDArray[np.int64]:
         """The number of users of each item, in the order of `items`."""
-        return np.bincount(self._csr.indices, minlength=self.n_items)
+        return np.bincount(self.csr.indices, minlength=self.n_items)
 
     def seen(self, user: Any) -> pl.Series:
         """The items that a user interacted with."""
-        return self.items.take(self._history(int(self.users.known(user)[0]))).alias("item_id")
+        return self.items.take(self.items_of(int(self.users.known(user)[0]))).alias("item_id")
 
-    def _history(self, user: int) -> Codes:
+    def history(self, user: Any) -> pl.Series:
+        """The items that a user interacted with, in the order of time; without times, in that of their ids.
+
+        >>> import truelike as tl
+        >>> tl.read([("ann", "tea", 1, 7), ("ann", "gin", 1, 9), ("ann", "rum", 1, 3)]).history("ann").to_list()
+        ['rum', 'tea', 'gin']
+        """
+        row = int(self.users.known(user)[0])
+        items = self.items_of(row)
+        if self.times is not None:
+            lo, hi = self.csr.indptr[row : row + 2]
+            items = items[np.argsort(self.times[lo:hi], kind="stable")]
+        return self.items.take(items).alias("item_id")
+
+    def items_of(self, user: int) -> Codes:
         """The items of a user, by row numbers."""
-        lo, hi = self._csr.indptr[user : user + 2]
-        return np.sort(self._csr.indices[lo:hi]).astype(np.int32)
+        lo, hi = self.csr.indptr[user : user + 2]
+        return np.sort(self.csr.indices[lo:hi]).astype(np.int32)
 
-    def _rows(self, users: Codes) -> tuple[Any, Codes]:
-        """A CSR that has the interactions of some users, and the row of each of them."""
-        return self._csr, users
+    def rows(self, users: Codes) -> tuple[sparse.csr_array, Codes]:
+        """A CSR that has the interactions of some users, by row numbers, and the row of each of them."""
+        return self.csr, users
 
-    def _every(self, step: int) -> sparse.csr_array:
+    def every(self, step: int) -> sparse.csr_array:
         """A CSR of every `step`-th user."""
-        return self._csr[::step]
+        return self.csr[::step]
 
-    def _digest_into(self, digest: Any) -> None:
+    def digest_into(self, digest: Any) -> None:
         """Add all that models learn from to a digest."""
-        for array in (self._csr.indptr, self._csr.indices):
+        for array in (self.csr.indptr, self.csr.indices):
             digest.update(np.ascontiguousarray(array).tobytes())
-        for name, values in (("weights", self._csr.data if self.has_weights else None), ("times", self.times)):
+        for name, values in (("weights", self.csr.data if self.has_weights else None), ("times", self.times)):
             if values is not None:  # a model may count them
                 digest.update(name.encode() + np.ascontiguousarray(values).tobytes())
+        of_kinds = {name: {"csr": kind.csr, "times": kind.times} for name, kind in self.kinds.items()}
+        of_shown = {} if self.shown is None else {"shown": {"csr": self.shown.csr, **self.shown.known}}
+        for name, part in {**of_kinds, **of_shown}.items():
+            matrix = part.pop("csr")
+            arrays = {"indptr": matrix.indptr, "indices": matrix.indices, "weights": matrix.data, **part}
+            for what, values in arrays.items():
+                if values is not None:
+                    digest.update(f"{name} {what}".encode() + np.ascontiguousarray(values).tobytes())
+        for table in (self.item_features, self.user_features):
+            if table is not None:
+                digest.update(table.frame.write_ipc(None).getvalue() + table.known.tobytes())
 
-    def to_frame(self) -> Any:
-        """A frame with a row for each pair: user_id, item_id, weight and, if there are times, time."""
-        frame = pl.DataFrame(
-            [
-                self.users.take(self._user_of_entry).alias("user_id"),
-                self.items.take(self._csr.indices).alias("item_id"),
-                pl.Series("weight", self._csr.data),
-            ]
-        )
-        if self.times is not None:
-            frame = frame.with_columns(pl.Series("time", self.times))
+    def to_frame(self, part: str = "interactions") -> Any:
+        """A part of the dataset as a frame.
+
+        Parameters
+        ----------
+        part
+            "interactions": a row for each pair: user_id, item_id, weight and, if there are times, time. "shown": a row
+            for each entry: user_id, item_id, count and position, time, propensity if they are known. The name of a
+            kind: as interactions. "item_features", "user_features": the ids and their features.
+
+        Examples
+        --------
+        >>> import truelike as tl
+        >>> data = tl.read([("ann", "tea"), ("bob", "rum")], impressions=[("ann", "tea"), ("ann", "rum")])
+        >>> data.to_frame("shown").rows()
+        [('ann', 'rum', 1), ('ann', 'tea', 1)]
+        """
+        if part == "interactions":
+            frame = self._pairs(self.csr, weight=self.csr.data, time=self.times)
+        elif part == "shown" and self.shown is not None:
+            known = {"position": "positions", "time": "times", "propensity": "propensities"}
+            of_entries = {name: self.shown.known.get(each) for name, each in known.items()}
+            frame = self._pairs(self.shown.csr, count=self.shown.csr.data, **of_entries)
+        elif part in self.kinds:
+            frame = self._pairs(
+                self.kinds[part].csr, weight=self.kinds[part].csr.data, time=self.kinds[part].times
+            )
+        elif part == "item_features" and self.item_features is not None:
+            frame = self.item_features.table(self.items)
+        elif part == "user_features" and self.user_features is not None:
+            frame = self.user_features.table(self.users)
+        else:
+            there = ["interactions", *(self.carries - {"times", "kinds"}), *self.kinds]
+            raise ParameterError(f"the dataset has no part {part!r}; it has {some(sorted(there))}")
         return to_native(frame, self.library)
 
+    def _pairs(self, csr: sparse.csr_array, **columns: NDArray[Any] | None) -> pl.DataFrame:
+        users, items = self.users.take(rows.users_of(csr)), self.items.take(csr.indices)
+        values = [pl.Series(name, array) for name, array in columns.items() if array is not None]
+        return pl.DataFrame([users.alias("user_id"), items.alias("item_id"), *values])
+
     def select(self, entries: NDArray[np.bool_]) -> Dataset:
-        """The same users and items with the marked entries of `matrix` only."""
+        """The same dataset with the marked entries of `matrix` only."""
         check_mask(entries, self.n_interactions, "entries")
-        counts = np.bincount(self._user_of_entry[entries], minlength=self.n_users)
-        indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-        data, indices = self._csr.data[entries], self._csr.indices[entries]
-        matrix = sparse.csr_array((data, indices, indptr), shape=self._csr.shape)
-        times = None if self.times is None else self.times[entries]
-        return self._with(_csr=matrix, times=times)
+        return self._with(csr=rows.select(self.csr, entries), times=rows.taken(self.times, entries))
 
     def restrict(self, users: NDArray[np.bool_], items: NDArray[np.bool_]) -> Dataset:
-        """The marked users and items only, with the interactions between them."""
+        """The marked users and items only, with all that is known of them."""
         check_mask(users, self.n_users, "users")
         check_mask(items, self.n_items, "items")
-        kept = self.select(users[self._user_of_entry] & items[self._csr.indices])
-        indptr = np.concatenate(([0], np.cumsum(kept.interactions_per_user()[users]))).astype(np.int32)
-        codes = np.cumsum(items, dtype=np.int32) - 1
-        matrix = sparse.csr_array(
-            (kept._csr.data, codes[kept._csr.indices], indptr),
-            shape=(int(users.sum()), int(items.sum())),
-        )
-        titles = None if self.titles is None else self.titles.filter(pl.Series(items))
-        return kept._with(
-            users=self.users.subset(users), items=self.items.subset(items), _csr=matrix, titles=titles
-        )
+        maps = (np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int32) for kept in (users, items))
+        return self._recoded(self.users.subset(users), self.items.subset(items), *maps)
 
     def recode(self, users: Ids, items: Ids) -> tuple[Dataset, int]:
-        """The pairs of the given users and items, in their order, and the number of pairs of others."""
+        """What is known of the given users and items, in their order, and the number of pairs of others."""
         if self.users == users and self.items == items:
             return self._with(users=users, items=items), 0
-        user_map, item_map = users.codes(self.users.values), items.codes(self.items.values)
-        if _in_order(user_map) and _in_order(item_map):
-            return self._kept(users, items, user_map, item_map)
-        user_codes = user_map[self._user_of_entry]  # ids are numbers in one, and text in the other
-        item_codes = item_map[self._csr.indices]
-        known = (user_codes >= 0) & (item_codes >= 0)
-        recoded = Dataset.from_pairs(
-            users,
-            items,
-            user_codes[known],
-            item_codes[known],
-            weights=self._csr.data[known],
-            times=None if self.times is None else self.times[known],
-            library=self.library,
-            name=self.name,
-        )
-        return recoded, int((~known).sum())
+        found = self._recoded(users, items, users.codes(self.users.values), items.codes(self.items.values))
+        return found, self.n_interactions - found.n_interactions
 
-    def _kept(self, users: Ids, items: Ids, user_map: Codes, item_map: Codes) -> tuple[Dataset, int]:
-        """What `recode` returns, where users and items keep their order: without a copy of all pairs to sort."""
-        known = user_map >= 0
-        kept = (item_map >= 0)[self._csr.indices]
-        kept &= np.repeat(known, np.diff(self._csr.indptr))
-        before = np.zeros(len(kept) + 1, dtype=np.int32)
-        np.cumsum(kept, out=before[1:])
-        counts = np.zeros(len(users), dtype=np.int32)
-        counts[user_map[known]] = np.diff(before[self._csr.indptr])[known]
-        del before
-        matrix = sparse.csr_array(
-            (
-                self._csr.data[kept],
-                item_map[self._csr.indices[kept]],
-                np.concatenate(([0], np.cumsum(counts))).astype(np.int32),
-            ),
-            shape=(len(users), len(items)),
+    def _recoded(self, users: Ids, items: Ids, user_map: Codes, item_map: Codes) -> Dataset:
+        """All parts in the row numbers of other ids; user n becomes user_map[n], or is left out where it is -1."""
+        shape = (len(users), len(items))
+        found = Feedback(self.csr, self.times).recode(user_map, item_map, shape)
+        old_users, old_items = _inverse(user_map, len(users)), _inverse(item_map, len(items))
+        return self._with(
+            users=users,
+            items=items,
+            csr=found.csr,
+            times=found.times,
+            kinds={name: kind.recode(user_map, item_map, shape) for name, kind in self.kinds.items()},
+            shown=None if self.shown is None else self.shown.recode(user_map, item_map, shape),
+            titles=None if self.titles is None else _titles(self.titles, items, old_items),
+            item_features=None if self.item_features is None else self.item_features.recode(old_items),
+            user_features=None if self.user_features is None else self.user_features.recode(old_users),
         )
-        times = None if self.times is None else self.times[kept]
-        recoded = Dataset._of(users, items, matrix, times, None, self.library, self.name)
-        return recoded, int(len(kept) - matrix.nnz)
 
     def merge(self, other: Dataset) -> Dataset:
-        """The interactions of two datasets with the same users and items (sum of weights, latest time)."""
+        """What is known of two datasets with the same users and items.
+
+        Weights are added, and the latest time of a pair is kept. The features and kinds of both are kept; where both
+        have features of an id, those of `other` count.
+        """
         if self.users != other.users or self.items != other.items:
             raise DataError("the datasets to merge have other users or items; use `recode` first")
-        times = None
-        if self.times is not None and other.times is not None:
-            times = np.concatenate([self.times, other.times])
-        merged = Dataset.from_pairs(
-            self.users,
-            self.items,
-            np.concatenate([self._user_of_entry, other._user_of_entry]),
-            np.concatenate([self._csr.indices, other._csr.indices]),
-            weights=np.concatenate([self._csr.data, other._csr.data]),
-            times=times,
+        found = Feedback(self.csr, self.times).merge(Feedback(other.csr, other.times))
+        kinds = {**self.kinds, **other.kinds}
+        kinds |= {
+            name: self.kinds[name].merge(other.kinds[name]) for name in self.kinds.keys() & other.kinds.keys()
+        }
+        return self._with(
+            csr=found.csr,
+            times=found.times,
+            kinds=kinds,
+            shown=_merged(self.shown, other.shown),
+            titles=joined(self.titles, other.titles, self.items),
+            item_features=_merged(self.item_features, other.item_features),
+            user_features=_merged(self.user_features, other.user_features),
         )
-        return self._with(_csr=merged._csr, times=merged.times)
 
     def with_titles(self, titles: Any, *, encoding: str = "utf-8") -> Dataset:
         """The same dataset with names of its items for people to read.
@@ -350,37 +418,32 @@ class Dataset:
         return dataset_html(self)
 
     def __repr__(self) -> str:
+        more = sorted(self.carries - {"times"})
         return (
             f"Dataset({self.n_interactions:,} interactions, {self.n_users:,} users, "
-            f"{self.n_items:,} items, sparsity {self.sparsity:.4%})"
+            f"{self.n_items:,} items, sparsity {self.sparsity:.4%}{', with ' * bool(more)}{', '.join(more)})"
         )
 
 
-def _in_order(codes: Codes) -> bool:
-    """Whether the row numbers that are known increase."""
-    known = codes[codes >= 0]
-    return bool((known[1:] > known[:-1]).all())
+def _inverse(codes: Codes, n: int) -> Codes:
+    """For each of n new row numbers the old one; -1 for one that is new."""
+    found = np.full(n, -1, dtype=np.int32)
+    found[codes[codes >= 0]] = np.flatnonzero(codes >= 0)
+    return found
 
 
-def _sums(weights: NDArray[np.floating], first: NDArray[np.intp]) -> NDArray[np.floating]:
-    """The sum of the weights of each pair, whose rows begin at `first`; an error if float32 cannot hold it."""
-    sums: NDArray[np.floating] = np.add.reduceat(weights, first, dtype=np.float64)
-    largest = float(np.finfo(np.float32).max)
-    if len(sums) and not sums.max() <= largest:
-        raise DataError(
-            f"the weights of a pair (user, item) add up to {sums.max():.3g}; at most {largest:.3g} is possible. "
-            "Divide all weights by a large number."
-        )
-    return sums
+def _titles(titles: pl.Series, items: Ids, old: Codes) -> pl.Series:
+    """The titles of items that had the row numbers `old`; that of a new item is its id."""
+    numbers = pl.Series(old, dtype=pl.Int64).set(pl.Series(old < 0), None)
+    return titles.gather(numbers).fill_null(items.values.cast(pl.String))
 
 
-def stable_order(codes: Codes, n_codes: int) -> NDArray[np.int32]:
-    """A stable argsort of codes below `n_codes` by counting, as SciPy transposes a sparse matrix.
+def joined(one: pl.Series | None, other: pl.Series | None, items: Ids) -> pl.Series | None:
+    """The titles of both: those of the first, where they are not the ids."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one.zip_with(one != items.values.cast(pl.String), other)
 
-    >>> stable_order(np.array([2, 0, 2, 1], dtype=np.int32), 3).tolist()
-    [1, 3, 0, 2]
-    """
-    n = len(codes)
-    one_a_row = (np.ones(n, dtype=np.int8), codes, np.arange(n + 1, dtype=np.int32))
-    order: NDArray[np.int32] = sparse.csr_array(one_a_row, shape=(n, n_codes)).tocsc().indices
-    return order
+
+def _merged(one: Any, other: Any) -> Any:
+    return other if one is None else one if other is None else one.merge(other)

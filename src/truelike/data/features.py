@@ -128,20 +128,8 @@ class Features:
 
     def with_kind_of(self, ids: Ids) -> Self:
         """The same features with ids of the kind that a dataset has: in a file, 7 may be a number or text."""
-        if self.ids.kind == ids.kind:
-            return self
-        values = self.ids.values.cast(ids.values.dtype, strict=False)
-        same = values.cast(pl.String) == self.ids.values.cast(pl.String)
-        if not same.fill_null(False).all():
-            odd = self.ids.values.filter(~same.fill_null(False))[0]
-            raise DataError(
-                f"the {ids.what} features have ids such as {odd!r}, the dataset has ids such as {ids.values[0]!r}"
-                ". Give both the same type."
-            )
-        order = values.arg_sort()
-        return type(self)(
-            Ids(values.gather(order), ids.kind, ids.what), self.matrix[order.to_numpy()], self.columns
-        )
+        own, order = ids_of_kind(self.ids, ids)
+        return self if own is self.ids else type(self)(own, self.matrix[order], self.columns)
 
     def missing_ids(self, ids: Ids) -> list[Any]:
         """Those of the ids that have no row of features."""
@@ -218,6 +206,21 @@ class Features:
         width = sum(len(column.names) for column in columns)
         parts = (arrays["data"], arrays["indices"], arrays["indptr"])
         return cls(ids, checked_csr(parts, (len(ids), width)), columns)
+
+
+def ids_of_kind(ids: Ids, like: Ids) -> tuple[Ids, NDArray[np.uint32]]:
+    """Ids of a table in the kind that those of a dataset have, sorted, and which each was."""
+    if ids.kind == like.kind:
+        return ids, np.arange(len(ids), dtype=np.uint32)
+    values = ids.values.cast(like.values.dtype, strict=False)
+    same = (values.cast(pl.String) == ids.values.cast(pl.String)).fill_null(False)
+    if not same.all():
+        raise DataError(
+            f"the {like.what} features have ids such as {ids.values.filter(~same)[0]!r}, the dataset has ids such as "
+            f"{like.values[0]!r}. Give both the same type."
+        )
+    order = values.arg_sort()
+    return Ids(values.gather(order), like.kind, like.what), order.to_numpy()
 
 
 def _frame(table: Any, what: str) -> pl.DataFrame:

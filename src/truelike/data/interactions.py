@@ -1,4 +1,4 @@
-"""`read`: rows of any kind become a Dataset, or an error that says which rows are bad."""
+"""Rows of any kind, with ids as row numbers, or an error that says which rows are bad."""
 
 from __future__ import annotations
 
@@ -6,122 +6,24 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
 
-from truelike.data.checks import check_not_empty, check_number
-from truelike.data.columns import Columns, choose
+from truelike.data.columns import Columns
 from truelike.data.dataset import Dataset
 from truelike.data.files import Table, as_path, read_file, refuse_address
 from truelike.data.frames import POLARS_ERRORS, Library, library_of, missing, repeated, to_polars, to_series
 from truelike.data.ids import Codes, Ids, Kind, check_count, encode, normalise
-from truelike.errors import DataError, DataWarning, ParameterError, quoted, some, warn
+from truelike.errors import DataError, DataWarning, quoted, some, warn
 from truelike.forks import check_not_forked
 
 POSITIONS = ("user", "item", "rating", "time")
 LARGEST, SMALLEST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).smallest_subnormal)  # of weights
 MOST_REASONS = 5  # in one message
-Column = str | int | None
-
-
-def read(
-    source: Any,
-    *,
-    user: Column = None,
-    item: Column = None,
-    rating: Column = None,
-    time: Column = None,
-    weight: Column = None,
-    min_rating: float | None = None,
-    on_bad_rows: Literal["raise", "drop"] = "raise",
-    format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None,
-    separator: str | None = None,
-    header: bool = True,
-    encoding: str = "utf-8",
-    titles: Any = None,
-    name: str | None = None,
-) -> Dataset:
-    """Read interactions, one row for each (user, item), into a Dataset.
-
-    Rows of the same user and item are merged into one pair, which keeps the sum of their weights (without
-    `weight`, the number of rows) and the latest time.
-
-    What counts: models train on pairs, so by default a pair that occurs often, or has a large weight, counts as much
-    as any other. `Dataset.has_weights` tells whether there are such pairs. Weights count in models with a parameter
-    `weighting`, such as ``tl.IALS(weighting="log")``, and in a dataset that is passed to `fit` as `impressions`,
-    where they are how often each pair was shown.
-
-    Parameters
-    ----------
-    source
-        The path of a CSV, TSV, JSONL or Parquet file (also gzipped, with .gz); a pandas, polars or pyarrow frame;
-        a SciPy sparse matrix (users x items; its values are weights, or ratings where `min_rating` is given); a
-        NumPy array with two to four columns; a tuple of arrays, series or lists, one for each column; a list or a
-        tuple of tuples (user, item[, rating[, time]]) or of dicts, one for each row.
-    user, item, rating, time
-        The name or the position of each column. By default they are recognised by common names such as `user_id`.
-    weight
-        The name or the position of a column of weights. A row of weight 0 is not an interaction; one whose weight
-        is negative, not finite or beyond float32 is bad.
-    min_rating
-        Only rows rated at least this much are interactions. By default every row is one, whatever its rating.
-    on_bad_rows
-        What to do with a row without an id, or one that cannot be read: "raise" an error that names the rows, or
-        "drop" them and warn how many there were.
-    format
-        "csv", "tsv", "jsonl" or "parquet", for a file whose name does not tell.
-    separator
-        The separator of a CSV file. By default comma, tab, semicolon or bar, whichever the first line has most of.
-    header
-        False for a CSV file whose first line is a row. Columns are then named by position: user=0, item=1, ...
-    encoding
-        The encoding of a CSV, TSV or JSONL file, and of a file of titles, e.g. "latin-1" or "cp1252".
-    titles
-        Names of the items for people to read: a mapping {item: title}, a pair of columns (items, titles), a frame,
-        or the path of a file. `Dataset.with_titles` sets them later.
-    name
-        The name of the dataset in tables. By default that of the file.
-
-    Returns
-    -------
-    Dataset
-        The interactions. It may have a single user or item; models need at least two of each to train.
-
-    Examples
-    --------
-    >>> import truelike as tl
-    >>> tl.read([("ann", "tea", 5), ("bob", "tea", 4), ("bob", "milk", 1)])
-    Dataset(3 interactions, 2 users, 2 items, sparsity 25.0000%)
-    >>> import numpy as np
-    >>> list(tl.read(np.array([[7, 1], [7, 2], [9, 1]])).users)
-    [7, 9]
-    >>> tl.read([("ann", 7), ("bob", 9)], titles={7: "Green tea", 9: "Milk"}).titles.to_list()
-    ['Green tea', 'Milk']
-    """
-    check_not_forked()
-    if on_bad_rows not in ("raise", "drop"):
-        raise ParameterError(f'on_bad_rows is {on_bad_rows!r}; expected "raise" or "drop"')
-    if min_rating is not None:
-        check_number("min_rating", min_rating)
-    refuse_address(source)
-    if sparse.issparse(source):
-        dataset = _from_matrix(source, min_rating, name or "matrix")
-    else:
-        asked: dict[str, Any] = {"user": user, "item": item, "rating": rating, "time": time, "weight": weight}
-        if not header:
-            asked.update(user=0 if user is None else user, item=1 if item is None else item)
-
-        def settle(names: list[str]) -> Columns:
-            return choose(names, **asked, needs_rating=min_rating is not None)
-
-        how = {"format": format, "separator": separator, "header": header, "encoding": encoding}
-        dataset = _encoded(_table(source, settle, name, **how), min_rating, on_bad_rows).to_dataset()
-    check_not_empty(dataset)
-    return dataset if titles is None else dataset.with_titles(titles, encoding=encoding)
 
 
 @dataclass(frozen=True)
@@ -140,6 +42,8 @@ class EncodedRows:
         A value for each row; None if there is no such column. Positions are as they were given.
     library, name
         Those of the dataset.
+    kinds
+        The kind of each row; None if there is no such column.
     """
 
     users: Ids
@@ -150,8 +54,16 @@ class EncodedRows:
     weights: NDArray[np.float64] | None
     times: NDArray[np.int64] | None
     positions: NDArray[np.float64] | None
-    library: Library
-    name: str
+    library: Library = "polars"
+    name: str = "dataset"
+    kinds: pl.Series | None = None
+
+    def taken(self, mask: NDArray[np.bool_]) -> EncodedRows:
+        """The users, items and times of the marked rows."""
+        times = None if self.times is None else self.times[mask]
+        columns = Columns(self.columns.user, self.columns.item, time=self.columns.time)
+        codes = (self.user_codes[mask], self.item_codes[mask])
+        return EncodedRows(self.users, self.items, *codes, columns, None, times, None)
 
     def to_dataset(self) -> Dataset:
         """The pairs of the rows."""
@@ -168,15 +80,23 @@ class EncodedRows:
 
 
 def read_rows(
-    source: Any, settle: Callable[[list[str]], Columns], *, on_bad_rows: str = "refuse", **how: Any
+    source: Any,
+    settle: Callable[[list[str]], Columns],
+    *,
+    on_bad_rows: str = "refuse",
+    any_weight: bool = True,
+    min_rating: float | None = None,
+    name: str | None = None,
+    **how: Any,
 ) -> EncodedRows:
     """Read the rows of a frame, a file, an array or a list, without merging those of the same pair.
 
-    `settle` names the columns, and `how` is what `read_file` takes. Weights and positions are any finite numbers.
+    `settle` names the columns, and `how` is what `read_file` takes. Positions, and with `any_weight` weights, are any
+    finite numbers.
     """
     check_not_forked()
     refuse_address(source)
-    return _encoded(_table(source, settle, None, **how), None, on_bad_rows, any_weight=True)
+    return _encoded(_table(source, settle, name, **how), min_rating, on_bad_rows, any_weight=any_weight)
 
 
 def _table(source: Any, settle: Callable[[list[str]], Columns], name: str | None, **how: Any) -> _Rows:
@@ -224,7 +144,7 @@ class _Rows(Table[Columns]):
         return self.of_good(series)
 
 
-def _encoded(rows: _Rows, min_rating: float | None, on_bad_rows: str, *, any_weight: bool = False) -> EncodedRows:
+def _encoded(rows: _Rows, min_rating: float | None, on_bad_rows: str, *, any_weight: bool) -> EncodedRows:
     columns = rows.columns
     check_count(len(rows.frame), "rows")
     for role, column in (("user", columns.user), ("item", columns.item)):
@@ -239,14 +159,17 @@ def _encoded(rows: _Rows, min_rating: float | None, on_bad_rows: str, *, any_wei
         positions = _numbers(rows, columns.position, "position")
     if min_rating is not None:
         ratings = _numbers(rows, str(columns.rating), "rating")
+    kinds = None if columns.kind is None else _cast(rows.frame[columns.kind], pl.String())
+    if kinds is not None:
+        rows.mark(missing(kinds), f"has no kind (column {quoted(columns.kind)})")
     if rows.bad:
         _report_bad_rows(rows, on_bad_rows)
     if ratings is not None:
         rows.good &= (ratings >= min_rating).fill_null(False).to_numpy()
     if weights is not None and not any_weight:
         rows.good &= (weights > 0).fill_null(False).to_numpy()
-    weights, times, positions = (
-        None if values is None else rows.of_good(values) for values in (weights, times, positions)
+    weights, times, positions, kinds = (
+        None if values is None else rows.of_good(values) for values in (weights, times, positions, kinds)
     )
     # only the ids are left, and one column is freed after the other
     rows.frame = rows.frame.select(columns.user, columns.item)
@@ -263,6 +186,7 @@ def _encoded(rows: _Rows, min_rating: float | None, on_bad_rows: str, *, any_wei
         positions=None if positions is None else positions.to_numpy(),
         library=rows.library,
         name=rows.name,
+        kinds=kinds,
     )
 
 
@@ -384,7 +308,7 @@ def _as_integers(values: pl.Series, codes: Codes) -> tuple[pl.Series, Codes, Kin
     return numbers.gather(order), rank[codes], "int"
 
 
-def _from_matrix(matrix: Any, min_rating: float | None, name: str) -> Dataset:
+def from_matrix(matrix: Any, min_rating: float | None, name: str) -> Dataset:
     """The interactions of a sparse matrix (users x items); ids are row and column numbers."""
     if matrix.ndim != 2:
         raise DataError(f"the sparse array has {matrix.ndim} dimension; expected two, users x items")

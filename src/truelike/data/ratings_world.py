@@ -30,8 +30,8 @@ from scipy.special import expit, logit
 from truelike import randomness
 from truelike.data.checks import check_number
 from truelike.data.dataset import Dataset
-from truelike.data.interactions import read
 from truelike.data.known_world import MOST_PAIRS, KnownWorld
+from truelike.data.read import read
 from truelike.errors import DataError, ParameterError
 from truelike.parallel import one_blas_thread
 

@@ -1,12 +1,14 @@
 """`Split`, and the ways to make one: `random`, `by_user`, `leave_one_out`, `temporal`.
 
-The same seed gives the same split on every machine: rows are drawn by a hash of (seed, row number). Row numbers
-follow the sorted ids, so the order of the rows that were read does not matter.
+Impressions and other feedback are held out with the interactions (`cut.py`). The same seed gives the same split on every
+machine: rows are drawn by a hash of (seed, row number). Row numbers follow the sorted ids, so the order of the rows that
+were read does not matter.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,11 +20,12 @@ from scipy import sparse
 
 from truelike import randomness
 from truelike.data.checks import check_dataset, check_number, check_share
-from truelike.data.columns import TRAINING_PROPENSITY
+from truelike.data.cut import TEST, TRAIN, VALIDATION, Cut
 from truelike.data.dataset import Dataset
 from truelike.data.html import split_html
 from truelike.data.id_files import ID_FILES, known_library, read_ids, read_parquet, write_ids
 from truelike.data.ids import Ids
+from truelike.data.part_files import read_entries, read_features, write_entries, write_features
 from truelike.errors import DataError, DataWarning, NotFoundError, ParameterError, StorageError, warn
 from truelike.files import (
     OpenDirectory,
@@ -34,9 +37,9 @@ from truelike.files import (
     write_description,
 )
 
-TRAIN, VALIDATION, TEST = 0, 1, 2
 PARTS = ("train", "validation", "test")
 FILES = ("split.json", *(f"{name}.parquet" for name in PARTS), *ID_FILES)
+OWN_FILES = re.compile(r"(train|validation|test)-(shown|kinds)\.parquet|(item|user)_features\.parquet")
 FORMAT = 2
 
 
@@ -44,6 +47,7 @@ FORMAT = 2
 class Split:
     """The training, validation and test parts of one dataset, with the same users and items in each.
 
+    Each part is a Dataset with its own impressions (`shown`) and other feedback (`kinds`), and with all features.
     `tl.splits` makes splits. To bring your own, read each part and build the split from them: validation and test
     take the users and items of `train`. Their rows of other users and items are dropped, counted in
     ``info["dropped"]`` and reported in a warning, because no model can rank what it was not trained on.
@@ -127,54 +131,6 @@ class Split:
         """Train, validation, test."""
         return self.train, self.validation, self.test
 
-    def impressions(
-        self, impressions: Dataset, *, weight: Literal["count", "propensity"] = "count"
-    ) -> pl.DataFrame:
-        """Impressions with propensities, as `fit` on the training part needs them.
-
-        A held-out interaction is among the impressions but not in the training part, as if the user had seen the
-        item and not liked it. The propensity corrects this: it is the probability that a pair that was shown, and
-        is liked, is in the training part: the share of the user's interactions that this part has.
-
-        Parameters
-        ----------
-        impressions
-            What was shown to whom.
-        weight
-            What the weights of `impressions` are: the "count" of how often each pair was shown, of which only
-            whether it was shown at all is used; or the "propensity", the probability that it was shown.
-
-        Returns
-        -------
-        polars.DataFrame
-            user_id, item_id and training_propensity; with `weight="propensity"` it is called propensity, because then a
-            pair may not have been shown.
-
-        Examples
-        --------
-        >>> import truelike as tl
-        >>> world = tl.synthetic.World(n_users=50, n_items=40)
-        >>> split = tl.splits.by_user(world.dataset(), validation=0.1, test=0.1, seed=0)
-        >>> bool((split.impressions(world.impressions())["training_propensity"] < 1).any())
-        True
-        """
-        if weight not in ("count", "propensity"):
-            raise ParameterError(f'weight is {weight!r}; it must be "count" or "propensity"')
-        check_dataset(impressions, "Split.impressions")
-        shown = impressions.recode(self.train.users, self.train.items)[0]
-        total = np.sum([part.interactions_per_user() for part in self.parts], axis=0)
-        share = self.train.interactions_per_user() / np.maximum(total, 1)
-        probability = shown._csr.data if weight == "propensity" else shown._csr.data > 0
-        name = "propensity" if weight == "propensity" else TRAINING_PROPENSITY
-        shown_in_train = pl.DataFrame(
-            [
-                shown.users.take(shown._user_of_entry).alias("user_id"),
-                shown.items.take(shown._csr.indices).alias("item_id"),
-                pl.Series(name, share[shown._user_of_entry] * probability),
-            ]
-        )
-        return shown_in_train.filter(pl.col(name) > 0)  # of users without a training interaction
-
     def with_titles(self, titles: Any, *, encoding: str = "utf-8") -> Split:
         """The same split with names of its items for people to read; see `Dataset.with_titles`."""
         train = self.train.with_titles(titles, encoding=encoding)
@@ -182,8 +138,9 @@ class Split:
         return Split._of_aligned(train, validation, test, self.info)
 
     def save(self, directory: str | Path) -> None:
-        """Write the split as a directory: three Parquet files, two id maps and split.json."""
-        with replacing_directory(directory) as place:
+        """Write the split as a directory: Parquet files of the parts and of the ids, and split.json."""
+        with replacing_directory(directory, own=OWN_FILES) as place:
+            further = write_features(self.train, place)
             for name, part in zip(PARTS, self.parts, strict=True):
                 columns = {
                     "user": part._user_of_entry,
@@ -193,6 +150,7 @@ class Split:
                 if part.times is not None:
                     columns["time"] = part.times
                 pl.DataFrame(columns).write_parquet(place / f"{name}.parquet")
+                further += write_entries(part, place, f"{name}-")
             write_ids(self.train, place)
             kinds = {"users": self.train.users.kind, "items": self.train.items.kind}
             about = {
@@ -201,7 +159,7 @@ class Split:
                 "ids": kinds,
                 "library": self.train.library,
                 "info": self.info,
-                "files": describe_files(place, FILES[1:]),
+                "files": describe_files(place, [*FILES[1:], *further]),
             }
             write_description(place / "split.json", about)
 
@@ -212,7 +170,9 @@ class Split:
         if has_file(place, "train_data.json"):
             return _load_authors(place)
         try:
-            opened = OpenDirectory(directory, "split", FILES[0], FILES[1:])
+            with OpenDirectory(directory, "split", FILES[0], FILES[1:]) as files, reading(files.place, "split"):
+                names = list(files.about(FORMAT)["files"])
+            opened = OpenDirectory(directory, "split", FILES[0], sorted({*FILES[1:], *names}))
         except NotFoundError as error:
             raise DataError(
                 f"there is no split in {str(place)!r}: it has neither split.json nor train_data.json"
@@ -221,15 +181,22 @@ class Split:
             about = files.about(FORMAT)
             users, items, titles = read_ids(files, about["ids"])
             library = known_library(about["library"])
+            shape = (len(users), len(items))
             shared = {"titles": titles, "library": library, "name": str(about["name"])}
-            parts = [_load_part(files, f"{name}.parquet", users, items, shared) for name in PARTS]
+            shared |= read_features(files, names, shape)
+            parts = [
+                _load_part(files, f"{name}.parquet", users, items, shared)._with(
+                    **read_entries(files, names, shape, f"{name}-")
+                )
+                for name in PARTS
+            ]
             return cls._of_aligned(parts[0], parts[1], parts[2], dict(about["info"]))
 
 
 def _as_dataset(part: Any, name: str) -> Dataset:
     """A part of a split, read where it is not a Dataset yet."""
     if not isinstance(part, (Dataset, Split)):
-        from truelike.data.interactions import read
+        from truelike.data.read import read
 
         part = read(part)
     check_dataset(part, "Split", part=name)
@@ -238,7 +205,7 @@ def _as_dataset(part: Any, name: str) -> Dataset:
 
 
 def _empty(train: Dataset) -> Dataset:
-    return train.select(np.zeros(train.n_interactions, dtype=bool))
+    return train.select(np.zeros(train.n_interactions, dtype=bool))._with(kinds={}, shown=None)
 
 
 def _aligned(part: Dataset, train: Dataset, name: str) -> Dataset:
@@ -258,7 +225,13 @@ def _aligned(part: Dataset, train: Dataset, name: str) -> Dataset:
             f"the {name} part has the same {train.n_interactions:,} pairs as the training part. Hold out "
             "interactions that the model is not trained on, e.g. with tl.splits.by_user(data)."
         )
-    return known._with(titles=train.titles, library=train.library, name=train.name)
+    return known._with(
+        titles=train.titles,
+        library=train.library,
+        name=train.name,
+        item_features=train.item_features,
+        user_features=train.user_features,
+    )
 
 
 def _unknown(part: Dataset, train: Dataset) -> dict[str, pl.Series]:
@@ -378,7 +351,8 @@ def random(data: Dataset, *, validation: float = 0.1, test: float = 0.1, seed: i
     label = np.zeros(n, dtype=np.uint8)
     label[drawn[:n_validation]] = VALIDATION
     label[drawn[n_validation : n_validation + n_test]] = TEST
-    return _labelled(data, label, strategy="random", validation=validation, test=test, seed=seed)
+    cut = Cut(data, label, seed, shares=(validation, test))
+    return _cut(cut, strategy="random", validation=validation, test=test, seed=seed)
 
 
 def by_user(
@@ -426,9 +400,9 @@ def by_user(
     check_number("item_guard", item_guard, low=0, high=2**31 - 1, whole=True)
     by = _checked_by(data, by, "by_user")
     quota = np.rint(np.outer((validation, test), data.interactions_per_user()))
-    return _labelled(
-        data,
-        _drawn_by_user(data, quota, by, seed, item_guard),
+    label = _drawn_by_user(data, quota, by, seed, item_guard)
+    return _cut(
+        Cut(data, label, seed, "user" if by == "time" else None),
         strategy="by_user",
         validation=validation,
         test=test,
@@ -453,7 +427,8 @@ def hold_out(
     chance = randomness.uniform(randomness.key(seed, "hold_out"), np.arange(data.n_users))
     drawn = np.minimum(np.floor(share * rows + chance), rows - 1)
     label = _drawn_by_user(data, np.stack([drawn, np.zeros_like(drawn)]), by, seed, item_guard=1)
-    return data.select(label == TRAIN), data.select(label == VALIDATION)
+    train, held_out = Cut(data, label, seed, "user" if by == "time" else None).parts((TRAIN, VALIDATION))
+    return train, held_out
 
 
 def _drawn_by_user(
@@ -525,7 +500,8 @@ def leave_one_out(data: Dataset, *, by: Literal["time", "random"] | None = None,
     label = np.zeros(data.n_interactions, dtype=np.uint8)
     label[order[last[enough]]] = TEST
     label[order[last[enough] - 1]] = VALIDATION
-    return _labelled(data, label, strategy="leave_one_out", by=by, seed=seed)
+    cut = Cut(data, label, seed, "user" if by == "time" else None)
+    return _cut(cut, strategy="leave_one_out", by=by, seed=seed)
 
 
 def temporal(data: Dataset, *, validation: float = 0.1, test: float = 0.1) -> Split:
@@ -556,7 +532,8 @@ def temporal(data: Dataset, *, validation: float = 0.1, test: float = 0.1) -> Sp
     held_out = n_validation + n_test
     validation_from = ordered[-held_out] if held_out else test_from
     label = np.where(times >= test_from, TEST, np.where(times >= validation_from, VALIDATION, TRAIN))
-    return _labelled(data, label.astype(np.uint8), strategy="temporal", validation=validation, test=test)
+    cut = Cut(data, label.astype(np.uint8), by_time="all")
+    return _cut(cut, strategy="temporal", validation=validation, test=test)
 
 
 def _need_times(data: Dataset, what: str) -> NDArray[np.int64]:
@@ -584,10 +561,9 @@ def _shuffled(data: Dataset, seed: int, strategy: str) -> NDArray[np.int64]:
     return np.argsort(noise, kind="stable")
 
 
-def _labelled(data: Dataset, label: NDArray[np.uint8], **info: Any) -> Split:
-    parts = [data.select(label == part) for part in (TRAIN, VALIDATION, TEST)]
+def _cut(cut: Cut, **info: Any) -> Split:
     info = {name: value.item() if isinstance(value, np.generic) else value for name, value in info.items()}
-    split = _without_cold(parts, info)
+    split = _without_cold(cut.parts(), info)
     _warn_of_empty(split)
     return split
 
@@ -605,10 +581,12 @@ def _warn_of_empty(split: Split) -> None:
 
 
 def _without_cold(parts: list[Dataset], info: dict[str, Any]) -> Split:
-    """Drop users and items without a training row from all parts, and count the rows that this drops."""
-    users, items = parts[0].interactions_per_user() > 0, parts[0].popularity() > 0
+    """Drop users and items of which nothing is known in training from all parts, and count the rows that this drops."""
+    users, items = _warm(parts[0])
     warm = parts if users.all() and items.all() else [part.restrict(users, items) for part in parts]
-    train, validation, test = (part._with(users=warm[0].users, items=warm[0].items) for part in warm)
+    names = ("users", "items", "titles", "item_features", "user_features")
+    shared = {name: getattr(warm[0], name) for name in names}
+    train, validation, test = (part._with(**shared) for part in warm)
     cold = {
         "users": int((~users).sum()),
         "items": int((~items).sum()),
@@ -621,3 +599,15 @@ def _without_cold(parts: list[Dataset], info: dict[str, Any]) -> Split:
             "one time. Ask for smaller shares, or split another way."
         )
     return Split._of_aligned(train, validation, test, {**info, "dropped": cold})
+
+
+def _warm(train: Dataset) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """The users and the items that have an interaction, other feedback or features."""
+    users, items = train.interactions_per_user() > 0, train.popularity() > 0
+    for kind in train.kinds.values():
+        users |= np.diff(kind.csr.indptr) > 0
+        items |= np.bincount(kind.csr.indices, minlength=len(items)) > 0
+    for known, table in ((users, train.user_features), (items, train.item_features)):
+        if table is not None:
+            known |= table.known
+    return users, items

@@ -52,7 +52,7 @@ class Truth:
         min_rating
             The least rating of a pair that is liked.
         """
-        from truelike.data.interactions import read
+        from truelike.data.read import read
 
         return cls(read(table, min_rating=min_rating, **how), read(table, **how))
 

@@ -17,7 +17,7 @@ from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.data.frames import Library
 from truelike.data.ids import Codes
-from truelike.data.interactions import read
+from truelike.data.read import read
 from truelike.errors import DataError, DataWarning, warn
 from truelike.evaluation.calibration import Bin, Pooled, auc
 from truelike.evaluation.pairs import is_seen

@@ -24,7 +24,8 @@ from truelike.data.blocks.format import DESCRIPTION
 from truelike.data.columns import TRAINING_PROPENSITY, Columns, choose, recognised
 from truelike.data.dataset import Dataset
 from truelike.data.frames import library_of
-from truelike.data.interactions import EncodedRows, read, read_rows
+from truelike.data.interactions import EncodedRows, read_rows
+from truelike.data.read import read
 from truelike.errors import DataError, DataWarning, ParameterError, warn
 from truelike.exposure.miss_rate import Missed, estimated
 from truelike.exposure.shown_pairs import CERTAIN, ShownPairs, flip_logits

@@ -24,7 +24,7 @@ from truelike.data.checks import check_dataset, check_number, check_share, check
 from truelike.data.dataset import Dataset
 from truelike.data.frames import library_of, to_polars
 from truelike.data.ids import Codes
-from truelike.data.interactions import read
+from truelike.data.read import read
 from truelike.data.splits import Split
 from truelike.errors import DataWarning, NotFittedError, ParameterError, StorageError, TrainingWarning, warn
 from truelike.exposure.impressions import impressions_of_split

@@ -268,6 +268,22 @@ class Blocks:
                 raise self.damage(number, f"{name}: {wrong}")
             return pl.read_parquet(content)["user_id"]
 
+    # --- temporary aliases ----------------------------------------------------------------------
+
+    def _rows(self, users: Codes) -> tuple[Any, Codes]:
+        return self.rows(users)
+
+    def _every(self, step: int) -> sparse.csr_array:
+        return self.every(step)
+
+    def _history(self, user: int) -> Codes:
+        return self.items_of(user)
+
+    def _digest_into(self, digest: Any) -> None:
+        self.digest_into(digest)
+
+    # --- end of temporary aliases ---------------------------------------------------------------
+
     # --- as a Dataset has them ------------------------------------------------------------------
 
     @property
@@ -309,15 +325,15 @@ class Blocks:
 
     def seen(self, user: Any) -> pl.Series:
         """The items that a user interacted with."""
-        return self.items.take(self._history(int(self.users.known(user)[0]))).alias("item_id")
+        return self.items.take(self.items_of(int(self.users.known(user)[0]))).alias("item_id")
 
-    def _history(self, user: int) -> Codes:
+    def items_of(self, user: int) -> Codes:
         """The items of a user, by row numbers."""
         block = self.block(int(np.searchsorted(self.bounds, user, side="right")) - 1)
         row = user - block.first_user
         return np.array(block.indices[block.indptr[row] : block.indptr[row + 1]])
 
-    def _rows(self, users: Codes) -> tuple[Any, Codes]:
+    def rows(self, users: Codes) -> tuple[sparse.csr_array, Codes]:
         """A CSR with the interactions of some users, and the row of each of them."""
         wanted, at = np.unique(users, return_inverse=True)
         places = np.searchsorted(self.bounds, wanted, side="right") - 1
@@ -328,11 +344,12 @@ class Blocks:
         empty = sparse.csr_array((0, self.n_items), dtype=np.float32)
         return sparse.csr_array(sparse.vstack(parts or [empty], format="csr")), at.astype(np.int32)
 
-    def _every(self, step: int) -> sparse.csr_array:
+    def every(self, step: int) -> sparse.csr_array:
         """A CSR of every `step`-th user."""
-        return self._rows(np.arange(0, self.n_users, step, dtype=np.int32))[0]
+        return self.rows(np.arange(0, self.n_users, step, dtype=np.int32))[0]
 
-    def _digest_into(self, digest: Any) -> None:
+    def digest_into(self, digest: Any) -> None:
+        """Add all that models learn from to a digest."""
         digest.update(self.digest.encode())
 
     def with_titles(self, titles: Any, *, encoding: str = "utf-8") -> Blocks:

@@ -1,0 +1,167 @@
+"""Tables of impressions, in any form in which they are given, as `Shown`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from truelike.data.columns import Columns, choose, recognised
+from truelike.data.files import FORMATS
+from truelike.data.ids import Ids
+from truelike.data.interactions import EncodedRows, read_rows
+from truelike.data.shown import Shown
+from truelike.errors import DataError, DataWarning, warn
+
+Column = str | int | None
+
+
+def read_shown(
+    source: Any, users: Ids, items: Ids, *, user: Column = None, item: Column = None, **how: Any
+) -> Shown:
+    """Read what was shown to the given users of the given items; the rows of others are counted in a warning.
+
+    A table may have a column `count` (how often the pair was shown; also `weight`), `propensity` (how likely it was
+    shown), `position` (where in a list, from 1) and a time. In any other form the weight of a pair is how often it was
+    shown. Rows of the same pair are further showings.
+
+    Parameters
+    ----------
+    source
+        Anything that `tl.read` takes as rows, or a Dataset or Blocks, whose weights are counts.
+    users, items
+        The ids of a dataset.
+    user, item
+        The columns of ids, if the table has them; otherwise they are recognised by common names.
+    how
+        Further options of `tl.read`.
+
+    Examples
+    --------
+    >>> seen = [{"user": 0, "item": 1, "position": 3}, {"user": 0, "item": 1, "position": 1}]
+    >>> read_shown(seen, Ids.range(2, "user"), Ids.range(2, "item")).positions.tolist()
+    [3, 1]
+    """
+    if sparse.issparse(source):
+        matrix = sparse.coo_array(source)
+        found = _of_counts(Ids.range(matrix.shape[0], "user"), Ids.range(matrix.shape[1], "item"), matrix)
+    elif hasattr(source, "to_dataset") and not isinstance(source, EncodedRows):  # blocks
+        return read_shown(source.to_dataset(), users, items)
+    elif hasattr(source, "csr"):
+        found = _of_counts(source.users, source.items, sparse.coo_array(source.csr))
+    else:
+        found = source if isinstance(source, EncodedRows) else _of_rows(source, user, item, **how)
+    user_codes = users.codes(found.users.values)[found.user_codes]
+    item_codes = items.codes(found.items.values)[found.item_codes]
+    kept = (user_codes >= 0) & (item_codes >= 0)
+    _check_known(int(kept.sum()), len(kept))
+    is_propensity = _is_propensity(found.columns)
+    weights = None if found.weights is None else found.weights[kept]
+    shown = Shown.from_pairs(
+        user_codes[kept],
+        item_codes[kept],
+        (len(users), len(items)),
+        None if weights is None or is_propensity else weights.astype(np.int64),
+        positions=None if found.positions is None else found.positions[kept].astype(np.int32),
+        times=None if found.times is None else found.times[kept],
+        propensities=weights.astype(np.float32) if is_propensity and weights is not None else None,
+    )
+    if is_propensity and (repeated := shown.n_entries - shown.counts.nnz):
+        raise DataError(
+            f"{repeated:,} rows have a pair of user and item that is listed before; a pair must have one propensity"
+        )
+    return shown
+
+
+def _of_counts(users: Ids, items: Ids, matrix: Any) -> EncodedRows:
+    """The rows of a matrix of counts."""
+    counts = matrix.data.astype(np.float64)
+    _check_counts(counts, "a weight")
+    codes = (matrix.row.astype(np.int32), matrix.col.astype(np.int32))
+    return EncodedRows(users, items, *codes, Columns("user_id", "item_id", weight="count"), counts, None, None)
+
+
+def _of_rows(source: Any, user: Column, item: Column, **how: Any) -> EncodedRows:
+    """The rows of a frame, a file, an array or a list; the weights are counts or propensities."""
+    if isinstance(source, (str, os.PathLike)):
+        named = FORMATS.keys() & {suffix.lower() for suffix in Path(source).suffixes}
+        how = {name: value for name, value in how.items() if name != "format" or not named}
+        if not how.get("header", True):
+            user, item = 0 if user is None else user, 1 if item is None else item
+    rows = read_rows(source, partial(_columns, user=user, item=item), **how)
+    if not len(rows.user_codes):
+        raise DataError("the table of impressions is empty. Pass a row for each pair that was shown.")
+    if rows.weights is not None and _is_propensity(rows.columns):
+        _check_propensities(rows.weights)
+    elif rows.weights is not None:
+        _check_counts(rows.weights, f"a {rows.columns.weight}")
+    if rows.positions is not None:
+        _check_positions(rows.positions)
+    return rows
+
+
+def _columns(names: list[str], user: Column, item: Column) -> Columns:
+    """The columns of a table of impressions."""
+    user, item = (None if isinstance(each, str) and each not in names else each for each in (user, item))
+    found = choose(names, user=user, item=item, rating=None, time=None, weight=None, needs_rating=False)
+    count, propensity, position = (recognised(names, role) for role in ("count", "propensity", "position"))
+    if propensity is not None and (count is not None or position is not None):
+        other = " and ".join(repr(name) for name in (count, position) if name is not None)
+        raise DataError(
+            f"the impressions have the columns {propensity!r} and {other}. A propensity says all that is known of a "
+            "pair, so give one or the other."
+        )
+    return replace(found, weight=count if propensity is None else propensity, position=position)
+
+
+def _is_propensity(columns: Columns) -> bool:
+    """Whether the weights are propensities; otherwise they are counts."""
+    return columns.weight is not None and recognised([columns.weight], "propensity") is not None
+
+
+def _check_known(known: int, total: int) -> None:
+    """Raise an error if no impression, and warn if not every one, is of a user and an item of the dataset."""
+    if not known:
+        raise DataError(
+            f"none of the {total:,} impressions has both a user and an item of the dataset; check that the ids are the "
+            "same"
+        )
+    if known < total:
+        warn(
+            f"{total - known:,} of {total:,} impressions are left out, because their user or their item is not in the "
+            "dataset",
+            DataWarning,
+        )
+
+
+def _check_counts(counts: NDArray[np.floating], what: str) -> None:
+    wrong = ~((counts > 0) & (counts == np.floor(counts)))
+    if wrong.any():
+        raise DataError(
+            f"{int(wrong.sum()):,} impressions have {what} that is no whole number above 0, e.g. {counts[wrong][0]:g}; "
+            "it is how often the pair was shown. Leave out pairs that were not shown."
+        )
+
+
+def _check_propensities(propensities: NDArray[np.floating]) -> None:
+    wrong = ~((propensities > 0) & (propensities <= 1))
+    if wrong.any():
+        raise DataError(
+            f"{int(wrong.sum()):,} propensities are outside (0, 1], e.g. {propensities[wrong][0]:g}; a propensity is "
+            "the probability that the pair was shown. Leave out pairs that cannot have been shown."
+        )
+
+
+def _check_positions(positions: NDArray[np.floating]) -> None:
+    wrong = ~((positions >= 1) & (positions == np.floor(positions)))
+    if wrong.any():
+        raise DataError(
+            f"{int(wrong.sum()):,} positions are not whole numbers from 1, e.g. {positions[wrong][0]:g}; position 1 is "
+            "the first place of a list. Add 1 if yours begin at 0."
+        )
