@@ -62,7 +62,7 @@ def main() -> None:
         given.objectives.split(","), map(float, given.id_dropout.split(","))
     ):
         model = tl.FM(objective=objective, epochs=given.epochs, id_dropout=dropout)
-        model.fit(train, user_features=features["user_features"], item_features=item_features, progress=False)
+        model.fit(tl.read(train, users=features["user_features"], items=item_features), progress=False)
         items = model.train_.items.known(data.items.take(cold))
         users = np.arange(data.n_users, dtype=np.int32)
         scores[f"FM, {objective}, id_dropout {dropout:g}"] = np.concatenate(

@@ -232,10 +232,11 @@ def try_setting(log: Log, bed: str, data: Bed, contender: Contender, setting: di
     rule = "ndcg@20" if not with_impressions else "shown_auc"
     try:
         if with_impressions:
-            parts = tl.splits.hold_out_impressions(data.train, data.impressions, seed=TUNING_SEED)
-            model.fit(parts.train, impressions=parts.impressions, progress=False)
+            seen = tl.read(data.train, impressions=data.impressions)
+            parts = tl.splits.random(seen, validation=0, test=0.1, seed=TUNING_SEED)
+            model.fit(parts.train, progress=False)
             rule = "shown_log_loss" if hasattr(model, "like_probability") else rule
-            found = tl.evaluate(model, parts.held_out_interactions, impressions=parts.held_out_impressions)
+            found = tl.evaluate(model, parts.test, impressions=True)
         else:
             split = tl.splits.random(data.train, validation=0.0, test=0.1, seed=TUNING_SEED)
             model.fit(split.train, progress=False)

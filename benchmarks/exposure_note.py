@@ -76,11 +76,8 @@ def main() -> None:
             split = tl.splits.by_user(world.dataset(), seed=0)
             shown, liked = aucs(world, split.test)
             alone = noted(tl.IALS(), split)
-            informed = noted(
-                tl.ImpressionMF(method="sgd", **settings),
-                split,
-                impressions=split.impressions(world.impressions()),
-            )
+            seen = tl.read(world.dataset(), impressions=world.impressions())
+            informed = noted(tl.ImpressionMF(method="sgd", **settings), tl.splits.by_user(seen, seed=0))
             cells = (f"{n_users:,} x {n_items:,}, skew {skew}", f"{shown:.3f}", f"{liked:.3f}")
             print("|", " | ".join((*cells, "yes" if shown > liked else "", alone, informed)), "|", flush=True)
     print("\n| log | IALS | BPR |\n|---|---|---|")

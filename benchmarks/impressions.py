@@ -114,12 +114,11 @@ def train(directory: Path, data: str, impressions: str, threads: int) -> None:
     if impressions != "none":
         shown = in_memory(directory / "shown-1") if data == "memory" else tl.blocks.open(directory / impressions)
     before, ends = peak_memory(), []
-    options: dict[str, Any] = {} if shown is None else {"impressions": shown}
     model: Any = tl.NBPO(epochs=EPOCHS, n_jobs=threads)
     if shown is not None:
         model = tl.ImpressionMF(method="sgd", factors=64, epochs=EPOCHS, n_jobs=threads)
-    watch = [lambda _: ends.append(time.process_time())]
-    model.fit(source, progress=False, callbacks=watch, **options)
+        source = tl.read(source, impressions=shown) if data == "memory" else source.with_impressions(shown)
+    model.fit(source, progress=False, callbacks=[lambda _: ends.append(time.process_time())])
     digest = hashlib.sha256()
     for name, table in sorted(model._tables().arrays().items()):
         digest.update(name.encode() + np.ascontiguousarray(table).tobytes())

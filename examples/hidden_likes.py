@@ -22,7 +22,7 @@ print(f"{data.n_interactions:,} interactions, {shown.n_interactions:,} shown pai
 
 models = {
     "interactions alone": tl.ExactNBPO(factors=16, regularization=2.0).fit(data, progress=False),
-    "with impressions": tl.ImpressionMF().fit(data, impressions=shown, progress=False),
+    "with impressions": tl.ImpressionMF().fit(tl.read(data, impressions=shown), progress=False),
 }
 
 # %%

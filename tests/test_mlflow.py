@@ -58,7 +58,7 @@ def test_probabilities_of_likes_are_kept(tmp_path: Path) -> None:
     world = tl.synthetic.World(n_users=60, n_items=40)
     data = world.dataset()
     shown = world.impressions().recode(data.users, data.items)[0]
-    model = tl.ImpressionMF(steps=20, burn_in=5, samples=4).fit(data, impressions=shown, progress=False)
+    model = tl.ImpressionMF(steps=20, burn_in=5, samples=4).fit(tl.read(data, impressions=shown), progress=False)
     tl.mlflow.save_model(model, tmp_path / "model")
     again: Any = tl.mlflow.load_model(tmp_path / "model")
     pairs = data.users[0], list(data.items)

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 PUBLIC = {
-    "splits": ["HeldOutImpressions", "by_user", "hold_out_impressions", "leave_one_out", "random", "temporal"],
+    "splits": ["by_user", "leave_one_out", "random", "temporal"],
     "datasets": [
         "cache_directory",
         "coat_truth",

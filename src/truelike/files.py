@@ -208,8 +208,9 @@ def replacing_directory(directory: str | Path, *, own: re.Pattern[str] | None = 
         # the umask is what took rights from the new directory; some writers give their files fewer
         mode = fresh.stat().st_mode & 0o666
         for path in fresh.iterdir():
-            path.chmod(mode)
-            _flush(path)
+            if path.is_file():  # a directory inside was flushed when it was written
+                path.chmod(mode)
+                _flush(path)
         _swap(fresh, directory)
 
 

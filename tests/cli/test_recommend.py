@@ -210,7 +210,7 @@ def noisy(tmp_path_factory: pytest.TempPathFactory, files: Path) -> dict[str, Pa
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # few impressions are of users and items without an interaction
         shown = tl.ImpressionMF(steps=30, burn_in=10, samples=4).fit(
-            data, impressions=files / "shown.csv", progress=False
+            tl.read(data, impressions=files / "shown.csv"), progress=False
         )
     shown.save(place / "shown")
     tl.NBPO(**quick).fit(data, progress=False).save(place / "alone")
@@ -248,7 +248,7 @@ def test_lists_with_probabilities_say_what_they_rest_on(run: Run, noisy: Any, tm
 def test_the_probabilities_of_lists_are_those_of_the_library(run: Run, files: Path, tmp_path: Path) -> None:
     data = tl.read(files / "log.csv")
     shown = tl.read(files / "shown.csv").recode(data.users, data.items)[0]
-    model = tl.ImpressionMF(steps=30, burn_in=10, samples=4).fit(data, impressions=shown, progress=False)
+    model = tl.ImpressionMF(steps=30, burn_in=10, samples=4).fit(tl.read(data, impressions=shown), progress=False)
     model.save(tmp_path / "model")
     table = run("recommend", tmp_path / "model", "--all", "-k", 3, "--probability").table
     expected = model.like_probability(table["user_id"], table["item_id"])["probability"]

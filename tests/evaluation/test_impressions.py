@@ -22,24 +22,25 @@ TRAIN = [("ann", "tea"), ("bob", "tea"), ("bob", "milk"), ("eve", "rum"), ("eve"
 @pytest.fixture(scope="module")
 def parts() -> Any:
     world = tl.synthetic.World(n_users=400, n_items=120, impressions_per_user=60, seed=2)
-    return tl.splits.hold_out_impressions(world.dataset(), world.impressions(), share=0.2, seed=3)
+    data = tl.read(world.dataset(), impressions=world.impressions())
+    return tl.splits.random(data, validation=0, test=0.2, seed=3)
 
 
 @pytest.fixture(scope="module")
 def model(parts: Any) -> Any:
     return tl.ImpressionMF(method="sgd", factors=8, epochs=20).fit(
-        parts.train, impressions=parts.impressions, progress=False
+        tl.read(parts.train, impressions=parts.impressions), progress=False
     )
 
 
 def evaluated(model: Any, parts: Any, **options: Any) -> Any:
-    return tl.evaluate(model, parts.held_out_interactions, impressions=parts.held_out_impressions, **options)
+    return tl.evaluate(model, parts.test, impressions=True, **options)
 
 
 def test_the_scores_are_those_of_the_shown_pairs(model: Any, parts: Any) -> None:
     result = evaluated(model, parts)
-    shown = parts.held_out_impressions.to_frame()
-    taken = parts.held_out_interactions.to_frame().with_columns(pl.lit(1).alias("taken"))
+    shown = parts.test.to_frame("shown")
+    taken = parts.test.to_frame().with_columns(pl.lit(1).alias("taken"))
     table = shown.join(taken, on=["user_id", "item_id"], how="left").with_columns(
         pl.col("taken").fill_null(0).cast(pl.Boolean)
     )
@@ -94,15 +95,6 @@ def test_auc_by_user_is_the_auc_of_each_user() -> None:
     assert_allclose(found, [value for value in expected if not np.isnan(value)])
 
 
-def test_other_forms_of_impressions(model: Any, parts: Any, tmp_path: Any) -> None:
-    frame = parts.held_out_impressions.to_frame()
-    frame.write_parquet(tmp_path / "shown.parquet")
-    expected = evaluated(model, parts)
-    for given in (frame, frame.to_pandas(), tmp_path / "shown.parquet"):
-        found = tl.evaluate(model, parts.held_out_interactions, impressions=given)
-        assert found.means() == expected.means()
-
-
 def test_two_models_are_compared_on_the_shown_pairs(model: Any, parts: Any) -> None:
     others = evaluated(tl.ItemPop().fit(parts.train), parts)
     table = tl.compare_means([evaluated(model, parts), others], "shown_auc")
@@ -121,8 +113,9 @@ def test_what_cannot_be_scored_is_counted_in_warnings() -> None:
     shown = tl.read(
         [("ann", "milk"), ("ann", "rum"), ("eve", "gin"), ("eve", "milk"), ("zoe", "tea"), ("ann", "tea")]
     )
+    everyone = taken.users.union(shown.users), taken.items.union(shown.items)
     with pytest.warns(DataWarning) as caught:
-        result = tl.evaluate(fitted, taken, impressions=shown)
+        result = tl.evaluate(fitted, tl.read(taken.recode(*everyone)[0], impressions=shown), impressions=True)
     messages = [str(each.message) for each in caught]
     assert messages[0].startswith(
         "1 of 6 held-out impressions have a user or an item that the model does not know"
@@ -139,11 +132,13 @@ def test_impressions_of_others_are_an_error() -> None:
         pytest.warns(DataWarning),
         pytest.raises(DataError, match="none of the 1 held-out impressions can be scored"),
     ):
-        tl.evaluate(fitted, tl.read([("ann", "milk")]), impressions=[("zoe", "cola")])
+        tl.evaluate(fitted, tl.read([("zoe", "cola")], impressions=[("zoe", "cola")]), impressions=True)
+    with pytest.raises(DataError, match=r"the test data has no impressions. Read them"):
+        tl.evaluate(fitted, tl.read([("ann", "milk")]), impressions=True)
 
 
 def test_options_of_lists_are_refused(model: Any, parts: Any) -> None:
     with pytest.raises(ParameterError, match="with impressions no lists are computed: leave propensity out"):
         evaluated(model, parts, propensity=0.5)
     with pytest.raises(ParameterError, match="impressions need a test set"):
-        tl.evaluate(model, truth=parts.train, impressions=parts.held_out_impressions)
+        tl.evaluate(model, truth=parts.train, impressions=True)

@@ -121,7 +121,9 @@ def test_held_out_pairs_count_as_if_they_were_not_shown(known: Any) -> None:
 @pytest.mark.parametrize("method", ["samples", "sgd"])
 def test_the_probabilities_of_a_model_are_those_of_the_world(method: Any, data: Any) -> None:
     shown = WORLD.impressions().recode(data.users, data.items)[0]
-    model = tl.ImpressionMF(method=method, factors=8, steps=300).fit(data, impressions=shown, progress=False)
+    model = tl.ImpressionMF(method=method, factors=8, steps=300).fit(
+        tl.read(data, impressions=shown), progress=False
+    )
     users, items = np.divmod(np.arange(data.n_users * data.n_items), data.n_items)
     pairs = USERS[users], ITEMS[items]
     truth = WORLD.like_probability(*pairs)
@@ -131,5 +133,5 @@ def test_the_probabilities_of_a_model_are_those_of_the_world(method: Any, data: 
     for part in np.array_split(order, 5):
         assert abs(found[part].mean() - truth[part].mean()) < 0.06
     assert model.calibration_.pairs > 1_000
-    off = tl.clone(model, calibrate=False).fit(data, impressions=shown, progress=False)
+    off = tl.clone(model, calibrate=False).fit(tl.read(data, impressions=shown), progress=False)
     assert off.calibration_ is None

@@ -95,16 +95,16 @@ def test_ids_may_be_numbers_in_one_directory_and_text_in_the_other(tmp_path: Pat
 def test_the_result_does_not_depend_on_threads_or_memory(
     place: Path, data: tl.Dataset, seen: tl.Dataset, model: Any
 ) -> None:
-    plain = tl.clone(model).fit(data, impressions=seen, progress=False)
+    plain = tl.clone(model).fit(tl.read(data, impressions=seen), progress=False)
     one = tl.clone(model).fit(
-        tl.blocks.open(place / "1"), impressions=tl.blocks.open(place / "seen"), progress=False
+        tl.blocks.open(place / "1").with_impressions(tl.blocks.open(place / "seen")), progress=False
     )
     assert digest(one) == digest(plain), "one block is the plain engine"
     out_of_core = tl.clone(model, n_jobs=2).fit(
-        tl.blocks.open(place / str(B)), impressions=tl.blocks.open(place / "seen"), progress=False
+        tl.blocks.open(place / str(B)).with_impressions(tl.blocks.open(place / "seen")), progress=False
     )
     train = tl.blocks.open(place / str(B), in_memory=True)
-    in_core = tl.clone(model, n_jobs=1).fit(train, impressions=place / "seen", progress=False)
+    in_core = tl.clone(model, n_jobs=1).fit(train.with_impressions(place / "seen"), progress=False)
     assert digest(out_of_core) == digest(in_core)
     assert out_of_core.history_["loss"].to_list() == in_core.history_["loss"].to_list()
 
@@ -112,9 +112,9 @@ def test_the_result_does_not_depend_on_threads_or_memory(
 def test_it_finds_the_likes_as_well_as_by_the_plain_engine(
     place: Path, data: tl.Dataset, seen: tl.Dataset
 ) -> None:
-    plain = sgd(epochs=20).fit(data, impressions=seen, progress=False)
+    plain = sgd(epochs=20).fit(tl.read(data, impressions=seen), progress=False)
     blocks = tl.ImpressionMF(factors=8, epochs=20)
-    blocks.fit(tl.blocks.open(place / str(B)), impressions=place / "seen", progress=False)
+    blocks.fit(tl.blocks.open(place / str(B)).with_impressions(place / "seen"), progress=False)
     assert blocks.method_ == "sgd"
     likes = WORLD.likes(*(each.ravel() for each in np.indices((data.n_users, data.n_items))))
 
@@ -132,13 +132,13 @@ def test_it_finds_the_likes_as_well_as_by_the_plain_engine(
 
 def test_a_checkpoint_resumes_with_the_same_bits(place: Path, tmp_path: Path) -> None:
     blocks, model = tl.blocks.open(place / str(B)), sgd(epochs=4)
-    whole = tl.clone(model).fit(blocks, impressions=place / "seen", progress=False)
+    whole = tl.clone(model).fit(blocks.with_impressions(place / "seen"), progress=False)
 
     def stop(state: Any) -> None:
         if state.epoch == 1:
             raise KeyboardInterrupt
 
-    how = {"impressions": place / "seen", "checkpoint": tmp_path / "c", "checkpoint_epochs": 1, "progress": False}
+    how = {"checkpoint": tmp_path / "c", "checkpoint_epochs": 1, "progress": False}
     with pytest.raises(KeyboardInterrupt):
         tl.clone(model).fit(blocks, callbacks=[stop], **how)
     assert digest(tl.clone(model).fit(blocks, resume=True, **how)) == digest(whole)
@@ -150,7 +150,7 @@ def test_a_saved_model_finds_its_impressions_and_says_what_is_missing(
     old = tmp_path / "old"
     shutil.copytree(place / str(B), old / "train")
     shutil.copytree(place / "seen", old / "seen")
-    model = sgd(epochs=1).fit(tl.blocks.open(old / "train"), impressions=old / "seen", progress=False)
+    model = sgd(epochs=1).fit(tl.blocks.open(old / "train").with_impressions(old / "seen"), progress=False)
     model.save(old / "model")
     expected, users, items = model.hidden_likes([3, 7], k=3), data.users[:2], data.items[:2]
     lists = (model.recommend(users, k=2), model.recommend_from_items(items, k=2))
@@ -170,19 +170,14 @@ def test_a_saved_model_finds_its_impressions_and_says_what_is_missing(
         tl.load(tmp_path / "new" / "model").hidden_likes(users)
 
 
-def test_what_is_not_a_block_directory_is_refused(place: Path, seen: tl.Dataset, tmp_path: Path) -> None:
+def test_what_is_not_a_block_directory_is_refused(place: Path, tmp_path: Path) -> None:
     train = tl.blocks.open(place / str(B))
-    frame = seen.to_frame()
-    frame.write_parquet(tmp_path / "seen.parquet")
-    for wrong in (seen, frame, tmp_path / "seen.parquet", str(tmp_path)):
-        with pytest.raises(ParameterError, match=r"must be a block directory.*truelike blocks IMPRESSIONS"):
-            sgd().fit(train, impressions=wrong, progress=False)
+    with pytest.raises(ParameterError, match=r"is no block directory.*truelike blocks IMPRESSIONS"):
+        train.with_impressions(tmp_path)
     with pytest.raises(ParameterError, match="needs impressions on several blocks"):
         tl.ImpressionMF().fit(train, progress=False)
     with pytest.raises(ParameterError, match=r'method is "samples".*several blocks'):
-        tl.ImpressionMF(method="samples").fit(train, impressions=place / "seen", progress=False)
-    with pytest.raises(ParameterError, match="EASE does not use impressions"):
-        tl.EASE().fit(train, impressions=train, progress=False)
+        tl.ImpressionMF(method="samples").fit(train.with_impressions(place / "seen"), progress=False)
 
 
 def test_unknown_ids_and_interactions_without_an_impression_are_counted(
@@ -192,17 +187,17 @@ def test_unknown_ids_and_interactions_without_an_impression_are_counted(
     unknown = pl.DataFrame({"user_id": [5_000, 5_000, 3], "item_id": [1, 2, 5_000]})
     shown = tl.blocks.build(tl.read(pl.concat([rows, unknown])), tmp_path / "more", blocks=2, progress=False)
     with pytest.warns(DataWarning, match=r"^3 of [\d,]+ impressions are left out"):
-        sgd(epochs=1).fit(train, impressions=shown, progress=False)
+        sgd(epochs=1).fit(train.with_impressions(shown), progress=False)
     half = tl.blocks.build(
         tl.read(rows.filter(pl.col("user_id") % 2 == 0)), tmp_path / "half", blocks=2, progress=False
     )
     with pytest.warns(DataWarning, match=r"interactions are not among the impressions; they count as shown"):
-        sgd(epochs=1).fit(train, impressions=half, progress=False)
+        sgd(epochs=1).fit(train.with_impressions(half), progress=False)
     none = tl.blocks.build(tl.read([("x", "y"), ("z", "w")]), tmp_path / "none", blocks=1, progress=False)
     with pytest.raises(DataError, match="none of the 2 impressions has both a user and an item"):
-        sgd(epochs=1).fit(train, impressions=none, progress=False)
+        sgd(epochs=1).fit(train.with_impressions(none), progress=False)
     with pytest.raises(DataError, match="every pair of the impressions is an interaction"):
-        sgd(epochs=1).fit(train, impressions=train, progress=False)
+        sgd(epochs=1).fit(train.with_impressions(train), progress=False)
 
 
 def test_another_process_must_find_the_same_impressions(place: Path) -> None:
@@ -236,8 +231,7 @@ def test_probabilities_of_blocks_are_calibrated(place: Path, twice: bool, monkey
         monkeypatch.setattr("truelike.exposure.calibration.REFIT", 1.0)
     trained: list[int] = []
     model = sgd().fit(
-        tl.blocks.open(place / str(B)),
-        impressions=place / "seen",
+        tl.blocks.open(place / str(B)).with_impressions(place / "seen"),
         progress=False,
         callbacks=[lambda state: trained.append(state.epoch)],
     )
@@ -245,7 +239,7 @@ def test_probabilities_of_blocks_are_calibrated(place: Path, twice: bool, monkey
     assert model.calibration_.pairs > 200
     assert model.like_probability(5, [1, 2])["evidence"].to_list() == ["impressions"] * 2
     uncalibrated = sgd(calibrate=False).fit(
-        tl.blocks.open(place / str(B)), impressions=place / "seen", progress=False
+        tl.blocks.open(place / str(B)).with_impressions(place / "seen"), progress=False
     )
     assert (digest(model) == digest(uncalibrated)) == twice
     model.save(place / f"model-{twice}")

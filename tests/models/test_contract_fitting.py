@@ -105,14 +105,6 @@ def test_fit_takes_a_split(make: Any, world: Any) -> None:
 
 def test_an_option_that_a_model_cannot_use_is_an_error(make: Any, world: Any, tmp_path: Path) -> None:
     model = make()
-    frame = pl.DataFrame({"user_id": [1], "item_id": [1], "age": [1.0]})
-    if not model.takes_impressions:
-        with pytest.raises(ParameterError, match="does not use impressions"):
-            model.fit(world, impressions=frame)
-    for side in ("user", "item"):
-        if side not in model.takes_features:
-            with pytest.raises(ParameterError, match=f"does not use {side}_features"):
-                model.fit(world, **{f"{side}_features": frame})
     if not model.iterative:
         with pytest.raises(ParameterError, match="not trained in epochs"):
             model.fit(world, checkpoint=tmp_path / "state")
@@ -120,6 +112,24 @@ def test_an_option_that_a_model_cannot_use_is_an_error(make: Any, world: Any, tm
     else:
         with pytest.raises(ParameterError, match="resume=True needs checkpoint="):
             model.fit(world, resume=True)
+
+
+def test_what_a_dataset_has_and_a_model_does_not_use_is_said(
+    make: Any, world: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = make()
+    ages = pl.DataFrame({"user_id": world.users.values, "age": np.arange(world.n_users)})
+    sizes = pl.DataFrame({"item_id": world.items.values, "size": np.arange(world.n_items)})
+    every_item = pl.DataFrame({"user_id": [world.users[0]] * world.n_items, "item_id": world.items.values})
+    pairs = world.to_frame().select("user_id", "item_id")
+    data = tl.read(world, users=ages, items=sizes, impressions=pl.concat([pairs, every_item]))
+    with caplog.at_level("INFO", logger="truelike"):
+        model.fit(data, progress=False)
+    unused = {"shown", "item_features", "user_features"} - model.uses
+    said = [message for message in caplog.messages if "does not use what the dataset has" in message]
+    assert said == [f"{model.name} does not use what the dataset has as {', '.join(sorted(unused))}"] * bool(
+        unused
+    )
 
 
 def test_data_that_cannot_be_used_is_an_error_that_says_how(make: Any, world: Any) -> None:

@@ -168,4 +168,4 @@ def test_a_model_that_is_not_fitted_says_so_when_asked_for_hidden_likes() -> Non
 def test_impressions_are_for_impression_mf(world: Any) -> None:
     for model in (tl.SoftmaxMF(), tl.ExactNBPO(), tl.NBPO(), tl.BPR(), tl.IALS(), tl.ItemKNN()):
         with pytest.raises(ParameterError, match=r"does not use impressions. ImpressionMF does"):
-            model.fit(world.dataset(), impressions=world.impressions())
+            model.fit(tl.read(world.dataset(), impressions=world.impressions()))

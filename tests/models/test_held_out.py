@@ -88,7 +88,7 @@ def test_a_wrong_share_is_an_error(share: float, world: Any) -> None:
 def test_with_impressions_the_data_must_be_split(world: Any) -> None:
     shown = pl.DataFrame({"user_id": [0, 1], "item_id": [1, 2]})
     with pytest.raises(ParameterError, match="looks like a dislike"):
-        tl.ImpressionMF().fit(world, validation=0.1, impressions=shown)
+        tl.ImpressionMF().fit(tl.read(world, impressions=shown), validation=0.1)
 
 
 @pytest.mark.parametrize("stop_at", [3, 14])

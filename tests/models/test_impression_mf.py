@@ -22,7 +22,10 @@ MODELS = {
 @pytest.fixture(scope="module")
 def fitted() -> dict[str, Any]:
     data, shown = WORLD.dataset(), WORLD.impressions()
-    return {name: tl.clone(model).fit(data, impressions=shown, progress=False) for name, model in MODELS.items()}
+    return {
+        name: tl.clone(model).fit(tl.read(data, impressions=shown), progress=False)
+        for name, model in MODELS.items()
+    }
 
 
 def truth_of(model: Any) -> dict[str, float]:
@@ -63,7 +66,9 @@ def test_a_model_with_impressions_is_saved_whole(name: str, fitted: dict[str, An
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_number_of_threads_does_not_change_the_bits(name: str, fitted: dict[str, Any]) -> None:
-    one = tl.clone(MODELS[name], n_jobs=1).fit(WORLD.dataset(), impressions=WORLD.impressions(), progress=False)
+    one = tl.clone(MODELS[name], n_jobs=1).fit(
+        tl.read(WORLD.dataset(), impressions=WORLD.impressions()), progress=False
+    )
     for table in ("users", "items"):
         assert getattr(one.tables_, table).tobytes() == getattr(fitted[name].tables_, table).tobytes()
 
@@ -79,13 +84,13 @@ def test_what_was_shown_and_not_taken_is_no_hidden_like(fitted: dict[str, Any]) 
 def test_a_share_as_validation_is_refused_with_impressions() -> None:
     for model in MODELS.values():
         with pytest.raises(ParameterError, match="held-out interaction looks like a dislike"):
-            tl.clone(model).fit(WORLD.dataset(), impressions=WORLD.impressions(), validation=0.1)
+            tl.clone(model).fit(tl.read(WORLD.dataset(), impressions=WORLD.impressions()), validation=0.1)
 
 
 def test_impression_mf_tells_how_far_it_is(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", logger="truelike"):
         tl.ImpressionMF(steps=30, burn_in=10, calibrate=False).fit(
-            WORLD.dataset(), impressions=WORLD.impressions()
+            tl.read(WORLD.dataset(), impressions=WORLD.impressions())
         )
     assert "ImpressionMF: step 30 of 30" in caplog.text
 
@@ -100,7 +105,7 @@ def test_impression_mf_learns_how_much_exposure_follows_tastes(taste: float) -> 
     found = {}
     for learn in (True, False):
         model = tl.ImpressionMF(steps=300, burn_in=120, taste_in_exposure=learn)
-        model.fit(world.dataset(), impressions=world.impressions(), progress=False)
+        model.fit(tl.read(world.dataset(), impressions=world.impressions()), progress=False)
         truth = tl.evaluate(model, truth=world.truth(), ks=(20,)).truth
         assert truth is not None
         found[learn] = (model.taste_in_exposure_, truth.totals["hidden_ece"], truth.totals["hidden_pooled_auc"])
@@ -125,9 +130,9 @@ def test_strong_links_of_tastes_and_exposure_are_found() -> None:
     """From an exposure without tastes, training does not get there: held-out pairs tell where to start."""
     world = tl.synthetic.World(n_users=500, n_items=250, impressions_per_user=80, exposure_taste=1.5, seed=2)
     data, shown = world.dataset(), world.impressions()
-    model = tl.ImpressionMF(**STEPS).fit(data, impressions=shown, progress=False)
+    model = tl.ImpressionMF(**STEPS).fit(tl.read(data, impressions=shown), progress=False)
     assert model.taste_in_exposure_ > 1
-    stuck = tl.ImpressionMF(**STEPS, calibrate=False).fit(data, impressions=shown, progress=False)
+    stuck = tl.ImpressionMF(**STEPS, calibrate=False).fit(tl.read(data, impressions=shown), progress=False)
     assert stuck.taste_in_exposure_ < 0.5
 
 
@@ -139,16 +144,15 @@ def test_exposure_by_other_tastes_is_not_taken_for_likes() -> None:
     users, items = shown._user_of_entry, shown._csr.indices
     liked = RECOMMENDED.likes(users, items)
     data = tl.Dataset.from_pairs(shown.users, shown.items, users[liked], items[liked])
-    model = tl.ImpressionMF(**STEPS).fit(data, impressions=shown, progress=False)
+    model = tl.ImpressionMF(**STEPS).fit(tl.read(data, impressions=shown), progress=False)
     assert model.taste_in_exposure_ < 0.3
 
 
 @pytest.mark.slow
 def test_a_split_learns_from_what_was_shown_as_all_data_do() -> None:
-    split = tl.splits.by_user(RECOMMENDED.dataset(), validation=0.1, test=0.1, seed=0)
-    model = tl.ImpressionMF(**STEPS).fit(
-        split, impressions=split.impressions(RECOMMENDED.impressions()), progress=False
-    )
+    data = tl.read(RECOMMENDED.dataset(), impressions=RECOMMENDED.impressions())
+    split = tl.splits.by_user(data, validation=0.1, test=0.1, seed=0)
+    model = tl.ImpressionMF(**STEPS).fit(split, progress=False)
     assert 0.5 < model.taste_in_exposure_ < 1.5
 
 
@@ -156,7 +160,9 @@ def test_given_propensities_have_no_taste_in_exposure() -> None:
     pairs = [each.ravel() for each in np.indices((500, 250))]
     likely = np.maximum(1 - RECOMMENDED.flip_probability(*pairs), 1e-6)
     given = pl.DataFrame({"user_id": pairs[0], "item_id": pairs[1], "propensity": likely})
-    model = tl.ImpressionMF(steps=30, burn_in=10).fit(RECOMMENDED.dataset(), impressions=given, progress=False)
+    model = tl.ImpressionMF(steps=30, burn_in=10).fit(
+        tl.read(RECOMMENDED.dataset(), impressions=given), progress=False
+    )
     assert model.taste_in_exposure_ == 0
 
 
@@ -167,7 +173,7 @@ def test_interactions_that_are_not_among_the_impressions_do_not_tell_of_exposure
     world = tl.synthetic.World(n_users=500, n_items=250, impressions_per_user=80, seed=2)
     shown = world.impressions()
     few = shown.select(np.random.default_rng(0).random(shown.n_interactions) < 0.2)
-    model = tl.ImpressionMF(**STEPS).fit(world.dataset(), impressions=few, progress=False)
+    model = tl.ImpressionMF(**STEPS).fit(tl.read(world.dataset(), impressions=few), progress=False)
     assert model.taste_in_exposure_ < 0.15
 
 
@@ -175,7 +181,7 @@ def test_where_everything_was_shown_nothing_is_known_of_exposure() -> None:
     data = WORLD.dataset()
     everything = [each.ravel() for each in np.indices((400, 200))]
     shown = pl.DataFrame({"user_id": everything[0], "item_id": everything[1]})
-    model = tl.ImpressionMF(steps=20, burn_in=5).fit(data, impressions=shown, progress=False)
+    model = tl.ImpressionMF(steps=20, burn_in=5).fit(tl.read(data, impressions=shown), progress=False)
     assert model.taste_in_exposure_ == 0
 
 
@@ -185,10 +191,10 @@ def test_impressions_of_a_file_beside_a_split_are_checked(tmp_path: Path) -> Non
     raw = pl.DataFrame({"user_id": shown._user_of_entry, "item_id": shown._csr.indices})
     raw.write_csv(tmp_path / "raw.csv")
     with pytest.raises(ParameterError, match="held-out interactions are among the impressions"):
-        tl.ImpressionMF().fit(split, impressions=tmp_path / "raw.csv", progress=False)
+        tl.ImpressionMF().fit(tl.read(split, impressions=tmp_path / "raw.csv"), progress=False)
     split.impressions(shown).write_csv(tmp_path / "corrected.csv")
     rows = str(tmp_path / "corrected.csv")
-    model = tl.ImpressionMF(steps=20, burn_in=5).fit(split, impressions=rows, progress=False)
+    model = tl.ImpressionMF(steps=20, burn_in=5).fit(tl.read(split, impressions=rows), progress=False)
     assert model.shown_.all_shown
 
 
@@ -197,7 +203,7 @@ def test_where_nearly_everything_was_shown_training_stays_finite() -> None:
     """Then hardly a pair was not shown, and the biases of the exposure have no finite best value."""
     for users, items, shown in ((120, 60, 400), (40, 30, 300), (200, 15, 40)):
         world = tl.synthetic.World(n_users=users, n_items=items, impressions_per_user=shown, exposure_skew=0.3)
-        model = tl.ImpressionMF().fit(world.dataset(), impressions=world.impressions(), progress=False)
+        model = tl.ImpressionMF().fit(tl.read(world.dataset(), impressions=world.impressions()), progress=False)
         assert 0 <= model.taste_in_exposure_ < 4
         assert np.abs(model.user_factors_).max() < 50
 
@@ -208,34 +214,36 @@ def test_the_method_follows_the_number_of_pairs_and_is_reported(
     data, shown = WORLD.dataset(), WORLD.impressions()
     quick: dict[str, Any] = {"steps": 10, "burn_in": 2, "epochs": 2, "factors": 4, "calibrate": False}
     with caplog.at_level("INFO", logger="truelike"):
-        assert tl.ImpressionMF(**quick).fit(data, impressions=shown).method_ == "samples"
+        assert tl.ImpressionMF(**quick).fit(tl.read(data, impressions=shown)).method_ == "samples"
         assert "samples of the posterior, for " in caplog.text
         monkeypatch.setattr("truelike.models.impression_mf.MAX_SAMPLED_PAIRS", shown.n_interactions - 1)
-        model = tl.ImpressionMF(**quick).fit(data, impressions=shown)
+        model = tl.ImpressionMF(**quick).fit(tl.read(data, impressions=shown))
     assert f"stochastic steps, for {shown.n_interactions:,} shown pairs in memory" in caplog.text
     assert model.method_ == "sgd"
     assert model.history_["epoch"].to_list() == [0, 1]
-    same = tl.ImpressionMF(**quick, method="sgd").fit(data, impressions=shown, progress=False)
+    same = tl.ImpressionMF(**quick, method="sgd").fit(tl.read(data, impressions=shown), progress=False)
     assert same.user_factors_.tobytes() == model.user_factors_.tobytes()
     with pytest.raises(ParameterError, match="not trained in epochs"):
-        tl.ImpressionMF(**quick).fit(data, impressions=shown, checkpoint=tmp_path / "c")
+        tl.ImpressionMF(**quick).fit(tl.read(data, impressions=shown), checkpoint=tmp_path / "c")
 
 
 def test_a_checkpoint_of_other_impressions_is_refused(tmp_path: Path) -> None:
     data, shown = WORLD.dataset(), WORLD.impressions()
     model = tl.ImpressionMF(method="sgd", factors=4, epochs=2, calibrate=False)
-    tl.clone(model).fit(data, impressions=shown, checkpoint=tmp_path / "c", progress=False)
+    tl.clone(model).fit(tl.read(data, impressions=shown), checkpoint=tmp_path / "c", progress=False)
     more = shown.merge(data)
     assert more.n_interactions == shown.n_interactions, "every interaction was shown"
     fewer = shown.select(np.arange(shown.n_interactions) % 7 > 0)
     with pytest.warns(DataWarning), pytest.raises(StorageError, match="other data"):
-        tl.clone(model).fit(data, impressions=fewer, checkpoint=tmp_path / "c", resume=True, progress=False)
+        tl.clone(model).fit(
+            tl.read(data, impressions=fewer), checkpoint=tmp_path / "c", resume=True, progress=False
+        )
 
 
 def test_the_more_often_shown_the_less_likely_hidden() -> None:
     shown = WORLD.impressions()
     model = tl.ImpressionMF(method="sgd", epochs=1, miss_rate=0.5, calibrate=False)
-    model.fit(WORLD.dataset(), impressions=shown, progress=False)
+    model.fit(tl.read(WORLD.dataset(), impressions=shown), progress=False)
     pairs = shown.matrix.tocoo()
     flips = model.flip_probability(pairs.row[:200], pairs.col[:200])
     np.testing.assert_allclose(flips, 0.5 ** pairs.data[:200], rtol=1e-4, atol=1e-7)

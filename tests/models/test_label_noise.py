@@ -47,7 +47,7 @@ def shown(data: Any) -> Any:
 
 @pytest.fixture(scope="module", params=INFORMED)
 def informed(request: pytest.FixtureRequest, data: Any, shown: Any) -> Any:
-    return tl.clone(INFORMED[request.param]).fit(data, impressions=shown, progress=False)
+    return tl.clone(INFORMED[request.param]).fit(tl.read(data, impressions=shown), progress=False)
 
 
 # --- ids ------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def test_interactions_alone_are_no_evidence_for_probabilities(model: Any, data: 
 @pytest.mark.parametrize("name", INFORMED)
 def test_propensities_are_evidence_of_their_own(name: str, data: Any, shown: Any) -> None:
     table = shown.to_frame().select("user_id", "item_id", pl.lit(0.6).alias("propensity"))
-    model = tl.clone(INFORMED[name]).fit(data, impressions=table, progress=False)
+    model = tl.clone(INFORMED[name]).fit(tl.read(data, impressions=table), progress=False)
     assert model.like_probability("u7", "i3")["evidence"].item() == "propensities"
     assert "how likely a like of each item would have been observed" in model.likes.note
 
@@ -153,7 +153,7 @@ def test_a_saved_model_has_the_same_probabilities(informed: Any, tmp_path: Path)
 
 
 def test_a_fit_without_impressions_forgets_those_of_the_one_before(data: Any, shown: Any) -> None:
-    model = tl.clone(INFORMED["sgd"]).fit(data, impressions=shown, progress=False)
+    model = tl.clone(INFORMED["sgd"]).fit(tl.read(data, impressions=shown), progress=False)
     assert model.calibration_ is not None
     model.fit(data, progress=False)
     assert model.calibration_ is None
@@ -166,7 +166,7 @@ def test_a_fit_without_impressions_forgets_those_of_the_one_before(data: Any, sh
 def test_a_saved_mean_over_samples_is_the_same(samples: int, data: Any, shown: Any, tmp_path: Path) -> None:
     """Rows are wider than their factors, so that the number of factors must be saved."""
     model = tl.ImpressionMF(factors=4, steps=20, burn_in=8, samples=samples)
-    model.fit(data, impressions=shown, progress=False).save(tmp_path / "model")
+    model.fit(tl.read(data, impressions=shown), progress=False).save(tmp_path / "model")
     items = list(data.items)
     again: Any = tl.load(tmp_path / "model")
     assert again.like_probability("u7", items).equals(model.like_probability("u7", items))

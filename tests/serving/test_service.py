@@ -192,7 +192,7 @@ def noisy(request: pytest.FixtureRequest, data: tl.Dataset, shown: tl.Dataset, s
     evidence, model = request.param, tl.ExactNBPO(**QUICK)
     more: dict[str, Any] = {"impressions": shown, "propensities": likely}
     if evidence in more:
-        model = tl.ImpressionMF(**IMPRESSION_MF).fit(data, impressions=more[evidence], progress=False)
+        model = tl.ImpressionMF(**IMPRESSION_MF).fit(tl.read(data, impressions=more[evidence]), progress=False)
     else:
         model = (model if evidence == "interactions" else tl.ExposureMF(**QUICK)).fit(data, progress=False)
     return evidence, model, Service([snapshot(model)], [1.0])
@@ -248,7 +248,7 @@ def test_lists_and_the_library_have_the_same_probabilities(
     data: tl.Dataset, shown: tl.Dataset, snapshot: Any
 ) -> None:
     """Also of a model whose probability is a mean over samples, so that the score alone does not tell it."""
-    model = tl.ImpressionMF(steps=30, burn_in=10, samples=4).fit(data, impressions=shown, progress=False)
+    model = tl.ImpressionMF(steps=30, burn_in=10, samples=4).fit(tl.read(data, impressions=shown), progress=False)
     service = Service([snapshot(model)], [1.0])
     for more in ({}, {"pins": [{"item": "i9", "position": 2}]}):
         answer = service.recommend(RecommendRequest(user="u3", k=5, **more))

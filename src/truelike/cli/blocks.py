@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from truelike.cli.inputs import COLUMNS, READING
+from truelike.cli.inputs import COLUMNS, PARTS, READING
 from truelike.cli.messages import say
 from truelike.cli.options import add_options
 from truelike.cli.output import emit
 
-_OPTIONS = (*COLUMNS, "min_rating", "on_bad_rows", "titles")
+_OPTIONS = (*COLUMNS, "min_rating", "on_bad_rows", "titles", *PARTS)
 
 
 def _blocks(
@@ -80,7 +80,7 @@ def _blocks(
     }
     report = build(source, output, **more, **read).report
     assert report is not None
-    size = sum(path.stat().st_size for path in output.iterdir())
+    size = sum(path.stat().st_size for path in output.rglob("*"))
     figures = {
         "users": report.users,
         "items": report.items,
@@ -98,7 +98,7 @@ def _blocks(
 def _keywords(given: dict[str, Any]) -> dict[str, Any]:
     """The options that were given, as plain values for `build`."""
     found = {name: value for name, value in given.items() if value is not None}
-    for name in ("on_bad_rows", "titles"):
+    for name in ("on_bad_rows", "titles", "items", "users"):
         if name in found:
             found[name] = str(found[name])
     return {"read": found}

@@ -85,8 +85,9 @@ def _fit(split: Split, world: World) -> dict[str, Recommender]:
         say(f"training {name} ({number} of {len(names) + 1})")
         found[name] = model_class(name)().fit(split)
     say(f"training {WITH_IMPRESSIONS} ({len(names) + 1} of {len(names) + 1})")
-    impressions = split.impressions(world.impressions())
-    found[WITH_IMPRESSIONS] = tl.ImpressionMF().fit(split.train, impressions=impressions)
+    seen = tl.read(world.dataset(), impressions=world.impressions())
+    parts = {name: split.info[name] for name in ("validation", "test", "seed")}
+    found[WITH_IMPRESSIONS] = tl.ImpressionMF().fit(tl.splits.by_user(seen, **parts).train)
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from truelike.cli.inputs import open_data, open_model, open_part, reads_log
+from truelike.cli.inputs import PARTS, impressions_from, open_data, open_model, reads_log
 from truelike.cli.messages import say
 from truelike.cli.options import N_JOBS, OUTPUT_TABLE, runs_on_cluster
 from truelike.cli.output import check_output, drawn, emit, show, write
@@ -23,7 +23,7 @@ class Part(StrEnum):
 
 
 @runs_on_cluster
-@reads_log(without=("titles",))
+@reads_log(without=("titles", *PARTS))
 def evaluate(
     paths: Annotated[
         list[str],
@@ -105,7 +105,7 @@ def evaluate(
         check_output(file)
     data = open_data(source, read, blocks=True)
     held_out = getattr(data, part) if isinstance(data, tl.Split) else data
-    shown = None if impressions is None else open_part(impressions, "--impressions", read)
+    held_out = _with_impressions(held_out, impressions, models[0], read)
     results = []
     for path, name in zip(models, names, strict=True):
         model = open_model(path)
@@ -114,7 +114,7 @@ def evaluate(
         called = model.name if len(models) == 1 else f"{model.name} ({name})"
         options = {"ks": lengths, "metrics": chosen, "name": called, "n_jobs": n_jobs, "cluster": cluster}
         weights: dict[str, Any] = {"propensity": _number_or_text(propensity), "propensity_clip": propensity_clip}
-        weights["impressions"] = shown
+        weights["impressions"] = impressions is not None
         results.append(tl.evaluate(model, held_out, **options, **weights))
         _say_notes(results[-1])
     if output is None and sys.stdout.isatty():
@@ -130,6 +130,18 @@ def evaluate(
         say(drawn(table, title="Compared user by user (paired t-test, Holm's correction)").rstrip("\n"))
         if comparison is not None:
             write(table, comparison)
+
+
+def _with_impressions(held_out: Any, source: str | None, model: str, read: dict[str, Any]) -> Any:
+    """Held-out interactions with the impressions of a file, over the users and items of a model."""
+    import truelike as tl
+
+    if source is None:
+        return held_out
+    train = open_model(model).train_
+    of_rows = {name: read[name] for name in ("user", "item", "on_bad_rows", "format", "separator", "header", "encoding")
+               if name in read}  # fmt: skip
+    return tl.read(held_out.recode(train.users, train.items)[0], impressions=impressions_from(source), **of_rows)
 
 
 def _say_notes(result: Any) -> None:

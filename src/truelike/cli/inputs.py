@@ -66,10 +66,26 @@ READING: Options = {
         OnBadRows | None, "--on-bad-rows", "Stop at rows that cannot be read (default), or drop them."
     ),
     "titles": _option(Path | None, "--titles", "File with item ids and titles, to show with recommendations."),
+    "kind": _option(
+        str | None, "--kind", "Name or position of the column that says what a row is: view, buy, ..."
+    ),
+    "kinds": _option(
+        str | None, "--kinds", "Weight of each kind; of impressions: shown.", metavar="view=0.2,buy=1,seen=shown"
+    ),
+    "target": _option(str | None, "--target", "The kind to recommend by. Default: all with a positive weight."),
+    "items": _option(Path | None, "--items", "Table of item ids and features, and maybe titles.", metavar="FILE"),
+    "users": _option(Path | None, "--users", "Table of user ids and features.", metavar="FILE"),
+    "impressions": _option(
+        str | None,
+        "--impressions",
+        "What was shown to whom: a row for each showing, or a column count or propensity; position and time are used "
+        "if present. Or a block directory.",
+        metavar="FILE|DIRECTORY",
+    ),
 }
 COLUMNS = ("user", "item", "rating", "time", "weight")
-OF_FILES = ("format", "separator", "header", "encoding")
-NOT_OF_ROWS = ("k_core", "titles")  # options of a dataset, not of each file that is read for it
+PARTS = ("items", "users", "impressions")  # what a dataset carries beside the rows
+NOT_OF_ROWS = ("k_core", "titles", *PARTS)  # options of a dataset, not of each file that is read for it
 
 
 def reads_log(*, without: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -85,14 +101,36 @@ def reads_log(*, without: tuple[str, ...] = ()) -> Callable[[Callable[..., None]
 def _keywords(given: dict[str, Any]) -> dict[str, Any]:
     """The options that were given, as plain values for `tl.read`."""
     found = {name: value for name, value in given.items() if value not in (None, False)}
-    for name in ("format", "on_bad_rows", "titles"):
+    for name in ("format", "on_bad_rows", "titles", "items", "users"):
         if name in found:
             found[name] = str(found[name])
+    if "kinds" in found:
+        found["kinds"] = _kinds(found["kinds"])
     if "separator" in found:
         found["separator"] = {"\\t": "\t", "tab": "\t"}.get(found["separator"], found["separator"])
     if found.pop("no_header", False):
         found["header"] = False
-        found.update({name: int(found[name]) for name in COLUMNS if str(found.get(name, "")).isdigit()})
+        found.update({name: int(found[name]) for name in (*COLUMNS, "kind") if str(found.get(name, "")).isdigit()})
+    return found
+
+
+def _kinds(text: str) -> dict[str, float | str]:
+    """The kinds of a log.
+
+    >>> _kinds("view=0.2, buy=1, seen=shown")
+    {'view': 0.2, 'buy': 1.0, 'seen': 'shown'}
+    """
+    found: dict[str, float | str] = {}
+    for pair in text.split(","):
+        name, equals, value = (part.strip() for part in pair.partition("="))
+        try:
+            found[name] = "shown" if value == "shown" else float(value)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise typer.BadParameter(
+                f"--kinds is {text!r}; expected numbers by kind, e.g. view=0.2,buy=1,seen=shown"
+            )
     return found
 
 
@@ -142,16 +180,23 @@ def open_data(
                 f"{source!r} is a block directory, of which --k-core cannot be taken: build it of users and items with "
                 "enough interactions"
             )
-        with_titles: Blocks = _with_titles(found, source, "a block directory", read, strict)
-        return with_titles
+        of_blocks = {name: value for name, value in read.items() if name != "impressions"}
+        with_titles: Blocks = _with_titles(found, source, "a block directory", of_blocks, strict)
+        return with_titles.with_impressions(read["impressions"]) if "impressions" in read else with_titles
     path, of_rows = Path(source), {name: value for name, value in read.items() if name != "k_core"}
+    if "impressions" in of_rows:
+        of_rows["impressions"] = impressions_from(of_rows["impressions"])
     data: Dataset | Split
+    parts = {name: of_rows[name] for name in PARTS if name in of_rows}
+    others = {name: value for name, value in of_rows.items() if name not in PARTS}
     if _is(Path.is_dir, path):
-        data = _with_titles(tl.Split.load(path), source, "a split directory", of_rows, strict)
+        data = _with_parts(_with_titles(tl.Split.load(path), source, "a split directory", others, strict), parts)
     elif _is(Path.exists, path):
         data = tl.read(path, **of_rows)
     elif source in tl.datasets.names():
-        data = _with_titles(tl.datasets.load(source), source, "a public dataset", of_rows, strict)
+        data = _with_parts(
+            _with_titles(tl.datasets.load(source), source, "a public dataset", others, strict), parts
+        )
     else:
         raise DataError(
             f"there is no file, split directory or public dataset {some([repr(source)])}. The public datasets are "
@@ -179,6 +224,17 @@ def _with_titles(data: Any, source: str, what: str, of_rows: Mapping[str, Any], 
     return data.with_titles(of_rows["titles"], encoding=of_rows.get("encoding", "utf-8"))
 
 
+def _with_parts(data: Any, parts: Mapping[str, Any]) -> Any:
+    """Data with features and impressions. Of a split, the training part has none of a held-out pair."""
+    import truelike as tl
+
+    if not parts:
+        return data
+    if not isinstance(data, tl.Split):
+        return tl.read(data, **parts)
+    return tl.Split(tl.read(data.train, **parts), data.validation, data.test, info=data.info)
+
+
 def _core(data: Dataset | Split, source: str, k: int) -> Dataset:
     import truelike as tl
 
@@ -203,29 +259,13 @@ def open_part(source: str, option: str, read: Mapping[str, Any]) -> Dataset:
     return part
 
 
-def open_impressions(source: str, read: Mapping[str, Any], data: Dataset | Split | Blocks) -> Any:
-    """Impressions from a file, a public dataset or a block directory, for a fit on what was opened as the log."""
-    from truelike.data.blocks.blocks import Blocks
-    from truelike.data.files import column_names
-    from truelike.data.splits import Split
-    from truelike.exposure.impressions import to_rows
+def impressions_from(source: str) -> Any:
+    """What `tl.read` takes as impressions: a file, a public dataset or the blocks of a directory."""
+    import truelike as tl
 
-    path = Path(source)
-    blocks = open_blocks(source)
-    if blocks is not None:
-        return data.impressions(blocks.to_dataset()) if isinstance(data, Split) else blocks
-    if isinstance(data, Blocks) and len(data) > 1:
-        return path  # it is refused, with a word on what to do
-    # ratings, times and weights are columns of the log
-    of_rows = {name: read[name] for name in ("user", "item", "on_bad_rows", *OF_FILES) if name in read}
-    of_file = {name: of_rows[name] for name in OF_FILES if name in of_rows}
-    if _is(Path.is_file, path) and not isinstance(data, Split):
-        return to_rows(path, **of_rows)  # with positions and times
-    has_propensity = _is(Path.is_file, path) and "propensity" in column_names(path, **of_file)
-    shown = open_part(source, "--impressions", {**of_rows, "weight": "propensity"} if has_propensity else of_rows)
-    if isinstance(data, Split):
-        return data.impressions(shown, weight="propensity" if has_propensity else "count")
-    return shown
+    if (blocks := open_blocks(source)) is not None:
+        return blocks
+    return tl.datasets.load(source) if source in tl.datasets.names() else Path(source)
 
 
 def share_or_file(option: str, text: str | None) -> float | str | None:
@@ -324,8 +364,11 @@ def _text(path: Path, encoding: str = "utf-8") -> str:
 
 _CONFIG: dict[str, tuple[type, ...]] = {"data": (str,), "model": (str,), "parameters": (dict,), "read": (dict,)}
 _CONFIG_READ: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(COLUMNS, (str, int)),
-    **dict.fromkeys(("on_bad_rows", "format", "separator", "encoding", "titles", "name"), (str,)),
+    **dict.fromkeys((*COLUMNS, "kind"), (str, int)),
+    **dict.fromkeys(
+        ("on_bad_rows", "format", "separator", "encoding", "titles", "name", "target", *PARTS), (str,)
+    ),
+    "kinds": (dict,),
     "min_rating": (int, float),
     "k_core": (int,),
     "header": (bool,),

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from truelike.cli.inputs import open_model, open_part, read_ids, reads_log, split_ids
+from truelike.cli.inputs import PARTS, open_model, open_part, read_ids, reads_log, split_ids
 from truelike.cli.messages import say, warn
 from truelike.cli.options import N_JOBS, OUTPUT_TABLE, runs_on_cluster
 from truelike.cli.output import check_output, emit, put
@@ -27,7 +27,7 @@ class OnUnknown(StrEnum):
 
 
 @runs_on_cluster
-@reads_log(without=("time", "weight", "k_core"))
+@reads_log(without=("time", "weight", "k_core", "kind", "kinds", "target", *PARTS))
 def recommend(
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="Directory of a saved model.", show_default=False)

@@ -12,7 +12,6 @@ from truelike.cli.inputs import (
     LOG,
     open_blocks,
     open_data,
-    open_impressions,
     open_part,
     parse_settings,
     read_config,
@@ -67,22 +66,6 @@ def train(
             "with, before training on all of LOG. Default for a log whose epochs are not set: 0.1.",
         ),
     ] = None,
-    impressions: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE|DIRECTORY",
-            help="What was shown to whom: a row for each showing, or a column `count` or `propensity`; `position` and "
-            "`time` are used if present. Or a block directory, which several blocks need. The model is "
-            "ImpressionMF then.",
-        ),
-    ] = None,
-    user_features: Annotated[
-        Path | None, typer.Option(metavar="FILE", exists=True, help="Table of user ids and features, for FM.")
-    ] = None,
-    item_features: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", exists=True, help="Table of item ids and features, for FM and ACF."),
-    ] = None,
     events: Annotated[
         Path | None,
         typer.Option(
@@ -116,7 +99,8 @@ def train(
     truelike train purchases.csv --events events/ -o model/
     truelike train purchases.csv --impressions shown.parquet -o model/
     truelike train blocks/ --model IALS --validation validation.csv --cluster auto -o model/
-    truelike train blocks/ --model ImpressionMF --impressions shown/ -o model/
+    truelike train blocks/ --model ImpressionMF -o model/
+    truelike train events.csv --kind event --kinds view=0.2,buy=1,seen=shown --target buy --items products.csv -o model/
     ```
     """
     import truelike as tl
@@ -130,7 +114,8 @@ def train(
     if resume and checkpoint is None:
         raise typer.BadParameter("--resume needs --checkpoint, the directory to continue from")
     held_out = share_or_file("--validation", validation)
-    if held_out and isinstance(held_out, float) and impressions is not None:
+    keywords = {**file.get("read", {}), **read}
+    if held_out and isinstance(held_out, float) and "impressions" in keywords:
         raise typer.BadParameter(
             "with --impressions, a held-out interaction would count as a dislike: use --validation with a file, or a "
             "split directory"
@@ -145,22 +130,16 @@ def train(
     name = name or _for_blocks(blocks, source)
     made = _build(name, given, n_jobs)
     options: dict[str, Any] = {
-        "impressions": impressions,
-        "user_features": user_features,
-        "item_features": item_features,
         "checkpoint": checkpoint,
         "resume": resume,
     }
     made._check_options(FitOptions(**options))  # before the log is read
     check_model_place(output)
 
-    keywords = {**file.get("read", {}), **read}
     # options that a block directory has no use for may be those of another file
-    strict = impressions is None and not (blocks is not None and isinstance(held_out, str))
+    strict = not (blocks is not None and isinstance(held_out, str))
     data = _with_events(open_data(source, keywords, strict=strict, blocks=True), events)
     data, part = _with_validation(data, held_out, source, keywords)
-    if impressions is not None:
-        options["impressions"] = open_impressions(impressions, keywords, data)
     options["cluster"] = cluster
     say(f"training {made!r} on {data}")
     started = time.perf_counter()
@@ -169,7 +148,7 @@ def train(
         metrics = _evaluate(made, part, n_jobs)
     else:
         dataset = data.train if isinstance(data, tl.Split) else data
-        made.fit(dataset, validation=_share(held_out, made, dataset, options), **options)
+        made.fit(dataset, validation=_share(held_out, made, dataset), **options)
         metrics = _held_out(made)
     say(f"trained in {time.perf_counter() - started:.1f} s")
     made.save(output, metrics=metrics)
@@ -274,7 +253,7 @@ def _with_validation(data: Any, held_out: Any, source: str, read: dict[str, Any]
     return data, data.validation
 
 
-def _share(given: Any, model: Any, dataset: Any, options: dict[str, Any]) -> float | None:
+def _share(given: Any, model: Any, dataset: Any) -> float | None:
     """The share of the interactions to find the number of epochs with; None: train for all epochs.
 
     An AutoRecommender decides it itself. Of other models, it is a tenth unless the epochs were set.
@@ -291,7 +270,7 @@ def _share(given: Any, model: Any, dataset: Any, options: dict[str, Any]) -> flo
         return None if given is None else float(given)
     if isinstance(dataset, Blocks) and len(dataset) > 1:
         return None  # a share cannot be held out
-    is_set = "epochs" in model._given or options["impressions"] is not None
+    is_set = "epochs" in model._given or ("shown" in model.uses and dataset.shown is not None)
     return None if is_set else usual_validation(dataset)
 
 

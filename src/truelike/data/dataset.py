@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -23,8 +22,6 @@ from truelike.data.matrix import check_mask, own_csr, own_times, read_only
 from truelike.data.shown import Shown
 from truelike.data.titles import titles_of
 from truelike.errors import DataError, ParameterError, some
-
-NO_KINDS: Mapping[str, Feedback] = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -113,7 +110,7 @@ class Dataset:
         titles: pl.Series | None = None,
         library: Library = "polars",
         name: str = "dataset",
-        kinds: Mapping[str, Feedback] = NO_KINDS,
+        kinds: Mapping[str, Feedback] | None = None,
         shown: Shown | None = None,
         item_features: FeatureTable | None = None,
         user_features: FeatureTable | None = None,
@@ -122,7 +119,7 @@ class Dataset:
         dataset = cls.__new__(cls)
         values = (
             users, items, csr, None if times is None else read_only(times), titles, library, name,
-            MappingProxyType(dict(sorted(kinds.items()))), shown, item_features, user_features,
+            dict(sorted((kinds or {}).items())), shown, item_features, user_features,
         )  # fmt: skip
         dataset.__dict__.update(zip(cls.__dataclass_fields__, values, strict=True))  # the class is frozen
         return dataset

@@ -1,8 +1,8 @@
 """`Split`, and the ways to make one: `random`, `by_user`, `leave_one_out`, `temporal`.
 
-Impressions and other feedback are held out with the interactions (`cut.py`). The same seed gives the same split on every
-machine: rows are drawn by a hash of (seed, row number). Row numbers follow the sorted ids, so the order of the rows that
-were read does not matter.
+Impressions and other feedback are held out with the interactions (`cut.py`). The same seed gives the same split on
+every machine: rows are drawn by a hash of (seed, row number). Row numbers follow the sorted ids, so the order of the
+rows that were read does not matter.
 """
 
 from __future__ import annotations
@@ -101,6 +101,7 @@ class Split:
                 messages.append(_message_of_shared(name, n, part.n_interactions - lost))
         for what in ("users", "items"):
             counted[what] += pl.concat([ids[what] for ids in unknown.values()]).n_unique()
+        train, aligned["validation"], aligned["test"] = _without_held_out(train, *aligned.values())
         info["dropped"] = counted
         if any(shared.values()):
             info["also_in_train"] = shared
@@ -182,7 +183,7 @@ class Split:
             users, items, titles = read_ids(files, about["ids"])
             library = known_library(about["library"])
             shape = (len(users), len(items))
-            shared = {"titles": titles, "library": library, "name": str(about["name"])}
+            shared: dict[str, Any] = {"titles": titles, "library": library, "name": str(about["name"])}
             shared |= read_features(files, names, shape)
             parts = [
                 _load_part(files, f"{name}.parquet", users, items, shared)._with(
@@ -232,6 +233,24 @@ def _aligned(part: Dataset, train: Dataset, name: str) -> Dataset:
         item_features=train.item_features,
         user_features=train.user_features,
     )
+
+
+def _without_held_out(train: Dataset, validation: Dataset, test: Dataset) -> list[Dataset]:
+    """The parts, with what the training part knows of held-out pairs in the part of the pair."""
+    parts = [train, validation, test]
+    if train.shown is None and not train.kinds:
+        return parts
+    numbers = [each._user_of_entry.astype(np.int64) * train.n_items + each._csr.indices for each in parts]
+    pairs = np.unique(np.concatenate(numbers))
+    label = np.full(len(pairs), TRAIN, dtype=np.uint8)
+    for part in (TEST, VALIDATION, TRAIN):
+        label[np.searchsorted(pairs, numbers[part])] = part
+    users, items = (each.astype(np.int32) for each in np.divmod(pairs, train.n_items))
+    whole = Dataset.from_pairs(train.users, train.items, users, items, kinds=train.kinds, shown=train.shown)
+    cut = Cut(whole, label, shares=(0.0, 0.0))
+    moved = [part.select(np.zeros(part.n_interactions, dtype=bool)) for part in cut.parts()]
+    kept = train._with(kinds=moved[0].kinds, shown=moved[0].shown)
+    return [kept, *(part.merge(more) for part, more in zip(parts[1:], moved[1:], strict=True))]
 
 
 def _unknown(part: Dataset, train: Dataset) -> dict[str, pl.Series]:

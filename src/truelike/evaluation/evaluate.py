@@ -43,7 +43,7 @@ def evaluate(
     test: Dataset | Split | Blocks | None = None,
     *,
     truth: Truth | Dataset | None = None,
-    impressions: Any = None,
+    impressions: bool = False,
     propensity: Any = None,
     propensity_clip: float | None = None,
     ks: Sequence[int] | int = KS,
@@ -72,10 +72,10 @@ def evaluate(
         "hidden_auc", "hidden_pooled_auc", "hidden_ece" and "hidden_log_loss" of the posterior of hidden likes,
         and `result.truth.reliability()`.
     impressions
-        Held-out pairs that were shown: a Dataset, or anything that `tl.read` takes. `test` says which of them were
+        Whether to score the pairs that were shown in the test part (`test.shown`), of which `test` says which were
         taken. No lists are computed. The result has "shown_auc", the mean over users, and "shown_pooled_auc",
         "shown_share" and, for models with probabilities, "shown_log_loss" and "shown_ece" among what was shown, and
-        `result.impressions.reliability()`. `tl.splits.hold_out_impressions` holds them out.
+        `result.impressions.reliability()`. The splits of `tl.splits` hold out impressions with the interactions.
     propensity
         How likely each held-out interaction was to be shown: a frame or a file with the columns user_id, item_id and
         propensity, or item_id and propensity; a Dataset whose weights are propensities; one number; or
@@ -134,8 +134,8 @@ def evaluate(
         test = test.test
     check_dataset(test, "evaluate", part="test")
     assert test is not None
-    if impressions is not None:
-        shown = score_impressions(model, test, impressions)
+    if impressions:
+        shown = score_impressions(model, test)
         return Evaluation(name, shown.users, shown.values, shown.totals, shown.library, scores, impressions=shown)
     train = model.train_
     measured = _Measured(train, metrics, ks)
@@ -319,14 +319,14 @@ def _checked_metrics(metrics: Any) -> list[str]:
     return wanted
 
 
-def _check_lists(test: Any, impressions: Any, **options: Any) -> None:
+def _check_lists(test: Any, impressions: bool, **options: Any) -> None:
     """Raise an error for options of lists if no lists are computed."""
-    if impressions is not None and test is None:
+    if impressions and test is None:
         raise ParameterError(
             "impressions need a test set, which says what was taken of what was shown; test is None"
         )
     for name, value in options.items():
-        if value is not None and (test is None or impressions is not None):
+        if value is not None and (test is None or impressions):
             why = "test is None" if test is None else "with impressions no lists are computed"
             raise ParameterError(f"{name} is for the lists of a test set, and {why}: leave {name} out")
 

@@ -82,7 +82,7 @@ def exposure_notes(model: Ranker, sample: ExposureSample) -> tuple[str, ...]:
         return (
             "The held-out interactions mostly measure exposure: how often items were shown orders "
             f"{found['exposure']:.0%} of the pairs of a held-out and another item, {model.name} orders "
-            f"{found['model']:.0%}. Evaluate on held-out impressions (impressions=) or with propensities "
+            f"{found['model']:.0%}. Evaluate on held-out impressions (impressions=True) or with propensities "
             "(propensity=).",
         )
     if found["equally popular"] < MIN_PERSONAL_AUC or found["popularity"] <= found["equally popular"] + MARGIN:
@@ -91,7 +91,7 @@ def exposure_notes(model: Ranker, sample: ExposureSample) -> tuple[str, ...]:
         "The held-out interactions mostly measure popularity: it orders "
         f"{found['popularity']:.0%} of the pairs of a held-out and another item, while {model.name} orders "
         f"{found['equally popular']:.0%} of those of equal popularity. If popular items are those that are shown, a "
-        "better result may only follow the exposure. Evaluate on held-out impressions (impressions=) or with "
+        "better result may only follow the exposure. Evaluate on held-out impressions (impressions=True) or with "
         "propensities (propensity=).",
     )
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
+from truelike.data.entries import users_of
 from truelike.data.frames import Library
 from truelike.data.ids import Codes
-from truelike.data.read import read
 from truelike.errors import DataError, DataWarning, warn
 from truelike.evaluation.calibration import Bin, Pooled, auc
 from truelike.evaluation.pairs import is_seen
@@ -58,8 +58,8 @@ class ImpressionScores:
         return reliability_frame(self.bins, self.library)
 
 
-def score_impressions(model: Ranker, test: Dataset | Blocks, impressions: Any) -> ImpressionScores:
-    """Score a fitted model on held-out impressions; see `tl.evaluate(..., impressions=...)`.
+def score_impressions(model: Ranker, test: Dataset | Blocks) -> ImpressionScores:
+    """Score a fitted model on the impressions of a test part; see `tl.evaluate(..., impressions=True)`.
 
     The cost is that of the shown pairs if the score is a dot product, and else that of all items for the users of these
     pairs.
@@ -68,14 +68,16 @@ def score_impressions(model: Ranker, test: Dataset | Blocks, impressions: Any) -
     --------
     >>> import truelike as tl
     >>> world = tl.synthetic.World(n_users=200, n_items=60)
-    >>> parts = tl.splits.hold_out_impressions(world.dataset(), world.impressions(), share=0.2)
-    >>> model = tl.ItemPop().fit(parts.train)
-    >>> scores = score_impressions(model, parts.held_out_interactions, parts.held_out_impressions)
+    >>> split = tl.splits.random(tl.read(world.dataset(), impressions=world.impressions()), validation=0, test=0.2)
+    >>> model = tl.ItemPop().fit(split.train)
+    >>> scores = score_impressions(model, split.test)
     >>> sorted([*scores.values, *scores.totals])
     ['shown_auc', 'shown_pooled_auc', 'shown_share']
     """
     train = model.train_
-    users, items = _shown_pairs(train, impressions)
+    if isinstance(test, Blocks):
+        test = test.to_dataset()
+    users, items = _shown_pairs(train, test)
     taken = _taken(train, test, users, items)
     likes = likes_of(model)
     values = model.scorer.score_pairs(users, items) if likes is None else likes.of_pairs(users, items)
@@ -95,39 +97,42 @@ def score_impressions(model: Ranker, test: Dataset | Blocks, impressions: Any) -
     return ImpressionScores(train.users.take(known), of_users, totals, len(users), bins, train.library)
 
 
-def _shown_pairs(train: Dataset | Blocks, impressions: Any) -> tuple[Codes, Codes]:
+def _shown_pairs(train: Dataset | Blocks, test: Dataset) -> tuple[Codes, Codes]:
     """The users and items of the shown pairs that the model knows and has not been trained on, sorted."""
-    if isinstance(impressions, Blocks):
-        impressions = impressions.to_dataset()
-    shown = impressions if isinstance(impressions, Dataset) else read(impressions)
-    known, unknown = shown.recode(train.users, train.items)
-    if unknown:
+    if test.shown is None:
+        raise DataError(
+            "the test data has no impressions. Read them with tl.read(rows, impressions=...), and split: the test part "
+            "then has what was shown."
+        )
+    total = test.shown.counts.nnz
+    known = test.recode(train.users, train.items)[0].shown
+    assert known is not None
+    pairs = known.counts
+    if pairs.nnz < total:
         warn(
-            f"{unknown:,} of {shown.n_interactions:,} held-out impressions have a user or an item that the model does "
+            f"{total - pairs.nnz:,} of {total:,} held-out impressions have a user or an item that the model does "
             "not know; they are left out",
             DataWarning,
         )
-    users, items = known._user_of_entry, known._csr.indices
+    users, items = users_of(pairs), pairs.indices
     trained = is_seen(train, users, items)
     if trained.any():
         warn(
-            f"{np.count_nonzero(trained):,} of {shown.n_interactions:,} held-out impressions are interactions of the "
-            "training data; they are left out. Hold out impressions with tl.splits.hold_out_impressions.",
+            f"{np.count_nonzero(trained):,} of {total:,} held-out impressions are interactions of the training data; "
+            "they are left out",
             DataWarning,
         )
     users, items = users[~trained], items[~trained].astype(np.int32)
     if not len(users):
         raise DataError(
-            f"none of the {shown.n_interactions:,} held-out impressions can be scored: the model does not know their "
+            f"none of the {total:,} held-out impressions can be scored: the model does not know their "
             "users or items, or was trained on them as interactions"
         )
     return users, items
 
 
-def _taken(train: Dataset | Blocks, test: Dataset | Blocks, users: Codes, items: Codes) -> NDArray[np.bool_]:
+def _taken(train: Dataset | Blocks, test: Dataset, users: Codes, items: Codes) -> NDArray[np.bool_]:
     """Whether each shown pair is among the held-out interactions; a warning if some of these were not shown."""
-    if isinstance(test, Blocks):
-        test = test.to_dataset()
     known = test.recode(train.users, train.items)[0]
     n_items = train.n_items
     interactions = np.sort(known._user_of_entry.astype(np.int64) * n_items + known._csr.indices)

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
@@ -23,7 +22,6 @@ from truelike.data.blocks.blocks import Blocks
 from truelike.data.blocks.format import DESCRIPTION
 from truelike.data.columns import TRAINING_PROPENSITY, Columns, choose, recognised
 from truelike.data.dataset import Dataset
-from truelike.data.frames import library_of
 from truelike.data.interactions import EncodedRows, read_rows
 from truelike.data.read import read
 from truelike.errors import DataError, DataWarning, ParameterError, warn
@@ -274,30 +272,10 @@ def _by_count(shown: Dataset | EncodedRows, train: Dataset, miss_rate: float | N
     return known, Missed(counts.astype(np.float64) * rate, miss_rate or 0.0)
 
 
-def impressions_of_split(split: Any, impressions: Any) -> Any:
-    """Return the impressions, those of a file as rows.
-
-    Raise if they are not corrected for held-out interactions, which would look like dislikes.
-    """
-    held_out = split.validation.n_interactions + split.test.n_interactions
-    if impressions is None or not held_out:
-        return impressions
-    if isinstance(impressions, (str, Path)) and not _is_block_directory(Path(impressions)):
-        impressions = to_rows(impressions)
-    if isinstance(impressions, EncodedRows) and has_propensities(impressions):
-        return impressions
-    if library_of(impressions) is not None and recognised(nw.from_native(impressions).columns, "propensity"):
-        return impressions
-    raise ParameterError(
-        f"of a split, {held_out:,} held-out interactions are among the impressions and look like dislikes. Use "
-        "fit(split, impressions=split.impressions(impressions))."
-    )
-
-
 def check_held_out(validation: Any) -> None:
     """Raise if a share of the interactions is to be held out beside impressions, which would look like dislikes."""
     if isinstance(validation, float) and validation:
         raise ParameterError(
             "with impressions a held-out interaction looks like a dislike: split the data, and call "
-            "fit(split.train, validation=split.validation, impressions=split.impressions(impressions))"
+            "fit(split), which holds out what was shown, too"
         )

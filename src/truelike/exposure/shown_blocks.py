@@ -71,7 +71,7 @@ def shown_blocks(impressions: Any, train: Blocks, miss_rate: float | None) -> Sh
         raise ParameterError(
             f"the training data are {len(train)} blocks, so the impressions must be a block directory, too, and "
             f"{given} is none. Build one with `truelike blocks IMPRESSIONS -o shown/` or tl.blocks.build. Small data "
-            "can be trained on as a Dataset: fit(blocks.to_dataset(), impressions=...)."
+            "can be trained on as a Dataset: fit(tl.read(blocks.to_dataset(), impressions=...))."
         )
     source = ShownSource(str(impressions.directory), impressions.digest, float(miss_rate or 0.0))
     return ShownBlocks(train, source, impressions)

@@ -27,9 +27,9 @@ from truelike.data.ids import Codes
 from truelike.data.read import read
 from truelike.data.splits import Split
 from truelike.errors import DataWarning, NotFittedError, ParameterError, StorageError, TrainingWarning, warn
-from truelike.exposure.impressions import impressions_of_split
 from truelike.files import as_place
 from truelike.models.availability import available_if
+from truelike.models.known_data import known_data, note_of_unused
 from truelike.models.lists import Answers
 from truelike.models.scorer import Scorer
 from truelike.parallel import threads
@@ -51,9 +51,9 @@ class Recommender(Answers):
     # ranges that a search goes through by default: (low, high) is a range, a list is a choice
     search_space: ClassVar[dict[str, Any]] = {}
     iterative: ClassVar[bool] = False  # trained epoch by epoch: uses validation, callbacks and checkpoints
-    takes_impressions: ClassVar[bool] = False
+    # what `fit` uses of a dataset beside interactions: "shown", "times", "kinds", "item_features", "user_features"
+    uses: ClassVar[frozenset[str]] = frozenset()
     trains_on_blocks: ClassVar[bool] = False  # block by block, also on a cluster
-    takes_features: ClassVar[tuple[str, ...]] = ()  # of whom: "user", "item"
     supports_partial_fit: ClassVar[bool] = True
 
     def __new__(cls, *positional: Any, **given: Any) -> Self:
@@ -105,7 +105,7 @@ class Recommender(Answers):
 
         Default: learn from the start.
         """
-        return self._fit(train, FitOptions(progress=progress))
+        return self._fit(train, FitOptions(progress=progress, **known_data(self.uses, train)))
 
     def _check_data(self, train: Dataset) -> None:
         """Raise if the model cannot be fitted to some data, before anything is computed."""
@@ -143,9 +143,6 @@ class Recommender(Answers):
         train: Dataset | Split | Blocks,
         *,
         validation: HeldOut = None,
-        impressions: Any = None,
-        user_features: Any = None,
-        item_features: Any = None,
         callbacks: Sequence[Callback] = (),
         checkpoint: str | Path | None = None,
         checkpoint_epochs: int = 10,
@@ -160,18 +157,13 @@ class Recommender(Answers):
         ----------
         train : Dataset, Split or Blocks
             Training data. Of a split, the training part and the validation part are used. Of the blocks of a directory
-            (`tl.blocks.open`), models with `trains_on_blocks` have one at a time in memory; others have all.
+            (`tl.blocks.open`), models with `trains_on_blocks` have one at a time in memory; others have all. What else
+            the data carries (impressions, features) is used by models that name it in `uses`.
         validation : Dataset or float, optional
             Held-out interactions: the best epoch by `metric` is kept, and training stops after `patience` epochs
             without a better one. Or a share such as 0.1: this share of the interactions is held out to find the
             number of epochs (its history is `search_history_`); then the model is trained on all interactions for
             as many epochs. Models that are not trained in epochs ignore it.
-        impressions : optional
-            What was shown to whom, for models that use it (`takes_impressions`). A Dataset whose weights are how
-            often a pair was shown, anything that `tl.read` takes, or a frame with a column `propensity`.
-        user_features, item_features : optional
-            Tables of features, for models that use them (`takes_features`): a frame or the path of a CSV or Parquet
-            file, with a column of ids and columns of words, lists of words, or numbers.
         callbacks : sequence of functions
             Called after each epoch with the `State` of the training; one may set `state.stop`.
         checkpoint : path, optional
@@ -186,7 +178,6 @@ class Recommender(Answers):
         """
         parameters.check(self)
         if isinstance(train, Split):
-            impressions = impressions_of_split(train, impressions)
             if validation is None and train.validation.n_interactions:
                 validation = train.validation
             train = train.train
@@ -205,9 +196,7 @@ class Recommender(Answers):
             validation = known_interactions(validation, data)
         options = FitOptions(
             validation=validation,
-            impressions=impressions,
-            user_features=user_features,
-            item_features=item_features,
+            **known_data(self.uses, data),
             callbacks=tuple(callbacks),
             checkpoint=None if checkpoint is None else as_place(checkpoint),
             checkpoint_epochs=checkpoint_epochs,
@@ -217,6 +206,7 @@ class Recommender(Answers):
             cluster=cluster,
         )
         self._check_options(options)
+        note_of_unused(self.name, self.uses, data)
         if not self._counts_weights():
             _warn_of_weights(data, self)
         self._check_data(data)
@@ -254,8 +244,6 @@ class Recommender(Answers):
             )
         users, items = known.users.union(more.users), known.items.union(more.items)
         train = known.recode(users, items)[0].merge(more.recode(users, items)[0])
-        if known.titles is not None:
-            train = train.with_titles(dict(zip(known.items.values, known.titles, strict=True)))
         old_users, old_items = users.codes(known.users.values), items.codes(known.items.values)
         self._check_data(train)
         self._assign(train, self._update(train, old_users, old_items, epochs, progress))
@@ -314,12 +302,6 @@ class Recommender(Answers):
     @final
     def _check_options(self, options: FitOptions) -> None:
         """Refuse options that this model cannot use."""
-        if options.impressions is not None and not self.takes_impressions:
-            raise ParameterError(f"{self.name} does not use impressions. ImpressionMF does.")
-        for side in ("user", "item"):
-            if getattr(options, f"{side}_features") is not None and side not in self.takes_features:
-                able = "FM and DeepRecommender do" if side == "user" else "FM, ACF and DeepRecommender do"
-                raise ParameterError(f"{self.name} does not use {side}_features; {able}")
         if not self.iterative and (options.callbacks or options.checkpoint or options.resume):
             raise ParameterError(
                 f"{self.name} is not trained in epochs: it has no callbacks, checkpoint or resume"

@@ -30,7 +30,7 @@ def _is_model(value: Any) -> bool:
         kind, _ = variant(value)
     except ParameterError:
         return False
-    return not kind.takes_features and kind is not Blend
+    return not kind.uses & {"user_features", "item_features"} and kind is not Blend
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -86,7 +86,7 @@ class Blend(Recommender):
             own = {
                 key: getattr(self, key) for key in ("seed", "n_jobs") if key in known and key not in model._given
             }
-            if model.takes_features:
+            if model.uses & {"user_features", "item_features"}:
                 raise ParameterError(
                     f"Blend: {name} is {model.name}, a model of features, which cannot be blended"
                 )

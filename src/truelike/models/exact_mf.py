@@ -149,6 +149,7 @@ class ExactMF(AllItemsMF):
     ((95,), 2.0)
     """
 
+    uses: ClassVar[frozenset[str]] = frozenset({"times"})
     search_space: ClassVar[dict[str, Any]] = SEARCH_SPACE
     _only_objective: ClassVar[str | None] = None  # set by `preset`: a preset is its objective
 

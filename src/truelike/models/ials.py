@@ -123,6 +123,7 @@ class IALS(FactorModel):
 
     iterative: ClassVar[bool] = True
     trains_on_blocks: ClassVar[bool] = True
+    uses: ClassVar[frozenset[str]] = frozenset({"times"})
     search_space: ClassVar[dict[str, Any]] = {
         "factors": [32, 64, 128, 256],
         "regularization": (0.001, 0.3),

@@ -240,12 +240,13 @@ class ImpressionMF(LabelNoise, FactorModel):
     --------
     >>> import truelike as tl
     >>> world = tl.synthetic.World(n_users=200, n_items=100)
-    >>> model = tl.ImpressionMF(steps=60, burn_in=20).fit(world.dataset(), impressions=world.impressions())
+    >>> data = tl.read(world.dataset(), impressions=world.impressions())
+    >>> model = tl.ImpressionMF(steps=60, burn_in=20).fit(data)
     >>> model.hidden_likes(7, k=2).columns[:3]
     ['user_id', 'item_id', 'posterior']
     """
 
-    takes_impressions: ClassVar[bool] = True
+    uses: ClassVar[frozenset[str]] = frozenset({"shown", "times"})
     trains_on_blocks: ClassVar[bool] = True
     supports_partial_fit: ClassVar[bool] = False
     search_space: ClassVar[dict[str, Any]] = {"factors": [4, 8, 16]}
@@ -480,7 +481,7 @@ def _random_pairs(train: Dataset, seed: int) -> ShownPairs:
 
     if isinstance(train, Blocks):
         raise ParameterError(
-            "ImpressionMF needs impressions on several blocks: fit(blocks, impressions=another block directory)"
+            "ImpressionMF needs impressions on several blocks: fit(blocks.with_impressions(another block directory))"
         )
     users = np.repeat(train._user_of_entry, NEGATIVES)
     drawn = randomness.uniform(randomness.key(seed, "shown at random"), np.arange(len(users))) * train.n_items

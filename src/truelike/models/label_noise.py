@@ -101,7 +101,8 @@ class LabelNoise(_Base):
         --------
         >>> import truelike as tl
         >>> world = tl.synthetic.World(n_users=200, n_items=100)
-        >>> model = tl.ImpressionMF(steps=60, burn_in=20).fit(world.dataset(), impressions=world.impressions())
+        >>> data = tl.read(world.dataset(), impressions=world.impressions())
+        >>> model = tl.ImpressionMF(steps=60, burn_in=20).fit(data)
         >>> model.like_probability(7, [1, 2])["evidence"].to_list()
         ['impressions', 'impressions']
         """

@@ -98,8 +98,7 @@ class AutoRecommender(Recommender):
     """
 
     iterative: ClassVar[bool] = True
-    takes_impressions: ClassVar[bool] = True
-    takes_features: ClassVar[tuple[str, ...]] = ("user", "item")
+    uses: ClassVar[frozenset[str]] = frozenset({"shown", "times", "user_features", "item_features"})
     scores_by_vectors: ClassVar[bool] = True
 
     budget: str | float = special(
@@ -294,8 +293,6 @@ def _needed_for(options: FitOptions) -> tuple[str, str] | None:
     features = options.user_features is not None or options.item_features is not None
     if options.impressions is None:
         return ("FM", "it uses the features") if features else None
-    if features:
-        raise ParameterError("no model uses both impressions and features: give one of them")
     return "ImpressionMF", "it uses the impressions"
 
 

@@ -53,7 +53,7 @@ def test_new_items_are_ranked_far_better_than_by_chance_or_popularity(
 ) -> None:
     world, train, held_out = cold
     model = tl.FM(factors=8, epochs=12, learning_rate=0.03, regularization=3.0, objective=objective, seed=1)
-    model.fit(train, item_features=world.item_features())
+    model.fit(tl.read(train, items=world.item_features()))
     unobserved = np.flatnonzero(train.popularity() == 0).astype(np.int32)
     new = np.intersect1d(unobserved, held_out.matrix.indices)
     assert len(new) > 35
@@ -67,7 +67,7 @@ def test_new_items_are_ranked_far_better_than_by_chance_or_popularity(
 
 
 def test_items_that_have_only_features_are_part_of_the_model(quick: Quick, tmp_path: Path) -> None:
-    model = tl.FM(**quick(objective="NBPO")).fit(tl.read(TWO_KINDS), item_features=kinds("x-new", "y-new"))
+    model = tl.FM(**quick(objective="NBPO")).fit(tl.read(tl.read(TWO_KINDS), items=kinds("x-new", "y-new")))
     assert model.train_.n_items == 22
     for user, own, other in (("u0", "x-new", "y-new"), ("u1", "y-new", "x-new")):
         assert model.score(user, own) > model.score(user, other)
@@ -79,7 +79,7 @@ def test_items_that_have_only_features_are_part_of_the_model(quick: Quick, tmp_p
 
 
 def test_extend_adds_items_without_training(quick: Quick, tmp_path: Path) -> None:
-    model = tl.FM(**quick()).fit(tl.read(TWO_KINDS), item_features=kinds("y-new"))
+    model = tl.FM(**quick()).fit(tl.read(tl.read(TWO_KINDS), items=kinds("y-new")))
     before = model.recommend("u0", k=4, candidates=ITEMS)
     model.extend(item_features=pl.DataFrame({"kind": ["y", None], "item": ["y-later", "unknown"]}))
     assert model.score("u1", "y-later") == pytest.approx(model.score("u1", "y-new"), rel=1e-5)
@@ -93,7 +93,7 @@ def test_users_that_have_only_features_get_recommendations_of_their_own(quick: Q
     rows = [(u, i) for u in range(40) for i in range(20) if u % 2 == i % 2 and (u + i) % 5]
     parity = ["even" if u % 2 == 0 else "odd" for u in range(40)]
     users = pl.DataFrame({"user": [*range(40), 98, 99], "parity": [*parity, "even", "odd"]})
-    model = tl.FM(**quick()).fit(tl.read(rows), user_features=users)
+    model = tl.FM(**quick()).fit(tl.read(tl.read(rows), users=users))
     assert (model.recommend(98, k=6)["item_id"].to_numpy() % 2 == 0).all()
     assert (model.recommend(99, k=6)["item_id"].to_numpy() % 2 == 1).all()
     model.extend(user_features=pl.DataFrame({"user": [100], "parity": ["odd"]}))
@@ -108,7 +108,7 @@ def test_validation_is_aligned_when_items_without_interactions_are_left_out_of_t
     held_out = rng.random(data.n_interactions) < 0.2
     train, validation = data.select(~held_out & ~first), data.select(held_out | first)
     table = pl.concat([kinds(), pl.DataFrame({"item": ["a-first"], "kind": ["x"]})])
-    model = tl.FM(**quick(epochs=4)).fit(train, validation=validation, item_features=table)
+    model = tl.FM(**quick(epochs=4)).fit(tl.read(train, items=table), validation=validation)
     known = validation.select(validation.matrix.indices != 0)
     expected = tl.evaluate(model, known, ks=(20,))["ndcg@20"]
     # after training, the model also ranks "a-first", which takes one place of 20 at most
@@ -123,7 +123,7 @@ def test_a_missing_row_of_features_is_an_error_that_names_the_policy(world: Any,
     table = pl.DataFrame({"item": np.arange(3, 40), "price": np.arange(37.0)})
     for make in (tl.FM, tl.ACF, tl.DeepRecommender):
         with pytest.raises(DataError, match=r'3 of 40 items .* the items 0, 1, 2\. .*missing_features="zeros"'):
-            make(**quick()).fit(world, item_features=table)
+            make(**quick()).fit(tl.read(world, items=table))
 
 
 @pytest.mark.parametrize("name", ["FM", "ACF", "DeepRecommender"])
@@ -131,7 +131,7 @@ def test_with_zeros_an_item_without_features_is_trained_by_its_id(name: str, wor
     table = pl.DataFrame({"item": np.arange(3, 40), "kind": [f"k{i % 4}" for i in range(3, 40)]})
     own = {"preference": "FM"} if name == "DeepRecommender" else {}
     model = getattr(tl, name)(**quick(missing_features="zeros", objective="BPR", **own))
-    model.fit(world, item_features=table)
+    model.fit(tl.read(world, items=table))
     assert np.diff(model.features_["item"].matrix.indptr)[:4].tolist() == [0, 0, 0, 1]
     scores = model.scorer.score_users(np.arange(60, dtype=np.int32))[:, :3]  # of the items without features
     same_taste = np.arange(60)[:, None] % 4 == np.arange(3)[None, :] % 4
@@ -145,7 +145,7 @@ def test_with_zeros_an_item_without_features_is_trained_by_its_id(name: str, wor
 def priced(world: Any, quick: Quick) -> Any:
     """An FM fitted with items of kind and price."""
     table = pl.DataFrame({"item": np.arange(40), "kind": ["a", "b"] * 20, "price": np.arange(40.0)})
-    return tl.FM(**quick(epochs=2)).fit(world, item_features=table)
+    return tl.FM(**quick(epochs=2)).fit(tl.read(world, items=table))
 
 
 NEW = pl.DataFrame({"item": [77], "kind": ["z"], "price": [1.0]})
@@ -185,7 +185,7 @@ def test_flips_that_cannot_score_new_items_are_refused_and_the_fitted_model_is_k
     before = model.recommend([0, 1])
     table = pl.DataFrame({"item": [*range(40), 77], "price": np.arange(41.0)})
     with pytest.raises(ParameterError, match=r"flips='MF' cannot score .* without interactions.*flips=\"FM\""):
-        model.fit(world, item_features=table)
+        model.fit(tl.read(world, items=table))
     assert model.recommend([0, 1]).equals(before)
     with pytest.raises(ParameterError, match=r"flips='MF' cannot score"):
         model.extend(item_features=table)
@@ -194,8 +194,8 @@ def test_flips_that_cannot_score_new_items_are_refused_and_the_fitted_model_is_k
 def test_a_checkpoint_of_other_features_is_refused(world: Any, quick: Quick, tmp_path: Path) -> None:
     table = pl.DataFrame({"item": np.arange(40), "price": np.arange(40.0)})
     how = {"checkpoint": tmp_path / "place", "checkpoint_epochs": 1}
-    tl.FM(**quick(epochs=1)).fit(world, item_features=table, **how)
+    tl.FM(**quick(epochs=1)).fit(tl.read(world, items=table), **how)
     with pytest.raises(StorageError, match="other data or other parameters"):
         tl.FM(**quick(epochs=2)).fit(
-            world, item_features=table.with_columns(price=-(pl.col("price") ** 2)), resume=True, **how
+            tl.read(world, items=table.with_columns(price=-(pl.col("price") ** 2))), resume=True, **how
         )

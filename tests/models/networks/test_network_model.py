@@ -79,7 +79,7 @@ def test_lightgcn_uses_the_given_batch_size(given: int | None, expected: int, wo
 
 def test_acf_uses_and_saves_item_features(world: Any, quick: Quick, tmp_path: Path) -> None:
     table = pl.DataFrame({"item": np.arange(40), "kind": [f"k{i % 4}" for i in range(40)]})
-    model = tl.ACF(**quick(epochs=3)).fit(world, item_features=table)
+    model = tl.ACF(**quick(epochs=3)).fit(tl.read(world, items=table))
     assert model.networks_.preference.components is not None
     model.save(tmp_path / "model")
     assert tl.load(tmp_path / "model").recommend().equals(model.recommend())
@@ -90,13 +90,6 @@ def test_a_user_with_one_interaction_can_be_trained_and_gets_recommendations(nam
     rows = [("one", "a"), *((f"u{u}", item) for u in range(9) for item in "abcd" if item != "abcd"[u % 4])]
     model = getattr(tl, name)(**quick(epochs=3)).fit(tl.read(rows))
     assert model.recommend("one", k=3).height == 3
-
-
-def test_features_are_refused_by_networks_that_do_not_use_them(world: Any) -> None:
-    with pytest.raises(ParameterError, match="NeuMF does not use item_features; FM, ACF and DeepRecommender do"):
-        tl.NeuMF().fit(world, item_features="items.csv")
-    with pytest.raises(ParameterError, match="ACF does not use user_features; FM and DeepRecommender do"):
-        tl.ACF().fit(world, user_features="users.csv")
 
 
 # --- regularization -------------------------------------------------------------------------------
@@ -143,13 +136,12 @@ def test_the_default_regularization_learns_from_small_data(name: str, epochs: in
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_number_of_threads_does_not_change_the_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     world = tl.synthetic.World(n_users=200, n_items=150, seed=3)
-    data = world.dataset()
-    features = {"item_features": world.item_features()} if name in ("FM", "ACF") else {}
+    data = tl.read(world.dataset(), items=world.item_features() if name in ("FM", "ACF") else None)
     parameters = {"factors": 64, "batch_size": 1_500, "epochs": 1, "objective": "NBPO"}
     monkeypatch.setattr(base, "SMALL_BATCH", 0)  # use threads for every batch
 
     def fitted(n_jobs: int) -> Any:
-        return bits(getattr(tl, name)(**parameters, n_jobs=n_jobs).fit(data, **features))
+        return bits(getattr(tl, name)(**parameters, n_jobs=n_jobs).fit(data))
 
     one = fitted(1)
     assert all(fitted(n_jobs) == one for n_jobs in (2, 2, 3))

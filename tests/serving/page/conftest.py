@@ -123,7 +123,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tl.ItemKNN().fit(split).save(place / "knn")
     shown = tl.synthetic.World(n_users=300, n_items=120, seed=0).impressions()
     informed = tl.ImpressionMF(method="sgd", factors=8, epochs=10)
-    informed.fit(data, impressions=shown.recode(data.users, data.items)[0])
+    informed.fit(tl.read(data, impressions=shown.recode(data.users, data.items)[0]))
     informed.save(place / "informed")
     ids = [str(item) for item in data.items.values]
     popular = str(als.recommend_from_items([data.items.values[0]], k=1)["item_id"][0])

@@ -78,10 +78,10 @@ def same_bits(blocks: tl.blocks.Blocks) -> None:
 
 def same_bits_with_impressions(blocks: tl.blocks.Blocks, shown: tl.blocks.Blocks) -> None:
     model = tl.ImpressionMF(factors=8, epochs=2, miss_rate=0.2)
-    expected = tl.clone(model).fit(blocks, impressions=shown, progress=False)
+    expected = tl.clone(model).fit(blocks.with_impressions(shown), progress=False)
     for workers in (1, 4):
         cluster = tl.Cluster("local", workers=workers, threads=1)
-        found = tl.clone(model).fit(blocks, impressions=shown, cluster=cluster, progress=False)
+        found = tl.clone(model).fit(blocks.with_impressions(shown), cluster=cluster, progress=False)
         assert digest(found) == digest(expected), f"{model} on {workers} workers"
         assert found.history_["loss"].to_list() == expected.history_["loss"].to_list()
     passed("same bits with impressions")

@@ -9,7 +9,7 @@ import math
 import os
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,14 +21,19 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike.array_files import checksum, read_arrays
-from truelike.data.blocks.format import DESCRIPTION, FORMAT, ITEMS, array_file, user_file
+from truelike.data.blocks.format import DESCRIPTION, FORMAT, ITEMS, SHOWN, array_file, user_file
 from truelike.data.blocks.ids import BlockIds
 from truelike.data.dataset import Dataset
+from truelike.data.feature_table import FeatureTable
+from truelike.data.feedback import Feedback
 from truelike.data.id_files import read_parquet
 from truelike.data.ids import Codes, Ids, check_kind
+from truelike.data.impressions import read_shown
 from truelike.data.parquet_check import damage
+from truelike.data.part_files import FEATURES, KINDS, read_entries, read_features
+from truelike.data.shown import Shown
 from truelike.data.titles import titles_of
-from truelike.errors import StorageError
+from truelike.errors import ParameterError, StorageError
 from truelike.files import OpenDirectory, as_place, reading
 from truelike.memory import check_memory
 
@@ -126,6 +131,8 @@ class Blocks:
         A title for each item; None if there are no titles.
     report
         What `tl.blocks.build` read and wrote, and how long it took; None if the directory was opened.
+    kinds, shown, item_features, user_features
+        What else is known, as in a `Dataset`; `shown` are blocks, too.
     """
 
     times = None  # of each interaction: they stay in the blocks
@@ -163,13 +170,15 @@ class Blocks:
         self.name = str(about["name"])
         self.about: list[dict[str, Any]] = about["blocks"]
         self.has_weights, self.has_times = bool(about["weights"]), bool(about["times"])
+        self.files, self.has_shown = list(about["files"]), bool(about["shown"])
         self.bounds = np.cumsum([0, *(block["users"] for block in self.about)], dtype=np.int64)
         self.entry_bounds = np.cumsum([0, *(block["interactions"] for block in self.about)], dtype=np.int64)
         found = (int(self.bounds[-1]), int(self.entry_bounds[-1]))
         if found != (about["users"], about["interactions"]):
             raise ValueError(f"{DESCRIPTION} has blocks of {found[0]} users and {found[1]} interactions in all")
         content = [[block["arrays"]["checksums"], block["files"]] for block in self.about]
-        self.digest = hashlib.sha256(json.dumps([content, about["files"]], sort_keys=True).encode()).hexdigest()
+        content_of_all = [content, about["files"], self.shown.digest if self.shown is not None else None]
+        self.digest: str = hashlib.sha256(json.dumps(content_of_all, sort_keys=True).encode()).hexdigest()
 
     # --- blocks ---------------------------------------------------------------------------------
 
@@ -284,6 +293,60 @@ class Blocks:
 
     # --- end of temporary aliases ---------------------------------------------------------------
 
+    # --- what else is known ---------------------------------------------------------------------
+
+    @property
+    def carries(self) -> frozenset[str]:
+        """What is known beside the interactions, as in `Dataset.carries`."""
+        there = {name for name in FEATURES if f"{name}.parquet" in self.files}
+        there |= {"kinds"} if KINDS in self.files else set()
+        return frozenset(
+            there | ({"shown"} if self.has_shown else set()) | ({"times"} if self.has_times else set())
+        )
+
+    @cached_property
+    def shown(self) -> Blocks | None:
+        """The blocks of how often each pair was shown; None if that is not known."""
+        return Blocks(self.directory / SHOWN, in_memory=self.in_memory) if self.has_shown else None
+
+    def with_impressions(self, impressions: Blocks | str | Path) -> Blocks:
+        """The same blocks with the impressions of another block directory, whose weights are counts."""
+        if not isinstance(impressions, Blocks) and not (Path(impressions) / DESCRIPTION).is_file():
+            raise ParameterError(
+                f"{str(impressions)!r} is no block directory: build one with `truelike blocks IMPRESSIONS -o shown/`"
+            )
+        other = Blocks.__new__(Blocks)
+        shown = impressions if isinstance(impressions, Blocks) else Blocks(impressions)
+        other.__dict__.update(self.__dict__, has_shown=True, shown=shown)
+        return other
+
+    @property
+    def item_features(self) -> FeatureTable | None:
+        """The features of the items; None if there are none."""
+        return self._further.get("item_features")
+
+    @property
+    def user_features(self) -> FeatureTable | None:
+        """The features of the users; None if there are none."""
+        return self._further.get("user_features")
+
+    @property
+    def kinds(self) -> Mapping[str, Feedback]:
+        """Other feedback by its name."""
+        found: Mapping[str, Feedback] = self._further.get("kinds", {})
+        return found
+
+    @cached_property
+    def _further(self) -> dict[str, Any]:
+        """The kinds and features, which are read when they are first asked for."""
+        shape = (self.n_users, self.n_items)
+        with (
+            OpenDirectory(self.directory, "block directory", DESCRIPTION, self.files) as files,
+            reading(self.directory, "block directory"),
+        ):
+            files.about(FORMAT)
+            return {**read_entries(files, self.files, shape), **read_features(files, self.files, shape)}
+
     # --- as a Dataset has them ------------------------------------------------------------------
 
     @property
@@ -393,7 +456,19 @@ class Blocks:
         times = np.concatenate([block.times for block in blocks]) if self.has_times else None
         matrix = sparse.csr_array((data, indices, indptr), shape=(self.n_users, self.n_items))
         users = Ids(self.users.values, self.users.kind, "user")
-        return Dataset._of(users, self.items, matrix, times, self.titles, "polars", self.name)
+        return Dataset._of(
+            users,
+            self.items,
+            matrix,
+            times,
+            self.titles,
+            "polars",
+            self.name,
+            self.kinds,
+            None if self.shown is None else _shown(self.shown, users, self.items),
+            self.item_features,
+            self.user_features,
+        )
 
     # --- scratch --------------------------------------------------------------------------------
 
@@ -424,3 +499,8 @@ class Blocks:
             f"Blocks({self.n_interactions:,} interactions, {self.n_users:,} users, {self.n_items:,} items, "
             f"{len(self)} blocks)"
         )
+
+
+def _shown(blocks: Blocks, users: Ids, items: Ids) -> Shown:
+    """The impressions of a block directory, in memory."""
+    return read_shown(blocks.to_dataset(), users, items)

@@ -18,14 +18,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy import sparse
 
 from truelike.data.blocks.blocks import Blocks, BuildReport
-from truelike.data.blocks.format import OWN_FILES, block_bounds, writing
+from truelike.data.blocks.format import ITEMS, OWN_FILES, SHOWN, block_bounds, writing
 from truelike.data.blocks.kernels import merge_rows, number_by_hash
 from truelike.data.blocks.sources import ADDRESS, LogFiles, find, from_text
 from truelike.data.blocks.tables import (
@@ -39,10 +41,14 @@ from truelike.data.blocks.tables import (
     sort_users,
 )
 from truelike.data.checks import check_not_empty, check_number
-from truelike.data.columns import Columns, choose
+from truelike.data.columns import Columns, choose, recognised
 from truelike.data.dataset import Dataset
+from truelike.data.feature_table import read_features
+from truelike.data.files import column_names
 from truelike.data.filters import k_core
 from truelike.data.ids import Codes, Ids, Kind, check_count, encode
+from truelike.data.part_files import write_entries, write_features
+from truelike.data.read import read
 from truelike.data.titles import titles_of
 from truelike.errors import DataError, ParameterError
 from truelike.files import as_place, check_place, scratch_directory
@@ -76,6 +82,9 @@ def build(
     memory: str | int | None = None,
     scratch: str | os.PathLike[str] | None = None,
     titles: Any = None,
+    items: Any = None,
+    users: Any = None,
+    impressions: Source | None = None,
     name: str | None = None,
     progress: bool = True,
 ) -> Blocks:
@@ -104,6 +113,11 @@ def build(
         space as the log.
     titles
         Names of the items for people to read, as in `tl.read`.
+    items, users
+        Tables of features, as in `tl.read`, which must fit into memory. Of files, the rows of users and items without
+        interactions are left out.
+    impressions
+        What was shown to whom: files as `source`, maybe with a column `count`, or a `Dataset` whose weights are counts.
     name
         The name of the data in tables. By default that of the file or the directory.
     progress
@@ -145,7 +159,8 @@ def build(
             raise ParameterError(
                 f"a Dataset was given, which {', '.join(unused)} cannot change: use it with a file"
             )
-        made = _of_dataset(source, directory, blocks, least, titles, name)
+        source = read(source, items=items, users=users, impressions=impressions, titles=titles)
+        made = _of_dataset(source, directory, blocks, least, name)
     else:
         duckdb()
         files, kind, hive, found_name = find(source)
@@ -161,16 +176,54 @@ def build(
                 needs_rating=min_rating is not None,
             )
 
+        def further(place: Path) -> list[str]:
+            names = _write_features(place, items, users)
+            if impressions is not None:
+                build(
+                    impressions,
+                    place / SHOWN,
+                    user=user,
+                    item=item,
+                    weight=_count_column(impressions),
+                    on_bad_rows=on_bad_rows,
+                    memory=limit,
+                    scratch=scratch,
+                    progress=progress,
+                )
+            return [*names, *[SHOWN] * (impressions is not None)]
+
         with scratch_directory(directory, scratch) as place:
             work = _Work(place, limit, tell)
             work.group(files, kind, hive, settle, min_rating, on_bad_rows)
-            made = work.write(directory, blocks, least, titles, name or found_name)
+            made = work.write(directory, blocks, least, titles, name or found_name, further)
     report = replace(made, seconds=clock.perf_counter() - started)
     tell(
         f"wrote {report.interactions:,} interactions of {report.users:,} users with {report.items:,} items in "
         f"{report.blocks:,} blocks to {str(directory)!r} ({report.seconds:,.0f} s)"
     )
     return Blocks(directory, report=report)
+
+
+def _count_column(source: Any) -> str | None:
+    """The column of a log of impressions that says how often a pair was shown; None: each row is one showing."""
+    if isinstance(source, Dataset):
+        return None
+    files, kind, _, _ = find(source)
+    names = list(pl.read_parquet_schema(files[0])) if kind == "parquet" else column_names(Path(files[0]))
+    return recognised(names, "count")
+
+
+def _write_features(place: Path, items: Any, users: Any) -> list[str]:
+    """Write the features of the users and items of a block directory."""
+    found: dict[str, Any] = {"item_features": None, "user_features": None}
+    for side, source, files in (("item", items, [ITEMS]), ("user", users, sorted(place.glob("users-*.parquet")))):
+        if source is not None:
+            ids = pl.concat([pl.read_parquet(place / file, columns=[f"{side}_id"]) for file in files]).to_series()
+            like = Ids(ids, "int" if ids.dtype == pl.Int64 else "str", side)
+            read_table = read_features(source, like)
+            if read_table.table is not None:
+                found[f"{side}_features"] = read_table.table.recode(read_table.ids.codes(ids))
+    return write_features(SimpleNamespace(**found), place)
 
 
 def _silent(_: str) -> None:
@@ -206,12 +259,10 @@ def _number_of_blocks(asked: int | None, n_users: int, n_interactions: int) -> i
 
 
 def _of_dataset(
-    data: Dataset, directory: Path, blocks: int | None, least: tuple[int, int], titles: Any, name: str | None
+    data: Dataset, directory: Path, blocks: int | None, least: tuple[int, int], name: str | None
 ) -> BuildReport:
     """Cut a dataset into blocks."""
     check_not_empty(data)
-    if titles is not None:
-        data = data.with_titles(titles)
     rows = data.n_interactions
     if any(least):
         data = k_core(data, user=least[0], item=least[1]).dataset
@@ -219,7 +270,20 @@ def _of_dataset(
     bounds = block_bounds(data.interactions_per_user(), n)
     kinds: dict[str, Kind] = {"user": data.users.kind, "item": data.items.kind}
     indptr, indices, weights, times = data._csr.indptr, data._csr.indices, data._csr.data, data.times
-    with writing(directory, data.items.values, kinds, name or data.name, data.titles) as writer:
+
+    def further(place: Path) -> list[str]:
+        names = [*write_features(data, place), *write_entries(data._with(shown=None), place)]
+        if data.shown is None:
+            return names
+        if data.shown.known:
+            note(f"blocks keep how often each pair was shown, and no {', '.join(data.shown.known)}")
+        counts = data.shown.counts
+        parts = (counts.data.astype(np.float32), counts.indices, counts.indptr)
+        shown = Dataset._of(data.users, data.items, sparse.csr_array(parts, shape=counts.shape))
+        _of_dataset(shown, place / SHOWN, None, (0, 0), SHOWN)
+        return [*names, SHOWN]
+
+    with writing(directory, data.items.values, kinds, name or data.name, data.titles, further) as writer:
         for lo, hi in pairwise(bounds.tolist()):
             mine = slice(int(indptr[lo]), int(indptr[hi]))
             writer.add(
@@ -357,7 +421,13 @@ class _Work:
         return group, n_rows
 
     def write(
-        self, directory: Path, blocks: int | None, least: tuple[int, int], titles: Any, name: str
+        self,
+        directory: Path,
+        blocks: int | None,
+        least: tuple[int, int],
+        titles: Any,
+        name: str,
+        further: Callable[[Path], list[str]],
     ) -> BuildReport:
         """Write the block directory of the groups."""
         items, kinds = self.found.items, self.found.kinds
@@ -376,7 +446,8 @@ class _Work:
         self.tell(f"writing {n:,} block{'s' * (n > 1)} ...")
         done = np.zeros(len(self.groups), dtype=np.int64)  # interactions of each group that are written
         # the next block is loaded while one is written
-        with writing(directory, items.rechunk(), kinds, name, texts) as writer, ThreadPoolExecutor(1) as pool:
+        named = writing(directory, items.rechunk(), kinds, name, texts, further)
+        with named as writer, ThreadPoolExecutor(1) as pool:
             following = pool.submit(self._block, order, bounds[:2], done)
             for number in range(1, n + 1):
                 block = following.result()

@@ -10,12 +10,14 @@ are the items, as in a `Dataset`: the row numbers are the same.
     - `weights`, `times`: of each interaction; only if there are any
     - `tile_users`, `tile_starts`: the same interactions by item, in tiles of `tile` users (see `by_item`)
 - `users-00000.parquet`: the ids of its users
+- `shown`: a block directory of how often each pair was shown; only if that is known
+- `kinds.parquet`, `item_features.parquet`, `user_features.parquet`: other feedback and features; only if there are any
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,9 +34,14 @@ from truelike.data.ids import MOST, Codes, Kind
 from truelike.errors import DataError
 from truelike.files import describe_files, replacing_directory, write_description
 
-FORMAT = 1
+FORMAT = 2
 DESCRIPTION, ITEMS = "blocks.json", "items.parquet"
-OWN_FILES = re.compile(r"blocks\.json|items\.parquet|(block-\d{5,}\.safetensors)|(users-\d{5,}\.parquet)")
+SHOWN = "shown"
+Further = Callable[[Path], Sequence[str]]  # writes files to a directory, and returns their names
+OWN_FILES = re.compile(
+    r"blocks\.json|items\.parquet|(block-\d{5,}\.safetensors)|(users-\d{5,}\.parquet)|shown|kinds\.parquet"
+    r"|(item|user)_features\.parquet"
+)
 SMALLEST_TILE = 4_096  # users whose rows fit into the cache of a core
 ENTRIES_PER_ITEM = 4  # of a tile, at least, on average: fewer, and the rows of the items would be loaded too often
 
@@ -159,12 +166,13 @@ class BlockWriter:
             }
         )
 
-    def finish(self) -> None:
-        """Write the items and the description."""
+    def finish(self, further: Further | None) -> None:
+        """Write the items, what else is known, and the description."""
         items = pl.DataFrame({"item_id": self.items, "popularity": self.popularity})
         if self.titles is not None:
             items = items.with_columns(self.titles.alias("title"))
         items.write_parquet(self.place / ITEMS)
+        files = () if further is None else further(self.place)
         about = {
             "format": FORMAT,
             "name": self.name,
@@ -175,7 +183,8 @@ class BlockWriter:
             "weights": self.weighted,
             "times": self.timed,
             "blocks": self.blocks,
-            "files": describe_files(self.place, [ITEMS]),
+            "files": describe_files(self.place, [ITEMS, *(name for name in files if name != SHOWN)]),
+            "shown": SHOWN in files,
             "library_version": __version__,
         }
         write_description(self.place / DESCRIPTION, about)
@@ -183,10 +192,18 @@ class BlockWriter:
 
 @contextmanager
 def writing(
-    directory: str | Path, items: pl.Series, kinds: dict[str, Kind], name: str, titles: pl.Series | None = None
+    directory: str | Path,
+    items: pl.Series,
+    kinds: dict[str, Kind],
+    name: str,
+    titles: pl.Series | None = None,
+    further: Further | None = None,
 ) -> Iterator[BlockWriter]:
-    """Yield a writer of a block directory. It replaces an older one when everything is written."""
+    """Yield a writer of a block directory. It replaces an older one when everything is written.
+
+    `further` writes what else is known to the directory, and returns the names of the files.
+    """
     with replacing_directory(directory, own=OWN_FILES) as place:
         writer = BlockWriter(place, items, kinds, name, titles)
         yield writer
-        writer.finish()
+        writer.finish(further)

@@ -168,7 +168,7 @@ class _Components(nn.Module):
 class ACF(NetworkModel):
     """Attentive collaborative filtering (Chen et al., SIGIR 2017): attention over the items of a user's history.
 
-    `fit(train, item_features=frame)` adds the component level: attention over the features of an item.
+    `item_features` of the dataset add the component level: attention over the features of an item.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ class ACF(NetworkModel):
         "regularization": (0.5, 30.0),
         "init_scale": (0.01, 0.1),
     }
-    takes_features: ClassVar[tuple[str, ...]] = ("item",)
+    uses: ClassVar[frozenset[str]] = frozenset({"item_features"})
 
     objective: Any = objective_field("BPR")
     regularization: float | None = number(5.0, low=0.0)

@@ -119,6 +119,7 @@ class NetworkModel(LabelNoise, Recommender):
     iterative: ClassVar[bool] = True
     scores_by_vectors: ClassVar[bool] = True
     supports_partial_fit: ClassVar[bool] = False
+    scores_by_features: ClassVar[bool] = False  # also users and items without interactions
     search_space: ClassVar[dict[str, Any]] = {
         "factors": [32, 64, 128],
         "learning_rate": (0.001, 0.02),
@@ -165,10 +166,6 @@ class NetworkModel(LabelNoise, Recommender):
         """The number of positives in a batch if `batch_size` is None."""
         raise ParameterError(f"{self.name}: batch_size is None; it must be a whole number")
 
-    def _extended(self, train: Dataset, features: FeatureTables) -> Dataset:
-        """The training data with the users and items that have features and no interactions."""
-        return train
-
     def _prepare(self, train: Dataset, networks: Networks, features: FeatureTables) -> None:
         """Called before the first epoch, and not when training resumes from a checkpoint."""
 
@@ -196,26 +193,25 @@ class NetworkModel(LabelNoise, Recommender):
     @final
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
         given = self._read_features(train, options)
-        whole = self._extended(train, given)
-        features = _of_dataset(given, whole, getattr(self, "missing_features", "raise"))
+        features = _of_dataset(given, train, getattr(self, "missing_features", "raise"))
+        observed = {"user": train.interactions_per_user() > 0, "item": train.popularity() > 0}
+        kept = [observed[side] | (side not in features) for side in SIDES]
         warm = train
-        if features and whole is not train:
+        if self.scores_by_features and not all(each.all() for each in kept):
             # ids without interactions are not trained on: as negatives they would be learned as disliked
-            observed = {"user": whole.interactions_per_user() > 0, "item": whole.popularity() > 0}
-            warm = whole.restrict(*(observed[side] | (side not in features) for side in SIDES))
+            warm = train.restrict(*kept)
             if isinstance(options.validation, Dataset):
                 options = replace(options, validation=known_interactions(options.validation, warm))
-        self._check_cold(warm, whole)
+        self._check_cold(warm, train)
         own = _of_dataset(features, warm)
         with backend.gradients_enabled():
             result = fit_epochs(self._training(own), warm, options)
         self._warn_if_flat(result, warm, own)
-        if whole is not train:
-            self._describe(result.trained, whole, features)
+        if warm is not train:
+            self._describe(result.trained, train, features)
         search = result.search_history
         return {
             **self._learned(result.trained, features),
-            "train_": whole,
             "history_": to_native(result.history, train.library),
             "search_history_": None if search is None else to_native(search, train.library),
         }

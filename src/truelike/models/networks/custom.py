@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from truelike.models.networks import network_names
-from truelike.models.networks.base import SIDES, NetworkModel
+from truelike.models.networks.base import NetworkModel
 from truelike.parameters import choice, special, with_inherited_parameters
 from truelike.training.torch.networks import Maker
 
@@ -16,7 +16,7 @@ from truelike.training.torch.networks import Maker
 class DeepRecommender(NetworkModel):
     """Any network for the preference and any network for the flips, trained by any objective.
 
-    `fit(train, user_features=frame, item_features=frame)` passes features to the networks, in their `Inputs`.
+    The networks get the features of the dataset (`tl.read(..., users=frame, items=frame)`) in their `Inputs`.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class DeepRecommender(NetworkModel):
     3
     """
 
-    takes_features: ClassVar[tuple[str, ...]] = SIDES
+    uses: ClassVar[frozenset[str]] = frozenset({"user_features", "item_features"})
 
     preference: Any = special("MF", network_names.EXPECTED, network_names.is_network)
     missing_features: Literal["raise", "zeros"] = choice("raise", "zeros")

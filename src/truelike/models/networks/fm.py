@@ -20,7 +20,7 @@ from truelike.data.dataset import Dataset
 from truelike.data.features import Features, OnUnknownValue
 from truelike.data.ids import Codes
 from truelike.errors import ParameterError
-from truelike.models.networks.base import SIDES, FeatureTables, NetworkModel, flips_field, objective_field
+from truelike.models.networks.base import FeatureTables, NetworkModel, flips_field, objective_field
 from truelike.models.networks.ragged import row_entries, sum_by_owner, take_rows
 from truelike.parameters import choice, number, with_inherited_parameters
 from truelike.training.torch.backend import nn, torch
@@ -122,8 +122,8 @@ class _Side(nn.Module):
 class FM(NetworkModel):
     """A factorization machine (Rendle, ICDM 2010) of ids and features, which also scores new users and items.
 
-    `fit(train, user_features=frame, item_features=frame)` takes features. Users and items without interactions, in the
-    frames or added later by `extend`, are scored by their features.
+    It uses the features of the dataset (`tl.read(..., users=frame, items=frame)`). Users and items without
+    interactions, in the dataset or added later by `extend`, are scored by their features.
 
     Parameters
     ----------
@@ -142,12 +142,13 @@ class FM(NetworkModel):
     >>> data = tl.read([("ann", "tea"), ("ann", "milk"), ("bob", "rum"), ("bob", "gin"), ("eve", "tea")])
     >>> kinds = {"tea": "soft", "milk": "soft", "rum": "hard", "gin": "hard", "juice": "soft"}
     >>> table = pl.DataFrame({"item": list(kinds), "kind": list(kinds.values())})
-    >>> model = tl.FM(factors=4, epochs=30, learning_rate=0.05, regularization=0.1).fit(data, item_features=table)
+    >>> model = tl.FM(factors=4, epochs=30, learning_rate=0.05, regularization=0.1).fit(tl.read(data, items=table))
     >>> model.recommend("eve", k=2)["item_id"].to_list()  # juice has no interactions
     ['milk', 'juice']
     """
 
-    takes_features: ClassVar[tuple[str, ...]] = SIDES
+    uses: ClassVar[frozenset[str]] = frozenset({"user_features", "item_features"})
+    scores_by_features: ClassVar[bool] = True
 
     objective: Any = objective_field("BPR")
     flips: Any = flips_field("FM")
@@ -157,9 +158,6 @@ class FM(NetworkModel):
 
     def _preference(self) -> Maker:
         return partial(FMNetwork, init_scale=self.init_scale, id_dropout=self.id_dropout)
-
-    def _extended(self, train: Dataset, features: FeatureTables) -> Dataset:
-        return _with_feature_ids(train, features) if features else train
 
     def extend(
         self, *, user_features: Any = None, item_features: Any = None, on_unknown: OnUnknownValue = "raise"
@@ -207,7 +205,4 @@ def _with_feature_ids(train: Dataset, features: FeatureTables) -> Dataset:
         users = users.union(features["user"].ids)
     if "item" in features:
         items = items.union(features["item"].ids)
-    whole = train.recode(users, items)[0]
-    if train.titles is not None:
-        whole = whole.with_titles(dict(zip(train.items.values, train.titles, strict=True)))
-    return whole
+    return train.recode(users, items)[0]
