@@ -6,8 +6,8 @@ import math
 from numbers import Integral, Real
 from typing import Any
 
-from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
+from truelike.data.protocol import Interactions, has_interactions
 from truelike.errors import DataError, DataWarning, ParameterError, warn
 from truelike.forks import check_not_forked
 
@@ -21,14 +21,14 @@ def check_dataset(value: Any, what: str, part: str = "train") -> None:
     truelike.errors.DataError: fit takes a Dataset, not list: pass tl.read(rows)
     """
     check_not_forked()
-    if isinstance(value, (Dataset, Blocks)):
+    if has_interactions(value):
         return
     is_split = hasattr(value, "train") and hasattr(value, "test")
     remedy = f"pass split.{part}" if is_split else "pass tl.read(rows)"
     raise DataError(f"{what} takes a Dataset, not {type(value).__name__}: {remedy}")
 
 
-def check_not_empty(dataset: Dataset | Blocks) -> None:
+def check_not_empty(dataset: Interactions) -> None:
     """Raise an error if a dataset has no interactions."""
     if dataset.n_interactions == 0:
         raise DataError(
@@ -37,7 +37,7 @@ def check_not_empty(dataset: Dataset | Blocks) -> None:
         )
 
 
-def check_trainable(dataset: Dataset | Blocks) -> None:
+def check_trainable(dataset: Interactions) -> None:
     """Raise an error if no model can be trained on a dataset: it needs two users and two items.
 
     >>> import truelike as tl
@@ -55,7 +55,7 @@ def check_trainable(dataset: Dataset | Blocks) -> None:
             )
 
 
-def known_interactions(validation: Any, train: Dataset | Blocks) -> Dataset:
+def known_interactions(validation: Any, train: Interactions) -> Dataset:
     """The validation interactions of users and items of the training data; a warning if there are none."""
     check_dataset(validation, "validation", part="validation")
     known: Dataset = validation.recode(train.users, train.items)[0]

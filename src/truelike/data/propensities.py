@@ -17,13 +17,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from truelike.data.blocks.blocks import Blocks
 from truelike.data.columns import Columns, choose, recognised
 from truelike.data.dataset import Dataset
 from truelike.data.files import refuse_address
 from truelike.data.frames import library_of, missing
 from truelike.data.ids import Codes, Ids
 from truelike.data.interactions import _cast, _encode, _report_bad_rows, _table
+from truelike.data.protocol import Interactions
 from truelike.errors import DataError, DataWarning, ParameterError, quoted, some, warn
 
 __all__ = ["Propensities"]
@@ -63,7 +63,7 @@ class Propensities:
     n_items: int
 
     @classmethod
-    def of(cls, source: Any, train: Dataset | Blocks) -> Propensities:
+    def of(cls, source: Any, train: Interactions) -> Propensities:
         """Return the propensities of the users and items of the training data.
 
         Parameters
@@ -74,11 +74,6 @@ class Propensities:
         train
             The training data of a model.
         """
-        if isinstance(source, Blocks):
-            raise ParameterError(
-                "propensity is a block directory; expected a frame or a file with a column propensity, a Dataset, or "
-                "a power of popularity such as 'popularity^0.5'"
-            )
         if isinstance(source, str) and (match := BY_POPULARITY.fullmatch(source.strip())):
             return cls._by_popularity(match["power"], source, train)
         if isinstance(source, Real) and not isinstance(source, bool):
@@ -91,7 +86,7 @@ class Propensities:
         return cls._of_rows(*_read(source), train)
 
     @classmethod
-    def _by_popularity(cls, power: str | None, source: str, train: Dataset | Blocks) -> Propensities:
+    def _by_popularity(cls, power: str | None, source: str, train: Interactions) -> Propensities:
         try:
             exponent = 1.0 if power is None else float(power)
         except ValueError:
@@ -109,7 +104,7 @@ class Propensities:
         items: Ids,
         item_codes: Codes,
         values: Floats,
-        train: Dataset | Blocks,
+        train: Interactions,
     ) -> Propensities:
         def where(at: int) -> str:
             item = f"item {items[int(item_codes[at])]!r}"

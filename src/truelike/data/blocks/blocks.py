@@ -26,6 +26,7 @@ from truelike.data.blocks.ids import BlockIds
 from truelike.data.dataset import Dataset
 from truelike.data.feature_table import FeatureTable
 from truelike.data.feedback import Feedback
+from truelike.data.frames import Library
 from truelike.data.id_files import read_parquet
 from truelike.data.ids import Codes, Ids, check_kind
 from truelike.data.impressions import read_shown
@@ -147,7 +148,7 @@ class Blocks:
     ) -> None:
         self.report = report
         self.in_memory = in_memory
-        self.library = "polars"
+        self.library: Library = "polars"
         with OpenDirectory(directory, "block directory", DESCRIPTION, (ITEMS,)) as files:
             self.directory = files.place
             with reading(files.place, "block directory"):

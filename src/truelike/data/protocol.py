@@ -1,0 +1,110 @@
+"""`Interactions`: what models ask of training data, whether it is a `Dataset` or `Blocks`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeGuard
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy import sparse
+
+from truelike.data.feature_table import FeatureTable
+from truelike.data.feedback import Feedback
+from truelike.data.frames import Library
+from truelike.data.ids import Codes, Ids
+
+ASKED = ("n_interactions", "interactions_per_user", "popularity", "rows")  # what nothing else has
+
+
+class Interactions(Protocol):
+    """Interactions of users with items by row numbers, in memory or not, and what else is known of them."""
+
+    @property
+    def users(self) -> Ids:
+        """The ids of the users, sorted."""
+
+    @property
+    def items(self) -> Ids:
+        """The ids of the items, sorted."""
+
+    @property
+    def titles(self) -> pl.Series | None:
+        """A title for each item; None if there are no titles."""
+
+    @property
+    def library(self) -> Library:
+        """The frame library of results."""
+
+    @property
+    def name(self) -> str:
+        """The name of the data in tables."""
+
+    @property
+    def n_users(self) -> int:
+        """The number of users."""
+
+    @property
+    def n_items(self) -> int:
+        """The number of items."""
+
+    @property
+    def n_interactions(self) -> int:
+        """The number of distinct (user, item) pairs."""
+
+    @property
+    def n_rows(self) -> float:
+        """The sum of all weights."""
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether any pair has a weight other than 1."""
+
+    @property
+    def sparsity(self) -> float:
+        """The share of all pairs (user, item) without an interaction."""
+
+    @property
+    def carries(self) -> frozenset[str]:
+        """What is known beside the interactions."""
+
+    @property
+    def kinds(self) -> Mapping[str, Feedback]:
+        """Other feedback by its name."""
+
+    @property
+    def item_features(self) -> FeatureTable | None:
+        """The features of the items; None if there are none."""
+
+    @property
+    def user_features(self) -> FeatureTable | None:
+        """The features of the users; None if there are none."""
+
+    def interactions_per_user(self) -> NDArray[np.int64]:
+        """The number of items of each user, in the order of `users`."""
+
+    def popularity(self) -> NDArray[np.int64]:
+        """The number of users of each item, in the order of `items`."""
+
+    def items_of(self, user: int) -> Codes:
+        """The items of a user, by row numbers."""
+
+    def rows(self, users: Codes) -> tuple[sparse.csr_array, Codes]:
+        """A CSR that has the interactions of some users, by row numbers, and the row of each of them."""
+
+    def every(self, step: int) -> sparse.csr_array:
+        """A CSR of every `step`-th user."""
+
+    def digest_into(self, digest: Any) -> None:
+        """Add all that models learn from to a digest."""
+
+
+def has_interactions(value: Any) -> TypeGuard[Interactions]:
+    """Whether a value is a Dataset or Blocks.
+
+    >>> import truelike as tl
+    >>> has_interactions(tl.read([("ann", "tea")])), has_interactions([("ann", "tea")])
+    (True, False)
+    """
+    return all(hasattr(type(value), name) for name in ASKED)
