@@ -290,3 +290,11 @@ def test_models_cope_with_users_and_items_without_interactions() -> None:
         lists = model.fit(data, progress=False).recommend(k=5)
         assert lists.height == 300
         assert np.isfinite(lists["score"].to_numpy()).all()
+
+
+def test_blocks_without_held_out_interactions_keep_features_alone(tmp_path: Path) -> None:
+    blocks = tl.blocks.build(FULL, tmp_path / "all", blocks=2, progress=False)
+    with pytest.warns(DataWarning, match="have no kinds and shown, which would tell of these"):
+        train = tl.blocks.hold_out(blocks, tmp_path / "train").blocks
+    assert train.carries == {"times", "item_features", "user_features"}
+    assert train.to_dataset().to_frame("user_features").rows() == [("bob", 40)]

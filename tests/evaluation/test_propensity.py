@@ -312,7 +312,7 @@ def test_wrong_arguments(split: Any, model: Any, tmp_path: Path) -> None:
     test = split.test
     with pytest.raises(DataError, match="no column 'propensity'; the table has 'user_id', 'item_id', 'weight'"):
         tl.evaluate(model, test, propensity=test.to_frame())
-    with pytest.raises(ParameterError, match="propensity is a block directory"):
+    with pytest.raises(DataError, match="cannot read rows from Blocks"):
         tl.evaluate(model, test, propensity=tl.blocks.build(test, tmp_path / "b"))
     with pytest.raises(ParameterError, match="propensity_clip is given without propensity"):
         tl.evaluate(model, test, propensity_clip=0.1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Protocol, TypeGuard
 
 import numpy as np
@@ -10,9 +9,6 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
 
-from truelike.data.feature_table import FeatureTable
-from truelike.data.feedback import Feedback
-from truelike.data.frames import Library
 from truelike.data.ids import Codes, Ids
 
 ASKED = ("n_interactions", "interactions_per_user", "popularity", "rows")  # what nothing else has
@@ -34,14 +30,6 @@ class Interactions(Protocol):
         """A title for each item; None if there are no titles."""
 
     @property
-    def library(self) -> Library:
-        """The frame library of results."""
-
-    @property
-    def name(self) -> str:
-        """The name of the data in tables."""
-
-    @property
     def n_users(self) -> int:
         """The number of users."""
 
@@ -54,32 +42,12 @@ class Interactions(Protocol):
         """The number of distinct (user, item) pairs."""
 
     @property
-    def n_rows(self) -> float:
-        """The sum of all weights."""
-
-    @property
     def has_weights(self) -> bool:
         """Whether any pair has a weight other than 1."""
 
     @property
-    def sparsity(self) -> float:
-        """The share of all pairs (user, item) without an interaction."""
-
-    @property
     def carries(self) -> frozenset[str]:
         """What is known beside the interactions."""
-
-    @property
-    def kinds(self) -> Mapping[str, Feedback]:
-        """Other feedback by its name."""
-
-    @property
-    def item_features(self) -> FeatureTable | None:
-        """The features of the items; None if there are none."""
-
-    @property
-    def user_features(self) -> FeatureTable | None:
-        """The features of the users; None if there are none."""
 
     def interactions_per_user(self) -> NDArray[np.int64]:
         """The number of items of each user, in the order of `users`."""

@@ -51,7 +51,7 @@ def test_the_files_hold_the_dataset(tmp_path: Path) -> None:
     data = tl.synthetic.World(n_users=90, n_items=40, seed=3).dataset()
     build(data, tmp_path / "blocks", blocks=4)
     about = json.loads((tmp_path / "blocks" / "blocks.json").read_text())
-    assert [about[key] for key in ("format", "users", "items", "interactions")] == [1, 90, 40, data.n_interactions]
+    assert [about[key] for key in ("format", "users", "items", "interactions")] == [2, 90, 40, data.n_interactions]
     assert all(OWN_FILES.fullmatch(path.name) for path in (tmp_path / "blocks").iterdir())
     users, parts = [], []
     for number, block in enumerate(about["blocks"]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +15,8 @@ from truelike.data.blocks.format import OWN_FILES, writing
 from truelike.data.checks import check_number, check_share
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Ids
-from truelike.errors import ParameterError
+from truelike.data.part_files import write_features
+from truelike.errors import DataWarning, ParameterError, warn
 from truelike.files import as_place, check_place
 
 
@@ -30,8 +32,8 @@ def hold_out(
 ) -> HeldOut:
     """Hold out a share of the interactions of some users, and write blocks without them.
 
-    The blocks have the same users and items as before. A fraction of an interaction is rounded at random. A user, and
-    an item, of whom all would be held out, keeps all.
+    The blocks have the same users, items and features as before, and no impressions and other feedback. A fraction of
+    an interaction is rounded at random. A user, and an item, of whom all would be held out, keeps all.
 
     Parameters
     ----------
@@ -64,6 +66,12 @@ def hold_out(
     if target == blocks.directory:
         raise ParameterError("the blocks without the held-out interactions need a directory of their own")
     check_place(target, own=OWN_FILES)
+    if left := blocks.carries & {"shown", "kinds"}:
+        warn(
+            f"the blocks without the held-out interactions have no {' and '.join(sorted(left))}, which would tell of "
+            "these. Hold out of a Dataset with tl.splits to keep them.",
+            DataWarning,
+        )
     chosen = _chosen(blocks, share, users, seed)
     popularity, held = blocks.popularity(), np.zeros(blocks.n_items, dtype=np.int64)
     for block, entries in zip(blocks, chosen, strict=True):
@@ -71,7 +79,8 @@ def hold_out(
     whole = held >= popularity  # items that would lose all
     codes, items, weights, times = [], [], [], []
     kinds = {"user": blocks.users.kind, "item": blocks.items.kind}
-    with writing(target, blocks.items.values, kinds, blocks.name, blocks.titles) as writer:
+    further = partial(write_features, blocks)
+    with writing(target, blocks.items.values, kinds, blocks.name, blocks.titles, further) as writer:
         for block, entries in zip(blocks, chosen, strict=True):
             out = entries[~whole[block.indices[entries]]]
             keep = np.ones(len(block.indices), dtype=bool)
