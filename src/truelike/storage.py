@@ -103,7 +103,7 @@ def _train_arrays(train: Dataset | Blocks) -> dict[str, Any]:
     """The arrays of the training data. Blocks stay where they are."""
     if isinstance(train, Blocks):
         return {}
-    matrix = {"indptr": train._csr.indptr, "indices": train._csr.indices, "weights": train._csr.data}
+    matrix = {"indptr": train.csr.indptr, "indices": train.csr.indices, "weights": train.csr.data}
     times = {} if train.times is None else {"times": train.times}
     return {f"train.{name}": array for name, array in {**matrix, **times}.items()}
 

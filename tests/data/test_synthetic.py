@@ -196,7 +196,7 @@ def test_a_recommender_shows_what_is_liked() -> None:
     assert np.array_equal(world.likes(*everything), plain.likes(*everything))
     assert world.dataset().n_interactions > 1.3 * plain.dataset().n_interactions
     expected = (1 - world.flip_probability(*everything)).reshape(300, 120)
-    shown = world.impressions()._csr.toarray() > 0
+    shown = world.impressions().csr.toarray() > 0
     assert expected.sum() == pytest.approx(shown.sum(), rel=0.03)
     likely = expected > np.median(expected)
     assert shown[likely].mean() == pytest.approx(expected[likely].mean(), abs=0.02)

@@ -39,7 +39,7 @@ def test_pairs_are_saved_and_restored() -> None:
     world = tl.synthetic.World(n_users=40, n_items=30)
     train, shown = world.dataset(), world.impressions()
     for logits in (np.zeros(0, np.float32), np.linspace(-3, 3, shown.n_interactions).astype(np.float32)):
-        pairs = ShownPairs.merged(train._csr, shown._csr, logits, -CERTAIN)
+        pairs = ShownPairs.merged(train.csr, shown.csr, logits, -CERTAIN)
         again = ShownPairs.restored(pairs.arrays(), train)
         assert again is not None
         assert again.digest() == pairs.digest()
@@ -63,7 +63,7 @@ def test_pairs_of_a_spoiled_file_are_refused(what: str) -> None:
     world = tl.synthetic.World(n_users=40, n_items=30)
     train, shown = world.dataset(), world.impressions()
     logits = np.linspace(-3, 3, shown.n_interactions).astype(np.float32)
-    good = ShownPairs.merged(train._csr, shown._csr, logits, -CERTAIN).arrays()
+    good = ShownPairs.merged(train.csr, shown.csr, logits, -CERTAIN).arrays()
     name, spoil = SPOILED[what]
     with pytest.raises(ValueError, match="not those of the interactions"):
         ShownPairs.restored({**good, f"shown.{name}": spoil(good[f"shown.{name}"])}, train)

@@ -141,7 +141,7 @@ def test_exposure_by_other_tastes_is_not_taken_for_likes() -> None:
     """What is shown follows the tastes of another world."""
     other = tl.synthetic.World(n_users=500, n_items=250, impressions_per_user=80, exposure_taste=1.0, seed=9)
     shown = other.impressions()
-    users, items = shown._user_of_entry, shown._csr.indices
+    users, items = shown._user_of_entry, shown.csr.indices
     liked = RECOMMENDED.likes(users, items)
     data = tl.Dataset.from_pairs(shown.users, shown.items, users[liked], items[liked])
     model = tl.ImpressionMF(**STEPS).fit(tl.read(data, impressions=shown), progress=False)
@@ -188,7 +188,7 @@ def test_where_everything_was_shown_nothing_is_known_of_exposure() -> None:
 def test_impressions_of_a_file_beside_a_split_are_checked(tmp_path: Path) -> None:
     split = tl.splits.by_user(WORLD.dataset(), validation=0.1, test=0.1, seed=0)
     shown = WORLD.impressions()
-    raw = pl.DataFrame({"user_id": shown._user_of_entry, "item_id": shown._csr.indices})
+    raw = pl.DataFrame({"user_id": shown._user_of_entry, "item_id": shown.csr.indices})
     raw.write_csv(tmp_path / "raw.csv")
     with pytest.raises(ParameterError, match="held-out interactions are among the impressions"):
         tl.ImpressionMF().fit(tl.read(split, impressions=tmp_path / "raw.csv"), progress=False)

@@ -96,7 +96,7 @@ def _never_observed(likes: Dataset, data: Dataset) -> Dataset:
     import numpy as np
 
     def pairs(part: Dataset) -> Any:
-        return part.user_of_entry.astype(np.int64) * part.n_items + part._csr.indices
+        return part.user_of_entry.astype(np.int64) * part.n_items + part.csr.indices
 
     return likes.select(np.isin(pairs(likes), pairs(data), invert=True))
 

@@ -158,26 +158,6 @@ class Dataset:
         found = Feedback.from_pairs(user_codes, item_codes, (len(users), len(items)), weights, times)
         return cls._of(users, items, found.csr, found.times, **rest)
 
-    # --- temporary aliases ----------------------------------------------------------------------
-
-    @property
-    def _csr(self) -> sparse.csr_array:
-        return self.csr
-
-    def _rows(self, users: Codes) -> tuple[Any, Codes]:
-        return self.rows(users)
-
-    def _every(self, step: int) -> sparse.csr_array:
-        return self.every(step)
-
-    def _history(self, user: int) -> Codes:
-        return self.items_of(user)
-
-    def _digest_into(self, digest: Any) -> None:
-        self.digest_into(digest)
-
-    # --- end of temporary aliases ---------------------------------------------------------------
-
     @property
     def n_users(self) -> int:
         """The number of users."""

@@ -75,7 +75,7 @@ def k_core(data: Dataset, *, user: int = 14, item: int = 14) -> KCore:
     users = np.ones(data.n_users, dtype=bool)
     items = np.ones(data.n_items, dtype=bool)
     rounds = 0
-    rows, columns = data.user_of_entry, data._csr.indices
+    rows, columns = data.user_of_entry, data.csr.indices
     while True:
         rounds += 1
         weak_users = users & (np.bincount(rows, minlength=data.n_users) < user)

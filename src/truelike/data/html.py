@@ -58,12 +58,12 @@ def dataset_html(data: Dataset) -> str:
 
 
 def _first_rows(data: Dataset) -> pl.DataFrame:
-    users, items = data.user_of_entry[:FIRST_ROWS], data._csr.indices[:FIRST_ROWS]
+    users, items = data.user_of_entry[:FIRST_ROWS], data.csr.indices[:FIRST_ROWS]
     columns = [data.users.take(users).alias("user_id"), data.items.take(items).alias("item_id")]
     if data.titles is not None:
         columns.append(data.titles.gather(items).alias("title"))
     if data.has_weights:
-        columns.append(pl.Series("weight", data._csr.data[:FIRST_ROWS]))
+        columns.append(pl.Series("weight", data.csr.data[:FIRST_ROWS]))
     if data.times is not None:
         columns.append(pl.Series("time", data.times[:FIRST_ROWS]))
     return pl.DataFrame(columns)
@@ -73,7 +73,7 @@ def split_html(split: Split) -> str:
     """Counts of each part of a split, and how it was made."""
     header = ("part", "interactions", "users with interactions", "items with interactions")
     rows = [
-        (name, f"{part.n_interactions:,}", f"{np.count_nonzero(np.diff(part._csr.indptr)):,}",
+        (name, f"{part.n_interactions:,}", f"{np.count_nonzero(np.diff(part.csr.indptr)):,}",
          f"{np.count_nonzero(part.popularity()):,}")
         for name, part in zip(("train", "validation", "test"), split.parts, strict=True)
     ]  # fmt: skip

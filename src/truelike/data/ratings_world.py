@@ -111,7 +111,7 @@ class RatingsWorld(KnownWorld):
             raise ParameterError(
                 f"a world of ratings has at most {MOST_PAIRS:,} pairs; ask for fewer users or items"
             )
-        liked = kept._csr.data >= self.min_rating
+        liked = kept.csr.data >= self.min_rating
         if not (kept.n_interactions and 0 < liked.mean() < 1):
             raise DataError(
                 f"of {kept.n_interactions:,} ratings {int(liked.sum()):,} are {self.min_rating:g} or more; a world "
@@ -193,7 +193,7 @@ def _most(counts: NDArray[np.int64]) -> Any:
 
 def _model(ratings: Dataset, min_rating: float) -> tuple[Matrix, Matrix]:
     """Return the logits of p(rating >= min_rating) of all pairs: of biases, and of tastes."""
-    csr = ratings._csr
+    csr = ratings.csr
     users, items, values = ratings._user_of_entry, csr.indices, csr.data.astype(np.float64)
     pair = users.astype(np.int64) * ratings.n_items + items
     unseen = randomness.uniform(randomness.key(0, "held-out ratings"), pair) < HELD_OUT

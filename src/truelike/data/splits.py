@@ -145,8 +145,8 @@ class Split:
             for name, part in zip(PARTS, self.parts, strict=True):
                 columns = {
                     "user": part._user_of_entry,
-                    "item": part._csr.indices,
-                    "weight": part._csr.data,
+                    "item": part.csr.indices,
+                    "weight": part.csr.data,
                 }
                 if part.times is not None:
                     columns["time"] = part.times
@@ -218,8 +218,8 @@ def _aligned(part: Dataset, train: Dataset, name: str) -> Dataset:
             f"ids look like {part.users[0]!r} (user) and {part.items[0]!r} (item), those of the training part "
             f"like {train.users[0]!r} and {train.items[0]!r}. Read both with the same columns."
         )
-    same = np.array_equal(known._csr.indptr, train._csr.indptr) and np.array_equal(
-        known._csr.indices, train._csr.indices
+    same = np.array_equal(known.csr.indptr, train.csr.indptr) and np.array_equal(
+        known.csr.indices, train.csr.indices
     )
     if same and part.n_interactions:
         raise DataError(
@@ -240,7 +240,7 @@ def _without_held_out(train: Dataset, validation: Dataset, test: Dataset) -> lis
     parts = [train, validation, test]
     if train.shown is None and not train.kinds:
         return parts
-    numbers = [each._user_of_entry.astype(np.int64) * train.n_items + each._csr.indices for each in parts]
+    numbers = [each._user_of_entry.astype(np.int64) * train.n_items + each.csr.indices for each in parts]
     pairs = np.unique(np.concatenate(numbers))
     label = np.full(len(pairs), TRAIN, dtype=np.uint8)
     for part in (TEST, VALIDATION, TRAIN):
@@ -269,7 +269,7 @@ def _also_in_train(part: Dataset, train: Dataset) -> int:
         return 0
     here, there = (
         sparse.csr_array((np.ones(each.nnz, np.int8), each.indices, each.indptr), shape=each.shape)
-        for each in (part._csr, train._csr)
+        for each in (part.csr, train.csr)
     )
     return int(here.multiply(there).nnz)
 
@@ -458,7 +458,7 @@ def _drawn_by_user(
 
     label = np.zeros(data.n_interactions, dtype=np.uint8)
     order = _shuffled(data, seed, "by_user")
-    users, items, left = data._user_of_entry, data._csr.indices, data.popularity()
+    users, items, left = data._user_of_entry, data.csr.indices, data.popularity()
     quota = quota.astype(np.int64)
     if by == "random":
         draw_by_user(order, users, items, quota, left, item_guard, label)
@@ -514,7 +514,7 @@ def leave_one_out(data: Dataset, *, by: Literal["time", "random"] | None = None,
         order = np.lexsort((noise, _need_times(data, "leave_one_out(by='time')"), data._user_of_entry))
     else:
         order = np.lexsort((noise, data._user_of_entry))
-    last = data._csr.indptr[1:] - 1
+    last = data.csr.indptr[1:] - 1
     enough = data.interactions_per_user() >= 3
     label = np.zeros(data.n_interactions, dtype=np.uint8)
     label[order[last[enough]]] = TEST

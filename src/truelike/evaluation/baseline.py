@@ -53,7 +53,7 @@ def popularity_baseline(train: Dataset, validation: Dataset, measure: str) -> fl
     owners = np.repeat(np.arange(train.n_users, dtype=np.int64), counts)
     ranks = rank[relevant.indices]
     # pairs are numbers row * n_items + rank, so that one sorted array holds the seen items of all these users
-    matrix, rows = train._rows(users.astype(np.int32))
+    matrix, rows = train.rows(users.astype(np.int32))
     matrix = matrix[rows]
     row_of_entry = np.repeat(np.arange(len(users), dtype=np.int64), np.diff(matrix.indptr))
     seen = np.sort(row_of_entry * n_items + rank[matrix.indices])

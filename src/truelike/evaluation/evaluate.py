@@ -298,7 +298,7 @@ def relevant_items(train: Dataset | Blocks, test: Dataset) -> Any:
 
     Both datasets must have the same ids. The rows of the result are sorted, and its data are ones.
     """
-    matrix = sparse.csr_array(test._csr, copy=True)
+    matrix = sparse.csr_array(test.csr, copy=True)
     matrix.sort_indices()
     owners = np.repeat(np.arange(matrix.shape[0], dtype=np.int32), np.diff(matrix.indptr))
     kept = np.ones(len(owners), dtype=bool)

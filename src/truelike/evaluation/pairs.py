@@ -15,7 +15,7 @@ __all__ = ["is_seen"]
 def is_seen(train: Dataset | Blocks, users: Codes, items: Codes) -> NDArray[np.bool_]:
     """Return whether each pair, given by row numbers and sorted by user, is in the training data."""
     wanted = np.unique(users)
-    seen, rows = train._rows(wanted)
+    seen, rows = train.rows(wanted)
     lengths = (seen.indptr[rows + 1] - seen.indptr[rows]).astype(np.int64)
     ends = np.cumsum(lengths)
     at = np.arange(ends[-1] if len(ends) else 0) + np.repeat(seen.indptr[rows] - (ends - lengths), lengths)

@@ -175,12 +175,12 @@ class _Labels:
 
     def __init__(self, train: Dataset, truth: Truth) -> None:
         train = train.to_dataset() if isinstance(train, Blocks) else train
-        self.shape = train._csr.shape
-        self.observed = train._csr
-        self.likes = truth.likes.recode(train.users, train.items)[0]._csr
+        self.shape = train.csr.shape
+        self.observed = train.csr
+        self.likes = truth.likes.recode(train.users, train.items)[0].csr
         self.judged = None
         if truth.judged is not None:
-            self.judged = truth.judged.recode(train.users, train.items)[0]._csr
+            self.judged = truth.judged.recode(train.users, train.items)[0].csr
         else:  # all pairs of the users and items of the truth
             self.rows = truth.likes.users.codes(train.users.values) >= 0
             self.columns = truth.likes.items.codes(train.items.values) >= 0

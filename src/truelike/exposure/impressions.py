@@ -71,7 +71,7 @@ def shown_pairs(impressions: Any, train: Dataset, miss_rate: float | None) -> Sh
     logits = flip_logits(missed.rates)
     same = bool((logits == logits[0]).all())
     once = float(logits[0]) if same else -CERTAIN
-    pairs = ShownPairs.merged(train._csr, known._csr, np.zeros(0, np.float32) if same else logits, once, evidence)
+    pairs = ShownPairs.merged(train.csr, known.csr, np.zeros(0, np.float32) if same else logits, once, evidence)
     if pairs.added == train.n_interactions:
         raise DataError(
             f"none of the {train.n_interactions:,} interactions is among the impressions, so these say nothing of what "
@@ -116,7 +116,7 @@ def read_impressions(impressions: Any) -> Dataset | EncodedRows:
         return impressions
     if not isinstance(impressions, Dataset):
         return to_rows(impressions)
-    _check_counts(impressions._csr.data, "a weight")
+    _check_counts(impressions.csr.data, "a weight")
     return impressions
 
 
@@ -248,7 +248,7 @@ def _check_known(known: int, total: int) -> None:
 def _by_propensity(known: Dataset, miss_rate: float) -> Missed:
     """The rates of pairs that were shown with some probability."""
     with np.errstate(divide="ignore"):
-        return Missed(-np.log1p(-known._csr.data.astype(np.float64) * (1 - miss_rate)), miss_rate)
+        return Missed(-np.log1p(-known.csr.data.astype(np.float64) * (1 - miss_rate)), miss_rate)
 
 
 def _by_count(shown: Dataset | EncodedRows, train: Dataset, miss_rate: float | None) -> tuple[Dataset, Missed]:
@@ -266,7 +266,7 @@ def _by_count(shown: Dataset | EncodedRows, train: Dataset, miss_rate: float | N
             return known, estimated(*log)
     with np.errstate(divide="ignore"):
         rate = -np.log(0.0 if miss_rate is None else miss_rate)
-    counts = known._csr.data
+    counts = known.csr.data
     if np.isinf(rate) or counts.min() == counts.max():  # one rate for all: there may be many pairs
         counts = counts[:1]
     return known, Missed(counts.astype(np.float64) * rate, miss_rate or 0.0)

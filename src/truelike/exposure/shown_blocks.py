@@ -175,7 +175,7 @@ class ShownBlocks:
 
     def of_users(self, users: Codes) -> ShownPairs:
         """Return the pairs of some users, by their row numbers. No block of pairs is made for it."""
-        matrix, rows = self.train._rows(users)
+        matrix, rows = self.train.rows(users)
         own = matrix[rows] if len(rows) else matrix
         parts = (own.indptr.astype(np.int32), own.indices.astype(np.int32))
         return self._merged(self.train.users.stored(np.asarray(users)), *parts)[0]

@@ -269,7 +269,7 @@ class ShownPairs:
         is_good = is_good and (len(indptr), len(taken)) == (train.n_users + 1, len(indices))
         is_good = is_good and len(logits) in (0, len(indices)) and bool((np.abs(logits) <= CERTAIN).all())
         is_good = is_good and abs(logit) <= CERTAIN and bool(((missed >= 0) & (missed <= 1)).all())
-        own = (train._csr.indptr, train._csr.indices)
+        own = (train.csr.indptr, train.csr.indices)
         if not (is_good and is_union(indptr, indices, taken, train.n_items, *own)):
             raise ValueError("the shown pairs are not those of the interactions")
         evidence = "propensities" if arrays["shown.propensities"][0] else "impressions"

@@ -375,7 +375,7 @@ def identity_of(model: Recommender) -> str:
     except StorageError:  # a model of the caller's own that cannot be saved: no two runs are known to be the same
         return secrets.token_hex(16)
     digest = hashlib.sha256()
-    train._digest_into(digest)
+    train.digest_into(digest)
     ids = (
         () if isinstance(train, Blocks) else (train.users.values, train.items.values)
     )  # those of blocks are in it

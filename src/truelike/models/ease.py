@@ -68,7 +68,7 @@ class LinearAutoencoder(Recommender):
     def _dense(self, train: Dataset, ridge: NDArray[np.float64]) -> Floats:
         from truelike.models.inversion import invert
 
-        P = gram(train._csr, np.dtype(self.precision), self.n_jobs)
+        P = gram(train.csr, np.dtype(self.precision), self.n_jobs)
         P[np.diag_indices_from(P)] += ridge
         invert(P, self.n_jobs)
         return self._weights(P)
@@ -80,7 +80,7 @@ class LinearAutoencoder(Recommender):
             what = f"{self.name} with {neighbors} neighbors for each of {train.n_items:,} items"
             check_memory(needed, what, f"Use fewer neighbors, {INSTEAD}")
 
-        return local_weights(train._csr, ridge, neighbors, self.n_jobs, check)
+        return local_weights(train.csr, ridge, neighbors, self.n_jobs, check)
 
     def _weights(self, P: NDArray[Any]) -> Floats:
         """B_ij = -P_ij / P_jj off the diagonal; a float32 P is overwritten."""
@@ -282,7 +282,7 @@ def lift(train: Dataset, n_jobs: int | None) -> float:
     """
     from truelike.models.kernels import sum_squares_of_common_users
 
-    by_user, by_item = train._csr, sparse.csc_array(train._csr)
+    by_user, by_item = train.csr, sparse.csc_array(train.csr)
 
     def rows(start: int) -> int:
         stop = min(start + ROWS, train.n_items)

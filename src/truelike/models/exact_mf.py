@@ -282,7 +282,7 @@ class ExactMF(AllItemsMF):
         # a user's row moves once an epoch and by little, so the rows of new users start at their fold-in
         fold_in = self._fitted(train, {**table_attributes(tables), **self._derived(train)})._fold_in()
         new = np.setdiff1d(np.arange(train.n_users), users)
-        for user, history in zip(new, rows_of(train._csr[new]), strict=True):
+        for user, history in zip(new, rows_of(train.csr[new]), strict=True):
             tables.user_factors[user] = fold_in.row(history)
         result = continue_epochs(self._training(), train, tables, epochs, progress=progress)
         return {**learned_tables(result, train), **self._derived(train)}

@@ -308,8 +308,8 @@ class LeastSquaresFoldIn(FoldIn):
         counts = self._all_counts
         if counts is None:
             return None
-        mine = slice(*train._csr.indptr[user : user + 2])
-        return np.asarray(counts[mine][np.argsort(train._csr.indices[mine])], dtype=np.float64)
+        mine = slice(*train.csr.indptr[user : user + 2])
+        return np.asarray(counts[mine][np.argsort(train.csr.indices[mine])], dtype=np.float64)
 
     @cached_property
     def _all_counts(self) -> NDArray[np.float32] | None:

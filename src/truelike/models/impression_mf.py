@@ -487,6 +487,6 @@ def _random_pairs(train: Dataset, seed: int) -> ShownPairs:
     drawn = randomness.uniform(randomness.key(seed, "shown at random"), np.arange(len(users))) * train.n_items
     items = np.minimum(drawn.astype(np.int64), train.n_items - 1)
     ones = np.ones(len(users), dtype=np.float32)
-    shown = sparse.csr_array((ones, (users, items)), shape=train._csr.shape)
+    shown = sparse.csr_array((ones, (users, items)), shape=train.csr.shape)
     shown.sort_indices()
-    return ShownPairs.merged(train._csr, shown, np.zeros(0, np.float32), -CERTAIN)
+    return ShownPairs.merged(train.csr, shown, np.zeros(0, np.float32), -CERTAIN)

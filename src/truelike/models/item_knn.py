@@ -70,7 +70,7 @@ class ItemKNN(Recommender):
     n_jobs: int | None = jobs()
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        by_user = sparse.csr_array(train._csr, copy=True)
+        by_user = sparse.csr_array(train.csr, copy=True)
         by_user.data = np.ones(by_user.nnz, dtype=np.float32)
         by_item = sparse.csr_array(by_user.T)
         length, shrinkage = np.sqrt(train.popularity()), self._shrinkage(train)

@@ -28,7 +28,7 @@ class ItemScorer(Scorer):
 
     def __init__(self, train: Dataset, weights: Any, by_target: Any = None) -> None:
         super().__init__(train)
-        self._csr, self._weights, self._by_target, self._order = train._csr, weights, by_target, None
+        self._csr, self._weights, self._by_target, self._order = train.csr, weights, by_target, None
         if by_target is not None:  # most items of a list may have the score 0
             self._order = np.argsort(-train.popularity(), kind="stable").astype(np.int32)
 

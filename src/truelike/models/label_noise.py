@@ -159,7 +159,7 @@ class LabelNoise(_Base):
     ) -> pl.DataFrame:
         """`hidden_likes` of users by their row numbers."""
         train = self.train_
-        seen, rows = train._rows(codes)
+        seen, rows = train.rows(codes)
         user_of_row = np.zeros(seen.shape[0], dtype=np.int32)
         user_of_row[rows] = codes
         best = top_k_by_scores(

@@ -261,7 +261,7 @@ class Answers(ABC):
         codes = self.train_.users.known(user)
         if len(codes) != 1:
             raise ParameterError(f"explain takes one user: {len(codes):,} were given. Call it for each of them.")
-        return self._explanation(self.train_._history(int(codes[0])), items, int(codes[0]), k, titles)
+        return self._explanation(self.train_.items_of(int(codes[0])), items, int(codes[0]), k, titles)
 
     @final
     def explain_from_items(
@@ -544,7 +544,7 @@ def _histories(known: Ids, items: Any, on_unknown: OnUnknown) -> tuple[dict[str,
 def _lists_of_items(items: Any) -> tuple[dict[str, pl.Series], list[Any]]:
     if isinstance(items, Dataset):
         users = items.users.take(np.arange(items.n_users, dtype=np.int32))
-        return {"user_id": users}, [items.items.take(row) for row in rows_of(items._csr)]
+        return {"user_id": users}, [items.items.take(row) for row in rows_of(items.csr)]
     if isinstance(items, Mapping):
         return {"user_id": to_series(list(items))}, [one_or_many(row) for row in items.values()]
     if isinstance(items, (list, tuple)) and items and all(isinstance(row, (list, tuple)) for row in items):

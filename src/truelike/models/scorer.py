@@ -194,7 +194,7 @@ class Scorer(ABC):
             That of `vectors.ranker()`, for many calls.
         """
         check_users(users, self.train.n_users)
-        seen, rows = self.train._rows(users) if exclude_seen else (None, None)
+        seen, rows = self.train.rows(users) if exclude_seen else (None, None)
         vectors = self.vectors
         if vectors is not None:
             ranker = ranker or vectors.ranker()

@@ -64,7 +64,7 @@ def top_k_on_cluster(
         own = np.ascontiguousarray(vectors.users[users], dtype=np.float32)
         if not exclude_seen:
             return k, own, np.zeros(len(users) + 1, dtype=np.int32), np.zeros(0, dtype=np.int32)
-        seen, rows = train._rows(users)
+        seen, rows = train.rows(users)
         mine = seen[rows]
         return k, own, mine.indptr, mine.indices
 

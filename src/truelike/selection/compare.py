@@ -247,7 +247,7 @@ def _activity(split: Split) -> np.ndarray[Any, Any]:
                 f"the {name} part has interactions of {int(evaluated[name].sum())} users that can be evaluated; "
                 "two or more are needed"
             )
-    counts: np.ndarray[Any, Any] = np.diff(train._csr.indptr)[evaluated["test"]]
+    counts: np.ndarray[Any, Any] = np.diff(train.csr.indptr)[evaluated["test"]]
     return counts
 
 

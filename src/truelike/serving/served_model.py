@@ -119,7 +119,7 @@ class ServedModel:
         self.table = pl.read_parquet(table) if table.exists() else pl.DataFrame()
         self.filters = Filters(self.table)
         self.n_items = len(self.items)
-        self._csr = self.model.train_._csr
+        self._csr = self.model.train_.csr
         self.vectors = self.scorer.vectors
         self.ranker = self._similar = None
         if self.vectors is not None:

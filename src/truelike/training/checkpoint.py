@@ -38,7 +38,7 @@ def fingerprint(train: Dataset, parameters: dict[str, Any]) -> str:
     """A digest of the data and of every parameter that decides the result."""
     deciding = {name: value for name, value in parameters.items() if name not in ("epochs", "n_jobs", "patience")}
     digest = hashlib.sha256(json.dumps(deciding, sort_keys=True, default=str).encode())
-    train._digest_into(digest)
+    train.digest_into(digest)
     return digest.hexdigest()
 
 

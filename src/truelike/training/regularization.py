@@ -70,7 +70,7 @@ def lift(train: Dataset | Blocks) -> float:
     are fixed, so the value depends on the data alone.
     """
     popularity, n = train.popularity().astype(np.float64), train.n_interactions
-    by_user = train._every(max(1, n // LIFT_INTERACTIONS))
+    by_user = train.every(max(1, n // LIFT_INTERACTIONS))
     by_item, per_user = by_user.tocsc(), np.diff(by_user.indptr).astype(np.float64)
     draws = [randomness.uniform(randomness.key(0, "lift", k), np.arange(LIFT_SAMPLES)) for k in range(3)]
 

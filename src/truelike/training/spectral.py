@@ -70,7 +70,7 @@ def _spectrum(
     """
     user_scale = 1 / np.sqrt(np.maximum(train.interactions_per_user(), 1))
     item_scale = 1 / np.sqrt(np.maximum(train.popularity(), 1))
-    matrix = train._csr
+    matrix = train.csr
     scaled = (user_scale[train.user_of_entry] * item_scale[matrix.indices]).astype(np.float32)
     by_user = sparse.csr_array((scaled, matrix.indices, matrix.indptr), shape=matrix.shape)
     by_item = sparse.csr_array(by_user.T)

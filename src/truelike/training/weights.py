@@ -78,7 +78,7 @@ def unscaled_weights(
     """Return how much each interaction counts, up to a factor. `span` are the first and the last time of all."""
     values = np.ones(train.n_interactions)
     if weighting != "none":
-        given = train._csr.data.astype(np.float64)
+        given = train.csr.data.astype(np.float64)
         values *= np.log1p(given) if weighting == "log" else given
     if recency != "none":
         assert train.times is not None
@@ -117,7 +117,7 @@ def _age_of_user(train: Dataset, times: NDArray[np.int64]) -> NDArray[np.float64
     ends = np.flatnonzero(last) + 1
     end = np.empty(n, dtype=np.int64)
     end[order] = np.repeat(ends, np.diff(ends, prepend=0))
-    later = train._csr.indptr[users + 1] - end
+    later = train.csr.indptr[users + 1] - end
     return np.asarray(later / train.interactions_per_user()[users], dtype=np.float64)
 
 

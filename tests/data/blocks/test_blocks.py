@@ -41,9 +41,9 @@ def test_blocks_have_what_the_dataset_has(data: tl.Dataset, blocks: tl.blocks.Bl
     assert_array_equal(blocks.popularity(), data.popularity())
     assert_array_equal(blocks.interactions_per_user(), data.interactions_per_user())
     assert blocks.seen("u007").to_list() == data.seen("u007").to_list()
-    assert_array_equal(blocks._every(7).toarray(), data.matrix[::7].toarray())
+    assert_array_equal(blocks.every(7).toarray(), data.matrix[::7].toarray())
     users = np.array([80, 3, 3, 41, 0], dtype=np.int32)
-    found, rows = blocks._rows(users)
+    found, rows = blocks.rows(users)
     assert_array_equal(found[rows].toarray(), data.matrix[users].toarray())
 
 

@@ -29,7 +29,7 @@ def make_pairs(n_users: int = 30, n_items: int = 25, *, repeated: bool = False) 
     train = tl.read(sparse.csr_array(liked.astype(np.float32)))
     impressions = sparse.csr_array(shown.astype(np.float32))
     logits = rng.normal(size=impressions.nnz).astype(np.float32) if repeated else np.zeros(0, np.float32)
-    return train, ShownPairs.merged(train._csr, impressions, logits, -CERTAIN)
+    return train, ShownPairs.merged(train.csr, impressions, logits, -CERTAIN)
 
 
 def engine_on(pairs: ShownPairs, settings: ShownSettings, n_jobs: int = 1) -> tuple[ShownEngine, Tables]:

@@ -278,22 +278,6 @@ class Blocks:
                 raise self.damage(number, f"{name}: {wrong}")
             return pl.read_parquet(content)["user_id"]
 
-    # --- temporary aliases ----------------------------------------------------------------------
-
-    def _rows(self, users: Codes) -> tuple[Any, Codes]:
-        return self.rows(users)
-
-    def _every(self, step: int) -> sparse.csr_array:
-        return self.every(step)
-
-    def _history(self, user: int) -> Codes:
-        return self.items_of(user)
-
-    def _digest_into(self, digest: Any) -> None:
-        self.digest_into(digest)
-
-    # --- end of temporary aliases ---------------------------------------------------------------
-
     # --- what else is known ---------------------------------------------------------------------
 
     @property

@@ -269,7 +269,7 @@ def _of_dataset(
     n = _number_of_blocks(blocks, data.n_users, data.n_interactions)
     bounds = block_bounds(data.interactions_per_user(), n)
     kinds: dict[str, Kind] = {"user": data.users.kind, "item": data.items.kind}
-    indptr, indices, weights, times = data._csr.indptr, data._csr.indices, data._csr.data, data.times
+    indptr, indices, weights, times = data.csr.indptr, data.csr.indices, data.csr.data, data.times
 
     def further(place: Path) -> list[str]:
         names = [*write_features(data, place), *write_entries(data._with(shown=None), place)]
@@ -410,8 +410,8 @@ class _Work:
                 weights=row_weights,
                 times=times,
             )
-            counts, indices = np.diff(merged._csr.indptr), merged._csr.indices
-            weights, times = merged._csr.data, merged.times
+            counts, indices = np.diff(merged.csr.indptr), merged.csr.indices
+            weights, times = merged.csr.data, merged.times
         group = _Group(self.place, number, counts.astype(np.int32))
         group.save("indices", indices)
         group.save("weights", None if weights is None or (weights == 1).all() else weights)

@@ -52,7 +52,7 @@ class ACFNetwork(nn.Module):
         self.of_history_item = nn.Linear(width, width, bias=False)
         self.attention = nn.Linear(width, 1, bias=False)
         self.components = _Components(inputs) if inputs.item_features is not None else None
-        observed = inputs.dataset._csr
+        observed = inputs.dataset.csr
         self.register_buffer("indptr", torch.from_numpy(observed.indptr.astype(np.int64)), persistent=False)
         self.register_buffer("indices", torch.from_numpy(observed.indices.astype(np.int64)), persistent=False)
 

@@ -227,7 +227,7 @@ class NetworkModel(LabelNoise, Recommender):
 
     def _check_cold(self, warm: Dataset, whole: Dataset) -> None:
         """Raise if there are ids without interactions that the flip network cannot score."""
-        if warm._csr.shape != whole._csr.shape and self._has_flips and self.flips != "FM":
+        if warm.csr.shape != whole.csr.shape and self._has_flips and self.flips != "FM":
             raise ParameterError(
                 f"flips={self.flips!r} cannot score users or items without interactions, and the features have some: "
                 'use flips="FM" or flips=None, or remove them from the features'

@@ -145,7 +145,7 @@ class _Comparison:
             bias = b[self.items]
         self._check_same("vectors()", (U[self.users] * V[self.items]).sum(dim=1) + bias)
         if hasattr(self.network, "new_user_vectors"):
-            histories = self.inputs.dataset._csr[: min(2, self.inputs.n_users)]
+            histories = self.inputs.dataset.csr[: min(2, self.inputs.n_users)]
             rows = self.network.new_user_vectors(histories)
             self._check_shape("new_user_vectors(histories)", rows, (histories.shape[0], U.shape[1]))
 
@@ -202,6 +202,6 @@ def _unobserved_pairs(inputs: Inputs) -> tuple[Any, Any]:
     """Some pairs without an interaction; a network such as ACF scores observed pairs differently in training."""
     rng = np.random.default_rng(0)
     users = rng.integers(0, inputs.n_users, PAIRS)
-    unobserved = [np.setdiff1d(np.arange(inputs.n_items), inputs.dataset._csr[[user]].indices) for user in users]
+    unobserved = [np.setdiff1d(np.arange(inputs.n_items), inputs.dataset.csr[[user]].indices) for user in users]
     items = [int(rng.choice(some)) if len(some) else 0 for some in unobserved]
     return torch.from_numpy(users), torch.tensor(items)

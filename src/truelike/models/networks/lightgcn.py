@@ -40,9 +40,9 @@ class LightGCNNetwork(nn.Module):
         train = inputs.dataset
         self.popularity = np.maximum(train.popularity(), 1)
         by_user = np.sqrt(np.maximum(train.interactions_per_user(), 1))[train.user_of_entry]
-        weights = 1 / (by_user * np.sqrt(self.popularity)[train._csr.indices])
+        weights = 1 / (by_user * np.sqrt(self.popularity)[train.csr.indices])
         observed = sparse.csr_array(
-            (weights.astype(np.float32), train._csr.indices, train._csr.indptr), train._csr.shape
+            (weights.astype(np.float32), train.csr.indices, train.csr.indptr), train.csr.shape
         )
         self.graph = _Graph(observed)
 

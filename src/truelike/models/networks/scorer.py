@@ -106,7 +106,7 @@ class NetworkScorer(Scorer):
             return vectors.of_vectors(found)
         if hasattr(self._network, "user_embedding_names"):
             return np.stack([self._by_training(history) for history in rows_of(histories)])
-        return new_users.by_similar_users(self.score_users, self._data._csr, histories)
+        return new_users.by_similar_users(self.score_users, self._data.csr, histories)
 
     def left_out_scores(self, history: Codes, places: Codes, items: Codes) -> Floats:
         """By rows that are folded in together, if rows are folded in."""

@@ -123,7 +123,7 @@ class AlternatingEngine(ArrayEngine):
     ) -> None:
         self.train, self.tables, self.weights = train, tables, weights
         self.solver, self.n_jobs = solver, n_jobs
-        by_user, weighted = train._csr, interaction_weights is not None
+        by_user, weighted = train.csr, interaction_weights is not None
         if weighted:
             by_user = sparse.csr_array((interaction_weights, by_user.indices, by_user.indptr), shape=by_user.shape)
         by_item = sparse.csr_array(by_user.T)

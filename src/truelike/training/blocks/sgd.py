@@ -224,7 +224,7 @@ class StratifiedEngine(BlockEngine):
         """Users, and a row of their positive and its negatives, spread evenly over the users."""
         n = self.train.n_users
         users = np.unique(np.linspace(0, n - 1, min(n, LOSS_POSITIVES)).astype(np.int32))
-        matrix, rows = self.train._rows(users)
+        matrix, rows = self.train.rows(users)
         sample = Entries.of(
             matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32), self.train.popularity()
         )

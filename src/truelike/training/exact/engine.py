@@ -276,7 +276,7 @@ class ExactEngine(ArrayEngine):
         """
         objective, r = self.objective, self._whole_rows[: len(users)]
         assert issubclass(objective, Listwise)
-        positives = self.train._csr[users]
+        positives = self.train.csr[users]
         observed = np.zeros(r.shape, dtype=np.float32)
         observed[np.repeat(np.arange(len(users)), np.diff(positives.indptr)), positives.indices] = 1.0
 
@@ -351,7 +351,7 @@ class ExactEngine(ArrayEngine):
         train, tables = self.train, self.tables
         users = np.unique(np.linspace(0, train.n_users - 1, LOSS_USERS).astype(np.int32))
         users = users[train.interactions_per_user()[users] > 0]
-        observed = train._csr[users].toarray() != 0
+        observed = train.csr[users].toarray() != 0
         r = (tables.user_factors[users] @ tables.item_factors.T).astype(np.float64)
         r += 0 if tables.item_bias is None else tables.item_bias
         if issubclass(self.objective, Listwise):

@@ -80,7 +80,7 @@ class AllItems:
 
     def batch(self, users: Rows, epoch: int, number: int) -> BatchItems:
         """All items."""
-        matrix, shape = self.train._csr, self.train.n_items
+        matrix, shape = self.train.csr, self.train.n_items
         # a user is updated once in an epoch, an item at every batch: at a lower rate, so that both learn alike
         return BatchItems(
             None, users, matrix.indptr, matrix.indices, self.positive_weights,
@@ -131,8 +131,8 @@ class SampledItems:
 
     def batch(self, users: Rows, epoch: int, number: int) -> BatchItems:
         """The positives of the users and the items drawn for this batch."""
-        indptr, entries = entries_of(self.train._csr, users)
-        items = self.train._csr.indices[entries]
+        indptr, entries = entries_of(self.train.csr, users)
+        items = self.train.csr.indices[entries]
         key = randomness.key(self.seed, "items", epoch, number)
         chosen = randomness.uniform(key, np.arange(self.train.n_items)) < self.share
         chosen[items] = True

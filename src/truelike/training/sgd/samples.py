@@ -81,13 +81,13 @@ class Entries:
 
     Attributes
     ----------
-    _csr
+    csr
         Has `indptr` and `indices`, of sorted int32 item numbers.
     item_counts
         How many pairs each item has.
     """
 
-    _csr: Any
+    csr: Any
     item_counts: NDArray[np.int64]
 
     @classmethod
@@ -98,7 +98,7 @@ class Entries:
     @property
     def n_users(self) -> int:
         """Number of users."""
-        return len(self._csr.indptr) - 1
+        return len(self.csr.indptr) - 1
 
     @property
     def n_items(self) -> int:
@@ -108,11 +108,11 @@ class Entries:
     @property
     def n_interactions(self) -> int:
         """Number of pairs."""
-        return len(self._csr.indices)
+        return len(self.csr.indices)
 
     @cached_property
     def _user_of_entry(self) -> NDArray[np.int32]:
-        return np.repeat(np.arange(self.n_users, dtype=np.int32), np.diff(self._csr.indptr))
+        return np.repeat(np.arange(self.n_users, dtype=np.int32), np.diff(self.csr.indptr))
 
     def popularity(self) -> NDArray[np.int64]:
         """Return how many pairs each item has."""
@@ -120,7 +120,7 @@ class Entries:
 
     def interactions_per_user(self) -> NDArray[np.int64]:
         """Return how many pairs each user has."""
-        return np.asarray(np.diff(self._csr.indptr), dtype=np.int64)
+        return np.asarray(np.diff(self.csr.indptr), dtype=np.int64)
 
 
 class BlockOrder:
@@ -132,7 +132,7 @@ class BlockOrder:
     """
 
     def __init__(self, train: Dataset | Entries) -> None:
-        self.indptr = train._csr.indptr
+        self.indptr = train.csr.indptr
         positives = np.diff(self.indptr)
         counts = np.maximum(-(-positives // BLOCK_SIZE), np.minimum(positives, LEAST_BLOCKS))
         self.user_of_block = np.repeat(np.arange(train.n_users, dtype=np.int32), counts)
@@ -174,7 +174,7 @@ class Samples:
         self.alias_tables = negatives.tables(train.popularity())
         self._by_users: tuple[int, NDArray[np.int32]] = (-1, np.zeros(0, dtype=np.int32))  # epoch, order
         self._blocks = BlockOrder(train) if settings.order == "blocks" else None
-        self.bit_table = positive_bits(train._csr.indptr, train._csr.indices, train.n_items)
+        self.bit_table = positive_bits(train.csr.indptr, train.csr.indices, train.n_items)
 
     def key(self, epoch: int) -> np.uint64:
         """Return the random key of the negatives of an epoch."""
@@ -213,7 +213,7 @@ class Samples:
         from truelike.training.sgd.negative_sampling import draw_negatives
 
         train, n = self.train, self.settings.n_negatives * self.negatives.candidates
-        positives = (train._user_of_entry, train._csr.indices, train._csr.indptr, self.bit_table, train.n_items)
+        positives = (train._user_of_entry, train.csr.indices, train.csr.indptr, self.bit_table, train.n_items)
         drawn: NDArray[np.int32] = draw_negatives(key, entries, n, *positives, *self.alias_tables)
         return drawn
 
@@ -228,7 +228,7 @@ class Samples:
         """Users, items and negatives of up to LOSS_POSITIVES positives, spread evenly over the training data."""
         chosen = self.loss_entries
         drawn = self.draw(np.uint64(randomness.key(self.seed, "loss")), chosen)[:, : self.settings.n_negatives]
-        return self.train._user_of_entry[chosen], self.train._csr.indices[chosen], drawn
+        return self.train._user_of_entry[chosen], self.train.csr.indices[chosen], drawn
 
 
 def mean_loss(objective: type[Objective], r: Any, g: Any) -> float:

@@ -111,7 +111,7 @@ class NetworkEngine:
 
     def _batch(self, epoch: int, entries: NDArray[np.int32]) -> None:
         users = self._tensor(self.train.user_of_entry[entries])
-        positives = self._tensor(self.train._csr.indices[entries])
+        positives = self._tensor(self.train.csr.indices[entries])
         candidates = self._tensor(self.samples.draw(self.samples.key(epoch), entries))
         items = torch.cat([positives[:, None], self._hardest(users, candidates)], dim=1)
         r, g = self._scores(users, items)
