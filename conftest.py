@@ -1,16 +1,42 @@
-"""Tests and doctests that need PyTorch are skipped where it is not installed."""
+"""Which tests are slow, and which are skipped without PyTorch."""
 
 from __future__ import annotations
 
 import doctest
 from collections.abc import Generator
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 from truelike.errors import MissingExtraError
 
 NO_TORCH = find_spec("torch") is None
+ROOT = Path(__file__).parent
+SLOW = (  # directories and files whose tests are all slow; others are marked where they are
+    "src/truelike/mlflow.py",
+    "src/truelike/models/networks/",
+    "src/truelike/training/torch/",
+    "tests/cli/test_demo.py",
+    "tests/cli/test_on_cluster.py",
+    "tests/cli/test_serve.py",
+    "tests/hostile/",
+    "tests/models/networks/",
+    "tests/serving/page/",
+    "tests/test_cluster.py",
+    "tests/test_deploy.py",
+    "tests/test_examples.py",
+    "tests/test_mlflow.py",
+    "tests/training/blocks/test_ray.py",
+    "tests/training/torch/",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of slow directories and files."""
+    for item in items:
+        if item.path.relative_to(ROOT).as_posix().startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
 
 
 def _needs_torch(error: BaseException | None) -> bool:
