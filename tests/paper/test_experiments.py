@@ -13,7 +13,7 @@ from truelike.paper.experiments import VALUES, Results
 from truelike.paper.protocol import BY_NAME, CONTENDERS, FULL, METRIC, Plan
 from truelike.paper.report import describe_plan
 from truelike.selection.grids import SLOWER, Stage, axis
-from truelike.selection.trials import Trial, run, score, settings
+from truelike.selection.trials import run, score, settings
 
 
 def keys(runs: Path, kind: str) -> list[str]:
@@ -146,7 +146,8 @@ def test_a_curve_varies_one_parameter_only(results: Results) -> None:
     assert base is not None
     for name, value, trial in results.curve("factors", 1):
         if name == "BPR":
-            assert trial == Trial("BPR", {**base, "factors": value, "seed": 1})
+            assert (trial.model, trial.parameters) == ("BPR", {**base, "factors": value, "seed": 1})
+            assert not trial.test
 
 
 def test_p_values_are_saved_with_the_results(results: Results, runs: Path, tmp_path: Path) -> None:
