@@ -163,9 +163,3 @@ def test_an_objective_of_two_functions_is_enough(kind: Any, world: Any, tmp_path
 def test_a_model_that_is_not_fitted_says_so_when_asked_for_hidden_likes() -> None:
     with pytest.raises(NotFittedError):
         tl.NBPO().hidden_likes("a")
-
-
-def test_impressions_are_for_impression_mf(world: Any) -> None:
-    for model in (tl.SoftmaxMF(), tl.ExactNBPO(), tl.NBPO(), tl.BPR(), tl.IALS(), tl.ItemKNN()):
-        with pytest.raises(ParameterError, match=r"does not use impressions. ImpressionMF does"):
-            model.fit(tl.read(world.dataset(), impressions=world.impressions()))
