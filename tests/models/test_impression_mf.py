@@ -185,19 +185,6 @@ def test_where_everything_was_shown_nothing_is_known_of_exposure() -> None:
     assert model.taste_in_exposure_ == 0
 
 
-def test_impressions_of_a_file_beside_a_split_are_checked(tmp_path: Path) -> None:
-    split = tl.splits.by_user(WORLD.dataset(), validation=0.1, test=0.1, seed=0)
-    shown = WORLD.impressions()
-    raw = pl.DataFrame({"user_id": shown._user_of_entry, "item_id": shown.csr.indices})
-    raw.write_csv(tmp_path / "raw.csv")
-    with pytest.raises(ParameterError, match="held-out interactions are among the impressions"):
-        tl.ImpressionMF().fit(tl.read(split, impressions=tmp_path / "raw.csv"), progress=False)
-    split.impressions(shown).write_csv(tmp_path / "corrected.csv")
-    rows = str(tmp_path / "corrected.csv")
-    model = tl.ImpressionMF(steps=20, burn_in=5).fit(tl.read(split, impressions=rows), progress=False)
-    assert model.shown_.all_shown
-
-
 @pytest.mark.slow
 def test_where_nearly_everything_was_shown_training_stays_finite() -> None:
     """Then hardly a pair was not shown, and the biases of the exposure have no finite best value."""
