@@ -49,7 +49,7 @@ def test_of_sampled_training(history: Any, objective: Any, distribution: Any, wi
     history = history.astype(np.int32)
     fold = SampledFoldIn(
         V, BIAS if with_bias else None, objective, Known(), partial(distribution.probabilities, POPULARITY),
-        n_negatives=4, weight=2.0, l2=0.5,
+        n_negatives=4, weight=2.0, l2=0.5 * len(history),
     )  # fmt: skip
     places = np.arange(len(history), dtype=np.int32)
     found = fold.rows_without(history, places)
