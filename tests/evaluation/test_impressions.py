@@ -28,9 +28,7 @@ def parts() -> Any:
 
 @pytest.fixture(scope="module")
 def model(parts: Any) -> Any:
-    return tl.ImpressionMF(method="sgd", factors=8, epochs=20).fit(
-        tl.read(parts.train, impressions=parts.impressions), progress=False
-    )
+    return tl.ImpressionMF(method="sgd", factors=8, epochs=20).fit(parts.train, progress=False)
 
 
 def evaluated(model: Any, parts: Any, **options: Any) -> Any:

@@ -116,9 +116,10 @@ def test_propensities_are_those_of_a_pair(train: Any) -> None:
 
 def test_a_split_has_impressions_that_can_be_used() -> None:
     world = tl.synthetic.World(n_users=60, n_items=50, impressions_per_user=20)
-    split = tl.splits.random(world.dataset(), validation=0.2, test=0.3, seed=0)
-    pairs = shown_pairs(split.impressions(world.impressions()), split.train, None)
-    assert pairs.evidence == "propensities"
+    data = tl.read(world.dataset(), impressions=world.impressions())
+    split = tl.splits.random(data, validation=0.2, test=0.3, seed=0)
+    pairs = shown_pairs(split.train.to_frame("shown"), split.train, None)
+    assert pairs.evidence == "impressions"
     assert pairs.added == 0
 
 
