@@ -308,7 +308,8 @@ def score(log: Log, bed: str, data: Bed, seed: int, contender: Contender) -> Non
         shown = propensities(data.world)
     options = {} if shown is None else {"impressions": shown}
     try:
-        model = contender.build(row["setting"], seed).fit(data.train, progress=False, **options)
+        seen = tl.read(data.train, **options) if options else data.train
+        model = contender.build(row["setting"], seed).fit(seen, progress=False)
     except tl.errors.DivergedError:
         log.add({**row, "data": contender.data, "diverged": True})
         print(bed, seed, contender.name, "diverged", flush=True)

@@ -131,8 +131,8 @@ def test_it_finds_the_likes_as_well_as_by_the_plain_engine(
 
 
 def test_a_checkpoint_resumes_with_the_same_bits(place: Path, tmp_path: Path) -> None:
-    blocks, model = tl.blocks.open(place / str(B)), sgd(epochs=4)
-    whole = tl.clone(model).fit(blocks.with_impressions(place / "seen"), progress=False)
+    blocks, model = tl.blocks.open(place / str(B)).with_impressions(place / "seen"), sgd(epochs=4)
+    whole = tl.clone(model).fit(blocks, progress=False)
 
     def stop(state: Any) -> None:
         if state.epoch == 1:
