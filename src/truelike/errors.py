@@ -13,6 +13,7 @@ __all__ = [
     "DataError",
     "DataWarning",
     "DivergedError",
+    "EventsUnavailableError",
     "FetchError",
     "ForkError",
     "MissingExtraError",
@@ -85,6 +86,10 @@ class UnknownIdError(TruelikeError, KeyError):
 
 class StorageError(TruelikeError, OSError):
     """A directory of a model, split or checkpoint cannot be written or read."""
+
+
+class EventsUnavailableError(StorageError):
+    """The events cannot be read or written now: the file is locked, moved or read-only, or the disk is full."""
 
 
 class NotFoundError(StorageError, FileNotFoundError):

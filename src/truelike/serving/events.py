@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from truelike.errors import StorageError, TruelikeError, quoted
+from truelike.errors import EventsUnavailableError, StorageError, TruelikeError, quoted
 from truelike.files import check_file, replacing_file
 
 FILE = "events.sqlite"
@@ -50,10 +50,6 @@ _UNAVAILABLE = (
     sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY,
     sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PROTOCOL,
 )  # fmt: skip
-
-
-class EventsUnavailableError(StorageError):
-    """The events cannot be read or written now: the file is locked, moved or read-only, or the disk is full."""
 
 
 class Event(NamedTuple):

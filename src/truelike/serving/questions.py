@@ -21,12 +21,12 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from truelike.errors import ParameterError, StorageError, UnknownIdError
+from truelike.errors import EventsUnavailableError, ParameterError, StorageError, UnknownIdError
 from truelike.parallel import cores
 from truelike.progress import logger
 from truelike.serving import schemas
 from truelike.serving.event_writer import EventWriter
-from truelike.serving.events import Event, EventsUnavailableError
+from truelike.serving.events import Event
 from truelike.serving.filters import FilterError
 from truelike.serving.gate import Receive, RefusedError, Scope, Send
 from truelike.serving.metrics import CONTENT_TYPE, Metrics
