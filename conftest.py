@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent
 SLOW = (  # directories and files whose tests are all slow; others are marked where they are
     "src/truelike/mlflow.py",
     "src/truelike/models/networks/",
-    "src/truelike/training/torch/",
+    "src/truelike/engines/torch/",
     "tests/cli/test_demo.py",
     "tests/cli/test_on_cluster.py",
     "tests/cli/test_serve.py",
@@ -27,8 +27,8 @@ SLOW = (  # directories and files whose tests are all slow; others are marked wh
     "tests/test_deploy.py",
     "tests/test_examples.py",
     "tests/test_mlflow.py",
-    "tests/training/blocks/test_ray.py",
-    "tests/training/torch/",
+    "tests/engines/blocks/test_ray.py",
+    "tests/engines/torch/",
 )
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 from common import arguments, load_split, output_directory
 
-from truelike.parallel import cores
+from truelike.core.parallel import cores
 from truelike.selection.executor import Executor
 from truelike.selection.trials import Record, Trial, score
 

@@ -25,8 +25,8 @@ from common import EpochOfFit, arguments, load_split, machine, model_of
 from scipy.sparse import csr_matrix
 
 import truelike as tl
-from truelike.training.als.engine import AlternatingEngine, Solver, Weights
-from truelike.training.tables import Tables
+from truelike.engines.als.engine import AlternatingEngine, Solver, Weights
+from truelike.engines.tables import Tables
 
 ROUNDS = 3
 ITERATIONS = 5

@@ -28,8 +28,8 @@ from scipy import sparse
 import truelike as tl
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Ids
+from truelike.engines.tables import Tables
 from truelike.storage import write_model
-from truelike.training.tables import Tables
 
 INTERACTIONS = 20  # of a user
 CENTERS = 200  # tastes that users and items gather around

@@ -29,7 +29,7 @@ import polars as pl
 from common import machine, small_dataset, world
 
 import truelike as tl
-from truelike.training.engine import close
+from truelike.engines.engine import close
 
 B = 4
 BEYOND_CACHE = 7.0  # an epoch of a billion interactions beside the model: its tables do not fit into a cache

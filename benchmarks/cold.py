@@ -15,7 +15,7 @@ import numpy as np
 from common import arguments, machine
 
 import truelike as tl
-from truelike import randomness
+from truelike.core import randomness
 
 
 def measures(scores: np.ndarray, positive: np.ndarray) -> tuple[float, float]:

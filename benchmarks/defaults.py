@@ -20,9 +20,9 @@ import numpy as np
 from common import machine
 
 import truelike as tl
+from truelike.engines.tables import Tables
 from truelike.models.factor_model import FactorScorer
 from truelike.models.registry import build, usual_models
-from truelike.training.tables import Tables
 
 
 class Peer:

@@ -28,11 +28,11 @@ import polars as pl
 from common import arguments, machine
 
 import truelike as tl
-from truelike import randomness
+from truelike.core import randomness
+from truelike.core.sorting import sort
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.blocks.format import block_bounds, writing
 from truelike.data.dataset import Dataset
-from truelike.sorting import sort
 
 USERS, ITEMS, SHOWN, TASTES = 1_000_000, 100_000, 400, 8
 SHARES = np.array([0.02, 0.26])  # of the shown items that are taken: of another taste, of the own

@@ -24,7 +24,7 @@ import polars as pl
 from common import arguments, machine, output_directory
 
 import truelike as tl
-from truelike import randomness
+from truelike.core import randomness
 
 STRENGTHS = {"weak": 0.0, "middle": 0.9, "strong": 1.8}
 SIZES = (200, 1_000, 4_000)

@@ -29,8 +29,8 @@ from common import machine
 from logs import LOGS
 
 import truelike as tl
+from truelike.engines import regularization
 from truelike.models.registry import build
-from truelike.training import regularization
 
 METRIC = "ndcg@20"
 MODELS = ("ItemKNN", "EASE", "EDLAE", "IALS", "SoftmaxMF", "ExactBPO", "BPR", "NBPO")

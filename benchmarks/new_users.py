@@ -14,7 +14,7 @@ import numpy as np
 from common import arguments, load_split, machine
 
 import truelike as tl
-from truelike import randomness
+from truelike.core import randomness
 from truelike.ranking.top_k import top_k_by_scores
 
 MODELS: dict[str, tuple[type[Any], dict[str, str]]] = {

@@ -13,7 +13,7 @@ import numpy as np
 from common import arguments, small_dataset
 
 import truelike as tl
-from truelike import randomness
+from truelike.core import randomness
 
 MODELS = ("ItemPop", "ItemKNN", "EASE", "EDLAE", "IALS", "SoftmaxMF", "ExactBPO")
 

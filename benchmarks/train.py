@@ -37,11 +37,11 @@ from scipy.sparse import csr_matrix
 
 import truelike as tl
 from truelike.data.ids import Ids
+from truelike.engines.sgd.engine import SampledEngine
+from truelike.engines.sgd.samples import SGDSettings
+from truelike.engines.tables import Tables
 from truelike.negatives import Uniform
 from truelike.objectives import BPR, NBPO
-from truelike.training.sgd.engine import SampledEngine
-from truelike.training.sgd.samples import SGDSettings
-from truelike.training.tables import Tables
 
 NEGATIVES = 3
 EPOCHS = 3

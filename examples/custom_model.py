@@ -17,7 +17,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import truelike as tl
-from truelike.parameters import number
+from truelike.core.parameters import number
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -14,13 +14,14 @@ from scipy import sparse
 from scipy.stats import chisquare
 
 import truelike as tl
-from truelike import negatives, objectives, randomness
+from truelike import negatives, objectives
+from truelike.core import randomness
+from truelike.engines.sgd.engine import SampledEngine
+from truelike.engines.sgd.negative_sampling import draw_negatives, positive_bits
+from truelike.engines.sgd.samples import SGDSettings
+from truelike.engines.tables import Tables
 from truelike.errors import DataError, ParameterError
 from truelike.negatives import Hard, Negatives, Popularity, Uniform, is_distribution, parse
-from truelike.training.sgd.engine import SampledEngine
-from truelike.training.sgd.negative_sampling import draw_negatives, positive_bits
-from truelike.training.sgd.samples import SGDSettings
-from truelike.training.tables import Tables
 
 DISTRIBUTIONS = {"uniform": Uniform(), "popularity^0.5": Popularity(0.5), "popularity": Popularity()}
 

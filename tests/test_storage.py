@@ -15,8 +15,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import truelike as tl
-from truelike import files
-from truelike.array_files import write_arrays
+from truelike.core import files
+from truelike.core.array_files import write_arrays
 from truelike.errors import DataWarning, NotFittedError, StorageError
 from truelike.storage import model_version, read_model
 

@@ -48,7 +48,7 @@ from .models.networks.neumf import NeuMF as NeuMF
 from .models.networks.acf import ACF as ACF
 from .models.networks.lightgcn import LightGCN as LightGCN
 from .models.networks.custom import DeepRecommender as DeepRecommender
-from .training.torch.networks import Inputs as Inputs
+from .engines.torch.networks import Inputs as Inputs
 from .selection.tune import tune as tune
 from .selection.compare import compare as compare
 from .selection.comparison import Comparison as Comparison

@@ -1,6 +1,6 @@
 """`Cluster`: a Ray cluster, how to reach it, and how many workers to use.
 
-Every Ray call of truelike is made here, in `training/blocks/ray_workers.py` or in `selection/ray_workers.py`.
+Every Ray call of truelike is made here, in `engines/blocks/ray_workers.py` or in `selection/ray_workers.py`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
+from truelike.core.memory import available_memory, readable
+from truelike.core.parallel import cores
+from truelike.core.progress import logger
 from truelike.errors import ClusterError, MissingExtraError, ParameterError, TruelikeError
-from truelike.memory import available_memory, readable
-from truelike.parallel import cores
-from truelike.progress import logger
 
 CONNECT_SECONDS = 10.0  # to reach the address of a cluster
 ANSWER_SECONDS = 20.0  # for it to answer

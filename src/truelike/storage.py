@@ -19,14 +19,8 @@ from typing import Any
 import numpy as np
 
 from truelike._version import __version__
-from truelike.array_files import write_arrays
-from truelike.data.blocks.blocks import Blocks
-from truelike.data.blocks.format import DESCRIPTION
-from truelike.data.dataset import Dataset
-from truelike.data.id_files import ID_FILES, known_library, read_ids, read_titles, write_ids
-from truelike.data.matrix import checked_csr
-from truelike.errors import ParameterError, StorageError, some
-from truelike.files import (
+from truelike.core.array_files import write_arrays
+from truelike.core.files import (
     OpenDirectory,
     as_place,
     check_place,
@@ -36,6 +30,12 @@ from truelike.files import (
     replacing_directory,
     write_description,
 )
+from truelike.data.blocks.blocks import Blocks
+from truelike.data.blocks.format import DESCRIPTION
+from truelike.data.dataset import Dataset
+from truelike.data.id_files import ID_FILES, known_library, read_ids, read_titles, write_ids
+from truelike.data.matrix import checked_csr
+from truelike.errors import ParameterError, StorageError, some
 
 FORMAT = 3
 FILES = ("model.json", "arrays.safetensors", *ID_FILES)

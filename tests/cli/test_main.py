@@ -17,7 +17,7 @@ import pytest
 
 import truelike as tl
 from truelike.cli.output import show
-from truelike.progress import logger
+from truelike.core.progress import logger
 
 Run = Callable[..., Any]
 COMMANDS = (
@@ -156,13 +156,13 @@ def test_an_id_is_never_taken_for_markup(capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("truelike.progress.interactive", lambda: True)
+    monkeypatch.setattr("truelike.core.progress.interactive", lambda: True)
 
 
 def test_a_note_is_shown_once_whether_logging_is_set_up_or_not(
     terminal: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from truelike.progress import note
+    from truelike.core.progress import note
 
     monkeypatch.setattr(logger, "propagate", False)  # pytest's own handlers are those of the root logger
     note("first")
@@ -183,7 +183,7 @@ def test_a_note_is_shown_once_whether_logging_is_set_up_or_not(
 
 
 def test_bars_are_shown_to_a_person_unless_the_logger_is_quiet(terminal: None) -> None:
-    from truelike.progress import progress_bar
+    from truelike.core.progress import progress_bar
 
     level = logger.level
     try:

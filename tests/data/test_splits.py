@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import truelike as tl
+from truelike.core.files import describe_files, write_description
 from truelike.data.splits import FILES, hold_out
 from truelike.errors import DataError, DataWarning, ParameterError, StorageError
-from truelike.files import describe_files, write_description
 
 Pair = tuple[Any, Any]
 ROWS = [(u, i, 1, (7 * u + 3 * i) % 11) for u in range(6) for i in range(8) if (u + i) % 3]

@@ -12,7 +12,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import truelike as tl
-from truelike import randomness
+from truelike.core import randomness
 from truelike.errors import DataError, DataWarning, ParameterError, UnknownMeasureError
 from truelike.evaluation.metrics import METRICS
 from truelike.evaluation.propensity import gain_by_rank, ranks_of_relevant, ratio_interval

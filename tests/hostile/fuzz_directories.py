@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 import truelike as tl
-from truelike import files
-from truelike.array_files import checksum, read_arrays
+from truelike.core import files
+from truelike.core.array_files import checksum, read_arrays
 from truelike.errors import TruelikeError
 
 ODD: list[Any] = [

@@ -18,9 +18,9 @@ from unittest import mock
 import numpy as np
 
 import truelike as tl
+from truelike.core.parameters import parameter_fields
 from truelike.errors import TruelikeError
 from truelike.models.registry import REGISTRY, model_class
-from truelike.parameters import parameter_fields
 
 NUMBERS: list[Any] = [
     0, 1, -1, 2, 3, 0.5, 1.0, -0.5, 1e-300, 1e300, 1e-9, 10**9, 2**31, 2**63, 10**30, -(10**30), float("nan"),

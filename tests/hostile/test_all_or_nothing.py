@@ -50,7 +50,7 @@ class Interrupt:
     def trace(self, frame: Any, event: str, _: Any) -> Any:
         name = str(frame.f_globals.get("__name__"))
         # Python does not notice a signal between the last line of `with lock:` and the release; a trace function does
-        if "truelike" not in name or name == "truelike.parallel":
+        if "truelike" not in name or name == "truelike.core.parallel":
             return None
         if event == "line":
             self.lines += 1

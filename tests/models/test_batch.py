@@ -204,7 +204,7 @@ def test_a_run_that_stopped_before_the_merge_only_merges(
 
 def test_two_processes_do_not_write_the_same_file(model: Model, tmp_path: Path, stopped: Any) -> None:
     pytest.importorskip("fcntl", reason="there are no such locks on Windows")
-    from truelike.files import lock_directory
+    from truelike.core.files import lock_directory
 
     unlock = lock_directory(stopped(), "")
     with pytest.raises(StorageError, match="another process is writing"):

@@ -14,10 +14,10 @@ import polars as pl
 import pytest
 
 import truelike as tl
+from truelike.core.parameters import parameter_fields
 from truelike.errors import DataError, DataWarning, NotFittedError, ParameterError, StorageError
 from truelike.models.item_pop import PopularityScorer
 from truelike.models.registry import REGISTRY, model_class
-from truelike.parameters import parameter_fields
 
 from .conftest import OTHERS, REPRESENTATIVES, maker
 
@@ -86,7 +86,7 @@ def test_an_interrupted_fit_leaves_the_fitted_model_as_it_was(
         fitted(model, other_world, options)
         raise KeyboardInterrupt
 
-    from truelike.training.options import FitOptions
+    from truelike.engines.options import FitOptions
 
     options, fitted = FitOptions(progress=False), type(model)._fit
     monkeypatch.setattr(type(model), "_fit", interrupted)

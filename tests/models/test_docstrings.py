@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from truelike.core.parameters import parameter_fields, preset, whole_number, with_inherited_parameters
 from truelike.models.registry import REGISTRY, model_class
-from truelike.parameters import parameter_fields, preset, whole_number, with_inherited_parameters
 
 
 def documented_defaults(cls: type) -> dict[str, str]:

@@ -14,7 +14,7 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 import truelike as tl
-from truelike import memory
+from truelike.core import memory
 from truelike.errors import ParameterError, StorageError, TooLargeError
 from truelike.models import ease, inversion, local_ridge
 from truelike.models.ease import gram

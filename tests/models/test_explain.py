@@ -253,7 +253,7 @@ def test_ials_is_the_terms_of_the_exact_solution(weighting: Any, recency: Any) -
     rows = [(int(u), int(i), int(rng.integers(1, 9)), int(rng.integers(0, 99))) for u, i in pairs]
     data = tl.read(rows)
     model = tl.IALS(factors=6, solver="cholesky", epochs=5, weighting=weighting, recency=recency).fit(data)
-    from truelike.training.weights import interaction_weights
+    from truelike.engines.weights import interaction_weights
 
     counts = interaction_weights(data, weighting, recency, 0.5)
     V, user = model.item_factors_.astype(float), 8

@@ -114,7 +114,7 @@ def test_stopped_and_resumed_it_ends_with_the_same_bits(stop_at: int, world: Any
             raise StopError
         plain(self, *arguments, **named)
 
-    from truelike.training.sgd.engine import SampledEngine
+    from truelike.engines.sgd.engine import SampledEngine
 
     plain = SampledEngine.epoch
     with pytest.MonkeyPatch.context() as patch:

@@ -13,10 +13,10 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 import truelike as tl
+from truelike.engines.als import engine as alternating
+from truelike.engines.als.engine import AlternatingEngine, Solver, Weights, exact_row
+from truelike.engines.tables import Tables
 from truelike.errors import DataWarning, DivergedError, ParameterError
-from truelike.training.als import engine as alternating
-from truelike.training.als.engine import AlternatingEngine, Solver, Weights, exact_row
-from truelike.training.tables import Tables
 
 WEIGHTS = Weights(unobserved=0.3, regularization=0.05, frequency_power=0.8)
 

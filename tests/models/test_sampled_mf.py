@@ -14,8 +14,8 @@ from scipy.special import expit
 
 import truelike as tl
 from truelike import objectives
+from truelike.engines.tables import Tables
 from truelike.errors import DataError, ParameterError
-from truelike.training.tables import Tables
 
 QUICK: dict[str, Any] = {
     "factors": 6, "flip_factors": 3, "epochs": 40, "batch_size": 60, "regularization": 3.0,

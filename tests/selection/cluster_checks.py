@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import truelike as tl
-from truelike import progress
+from truelike.core import progress
 from truelike.selection import ray_workers
 from truelike.selection.executor import Executor
 from truelike.selection.trials import Trial, run

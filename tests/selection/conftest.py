@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import truelike as tl
-from truelike import progress
+from truelike.core import progress
 
 MODELS = ["ItemPop", "ItemKNN", "BPR"]
 QUICK: dict[str, Any] = {"epochs": 4, "batch_size": 200, "n_trials": 3, "seeds": 2}
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import truelike as tl
-from truelike.parameters import number
+from truelike.core.parameters import number
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

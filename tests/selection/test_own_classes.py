@@ -11,9 +11,9 @@ import pytest
 
 import truelike as tl
 from truelike import objectives
+from truelike.core.parameters import number
 from truelike.errors import ParameterError
 from truelike.negatives import Hard
-from truelike.parameters import number
 from truelike.selection import executor, references
 from truelike.selection.trials import Trial
 from truelike.selection.variants import variant

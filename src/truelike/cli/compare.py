@@ -130,7 +130,7 @@ def compare(
 
 def _parse(models: list[Any], pairs: dict[str, str]) -> dict[str, Any]:
     """Settings in the types of the models that have them; `tl.compare` rejects those that no model has."""
-    from truelike.parameters import parameter_fields, parse
+    from truelike.core.parameters import parameter_fields, parse
 
     found: dict[str, Any] = dict(pairs)
     for model in models:

@@ -130,8 +130,8 @@ def split(
     ```
     """
     import truelike as tl
+    from truelike.core.files import check_place
     from truelike.data.splits import FILES
-    from truelike.files import check_place
 
     parts = {"--validation": share_or_file("--validation", validation), "--test": share_or_file("--test", test)}
     files = {option: part for option, part in parts.items() if isinstance(part, str)}

@@ -46,7 +46,7 @@ def demo(
     ```
     """
     import truelike as tl
-    from truelike.files import check_place
+    from truelike.core.files import check_place
 
     started = time.perf_counter()
     check_place(output)

@@ -13,8 +13,8 @@ from typing import Any
 import typer
 
 from truelike.cli.options import Options, add_options
+from truelike.core.progress import logger
 from truelike.errors import DataWarning, ParameterWarning, TrainingWarning
-from truelike.progress import logger
 
 SHOWN = (DataWarning, ParameterWarning, TrainingWarning)
 QUIET = typer.Option(False, "--quiet", "-q", help="Print warnings and errors only.", rich_help_panel="Messages")

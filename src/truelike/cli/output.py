@@ -47,7 +47,7 @@ def put(text: str) -> None:
 
 def check_output(output: Path | None) -> None:
     """Raise an error before the work for a file that could not be written after it."""
-    from truelike.files import check_file
+    from truelike.core.files import check_file
 
     if output is not None:
         check_file(output, ENDINGS)
@@ -55,7 +55,7 @@ def check_output(output: Path | None) -> None:
 
 def write(frame: pl.DataFrame, output: Path) -> None:
     """Write a frame in the format that the name ends in."""
-    from truelike.files import replacing_file
+    from truelike.core.files import replacing_file
 
     check_output(output)
     writers: dict[str, Any] = {

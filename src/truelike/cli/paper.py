@@ -41,7 +41,7 @@ def run(
     truelike paper run -d paper/ --nice 10
     ```
     """
-    from truelike.files import check_place
+    from truelike.core.files import check_place
     from truelike.paper import experiments
     from truelike.paper.protocol import FULL, QUICK, TITLES, load
 

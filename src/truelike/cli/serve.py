@@ -112,8 +112,8 @@ def serve(
     truelike serve model/ --host 0.0.0.0 --key-file key.txt --items items.parquet
     ```
     """
+    from truelike.core.parallel import cores
     from truelike.errors import MissingExtraError, ParameterError
-    from truelike.parallel import cores
     from truelike.serving.settings import Settings, api_key, named_models, shares_of
 
     try:

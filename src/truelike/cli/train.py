@@ -20,8 +20,8 @@ from truelike.cli.inputs import (
 )
 from truelike.cli.messages import say, warn
 from truelike.cli.options import N_JOBS, runs_on_cluster
+from truelike.core.parameters import parameter_fields
 from truelike.errors import DataError, ParameterError
-from truelike.parameters import parameter_fields
 
 
 @runs_on_cluster
@@ -104,8 +104,8 @@ def train(
     ```
     """
     import truelike as tl
+    from truelike.engines.options import FitOptions
     from truelike.storage import check_model_place
-    from truelike.training.options import FitOptions
 
     file = read_config(config)
     source = log or file.get("data")

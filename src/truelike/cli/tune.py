@@ -70,9 +70,9 @@ def tune(
     ```
     """
     import truelike as tl
-    from truelike.files import replacing_file
+    from truelike.core.files import replacing_file
+    from truelike.core.parameters import parse
     from truelike.models.registry import variant
-    from truelike.parameters import parse
     from truelike.selection.trials import settings, toml
 
     kind, own = variant(model)

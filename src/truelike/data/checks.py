@@ -6,10 +6,10 @@ import math
 from numbers import Integral, Real
 from typing import Any
 
+from truelike.core.forks import check_not_forked
 from truelike.data.dataset import Dataset
 from truelike.data.protocol import Interactions, has_interactions
 from truelike.errors import DataError, DataWarning, ParameterError, warn
-from truelike.forks import check_not_forked
 
 
 def check_dataset(value: Any, what: str, part: str = "train") -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from truelike import randomness
+from truelike.core import randomness
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 

@@ -40,11 +40,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from truelike.core.parallel import SharedSetting
 from truelike.data.frames import POLARS_ERRORS, missing, repeated
 from truelike.data.parquet_check import damage
 from truelike.data.scan import csv_is_plain, json_keys
 from truelike.errors import DataError, DataWarning, ParameterError, quoted, some, warn
-from truelike.parallel import SharedSetting
 
 FAST_READER_FAILS = (*POLARS_ERRORS, OSError, TypeError, ValueError)  # ValueError: also of encodings
 # without push-down every field of a line is parsed, so a line with too many fields is found

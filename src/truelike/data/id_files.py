@@ -8,12 +8,12 @@ from typing import Any, get_args
 
 import polars as pl
 
+from truelike.core.files import OpenDirectory
 from truelike.data.dataset import Dataset
 from truelike.data.frames import Library
 from truelike.data.ids import Ids, Kind, check_kind
 from truelike.data.parquet_check import damage
 from truelike.errors import some
-from truelike.files import OpenDirectory
 
 ID_FILES = ("users.parquet", "items.parquet")
 

@@ -15,9 +15,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from truelike.core.forks import check_not_forked
 from truelike.data.frames import POLARS_ERRORS, is_uuid, library_of, to_series
 from truelike.errors import DataError, ParameterError, UnknownIdError, some
-from truelike.forks import check_not_forked
 
 Codes = NDArray[np.int32]
 Kind = Literal["int", "str", "uuid"]

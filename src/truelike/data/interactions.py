@@ -13,13 +13,13 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
 
+from truelike.core.forks import check_not_forked
 from truelike.data.columns import Columns
 from truelike.data.dataset import Dataset
 from truelike.data.files import Table, as_path, read_file, refuse_address
 from truelike.data.frames import POLARS_ERRORS, Library, library_of, missing, repeated, to_polars, to_series
 from truelike.data.ids import Codes, Ids, Kind, check_count, encode, normalise
 from truelike.errors import DataError, DataWarning, quoted, some, warn
-from truelike.forks import check_not_forked
 
 POSITIONS = ("user", "item", "rating", "time")
 LARGEST, SMALLEST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).smallest_subnormal)  # of weights

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from truelike import randomness
+from truelike.core import randomness
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes, Ids
 from truelike.data.truth import Truth

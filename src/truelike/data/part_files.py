@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from truelike.core.files import OpenDirectory
 from truelike.data.dataset import Dataset
 from truelike.data.entries import users_of
 from truelike.data.feature_table import FeatureTable
 from truelike.data.feedback import Feedback
 from truelike.data.id_files import read_parquet
 from truelike.data.shown import Shown
-from truelike.files import OpenDirectory
 
 SHOWN, KINDS, FEATURES = "shown.parquet", "kinds.parquet", ("item_features", "user_features")
 

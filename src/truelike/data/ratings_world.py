@@ -27,13 +27,13 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
-from truelike import randomness
+from truelike.core import randomness
+from truelike.core.parallel import one_blas_thread
 from truelike.data.checks import check_number
 from truelike.data.dataset import Dataset
 from truelike.data.known_world import MOST_PAIRS, KnownWorld
 from truelike.data.read import read
 from truelike.errors import DataError, ParameterError
-from truelike.parallel import one_blas_thread
 
 HELD_OUT = 0.1  # the share of ratings that the logistic function is fitted to
 SHRINKAGE = 100.0  # of covariances: as if so many users with independent residuals had rated both items

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from scipy import sparse
 
+from truelike.core.forks import check_not_forked
 from truelike.data.checks import check_not_empty, check_number
 from truelike.data.columns import Columns, choose
 from truelike.data.dataset import Dataset, joined
@@ -16,7 +17,6 @@ from truelike.data.interactions import from_matrix, read_rows
 from truelike.data.kinds import Weights, check_kinds, dataset_of_kinds
 from truelike.data.titles import titles_of
 from truelike.errors import ParameterError
-from truelike.forks import check_not_forked
 
 Column = str | int | None
 

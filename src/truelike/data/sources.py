@@ -327,7 +327,7 @@ def _download(url: str, path: Path, sha256: str | None, progress: bool) -> None:
     """Download to a temporary file and rename it to `path` when it is complete and correct; pooch does this."""
     import pooch
 
-    from truelike.progress import Download
+    from truelike.core.progress import Download
 
     downloader = pooch.HTTPDownloader(progressbar=Download(path.name, show=progress), timeout=30)
     known = None if sha256 is None else f"sha256:{sha256}"

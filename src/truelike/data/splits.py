@@ -18,16 +18,8 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
 
-from truelike import randomness
-from truelike.data.checks import check_dataset, check_number, check_share
-from truelike.data.cut import TEST, TRAIN, VALIDATION, Cut
-from truelike.data.dataset import Dataset
-from truelike.data.html import split_html
-from truelike.data.id_files import ID_FILES, known_library, read_ids, read_parquet, write_ids
-from truelike.data.ids import Ids
-from truelike.data.part_files import read_entries, read_features, write_entries, write_features
-from truelike.errors import DataError, DataWarning, NotFoundError, ParameterError, StorageError, warn
-from truelike.files import (
+from truelike.core import randomness
+from truelike.core.files import (
     OpenDirectory,
     describe_files,
     has_file,
@@ -36,6 +28,14 @@ from truelike.files import (
     settled,
     write_description,
 )
+from truelike.data.checks import check_dataset, check_number, check_share
+from truelike.data.cut import TEST, TRAIN, VALIDATION, Cut
+from truelike.data.dataset import Dataset
+from truelike.data.html import split_html
+from truelike.data.id_files import ID_FILES, known_library, read_ids, read_parquet, write_ids
+from truelike.data.ids import Ids
+from truelike.data.part_files import read_entries, read_features, write_entries, write_features
+from truelike.errors import DataError, DataWarning, NotFoundError, ParameterError, StorageError, warn
 
 PARTS = ("train", "validation", "test")
 FILES = ("split.json", *(f"{name}.parquet" for name in PARTS), *ID_FILES)

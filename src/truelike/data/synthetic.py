@@ -23,7 +23,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from truelike import randomness
+from truelike.core import randomness
 from truelike.data.checks import check_number
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from truelike.compile_cache import cached_njit
+from truelike.core.compile_cache import cached_njit
 
 
 @cached_njit(nogil=True)

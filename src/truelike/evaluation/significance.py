@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from truelike import randomness
+from truelike.core import randomness
 from truelike.data.frames import to_native
 from truelike.errors import DataError, ParameterError, some
 

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from truelike.core.parallel import for_each
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.data.frames import Library, to_native
@@ -19,7 +20,6 @@ from truelike.errors import DataError
 from truelike.evaluation.calibration import Bin, Pooled, auc
 from truelike.evaluation.metrics import ndcg
 from truelike.evaluation.protocol import Ranker, likes_of
-from truelike.parallel import for_each
 from truelike.ranking.top_k import top_k_by_scores
 
 __all__ = ["TruthScores", "reliability_frame", "score_blocks", "score_truth"]

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truelike import objectives
+from truelike.core.progress import note
 from truelike.data.ids import Codes
 from truelike.errors import muted
 from truelike.exposure.probability_map import ProbabilityMap
 from truelike.exposure.shown_blocks import ShownBlocks
 from truelike.exposure.shown_pairs import HeldOut, HeldOutPairs, ShownPairs
-from truelike.progress import note
 
 LEAST = 200  # held-out pairs, below which there is nothing to calibrate on
 MOST_WEIGHT = 20.0

@@ -16,10 +16,10 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-from truelike import randomness
+from truelike.core import randomness
+from truelike.core.progress import note
 from truelike.data.dataset import Dataset
 from truelike.errors import DataWarning, warn
-from truelike.progress import note
 
 LAST_POSITION = 50  # positions beyond it count as one
 LARGEST_ERROR = 0.1  # of a miss rate that is used

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 from scipy.special import expit
 
-from truelike import randomness
+from truelike.core import randomness
 
 Kind = Literal["none", "platt", "isotonic"]
 KINDS: tuple[Kind, ...] = ("none", "platt", "isotonic")  # the simplest first

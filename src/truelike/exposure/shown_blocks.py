@@ -21,7 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from truelike import objectives
-from truelike.compile_cache import cached_njit
+from truelike.core.compile_cache import cached_njit
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.blocks.format import DESCRIPTION
 from truelike.data.blocks.tree import tree_sum

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from truelike import objectives, randomness
-from truelike.compile_cache import cached_njit
+from truelike import objectives
+from truelike.core import randomness
+from truelike.core.compile_cache import cached_njit
 
 HELD_OUT_SHARE, MOST_HELD_OUT = 0.1, 200_000  # of the shown pairs, for a calibration
 PAIRS_AT_ONCE = 2**22  # in steps that need memory for each pair

@@ -44,10 +44,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
+from truelike.core.parallel import one_blas_thread
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.exposure.rates import ExposureRates
-from truelike.parallel import one_blas_thread
 
 GROUPS = 30  # of users, and of items
 LIKING_SHARE = 0.5  # how much of the differences between users is liking, not activity

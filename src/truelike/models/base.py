@@ -17,8 +17,11 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from truelike import parameters
 from truelike.cluster import Cluster, as_cluster
+from truelike.core import parameters
+from truelike.core.files import as_place
+from truelike.core.parallel import threads
+from truelike.core.progress import note
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.checks import check_dataset, check_number, check_share, check_trainable, known_interactions
 from truelike.data.dataset import Dataset
@@ -26,16 +29,13 @@ from truelike.data.frames import library_of, to_polars
 from truelike.data.ids import Codes
 from truelike.data.read import read
 from truelike.data.splits import Split
+from truelike.engines.callbacks import readable_seconds
+from truelike.engines.options import Callback, FitOptions, HeldOut
 from truelike.errors import DataWarning, NotFittedError, ParameterError, StorageError, TrainingWarning, warn
-from truelike.files import as_place
 from truelike.models.availability import available_if
 from truelike.models.known_data import known_data, note_of_unused
 from truelike.models.lists import Answers
 from truelike.models.scorer import Scorer
-from truelike.parallel import threads
-from truelike.progress import note
-from truelike.training.callbacks import readable_seconds
-from truelike.training.options import Callback, FitOptions, HeldOut
 
 LONG = 600.0  # seconds of a fit, above which `fit` says how long it is expected to take
 

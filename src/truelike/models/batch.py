@@ -25,18 +25,18 @@ import polars as pl
 
 from truelike._version import __version__
 from truelike.cluster import Cluster
+from truelike.core.files import TEMPORARY, check_file, lock_directory, replacing_file
+from truelike.core.forks import check_not_forked
+from truelike.core.progress import logger, note, progress_bar
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.checks import check_number
 from truelike.data.frames import text_for_uuids
 from truelike.data.ids import Codes, one_or_many
+from truelike.engines.callbacks import SECONDS_BETWEEN_LINES, readable_seconds
 from truelike.errors import StorageError, some
-from truelike.files import TEMPORARY, check_file, lock_directory, replacing_file
-from truelike.forks import check_not_forked
 from truelike.models.lists import allowed_items, best_items, check, codes_of, echo, frame_of
-from truelike.progress import logger, note, progress_bar
 from truelike.ranking.on_cluster import check_dot_product, top_k_on_cluster
 from truelike.ranking.top_k import TopK
-from truelike.training.callbacks import SECONDS_BETWEEN_LINES, readable_seconds
 
 if TYPE_CHECKING:
     from truelike.models.base import Recommender

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from truelike.core.parameters import jobs, number, special, whole_number
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
+from truelike.engines.options import FitOptions
 from truelike.errors import ParameterError
 from truelike.models.base import Recommender
 from truelike.models.scorer import LEFT_OUT_BYTES, Floats, Scorer
-from truelike.parameters import jobs, number, special, whole_number
-from truelike.training.options import FitOptions
 
 PARTS = ("first", "second")
 

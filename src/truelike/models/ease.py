@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from truelike.core.memory import check_memory, readable
+from truelike.core.parallel import for_each
+from truelike.core.parameters import choice, jobs, number, whole_number
 from truelike.data.dataset import Dataset
 from truelike.data.matrix import checked_csr
+from truelike.engines.options import FitOptions
 from truelike.errors import ParameterError
-from truelike.memory import check_memory, readable
 from truelike.models.base import Recommender
 from truelike.models.item_scorer import ItemScorer
 from truelike.models.scorer import Floats
-from truelike.parallel import for_each
-from truelike.parameters import choice, jobs, number, whole_number
-from truelike.training.options import FitOptions
 
 ROWS = 64  # rows of the Gram matrix that are computed together
 BYTES_PER_PAIR = {"float64": 12, "float32": 4}  # of items, while fitting

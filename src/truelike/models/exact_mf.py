@@ -11,8 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truelike import objectives
+from truelike.core.parameters import choice, jobs, number, preset, special, whole_number
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
+from truelike.engines.exact.engine import ExactEngine, ExactSettings
+from truelike.engines.exact.items import SampledItems
+from truelike.engines.loop import Training, continue_epochs, fit_epochs
+from truelike.engines.options import FitOptions
+from truelike.engines.regularization import EXACT_L2, learning_rate, noise_edge
+from truelike.engines.spectral import add_spectrum
+from truelike.engines.tables import Tables
+from truelike.engines.weights import SHORTEST_HALF_LIFE, interaction_weights
 from truelike.errors import ParameterError
 from truelike.evaluation.metrics import is_metric_at_k
 from truelike.exposure.evidence import INTERACTIONS
@@ -27,15 +36,6 @@ from truelike.models.factor_model import (
 )
 from truelike.models.fold_in import AllItemsFoldIn, rows_of
 from truelike.models.label_noise import Flips, LabelNoise
-from truelike.parameters import choice, jobs, number, preset, special, whole_number
-from truelike.training.exact.engine import ExactEngine, ExactSettings
-from truelike.training.exact.items import SampledItems
-from truelike.training.loop import Training, continue_epochs, fit_epochs
-from truelike.training.options import FitOptions
-from truelike.training.regularization import EXACT_L2, learning_rate, noise_edge
-from truelike.training.spectral import add_spectrum
-from truelike.training.tables import Tables
-from truelike.training.weights import SHORTEST_HALF_LIFE, interaction_weights
 
 POINTWISE_RATE, LISTWISE_RATE = 0.1, 0.045  # factors of the default learning rate
 INIT_SCALE = 0.004  # standard deviation of what is added to the spectrum
@@ -99,7 +99,7 @@ class ExactMF(AllItemsMF):
         and an item; see `learning_rate_`. The rate falls linearly to zero over `epochs`.
     regularization : float or None, default None
         L2 of the row of a user with the mean number of interactions. None: in proportion to the noise that is
-        expected in such data; see `regularization_` and `truelike.training.regularization`.
+        expected in such data; see `regularization_` and `truelike.engines.regularization`.
     flip_regularization : float or None, default None
         L2 of the flip tables. None: as `regularization`.
     frequency_power : float, default 0.75

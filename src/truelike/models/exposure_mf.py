@@ -10,7 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truelike import objectives
+from truelike.core.parameters import choice, jobs, number, special, whole_number
 from truelike.data.dataset import Dataset
+from truelike.engines.exact.engine import ExactEngine, ExactSettings
+from truelike.engines.exact.fixed import FixedFlips
+from truelike.engines.loop import Training, fit_epochs
+from truelike.engines.options import FitOptions
+from truelike.engines.regularization import learning_rate
+from truelike.engines.spectral import add_spectrum
+from truelike.engines.tables import Tables
 from truelike.evaluation.metrics import is_metric_at_k
 from truelike.exposure.evidence import ACTIVITY, INTERACTIONS
 from truelike.exposure.rates import ExposureRates
@@ -18,14 +26,6 @@ from truelike.exposure.structured import structured
 from truelike.models.exact_mf import INIT_SCALE, POINTWISE_RATE, AllItemsMF, default_regularization
 from truelike.models.factor_model import TableFlips, learned_tables, restored_tables, table_attributes
 from truelike.models.label_noise import Flips
-from truelike.parameters import choice, jobs, number, special, whole_number
-from truelike.training.exact.engine import ExactEngine, ExactSettings
-from truelike.training.exact.fixed import FixedFlips
-from truelike.training.loop import Training, fit_epochs
-from truelike.training.options import FitOptions
-from truelike.training.regularization import learning_rate
-from truelike.training.spectral import add_spectrum
-from truelike.training.tables import Tables
 
 MOST_TAKEN = 0.95  # the largest share of those who saw an item that its bias starts at
 

@@ -16,12 +16,12 @@ from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.data.frames import to_native
 from truelike.data.ids import Codes
+from truelike.engines.loop import Result
+from truelike.engines.tables import Tables
 from truelike.models.base import Recommender
 from truelike.models.fold_in import FoldIn, rows_of
 from truelike.models.scorer import DotProduct, Floats, Scorer
 from truelike.ranking.factor_ranker import factor_pair_scores, factor_score_block
-from truelike.training.loop import Result
-from truelike.training.tables import Tables
 
 
 @final

@@ -11,9 +11,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truelike.cluster import Cluster
+from truelike.core.parallel import one_blas_thread
+from truelike.core.parameters import choice, jobs, number, special, whole_number
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
+from truelike.engines.als.engine import AlternatingEngine, Solver, Weights, exact_row, solved, weighted_gram
+from truelike.engines.blocks.als import (
+    AlternatingWorker,
+    BlockAlternatingEngine,
+    check_solver,
+    counting_of,
+)
+from truelike.engines.blocks.execution import workers_for
+from truelike.engines.blocks.workers import WorkerKind, allocator
+from truelike.engines.engine import Engine
+from truelike.engines.loop import Training, continue_epochs, fit_epochs
+from truelike.engines.options import FitOptions
+from truelike.engines.regularization import IALS_L2, UNOBSERVED, density, noise_edge
+from truelike.engines.spectral import set_items
+from truelike.engines.tables import Tables
+from truelike.engines.weights import SHORTEST_HALF_LIFE, Recency, Weighting, interaction_weights
 from truelike.evaluation.metrics import is_metric_at_k
 from truelike.models.factor_model import (
     FactorModel,
@@ -24,24 +42,6 @@ from truelike.models.factor_model import (
 )
 from truelike.models.fold_in import FoldIn
 from truelike.models.scorer import Floats
-from truelike.parallel import one_blas_thread
-from truelike.parameters import choice, jobs, number, special, whole_number
-from truelike.training.als.engine import AlternatingEngine, Solver, Weights, exact_row, solved, weighted_gram
-from truelike.training.blocks.als import (
-    AlternatingWorker,
-    BlockAlternatingEngine,
-    check_solver,
-    counting_of,
-)
-from truelike.training.blocks.execution import workers_for
-from truelike.training.blocks.workers import WorkerKind, allocator
-from truelike.training.engine import Engine
-from truelike.training.loop import Training, continue_epochs, fit_epochs
-from truelike.training.options import FitOptions
-from truelike.training.regularization import IALS_L2, UNOBSERVED, density, noise_edge
-from truelike.training.spectral import set_items
-from truelike.training.tables import Tables
-from truelike.training.weights import SHORTEST_HALF_LIFE, Recency, Weighting, interaction_weights
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -62,7 +62,7 @@ class IALS(FactorModel):
         Number of factors K.
     regularization : float or None, default None
         Their lambda. None: in proportion to the noise that is expected in such data; see `regularization_` and
-        `truelike.training.regularization`.
+        `truelike.engines.regularization`.
     unobserved_weight : float or None, default None
         Their alpha_0: weight of a pair that was not observed. None: such that all pairs together have 8 times the
         weight of the interactions; see `unobserved_weight_`.

@@ -11,12 +11,25 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from truelike import objectives, randomness
+from truelike import objectives
 from truelike.cluster import Cluster
+from truelike.core import randomness
+from truelike.core.parameters import choice, flag, jobs, number, whole_number
+from truelike.core.progress import note
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.data.frames import to_native
 from truelike.data.ids import Codes
+from truelike.engines.blocks.execution import workers_for
+from truelike.engines.blocks.workers import WorkerKind, allocator
+from truelike.engines.callbacks import step_bar
+from truelike.engines.engine import Engine
+from truelike.engines.langevin.engine import LangevinSampler, Sample
+from truelike.engines.loop import Training, fit_epochs
+from truelike.engines.options import FitOptions
+from truelike.engines.shown.blocks import ShownWorker, StratifiedShownEngine
+from truelike.engines.shown.engine import ShownEngine, ShownSettings
+from truelike.engines.tables import Tables
 from truelike.errors import ParameterError
 from truelike.exposure.calibration import Calibrated, calibrated_fit
 from truelike.exposure.impressions import check_held_out, shown_pairs
@@ -27,18 +40,6 @@ from truelike.models.factor_model import FactorModel, restored_tables, table_att
 from truelike.models.fold_in import AllItemsFoldIn
 from truelike.models.label_noise import Flips, LabelNoise
 from truelike.models.scorer import DotProduct, Floats
-from truelike.parameters import choice, flag, jobs, number, whole_number
-from truelike.progress import note
-from truelike.training.blocks.execution import workers_for
-from truelike.training.blocks.workers import WorkerKind, allocator
-from truelike.training.callbacks import step_bar
-from truelike.training.engine import Engine
-from truelike.training.langevin.engine import LangevinSampler, Sample
-from truelike.training.loop import Training, fit_epochs
-from truelike.training.options import FitOptions
-from truelike.training.shown.blocks import ShownWorker, StratifiedShownEngine
-from truelike.training.shown.engine import ShownEngine, ShownSettings
-from truelike.training.tables import Tables
 
 Shown = ShownPairs | ShownBlocks
 NEGATIVES = 4  # unobserved items of a user, for each interaction, that count as shown without impressions

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from truelike.core.parallel import for_each, one_blas_thread
 from truelike.models.kernels import mirror
-from truelike.parallel import for_each, one_blas_thread
 
 BLOCK = 192  # rows and columns that are eliminated together: the depth of the matrix products
 ROWS = 4 * BLOCK  # rows of a tile of the matrix

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from truelike.core.parallel import for_each
+from truelike.core.parameters import jobs, number, whole_number
 from truelike.data.dataset import Dataset
 from truelike.data.matrix import checked_csr
+from truelike.engines.options import FitOptions
 from truelike.models.base import Recommender
 from truelike.models.item_scorer import ItemScorer
 from truelike.models.scorer import Floats
-from truelike.parallel import for_each
-from truelike.parameters import jobs, number, whole_number
-from truelike.training.options import FitOptions
 
 MOST_SHRINKAGE = 300.0  # by the rule
 MAX_SIMILARITY_BYTES = 32 * 2**20  # bytes of a block of similarities, if every item were similar to every other

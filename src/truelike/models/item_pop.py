@@ -12,9 +12,9 @@ from scipy import sparse
 
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
+from truelike.engines.options import FitOptions
 from truelike.models.base import Recommender
 from truelike.models.scorer import Floats, Scorer
-from truelike.training.options import FitOptions
 
 
 @final

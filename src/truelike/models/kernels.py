@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from truelike.compile_cache import cached_njit
+from truelike.core.compile_cache import cached_njit
 
 TILE = 1024  # columns whose sums fit into the first-level cache
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from truelike.core.progress import note
 from truelike.data.columns import Columns
 from truelike.data.dataset import Dataset
 from truelike.data.interactions import EncodedRows
 from truelike.data.shown import Shown
-from truelike.progress import note
 
 
 def note_of_unused(name: str, uses: frozenset[str], train: Any) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from truelike.core.parallel import one_blas_thread
 from truelike.models.fold_in import (
     STEPS,
     WIDTH,
@@ -33,7 +34,6 @@ from truelike.models.fold_in import (
     weighted_products,
 )
 from truelike.objectives import Listwise, Pairwise, Pointwise, Softmax, softmax
-from truelike.parallel import one_blas_thread
 
 TOLERANCE = 1e-3  # of the last step, relative to the distance from the row of the whole history
 PAIRS_AT_ONCE = 1 << 20  # pairs of row and item

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from truelike.compile_cache import cached_njit
-from truelike.parallel import for_each
-from truelike.sorting import first_at_least, kth_smallest, sort
+from truelike.core.compile_cache import cached_njit
+from truelike.core.parallel import for_each
+from truelike.core.sorting import first_at_least, kth_smallest, sort
 
 ROWS = 256  # items that are computed together
 BYTES_PER_PAIR = 8  # of items with a common user

@@ -13,12 +13,12 @@ from typing import Any
 
 import polars as pl
 
+from truelike.core.files import reading
+from truelike.core.parameters import parse
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.frames import to_native
 from truelike.errors import ParameterError, StorageError
-from truelike.files import reading
 from truelike.models.base import Recommender, clone
-from truelike.parameters import parse
 from truelike.storage import read_model
 
 GENERAL = ("AutoRecommender", "Blend", "SampledMF", "ExactMF", "DeepRecommender")  # what other models are made of

@@ -13,9 +13,20 @@ from numpy.typing import NDArray
 from truelike import negatives as sampling
 from truelike import objectives
 from truelike.cluster import Cluster
+from truelike.core.parameters import changed, choice, jobs, number, preset, special, whole_number
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
+from truelike.engines.blocks.execution import workers_for
+from truelike.engines.blocks.sgd import StratifiedEngine, StratifiedWorker
+from truelike.engines.blocks.workers import WorkerKind, allocator
+from truelike.engines.engine import Engine
+from truelike.engines.loop import Training, continue_epochs, fit_epochs
+from truelike.engines.options import FitOptions
+from truelike.engines.regularization import lift
+from truelike.engines.sgd.engine import SampledEngine
+from truelike.engines.sgd.samples import SGDSettings
+from truelike.engines.tables import Tables
 from truelike.errors import ParameterError
 from truelike.evaluation.metrics import is_metric_at_k
 from truelike.exposure.evidence import INTERACTIONS
@@ -30,17 +41,6 @@ from truelike.models.factor_model import (
 )
 from truelike.models.fold_in import SampledFoldIn
 from truelike.models.label_noise import Flips, LabelNoise
-from truelike.parameters import changed, choice, jobs, number, preset, special, whole_number
-from truelike.training.blocks.execution import workers_for
-from truelike.training.blocks.sgd import StratifiedEngine, StratifiedWorker
-from truelike.training.blocks.workers import WorkerKind, allocator
-from truelike.training.engine import Engine
-from truelike.training.loop import Training, continue_epochs, fit_epochs
-from truelike.training.options import FitOptions
-from truelike.training.regularization import lift
-from truelike.training.sgd.engine import SampledEngine
-from truelike.training.sgd.samples import SGDSettings
-from truelike.training.tables import Tables
 
 FLIPS = ("flip_factors", "flip_regularization")  # parameters of objectives that learn flips
 INIT_SCALE = 0.1  # standard deviation of the initialization
@@ -239,7 +239,7 @@ class SampledMF(LabelNoise, FactorModel):
     def _initial(self, train: Dataset) -> Tables:
         tables = self._random_tables(train)
         if self.init == "spectral":
-            from truelike.training.spectral import add_spectrum
+            from truelike.engines.spectral import add_spectrum
 
             add_spectrum(tables, train, self.seed, self.n_jobs)
         return tables

@@ -18,12 +18,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from truelike._version import __version__
+from truelike.core.files import check_file, replacing_file
+from truelike.core.forks import check_not_forked
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Ids
 from truelike.errors import ParameterError, some
-from truelike.files import check_file, replacing_file
-from truelike.forks import check_not_forked
 from truelike.models.scorer import DotProduct, Floats
 
 What = Literal["items", "users"]

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from truelike.core.files import replacing_file
 from truelike.data.splits import Split
 from truelike.errors import DivergedError
 from truelike.evaluation.significance import paired_t
-from truelike.files import replacing_file
 from truelike.paper.protocol import (
     BY_NAME,
     COMPARED,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from truelike.files import replacing_file
+from truelike.core.files import replacing_file
 from truelike.paper.experiments import Results
 from truelike.paper.protocol import COMPARED, KS, METRIC, TITLES, Setting
 from truelike.report.figures import COLOURS

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from truelike.files import replacing_file
+from truelike.core.files import replacing_file
 from truelike.paper import figures, tables
 from truelike.paper.claims import judge
 from truelike.paper.experiments import MEASURES, Results

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from truelike.core.parallel import for_each
 from truelike.data.ids import Codes
 from truelike.errors import ParameterError
-from truelike.parallel import for_each
 from truelike.ranking.top_k import USERS_AT_ONCE, Floats, TopK, check_users, no_items, top_k_by_scores, use_sorting
 
 __all__ = ["FactorRanker", "factor_pair_scores", "factor_score_block"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from truelike.compile_cache import cached_njit
+from truelike.core.compile_cache import cached_njit
 
 TILE = 1024  # items whose scores fit in the first-level cache
 _FUSE = {"contract"}  # a * b + c may be one instruction; the order of a sum may not change

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from truelike.core.parallel import for_each, threads
 from truelike.data.ids import Codes
 from truelike.errors import ParameterError
-from truelike.parallel import for_each, threads
 
 __all__ = ["TopK", "check_users", "no_items", "top_k_by_scores"]
 

@@ -9,8 +9,8 @@ from typing import Any, Self
 
 import polars as pl
 
+from truelike.core.files import replacing_file
 from truelike.errors import MissingExtraError
-from truelike.files import replacing_file
 from truelike.report.cells import cell, digits_of
 
 __all__ = ["Page", "require_report_extra"]

@@ -13,9 +13,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from truelike.core.parameters import jobs, special, whole_number
+from truelike.core.progress import note
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.data.splits import hold_out
+from truelike.engines.callbacks import readable_seconds
+from truelike.engines.loop import MIN_HELD_OUT
+from truelike.engines.options import FitOptions
 from truelike.errors import DataWarning, ParameterError, warn
 from truelike.evaluation.metrics import is_metric_at_k
 from truelike.exposure.impressions import read_impressions
@@ -27,13 +32,8 @@ from truelike.models.label_noise import Likes
 from truelike.models.lists import Frame
 from truelike.models.registry import build
 from truelike.models.scorer import Floats, Scorer
-from truelike.parameters import jobs, special, whole_number
-from truelike.progress import note
 from truelike.selection.choice import Choice
 from truelike.selection.race import Blended, Candidate, Race
-from truelike.training.callbacks import readable_seconds
-from truelike.training.loop import MIN_HELD_OUT
-from truelike.training.options import FitOptions
 
 HELD_OUT_SHARE = 0.1  # of the interactions, that candidates are compared on
 BUDGET_FITS = {"quick": 3.0, "normal": 12.0, "thorough": 60.0}  # budgets, in fits of ExactBPO with 128 factors

@@ -12,11 +12,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from truelike.core.files import replacing_file
 from truelike.data.frames import to_native
 from truelike.data.splits import Split
 from truelike.errors import ParameterError
 from truelike.evaluation.significance import bootstrap_interval, holm, paired_t
-from truelike.files import replacing_file
 from truelike.report import Page
 from truelike.selection import references
 from truelike.selection.references import is_own

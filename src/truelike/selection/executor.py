@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from truelike import progress
+from truelike.core import progress
+from truelike.core.parallel import cores, one_blas_thread
 from truelike.data.dataset import Dataset
 from truelike.data.splits import Split
 from truelike.errors import DataWarning, WorkerError
-from truelike.parallel import cores, one_blas_thread
 from truelike.selection.processes import Processes
 from truelike.selection.progress import TrialLog
 from truelike.selection.records import Journal, save_users, users_file

@@ -6,9 +6,9 @@ import time
 from collections import deque
 from collections.abc import Iterable
 
-from truelike import progress
+from truelike.core import progress
+from truelike.engines.callbacks import readable_seconds
 from truelike.selection.trials import Record, score
-from truelike.training.callbacks import readable_seconds
 
 SECONDS_BETWEEN_LINES = 3.0
 

@@ -29,7 +29,9 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from truelike.core.progress import note
 from truelike.data.dataset import Dataset
+from truelike.engines.weights import settings_to_try
 from truelike.errors import DivergedError, TooLargeError, muted
 from truelike.evaluation.evaluate import evaluate
 from truelike.evaluation.metrics import parse_measure
@@ -40,9 +42,7 @@ from truelike.models.ease import DENSE, NEIGHBORS, usual_regularization
 from truelike.models.exact_mf import ExactBPO, ExactMF, SoftmaxMF, default_regularization
 from truelike.models.ials import IALS
 from truelike.models.registry import build
-from truelike.progress import note
 from truelike.selection.trials import Trial
-from truelike.training.weights import settings_to_try
 
 MIN_SHARES_OF_BEST = 0.75, 0.9  # for a family to go on after the first stage and after the second
 MAX_SEARCHED_FAMILIES = 3  # that go on after the first stage
@@ -209,7 +209,7 @@ def named(model: Recommender) -> str:
     >>> named(IALS(factors=8, n_jobs=2))
     'IALS:factors=8'
     """
-    from truelike.parameters import changed
+    from truelike.core.parameters import changed
 
     given = {name: value for name, value in changed(model).items() if name not in ("n_jobs", "seed")}
     return ":".join([model.name, *(f"{name}={value}" for name, value in given.items())])

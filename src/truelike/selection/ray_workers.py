@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from truelike.cluster import TASK_TRIES, Cluster, cause_of, check_store, is_lost
+from truelike.core.parallel import one_blas_thread
 from truelike.data.splits import Split
-from truelike.parallel import one_blas_thread
 from truelike.selection.records import Values, save_users
 from truelike.selection.trials import Record
 from truelike.selection.worker import run_message

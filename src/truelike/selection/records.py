@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from truelike.core.files import check_place, lock_directory, replacing_file
 from truelike.data.splits import Split
+from truelike.engines.checkpoint import fingerprint
 from truelike.errors import StorageError
-from truelike.files import check_place, lock_directory, replacing_file
 from truelike.selection.trials import Record, Trial
-from truelike.training.checkpoint import fingerprint
 
 Values = NDArray[np.float32]
 

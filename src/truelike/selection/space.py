@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from truelike import randomness
+from truelike.core import randomness
 from truelike.errors import ParameterError
 from truelike.models.objective_names import BY_FLIP_RATE
 from truelike.selection.references import plain

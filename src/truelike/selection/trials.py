@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truelike._version import __version__
+from truelike.core.parameters import parameter_fields
 from truelike.errors import DataWarning, DivergedError, ParameterError, TrainingWarning, TruelikeError
 from truelike.evaluation.metrics import METRICS as PER_USER
 from truelike.evaluation.metrics import is_metric_at_k
-from truelike.parameters import parameter_fields
 from truelike.selection import references
 from truelike.selection.memory import Peak
 from truelike.selection.references import is_own

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from truelike.cluster import Cluster, as_cluster
+from truelike.core.parallel import threads
 from truelike.data.checks import check_number
 from truelike.data.dataset import Dataset
 from truelike.data.splits import Split
 from truelike.errors import DataError, MissingExtraError, ParameterError
-from truelike.parallel import threads
 from truelike.selection.executor import Executor
 from truelike.selection.grids import Stage, paper_stages
 from truelike.selection.progress import TrialLog

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from truelike.core.parameters import parse
 from truelike.errors import ParameterError, TruelikeError
 from truelike.models import registry
 from truelike.models.base import Recommender
-from truelike.parameters import parse
 from truelike.selection import references
 
 NOT_FIXED = ("metric", "n_jobs", "seed")  # parameters that a search sets itself

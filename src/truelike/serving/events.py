@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from truelike.core.files import check_file, replacing_file
 from truelike.errors import EventsUnavailableError, StorageError, TruelikeError, quoted
-from truelike.files import check_file, replacing_file
 
 FILE = "events.sqlite"
 APPLICATION, VERSION = 0x74726C6B, 1  # "trlk"

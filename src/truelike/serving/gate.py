@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 from starlette.exceptions import HTTPException
 
-from truelike.progress import logger
+from truelike.core.progress import logger
 from truelike.serving.metrics import Metrics
 from truelike.serving.settings import Settings, is_loopback
 

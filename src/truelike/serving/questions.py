@@ -21,9 +21,9 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from truelike.core.parallel import cores
+from truelike.core.progress import logger
 from truelike.errors import EventsUnavailableError, ParameterError, StorageError, UnknownIdError
-from truelike.parallel import cores
-from truelike.progress import logger
 from truelike.serving import schemas
 from truelike.serving.event_writer import EventWriter
 from truelike.serving.events import Event

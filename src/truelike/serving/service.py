@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from truelike.core.progress import logger
 from truelike.data.ids import Codes
 from truelike.errors import ParameterError, StorageError, UnknownIdError, some
-from truelike.progress import logger
 from truelike.serving.events import DAYS, EventStore, Recent
 from truelike.serving.schemas import (
     MOST_RANK,

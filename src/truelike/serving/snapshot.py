@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from truelike.array_files import Arrays, read_arrays, write_arrays
+from truelike.core.array_files import Arrays, read_arrays, write_arrays
 from truelike.models.base import Recommender
 from truelike.models.registry import load_described
 from truelike.ranking.factor_ranker import FactorRanker

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from truelike.core.progress import logger
 from truelike.errors import ParameterError, StorageError, TruelikeError, WorkerError
-from truelike.progress import logger
 from truelike.serving.settings import KEY, Settings
 from truelike.serving.state import (
     METRICS,

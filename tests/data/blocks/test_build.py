@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import truelike as tl
-from truelike.array_files import read_arrays
+from truelike.core.array_files import read_arrays
 from truelike.data.blocks import build as module
 from truelike.data.blocks import tables
 from truelike.data.blocks.build import build, parse_memory
@@ -403,7 +403,7 @@ def test_scratch_is_elsewhere_and_swept(tmp_path: Path) -> None:
     for parent in (elsewhere, tmp_path):
         parent.mkdir(exist_ok=True)
         ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], stdout=-1, check=True)
-        from truelike.files import _host
+        from truelike.core.files import _host
 
         left = parent / f".blocks.scratch.{_host()}.{int(ended.stdout)}.0123abcd"
         left.mkdir()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import truelike as tl
-from truelike.array_files import read_arrays
+from truelike.core.array_files import read_arrays
 from truelike.data.blocks.build import build
 from truelike.data.blocks.format import OWN_FILES, array_file, block_bounds, by_item, tile_size, user_file, writing
 

@@ -12,13 +12,13 @@ from truelike.data.features import Features
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'truelike[deep]'")
 
+from truelike.engines.torch.networks import Inputs  # noqa: E402
 from truelike.models.networks import acf  # noqa: E402
 from truelike.models.networks.acf import ACFNetwork  # noqa: E402
 from truelike.models.networks.fm import FMNetwork  # noqa: E402
 from truelike.models.networks.lightgcn import LightGCNNetwork  # noqa: E402
 from truelike.models.networks.mf import MFNetwork  # noqa: E402
 from truelike.models.networks.neumf import NeuMFNetwork  # noqa: E402
-from truelike.training.torch.networks import Inputs  # noqa: E402
 
 
 def array(tensor: Any) -> Any:

@@ -15,13 +15,13 @@ import polars as pl
 import pytest
 
 import truelike as tl
+from truelike.core.files import write_description
 from truelike.errors import DivergedError, MissingExtraError, ParameterError, StorageError, TrainingWarning
-from truelike.files import write_description
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'truelike[deep]'")
 
+from truelike.engines.torch import backend  # noqa: E402
 from truelike.models.networks import base  # noqa: E402
-from truelike.training.torch import backend  # noqa: E402
 
 Quick = Callable[..., dict[str, Any]]
 NETWORKS = ["FM", "NeuMF", "ACF", "LightGCN", "DeepRecommender"]

@@ -20,7 +20,9 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
 
-from truelike.array_files import checksum, read_arrays
+from truelike.core.array_files import checksum, read_arrays
+from truelike.core.files import OpenDirectory, as_place, reading
+from truelike.core.memory import check_memory
 from truelike.data.blocks.format import DESCRIPTION, FORMAT, ITEMS, SHOWN, array_file, user_file
 from truelike.data.blocks.ids import BlockIds
 from truelike.data.dataset import Dataset
@@ -35,8 +37,6 @@ from truelike.data.part_files import FEATURES, KINDS, read_entries, read_feature
 from truelike.data.shown import Shown
 from truelike.data.titles import titles_of
 from truelike.errors import ParameterError, StorageError
-from truelike.files import OpenDirectory, as_place, reading
-from truelike.memory import check_memory
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,10 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
 
+from truelike.core.files import as_place, check_place, scratch_directory
+from truelike.core.forks import check_not_forked
+from truelike.core.memory import available_memory
+from truelike.core.progress import note
 from truelike.data.blocks.blocks import Blocks, BuildReport
 from truelike.data.blocks.format import ITEMS, OWN_FILES, SHOWN, block_bounds, writing
 from truelike.data.blocks.kernels import merge_rows, number_by_hash
@@ -51,10 +55,6 @@ from truelike.data.part_files import write_entries, write_features
 from truelike.data.read import read
 from truelike.data.titles import titles_of
 from truelike.errors import DataError, ParameterError
-from truelike.files import as_place, check_place, scratch_directory
-from truelike.forks import check_not_forked
-from truelike.memory import available_memory
-from truelike.progress import note
 
 INTERACTIONS_PER_BLOCK = 20_000_000  # about, by default
 BYTES_PER_ROW = 250  # of memory that a group of users takes while it is loaded, at most

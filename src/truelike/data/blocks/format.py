@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike._version import __version__
-from truelike.array_files import write_arrays
+from truelike.core.array_files import write_arrays
+from truelike.core.files import describe_files, replacing_directory, write_description
 from truelike.data.ids import MOST, Codes, Kind
 from truelike.errors import DataError
-from truelike.files import describe_files, replacing_directory, write_description
 
 FORMAT = 2
 DESCRIPTION, ITEMS = "blocks.json", "items.parquet"

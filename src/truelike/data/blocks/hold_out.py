@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from truelike import randomness
+from truelike.core import randomness
+from truelike.core.files import as_place, check_place
 from truelike.data.blocks.blocks import Block, Blocks
 from truelike.data.blocks.format import OWN_FILES, writing
 from truelike.data.checks import check_number, check_share
@@ -17,7 +18,6 @@ from truelike.data.dataset import Dataset
 from truelike.data.ids import Ids
 from truelike.data.part_files import write_features
 from truelike.errors import DataWarning, ParameterError, warn
-from truelike.files import as_place, check_place
 
 
 class HeldOut(NamedTuple):

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from truelike.compile_cache import cached_njit
-from truelike.sorting import sort
+from truelike.core.compile_cache import cached_njit
+from truelike.core.sorting import sort
 
 
 @cached_njit(nogil=True)

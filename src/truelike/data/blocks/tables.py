@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from truelike.core.parallel import in_background
 from truelike.data.blocks.sources import (
     ADDRESS,
     MOST_BAD_TIMES,
@@ -39,7 +40,6 @@ from truelike.errors import (
     some,
     warn,
 )
-from truelike.parallel import in_background
 
 SHARE = 0.6  # of the memory that DuckDB may use: it does not count all that it takes
 INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"}

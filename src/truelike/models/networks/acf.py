@@ -17,11 +17,11 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from truelike.core.parameters import choice, number, with_inherited_parameters
+from truelike.engines.torch.backend import nn, torch
+from truelike.engines.torch.networks import Inputs, Maker
 from truelike.models.networks.base import NetworkModel, objective_field
 from truelike.models.networks.ragged import row_entries, sum_by_owner, take_rows
-from truelike.parameters import choice, number, with_inherited_parameters
-from truelike.training.torch.backend import nn, torch
-from truelike.training.torch.networks import Inputs, Maker
 
 INTERACTIONS_AT_ONCE = 1 << 18  # whose attention is computed together
 MIN_ATTENTION = 1e-4  # left over when the positive that is predicted is left out

@@ -12,12 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truelike import negatives as sampling
-from truelike import objectives, randomness
+from truelike import objectives
+from truelike.core import randomness
+from truelike.core.parameters import choice, jobs, number, special, whole_number
 from truelike.data.checks import known_interactions
 from truelike.data.dataset import Dataset
 from truelike.data.features import Features, OnMissing
 from truelike.data.frames import to_native
 from truelike.data.ids import Codes
+from truelike.engines.loop import Result, Training, fit_epochs
+from truelike.engines.options import FitOptions
+from truelike.engines.regularization import interactions_per_row
+from truelike.engines.sgd.samples import SGDSettings
+from truelike.engines.torch import backend
+from truelike.engines.torch.engine import NetworkEngine
+from truelike.engines.torch.networks import Inputs, Maker, Networks
 from truelike.errors import ParameterError, StorageError, TrainingWarning, warn
 from truelike.evaluation.metrics import is_metric_at_k
 from truelike.exposure.evidence import INTERACTIONS
@@ -27,14 +36,6 @@ from truelike.models.label_noise import Flips, LabelNoise
 from truelike.models.networks import checks, network_names
 from truelike.models.networks.outputs import Outputs
 from truelike.models.networks.scorer import NetworkScorer, Settings
-from truelike.parameters import choice, jobs, number, special, whole_number
-from truelike.training.loop import Result, Training, fit_epochs
-from truelike.training.options import FitOptions
-from truelike.training.regularization import interactions_per_row
-from truelike.training.sgd.samples import SGDSettings
-from truelike.training.torch import backend
-from truelike.training.torch.engine import NetworkEngine
-from truelike.training.torch.networks import Inputs, Maker, Networks
 
 SIDES: tuple[Literal["user", "item"], ...] = ("user", "item")
 FLAT = 0.02  # standard deviation of the scores below which they rank nothing

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from truelike.core.parameters import choice, special, with_inherited_parameters
+from truelike.engines.torch.networks import Maker
 from truelike.models.networks import network_names
 from truelike.models.networks.base import NetworkModel
-from truelike.parameters import choice, special, with_inherited_parameters
-from truelike.training.torch.networks import Maker
 
 
 @with_inherited_parameters

@@ -16,15 +16,15 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from scipy import sparse
 
+from truelike.core.parameters import choice, number, with_inherited_parameters
 from truelike.data.dataset import Dataset
 from truelike.data.features import Features, OnUnknownValue
 from truelike.data.ids import Codes
+from truelike.engines.torch.backend import nn, torch
+from truelike.engines.torch.networks import Inputs, Maker
 from truelike.errors import ParameterError
 from truelike.models.networks.base import FeatureTables, NetworkModel, flips_field, objective_field
 from truelike.models.networks.ragged import row_entries, sum_by_owner, take_rows
-from truelike.parameters import choice, number, with_inherited_parameters
-from truelike.training.torch.backend import nn, torch
-from truelike.training.torch.networks import Inputs, Maker
 
 
 class FMNetwork(nn.Module):

@@ -16,12 +16,12 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import sparse
 
+from truelike.core.parameters import number, whole_number, with_inherited_parameters
 from truelike.data.dataset import Dataset
+from truelike.engines.torch.backend import nn, torch
+from truelike.engines.torch.networks import Inputs, Maker
 from truelike.models.networks.base import NetworkModel, objective_field
 from truelike.models.networks.ragged import take_rows
-from truelike.parameters import number, whole_number, with_inherited_parameters
-from truelike.training.torch.backend import nn, torch
-from truelike.training.torch.networks import Inputs, Maker
 
 MIN_BATCH = 5_000
 MAX_BATCHES = 40  # per epoch, if batch_size is None: every batch propagates over the whole graph

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from truelike.training.torch.backend import nn
-from truelike.training.torch.networks import Inputs
+from truelike.engines.torch.backend import nn
+from truelike.engines.torch.networks import Inputs
 
 
 class MFNetwork(nn.Module):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from truelike.engines.torch.backend import installed, nn
+from truelike.engines.torch.networks import Maker
 from truelike.errors import StorageError
-from truelike.training.torch.backend import installed, nn
-from truelike.training.torch.networks import Maker
 
 NETWORKS = {
     "MF": ("truelike.models.networks.mf", "MFNetwork"),

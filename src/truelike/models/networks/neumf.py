@@ -13,11 +13,11 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+from truelike.core.parameters import number, whole_number, with_inherited_parameters
 from truelike.data.dataset import Dataset
+from truelike.engines.torch.backend import nn, torch
+from truelike.engines.torch.networks import Inputs, Maker, Networks
 from truelike.models.networks.base import FeatureTables, NetworkModel, objective_field
-from truelike.parameters import number, whole_number, with_inherited_parameters
-from truelike.training.torch.backend import nn, torch
-from truelike.training.torch.networks import Inputs, Maker, Networks
 
 
 def _embedding(n: int, width: int, init_scale: float) -> Any:

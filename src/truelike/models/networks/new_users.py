@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike.data.ids import Codes
+from truelike.engines.torch.backend import gradients_enabled, nn, torch
+from truelike.engines.torch.engine import sampled_steps
+from truelike.engines.torch.networks import scores
 from truelike.models.networks.outputs import check_finite, score_all_items, to_array
 from truelike.models.scorer import Floats
 from truelike.objectives import Objective
-from truelike.training.torch.backend import gradients_enabled, nn, torch
-from truelike.training.torch.engine import sampled_steps
-from truelike.training.torch.networks import scores
 
 NEIGHBORS = 50  # similar users whose scores are averaged
 STEPS = 60  # of Adam

@@ -9,11 +9,11 @@ import numpy as np
 
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
+from truelike.engines.torch.backend import torch
+from truelike.engines.torch.networks import Networks
 from truelike.errors import DivergedError
 from truelike.models.factor_model import unit_rows
 from truelike.models.scorer import DotProduct, Floats
-from truelike.training.torch.backend import torch
-from truelike.training.torch.networks import Networks
 
 ITEMS_AT_ONCE = 16_384  # of one user, which bounds the memory of a network's layers
 PAIRS_AT_ONCE = 1 << 18  # per call of a network's score_grid

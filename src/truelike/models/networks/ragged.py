@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from truelike.training.torch.backend import torch
+from truelike.engines.torch.backend import torch
 
 
 def row_entries(indptr: Any, rows: Any) -> tuple[Any, Any]:

@@ -11,17 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from truelike import randomness
+from truelike.core import randomness
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
+from truelike.engines.torch import backend
+from truelike.engines.torch.networks import Networks
 from truelike.models.fold_in import SampledFoldIn, rows_of
 from truelike.models.networks import new_users
 from truelike.models.networks.outputs import Outputs
 from truelike.models.scorer import DotProduct, Floats, Scorer
 from truelike.objectives import Objective
 from truelike.ranking.factor_ranker import factor_score_block
-from truelike.training.torch import backend
-from truelike.training.torch.networks import Networks
 
 
 @dataclass(frozen=True)

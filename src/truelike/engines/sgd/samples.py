@@ -1,0 +1,251 @@
+"""The samples of mini-batch training: which positives form a batch, and which negatives are drawn for them.
+
+The sampled engine and the engine for networks share this module, so they train on the same samples. A sample
+depends only on the seed, the number of the epoch and the position of the positive in the training data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from threading import Lock
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from truelike.core import randomness
+from truelike.data.dataset import Dataset
+from truelike.negatives import Negatives, check_has_negatives
+from truelike.objectives import Objective, Pairwise, Pointwise
+
+LOSS_POSITIVES = 2_000  # positives on which the loss is measured
+BLOCK_SIZE = 32  # positives of a user in a block of order "blocks", at most
+LEAST_BLOCKS = (
+    3  # of a user with as many positives: L2 would shrink the row of a user who is trained once an epoch
+)
+
+
+@dataclass(frozen=True)
+class SGDSettings:
+    """The settings of mini-batch training.
+
+    Attributes
+    ----------
+    learning_rate, decay
+        Epoch e (from 0) runs at learning_rate x decay^(e + 1): as in the authors' release, the first epoch is
+        already decayed.
+    regularization, flip_regularization
+        The paper's lambda of Theta and of Phi.
+    l2_schedule
+        "batch": each batch applies the whole L2, so a row shrinks by the factor 1 - rate x lambda per batch, as in
+        the authors' release. "epoch": each batch applies its part of it, so that the L2 counts once per epoch, as
+        in Equation 4, and the best lambda does not depend on the batch size.
+    n_negatives
+        The paper's rho: negatives per positive.
+    batch_size
+        Positives per batch.
+    order
+        "blocks": each user's positives are cut into random blocks of up to BLOCK_SIZE, and the blocks have a random
+        order, both new in every epoch. "shuffled": a new random order in every epoch. "file": all positives of
+        user 0, then of user 1, and so on. "users": users in a new random order in every epoch, each with all
+        positives.
+    positive_weight
+        "once": a positive counts once (Equation 8). "per_negative": once for each of its negatives (the release).
+    """
+
+    learning_rate: float
+    decay: float
+    regularization: float
+    flip_regularization: float
+    l2_schedule: Literal["epoch", "batch"]
+    n_negatives: int
+    batch_size: int
+    order: Literal["blocks", "shuffled", "file", "users"]
+    positive_weight: Literal["once", "per_negative"] = "per_negative"
+
+    def rate(self, epoch: int) -> float:
+        """Return the learning rate of an epoch."""
+        return self.learning_rate * self.decay ** (epoch + 1)
+
+    @property
+    def positive_factor(self) -> float:
+        """The factor of a positive's step."""
+        return float(self.n_negatives) if self.positive_weight == "per_negative" else 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Entries:
+    """What the sampled engine needs of a Dataset, for pairs that are no Dataset.
+
+    Attributes
+    ----------
+    csr
+        Has `indptr` and `indices`, of sorted int32 item numbers.
+    item_counts
+        How many pairs each item has.
+    """
+
+    csr: Any
+    item_counts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, indptr: NDArray[np.int32], indices: NDArray[np.int32], item_counts: NDArray[np.int64]) -> Entries:
+        """Return the pairs of a CSR."""
+        return cls(SimpleNamespace(indptr=indptr, indices=indices), item_counts)
+
+    @property
+    def n_users(self) -> int:
+        """Number of users."""
+        return len(self.csr.indptr) - 1
+
+    @property
+    def n_items(self) -> int:
+        """Number of items."""
+        return len(self.item_counts)
+
+    @property
+    def n_interactions(self) -> int:
+        """Number of pairs."""
+        return len(self.csr.indices)
+
+    @cached_property
+    def _user_of_entry(self) -> NDArray[np.int32]:
+        return np.repeat(np.arange(self.n_users, dtype=np.int32), np.diff(self.csr.indptr))
+
+    def popularity(self) -> NDArray[np.int64]:
+        """Return how many pairs each item has."""
+        return self.item_counts
+
+    def interactions_per_user(self) -> NDArray[np.int64]:
+        """Return how many pairs each user has."""
+        return np.asarray(np.diff(self.csr.indptr), dtype=np.int64)
+
+
+class BlockOrder:
+    """The order "blocks" of the positives of a dataset.
+
+    A random order of single positives loads another user's row, and other cache lines of everything that belongs to
+    the user, for every positive. Blocks of a user's positives cost little more than the order of the file, and train
+    as well: each block is a random part of the user's positives.
+    """
+
+    def __init__(self, train: Dataset | Entries) -> None:
+        self.indptr = train.csr.indptr
+        positives = np.diff(self.indptr)
+        counts = np.maximum(-(-positives // BLOCK_SIZE), np.minimum(positives, LEAST_BLOCKS))
+        self.user_of_block = np.repeat(np.arange(train.n_users, dtype=np.int32), counts)
+        self.first_block = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        self._blocks = (self.user_of_block, self.first_block, self.indptr)
+        self._last: tuple[np.uint64, Any, Any] | None = None  # key, order, starts
+        self._lock = Lock()
+
+    def order(self, key: np.uint64) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Return the order of the blocks with a key, and the position of the first positive of each."""
+        from truelike.engines.sgd.negative_sampling import block_starts, permutation
+
+        with self._lock:  # several threads ask for the same order
+            if self._last is None or self._last[0] != key:
+                order = permutation(key, 0, len(self.user_of_block), len(self.user_of_block))
+                self._last = (key, order, block_starts(key, order, *self._blocks))
+            return self._last[1:]
+
+    def entries(self, key: np.uint64, start: int, stop: int, batch_size: int) -> NDArray[np.int32]:
+        """Return the positives start ... stop - 1 of the order with a key; a batch begins at `start`.
+
+        Within a batch the blocks are sorted.
+        """
+        from truelike.engines.sgd.negative_sampling import block_entries
+
+        entries: NDArray[np.int32] = block_entries(key, *self.order(key), start, stop, batch_size, *self._blocks)
+        return entries
+
+
+class Samples:
+    """The samples of mini-batch training on a dataset."""
+
+    def __init__(self, train: Dataset | Entries, negatives: Negatives, settings: SGDSettings, seed: int) -> None:
+        from truelike.engines.sgd.negative_sampling import positive_bits
+
+        check_has_negatives(train)
+        self.train, self.negatives, self.settings, self.seed = train, negatives, settings, seed
+        self.n_batches = -(-train.n_interactions // settings.batch_size)
+        self.alias_tables = negatives.tables(train.popularity())
+        self._by_users: tuple[int, NDArray[np.int32]] = (-1, np.zeros(0, dtype=np.int32))  # epoch, order
+        self._blocks = BlockOrder(train) if settings.order == "blocks" else None
+        self.bit_table = positive_bits(train.csr.indptr, train.csr.indices, train.n_items)
+
+    def key(self, epoch: int) -> np.uint64:
+        """Return the random key of the negatives of an epoch."""
+        return np.uint64(randomness.key(self.seed, "negatives", epoch))
+
+    def entries(self, epoch: int, start: int, stop: int) -> NDArray[np.int32]:
+        """Return the positives start ... stop - 1 of an epoch, as positions in the CSR of the training data.
+
+        A batch begins at `start`. Within a batch the positives of a user are adjacent.
+        """
+        if self.settings.order == "file":
+            return np.arange(start, stop, dtype=np.int32)
+        from truelike.engines.sgd.negative_sampling import permutation
+
+        size = self.settings.batch_size
+        key = np.uint64(randomness.key(self.seed, "order", epoch))
+        if self.settings.order == "users":
+            if self._by_users[0] != epoch:
+                users = permutation(key, 0, self.train.n_users, self.train.n_users)
+                order = np.argsort(np.argsort(users)[self.train._user_of_entry], kind="stable")
+                self._by_users = (epoch, order.astype(np.int32))
+            return self._by_users[1][start:stop]
+        if self._blocks is not None:
+            return self._blocks.entries(key, start, stop, size)
+        entries: NDArray[np.int32] = permutation(key, start, stop, self.train.n_interactions)
+        whole_batches = len(entries) // size * size
+        entries[:whole_batches].reshape(-1, size).sort(axis=1)
+        entries[whole_batches:].sort()
+        return entries
+
+    def draw(self, key: np.uint64, entries: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Draw the negatives of some positives, a row for each.
+
+        For hard negatives a row has `candidates` consecutive items for each negative.
+        """
+        from truelike.engines.sgd.negative_sampling import draw_negatives
+
+        train, n = self.train, self.settings.n_negatives * self.negatives.candidates
+        positives = (train._user_of_entry, train.csr.indices, train.csr.indptr, self.bit_table, train.n_items)
+        drawn: NDArray[np.int32] = draw_negatives(key, entries, n, *positives, *self.alias_tables)
+        return drawn
+
+    @cached_property
+    def loss_entries(self) -> NDArray[np.int32]:
+        """Up to LOSS_POSITIVES positions in the CSR of the training data, spread evenly."""
+        n = self.train.n_interactions
+        return np.unique(np.linspace(0, n - 1, min(n, LOSS_POSITIVES)).astype(np.int32))
+
+    @cached_property
+    def loss_samples(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+        """Users, items and negatives of up to LOSS_POSITIVES positives, spread evenly over the training data."""
+        chosen = self.loss_entries
+        drawn = self.draw(np.uint64(randomness.key(self.seed, "loss")), chosen)[:, : self.settings.n_negatives]
+        return self.train._user_of_entry[chosen], self.train.csr.indices[chosen], drawn
+
+
+def mean_loss(objective: type[Objective], r: Any, g: Any) -> float:
+    """Return minus the mean likelihood of rows of (a positive, its negatives).
+
+    NaN for an objective without likelihood functions.
+    """
+    try:
+        return _mean_loss(objective, r, g)
+    except NotImplementedError:
+        return float("nan")
+
+
+def _mean_loss(objective: type[Objective], r: Any, g: Any) -> float:
+    if issubclass(objective, Pairwise):
+        return -float(np.mean(objective.likelihood_pair(r[:, :1], r[:, 1:])))
+    assert issubclass(objective, Pointwise)
+    positive = objective.likelihood_positive(r[:, :1], g[:, :1])
+    negative = objective.likelihood_negative(r[:, 1:], g[:, 1:])
+    return -float((positive.sum() + negative.sum()) / r.size)

@@ -1,0 +1,191 @@
+"""The engine for networks: the samples and objectives of the sampled engine, with gradients by autograd.
+
+The objective's functions are evaluated on the tensors r and g. The steps they return are the gradients with which
+`torch.autograd.backward` starts. No loss is differentiated, so surrogate gradients (NBPO) work, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from truelike.core import randomness
+from truelike.data.dataset import Dataset
+from truelike.engines.sgd.samples import Samples, SGDSettings, mean_loss
+from truelike.engines.torch.backend import seeded, torch, using_threads
+from truelike.engines.torch.networks import Networks, array, scores
+from truelike.negatives import Negatives
+from truelike.objectives import Objective, Pairwise, Pointwise
+
+Optimizer = Literal["adam", "sgd"]
+
+
+class NetworkEngine:
+    """Trains networks in place, an epoch at a time.
+
+    "sgd" updates a parameter by rate x (the summed gradients of the batch - the batch's part of lambda x
+    parameter), as the sampled engine updates its tables. "adam" uses the same gradient.
+
+    Parameters
+    ----------
+    train
+        The training data.
+    networks
+        The networks, which are trained in place.
+    objective
+        A pointwise or pairwise objective.
+    negatives
+        The sampling distribution of negatives.
+    settings
+        Learning rate, regularization, batches.
+    optimizer
+        "adam" or "sgd".
+    seed
+        Determines the samples and the random numbers of the networks.
+    device
+        The device of the networks.
+    n_jobs
+        Number of threads; -1: all cores.
+    """
+
+    def __init__(
+        self,
+        train: Dataset,
+        networks: Networks,
+        objective: type[Objective],
+        negatives: Negatives,
+        settings: SGDSettings,
+        *,
+        optimizer: Optimizer = "adam",
+        seed: int,
+        device: Any,
+        n_jobs: int | None = -1,
+    ) -> None:
+        self.train, self.networks, self.objective, self.settings = train, networks, objective, settings
+        self.samples = Samples(train, negatives, settings, seed)
+        self.seed, self.device, self.n_jobs = seed, device, n_jobs
+        self.candidates = negatives.candidates
+        self.optimizer = self._optimizer(optimizer)
+
+    def _optimizer(self, kind: Optimizer) -> Any:
+        batch_part = (
+            min(1.0, self.settings.batch_size / self.train.n_interactions)
+            if self.settings.l2_schedule == "epoch"
+            else 1
+        )
+        l2 = {"preference": self.settings.regularization, "flips": self.settings.flip_regularization}
+        groups: list[dict[str, Any]] = [
+            {"params": list(network.parameters()), "weight_decay": l2[part] * batch_part}
+            for part, network in self.networks.parts().items()
+        ]
+        if kind == "sgd":
+            return torch.optim.SGD(groups, lr=self.settings.learning_rate)
+        adam = torch.optim.Adam(groups, lr=self.settings.learning_rate, fused=True)
+        for parameter in (p for group in groups for p in group["params"]):
+            adam.state[parameter] = {  # created here, so that a checkpoint can be read into it
+                "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }
+        return adam
+
+    # --- an epoch -------------------------------------------------------------------------------
+
+    def epoch(self, number: int, progress: Callable[[int], None] | None = None) -> None:
+        """Train on all positives once."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.settings.rate(number)
+        size, n = self.settings.batch_size, self.train.n_interactions
+        self.networks.training(True)
+        with using_threads(self.n_jobs), seeded(randomness.key(self.seed, "network", number)):
+            for start in range(0, n, size):
+                stop = min(n, start + size)
+                self._batch(number, self.samples.entries(number, start, stop))
+                if progress is not None:
+                    progress(stop)
+        self.networks.training(False)
+        self.networks.version += 1
+
+    def _batch(self, epoch: int, entries: NDArray[np.int32]) -> None:
+        users = self._tensor(self.train.user_of_entry[entries])
+        positives = self._tensor(self.train.csr.indices[entries])
+        candidates = self._tensor(self.samples.draw(self.samples.key(epoch), entries))
+        items = torch.cat([positives[:, None], self._hardest(users, candidates)], dim=1)
+        r, g = self._scores(users, items)
+        with torch.no_grad():
+            steps = sampled_steps(self.objective, r, g, self.settings.positive_factor)
+        self.optimizer.zero_grad(set_to_none=True)
+        trained = [(score, -step) for score, step in zip((r, g), steps, strict=True) if score.requires_grad]
+        torch.autograd.backward([score for score, _ in trained], [gradient for _, gradient in trained])
+        self.optimizer.step()
+
+    def _scores(self, users: Any, items: Any) -> tuple[Any, Any]:
+        """Return r and g of rows of items, one row for each user. Without a network for the flips g is 0."""
+        found = {part: scores(part, network, users, items) for part, network in self.networks.parts().items()}
+        return found["preference"], found.get("flips", torch.zeros(items.shape, device=items.device))
+
+    def _hardest(self, users: Any, drawn: Any) -> Any:
+        """Return the best-scored of the candidates of each negative."""
+        if self.candidates == 1:
+            return drawn
+        self.networks.training(False)  # scores as for ranking: without dropout
+        with torch.no_grad():
+            r = scores("preference", self.networks.preference, users, drawn)
+        self.networks.training(True)
+        shape = (len(drawn), -1, self.candidates)
+        best = r.view(shape).argmax(dim=2, keepdim=True)
+        return drawn.view(shape).gather(2, best).squeeze(2)
+
+    def _tensor(self, codes: NDArray[np.int32]) -> Any:
+        return torch.from_numpy(np.ascontiguousarray(codes, dtype=np.int64)).to(self.device)
+
+    # --- loss and state -------------------------------------------------------------------------
+
+    def loss(self) -> float:
+        """Return minus the mean likelihood of a fixed sample of positives and their negatives."""
+        users, items, negatives = self.samples.loss_samples
+        rows = torch.cat([self._tensor(items)[:, None], self._tensor(negatives)], dim=1)
+        with torch.no_grad(), using_threads(self.n_jobs):
+            r, g = self._scores(self._tensor(users), rows)
+        return mean_loss(self.objective, *(x.double().cpu().numpy() for x in (r, g)))
+
+    def _moments(self) -> dict[str, Any]:
+        """Return the tensors of the optimizer's state, by name."""
+        names = {
+            id(parameter): f"{part}.{name}"
+            for part, network in self.networks.parts().items()
+            for name, parameter in network.named_parameters()
+        }
+        return {
+            f"optimizer.{names[id(parameter)]}.{moment}": tensor
+            for parameter, state in self.optimizer.state.items()
+            for moment, tensor in state.items()
+        }
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays from which training can resume."""
+        moments = {name: array(tensor).reshape(tensor.shape) for name, tensor in self._moments().items()}
+        return {**self.networks.arrays(), **moments}
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Resume from arrays that `state` returned."""
+        self.networks.take(arrays)
+        for name, tensor in self._moments().items():
+            tensor.copy_(torch.from_numpy(np.array(arrays[name])).reshape(tensor.shape))
+
+
+def sampled_steps(objective: type[Objective], r: Any, g: Any, weight: float) -> tuple[Any, Any]:
+    """Return an objective's steps of r and of g for rows of (a positive, its negatives).
+
+    `weight` is the factor of a positive's step. For a pairwise objective the steps of a positive are summed.
+    """
+    if issubclass(objective, Pairwise):
+        up, down = objective.pair(r[:, :1], r[:, 1:])
+        return torch.cat([up.sum(dim=1, keepdim=True), down], dim=1), torch.zeros_like(r)
+    assert issubclass(objective, Pointwise)
+    up, up_flip = objective.positive(r[:, :1], g[:, :1])
+    down, down_flip = objective.negative(r[:, 1:], g[:, 1:])
+    return torch.cat([weight * up, down], dim=1), torch.cat([weight * up_flip, down_flip], dim=1)

@@ -1,0 +1,170 @@
+"""A parameter is declared once, and its check, its text form and its errors follow."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from truelike.core.parameters import changed, check, choice, flag, number, parameters_of, parse, whole_number
+from truelike.errors import ParameterError
+
+
+@dataclass(kw_only=True)
+class Model:
+    rate: float = number(0.1, low=0.0, high=1.0)
+    strength: float = number(1.0)
+    factors: int = whole_number(10, low=1, high=100)
+    limit: int | None = whole_number(5, low=1, optional=True)
+    jobs: int | None = whole_number(None, low=1)
+    kind: str = choice("sum", "mean")
+    quick: bool = flag(False)
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"rate": 0},
+        {"rate": 1},
+        {"rate": 0.5, "factors": 100, "limit": None, "jobs": 2, "kind": "mean", "quick": True},
+        {"rate": np.float32(0.5), "factors": np.int16(3), "jobs": np.uint8(1)},
+        {"strength": -1e300},
+        {"factors": 1},
+    ],
+)
+def test_values_within_bounds_are_taken_as_they_are(given: dict[str, Any]) -> None:
+    model = Model(**given)
+    assert {name: getattr(model, name) for name in given} == given
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("rate", -0.001, "a number, at least 0.0 and at most 1.0"),
+        ("rate", 1.001, "a number, at least 0.0 and at most 1.0"),
+        ("rate", math.nan, "a number, at least 0.0 and at most 1.0"),
+        ("strength", math.inf, "a number"),
+        ("strength", -math.inf, "a number"),
+        ("strength", np.float32("nan"), "a number"),
+        ("strength", None, "a number"),
+        ("strength", "1", "a number"),
+        ("strength", 1j, "a number"),
+        ("strength", True, "a number"),
+        ("factors", True, "a whole number, at least 1 and at most 100"),
+        ("factors", False, "a whole number, at least 1 and at most 100"),
+        ("factors", 0, "a whole number, at least 1 and at most 100"),
+        ("factors", 101, "a whole number, at least 1 and at most 100"),
+        ("factors", 5.0, "a whole number, at least 1 and at most 100"),
+        ("factors", None, "a whole number, at least 1 and at most 100"),
+        ("limit", 0, "a whole number, at least 1, or None"),
+        ("jobs", 0, "a whole number, at least 1, or None"),
+        ("jobs", math.nan, "a whole number, at least 1, or None"),
+        ("kind", "median", "'sum' or 'mean'"),
+        ("kind", None, "'sum' or 'mean'"),
+        ("quick", 1, "True or False"),
+        ("quick", "true", "True or False"),
+        ("quick", None, "True or False"),
+    ],
+)
+def test_any_other_value_is_an_error_that_names_it_and_what_is_allowed(
+    name: str, value: Any, allowed: str
+) -> None:
+    with pytest.raises(ParameterError) as error:
+        Model(**{name: value})
+    assert str(error.value) == f"Model: {name} is {value!r}; it must be {allowed}"
+
+
+@given(st.integers())
+def test_whole_numbers_are_taken_exactly_within_their_bounds(value: int) -> None:
+    if 1 <= value <= 100:
+        assert Model(factors=value).factors == value
+    else:
+        with pytest.raises(ParameterError, match="factors"):
+            Model(factors=value)
+
+
+def test_only_what_differs_from_the_defaults_is_changed() -> None:
+    assert changed(Model()) == {}
+    assert changed(Model(rate=0.1, factors=10, jobs=None)) == {}
+    assert changed(Model(factors=11, limit=None)) == {"factors": 11, "limit": None}
+
+
+def test_numbers_of_numpy_come_out_as_pythons_own() -> None:
+    model = Model(rate=np.float32(0.5), factors=np.int64(3))
+    plain = parameters_of(model)
+    assert type(plain["rate"]) is float
+    assert type(plain["factors"]) is int
+    assert repr(changed(model)) == "{'rate': 0.5, 'factors': 3}"
+
+
+def test_text_becomes_what_the_parameter_is() -> None:
+    text = {
+        "rate": "1e-2",
+        "strength": "-3",
+        "factors": "7",
+        "limit": "none",
+        "jobs": "None",
+        "kind": "mean",
+        "quick": "True",
+    }
+    assert parse(Model, text) == {
+        "rate": 0.01,
+        "strength": -3.0,
+        "factors": 7,
+        "limit": None,
+        "jobs": None,
+        "kind": "mean",
+        "quick": True,
+    }
+    assert parse(Model, {"quick": "false"}) == {"quick": False}
+
+
+def test_what_is_no_text_stays_as_it_is() -> None:
+    given = {"rate": 0.5, "quick": True, "limit": None}
+    assert parse(Model, given) == given
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("factors", "many"), ("factors", "7.5"), ("factors", ""), ("factors", "none"), ("rate", "nan"),
+        ("rate", "inf"), ("rate", "none"), ("quick", "yes"), ("quick", "1"), ("kind", "Mean"), ("limit", "0"),
+    ],
+)  # fmt: skip
+def test_text_that_does_not_fit_is_an_error_of_the_check(name: str, text: str) -> None:
+    with pytest.raises(ParameterError, match=f"Model: {name} is "):
+        Model(**parse(Model, {name: text}))
+
+
+def test_a_name_that_is_nearly_right_gets_a_hint() -> None:
+    with pytest.raises(ParameterError) as error:
+        parse(Model, {"factor": "7"})
+    assert str(error.value) == (
+        "Model has no parameter 'factor'; did you mean 'factors'? "
+        "It has rate, strength, factors, limit, jobs, kind, quick."
+    )
+
+
+def test_a_name_that_is_far_off_gets_the_list() -> None:
+    with pytest.raises(ParameterError) as error:
+        parse(Model, {"zzz": "7"})
+    assert str(error.value).startswith("Model has no parameter 'zzz'. It has rate, strength")
+
+
+def test_a_model_without_parameters_says_so() -> None:
+    @dataclass
+    class Bare:
+        pass
+
+    assert parameters_of(Bare()) == changed(Bare()) == {}
+    with pytest.raises(ParameterError, match="It has none"):
+        parse(Bare, {"rate": "1"})

@@ -1,0 +1,73 @@
+"""Random numbers depend on their key and counter only, and are uniform and independent."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from truelike.core import randomness
+
+STREAMS = [(0, "a"), (0, "b"), (1, "a"), (2**63, "a"), (-1, "a"), (0, "a", 1), (0, "a", 2)]
+
+
+def test_numbers_are_the_same_on_every_machine() -> None:
+    assert randomness.key(0, "split", "random") == 3050720014124282040
+    assert randomness.bits(7, np.arange(2)).tolist() == [9672475392221035855, 13309476754707697221]
+    assert randomness.uniform(3, np.array([0, 10**12])).tolist() == [0.8153614054155671, 0.016916871655734744]
+
+
+def test_bits_are_two_rounds_of_splitmix64() -> None:
+    def mix(x: int) -> int:
+        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        x = (x ^ (x >> 27)) * 0x94D049BB133111EB % 2**64
+        return x ^ (x >> 31)
+
+    golden, key = 0x9E3779B97F4A7C15, 2**64 - 5
+    counters = [0, 1, 2, 10**18]
+    expected = [mix((mix((n * golden + key) % 2**64) + golden) % 2**64) for n in counters]
+    assert randomness.bits(key, np.array(counters)).tolist() == expected
+
+
+def test_a_number_does_not_depend_on_the_other_counters() -> None:
+    counters = np.array([5, 0, 10**15, 5], dtype=np.int64)
+    asked = randomness.bits(11, counters)
+    assert asked.tolist() == [int(randomness.bits(11, counters[n : n + 1])[0]) for n in range(4)]
+    assert asked.tolist() == randomness.bits(11, counters.astype(np.uint64)).tolist()
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_numbers_are_uniform(stream: tuple[int | str, ...]) -> None:
+    seed, *words = stream
+    numbers = randomness.uniform(randomness.key(int(seed), *words), np.arange(200_000))
+    assert 0 <= numbers.min() < numbers.max() < 1
+    assert stats.chisquare(np.bincount((numbers * 256).astype(int), minlength=256)).pvalue > 1e-4
+
+
+def test_successive_numbers_are_independent() -> None:
+    numbers = randomness.uniform(randomness.key(0, "pairs"), np.arange(200_000))
+    cells = (numbers[::2] * 16).astype(int) * 16 + (numbers[1::2] * 16).astype(int)
+    assert stats.chisquare(np.bincount(cells, minlength=256)).pvalue > 1e-4
+
+
+def test_streams_differ_and_are_uncorrelated() -> None:
+    keys = [randomness.key(int(stream[0]), *stream[1:]) for stream in STREAMS]
+    assert len(set(keys)) == len(STREAMS)
+    numbers = np.array([randomness.uniform(key, np.arange(100_000)) for key in keys])
+    correlations = np.corrcoef(numbers)[np.triu_indices(len(keys), 1)]
+    assert np.abs(correlations).max() < 5 / np.sqrt(100_000)
+
+
+def test_numbers_of_neighbouring_seeds_are_unrelated() -> None:
+    first = [randomness.bits(randomness.key(seed, "x"), np.zeros(1, dtype=np.int64))[0] for seed in range(4_000)]
+    bits = np.unpackbits(np.array(first, dtype=np.uint64).view(np.uint8)).reshape(4_000, 64)
+    assert np.abs(bits.mean(axis=0) - 0.5).max() < 5 * 0.5 / np.sqrt(4_000)
+
+
+def test_normal_numbers_are_normal() -> None:
+    numbers = randomness.normal(randomness.key(0, "normal"), np.arange(100_000))
+    assert stats.kstest(numbers, "norm").pvalue > 1e-4
+
+
+@pytest.mark.parametrize("extreme", [0.0, 1 - 2.0**-53])
+def test_the_normal_of_the_most_extreme_number_is_finite(monkeypatch: pytest.MonkeyPatch, extreme: float) -> None:
+    monkeypatch.setattr(randomness, "uniform", lambda key, counters: np.full(len(counters), extreme))
+    assert np.isfinite(randomness.normal(0, np.arange(3))).all()

@@ -1,0 +1,131 @@
+"""Parts of the items are balanced, new in each epoch, and give negatives their declared distribution."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+import truelike as tl
+from truelike import negatives as sampling
+from truelike.engines.blocks.partition import corrected_weights, partition
+from truelike.engines.blocks.sgd import StratifiedWorker
+from truelike.engines.sgd.samples import Samples, SGDSettings
+
+PARTS = 4
+
+
+@pytest.fixture(scope="module")
+def blocks(tmp_path_factory: pytest.TempPathFactory) -> tl.blocks.Blocks:
+    data = tl.synthetic.World(n_users=3_000, n_items=600, exposure_skew=0.7).dataset()
+    place = tmp_path_factory.mktemp("partition") / "blocks"
+    return tl.blocks.build(data, place, blocks=PARTS, progress=False)
+
+
+@pytest.mark.parametrize("name", ["uniform", "popularity", "popularity^0.5"])
+def test_each_part_has_its_share_of_positives_and_of_the_distribution(blocks: tl.blocks.Blocks, name: str) -> None:
+    popularity = blocks.popularity()
+    weights = sampling.parse(name).weights(popularity)
+    found = partition(popularity, weights, PARTS, seed=0, epoch=0)
+    assert sorted(np.concatenate(found.members)) == list(range(blocks.n_items))
+    assert np.ptp([len(each) for each in found.members]) <= 1
+    for each in found.members:
+        positives = popularity[each].sum() / popularity.sum()
+        mass = weights[each].sum() / weights.sum()
+        assert positives == pytest.approx(mass, rel=0.01)
+        assert positives == pytest.approx(1 / PARTS, rel=0.05), "the work is balanced"
+
+
+def test_any_two_items_meet_in_some_epoch(blocks: tl.blocks.Blocks) -> None:
+    popularity = blocks.popularity()
+    together = np.zeros((blocks.n_items, blocks.n_items), dtype=bool)
+    for epoch in range(60):
+        part = partition(popularity, np.ones(blocks.n_items), PARTS, seed=0, epoch=epoch).part
+        together |= part[:, None] == part[None, :]
+    assert together.mean() > 0.999
+    most = np.argsort(-popularity)[:20]
+    assert together[np.ix_(most, most)].all(), "the most popular ones, too"
+
+
+def weights_of(blocks: tl.blocks.Blocks, worker: StratifiedWorker, negatives: Any) -> NDArray[np.float64]:
+    """The weights by which the engine draws."""
+    popularity = blocks.popularity()
+    sums = sum(worker.history_sums(number) for number in range(len(blocks)))
+    return corrected_weights(negatives.weights(popularity), popularity, sums, PARTS)
+
+
+def drawn(blocks: tl.blocks.Blocks, name: str, epochs: int, n_negatives: int) -> NDArray[np.int64]:
+    """How often each item is drawn as a negative in some epochs, by the strata that are trained."""
+    negatives = sampling.parse(name)
+    settings = SGDSettings(0.1, 1.0, 0.0, 0.0, "epoch", n_negatives, 1_000, "blocks", "once")
+    about: dict[str, Any] = {"objective": None, "negatives": negatives, "sgd": settings, "seed": 7}
+    rows = np.zeros((blocks.n_users, 8), dtype=np.float32)
+    worker = StratifiedWorker(blocks, range(PARTS), rows, 8, 0, 1, about)
+    counts = np.zeros(blocks.n_items, dtype=np.int64)
+    weights = weights_of(blocks, worker, negatives)
+    for epoch in range(epochs):
+        worker.begin(epoch, blocks.popularity(), weights)
+        members = worker._parts.members
+        for number in range(PARTS):
+            for part in range(PARTS):
+                stratum = worker._stratum(number, part)
+                own: Any = worker.part_negatives(part)
+                samples = Samples(stratum, own, settings, seed=number * PARTS + part)
+                entries = np.arange(stratum.n_interactions, dtype=np.int32)
+                found = members[part][samples.draw(samples.key(epoch), entries)]
+                counts += np.bincount(found.reshape(-1), minlength=blocks.n_items)
+    return counts
+
+
+def expected_of_one_machine(blocks: tl.blocks.Blocks, name: str) -> NDArray[np.float64]:
+    """The probability of each item as a negative in the draw of the plain engine: all users, all positives."""
+    popularity, negatives = blocks.popularity(), sampling.parse(name)
+    total = np.zeros(blocks.n_items)
+    for block in blocks:
+        for row in np.split(block.indices, block.indptr[1:-1]):
+            total += len(row) * negatives.probabilities(popularity, row)
+    return total / total.sum()
+
+
+@pytest.mark.parametrize("name", ["uniform", "popularity", "popularity^0.5"])
+def test_over_a_rotation_every_item_has_its_declared_probability(blocks: tl.blocks.Blocks, name: str) -> None:
+    counts = drawn(blocks, name, epochs=8, n_negatives=3)
+    expected = expected_of_one_machine(blocks, name) * counts.sum()
+    assert counts.sum() > 1_000_000
+    assert stats.chisquare(counts, expected).pvalue > 1e-3
+    other = "popularity" if name == "uniform" else "uniform"
+    wrong = expected_of_one_machine(blocks, other) * counts.sum()
+    assert stats.chisquare(counts, wrong).pvalue < 1e-9, "the test tells distributions apart"
+
+
+def test_no_negative_is_a_positive_of_its_user(blocks: tl.blocks.Blocks, tmp_path: Path) -> None:
+    worker = StratifiedWorker(
+        blocks, range(PARTS), np.zeros((blocks.n_users, 8), np.float32), 8, 0, 1,
+        {"negatives": sampling.parse("uniform"), "seed": 0},
+    )  # fmt: skip
+    settings = SGDSettings(0.1, 1.0, 0.0, 0.0, "epoch", 5, 1_000, "blocks", "once")
+    block = blocks.block(1)
+    worker.begin(0, blocks.popularity(), weights_of(blocks, worker, worker.negatives))
+    for part in range(PARTS):
+        stratum = worker._stratum(1, part)
+        members = worker._parts.members[part]
+        own_negatives: Any = worker.part_negatives(part)
+        samples = Samples(stratum, own_negatives, settings, seed=0)
+        entries = np.arange(stratum.n_interactions, dtype=np.int32)
+        found = members[samples.draw(samples.key(0), entries)]
+        users = stratum._user_of_entry
+        for user in np.unique(users)[:200]:
+            own = block.indices[block.indptr[user] : block.indptr[user + 1]]
+            assert not np.isin(found[users == user], own).any()
+
+
+def test_a_user_with_all_items_of_a_part_is_left_out_of_it(tmp_path: Path) -> None:
+    rows = [("all", item) for item in range(8)] + [(f"u{n}", n % 9) for n in range(40)]
+    data = tl.read([*rows, ("all", 8), ("eve", 9), ("ann", 9), ("bob", 9)])
+    blocks = tl.blocks.build(data, tmp_path / "blocks", blocks=2, progress=False)
+    model = tl.BPR(factors=4, epochs=5).fit(blocks, progress=False)
+    assert np.isfinite(model.user_factors_).all()

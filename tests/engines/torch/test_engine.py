@@ -1,0 +1,183 @@
+"""The engine for networks equals the sampled engine: the same objectives, samples and steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import truelike as tl
+from truelike import objectives
+from truelike.engines.sgd.engine import SampledEngine
+from truelike.engines.sgd.samples import SGDSettings
+from truelike.engines.tables import Tables
+from truelike.negatives import parse
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'truelike[deep]'")
+
+from truelike.engines.torch.engine import NetworkEngine, sampled_steps  # noqa: E402
+from truelike.engines.torch.networks import Inputs, Networks  # noqa: E402
+from truelike.models.networks.mf import MFNetwork  # noqa: E402
+
+EVERY = [
+    objectives.BPO,
+    objectives.NBPO,
+    objectives.NBPOs,
+    objectives.NBPOo,
+    objectives.BPR,
+    objectives.shift_mc(0.3),
+    objectives.noisy_bpr(0.2),
+]
+SETTINGS = SGDSettings(0.02, 0.98, 5.0, 2.0, "epoch", 4, 200, "shuffled", "per_negative")
+
+
+@pytest.fixture(scope="module")
+def train() -> Any:
+    return tl.synthetic.World(n_users=300, n_items=150).dataset()
+
+
+def both(train: Any, objective: Any, negatives: str, settings: SGDSettings) -> tuple[SampledEngine, NetworkEngine]:
+    """Both engines with the same initial parameters."""
+    tables = Tables.zeros(train.n_users, train.n_items, 12, 6)
+    tables.initialise("normal", 0.1, 0.5, 0)
+    preference, flips = MFNetwork(Inputs(train, 12)), MFNetwork(Inputs(train, 6))
+    with torch.no_grad():
+        for network, users, items in (
+            (preference, tables.user_factors, tables.item_factors),
+            (flips, tables.user_flips, tables.item_flips),
+        ):
+            network.users.weight.copy_(torch.tensor(np.array(users)))
+            network.items.weight.copy_(torch.tensor(np.array(items)))
+    networks = Networks(preference, flips if objective.uses_flips else None)
+    options = {"seed": 3}
+    return (
+        SampledEngine(train, tables, objective, parse(negatives), settings, **options),
+        NetworkEngine(
+            train,
+            networks,
+            objective,
+            parse(negatives),
+            settings,
+            optimizer="sgd",
+            device="cpu",
+            n_jobs=1,
+            **options,
+        ),
+    )
+
+
+def largest_difference(tables: Tables, networks: Networks) -> float:
+    pairs = [
+        (tables.user_factors, networks.preference.users),
+        (tables.item_factors, networks.preference.items),
+    ]
+    if networks.flips is not None:
+        pairs += [(tables.user_flips, networks.flips.users), (tables.item_flips, networks.flips.items)]
+    return max(float(np.abs(table - other.weight.detach().numpy()).max()) for table, other in pairs)
+
+
+@pytest.mark.parametrize("objective", EVERY, ids=lambda objective: objective.name)
+@pytest.mark.parametrize("negatives", ["uniform", "popularity", "hard:3"])
+def test_three_epochs_of_sgd_equal_the_sampled_engine(train: Any, objective: Any, negatives: str) -> None:
+    # one epoch of hard negatives: a near-tie may be decided differently by another order of summation
+    tables_engine, network_engine = both(train, objective, negatives, SETTINGS)
+    start = tables_engine.tables.copy()
+    for epoch in range(1 if negatives == "hard:3" else 3):
+        tables_engine.epoch(epoch)
+        network_engine.epoch(epoch)
+    assert np.abs(tables_engine.tables.users - start.users).max() > 0.02  # they were trained
+    assert largest_difference(tables_engine.tables, network_engine.networks) < 1e-4
+    assert network_engine.loss() == pytest.approx(tables_engine.loss(), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"l2_schedule": "batch", "regularization": 0.5, "flip_regularization": 0.2},
+        {"positive_weight": "once"},
+        {"order": "file"},
+        {"n_negatives": 1, "batch_size": 57},
+        {"batch_size": 10**6},
+    ],
+    ids=str,
+)
+def test_every_setting_equals_the_sampled_engine(train: Any, change: dict[str, Any]) -> None:
+    tables_engine, network_engine = both(train, objectives.NBPO, "uniform", replace(SETTINGS, **change))
+    for epoch in range(2):
+        tables_engine.epoch(epoch)
+        network_engine.epoch(epoch)
+    assert largest_difference(tables_engine.tables, network_engine.networks) < 1e-4
+
+
+@pytest.mark.parametrize(
+    "objective", [e for e in EVERY if issubclass(e, objectives.Pointwise)], ids=lambda e: e.name
+)
+def test_the_steps_of_a_batch_are_those_of_the_objective(objective: Any) -> None:
+    rng = np.random.default_rng(0)
+    r, g = (torch.from_numpy(rng.normal(size=(7, 4)).astype(np.float32)) for _ in range(2))
+    steps, flips = sampled_steps(objective, r, g, 3.0)
+    for row in range(7):
+        up, up_flip = objective.positive(float(r[row, 0]), float(g[row, 0]))
+        assert float(steps[row, 0]) == pytest.approx(3 * up, rel=1e-5, abs=1e-6)
+        assert float(flips[row, 0]) == pytest.approx(3 * up_flip, rel=1e-5, abs=1e-6)
+        for place in range(1, 4):
+            down, down_flip = objective.negative(float(r[row, place]), float(g[row, place]))
+            assert float(steps[row, place]) == pytest.approx(down, rel=1e-4, abs=1e-6)
+            assert float(flips[row, place]) == pytest.approx(down_flip, rel=1e-4, abs=1e-6)
+
+
+def test_the_gradient_of_bpo_is_that_of_its_likelihood_by_autograd(train: Any) -> None:
+    network = MFNetwork(Inputs(train, 5))
+    users, items = torch.arange(40), torch.arange(160).view(40, 4) % train.n_items
+    flat = (users.repeat_interleave(4), items.reshape(-1))
+    zero = torch.zeros(40, 4)
+    r = network(*flat).view(40, 4)
+    positive = objectives.BPO.likelihood_positive(r[:, :1], zero[:, :1]).sum()
+    likelihood = 3 * positive + objectives.BPO.likelihood_negative(r[:, 1:], zero[:, 1:]).sum()
+    expected = torch.autograd.grad(likelihood, list(network.parameters()))
+    r = network(*flat).view(40, 4)
+    steps, _ = sampled_steps(objectives.BPO, r.detach(), zero, 3.0)
+    found = torch.autograd.grad([r], list(network.parameters()), [steps])
+    for a, b in zip(expected, found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_hard_negatives_are_the_best_scored_candidates(train: Any) -> None:
+    _, engine = both(train, objectives.BPR, "hard:3", SETTINGS)
+    entries = np.arange(50, dtype=np.int32)
+    drawn = torch.from_numpy(engine.samples.draw(engine.samples.key(0), entries).astype(np.int64))
+    users = torch.from_numpy(train.user_of_entry[entries].astype(np.int64))
+    assert drawn.shape == (50, 12)
+    hardest = engine._hardest(users, drawn)
+    with torch.no_grad():
+        scores = engine.networks.preference(users.repeat_interleave(12), drawn.reshape(-1)).view(50, 4, 3)
+        of_hardest = engine.networks.preference(users.repeat_interleave(4), hardest.reshape(-1)).view(50, 4)
+    torch.testing.assert_close(scores.max(dim=2).values, of_hardest)
+
+
+def test_order_users_keeps_users_together_and_shuffles_them_in_each_epoch(train: Any) -> None:
+    _, engine = both(train, objectives.BPR, "uniform", replace(SETTINGS, order="users"))
+    n = train.n_interactions
+    orders = [engine.samples.entries(epoch, 0, n) for epoch in (0, 1)]
+    for order in orders:
+        assert np.array_equal(np.sort(order), np.arange(n))
+        users = train.user_of_entry[order]
+        changes = int((users[1:] != users[:-1]).sum())
+        assert changes == len(np.unique(train.user_of_entry)) - 1
+    assert not np.array_equal(*orders)
+    assert np.array_equal(engine.samples.entries(0, 10, 99), orders[0][10:99])
+
+
+def test_the_first_step_of_adam_is_the_learning_rate(train: Any) -> None:
+    _, engine = both(train, objectives.BPO, "uniform", replace(SETTINGS, batch_size=train.n_interactions))
+    adam = NetworkEngine(
+        train, engine.networks, objectives.BPO, parse("uniform"), engine.settings, seed=3, device="cpu", n_jobs=1
+    )
+    table = adam.networks.preference.users.weight
+    before = table.detach().clone()
+    adam.epoch(0)
+    moved = (table.detach() - before).abs()
+    assert float(moved.max()) == pytest.approx(adam.settings.rate(0), rel=1e-3)
+    assert float(moved.median()) == pytest.approx(adam.settings.rate(0), rel=1e-2)
