@@ -44,7 +44,7 @@ def p_value(items: Any, probabilities: Any) -> float:
 def make_engine(
     train: Any, distribution: Negatives, tables: Tables, n_negatives: int, batch_size: int
 ) -> SampledEngine:
-    settings = SGDSettings(0.1, 1.0, 0.0, 0.0, "epoch", "all", n_negatives, batch_size, "file", "once")
+    settings = SGDSettings(0.1, 1.0, 0.0, 0.0, "epoch", n_negatives, batch_size, "file", "once")
     return SampledEngine(train, tables, objectives.BPO, distribution, settings, seed=4, n_jobs=1)
 
 
@@ -136,7 +136,7 @@ def test_the_training_loops_draw_the_same_as_samples(
     engine.epoch(2)
     last = (train.n_interactions - 1) // batch_size * batch_size
     entries = np.arange(last, train.n_interactions, dtype=np.int32)
-    found = engine._buffers["sample_item"][: len(entries) * (n_negatives + 1)]
+    found = engine.batches._samples.item[: len(entries) * (n_negatives + 1)]
     expected = engine.samples.draw(np.uint64(randomness.key(4, "negatives", 2)), entries)
     assert_array_equal(np.sort(found), np.sort([*train.matrix.indices[entries], *expected.ravel()]))
 
@@ -151,7 +151,7 @@ def test_a_hard_negative_is_the_best_scored_of_n_uniform_draws(candidates: int) 
     engine = make_engine(train, Hard(candidates), tables, 50, train.n_interactions)
     engine.epoch(0)
     # with 50 negatives a block of the loops is one positive and its negatives
-    items = engine._buffers["sample_item"].reshape(-1, 51)[:660, 1:].ravel()
+    items = engine.batches._samples.item.reshape(-1, 51)[:660, 1:].ravel()
     positives = train.matrix.indices[:660]
     unobserved = np.setdiff1d(np.arange(700), positives)
     best_first = unobserved[np.argsort(-scores[unobserved])]

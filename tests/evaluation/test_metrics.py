@@ -84,6 +84,7 @@ def world() -> tuple[Any, Any, Any]:
     return train, test, scores
 
 
+@pytest.mark.slow  # ranx
 @pytest.mark.filterwarnings("ignore::numba.core.errors.NumbaWarning")
 @pytest.mark.parametrize("metric", RANX)
 def test_evaluate_gives_what_ranx_gives_for_each_user(metric: str, world: Any) -> None:
@@ -101,6 +102,7 @@ def test_evaluate_gives_what_ranx_gives_for_each_user(metric: str, world: Any) -
         assert_allclose(result.values[f"{metric}@{k}"], expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow  # ranx
 @pytest.mark.filterwarnings("ignore::numba.core.errors.NumbaWarning")
 @pytest.mark.parametrize("metric", RANX)
 def test_each_formula_gives_what_ranx_gives_on_random_runs(metric: str) -> None:
