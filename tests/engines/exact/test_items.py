@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy import stats
-from tests.training.exact.test_engine import SETTINGS, assert_like_reference, make_dataset, trained
+from tests.engines.exact.test_engine import SETTINGS, assert_like_reference, make_dataset, trained
 
 from truelike.engines.exact.fixed import FixedFlips
 from truelike.engines.exact.items import AllItems, SampledItems, _none_of
