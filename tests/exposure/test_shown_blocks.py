@@ -113,9 +113,8 @@ def test_it_finds_the_likes_as_well_as_by_the_plain_engine(
     place: Path, data: tl.Dataset, seen: tl.Dataset
 ) -> None:
     plain = sgd(epochs=20).fit(tl.read(data, impressions=seen), progress=False)
-    blocks = tl.ImpressionMF(factors=8, epochs=20)
+    blocks = sgd(epochs=20)
     blocks.fit(tl.blocks.open(place / str(B)).with_impressions(place / "seen"), progress=False)
-    assert blocks.method_ == "sgd"
     likes = WORLD.likes(*(each.ravel() for each in np.indices((data.n_users, data.n_items))))
 
     def auc(fitted: Any) -> float:
@@ -176,8 +175,6 @@ def test_what_is_not_a_block_directory_is_refused(place: Path, tmp_path: Path) -
         train.with_impressions(tmp_path)
     with pytest.raises(ParameterError, match="needs impressions on several blocks"):
         tl.ImpressionMF().fit(train, progress=False)
-    with pytest.raises(ParameterError, match=r'method is "samples".*several blocks'):
-        tl.ImpressionMF(method="samples").fit(train.with_impressions(place / "seen"), progress=False)
 
 
 def test_unknown_ids_and_interactions_without_an_impression_are_counted(

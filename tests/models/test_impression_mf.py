@@ -114,9 +114,8 @@ def test_impression_mf_learns_how_much_exposure_follows_tastes(taste: float) -> 
         assert 0.5 < found[True][0] < 1.5
         assert found[True][1] < found[False][1] / 2
         assert found[True][2] > found[False][2] + 0.02
-    else:
-        assert found[True][0] < 0.15
-        assert found[True][2] == pytest.approx(found[False][2], abs=0.02)
+    else:  # it costs nothing, and changes nothing
+        assert found[True] == found[False]
 
 
 STEPS: dict[str, Any] = {"steps": 300, "burn_in": 120}
@@ -127,13 +126,20 @@ RECOMMENDED = tl.synthetic.World(
 
 @pytest.mark.slow
 def test_strong_links_of_tastes_and_exposure_are_found() -> None:
-    """From an exposure without tastes, training does not get there: held-out pairs tell where to start."""
-    world = tl.synthetic.World(n_users=500, n_items=250, impressions_per_user=80, exposure_taste=1.5, seed=2)
+    """From an exposure without tastes, training does not get there: a test on held-out pairs tells where to start."""
+    world = tl.synthetic.World(n_users=1_500, n_items=250, impressions_per_user=80, exposure_taste=1.5, seed=2)
     data, shown = world.dataset(), world.impressions()
     model = tl.ImpressionMF(**STEPS).fit(tl.read(data, impressions=shown), progress=False)
     assert model.taste_in_exposure_ > 1
-    stuck = tl.ImpressionMF(**STEPS, calibrate=False).fit(tl.read(data, impressions=shown), progress=False)
-    assert stuck.taste_in_exposure_ < 0.5
+    assert model.exposure_z_ > 3
+    untested = tl.ImpressionMF(**STEPS, calibrate=False).fit(tl.read(data, impressions=shown), progress=False)
+    assert (untested.taste_in_exposure_, untested.exposure_z_) == (0, None)
+
+
+@pytest.mark.parametrize(("pairs", "steps"), [(10, 300), (4_000_000, 300), (400_000_000, 150)])
+def test_there_are_more_steps_where_they_are_cheap(pairs: int, steps: int) -> None:
+    assert tl.ImpressionMF()._steps(pairs) == steps
+    assert tl.ImpressionMF(steps=7)._steps(pairs) == 7
 
 
 @pytest.mark.slow
@@ -195,21 +201,14 @@ def test_where_nearly_everything_was_shown_training_stays_finite() -> None:
         assert np.abs(model.user_factors_).max() < 50
 
 
-def test_the_method_follows_the_number_of_pairs_and_is_reported(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_steps_are_reported(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     data, shown = WORLD.dataset(), WORLD.impressions()
     quick: dict[str, Any] = {"steps": 10, "burn_in": 2, "epochs": 2, "factors": 4, "calibrate": False}
     with caplog.at_level("INFO", logger="truelike"):
         assert tl.ImpressionMF(**quick).fit(tl.read(data, impressions=shown)).method_ == "samples"
-        assert "samples of the posterior, for " in caplog.text
-        monkeypatch.setattr("truelike.models.impression_mf.MAX_SAMPLED_PAIRS", shown.n_interactions - 1)
-        model = tl.ImpressionMF(**quick).fit(tl.read(data, impressions=shown))
-    assert f"stochastic steps, for {shown.n_interactions:,} shown pairs in memory" in caplog.text
-    assert model.method_ == "sgd"
+    assert f"10 steps over {shown.n_interactions:,} shown pairs, 4 factors" in caplog.text
+    model = tl.ImpressionMF(**quick, method="sgd").fit(tl.read(data, impressions=shown), progress=False)
     assert model.history_["epoch"].to_list() == [0, 1]
-    same = tl.ImpressionMF(**quick, method="sgd").fit(tl.read(data, impressions=shown), progress=False)
-    assert same.user_factors_.tobytes() == model.user_factors_.tobytes()
     with pytest.raises(ParameterError, match="not trained in epochs"):
         tl.ImpressionMF(**quick).fit(tl.read(data, impressions=shown), checkpoint=tmp_path / "c")
 

@@ -19,7 +19,6 @@ from truelike.exposure.shown_pairs import HeldOut, HeldOutPairs, ShownPairs
 
 LEAST = 200  # held-out pairs, below which there is nothing to calibrate on
 MOST_WEIGHT = 20.0
-CLEARLY = 3.0  # standard errors
 REFIT = 0.01  # share of held-out pairs from which on the model is trained again on all pairs
 
 R = TypeVar("R")
@@ -39,7 +38,7 @@ def calibrated_fit(
     seed: int,
     run: Run[R],
     scores: Callable[[R, Codes, Codes], NDArray[Any]],
-    other: Run[R] | None = None,
+    revise: Callable[[R, HeldOutPairs], Run[R] | None] | None = None,
 ) -> Calibrated[R]:
     """Train without a share of the shown pairs, calibrate on these, and train again on all if it was a large share.
 
@@ -53,8 +52,8 @@ def calibrated_fit(
         Trains on shown pairs; its second argument tells whether the result is the one that is kept.
     scores
         Returns the scores of pairs by what `run` returned.
-    other
-        Another way to train. It is taken instead of `run` if it predicts the held-out pairs better beyond noise.
+    revise
+        Gets what `run` returned and the held-out pairs, and may return another way to train, which is taken instead.
     """
     which = HeldOut.of(known.n_pairs, seed)
     held_out = known.held_out(which)
@@ -63,14 +62,13 @@ def calibrated_fit(
     rest, again = known.without(which), which.share >= REFIT
     with muted() if again else nullcontext():  # the second training warns of the same
         result = run(rest, not again)
+    other = None if revise is None else revise(result, held_out)
+    if other is not None:
+        run = other
+        with muted():
+            result = run(rest, not again)
     noticed = objectives.sigmoid(-held_out.logits.astype(np.float64))
     found = scores(result, held_out.users, held_out.items)
-    if other is not None:
-        with muted():
-            second = other(rest, False)
-        compared = scores(second, held_out.users, held_out.items)
-        if _is_better(compared, found, held_out.taken, noticed):
-            result, found, run = second, compared, other
     probability = ProbabilityMap.fitted(found, held_out.taken, noticed, _weights(held_out, rest.pairs_of_item()))
     if again:
         found_map = (
@@ -82,18 +80,6 @@ def calibrated_fit(
     elif isinstance(known, ShownBlocks) and isinstance(rest, ShownBlocks):
         known.take_back(rest, held_out)
     return Calibrated(result, probability)
-
-
-def _is_better(
-    scores: NDArray[Any], others: NDArray[Any], taken: NDArray[np.bool_], noticed: NDArray[np.float64]
-) -> bool:
-    """Whether scores predict labels better than others, by more than CLEARLY standard errors of the log loss."""
-    losses = []
-    for r in (scores, others):
-        p = np.clip(noticed * objectives.sigmoid(r.astype(np.float64)), 1e-12, 1 - 1e-12)
-        losses.append(-np.log(np.where(taken, p, 1 - p)))
-    gain = losses[1] - losses[0]
-    return bool(gain.mean() > CLEARLY * gain.std() / np.sqrt(len(gain)))
 
 
 def _weights(pairs: HeldOutPairs, visible: NDArray[np.int64]) -> NDArray[np.float64]:

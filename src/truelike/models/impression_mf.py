@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar, Literal
@@ -21,10 +21,12 @@ from truelike.data.dataset import Dataset
 from truelike.data.frames import to_native
 from truelike.data.ids import Codes
 from truelike.engines.blocks.execution import workers_for
+from truelike.engines.blocks.langevin import BlockSampler
 from truelike.engines.blocks.workers import WorkerKind, allocator
 from truelike.engines.callbacks import step_bar
 from truelike.engines.engine import Engine
-from truelike.engines.langevin.engine import LangevinSampler, Sample
+from truelike.engines.langevin.engine import LangevinSampler, Sample, Shape, stretches
+from truelike.engines.langevin.link import CLEARLY, Link, are_shown, tested
 from truelike.engines.loop import Training, fit_epochs
 from truelike.engines.options import FitOptions
 from truelike.engines.shown.blocks import ShownWorker, StratifiedShownEngine
@@ -35,7 +37,7 @@ from truelike.exposure.calibration import Calibrated, calibrated_fit
 from truelike.exposure.impressions import check_held_out, shown_pairs
 from truelike.exposure.probability_map import ProbabilityMap
 from truelike.exposure.shown_blocks import ShownBlocks, shown_blocks
-from truelike.exposure.shown_pairs import CERTAIN, ShownPairs
+from truelike.exposure.shown_pairs import CERTAIN, HeldOutPairs, ShownPairs
 from truelike.models.factor_model import FactorModel, restored_tables, table_attributes
 from truelike.models.fold_in import AllItemsFoldIn
 from truelike.models.label_noise import Flips, LabelNoise
@@ -43,7 +45,7 @@ from truelike.models.scorer import DotProduct, Floats
 
 Shown = ShownPairs | ShownBlocks
 NEGATIVES = 4  # unobserved items of a user, for each interaction, that count as shown without impressions
-MAX_SAMPLED_PAIRS = 5_000_000  # shown pairs up to which samples of the posterior are drawn
+CHEAP_PAIRS, MANY_STEPS, FEW_STEPS = 4_000_000, 300, 150  # shown pairs up to which there are many steps
 PAIRS_PER_FACTOR = 8.0  # shown pairs of a row, for each factor
 FEWEST, MOST = 4, 16  # factors
 # Stochastic steps. The L2 is L2_SCALE times a power of what the shown pairs tell of a row, within bounds.
@@ -63,21 +65,33 @@ class _Posterior:
         self.history: pl.DataFrame | None = None  # of stochastic steps
 
     @classmethod
-    def of(cls, samples: list[Sample], precision: float) -> _Posterior:
-        n, factors = len(samples), samples[0].users.shape[1] - 1
-        n_users, n_items = len(samples[0].users), len(samples[0].items)
-        tables = Tables.zeros(n_users, n_items, n * factors + 1, 0, biased=True)
+    def of(cls, samples: Iterable[Sample], n: int, factors: int, train: Dataset | Blocks) -> _Posterior:
+        """The posterior of n samples."""
+        tables = Tables.zeros(
+            train.n_users, train.n_items, n * factors + 1, 0, biased=True, allocate=allocator(train)
+        )
         assert tables.item_bias is not None
-        root = np.float32(np.sqrt(n))
+        user_bias, item_bias = (np.empty((size, n), dtype=np.float32) for size in (train.n_users, train.n_items))
+        root, weights, spread = np.float32(np.sqrt(n)), [], 0.0
         for k, sample in enumerate(samples):
             columns = slice(k * factors, (k + 1) * factors)
             tables.user_factors[:, columns] = sample.users[:, :-1] / root
             tables.item_factors[:, columns] = sample.items[:, :-1] / root
-        user_bias = np.stack([sample.users[:, -1] for sample in samples], axis=1)
-        item_bias = np.stack([sample.items[:, -1] for sample in samples], axis=1)
+            user_bias[:, k], item_bias[:, k] = sample.users[:, -1], sample.items[:, -1]
+            weights.append(sample.weight)
+            spread = sample.precision
         tables.user_factors[:, -1], tables.item_factors[:, -1] = user_bias.mean(axis=1), 1.0
         tables.item_bias[:] = item_bias.mean(axis=1)
-        return cls(tables, user_bias, item_bias, precision, float(np.mean([sample.weight for sample in samples])))
+        return cls(tables, user_bias, item_bias, spread, float(np.mean(weights)))
+
+    def tastes(self, users: Codes, items: Codes) -> Floats:
+        """The mean of the samples' u . v of pairs."""
+        found = np.empty(len(users), dtype=np.float32)
+        for start in range(0, len(users), 65_536):
+            part = slice(start, start + 65_536)
+            u, v = self.tables.user_factors[users[part], :-1], self.tables.item_factors[items[part], :-1]
+            found[part] = np.einsum("nk,nk->n", u, v)
+        return found
 
     @classmethod
     def at(cls, trained: Tables, offset: float, precision: float) -> _Posterior:
@@ -179,13 +193,12 @@ class ImpressionMF(LabelNoise, FactorModel):
     A shown item that was not taken counts as disliked with the probability that follows. A never-shown item says
     nothing of its label.
 
-    There are two methods. "samples" keeps some samples of the posterior (Langevin dynamics) instead of the one best
-    value of the parameters: `like_probability` is the mean of the samples' probabilities, and the score that ranks is
-    the mean of their scores. It also learns from what was shown to whom, where exposure follows tastes: the logit of
-    p(shown) is c_u + d_i + w U_u . V_i + S_u . T_i, and w is learned (see `taste_in_exposure`). It is the most
-    accurate, and takes `steps` passes over the shown pairs. "sgd" takes stochastic steps to the maximum of the
-    likelihood with an L2 penalty, in `epochs` passes: in memory, on blocks or on Ray. "auto" takes samples up to
-    5 million shown pairs in memory, and stochastic steps beyond; `method_` is what it took.
+    There are two methods, and "auto" is "samples". It keeps some samples of the posterior (Langevin dynamics) instead
+    of the one best value of the parameters: `like_probability` is the mean of the samples' probabilities, and the
+    score that ranks is the mean of their scores. It also learns from what was shown to whom, where exposure follows
+    tastes: the logit of p(shown) is c_u + d_i + w U_u . V_i + S_u . T_i, and w is learned (see `taste_in_exposure`).
+    It takes `steps` passes over the shown pairs, and has the same bits in memory, on blocks and on Ray. "sgd" takes
+    stochastic steps to the maximum of the likelihood with an L2 penalty, in `epochs` passes.
 
     Without impressions, four random unobserved items of the user for each interaction count as shown. Then the
     probabilities have no meaning, and other models rank better.
@@ -196,16 +209,17 @@ class ImpressionMF(LabelNoise, FactorModel):
         How the parameters are learned.
     factors : int or None, default None
         Factors, for "samples" of one sample. None: 4, 8 or 16, more the more pairs there are for each user and item.
-    samples : int, default 32
+    samples : int, default 24
         Number of samples of the posterior that are kept.
-    steps : int, default 600
-        Number of steps of "samples"; each is a pass over all shown pairs.
-    burn_in : int, default 200
-        Number of steps before the first sample.
+    steps : int or None, default None
+        Number of steps of "samples"; each is a pass over all shown pairs. None: 300 for up to 4 million pairs, and 150
+        for more.
+    burn_in : int or None, default None
+        Number of steps before the first sample. None: a fifth of the steps.
     taste_in_exposure : bool, default True
-        For "samples": whether what was shown also tells of tastes, because a recommender or the user chose it. How much
-        is learned. It takes some five times as long. With `calibrate`, held-out pairs tell whether training starts from
-        an exposure that follows tastes, which finds strong links, or from one that does not.
+        For "samples": whether what was shown may also tell of tastes, because a recommender or the user chose it. The
+        pairs that are held out to calibrate tell whether it does (see `exposure_z_`). If so, how much is learned, and
+        training takes some five times as long. Without `calibrate`, labels alone are learned from.
     epochs : int, default 100
         Number of passes of "sgd" over all shown pairs.
     learning_rate : float, default 0.02
@@ -234,6 +248,10 @@ class ImpressionMF(LabelNoise, FactorModel):
     taste_in_exposure_
         How much tastes decided what was shown: 0: they did not; 1: the logit of p(shown) follows them as that of
         p(like) does.
+    exposure_z_
+        The statistic of the test whether exposure follows tastes; it does if this is above 3. None: not tested.
+    steps_
+        The number of steps of "samples".
     history_
         Of "sgd", a frame with one row per epoch: epoch, seconds and loss.
 
@@ -254,9 +272,9 @@ class ImpressionMF(LabelNoise, FactorModel):
 
     method: Literal["auto", "samples", "sgd"] = choice("auto", "samples", "sgd")
     factors: int | None = whole_number(None, low=1, optional=True)
-    samples: int = whole_number(32, low=1, high=200)
-    steps: int = whole_number(600, low=1, high=10**6)
-    burn_in: int = whole_number(200, low=0, high=10**6)
+    samples: int = whole_number(24, low=1, high=200)
+    steps: int | None = whole_number(None, low=1, high=10**6, optional=True)
+    burn_in: int | None = whole_number(None, low=0, high=10**6, optional=True)
     taste_in_exposure: bool = flag(True)
     epochs: int = whole_number(100, low=1)
     learning_rate: float = number(0.02, low=1e-9)
@@ -273,19 +291,20 @@ class ImpressionMF(LabelNoise, FactorModel):
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
         pairs, given = self._shown(train, options), options.impressions is not None
         method, factors = self._method(pairs), self._factors(pairs)
-        fit, other = partial(self._fit_sgd, train, options, factors), None
+        sampling = _Sampling(self, pairs, train, options, factors)
+        fit: Callable[[Any, bool], _Posterior] = partial(self._fit_sgd, train, options, factors)
+        revise = None
         if method == "samples":
-            assert isinstance(pairs, ShownPairs)
-            shown = pairs if given and self.taste_in_exposure and pairs.all_shown else None
-            fit = partial(self._fit_samples, options.progress, factors, shown)
-            other = None if shown is None else partial(fit, tastes_first=True)
+            fit, revise = sampling.run, sampling.revised if self.taste_in_exposure else None
         if given and self.calibrate:
-            found = calibrated_fit(pairs, seed=self.seed, run=fit, scores=_Posterior.pair_logits, other=other)
+            found = calibrated_fit(pairs, seed=self.seed, run=fit, scores=_Posterior.pair_logits, revise=revise)
         else:
             found = Calibrated(fit(pairs, True), None)
         history = found.result.history
         learned = {} if history is None else {"history_": to_native(history, train.library)}
-        return {**self._learned(found.result, pairs if given else None, found.probability, method), **learned}
+        z = None if sampling.link is None else sampling.link.z
+        about = (method, sampling.steps, z)
+        return {**self._learned(found.result, pairs if given else None, found.probability, *about), **learned}
 
     def _shown(self, train: Dataset, options: FitOptions) -> Shown:
         """The shown pairs: the one place that reads `fit(impressions=)`."""
@@ -297,40 +316,11 @@ class ImpressionMF(LabelNoise, FactorModel):
         return shown_pairs(options.impressions, train, self.miss_rate)
 
     def _method(self, pairs: Shown) -> Literal["samples", "sgd"]:
-        """Samples up to MAX_SAMPLED_PAIRS in memory, and stochastic steps beyond."""
-        on_blocks = isinstance(pairs, ShownBlocks)
-        if self.method == "samples" and on_blocks:
-            raise ParameterError(
-                'ImpressionMF: method is "samples", which needs all shown pairs in memory, and the training data are '
-                'several blocks. Use method="sgd", or "auto", or fit(blocks.to_dataset()).'
-            )
-        if self.method != "auto":
-            return self.method
-        where = "in blocks" if on_blocks else "in memory"
-        method: Literal["samples", "sgd"] = "sgd" if on_blocks or pairs.n_pairs > MAX_SAMPLED_PAIRS else "samples"
-        how = "samples of the posterior" if method == "samples" else "stochastic steps"
-        note(f"{self.name}: {how}, for {pairs.n_pairs:,} shown pairs {where}")
-        return method
+        return "sgd" if self.method == "sgd" else "samples"
 
-    # --- samples of the posterior ---------------------------------------------------------------
-
-    def _fit_samples(
-        self,
-        progress: bool,
-        factors: int,
-        shown: ShownPairs | None,
-        pairs: ShownPairs,
-        _: bool,
-        *,
-        tastes_first: bool = False,
-    ) -> _Posterior:
-        """Samples given the labels of `pairs`, and the exposure of `shown`."""
-        sampler = LangevinSampler(
-            pairs, factors, seed=self.seed, n_jobs=self.n_jobs, shown=shown, tastes_first=tastes_first
-        )
-        with step_bar(self.name, self.steps, show=progress) as done:
-            samples = sampler.run(self.steps, min(self.burn_in, self.steps - 1), self.samples, done)
-        return _Posterior.of(samples, float(sampler.users.precision[:factors].mean()))
+    def _steps(self, n_pairs: int) -> int:
+        """Many steps where they are cheap."""
+        return self.steps or (MANY_STEPS if n_pairs <= CHEAP_PAIRS else FEW_STEPS)
 
     def _factors(self, pairs: Shown) -> int:
         if self.factors is not None:
@@ -394,7 +384,13 @@ class ImpressionMF(LabelNoise, FactorModel):
     # --- what is learned ------------------------------------------------------------------------
 
     def _learned(
-        self, posterior: _Posterior, pairs: Shown | None, calibration: ProbabilityMap | None, method: str
+        self,
+        posterior: _Posterior,
+        pairs: Shown | None,
+        calibration: ProbabilityMap | None,
+        method: str,
+        steps: int,
+        z: float | None,
     ) -> dict[str, Any]:
         return {
             **table_attributes(posterior.tables),
@@ -404,21 +400,28 @@ class ImpressionMF(LabelNoise, FactorModel):
             "calibration_": calibration,
             "miss_rate_": None if pairs is None else pairs.miss_rate,
             "taste_in_exposure_": posterior.weight,
+            "exposure_z_": z,
+            "steps_": steps,
         }
 
     def _expected_seconds(self, train: Dataset) -> float:
-        return self.steps * train.n_interactions * NEGATIVES * 16 * 1.5e-9
+        pairs = train.n_interactions * (NEGATIVES + 1)
+        return self._steps(pairs) * pairs * 5e-8
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         parts = (self.posterior_, self.shown_, self.calibration_)
         found = {name: array for part in parts if part is not None for name, array in part.arrays().items()}
-        return {**found, "method": np.array([self.method_ == "sgd"]).astype(np.uint8)}
+        z = [] if self.exposure_z_ is None else [self.exposure_z_]
+        about = {"exposure_z": np.array(z, dtype=np.float64), "steps": np.array([self.steps_], dtype=np.int64)}
+        return {**found, **about, "method": np.array([self.method_ == "sgd"]).astype(np.uint8)}
 
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
         posterior = _Posterior.restored(arrays, train)
         pairs = ShownBlocks.restored(arrays, train) or ShownPairs.restored(arrays, train)
         method = "sgd" if arrays["method"][0] else "samples"
-        return self._learned(posterior, pairs, ProbabilityMap.restored(arrays), method)
+        z = float(arrays["exposure_z"][0]) if len(arrays["exposure_z"]) else None
+        about = (method, int(arrays["steps"][0]), z)
+        return self._learned(posterior, pairs, ProbabilityMap.restored(arrays), *about)
 
     # --- probabilities --------------------------------------------------------------------------
 
@@ -464,6 +467,63 @@ class ImpressionMF(LabelNoise, FactorModel):
             unobserved_weight=1.0,
             l2=float(self.posterior_.precision),
         )
+
+
+class _Sampling:
+    """Sampling the posterior: how many steps there are, and what was found of the exposure."""
+
+    def __init__(
+        self, model: ImpressionMF, pairs: Shown, train: Dataset | Blocks, options: FitOptions, factors: int
+    ) -> None:
+        self.model, self.pairs, self.train, self.options, self.factors = model, pairs, train, options, factors
+        self.steps = model._steps(pairs.n_pairs)
+        self.burn_in = min(self.steps // 5 if model.burn_in is None else model.burn_in, self.steps - 1)
+        self.link: Link | None = None
+        self.added = 0  # interactions that are not among the impressions
+
+    def run(self, known: Any, _: bool, *, link: float | None = None) -> _Posterior:
+        """Sample given the labels of pairs, and with a link given the exposure, too."""
+        model, joint, options = self.model, link is not None, self.options
+        note(f"{model.name}: {self.steps} steps over {known.n_pairs:,} shown pairs, {self.factors} factors")
+        sampler: LangevinSampler | BlockSampler
+        if isinstance(self.train, Blocks):
+            shape = Shape(self.factors, joint, model.seed)
+            start = link or 0.0
+            sampler = BlockSampler(
+                self.train, known, shape, cluster=options.cluster, n_jobs=model.n_jobs, link=start
+            )
+        else:
+            sampler = LangevinSampler(
+                known,
+                self.factors,
+                seed=model.seed,
+                n_jobs=model.n_jobs,
+                shown=self.pairs if isinstance(self.pairs, ShownPairs) and joint else None,
+                link=link or 0.0,
+            )
+        n = len(stretches(self.steps, self.burn_in, model.samples, joint=joint))
+        with step_bar(model.name, self.steps, show=options.progress) as done:
+            samples = sampler.run(self.steps, self.burn_in, model.samples, done)
+            posterior = _Posterior.of(samples, n, self.factors, self.train)
+        self.added = known.counts.added if isinstance(known, ShownBlocks) else known.added
+        return posterior
+
+    def revised(self, first: _Posterior, held_out: HeldOutPairs) -> Callable[..., _Posterior] | None:
+        """Training with the exposure, if the held-out pairs tell that it follows tastes."""
+        name, pairs, users, items = self.model.name, self.pairs, held_out.users, held_out.items
+        if isinstance(pairs, ShownBlocks):
+            if self.added:
+                note(f"{name}: some interactions are not among the impressions, so blocks do not tell of exposure")
+                return None
+        elif not pairs.all_shown:
+            return None
+        elif len(pairs.unlisted):
+            listed = are_shown(pairs.select(pairs.unlisted == 0), users, items)
+            users, items = users[listed], items[listed]
+        self.link = link = tested(users, items, partial(are_shown, pairs), first.tastes, self.model.seed)
+        follows = "follows tastes and is learned from" if link.is_clear else "does not follow tastes"
+        note(f"{name}: exposure {follows} (z = {link.z:.1f}, with tastes above {CLEARLY:g})")
+        return partial(self.run, link=link.weight) if link.is_clear else None
 
 
 def _strength(pairs: Shown) -> float:

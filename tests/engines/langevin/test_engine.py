@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from scipy import sparse
 
-from truelike.core.parallel import Team
-from truelike.engines.langevin.engine import LangevinSampler, shown_or_not
+from truelike.core import randomness
+from truelike.engines.langevin import engine, kernels
+from truelike.engines.langevin.engine import LangevinSampler, Sample
 from truelike.exposure.shown_pairs import CERTAIN, ShownPairs
+
+JOINT = pytest.mark.parametrize("joint", [False, True])
 
 
 def make_pairs(n_users: int = 30, n_items: int = 20, *, repeated: bool = False) -> ShownPairs:
@@ -24,43 +28,103 @@ def make_pairs(n_users: int = 30, n_items: int = 20, *, repeated: bool = False) 
     return ShownPairs.merged(train, seen, logits, -CERTAIN)
 
 
-def log_likelihood(pairs: ShownPairs, users: Any, items: Any) -> float:
+def make_sampler(pairs: ShownPairs, *, joint: bool, factors: int = 3, **options: Any) -> LangevinSampler:
+    shown = pairs if joint else None
+    return LangevinSampler(pairs, factors, shown=shown, link=0.7, **{"seed": 1, **options})
+
+
+def log_likelihood(sampler: LangevinSampler, users: Any, items: Any, weight: float) -> float:
+    """Of labels, and of the exposure if there are columns for it, in float64."""
+    pairs, k = sampler.part.pairs, sampler.chain.shape.factors
     row = np.repeat(np.arange(pairs.shape[0]), np.diff(pairs.indptr))
     u, i = users[row], items[pairs.indices]
-    r = (u[:, :-1] * i[:, :-1]).sum(axis=1) + u[:, -1] + i[:, -1]
+    r = (u * i)[:, :k].sum(axis=1) + u[:, -1] + i[:, -1]
     q = 1 / (1 + np.exp(pairs.all_logits().astype(float)))
     p = q / (1 + np.exp(-r))
-    return float(np.where(pairs.taken == 1, np.log(p), np.log1p(-p)).sum())
+    total = float(np.where(pairs.taken == 1, np.log(p), np.log1p(-p)).sum())
+    if not sampler.chain.shape.joint:
+        return total
+    others = sampler.part.exposure.others
+    for shown, rows, listed in ((1, row, pairs.indices), (-1, row[others >= 0], others[others >= 0])):
+        products = users[rows] * items[listed]
+        e = users[rows, -2] + items[listed, -2] + weight * products[:, :k].sum(1) + products[:, k:-2].sum(1)
+        total -= float(np.log1p(np.exp(-shown * e)).sum())
+    return total
 
 
-def test_the_gradients_are_those_of_the_log_likelihood() -> None:
-    pairs = make_pairs(repeated=True)
-    sampler = LangevinSampler(pairs, 3, seed=0, n_jobs=2)
-    with Team(2) as team:
-        sampler._gradients(team)
-    users, items = sampler.users.rows.astype(float), sampler.items.rows.astype(float)
-    for side, rows in (("users", users), ("items", items)):
-        for at in ((0, 0), (7, 2), (19, 3)):
+@JOINT
+def test_the_gradients_are_those_of_the_log_likelihood(joint: bool) -> None:
+    """One step from rest moves a row by the square of the step, times the preconditioner, times the gradient."""
+    sampler = make_sampler(make_pairs(repeated=True), joint=joint)
+    chain, width = sampler.chain, sampler.chain.shape.width
+    if joint:
+        for table in (sampler.users, chain.table):
+            table[:, width - 2] = np.linspace(-1, 1, len(table))
+    users, items = (table[:, :width].astype(float) for table in (sampler.users, chain.table))
+    sums: list[Any] = []
+    advance = chain.advance
+    chain.advance = lambda *given: sums.append(advance(*given)) or sums[-1].copy()  # type: ignore[func-returns-value]
+    chain.run(0, 1)
+    precision, bias = 2.0, float(chain.prior.centres[0])
+    weight = float(np.float32(0.7))
+    for table, rows, centre in ((sampler.users, users, 0.0), (chain.table, items, bias)):
+        moved, scale = table[:, width : 2 * width], table[:, 2 * width :]
+        for at in [(0, 0), (7, 2), (19, width - 1)] + ([(5, 4), (4, width - 2)] if joint else []):
             ends = []
             for move in (1e-5, -1e-5):
                 rows[at] += move
-                ends.append(log_likelihood(pairs, users, items))
+                ends.append(log_likelihood(sampler, users, items, weight))
                 rows[at] -= move
             expected = (ends[0] - ends[1]) / 2e-5
-            assert_allclose(getattr(sampler, side).gradient[at], expected, rtol=1e-3, atol=1e-3)
+            prior = -precision * (rows[at] - (centre if at[1] == width - 1 else 0))
+            found = moved[at] / (kernels.STEP**2 * scale[at]) - prior
+            assert_allclose(found, expected, rtol=1e-3, atol=3e-3)
+    if joint:
+        ends = [log_likelihood(sampler, users, items, weight + move) for move in (1e-5, -1e-5)]
+        assert_allclose(sums[0][-2], (ends[0] - ends[1]) / 2e-5, rtol=1e-3)
 
 
-def test_the_number_of_threads_does_not_change_the_samples() -> None:
-    pairs = make_pairs()
-    found = [LangevinSampler(pairs, 3, seed=1, n_jobs=n).run(60, 20, 4) for n in (1, 2, 3)]
-    assert len(found[0]) == 4
-    for other in found[1:]:
-        for a, b in zip(found[0], other, strict=True):
-            assert a.users.tobytes() == b.users.tobytes()
-            assert a.items.tobytes() == b.items.tobytes()
+def bits(samples: Any) -> bytes:
+    return b"".join(np.ascontiguousarray(part).tobytes() for sample in samples for part in sample)
 
 
-def test_the_spread_of_the_samples_is_that_of_the_posterior() -> None:
+@JOINT
+def test_neither_threads_nor_ranges_of_users_change_the_samples(
+    joint: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs, found = make_pairs(), []
+    for n_jobs, at_once in ((1, 10**6), (2, 50), (3, 7)):
+        monkeypatch.setattr(engine, "PAIRS_AT_ONCE", at_once)
+        samples = list(make_sampler(pairs, joint=joint, n_jobs=n_jobs).run(60, 20, 4))
+        assert len(samples) == 4
+        assert samples[0].users.shape == (30, 4)
+        found.append(bits(samples))
+    assert len(set(found)) == 1
+    assert bits(make_sampler(pairs, joint=joint, seed=2).run(60, 20, 4)) != found[0]
+
+
+def test_the_sums_of_a_step_are_exact() -> None:
+    """All are multiples of 2^-24, so that float64 adds them without rounding, in any order."""
+    sampler = make_sampler(make_pairs(), joint=True)
+    chain = sampler.chain
+    items = np.ascontiguousarray(chain.table[:, : chain.shape.width])
+    flat = sampler.part.advance(items, chain.prior.users, (0.1, chain.mean, chain.spread, 0.7), 0)
+    assert (flat * 2**24 % 1 == 0).all()
+    assert (flat[: items.size] * 2**16 % 1 == 0).all()
+    assert np.abs(flat).max() > 0.1
+
+
+def test_a_quiet_step_has_no_noise_and_the_noise_is_that_of_a_normal_number() -> None:
+    key = np.uint64(randomness.key(0, "test"))
+    found = np.array([kernels._noise(key, n) for n in range(20_000)])
+    assert_allclose([found.mean(), found.std()], [0, 1], atol=0.02)
+    assert kernels.random_bits(key, 5) == randomness.bits(int(key), np.array([5]))[0]
+    noisy = [engine.Shape(3, False, 0).motion("users", number).noisy for number in range(40)]
+    assert noisy == [False] * engine.QUIET + [True] * (40 - engine.QUIET)
+
+
+@pytest.mark.slow
+def test_the_spread_of_the_samples_is_that_of_the_posterior(monkeypatch: pytest.MonkeyPatch) -> None:
     """With one item that everybody saw and no tastes, the item's bias is all there is to know of a new user.
 
     The posterior of a logit from n labels has a standard deviation of about 1 / sqrt(n p (1 - p)).
@@ -70,68 +134,41 @@ def test_the_spread_of_the_samples_is_that_of_the_posterior() -> None:
     train, seen = sparse.csr_array(liked.astype(np.float32)), sparse.csr_array(np.ones((n, 1), np.float32))
     pairs = ShownPairs.merged(train, seen, np.zeros(0, np.float32), -CERTAIN)
     sampler = LangevinSampler(pairs, 1, seed=0)
+    chain = sampler.chain
+    monkeypatch.setattr(chain, "_update_precisions", lambda sums: None)
     # users without a taste or a bias of their own, and an item with a flat prior
-    for side, precision in ((sampler.users, 1e6), (sampler.items, 1e-3)):
-        side.rows[:, :-1] = 0.0
-        side.precision[:] = precision
-        side.update_prior = lambda **_: None  # type: ignore[method-assign]
-    sampler.users.rows[:] = 0.0
-    samples = sampler.run(6_000, 500, 2_500)
-    logits = np.array([sample.items[0, -1] for sample in samples])
+    sampler.users[:], chain.table[:, 0] = 0.0, 0.0
+    chain.prior = chain.prior._replace(
+        users=np.full(2, 1e6, np.float32), items=np.array([1e6, 1e-3], dtype=np.float32)
+    )
+    logits = np.array([sample.items[0, -1] for sample in sampler.run(6_000, 500, 2_500)])
     assert_allclose(logits.mean(), np.log(share / (1 - share)), atol=0.03)
     assert_allclose(logits.std(), 1 / np.sqrt(n * share * (1 - share)), rtol=0.15)
 
 
-# --- exposure --------------------------------------------------------------------------------------------------
-
-
-def exposure_likelihood(sampler: LangevinSampler, users: Any, items: Any, weight: float) -> float:
-    pairs = sampler._exposure
-    assert pairs is not None
-    u, i, k = users[pairs.user_of_entry], items[pairs.indices], sampler.factors
-    products = u * i
-    e = u[:, -2] + i[:, -2] + weight * products[:, :k].sum(axis=1) + products[:, k:-2].sum(axis=1)
-    return float(-np.log1p(np.exp(np.where(pairs.labels == 1, -e, e))).sum())
-
-
-def test_the_gradients_of_the_exposure_are_those_of_its_log_likelihood() -> None:
-    pairs = make_pairs(repeated=True)
-    sampler = LangevinSampler(pairs, 3, seed=0, n_jobs=2, shown=pairs)
-    sampler.weight = 0.7
-    for side in (sampler.users, sampler.items):
-        side.rows[:, -2] = np.linspace(-1, 1, len(side.rows))
-    with Team(2) as team:
-        sampler._gradients(team)
-    users, items = sampler.users.rows.astype(float), sampler.items.rows.astype(float)
-
-    def total(weight: float = 0.7) -> float:
-        return log_likelihood(pairs, users[:, [0, 1, 2, -1]], items[:, [0, 1, 2, -1]]) + exposure_likelihood(
-            sampler, users, items, weight
-        )
-
-    for side, rows in (("users", users), ("items", items)):
-        for at in ((0, 0), (7, 2), (19, 3), (5, 10), (3, 11), (4, 12)):
-            ends = []
-            for move in (1e-5, -1e-5):
-                rows[at] += move
-                ends.append(total())
-                rows[at] -= move
-            expected = (ends[0] - ends[1]) / 2e-5
-            assert_allclose(getattr(sampler, side).gradient[at], expected, rtol=1e-3, atol=2e-3)
-    expected = (total(0.7 + 1e-5) - total(0.7 - 1e-5)) / 2e-5
-    assert_allclose(sampler._sums[:, 0].sum(), expected, rtol=1e-3)
-
-
-def test_threads_do_not_change_samples_with_exposure() -> None:
-    pairs = make_pairs()
-    found = [LangevinSampler(pairs, 3, seed=1, n_jobs=n, shown=pairs).run(60, 20, 4) for n in (1, 2, 3)]
-    assert found[0][-1].weight > 0
-    assert found[0][0].users.shape == (30, 4)
-    for other in found[1:]:
-        for a, b in zip(found[0], other, strict=True):
-            assert a.users.tobytes() == b.users.tobytes()
-            assert a.items.tobytes() == b.items.tobytes()
-            assert a.weight == b.weight
+@pytest.mark.slow
+def test_the_moments_of_a_factor_are_those_of_quadrature(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One user with one factor, and items that are held: the posterior is one of two numbers, on a grid."""
+    rng = np.random.default_rng(3)
+    items, taken = rng.normal(size=40), np.arange(40) % 3 == 0
+    train = sparse.csr_array(np.where(taken, 1.0, 0.0).astype(np.float32)[None])
+    seen = sparse.csr_array(np.ones((1, 40), np.float32))
+    pairs = ShownPairs.merged(train, seen, np.full(40, -1.0, np.float32), -CERTAIN)
+    sampler = LangevinSampler(pairs, 1, seed=0, n_jobs=1)
+    chain = sampler.chain
+    monkeypatch.setattr(chain, "_update_precisions", lambda sums: None)
+    monkeypatch.setattr(kernels, "move_items", lambda *given: None)
+    chain.table[:, 0], chain.table[:, 1] = items, 0.0
+    factors, biases = np.meshgrid(np.linspace(-4, 4, 201), np.linspace(-4, 4, 201), indexing="ij")
+    p = 1 / (1 + np.exp(-(factors[..., None] * items + biases[..., None]))) / (1 + np.exp(-1.0))
+    logs = np.log(np.where(taken, p, 1 - p)).sum(axis=-1) - factors**2 - biases**2  # a precision of 2
+    weights = np.exp(logs - logs.max())
+    weights /= weights.sum()
+    rows = np.array([sample.users[0] for sample in sampler.run(20_000, 500, 9_000)])
+    for column, grid in enumerate((factors, biases)):
+        mean = float((weights * grid).sum())
+        assert_allclose(rows[:, column].mean(), mean, atol=0.05)
+        assert_allclose(rows[:, column].std(), np.sqrt((weights * (grid - mean) ** 2).sum()), rtol=0.1)
 
 
 @given(st.integers(1, 12), st.integers(1, 15), st.floats(0.05, 1.0), st.integers(0, 5))
@@ -141,16 +178,29 @@ def test_pairs_that_were_not_shown_are_drawn_among_them(
     rng = np.random.default_rng(seed)
     shown = rng.random((n_users, n_items)) < share
     shown[0, 0] = True
-    seen = sparse.csr_array(shown.astype(np.float32))
-    pairs = ShownPairs.merged(seen, seen, np.zeros(0, np.float32), -CERTAIN)
-    indptr, indices, labels = shown_or_not(pairs, seed)
-    users = np.repeat(np.arange(n_users), np.diff(indptr))
-    assert_array_equal(shown[users, indices], labels == 1)
-    assert sorted(zip(users[labels == 1], indices[labels == 1], strict=True)) == sorted(
-        zip(*np.nonzero(shown), strict=True)
-    )
-    assert (labels == 0).sum() <= (labels == 1).sum()
-    full = shown.all(axis=1)
-    assert not np.isin(users[labels == 0], np.flatnonzero(full)).any()
+    csr = sparse.csr_array(shown.astype(np.float32))
+    indptr, indices = csr.indptr.astype(np.int32), csr.indices.astype(np.int32)
+    users, key = np.repeat(np.arange(n_users), np.diff(indptr)), np.uint64(seed)
+    unlisted = (rng.random(len(indices)) < 0.2).astype(np.uint8)
+    found = kernels.draw_others(indptr, indices, unlisted, n_items, key, 0, 2)
+    assert ((found == -2) == (unlisted == 1)).all()
+    drawn = found >= 0
+    assert not shown[users[drawn], found[drawn]].any()
+    assert not np.isin(users[drawn], np.flatnonzero(shown.all(axis=1))).any()
     if share < 0.5 and n_users * n_items > 100:
-        assert (labels == 0).sum() > 0.4 * (labels == 1).sum()
+        assert drawn.sum() > 0.3 * len(indices)
+    half = n_users // 2  # the same, wherever a user is
+    rest = kernels.draw_others(
+        indptr[half:] - indptr[half], indices[indptr[half] :], unlisted[indptr[half] :], n_items, key, half, 2
+    )
+    assert (rest == found[indptr[half] :]).all()
+    everything = [each.ravel() for each in np.indices(shown.shape)]
+    assert (kernels.are_listed(indptr, indices, *everything) == shown.ravel()).all()
+
+
+def test_a_sample_has_the_columns_of_the_like() -> None:
+    sampler = make_sampler(make_pairs(), joint=True)
+    [sample] = sampler.run(2, 0, 1)
+    assert isinstance(sample, Sample)
+    width = sampler.chain.shape.width
+    assert (sample.users == sampler.users[:, [0, 1, 2, width - 1]]).all()

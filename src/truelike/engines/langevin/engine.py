@@ -8,119 +8,341 @@ around 0, and the biases are normal around a line in the logarithm of how often 
 is shown often may be liked more or less than the rest. The precisions are updated from the rows in every step, so
 there is no regularization to choose.
 
-The second line is the exposure. A recommender shows, and a user looks for, what the user likes. Then the shown pairs
-are not like the others, and what was shown tells of tastes. w says how much. It is learned, not negative, with a prior
-of spread 1, and near 0 where exposure has nothing to do with taste. s and t are what else decides what is shown:
-without them, tastes would have to explain it. The pairs are those that were shown and as many that were not,
-drawn at random among the items of the user. Drawing changes c_u alone (case-control sampling: Prentice and Pyke,
-Biometrika 1979). Marlin and Zemel (RecSys 2009) and Hernandez-Lobato, Houlsby and Ghahramani (ICML 2014) learn ratings
-together with what is missing in this way.
+The second line is the exposure, for data where it follows tastes (`link`). A recommender shows, and a user looks for,
+what the user likes. Then the shown pairs are not like the others, and what was shown tells of tastes. w says how much.
+It is learned, not negative, with a prior of spread 1. s and t are what else decides what is shown: without them, tastes
+would have to explain it. The pairs are those that were shown and as many that were not, drawn at random among the
+items of the user. Drawing changes c_u alone (case-control sampling: Prentice and Pyke, Biometrika 1979). Marlin and
+Zemel (RecSys 2009) and Hernandez-Lobato, Houlsby and Ghahramani (ICML 2014) learn ratings together with what is missing
+in this way.
 
 A step moves all rows along the gradient of the log posterior, scaled by a diagonal preconditioner (the inverse
 information of each parameter), and adds noise of the matching size (Welling and Teh, ICML 2011; Li, Chen, Carlson and
-Carin, AAAI 2016). Then rows are samples of the posterior. After a burn-in some are kept. Their mean probability
-accounts for how little is known of a rarely shown item, which a single best point does not.
+Carin, AAAI 2016). Then rows are samples of the posterior. After a burn-in, which begins without noise, some are kept.
+Their mean probability accounts for how little is known of a rarely shown item, which a single best point does not.
+
+The rows of users are moved where their pairs are (`Part`): in this process, or by the workers of blocks. The rows of
+items, and what all rows have in common, are moved here (`Chain`). The bits are the same in all cases (see `kernels`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
+from queue import SimpleQueue
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from truelike import objectives
 from truelike.core import randomness
 from truelike.core.memory import check_memory
-from truelike.core.parallel import Team, threads
+from truelike.core.parallel import for_each, threads
 from truelike.core.progress import compiling
-from truelike.exposure.shown_pairs import PAIRS_AT_ONCE, ShownPairs
+from truelike.engines.langevin import kernels
+from truelike.engines.langevin.kernels import MOMENTUM, STEP, Exposure, Labels, Motion, Sums
+from truelike.exposure.shown_pairs import ShownPairs
 
 Floats = NDArray[np.float32]
-Ints = NDArray[np.int32]
-STEP, MOMENTUM = 0.3, 0.9
-PRECONDITIONER_DECAY = 0.98  # of the running mean of the preconditioner
+Doubles = NDArray[np.float64]
 START = 0.3  # standard deviation of the first rows
 FIRST_PRECISION = 2.0
 SHAPE, RATE = 2.0, 0.1  # of the gamma prior of the precisions
 LEAST_PRECISION = 0.05  # where labels are separable, as if all was shown but a few pairs, rows would grow for ever
-SETTLED = 20  # steps before the precisions and the weight of tastes in the exposure move
+SETTLED = 20  # steps before the precisions move
+QUIET = 25  # steps without noise
+INFORMED = 4  # the information is computed in every fourth step, and in the first four
+WARM = 40  # steps from labels alone, before the exposure is learned from
 OTHER_FACTORS = 8  # of the exposure alone
-TASTES_FIRST = 100  # steps for which these do not move, if the exposure is first taken for tastes
-TRIES = 2  # items that are drawn for a shown pair, of which the first that was not shown is taken
-PIECES = 16  # of rows for each thread
-ARRAYS = 8  # of the size of all rows, about
-LABEL_BYTES, EXPOSURE_BYTES = 16, 75  # of a shown pair, about
+TRIES = 2  # items that are drawn for a shown pair
+PAIRS_AT_ONCE = 500_000  # that a thread takes
+ROWS_AT_ONCE = 100_000  # that are initialised
+COPIES = 3  # a table has rows, momentum and preconditioner
+
+
+class Shape(NamedTuple):
+    """The shape of rows, and what decides them.
+
+    Attributes
+    ----------
+    factors
+        The length of u and v.
+    joint
+        Whether rows have columns of the exposure.
+    seed
+        Determines everything.
+    """
+
+    factors: int
+    joint: bool
+    seed: int
+
+    @property
+    def width(self) -> int:
+        """The number of columns."""
+        return self.factors + (OTHER_FACTORS + 2 if self.joint else 1)
+
+    def start(self, table: Floats, name: str, bias: float) -> None:
+        """Set the first rows of a table."""
+        key, width = randomness.key(self.seed, "langevin", name), self.width
+        for first in range(0, len(table), ROWS_AT_ONCE):
+            rows = table[first : first + ROWS_AT_ONCE, :width]
+            counters = np.arange(first * width, first * width + rows.size).reshape(rows.shape)
+            rows[:] = START * randomness.normal(key, counters)
+            rows[:, self.factors + OTHER_FACTORS :] = 0.0
+            rows[:, -1] = bias
+
+    def motion(self, name: str, number: int, first: int = 0) -> Motion:
+        """How the rows of a side move in a step; those before the exposure is learned from have negative numbers."""
+        since = number + WARM if number < 0 else number
+        informed = since < INFORMED or since % INFORMED == 0
+        key = np.uint64(randomness.key(self.seed, "langevin noise", name, number))
+        joint = self.joint and number >= 0
+        return Motion(self.factors, joint, since == 0, informed, number >= QUIET, key, first)
+
+    def sums(self, n_items: int, number: int, flat: Doubles | None = None) -> tuple[Doubles, Sums]:
+        """The sums of a step as one array, and its parts; of zeros if no array is given."""
+        size = n_items * self.width
+        informed = self.motion("users", number).informed
+        ends = np.cumsum([size, size if informed else 0, self.width, 3])
+        flat = np.zeros(ends[-1]) if flat is None else flat
+        gradient, information, squares, others = np.split(flat, ends[:-1])
+        shape = (-1, self.width)
+        return flat, Sums(gradient.reshape(shape), information.reshape(shape), squares, others)
+
+
+class Prior(NamedTuple):
+    """What all rows have in common after a step.
+
+    Attributes
+    ----------
+    users, items
+        The precisions of the columns.
+    slope
+        The slope of the biases of users in their activity.
+    centres
+        Of the biases of items.
+    weight, momentum
+        How much exposure follows tastes, and its momentum.
+    """
+
+    users: Floats
+    items: Floats
+    slope: float
+    centres: Floats
+    weight: float
+    momentum: float
 
 
 class Sample(NamedTuple):
-    """The rows of all users and items: factors, and the bias in the last column; and the weight w."""
+    """The rows of all users and items: factors, and the bias in the last column.
+
+    Also the weight w, and the mean precision of the factors of users.
+    """
 
     users: Floats
     items: Floats
     weight: float
+    precision: float
 
 
-@dataclass
-class _Rows:
-    """The rows of one side, and what moves them."""
+class Part:
+    """Some users: the rows of a table, and the shown pairs.
 
-    rows: Floats
-    shown: NDArray[np.float64]  # standardised log of how often each was shown
+    Parameters
+    ----------
+    shape
+        The shape of the rows.
+    table
+        The rows of the users, which are moved in place.
+    pairs
+        The shown pairs whose labels are learned from.
+    shown
+        All pairs that were shown, from which the exposure is learned, if the shape says so.
+    first
+        The number of the first user among all.
+    n_jobs
+        Number of threads; -1: all cores. It does not change the result.
+    """
 
-    def __post_init__(self) -> None:
-        self.momentum = np.zeros_like(self.rows)
-        self.scale = np.zeros_like(self.rows)  # the preconditioner
-        self.gradient, self.information = np.zeros_like(self.rows), np.zeros_like(self.rows)
-        self.precision = np.full(self.rows.shape[1], FIRST_PRECISION, dtype=np.float32)
-        self.centre = np.zeros(len(self.rows), dtype=np.float32)  # of the biases
+    def __init__(
+        self, shape: Shape, table: Floats, pairs: ShownPairs, shown: ShownPairs, first: int, n_jobs: int | None
+    ) -> None:
+        self.shape, self.table, self.pairs, self.shown = shape, table, pairs, shown
+        self.first, self.n_jobs = first, n_jobs
 
-    def step(self, key: int, number: int, held: slice) -> None:
-        """Move the rows by the gradient, with noise, but for the columns that are held."""
-        self.gradient -= self.precision * self.rows
-        self.gradient[:, -1] += self.precision[-1] * self.centre
-        inverse = np.float32(1) / (self.information + self.precision)
-        self.scale = (
-            inverse if number == 0 else self.scale + np.float32(1 - PRECONDITIONER_DECAY) * (inverse - self.scale)
+    def logs(self) -> Doubles:
+        """The sums of ln(1 + pairs) over users, and of its squares."""
+        logs = np.log1p(np.diff(self.pairs.indptr).astype(np.float64))
+        return np.array([kernels.fine(each).sum() for each in (logs, logs * logs)])
+
+    @cached_property
+    def exposure(self) -> Exposure:
+        """The pairs from which the exposure is learned."""
+        pairs = self.shown
+        if not self.shape.joint:
+            return Exposure(pairs.indptr, pairs.indices, np.zeros(0, dtype=np.int32))
+        key = np.uint64(randomness.key(self.shape.seed, "items that were not shown"))
+        given = (pairs.indptr, pairs.indices, pairs.unlisted, pairs.n_items, key, self.first, TRIES)
+        return Exposure(pairs.indptr, pairs.indices, kernels.draw_others(*given))
+
+    def advance(self, items: Floats, precision: Floats, common: tuple[float, ...], number: int) -> Doubles:
+        """Move the users in a step, and return the sums of `Shape.sums`.
+
+        `common` are the slope of the biases, the mean and the spread of `logs`, and the weight.
+        """
+        pairs, shape, table = self.pairs, self.shape, self.table
+        motion = shape.motion("users", number, self.first)
+        labels = Labels(pairs.indptr, pairs.indices, pairs.taken, pairs.logits, np.float32(pairs.logit))
+        prior = kernels.Prior(precision, *common)
+        flat, sums = shape.sums(len(items), number)
+        arrays = (table, items, labels, self.exposure, prior, motion)
+        with compiling("the loops of ImpressionMF"):  # so that no thread waits for the compiler
+            kernels.move_users(0, 0, *arrays, sums)
+        ranges = self._ranges()
+        n = min(threads(self.n_jobs), len(ranges))
+        buffers = [(flat, sums), *(shape.sums(len(items), number) for _ in range(n - 1))]
+        free: SimpleQueue[Sums] = SimpleQueue()
+        for _, buffer in buffers:
+            free.put(buffer)
+
+        def work(users: tuple[int, int]) -> None:
+            own = free.get()
+            kernels.move_users(*users, *arrays, own)
+            free.put(own)
+
+        for_each(work, ranges, n)
+        for other, _ in buffers[1:]:
+            flat += other
+        return flat
+
+    def _ranges(self) -> list[tuple[int, int]]:
+        """Ranges of users with about PAIRS_AT_ONCE pairs each."""
+        indptr = self.pairs.indptr
+        bounds = np.searchsorted(indptr, np.arange(PAIRS_AT_ONCE, int(indptr[-1]), PAIRS_AT_ONCE))
+        edges = np.unique(np.concatenate([[0], bounds, [len(indptr) - 1]]))
+        return [(int(a), int(b)) for a, b in pairwise(edges)]
+
+
+class Chain:
+    """The rows of items, and what all rows have in common.
+
+    Parameters
+    ----------
+    shape
+        The shape of the rows.
+    table
+        The rows of the items, which are moved in place.
+    n_users
+        Number of users.
+    counts
+        The number of pairs of each item.
+    share
+        The share of shown pairs that were taken.
+    advance
+        Moves all users, and returns the sum of what `Part.advance` returns.
+    logs
+        The sum of what `Part.logs` returns.
+    link
+        The first value of the weight.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        table: Floats,
+        n_users: int,
+        counts: NDArray[np.integer],
+        share: float,
+        *,
+        advance: Callable[..., Doubles],
+        logs: Doubles,
+        link: float,
+    ) -> None:
+        self.shape, self.table, self.n_users, self.advance = shape, table, n_users, advance
+        bias = float(np.log(share / (1 - share)))
+        shape.start(table, "items", bias)
+        visible = np.log1p(counts.astype(np.float64))
+        self.visible = (visible - visible.mean()) / (visible.std() + 1e-9)
+        self.mean = float(logs[0]) / n_users
+        variance = max(0.0, float(logs[1]) / n_users - self.mean**2)
+        self.spread = float(np.sqrt(variance)) + 1e-9
+        self.activity_squares = n_users * variance / self.spread**2
+        first = np.full(shape.width, FIRST_PRECISION, dtype=np.float32)
+        self.prior = Prior(first, first, 0.0, np.full(len(table), bias, dtype=np.float32), link, 0.0)
+
+    def run(self, first: int, stop: int, done: Callable[[int], None] | None = None) -> None:
+        """Do the steps first ... stop - 1; `done` is called with the number of each, plus 1."""
+        shape, table = self.shape, self.table
+        for number in range(first, stop):
+            prior, items = self.prior, np.ascontiguousarray(table[:, : shape.width])
+            common = (prior.slope, self.mean, self.spread, prior.weight)
+            flat = self.advance(items, prior.users, common, number)
+            _, sums = shape.sums(len(table), number, flat)
+            motion = shape.motion("items", number)
+            kernels.move_items(table, sums, prior.centres, prior.items, motion)
+            if (number + WARM if number < 0 else number) >= SETTLED:
+                self._update_precisions(sums)
+            if motion.joint:
+                self._move_weight(sums, number)
+            if done is not None and number >= 0:
+                done(number + 1)
+
+    def _update_precisions(self, sums: Sums) -> None:
+        """Fit the lines of the biases and the precision of each column to the rows."""
+        cross, squares = float(sums.others[0]), sums.squares
+        slope = cross / (self.activity_squares + 1.0)
+        squares[-1] += slope * (slope * self.activity_squares - 2 * cross)
+        rows = self.table[:, : self.shape.width].astype(np.float64)
+        bias, n, total = rows[:, -1], len(rows), float(self.visible.sum())
+        design = np.array([[n + 1e-3, total], [total, (self.visible**2).sum() + 1e-3]])
+        line = np.linalg.solve(design, [bias.sum(), (self.visible * bias).sum()])
+        centres = line[0] + line[1] * self.visible
+        rows[:, -1] -= centres
+        precisions = (self._precision(self.n_users, squares), self._precision(n, (rows * rows).sum(axis=0)))
+        self.prior = self.prior._replace(
+            users=precisions[0], items=precisions[1], slope=slope, centres=centres.astype(np.float32)
         )
-        counters = np.arange(self.rows.size).reshape(self.rows.shape)
-        noise = randomness.normal(key, counters).astype(np.float32)
-        self.momentum *= np.float32(MOMENTUM)
-        self.momentum += np.float32(STEP**2) * self.scale * self.gradient
-        self.momentum += np.sqrt(np.float32(2 * (1 - MOMENTUM) * STEP**2) * self.scale) * noise
-        self.momentum[:, held] = 0.0
-        self.rows += self.momentum
 
-    def update_prior(self, *, centred: bool) -> None:
-        """Fit the line of the biases and the precision of each column to the rows."""
-        bias = self.rows[:, -1].astype(np.float64)
-        columns = [self.shown] if centred else [np.ones(len(bias)), self.shown]
-        design = np.column_stack(columns)
-        ridge = np.diag([1.0] if centred else [1e-3, 1e-3])
-        self.centre = (design @ np.linalg.solve(design.T @ design + ridge, design.T @ bias)).astype(np.float32)
-        squares = np.einsum("nk,nk->k", self.rows, self.rows, dtype=np.float64)
-        squares[-1] = float(((bias - self.centre) ** 2).sum())
-        precision = (SHAPE + len(bias) / 2) / (RATE + squares / 2)
-        self.precision = np.maximum(precision, LEAST_PRECISION).astype(np.float32)
+    def _precision(self, n: int, squares: Doubles) -> Floats:
+        found = (SHAPE + n / 2) / (RATE + np.maximum(squares, 0.0) / 2)
+        return np.maximum(found, LEAST_PRECISION).astype(np.float32)
+
+    def _move_weight(self, sums: Sums, number: int) -> None:
+        """Move the weight of tastes in the exposure, as a row moves."""
+        _, gradient, information = (float(each) for each in sums.others)
+        weight, scale = self.prior.weight, 1 / (information + 1.0)
+        momentum = MOMENTUM * self.prior.momentum + STEP**2 * scale * (gradient - weight)
+        if number >= QUIET:
+            key = randomness.key(self.shape.seed, "langevin noise", "weight")
+            noise = float(randomness.normal(key, np.array([number]))[0])
+            momentum += float(np.sqrt(2 * (1 - MOMENTUM) * STEP**2 * scale)) * noise
+        weight += momentum
+        if weight < 0:  # it bounces
+            weight, momentum = -weight, -momentum
+        self.prior = self.prior._replace(weight=weight, momentum=momentum)
+
+    def sample(self, users: Floats) -> Sample:
+        """The present rows, with the columns of the like, given the users' table."""
+        factors, prior = self.shape.factors, self.prior
+        columns = np.r_[0:factors, self.shape.width - 1]
+        weight = prior.weight if self.shape.joint else 0.0
+        return Sample(users[:, columns], self.table[:, columns], weight, float(prior.users[:factors].mean()))
 
 
-class _Pairs:
-    """Pairs with a label, by user and by item, and the steps of each."""
+def stretches(steps: int, burn_in: int, n_samples: int, *, joint: bool) -> list[tuple[int, int]]:
+    """The steps up to each sample, at even distances after the burn-in.
 
-    def __init__(self, indptr: Ints, indices: Ints, labels: NDArray[np.uint8], n_items: int) -> None:
-        self.indptr, self.indices, self.labels = indptr, indices, labels
-        self.counts = np.bincount(indices, minlength=n_items)
-        self.by_item = np.argsort(indices, kind="stable").astype(np.int32)
-        self.item_indptr = np.concatenate([[0], np.cumsum(self.counts)]).astype(np.int32)
-        self.user_of_entry = np.repeat(np.arange(len(indptr) - 1, dtype=np.int32), np.diff(indptr))
-        self.steps, self.curvatures = np.zeros((2, len(indices)), dtype=np.float32)
+    >>> stretches(150, 30, 3, joint=False)
+    [(0, 70), (70, 110), (110, 150)]
+    """
+    kept = np.unique(np.linspace(burn_in, steps, n_samples + 1)[1:].astype(int))
+    return [(int(a), int(b)) for a, b in pairwise([-WARM if joint else 0, *kept])]
 
 
 class LangevinSampler:
-    """Samples rows of users and items given shown pairs.
+    """Samples rows of users and items given shown pairs in memory.
 
     Parameters
     ----------
@@ -134,9 +356,8 @@ class LangevinSampler:
         Number of threads; -1: all cores. It does not change the result.
     shown
         All pairs that were shown, from which the exposure is learned; None: it is not.
-    tastes_first
-        Whether to start from an exposure that follows tastes, not from one that has nothing to do with them. The
-        posterior may have a mode for each, and steps do not lead from one to the other.
+    link
+        The first value of the weight of tastes in the exposure.
     """
 
     def __init__(
@@ -147,180 +368,32 @@ class LangevinSampler:
         seed: int,
         n_jobs: int | None = -1,
         shown: ShownPairs | None = None,
-        tastes_first: bool = False,
+        link: float = 0.0,
     ) -> None:
-        self.pairs, self.factors, self.seed, self.threads = pairs, factors, seed, threads(n_jobs)
+        shape = Shape(factors, shown is not None, seed)
         n_users, n_items = pairs.shape
-        columns = factors + (1 if shown is None else OTHER_FACTORS + 2)
-        needed = ARRAYS * 4 * (n_users + n_items) * columns + LABEL_BYTES * pairs.n_pairs
-        needed += 0 if shown is None else EXPOSURE_BYTES * shown.n_pairs
+        per_thread = 4 * threads(n_jobs) * n_items
+        needed = 4 * shape.width * (COPIES * (n_users + n_items) + per_thread)
         check_memory(needed, f"rows of {factors:,} factors", "Use fewer factors.")
-        self._likes = _Pairs(pairs.indptr, pairs.indices, pairs.taken, n_items)
-        self._exposure = None if shown is None else _Pairs(*shown_or_not(shown, seed), n_items)
-        if self._exposure is not None and self._exposure.labels.all():  # everything was shown
-            self._exposure, columns = None, factors + 1
-        noticed = objectives.sigmoid(-pairs.logits) if len(pairs.logits) else pairs.logits
-        self._noticed = np.asarray(noticed, dtype=np.float32)
-        self._notice = np.float32(objectives.sigmoid(-pairs.logit))
-        self.tastes_first = tastes_first and self._exposure is not None
-        self.weight, self._momentum = float(self.tastes_first), 0.0
-        self._sums = np.zeros((n_users, 2))
-        share = pairs.taken_share()
-        self.users = self._side("users", n_users, columns, np.diff(pairs.indptr), 0.0)
-        self.items = self._side("items", n_items, columns, self._likes.counts, float(np.log(share / (1 - share))))
-
-    def _side(self, name: str, n: int, columns: int, shown: NDArray[np.integer], bias: float) -> _Rows:
-        counters = np.arange(n * columns).reshape(n, columns)
-        rows = START * randomness.normal(randomness.key(self.seed, "langevin", name), counters).astype(np.float32)
-        rows[:, self.factors + OTHER_FACTORS :] = 0.0
-        rows[:, -1] = bias
-        logs = np.log1p(shown.astype(np.float64))
-        side = _Rows(rows, (logs - logs.mean()) / (logs.std() + 1e-9))
-        side.centre[:] = bias
-        return side
+        self.users = np.zeros((n_users, COPIES * shape.width), dtype=np.float32)
+        shape.start(self.users, "users", 0.0)
+        self.part = Part(shape, self.users, pairs, pairs if shown is None else shown, 0, n_jobs)
+        items = np.zeros((n_items, COPIES * shape.width), dtype=np.float32)
+        self.chain = Chain(
+            shape,
+            items,
+            n_users,
+            pairs.pairs_of_item(),
+            pairs.taken_share(),
+            advance=self.part.advance,
+            logs=self.part.logs(),
+            link=link,
+        )
 
     def run(
-        self, steps: int, burn_in: int, n_samples: int, done: Callable[[int], None] | None = None
-    ) -> list[Sample]:
+        self, steps: int, burn_in: int, n_samples: int, done: Callable[[int], Any] | None = None
+    ) -> Iterator[Sample]:
         """Return samples at even distances after the burn-in; `done` is called with the number of each step."""
-        self._compile()
-        kept = np.unique(np.linspace(burn_in, steps, n_samples + 1)[1:].astype(int))
-        found = []
-        with Team(self.threads) as team:
-            for number in range(steps):
-                self._gradients(team)
-                held = self._other_factors if self.tastes_first and number < TASTES_FIRST else slice(0)
-                for name, side in (("users", self.users), ("items", self.items)):
-                    side.step(randomness.key(self.seed, "langevin noise", name, number), number, held)
-                if number >= SETTLED:
-                    self.users.update_prior(centred=True)
-                    self.items.update_prior(centred=False)
-                    self._step_weight(number)
-                if number + 1 in kept:
-                    found.append(Sample(self._kept(self.users), self._kept(self.items), self.weight))
-                if done is not None:
-                    done(number + 1)
-        return found
-
-    @property
-    def _other_factors(self) -> slice:
-        """The columns of the exposure alone, without its bias."""
-        return slice(self.factors, self.factors + OTHER_FACTORS)
-
-    def _kept(self, side: _Rows) -> Floats:
-        """The columns of the like."""
-        return np.concatenate([side.rows[:, : self.factors], side.rows[:, -1:]], axis=1)
-
-    def _step_weight(self, number: int) -> None:
-        """Move the weight of tastes in the exposure, as a row moves."""
-        if self._exposure is None:
-            return
-        gradient, information = self._sums.sum(axis=0)
-        scale = 1 / (information + 1.0)
-        key = randomness.key(self.seed, "langevin noise", "weight")
-        noise = float(randomness.normal(key, np.array([number]))[0])
-        self._momentum *= MOMENTUM
-        self._momentum += STEP**2 * scale * (gradient - self.weight)
-        self._momentum += float(np.sqrt(2 * (1 - MOMENTUM) * STEP**2 * scale)) * noise
-        self.weight = float(self.weight + self._momentum)
-        if self.weight < 0:  # it bounces
-            self.weight, self._momentum = -self.weight, -self._momentum
-
-    def _compile(self) -> None:
-        """Compile the loops, so that no thread waits for the compiler."""
-        with compiling("the loops of ImpressionMF"), Team(1) as team:
-            self._gradients(team)
-
-    def _gradients(self, team: Team) -> None:
-        """Set the gradients of all rows at their present values."""
-        from truelike.engines.langevin import kernels
-
-        users, items, likes, exposure = self.users, self.items, self._likes, self._exposure
-        weight = np.float32(self.weight)
-        for side in (users, items):
-            side.gradient[:], side.information[:] = 0.0, 0.0
-        of_users = (users.gradient, users.information)
-        of_items = (items.gradient, items.information)
-
-        def add_likes(part: tuple[int, int]) -> None:
-            kernels.like_gradients(
-                *part, self.factors, likes.indptr, likes.indices, likes.labels, self._noticed, self._notice,
-                users.rows, items.rows, likes.steps, likes.curvatures, *of_users,
-            )  # fmt: skip
-
-        def add_exposure(part: tuple[int, int]) -> None:
-            assert exposure is not None
-            kernels.exposure_gradients(
-                *part, self.factors, weight, exposure.indptr, exposure.indices, exposure.labels,
-                users.rows, items.rows, exposure.steps, exposure.curvatures, *of_users, self._sums,
-            )  # fmt: skip
-
-        def add_to_items(pairs: _Pairs, scale: np.float32, column: int) -> None:
-            def work(part: tuple[int, int]) -> None:
-                kernels.item_gradients(
-                    *part, self.factors, scale, column, pairs.item_indptr, pairs.by_item, pairs.user_of_entry,
-                    users.rows, pairs.steps, pairs.curvatures, *of_items,
-                )  # fmt: skip
-
-            team.map(work, self._parts(pairs.item_indptr))
-
-        last = users.rows.shape[1] - 1
-        team.map(add_likes, self._parts(likes.indptr))
-        add_to_items(likes, np.float32(1.0), last)
-        if exposure is not None:
-            team.map(add_exposure, self._parts(exposure.indptr))
-            add_to_items(exposure, weight, last - 1)
-
-    def _parts(self, indptr: NDArray[np.int32]) -> list[tuple[int, int]]:
-        """Ranges of rows with about as many pairs each."""
-        n = 1 if self.threads == 1 else PIECES * self.threads
-        bounds = np.searchsorted(indptr, np.linspace(0, indptr[-1], n + 1)[1:-1])
-        edges = np.unique(np.concatenate([[0], bounds, [len(indptr) - 1]]))
-        return [(int(a), int(b)) for a, b in pairwise(edges)]
-
-
-def shown_or_not(pairs: ShownPairs, seed: int) -> tuple[Ints, Ints, NDArray[np.uint8]]:
-    """Return a CSR of the shown pairs and of as many that were not, and whether each was shown.
-
-    For a shown pair two items are drawn at random, and the first of them that the user was not shown is taken. Where
-    both were shown, none is. Interactions that are not among the impressions are left out: they are known because they
-    were taken, so that exposure would seem to follow tastes.
-    """
-    n_items, users, everything = pairs.n_items, np.arange(pairs.shape[0]), pairs
-    pairs = pairs.select(pairs.unlisted == 0) if len(pairs.unlisted) else pairs
-    key = randomness.key(seed, "items that were not shown")
-    drawn_users, drawn_items = [], []
-    for first, stop in _ranges(pairs.indptr):
-        entries = np.arange(pairs.indptr[first], pairs.indptr[stop])
-        row = np.repeat(users[first:stop], np.diff(pairs.indptr[first : stop + 1]))
-        known = _keys(everything, first, stop)
-        item, is_free = np.zeros(len(entries), dtype=np.int64), np.zeros(len(entries), dtype=np.bool_)
-        for number in range(TRIES):
-            drawn = (randomness.uniform(key, TRIES * entries + number) * n_items).astype(np.int64)
-            at = np.minimum(np.searchsorted(known, row * n_items + drawn), len(known) - 1)
-            better = ~is_free & (known[at] != row * n_items + drawn)
-            item[better], is_free = drawn[better], is_free | better
-        drawn_users.append(row[is_free])
-        drawn_items.append(item[is_free])
-    of_user, of_item = np.concatenate(drawn_users), np.concatenate(drawn_items)
-    counts, others = np.diff(pairs.indptr), np.bincount(of_user, minlength=len(users))
-    indptr = np.concatenate([[0], np.cumsum(counts + others)])
-    indices, labels = np.empty(indptr[-1], dtype=np.int32), np.zeros(indptr[-1], dtype=np.uint8)
-    entries = np.arange(pairs.n_pairs) + np.repeat(indptr[:-1] - pairs.indptr[:-1], counts)
-    indices[entries], labels[entries] = pairs.indices, 1
-    starts = np.concatenate([[0], np.cumsum(others)])[:-1]
-    indices[np.arange(len(of_user)) + np.repeat(indptr[:-1] + counts - starts, others)] = of_item
-    return indptr.astype(np.int32), indices, labels
-
-
-def _keys(pairs: ShownPairs, first: int, stop: int) -> NDArray[np.int64]:
-    """A number for each pair of some users, sorted."""
-    row = np.repeat(np.arange(first, stop), np.diff(pairs.indptr[first : stop + 1]))
-    return row * pairs.n_items + pairs.indices[pairs.indptr[first] : pairs.indptr[stop]]
-
-
-def _ranges(indptr: Ints) -> list[tuple[int, int]]:
-    """Ranges of users with about PAIRS_AT_ONCE pairs each."""
-    edges = np.searchsorted(indptr, np.arange(0, int(indptr[-1]), PAIRS_AT_ONCE))
-    bounds = np.unique(np.concatenate([[0], edges, [len(indptr) - 1]]))
-    return [(int(a), int(b)) for a, b in pairwise(bounds) if indptr[b] > indptr[a]]
+        for first, stop in stretches(steps, burn_in, n_samples, joint=self.chain.shape.joint):
+            self.chain.run(first, stop, done)
+            yield self.chain.sample(self.users)
