@@ -77,7 +77,7 @@ def main() -> None:
             shown, liked = aucs(world, split.test)
             alone = noted(tl.IALS(), split)
             seen = tl.read(world.dataset(), impressions=world.impressions())
-            informed = noted(tl.ImpressionMF(method="sgd", **settings), tl.splits.by_user(seen, seed=0))
+            informed = noted(tl.ImpressionMF(**settings), tl.splits.by_user(seen, seed=0))
             cells = (f"{n_users:,} x {n_items:,}, skew {skew}", f"{shown:.3f}", f"{liked:.3f}")
             print("|", " | ".join((*cells, "yes" if shown > liked else "", alone, informed)), "|", flush=True)
     print("\n| log | IALS | BPR |\n|---|---|---|")

@@ -180,7 +180,7 @@ def test_a_model_without_epochs_has_no_checkpoints(run: Run, log: Path, tmp_path
 
 # --- impressions and features ---------------------------------------------------------------------
 
-IMPRESSION_MF = ("--model", "impression-mf", "-s", "method=sgd", "-s", "factors=4", "-s", "epochs=2")
+IMPRESSION_MF = ("--model", "impression-mf", "-s", "factors=4", "-s", "steps=30")
 
 
 def test_impressions_set_the_flip_probabilities(run: Run, files: Path, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_a_note_says_that_a_log_under_strong_exposure_measures_popularity(strong
 
 def test_with_impressions_the_note_is_about_exposure(strong: Any, weak: Any) -> None:
     for (world, split), expected in ((strong, 1), (weak, 0)):
-        model = tl.ImpressionMF(method="sgd", factors=8, epochs=20)
+        model = tl.ImpressionMF(factors=8, steps=60)
         data = tl.read(world.dataset(), impressions=world.impressions())
         model.fit(tl.splits.by_user(data, seed=0).train, progress=False)
         notes = tl.evaluate(model, split.test, ks=20).notes

@@ -28,7 +28,7 @@ def parts() -> Any:
 
 @pytest.fixture(scope="module")
 def model(parts: Any) -> Any:
-    return tl.ImpressionMF(method="sgd", factors=8, epochs=20).fit(parts.train, progress=False)
+    return tl.ImpressionMF(factors=8, steps=60).fit(parts.train, progress=False)
 
 
 def evaluated(model: Any, parts: Any, **options: Any) -> Any:
@@ -42,7 +42,7 @@ def test_the_scores_are_those_of_the_shown_pairs(model: Any, parts: Any) -> None
     table = shown.join(taken, on=["user_id", "item_id"], how="left").with_columns(
         pl.col("taken").fill_null(0).cast(pl.Boolean)
     )
-    p = 1 / (1 + np.exp(-model.score(table["user_id"], table["item_id"]).astype(np.float64)))
+    p = model.like_probability(table["user_id"], table["item_id"])["probability"].to_numpy().astype(np.float64)
     label = table["taken"].to_numpy()
     assert_allclose(result["shown_share"], label.mean())
     assert_allclose(result["shown_pooled_auc"], auc(p, label))

@@ -168,7 +168,7 @@ def test_the_result_does_not_depend_on_blocks_and_threads(
 def test_under_strong_exposure_bias_impressions_identify_hidden_likes_and_interactions_alone_do_not() -> None:
     strong = tl.synthetic.World(n_users=1_200, n_items=600, impressions_per_user=200, exposure_skew=1.8, seed=0)
     train, truth = strong.dataset(), strong.truth()
-    informed = tl.ImpressionMF(method="sgd").fit(tl.read(train, impressions=strong.impressions()))
+    informed = tl.ImpressionMF().fit(tl.read(train, impressions=strong.impressions()))
     free = tl.ExactNBPO(factors=16, regularization=2.0, learning_rate=0.05, epochs=30).fit(train)
     known, guessed = (tl.evaluate(model, truth=truth) for model in (informed, free))
     assert known["hidden_pooled_auc"] > 0.72
@@ -182,7 +182,7 @@ def test_held_out_impressions_can_serve_as_truth(world: Any) -> None:
     pairs = [part.user_of_entry.astype(np.int64) * part.n_items + part.matrix.indices for part in (data, shown)]
     held_out = [pair % 5 == 0 for pair in pairs]
     unseen = tl.Truth(data.select(held_out[0]), shown.select(held_out[1]))
-    model = tl.ImpressionMF(method="sgd", factors=8, epochs=5).fit(
+    model = tl.ImpressionMF(factors=8, steps=30).fit(
         tl.read(data.select(~held_out[0]), impressions=shown.select(~held_out[1]))
     )
     found = tl.evaluate(model, truth=unseen)

@@ -31,12 +31,12 @@ class Recorder:
     """Stands for a training: it keeps what it was given, and scores pairs by a function of their numbers."""
 
     def __init__(self, shift: float = 0.0) -> None:
-        self.calls: list[tuple[Any, bool]] = []
+        self.calls: list[Any] = []
         self.asked: Any = None
         self.shift = shift
 
-    def run(self, pairs: Any, final: bool) -> int:
-        self.calls.append((pairs, final))
+    def run(self, pairs: Any) -> int:
+        self.calls.append(pairs)
         return len(self.calls)
 
     def scores(self, result: int, users: Any, items: Any) -> Any:
@@ -57,8 +57,7 @@ def pairs_of(csr: Any) -> set[tuple[int, int]]:
 def test_the_pairs_it_is_calibrated_on_are_not_trained_on(known: Any) -> None:
     recorder = Recorder()
     found = fitted(known, recorder)
-    (first, first_is_final), (second, second_is_final) = recorder.calls
-    assert (first_is_final, second_is_final) == (False, True)
+    first, second = recorder.calls
     held_out = set(zip(*(each.tolist() for each in recorder.asked[1:]), strict=True))
     assert recorder.asked[0] == 1
     assert 0.08 < len(held_out) / known.n_pairs < 0.12
@@ -88,12 +87,12 @@ def test_a_wrong_level_is_corrected(known: Any) -> None:
 
 
 def test_large_logs_are_trained_on_once(known: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A held-out share below REFIT is not worth a second training, and the first one is the one that is watched."""
+    """A held-out share below REFIT is not worth a second training."""
     monkeypatch.setattr(shown, "MOST_HELD_OUT", 400)
     monkeypatch.setattr(calibration, "REFIT", 0.05)
     recorder = Recorder()
     found = fitted(known, recorder)
-    assert [final for _, final in recorder.calls] == [True]
+    assert len(recorder.calls) == 1
     assert found.result == 1
     assert 250 < found.probability.pairs < 550
 
@@ -105,7 +104,7 @@ def test_few_pairs_are_trained_on_without_a_map() -> None:
     recorder = Recorder()
     found = fitted(pairs, recorder)
     assert found.probability is None
-    assert recorder.calls[0][0] is pairs
+    assert recorder.calls[0] is pairs
     assert len(recorder.calls) == 1
 
 
@@ -118,12 +117,9 @@ def test_held_out_pairs_count_as_if_they_were_not_shown(known: Any) -> None:
     assert weights[visible > np.median(visible)].mean() < weights[visible <= np.median(visible)].mean()
 
 
-@pytest.mark.parametrize("method", ["samples", "sgd"])
-def test_the_probabilities_of_a_model_are_those_of_the_world(method: Any, data: Any) -> None:
+def test_the_probabilities_of_a_model_are_those_of_the_world(data: Any) -> None:
     shown = WORLD.impressions().recode(data.users, data.items)[0]
-    model = tl.ImpressionMF(method=method, factors=8, steps=300).fit(
-        tl.read(data, impressions=shown), progress=False
-    )
+    model = tl.ImpressionMF(factors=8).fit(tl.read(data, impressions=shown), progress=False)
     users, items = np.divmod(np.arange(data.n_users * data.n_items), data.n_items)
     pairs = USERS[users], ITEMS[items]
     truth = WORLD.like_probability(*pairs)

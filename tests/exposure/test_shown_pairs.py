@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 import truelike as tl
@@ -42,7 +42,7 @@ def test_pairs_are_saved_and_restored() -> None:
         pairs = ShownPairs.merged(train.csr, shown.csr, logits, -CERTAIN)
         again = ShownPairs.restored(pairs.arrays(), train)
         assert again is not None
-        assert again.digest() == pairs.digest()
+        assert_array_equal(again.logits, pairs.logits)
 
 
 SPOILED = {

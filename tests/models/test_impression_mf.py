@@ -1,4 +1,4 @@
-"""ImpressionMF, by samples and by stochastic steps, against worlds whose likes are known."""
+"""ImpressionMF against worlds whose likes are known."""
 
 from __future__ import annotations
 
@@ -10,22 +10,16 @@ import polars as pl
 import pytest
 
 import truelike as tl
-from truelike.errors import DataWarning, ParameterError, StorageError
+from truelike.errors import ParameterError
 
 WORLD = tl.synthetic.World(n_users=400, n_items=200, impressions_per_user=120, exposure_skew=1.8, seed=1)
-MODELS = {
-    "samples": tl.ImpressionMF(steps=200, burn_in=80),
-    "sgd": tl.ImpressionMF(method="sgd", factors=8, epochs=40, learning_rate=0.05),
-}
+MODEL = tl.ImpressionMF(steps=200, burn_in=80)
+DATA = tl.read(WORLD.dataset(), impressions=WORLD.impressions())
 
 
 @pytest.fixture(scope="module")
-def fitted() -> dict[str, Any]:
-    data, shown = WORLD.dataset(), WORLD.impressions()
-    return {
-        name: tl.clone(model).fit(tl.read(data, impressions=shown), progress=False)
-        for name, model in MODELS.items()
-    }
+def fitted() -> Any:
+    return tl.clone(MODEL).fit(DATA, progress=False)
 
 
 def truth_of(model: Any) -> dict[str, float]:
@@ -35,63 +29,53 @@ def truth_of(model: Any) -> dict[str, float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
-def test_impressions_help_to_rank_true_likes(name: str, fitted: dict[str, Any]) -> None:
-    without = tl.clone(MODELS[name]).fit(WORLD.dataset(), progress=False)
-    assert truth_of(fitted[name])["truth_ndcg@20"] > truth_of(without)["truth_ndcg@20"] + 0.02
+def test_impressions_help_to_rank_true_likes(fitted: Any) -> None:
+    without = tl.clone(MODEL).fit(WORLD.dataset(), progress=False)
+    assert truth_of(fitted)["truth_ndcg@20"] > truth_of(without)["truth_ndcg@20"] + 0.02
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_with_impressions_the_posterior_is_calibrated(name: str, fitted: dict[str, Any]) -> None:
-    found = truth_of(fitted[name])
+def test_with_impressions_the_posterior_is_calibrated(fitted: Any) -> None:
+    found = truth_of(fitted)
     assert found["hidden_pooled_auc"] > 0.6
     assert found["hidden_ece"] < 0.5 * found["hidden_share"]  # always "disliked" is off by the share of likes
-    frame = fitted[name].like_probability([3, 4], [5, 6])
+    frame = fitted.like_probability([3, 4], [5, 6])
     assert frame.columns == ["user_id", "item_id", "probability", "evidence"]
     assert set(frame["evidence"]) == {"impressions"}
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_a_model_with_impressions_is_saved_whole(name: str, fitted: dict[str, Any], tmp_path: Path) -> None:
-    model = fitted[name]
+def test_a_model_with_impressions_is_saved_whole(fitted: Any, tmp_path: Path) -> None:
+    model = fitted
     model.save(tmp_path / "model")
     again = tl.load(tmp_path / "model")
     assert again.recommend([1, 2, 3]).equals(model.recommend([1, 2, 3]))
-    assert again.method_ == model.method_ == name
+    assert (again.steps_, again.exposure_z_) == (model.steps_, model.exposure_z_)
     assert again.hidden_likes([1, 2, 3]).equals(model.hidden_likes([1, 2, 3]))
     assert again.like_probability(1, [0, 1, 2]).equals(model.like_probability(1, [0, 1, 2]))
     history = WORLD.dataset().seen(1)
     assert again.recommend_from_items(history, k=5).equals(model.recommend_from_items(history, k=5))
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_the_number_of_threads_does_not_change_the_bits(name: str, fitted: dict[str, Any]) -> None:
-    one = tl.clone(MODELS[name], n_jobs=1).fit(
-        tl.read(WORLD.dataset(), impressions=WORLD.impressions()), progress=False
-    )
+def test_the_number_of_threads_does_not_change_the_bits(fitted: Any) -> None:
+    one = tl.clone(MODEL, n_jobs=1).fit(DATA, progress=False)
     for table in ("users", "items"):
-        assert getattr(one.tables_, table).tobytes() == getattr(fitted[name].tables_, table).tobytes()
+        assert getattr(one.tables_, table).tobytes() == getattr(fitted.tables_, table).tobytes()
 
 
-def test_what_was_shown_and_not_taken_is_no_hidden_like(fitted: dict[str, Any]) -> None:
+def test_what_was_shown_and_not_taken_is_no_hidden_like(fitted: Any) -> None:
     shown = WORLD.impressions()
-    for name in MODELS:
-        listed = fitted[name].hidden_likes(list(range(20)), k=10)
-        pairs = zip(listed["user_id"], listed["item_id"], strict=True)
-        assert not any(shown.matrix[user, item] for user, item in pairs)
+    listed = fitted.hidden_likes(list(range(20)), k=10)
+    pairs = zip(listed["user_id"], listed["item_id"], strict=True)
+    assert not any(shown.matrix[user, item] for user, item in pairs)
 
 
 def test_a_share_as_validation_is_refused_with_impressions() -> None:
-    for model in MODELS.values():
-        with pytest.raises(ParameterError, match="held-out interaction looks like a dislike"):
-            tl.clone(model).fit(tl.read(WORLD.dataset(), impressions=WORLD.impressions()), validation=0.1)
+    with pytest.raises(ParameterError, match="held-out interaction looks like a dislike"):
+        tl.clone(MODEL).fit(DATA, validation=0.1)
 
 
 def test_impression_mf_tells_how_far_it_is(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", logger="truelike"):
-        tl.ImpressionMF(steps=30, burn_in=10, calibrate=False).fit(
-            tl.read(WORLD.dataset(), impressions=WORLD.impressions())
-        )
+        tl.ImpressionMF(steps=30, burn_in=10, calibrate=False).fit(DATA)
     assert "ImpressionMF: step 30 of 30" in caplog.text
 
 
@@ -202,33 +186,17 @@ def test_where_nearly_everything_was_shown_training_stays_finite() -> None:
 
 
 def test_the_steps_are_reported(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
-    data, shown = WORLD.dataset(), WORLD.impressions()
-    quick: dict[str, Any] = {"steps": 10, "burn_in": 2, "epochs": 2, "factors": 4, "calibrate": False}
+    model = tl.ImpressionMF(steps=10, burn_in=2, factors=4, calibrate=False)
     with caplog.at_level("INFO", logger="truelike"):
-        assert tl.ImpressionMF(**quick).fit(tl.read(data, impressions=shown)).method_ == "samples"
-    assert f"10 steps over {shown.n_interactions:,} shown pairs, 4 factors" in caplog.text
-    model = tl.ImpressionMF(**quick, method="sgd").fit(tl.read(data, impressions=shown), progress=False)
-    assert model.history_["epoch"].to_list() == [0, 1]
+        assert tl.clone(model).fit(DATA).steps_ == 10
+    assert f"10 steps over {WORLD.impressions().n_interactions:,} shown pairs, 4 factors" in caplog.text
     with pytest.raises(ParameterError, match="not trained in epochs"):
-        tl.ImpressionMF(**quick).fit(tl.read(data, impressions=shown), checkpoint=tmp_path / "c")
-
-
-def test_a_checkpoint_of_other_impressions_is_refused(tmp_path: Path) -> None:
-    data, shown = WORLD.dataset(), WORLD.impressions()
-    model = tl.ImpressionMF(method="sgd", factors=4, epochs=2, calibrate=False)
-    tl.clone(model).fit(tl.read(data, impressions=shown), checkpoint=tmp_path / "c", progress=False)
-    more = shown.merge(data)
-    assert more.n_interactions == shown.n_interactions, "every interaction was shown"
-    fewer = shown.select(np.arange(shown.n_interactions) % 7 > 0)
-    with pytest.warns(DataWarning), pytest.raises(StorageError, match="other data"):
-        tl.clone(model).fit(
-            tl.read(data, impressions=fewer), checkpoint=tmp_path / "c", resume=True, progress=False
-        )
+        model.fit(DATA, checkpoint=tmp_path / "c")
 
 
 def test_the_more_often_shown_the_less_likely_hidden() -> None:
     shown = WORLD.impressions()
-    model = tl.ImpressionMF(method="sgd", epochs=1, miss_rate=0.5, calibrate=False)
+    model = tl.ImpressionMF(steps=10, miss_rate=0.5, calibrate=False)
     model.fit(tl.read(WORLD.dataset(), impressions=shown), progress=False)
     pairs = shown.matrix.tocoo()
     flips = model.flip_probability(pairs.row[:200], pairs.col[:200])

@@ -10,7 +10,6 @@ import pandas as pd
 import polars as pl
 import pytest
 from numpy.testing import assert_allclose
-from scipy.special import expit
 
 import truelike as tl
 from truelike.errors import ParameterError, UnknownIdError
@@ -19,10 +18,7 @@ from truelike.exposure.evidence import sentence
 WORLD = tl.synthetic.World(n_users=200, n_items=100, impressions_per_user=70, seed=0)
 QUICK: dict[str, Any] = {"factors": 6, "epochs": 4}
 ALONE = "interactions"
-INFORMED = {
-    "samples": tl.ImpressionMF(steps=40, burn_in=10, samples=4),
-    "sgd": tl.ImpressionMF(method="sgd", factors=6, epochs=4),
-}
+INFORMED = tl.ImpressionMF(steps=40, burn_in=10, samples=4)
 
 
 def named(frame: Any) -> Any:
@@ -45,9 +41,9 @@ def shown(data: Any) -> Any:
     return found.recode(data.users, data.items)[0]
 
 
-@pytest.fixture(scope="module", params=INFORMED)
-def informed(request: pytest.FixtureRequest, data: Any, shown: Any) -> Any:
-    return tl.clone(INFORMED[request.param]).fit(tl.read(data, impressions=shown), progress=False)
+@pytest.fixture(scope="module")
+def informed(data: Any, shown: Any) -> Any:
+    return tl.clone(INFORMED).fit(tl.read(data, impressions=shown), progress=False)
 
 
 # --- ids ------------------------------------------------------------------------------------------
@@ -90,9 +86,6 @@ def test_the_probability_is_the_map_of_the_score(informed: Any) -> None:
     scores = informed.score(["u7"] * len(items), items)
     codes = informed.train_.users.codes(["u7"] * len(items)), np.arange(len(items), dtype=np.int32)
     assert_allclose(found, informed.likes.of_pairs(*codes, scores), rtol=1e-4)
-    if informed.method_ == "sgd":  # one sample: its probability is a function of the score
-        assert_allclose(found, informed.calibration_(scores), rtol=1e-3)
-        assert np.array_equal(np.argsort(-found, kind="stable")[:5], np.argsort(-scores, kind="stable")[:5])
 
 
 def test_hidden_likes_use_the_same_probability(informed: Any) -> None:
@@ -116,10 +109,9 @@ def test_interactions_alone_are_no_evidence_for_probabilities(model: Any, data: 
     assert "not probabilities" in model.likes.note
 
 
-@pytest.mark.parametrize("name", INFORMED)
-def test_propensities_are_evidence_of_their_own(name: str, data: Any, shown: Any) -> None:
+def test_propensities_are_evidence_of_their_own(data: Any, shown: Any) -> None:
     table = shown.to_frame().select("user_id", "item_id", pl.lit(0.6).alias("propensity"))
-    model = tl.clone(INFORMED[name]).fit(tl.read(data, impressions=table), progress=False)
+    model = tl.clone(INFORMED).fit(tl.read(data, impressions=table), progress=False)
     assert model.like_probability("u7", "i3")["evidence"].item() == "propensities"
     assert "how likely a like of each item would have been observed" in model.likes.note
 
@@ -153,13 +145,12 @@ def test_a_saved_model_has_the_same_probabilities(informed: Any, tmp_path: Path)
 
 
 def test_a_fit_without_impressions_forgets_those_of_the_one_before(data: Any, shown: Any) -> None:
-    model = tl.clone(INFORMED["sgd"]).fit(tl.read(data, impressions=shown), progress=False)
+    model = tl.clone(INFORMED).fit(tl.read(data, impressions=shown), progress=False)
     assert model.calibration_ is not None
     model.fit(data, progress=False)
     assert model.calibration_ is None
     found = model.like_probability("u7", ["i3"])
     assert found["evidence"].item() == ALONE
-    assert_allclose(found["probability"].to_numpy(), expit(model.score("u7", ["i3"])), rtol=1e-4)
 
 
 @pytest.mark.parametrize("samples", [1, 3, 4, 8])

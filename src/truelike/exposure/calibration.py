@@ -22,7 +22,7 @@ MOST_WEIGHT = 20.0
 REFIT = 0.01  # share of held-out pairs from which on the model is trained again on all pairs
 
 R = TypeVar("R")
-Run = Callable[[Any, bool], R]
+Run = Callable[[Any], R]
 
 
 class Calibrated(NamedTuple, Generic[R]):
@@ -49,7 +49,7 @@ def calibrated_fit(
     seed
         Determines which pairs are held out, whether they were taken or not.
     run
-        Trains on shown pairs; its second argument tells whether the result is the one that is kept.
+        Trains on shown pairs.
     scores
         Returns the scores of pairs by what `run` returned.
     revise
@@ -58,15 +58,15 @@ def calibrated_fit(
     which = HeldOut.of(known.n_pairs, seed)
     held_out = known.held_out(which)
     if len(held_out.users) < LEAST or not held_out.taken.any() or held_out.taken.all():
-        return Calibrated(run(known, True), None)
+        return Calibrated(run(known), None)
     rest, again = known.without(which), which.share >= REFIT
     with muted() if again else nullcontext():  # the second training warns of the same
-        result = run(rest, not again)
+        result = run(rest)
     other = None if revise is None else revise(result, held_out)
     if other is not None:
         run = other
         with muted():
-            result = run(rest, not again)
+            result = run(rest)
     noticed = objectives.sigmoid(-held_out.logits.astype(np.float64))
     found = scores(result, held_out.users, held_out.items)
     probability = ProbabilityMap.fitted(found, held_out.taken, noticed, _weights(held_out, rest.pairs_of_item()))
@@ -76,7 +76,7 @@ def calibrated_fit(
         )
         n = len(held_out.users)
         note(f"calibrated on {n:,} held-out impressions: {found_map}; training on all of them")
-        result = run(known, True)
+        result = run(known)
     elif isinstance(known, ShownBlocks) and isinstance(rest, ShownBlocks):
         known.take_back(rest, held_out)
     return Calibrated(result, probability)

@@ -8,7 +8,6 @@ block is in memory at a time.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -34,7 +33,6 @@ from truelike.exposure.shown_pairs import (
     ShownPairs,
     average_logits,
     flip_logits,
-    logit_of,
     merge,
 )
 
@@ -360,10 +358,6 @@ class ShownBlocks:
         """Return the share of pairs that were taken, away from 0 and 1."""
         return float((self.counts.taken + 0.5) / (self.counts.pairs + 1))
 
-    def offset(self) -> float:
-        """Return the logit of the share of pairs that were taken, the mean of the item biases a priori."""
-        return logit_of(self.taken_share())
-
     def of(self, train: Blocks) -> ShownBlocks:
         """Return itself: the pairs are those of the blocks of this process."""
         assert train is self.train
@@ -387,11 +381,6 @@ class ShownBlocks:
     def average_logits(self) -> NDArray[np.float64]:
         """Return the flip logits of all items for the average user, which are used for a new user."""
         return average_logits(self.exposed_users(), self.shape[0])
-
-    def digest(self) -> str:
-        """Return a hash of the impressions."""
-        left_out = "" if self.source.held_out is None else f" {self.source.held_out}"
-        return hashlib.sha256(f"{self.source.digest} {self.source.miss_rate}{left_out}".encode()).hexdigest()
 
     # --- storage ----------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -205,10 +204,6 @@ class ShownPairs:
         """Return the share of pairs that were taken, away from 0 and 1."""
         return float((self.n_taken + 0.5) / (self.n_pairs + 1))
 
-    def offset(self) -> float:
-        """Return the logit of the share of pairs that were taken, the mean of the item biases a priori."""
-        return logit_of(self.taken_share())
-
     # --- as flips that are known: p(observed 0 | truly 1) of the listed pairs, and 1 for all others -----------------
 
     @property
@@ -276,18 +271,6 @@ class ShownPairs:
         evidence = "propensities" if arrays["shown.propensities"][0] else "impressions"
         miss_rate = float(missed[0]) if len(missed) == 1 else missed if len(missed) else None
         return cls(indptr, indices, taken, logits, logit, train.n_items, evidence=evidence, miss_rate=miss_rate)
-
-    def digest(self) -> str:
-        """Return a hash of the pairs."""
-        digest = hashlib.sha256(f"{self.logit} {self.n_items} {self.evidence}".encode())
-        for array in (self.indptr, self.indices, self.taken, self.logits):
-            digest.update(np.ascontiguousarray(array).tobytes())
-        return digest.hexdigest()
-
-
-def logit_of(share: float) -> float:
-    """Return the logit of a share."""
-    return float(np.log(share / (1 - share)))
 
 
 def average_logits(exposed_users: NDArray[np.float64], n_users: int) -> NDArray[np.float64]:

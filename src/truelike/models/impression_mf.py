@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from truelike import objectives
-from truelike.cluster import Cluster
 from truelike.core import randomness
-from truelike.core.parameters import choice, flag, jobs, number, whole_number
+from truelike.core.parameters import flag, jobs, number, whole_number
 from truelike.core.progress import note
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
-from truelike.data.frames import to_native
 from truelike.data.ids import Codes
-from truelike.engines.blocks.execution import workers_for
 from truelike.engines.blocks.langevin import BlockSampler
-from truelike.engines.blocks.workers import WorkerKind, allocator
+from truelike.engines.blocks.workers import allocator
 from truelike.engines.callbacks import step_bar
-from truelike.engines.engine import Engine
 from truelike.engines.langevin.engine import LangevinSampler, Sample, Shape, stretches
 from truelike.engines.langevin.link import CLEARLY, Link, are_shown, tested
-from truelike.engines.loop import Training, fit_epochs
 from truelike.engines.options import FitOptions
-from truelike.engines.shown.blocks import ShownWorker, StratifiedShownEngine
-from truelike.engines.shown.engine import ShownEngine, ShownSettings
 from truelike.engines.tables import Tables
 from truelike.errors import ParameterError
 from truelike.exposure.calibration import Calibrated, calibrated_fit
@@ -48,10 +40,6 @@ NEGATIVES = 4  # unobserved items of a user, for each interaction, that count as
 CHEAP_PAIRS, MANY_STEPS, FEW_STEPS = 4_000_000, 300, 150  # shown pairs up to which there are many steps
 PAIRS_PER_FACTOR = 8.0  # shown pairs of a row, for each factor
 FEWEST, MOST = 4, 16  # factors
-# Stochastic steps. The L2 is L2_SCALE times a power of what the shown pairs tell of a row, within bounds.
-DECAY, BATCH_SIZE, INIT_SCALE = 0.98, 8_000, 0.1
-L2_SCALE, L2_POWER, L2_BOUNDS = 0.5, 0.75, (0.5, 15.0)
-BIAS_L2 = 2.0
 
 
 class _Posterior:
@@ -62,7 +50,6 @@ class _Posterior:
     ) -> None:
         self.tables, self.user_bias, self.item_bias = tables, user_bias, item_bias
         self.precision, self.weight = precision, weight
-        self.history: pl.DataFrame | None = None  # of stochastic steps
 
     @classmethod
     def of(cls, samples: Iterable[Sample], n: int, factors: int, train: Dataset | Blocks) -> _Posterior:
@@ -92,19 +79,6 @@ class _Posterior:
             u, v = self.tables.user_factors[users[part], :-1], self.tables.item_factors[items[part], :-1]
             found[part] = np.einsum("nk,nk->n", u, v)
         return found
-
-    @classmethod
-    def at(cls, trained: Tables, offset: float, precision: float) -> _Posterior:
-        """The posterior as one sample: the rows that stochastic steps found."""
-        n_users, n_items = len(trained.users), len(trained.items)
-        tables = Tables.zeros(n_users, n_items, trained.factors + 1, 0, biased=True, allocate=trained.allocate)
-        assert tables.item_bias is not None
-        assert trained.item_bias is not None
-        tables.user_factors[:, :-1], tables.item_factors[:, :-1] = trained.user_factors, trained.item_factors
-        tables.item_factors[:, -1] = 1.0
-        tables.item_bias[:] = trained.item_bias + np.float32(offset)
-        user_bias = np.zeros((n_users, 1), dtype=np.float32)
-        return cls(tables, user_bias, tables.item_bias[:, None].copy(), precision, 0.0)
 
     @cached_property
     def line(self) -> tuple[float, float]:
@@ -193,37 +167,31 @@ class ImpressionMF(LabelNoise, FactorModel):
     A shown item that was not taken counts as disliked with the probability that follows. A never-shown item says
     nothing of its label.
 
-    There are two methods, and "auto" is "samples". It keeps some samples of the posterior (Langevin dynamics) instead
-    of the one best value of the parameters: `like_probability` is the mean of the samples' probabilities, and the
-    score that ranks is the mean of their scores. It also learns from what was shown to whom, where exposure follows
-    tastes: the logit of p(shown) is c_u + d_i + w U_u . V_i + S_u . T_i, and w is learned (see `taste_in_exposure`).
-    It takes `steps` passes over the shown pairs, and has the same bits in memory, on blocks and on Ray. "sgd" takes
-    stochastic steps to the maximum of the likelihood with an L2 penalty, in `epochs` passes.
+    It keeps some samples of the posterior (Langevin dynamics) instead of the one best value of the parameters:
+    `like_probability` is the mean of the samples' probabilities, and the score that ranks is the mean of their scores.
+    It takes `steps` passes over the shown pairs, and has the same bits in memory, on blocks and on Ray.
+
+    Where exposure follows tastes, what was shown tells of them, too: the logit of p(shown) is
+    c_u + d_i + w U_u . V_i + S_u . T_i, and w is learned (see `taste_in_exposure`).
 
     Without impressions, four random unobserved items of the user for each interaction count as shown. Then the
     probabilities have no meaning, and other models rank better.
 
     Parameters
     ----------
-    method : {'auto', 'samples', 'sgd'}, default 'auto'
-        How the parameters are learned.
     factors : int or None, default None
-        Factors, for "samples" of one sample. None: 4, 8 or 16, more the more pairs there are for each user and item.
+        Factors of one sample. None: 4, 8 or 16, more the more pairs there are for each user and item.
     samples : int, default 24
         Number of samples of the posterior that are kept.
     steps : int or None, default None
-        Number of steps of "samples"; each is a pass over all shown pairs. None: 300 for up to 4 million pairs, and 150
+        Number of steps; each is a pass over all shown pairs. None: 300 for up to 4 million pairs, and 150
         for more.
     burn_in : int or None, default None
         Number of steps before the first sample. None: a fifth of the steps.
     taste_in_exposure : bool, default True
-        For "samples": whether what was shown may also tell of tastes, because a recommender or the user chose it. The
+        Whether what was shown may also tell of tastes, because a recommender or the user chose it. The
         pairs that are held out to calibrate tell whether it does (see `exposure_z_`). If so, how much is learned, and
         training takes some five times as long. Without `calibrate`, labels alone are learned from.
-    epochs : int, default 100
-        Number of passes of "sgd" over all shown pairs.
-    learning_rate : float, default 0.02
-        That of "sgd"; it decays by 2 % in each epoch.
     miss_rate : float or None, default None
         The probability that a user misses a liked item when it is shown once. None: it is estimated where the
         impressions have positions, or times of repeated showings, and 0 otherwise. On blocks, None is 0.
@@ -237,8 +205,6 @@ class ImpressionMF(LabelNoise, FactorModel):
 
     Attributes
     ----------
-    method_
-        "samples" or "sgd".
     user_factors_, item_factors_, item_bias_
         The factors of all samples side by side, and the biases: U_u . V_i + b_i is the mean score.
     calibration_
@@ -251,9 +217,7 @@ class ImpressionMF(LabelNoise, FactorModel):
     exposure_z_
         The statistic of the test whether exposure follows tastes; it does if this is above 3. None: not tested.
     steps_
-        The number of steps of "samples".
-    history_
-        Of "sgd", a frame with one row per epoch: epoch, seconds and loss.
+        The number of steps.
 
     Examples
     --------
@@ -270,41 +234,28 @@ class ImpressionMF(LabelNoise, FactorModel):
     supports_partial_fit: ClassVar[bool] = False
     search_space: ClassVar[dict[str, Any]] = {"factors": [4, 8, 16]}
 
-    method: Literal["auto", "samples", "sgd"] = choice("auto", "samples", "sgd")
     factors: int | None = whole_number(None, low=1, optional=True)
     samples: int = whole_number(24, low=1, high=200)
     steps: int | None = whole_number(None, low=1, high=10**6, optional=True)
     burn_in: int | None = whole_number(None, low=0, high=10**6, optional=True)
     taste_in_exposure: bool = flag(True)
-    epochs: int = whole_number(100, low=1)
-    learning_rate: float = number(0.02, low=1e-9)
     miss_rate: float | None = number(None, low=0.0, high=0.99)
     calibrate: bool = flag(True)
     seed: int = whole_number(0, low=0)
     n_jobs: int | None = jobs()
 
-    @property
-    def iterative(self) -> bool:  # type: ignore[override]
-        """Whether training has epochs, and so callbacks and checkpoints: with method="sgd"."""
-        return self.method == "sgd"
-
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
         pairs, given = self._shown(train, options), options.impressions is not None
-        method, factors = self._method(pairs), self._factors(pairs)
-        sampling = _Sampling(self, pairs, train, options, factors)
-        fit: Callable[[Any, bool], _Posterior] = partial(self._fit_sgd, train, options, factors)
-        revise = None
-        if method == "samples":
-            fit, revise = sampling.run, sampling.revised if self.taste_in_exposure else None
+        sampling = _Sampling(self, pairs, train, options, self._factors(pairs))
         if given and self.calibrate:
-            found = calibrated_fit(pairs, seed=self.seed, run=fit, scores=_Posterior.pair_logits, revise=revise)
+            revise = sampling.revised if self.taste_in_exposure else None
+            found = calibrated_fit(
+                pairs, seed=self.seed, run=sampling.run, scores=_Posterior.pair_logits, revise=revise
+            )
         else:
-            found = Calibrated(fit(pairs, True), None)
-        history = found.result.history
-        learned = {} if history is None else {"history_": to_native(history, train.library)}
+            found = Calibrated(sampling.run(pairs), None)
         z = None if sampling.link is None else sampling.link.z
-        about = (method, sampling.steps, z)
-        return {**self._learned(found.result, pairs if given else None, found.probability, *about), **learned}
+        return self._learned(found.result, pairs if given else None, found.probability, sampling.steps, z)
 
     def _shown(self, train: Dataset, options: FitOptions) -> Shown:
         """The shown pairs: the one place that reads `fit(impressions=)`."""
@@ -314,9 +265,6 @@ class ImpressionMF(LabelNoise, FactorModel):
         if isinstance(train, Blocks):
             return shown_blocks(options.impressions, train, self.miss_rate)
         return shown_pairs(options.impressions, train, self.miss_rate)
-
-    def _method(self, pairs: Shown) -> Literal["samples", "sgd"]:
-        return "sgd" if self.method == "sgd" else "samples"
 
     def _steps(self, n_pairs: int) -> int:
         """Many steps where they are cheap."""
@@ -328,59 +276,6 @@ class ImpressionMF(LabelNoise, FactorModel):
         per_row = pairs.n_pairs / sum(pairs.shape) / PAIRS_PER_FACTOR
         return int(np.clip(2 ** round(np.log2(max(per_row, 1.0))), FEWEST, MOST))
 
-    # --- stochastic steps -----------------------------------------------------------------------
-
-    def _fit_sgd(self, train: Dataset, options: FitOptions, factors: int, pairs: Shown, final: bool) -> _Posterior:
-        """The rows after `epochs` passes over the pairs. Callbacks and checkpoints are those of the final training."""
-        settings = ShownSettings(
-            learning_rate=self.learning_rate,
-            decay=DECAY,
-            regularization=_strength(pairs),
-            bias_regularization=BIAS_L2,
-            batch_size=BATCH_SIZE,
-        )
-        training = Training(
-            name=self.name,
-            initial=lambda data: self._initial(data, factors),
-            engine=lambda data, tables: self._engine(data, tables, pairs, settings, options.cluster),
-            ranker=lambda data, tables: None,
-            epochs=self.epochs,
-            metric="ndcg@20",
-            patience=None,
-            seed=self.seed,
-            n_jobs=self.n_jobs,
-            identity={"class": self.name, **self.get_params(), **asdict(settings), "impressions": pairs.digest()},
-            advice=f"at learning_rate={self.learning_rate:g}. Try learning_rate={self.learning_rate / 5:g}.",
-        )
-        own = () if final else ("callbacks", "checkpoint", "resume")
-        result = fit_epochs(training, train, options.without("validation", *own))
-        found = _Posterior.at(result.trained, pairs.offset(), settings.regularization)
-        found.history = result.history
-        return found
-
-    def _initial(self, train: Dataset, factors: int) -> Tables:
-        place = allocator(train)
-        tables = Tables.zeros(train.n_users, train.n_items, factors, 0, allocate=place, bias_in_rows=True)
-        tables.initialise("normal", INIT_SCALE, 0.0, self.seed)
-        return tables
-
-    def _engine(
-        self,
-        train: Dataset | Blocks,
-        tables: Tables,
-        pairs: Shown,
-        settings: ShownSettings,
-        cluster: Cluster | None,
-    ) -> Engine:
-        if isinstance(pairs, ShownPairs):
-            return ShownEngine(pairs, tables, settings, offset=pairs.offset(), seed=self.seed, n_jobs=self.n_jobs)
-        assert isinstance(train, Blocks)
-        source = pairs if cluster is None else pairs.source  # workers in other processes open it themselves
-        about = {"source": source, "sgd": settings, "seed": self.seed}
-        kind = WorkerKind(ShownWorker, tables.factors, tables.flip_factors, about)
-        workers = workers_for(kind, train, tables.users, cluster, self.n_jobs)
-        return StratifiedShownEngine(train, pairs, tables, workers, seed=self.seed)
-
     # --- what is learned ------------------------------------------------------------------------
 
     def _learned(
@@ -388,13 +283,11 @@ class ImpressionMF(LabelNoise, FactorModel):
         posterior: _Posterior,
         pairs: Shown | None,
         calibration: ProbabilityMap | None,
-        method: str,
         steps: int,
         z: float | None,
     ) -> dict[str, Any]:
         return {
             **table_attributes(posterior.tables),
-            "method_": method,
             "posterior_": posterior,
             "shown_": pairs,
             "calibration_": calibration,
@@ -413,14 +306,13 @@ class ImpressionMF(LabelNoise, FactorModel):
         found = {name: array for part in parts if part is not None for name, array in part.arrays().items()}
         z = [] if self.exposure_z_ is None else [self.exposure_z_]
         about = {"exposure_z": np.array(z, dtype=np.float64), "steps": np.array([self.steps_], dtype=np.int64)}
-        return {**found, **about, "method": np.array([self.method_ == "sgd"]).astype(np.uint8)}
+        return {**found, **about}
 
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
         posterior = _Posterior.restored(arrays, train)
         pairs = ShownBlocks.restored(arrays, train) or ShownPairs.restored(arrays, train)
-        method = "sgd" if arrays["method"][0] else "samples"
         z = float(arrays["exposure_z"][0]) if len(arrays["exposure_z"]) else None
-        about = (method, int(arrays["steps"][0]), z)
+        about = (int(arrays["steps"][0]), z)
         return self._learned(posterior, pairs, ProbabilityMap.restored(arrays), *about)
 
     # --- probabilities --------------------------------------------------------------------------
@@ -481,7 +373,7 @@ class _Sampling:
         self.link: Link | None = None
         self.added = 0  # interactions that are not among the impressions
 
-    def run(self, known: Any, _: bool, *, link: float | None = None) -> _Posterior:
+    def run(self, known: Any, *, link: float | None = None) -> _Posterior:
         """Sample given the labels of pairs, and with a link given the exposure, too."""
         model, joint, options = self.model, link is not None, self.options
         note(f"{model.name}: {self.steps} steps over {known.n_pairs:,} shown pairs, {self.factors} factors")
@@ -524,16 +416,6 @@ class _Sampling:
         follows = "follows tastes and is learned from" if link.is_clear else "does not follow tastes"
         note(f"{name}: exposure {follows} (z = {link.z:.1f}, with tastes above {CLEARLY:g})")
         return partial(self.run, link=link.weight) if link.is_clear else None
-
-
-def _strength(pairs: Shown) -> float:
-    """The L2 of the factors: stronger the more the shown pairs tell of a user or an item.
-
-    A pair that is taken with probability t tells t (1 - t), the variance of its label.
-    """
-    taken = min(0.5, pairs.n_taken / pairs.n_pairs)
-    told = pairs.n_pairs * taken * (1 - taken) / sum(pairs.shape)
-    return float(np.clip(L2_SCALE * told**L2_POWER, *L2_BOUNDS))
 
 
 def _random_pairs(train: Dataset, seed: int) -> ShownPairs:

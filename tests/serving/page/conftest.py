@@ -122,7 +122,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tl.NBPO(factors=8, flip_factors=4, epochs=3).fit(split.train).save(place / "nbpo")
     tl.ItemKNN().fit(split).save(place / "knn")
     shown = tl.synthetic.World(n_users=300, n_items=120, seed=0).impressions()
-    informed = tl.ImpressionMF(method="sgd", factors=8, epochs=10)
+    informed = tl.ImpressionMF(factors=8, steps=60)
     informed.fit(tl.read(data, impressions=shown.recode(data.users, data.items)[0]))
     informed.save(place / "informed")
     ids = [str(item) for item in data.items.values]
