@@ -147,7 +147,6 @@ def grid(*regularization: float, factors: tuple[int, ...] = (16, 64)) -> tuple[d
 CONTENDERS = [
     Contender("ImpressionMF, impressions", WITH, "ImpressionMF"),
     Contender("ImpressionMF, impressions, labels alone", WITH, "ImpressionMF", {"taste_in_exposure": False}),
-    Contender("ImpressionMF, impressions, stochastic steps", WITH, "ImpressionMF", {"method": "sgd"}),
     Contender("ItemPop", WITHOUT, "ItemPop"),
     Contender("IALS", WITHOUT, "IALS", grid=grid(0.015, 0.06)),
     Contender("BPR", WITHOUT, "BPR", grid=grid(4.0, 12.0)),
@@ -456,7 +455,6 @@ def tests(scores: pl.DataFrame) -> pl.DataFrame:
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "exposure"
 LINES = {  # colour, style
     "ImpressionMF, impressions": ("#2f6fdb", "-"),
-    "ImpressionMF, impressions, stochastic steps": ("#3a9a5b", "-"),
     "ExposureMF, structured": ("#e08a1e", "--"),
     "ExposureMF, item": ("#b8457a", "--"),
     "ExactNBPO, learned flips": ("#4a5568", "--"),

@@ -2,12 +2,11 @@
 
     python benchmarks/impressions.py [--scale 0.05] [--blocks 8] [--directory DIRECTORY]
 
-The world is made by hashes, and written as two block directories of one block each. Then a model is trained for two
-epochs, each time in a process of its own: `NBPO` without impressions, and the stochastic steps of `ImpressionMF`, both
-with 64 factors, on 2 and on 1 thread, and from the
-block directory itself. With --blocks it is trained out of core on so many blocks, too. Prints the seconds of the second
-epoch and those of the processor, the peak of memory and the hash of the tables; and whether the limits hold: 12 GB, 2.5
-times the epoch without impressions, one hash.
+The world is made by hashes, and written as two block directories of one block each. Then a model is trained, each time
+in a process of its own: `NBPO` without impressions for two epochs, and `ImpressionMF` for a few steps, each a pass over
+all shown pairs, on 2 and on 1 thread, and from the block directory itself. With --blocks it is trained out of core on
+so many blocks, too. Prints the seconds of an epoch or a step and those of the processor, the peak of memory and the
+hash of the tables; and whether the limits hold: 12 GB, 2.5 times the epoch without impressions, one hash.
 """
 
 from __future__ import annotations
@@ -37,6 +36,7 @@ from truelike.data.dataset import Dataset
 USERS, ITEMS, SHOWN, TASTES = 1_000_000, 100_000, 400, 8
 SHARES = np.array([0.02, 0.26])  # of the shown items that are taken: of another taste, of the own
 MOST_MEMORY, MOST_RATIO, EPOCHS = 12.0, 2.5, 2
+STEPS, FACTORS = 2, 16
 QUICK = 0.005  # the scale of --quick, which has fewer items, too
 DIRECTORIES = ("taken", "shown")
 
@@ -107,22 +107,41 @@ def peak_memory() -> int:
     return int(line.split()[1]) * 1024
 
 
+def epochs_of_nbpo(source: Any, threads: int) -> tuple[Any, dict[str, float]]:
+    """NBPO after two epochs, and what the second one took."""
+    ends: list[float] = []
+    model = tl.NBPO(epochs=EPOCHS, n_jobs=threads)
+    model.fit(source, progress=False, callbacks=[lambda _: ends.append(time.process_time())])
+    return model, {"seconds": model.history_["seconds"].to_list()[-1], "cpu": ends[-1] - ends[-2]}
+
+
+def steps_of_impression_mf(source: Any, threads: int) -> tuple[Any, dict[str, float]]:
+    """ImpressionMF after a few steps, and what a step takes, by the difference of two trainings."""
+    took = {}
+    for steps in (STEPS, 3 * STEPS):
+        start = time.perf_counter(), time.process_time()
+        model = tl.ImpressionMF(factors=FACTORS, steps=steps, samples=1, calibrate=False, n_jobs=threads)
+        model.fit(source, progress=False)
+        took[steps] = time.perf_counter() - start[0], time.process_time() - start[1]
+    seconds, cpu = ((b - a) / (2 * STEPS) for a, b in zip(*took.values(), strict=True))
+    return model, {"seconds": seconds, "cpu": cpu}
+
+
 def train(directory: Path, data: str, impressions: str, threads: int) -> None:
     """Train for some epochs, and print seconds, memory and a hash as JSON."""
     source: Any = in_memory(directory / "taken-1") if data == "memory" else tl.blocks.open(directory / data)
     shown: Any = None
     if impressions != "none":
         shown = in_memory(directory / "shown-1") if data == "memory" else tl.blocks.open(directory / impressions)
-    before, ends = peak_memory(), []
-    model: Any = tl.NBPO(epochs=EPOCHS, n_jobs=threads)
-    if shown is not None:
-        model = tl.ImpressionMF(method="sgd", factors=64, epochs=EPOCHS, n_jobs=threads)
+    before = peak_memory()
+    if shown is None:
+        model, found = epochs_of_nbpo(source, threads)
+    else:
         source = tl.read(source, impressions=shown) if data == "memory" else source.with_impressions(shown)
-    model.fit(source, progress=False, callbacks=[lambda _: ends.append(time.process_time())])
+        model, found = steps_of_impression_mf(source, threads)
     digest = hashlib.sha256()
     for name, table in sorted(model._tables().arrays().items()):
         digest.update(name.encode() + np.ascontiguousarray(table).tobytes())
-    found = {"seconds": model.history_["seconds"].to_list()[-1], "cpu": ends[-1] - ends[-2]}
     print(json.dumps({**found, "peak": peak_memory(), "data": before, "hash": digest.hexdigest()[:12]}))
 
 

@@ -17,6 +17,12 @@ WORLD = tl.synthetic.World(n_users=300, n_items=150, impressions_per_user=90, se
 USERS, ITEMS = (np.asarray(list(ids)) for ids in (WORLD.dataset().users, WORLD.dataset().items))
 
 
+def pairs_shown(train: Any, impressions: Any) -> Any:
+    data = tl.read(train, impressions=impressions)
+    assert data.shown is not None
+    return shown_pairs(data, data.shown, 0.0)
+
+
 @pytest.fixture(scope="module")
 def data() -> Any:
     return WORLD.dataset()
@@ -24,7 +30,7 @@ def data() -> Any:
 
 @pytest.fixture(scope="module")
 def known(data: Any) -> Any:
-    return shown_pairs(WORLD.impressions().recode(data.users, data.items)[0], data, 0.0)
+    return pairs_shown(data, WORLD.impressions().recode(data.users, data.items)[0])
 
 
 class Recorder:
@@ -100,7 +106,7 @@ def test_large_logs_are_trained_on_once(known: Any, monkeypatch: pytest.MonkeyPa
 def test_few_pairs_are_trained_on_without_a_map() -> None:
     tiny = tl.synthetic.World(n_users=20, n_items=15, impressions_per_user=8, seed=0)
     small = tiny.dataset()
-    pairs = shown_pairs(tiny.impressions().recode(small.users, small.items)[0], small, 0.0)
+    pairs = pairs_shown(small, tiny.impressions().recode(small.users, small.items)[0])
     recorder = Recorder()
     found = fitted(pairs, recorder)
     assert found.probability is None

@@ -16,7 +16,7 @@ import truelike as tl
 from truelike.errors import DataError, DataWarning, ParameterError, StorageError
 from truelike.exposure.impressions import shown_pairs
 from truelike.exposure.shown_blocks import ShownSource, shown_blocks
-from truelike.exposure.shown_pairs import HeldOut
+from truelike.exposure.shown_pairs import HeldOut, ShownPairs
 
 WORLD = tl.synthetic.World(n_users=900, n_items=250, impressions_per_user=60, exposure_skew=1.5)
 B = 3
@@ -48,6 +48,12 @@ def place(data: tl.Dataset, seen: tl.Dataset, tmp_path_factory: pytest.TempPathF
     return place
 
 
+def pairs_of(data: tl.Dataset, seen: tl.Dataset, miss_rate: float) -> ShownPairs:
+    known = tl.read(data, impressions=seen)
+    assert known.shown is not None
+    return shown_pairs(known, known.shown, miss_rate)
+
+
 def quick(**given: Any) -> tl.ImpressionMF:
     return tl.ImpressionMF(**{"factors": 8, "steps": 30, "samples": 3, **given})
 
@@ -56,9 +62,9 @@ def quick(**given: Any) -> tl.ImpressionMF:
 def test_the_pairs_are_those_of_a_dataset(
     place: Path, data: tl.Dataset, seen: tl.Dataset, miss_rate: float
 ) -> None:
-    expected = shown_pairs(seen, data, miss_rate)
+    expected = pairs_of(data, seen, miss_rate)
     for train in (tl.blocks.open(place / str(B)), tl.blocks.open(place / str(B), in_memory=True)):
-        found = shown_blocks(place / "seen", train, miss_rate)
+        found = shown_blocks(train, tl.blocks.open(place / "seen"), miss_rate)
         blocks = [found.block(number) for number in range(B)]
         assert_array_equal(np.concatenate([each.indices for each in blocks]), expected.indices)
         assert_array_equal(np.concatenate([each.taken for each in blocks]), expected.taken)
@@ -76,7 +82,7 @@ def test_ids_may_be_numbers_in_one_directory_and_text_in_the_other(tmp_path: Pat
     seen = tl.read([(str(u), str(i)) for u, i in pairs])
     train = tl.blocks.build(data, tmp_path / "train", blocks=B, progress=False)
     shown = tl.blocks.build(seen, tmp_path / "seen", blocks=2, progress=False)
-    found = shown_blocks(shown, train, 0.0)
+    found = shown_blocks(train, shown, 0.0)
     inner = np.isin(pairs[:, 0], data.users.values) & np.isin(pairs[:, 1], data.items.values)
     expected = {(int(u), int(i)) for u, i in pairs[inner]}
     for number in range(B):
@@ -164,16 +170,16 @@ def test_unknown_ids_and_interactions_without_an_impression_are_counted(
 
 def test_another_process_must_find_the_same_impressions(place: Path) -> None:
     train = tl.blocks.open(place / str(B))
-    given = shown_blocks(place / "seen", train, 0.3).source
-    assert_array_equal(given.of(train).count(1), shown_blocks(place / "seen", train, 0.3).count(1))
+    given = shown_blocks(train, tl.blocks.open(place / "seen"), 0.3).source
+    assert_array_equal(given.of(train).count(1), shown_blocks(train, tl.blocks.open(place / "seen"), 0.3).count(1))
     with pytest.raises(StorageError, match="another block directory"):
         ShownSource(given.directory, "other", 0.3).of(train).count(0)
 
 
 def test_the_held_out_pairs_are_those_of_a_dataset(place: Path, data: tl.Dataset, seen: tl.Dataset) -> None:
     which = HeldOut(seed=5, user_share=0.4)
-    known, train = shown_pairs(seen, data, 0.3), tl.blocks.open(place / str(B))
-    blocks = shown_blocks(place / "seen", train, 0.3)
+    known, train = pairs_of(data, seen, 0.3), tl.blocks.open(place / str(B))
+    blocks = shown_blocks(train, tl.blocks.open(place / "seen"), 0.3)
     expected, found = known.held_out(which), blocks.held_out(which)
     assert 0.02 < len(expected.users) / known.n_pairs < 0.06
     for one, other in zip(expected, found, strict=True):
@@ -183,7 +189,7 @@ def test_the_held_out_pairs_are_those_of_a_dataset(place: Path, data: tl.Dataset
     assert_array_equal(kept, known.without(which).indices)
     assert len(kept) + len(expected.users) == known.n_pairs
     blocks.take_back(rest, found)
-    assert_allclose(blocks.counts.values, shown_blocks(place / "seen", train, 0.3).counts.values)
+    assert_allclose(blocks.counts.values, shown_blocks(train, tl.blocks.open(place / "seen"), 0.3).counts.values)
 
 
 @pytest.mark.parametrize("twice", [True, False])

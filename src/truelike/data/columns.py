@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from truelike.errors import DataError, some
 
-TRAINING_PROPENSITY = "training_propensity"  # how likely an interaction of a shown pair is in the training part
 COMMON = {
     "user": """user_id user userid uid customer_id customerid customer reviewerid reviewer_id visitorid
         visitor_id member_id account_id client_id session_id sessionid person_id profile_id""",
@@ -19,7 +18,7 @@ COMMON = {
     "time": """timestamp time datetime date ts unixreviewtime event_time created_at rated_at purchased_at
         day""",
     "count": "count weight",  # of impressions, as are the next two
-    "propensity": f"propensity {TRAINING_PROPENSITY}",
+    "propensity": "propensity",
     "position": "position",
     "id": "id",
     "title": """title item_title product_title movie_title track_title book_title name item_name product_name movie_name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from truelike.cluster import Cluster
 from truelike.data.dataset import Dataset
@@ -25,10 +25,6 @@ class FitOptions:
     ----------
     validation
         Held-out interactions with the ids of the training data, or the share of interactions to hold out.
-    impressions
-        The impressions as the caller gave them.
-    user_features, item_features
-        Tables of features as the caller gave them.
     callbacks
         Functions called after each epoch.
     checkpoint, checkpoint_epochs, checkpoint_minutes
@@ -42,9 +38,6 @@ class FitOptions:
     """
 
     validation: HeldOut = None
-    impressions: Any = None
-    user_features: Any = None
-    item_features: Any = None
     callbacks: Sequence[Callback] = ()
     checkpoint: Path | None = None
     checkpoint_epochs: int = 10

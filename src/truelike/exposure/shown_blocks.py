@@ -25,7 +25,7 @@ from truelike.data.blocks.blocks import Blocks
 from truelike.data.blocks.format import DESCRIPTION
 from truelike.data.blocks.tree import tree_sum
 from truelike.data.ids import MOST, Codes
-from truelike.errors import DataError, DataWarning, ParameterError, StorageError, warn
+from truelike.errors import DataError, DataWarning, StorageError, warn
 from truelike.exposure.shown_pairs import (
     CERTAIN,
     HeldOut,
@@ -39,40 +39,13 @@ from truelike.exposure.shown_pairs import (
 PREFIX = "shown_blocks."  # of saved arrays
 
 
-def shown_blocks(impressions: Any, train: Blocks, miss_rate: float | None) -> ShownBlocks:
-    """Return the pairs of several blocks that were shown, from a block directory of impressions.
+def shown_blocks(train: Blocks, shown: Blocks, miss_rate: float | None) -> ShownBlocks:
+    """The interactions of several blocks, and what was shown without one.
 
-    Parameters
-    ----------
-    impressions
-        Blocks, or the path of a block directory. The weight of a pair is how often it was shown.
-    train
-        The blocks of the interactions.
-    miss_rate
-        The probability that a user misses a liked item when it is shown once; None: 0.
-
-    Examples
-    --------
-    >>> import tempfile, truelike as tl
-    >>> world = tl.synthetic.World(n_users=200, n_items=100)
-    >>> with tempfile.TemporaryDirectory() as place:
-    ...     train = tl.blocks.build(world.dataset(), place + "/train", blocks=3, progress=False)
-    ...     seen = tl.blocks.build(world.impressions(), place + "/seen", blocks=2, progress=False)
-    ...     shown = shown_blocks(seen, train, None)
-    ...     print(shown.counts.taken == train.n_interactions, shown.block(0).shape[0] == train.block(0).n_users)
-    True True
+    `miss_rate` is the probability that a user misses a liked item when it is shown once; None: 0.
     """
-    if isinstance(impressions, (str, Path)) and (Path(impressions) / DESCRIPTION).is_file():
-        impressions = Blocks(impressions)
-    if not isinstance(impressions, Blocks):
-        given = repr(str(impressions)) if isinstance(impressions, (str, Path)) else type(impressions).__name__
-        raise ParameterError(
-            f"the training data are {len(train)} blocks, so the impressions must be a block directory, too, and "
-            f"{given} is none. Build one with `truelike blocks IMPRESSIONS -o shown/` or tl.blocks.build. Small data "
-            "can be trained on as a Dataset: fit(tl.read(blocks.to_dataset(), impressions=...))."
-        )
-    source = ShownSource(str(impressions.directory), impressions.digest, float(miss_rate or 0.0))
-    return ShownBlocks(train, source, impressions)
+    source = ShownSource(str(shown.directory), shown.digest, float(miss_rate or 0.0))
+    return ShownBlocks(train, source, shown)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,6 @@ from truelike.engines.callbacks import readable_seconds
 from truelike.engines.options import Callback, FitOptions, HeldOut
 from truelike.errors import DataWarning, NotFittedError, ParameterError, StorageError, TrainingWarning, warn
 from truelike.models.availability import available_if
-from truelike.models.known_data import known_data, note_of_unused
 from truelike.models.lists import Answers
 from truelike.models.scorer import Scorer
 
@@ -105,7 +104,7 @@ class Recommender(Answers):
 
         Default: learn from the start.
         """
-        return self._fit(train, FitOptions(progress=progress, **known_data(self.uses, train)))
+        return self._fit(train, FitOptions(progress=progress))
 
     def _check_data(self, train: Dataset) -> None:
         """Raise if the model cannot be fitted to some data, before anything is computed."""
@@ -196,7 +195,6 @@ class Recommender(Answers):
             validation = known_interactions(validation, data)
         options = FitOptions(
             validation=validation,
-            **known_data(self.uses, data),
             callbacks=tuple(callbacks),
             checkpoint=None if checkpoint is None else as_place(checkpoint),
             checkpoint_epochs=checkpoint_epochs,
@@ -206,7 +204,7 @@ class Recommender(Answers):
             cluster=cluster,
         )
         self._check_options(options)
-        note_of_unused(self.name, self.uses, data)
+        _note_of_unused(self, data)
         if not self._counts_weights():
             _warn_of_weights(data, self)
         self._check_data(data)
@@ -460,6 +458,13 @@ def clone(model: Recommender, **changed: Any) -> Any:
 
 def _without_scorer(learned: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in learned.items() if name != "_scorer"}
+
+
+def _note_of_unused(model: Recommender, train: Dataset) -> None:
+    """Say what the dataset has and a model does not use."""
+    unused = sorted(train.carries - model.uses - {"times"})
+    if unused:
+        note(f"{model.name} does not use what the dataset has as {', '.join(unused)}")
 
 
 def _warn_of_weights(train: Dataset, model: Recommender) -> None:

@@ -26,7 +26,7 @@ from truelike.engines.options import FitOptions
 from truelike.engines.tables import Tables
 from truelike.errors import ParameterError
 from truelike.exposure.calibration import Calibrated, calibrated_fit
-from truelike.exposure.impressions import check_held_out, shown_pairs
+from truelike.exposure.impressions import shown_pairs
 from truelike.exposure.probability_map import ProbabilityMap
 from truelike.exposure.shown_blocks import ShownBlocks, shown_blocks
 from truelike.exposure.shown_pairs import CERTAIN, HeldOutPairs, ShownPairs
@@ -245,7 +245,7 @@ class ImpressionMF(LabelNoise, FactorModel):
     n_jobs: int | None = jobs()
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        pairs, given = self._shown(train, options), options.impressions is not None
+        pairs, given = self._shown(train, options), train.shown is not None
         sampling = _Sampling(self, pairs, train, options, self._factors(pairs))
         if given and self.calibrate:
             revise = sampling.revised if self.taste_in_exposure else None
@@ -257,14 +257,18 @@ class ImpressionMF(LabelNoise, FactorModel):
         z = None if sampling.link is None else sampling.link.z
         return self._learned(found.result, pairs if given else None, found.probability, sampling.steps, z)
 
-    def _shown(self, train: Dataset, options: FitOptions) -> Shown:
-        """The shown pairs: the one place that reads `fit(impressions=)`."""
-        if options.impressions is None:
+    def _shown(self, train: Dataset | Blocks, options: FitOptions) -> Shown:
+        """The shown pairs: the one place that reads the impressions of a dataset."""
+        if train.shown is None:
             return _random_pairs(train, self.seed)
-        check_held_out(options.validation)
+        if isinstance(options.validation, float) and options.validation:
+            raise ParameterError(
+                "with impressions a held-out interaction looks like a dislike: split the data, and call "
+                "fit(split), which holds out what was shown, too"
+            )
         if isinstance(train, Blocks):
-            return shown_blocks(options.impressions, train, self.miss_rate)
-        return shown_pairs(options.impressions, train, self.miss_rate)
+            return shown_blocks(train, train.shown, self.miss_rate)
+        return shown_pairs(train, train.shown, self.miss_rate)
 
     def _steps(self, n_pairs: int) -> int:
         """Many steps where they are cheap."""
@@ -418,7 +422,7 @@ class _Sampling:
         return partial(self.run, link=link.weight) if link.is_clear else None
 
 
-def _random_pairs(train: Dataset, seed: int) -> ShownPairs:
+def _random_pairs(train: Dataset | Blocks, seed: int) -> ShownPairs:
     """The interactions, and random items of the same users that count as shown."""
     from scipy import sparse
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +23,6 @@ from truelike.engines.loop import MIN_HELD_OUT
 from truelike.engines.options import FitOptions
 from truelike.errors import DataWarning, ParameterError, warn
 from truelike.evaluation.metrics import is_metric_at_k
-from truelike.exposure.impressions import read_impressions
 from truelike.models.availability import available_if
 from truelike.models.base import Recommender
 from truelike.models.exact_mf import ExactBPO
@@ -110,9 +109,7 @@ class AutoRecommender(Recommender):
     n_jobs: int | None = jobs()
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        if options.impressions is not None:  # once, if it is a file
-            options = replace(options, impressions=read_impressions(options.impressions))
-        needed = _needed_for(options)
+        needed = _needed_for(train)
         if needed is not None:
             return self._fit_chosen(self._build(needed[0]), needed[1], train, options)
         part, held_out = self._parts(train, options)
@@ -288,12 +285,12 @@ def _outlook(race: Race) -> str:
     return "The search came to its end; a larger budget changes nothing."
 
 
-def _needed_for(options: FitOptions) -> tuple[str, str] | None:
+def _needed_for(train: Dataset) -> tuple[str, str] | None:
     """The model that uses impressions or features, and the reason; None if there are none."""
-    features = options.user_features is not None or options.item_features is not None
-    if options.impressions is None:
-        return ("FM", "it uses the features") if features else None
-    return "ImpressionMF", "it uses the impressions"
+    if train.shown is not None:
+        return "ImpressionMF", "it uses the impressions"
+    features = train.user_features is not None or train.item_features is not None
+    return ("FM", "it uses the features") if features else None
 
 
 def usual_validation(train: Dataset) -> float | None:

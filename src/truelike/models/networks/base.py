@@ -193,7 +193,7 @@ class NetworkModel(LabelNoise, Recommender):
 
     @final
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        given = self._read_features(train, options)
+        given = self._read_features(train)
         features = _of_dataset(given, train, getattr(self, "missing_features", "raise"))
         observed = {"user": train.interactions_per_user() > 0, "item": train.popularity() > 0}
         kept = [observed[side] | (side not in features) for side in SIDES]
@@ -217,13 +217,12 @@ class NetworkModel(LabelNoise, Recommender):
             "search_history_": None if search is None else to_native(search, train.library),
         }
 
-    def _read_features(self, train: Dataset, options: FitOptions) -> FeatureTables:
-        ids = {"user": train.users, "item": train.items}
-        tables = {"user": options.user_features, "item": options.item_features}
+    def _read_features(self, train: Dataset) -> FeatureTables:
+        sides = {"user": (train.user_features, train.users), "item": (train.item_features, train.items)}
         return {
-            side: Features.read(table, side).with_kind_of(ids[side])
-            for side, table in tables.items()
-            if table is not None
+            side: Features.read(known.table(ids), side).with_kind_of(ids)
+            for side, (known, ids) in sides.items()
+            if known is not None and f"{side}_features" in self.uses
         }
 
     def _check_cold(self, warm: Dataset, whole: Dataset) -> None:
