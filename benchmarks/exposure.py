@@ -167,7 +167,7 @@ def contenders(quick: bool) -> list[Contender]:
     known = [each for each in CONTENDERS if hasattr(tl, each.model)]
     if not quick:
         return known
-    few: dict[str, dict[str, int]] = {"ItemPop": {}, "ImpressionMF": {"steps": 20, "burn_in": 10, "epochs": 1}}
+    few: dict[str, dict[str, int]] = {"ItemPop": {}, "ImpressionMF": {"steps": 20, "burn_in": 10}}
     return [
         replace(each, fixed={**each.fixed, **few.get(each.model, {"epochs": 1})}, grid=each.grid[:2])
         for each in known
