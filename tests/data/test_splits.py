@@ -386,7 +386,7 @@ def test_a_weight_that_is_not_a_positive_number_is_damage(tmp_path: Path, wrong:
     kind = pl.String if wrong == "x" else pl.Float32
     pl.read_parquet(path).with_columns(pl.lit(wrong, dtype=kind).alias("weight")).write_parquet(path)
     describe_again(tmp_path / "split")
-    with pytest.raises(StorageError, match=r"train\.parquet.* a weight is not a positive number"):
+    with pytest.raises(StorageError, match=r"train\.parquet has .* weight"):
         tl.Split.load(tmp_path / "split")
 
 

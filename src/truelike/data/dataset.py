@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike.data import entries as rows
-from truelike.data.feature_table import FeatureTable
+from truelike.data.features import FeatureTable
 from truelike.data.feedback import Feedback
 from truelike.data.frames import Library, to_native
 from truelike.data.html import dataset_html

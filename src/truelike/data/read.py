@@ -10,7 +10,7 @@ from truelike.core.forks import check_not_forked
 from truelike.data.checks import check_not_empty, check_number
 from truelike.data.columns import Columns, choose
 from truelike.data.dataset import Dataset, joined
-from truelike.data.feature_table import FeatureTable, ReadFeatures, read_features
+from truelike.data.features import FeatureTable, ReadFeatures, read_features
 from truelike.data.files import refuse_address
 from truelike.data.ids import Ids
 from truelike.data.impressions import read_shown

@@ -47,7 +47,7 @@ from truelike.data.blocks.tables import (
 from truelike.data.checks import check_not_empty, check_number
 from truelike.data.columns import Columns, choose, recognised
 from truelike.data.dataset import Dataset
-from truelike.data.feature_table import read_features
+from truelike.data.features import read_features
 from truelike.data.files import column_names
 from truelike.data.filters import k_core
 from truelike.data.ids import Codes, Ids, Kind, check_count, encode
