@@ -19,7 +19,7 @@ from scipy import sparse
 
 from truelike.data.columns import id_column
 from truelike.data.files import FORMATS, Picked, read_picked
-from truelike.data.frames import POLARS_ERRORS, library_of, missing, to_polars
+from truelike.data.frames import POLARS_ERRORS, is_frame, missing, names_of, to_polars
 from truelike.data.ids import Codes, Ids, encode, normalise
 from truelike.data.matrix import checked_csr
 from truelike.errors import DataError, DataWarning, ParameterError, quoted, some, warn
@@ -228,14 +228,14 @@ def _frame(table: Any, what: str) -> pl.DataFrame:
     """The table as polars, with the ids as the first column."""
     if isinstance(table, (str, Path)):
         table = _file(Path(table), what)
-    if library_of(table) is None or not hasattr(table, "columns"):
+    if not is_frame(table):
         raise DataError(
             f"{what} features are {type(table).__name__}; expected a pandas, polars or pyarrow frame, or the path "
             "of a CSV or Parquet file, with a column of ids and one or more others"
         )
     if getattr(getattr(table, "index", None), "name", None) is not None:  # a pandas frame with ids in its index
         table = table.reset_index()
-    names = [str(name) for name in getattr(table, "column_names", None) or list(table.columns)]
+    names = names_of(table)
     try:
         frame = to_polars(table, names)
     except (*POLARS_ERRORS, TypeError, ValueError) as error:
