@@ -33,8 +33,8 @@ from truelike.core.files import (
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.blocks.format import DESCRIPTION
 from truelike.data.dataset import Dataset
-from truelike.data.id_files import ID_FILES, known_library, read_ids, read_titles, write_ids
 from truelike.data.matrix import checked_csr
+from truelike.data.part_files import ID_FILES, known_library, read_ids, read_titles, write_ids
 from truelike.errors import ParameterError, StorageError, some
 
 FORMAT = 3
@@ -176,4 +176,12 @@ def _read_train(files: OpenDirectory, about: dict[str, Any], arrays: dict[str, A
     times = arrays.get("train.times")
     if times is not None and (times.dtype != np.int64 or times.shape != (matrix.nnz,)):
         raise ValueError("the times of the training data are not one int64 for each interaction")
-    return Dataset._of(users, items, matrix, times, titles, known_library(about["library"]), str(about["name"]))
+    return Dataset.unchecked(
+        users,
+        items,
+        matrix,
+        times,
+        titles=titles,
+        library=known_library(about["library"]),
+        name=str(about["name"]),
+    )

@@ -12,19 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from truelike.data.columns import Columns, choose, recognised
+from truelike.data.columns import Columns, Name, choose, recognised
 from truelike.data.files import FORMATS
 from truelike.data.ids import Ids
 from truelike.data.interactions import EncodedRows, read_rows
 from truelike.data.shown import Shown
 from truelike.errors import DataError, DataWarning, warn
 
-Column = str | int | None
 
-
-def read_shown(
-    source: Any, users: Ids, items: Ids, *, user: Column = None, item: Column = None, **how: Any
-) -> Shown:
+def read_shown(source: Any, users: Ids, items: Ids, *, user: Name = None, item: Name = None, **how: Any) -> Shown:
     """Read what was shown to the given users of the given items; the rows of others are counted in a warning.
 
     A table may have a column `count` (how often the pair was shown; also `weight`), `propensity` (how likely it was
@@ -84,10 +80,10 @@ def _of_counts(users: Ids, items: Ids, matrix: Any) -> EncodedRows:
     counts = matrix.data.astype(np.float64)
     _check_counts(counts, "a weight")
     codes = (matrix.row.astype(np.int32), matrix.col.astype(np.int32))
-    return EncodedRows(users, items, *codes, Columns("user_id", "item_id", weight="count"), counts, None, None)
+    return EncodedRows(users, items, *codes, Columns("user_id", "item_id", weight="count"), counts)
 
 
-def _of_rows(source: Any, user: Column, item: Column, **how: Any) -> EncodedRows:
+def _of_rows(source: Any, user: Name, item: Name, **how: Any) -> EncodedRows:
     """The rows of a frame, a file, an array or a list; the weights are counts or propensities."""
     if isinstance(source, (str, os.PathLike)):
         named = FORMATS.keys() & {suffix.lower() for suffix in Path(source).suffixes}
@@ -106,10 +102,10 @@ def _of_rows(source: Any, user: Column, item: Column, **how: Any) -> EncodedRows
     return rows
 
 
-def _columns(names: list[str], user: Column, item: Column) -> Columns:
+def _columns(names: list[str], user: Name, item: Name) -> Columns:
     """The columns of a table of impressions."""
     user, item = (None if isinstance(each, str) and each not in names else each for each in (user, item))
-    found = choose(names, user=user, item=item, rating=None, time=None, weight=None, needs_rating=False)
+    found = choose(names, user=user, item=item)
     count, propensity, position = (recognised(names, role) for role in ("count", "propensity", "position"))
     if propensity is not None and (count is not None or position is not None):
         other = " and ".join(repr(name) for name in (count, position) if name is not None)

@@ -32,10 +32,19 @@ from truelike.data.checks import check_dataset, check_number, check_share
 from truelike.data.cut import TEST, TRAIN, VALIDATION, Cut
 from truelike.data.dataset import Dataset
 from truelike.data.html import split_html
-from truelike.data.id_files import ID_FILES, known_library, read_ids, read_parquet, write_ids
 from truelike.data.ids import Ids
-from truelike.data.part_files import read_entries, read_features, write_entries, write_features
-from truelike.errors import DataError, DataWarning, NotFoundError, ParameterError, StorageError, warn
+from truelike.data.part_files import (
+    ID_FILES,
+    entry_rows,
+    known_library,
+    read_entries,
+    read_features,
+    read_ids,
+    write_entries,
+    write_features,
+    write_ids,
+)
+from truelike.errors import DataError, DataWarning, NotFoundError, ParameterError, warn
 
 PARTS = ("train", "validation", "test")
 FILES = ("split.json", *(f"{name}.parquet" for name in PARTS), *ID_FILES)
@@ -110,7 +119,7 @@ class Split:
             warn(message, DataWarning)
 
     @classmethod
-    def _of_aligned(cls, train: Dataset, validation: Dataset, test: Dataset, info: dict[str, Any]) -> Split:
+    def unchecked(cls, train: Dataset, validation: Dataset, test: Dataset, info: dict[str, Any]) -> Split:
         """Build a split of parts that have the same users and items already, without any check."""
         split = cls.__new__(cls)
         split._set(train, validation, test, info)
@@ -135,29 +144,23 @@ class Split:
     def with_titles(self, titles: Any, *, encoding: str = "utf-8") -> Split:
         """The same split with names of its items for people to read; see `Dataset.with_titles`."""
         train = self.train.with_titles(titles, encoding=encoding)
-        validation, test = (part._with(titles=train.titles) for part in (self.validation, self.test))
-        return Split._of_aligned(train, validation, test, self.info)
+        validation, test = (part.with_parts(titles=train.titles) for part in (self.validation, self.test))
+        return Split.unchecked(train, validation, test, self.info)
 
     def save(self, directory: str | Path) -> None:
         """Write the split as a directory: Parquet files of the parts and of the ids, and split.json."""
         with replacing_directory(directory, own=OWN_FILES) as place:
             further = write_features(self.train, place)
             for name, part in zip(PARTS, self.parts, strict=True):
-                columns = {
-                    "user": part._user_of_entry,
-                    "item": part.csr.indices,
-                    "weight": part.csr.data,
-                }
-                if part.times is not None:
-                    columns["time"] = part.times
-                pl.DataFrame(columns).write_parquet(place / f"{name}.parquet")
+                columns = {"user": part.entry_users, "item": part.csr.indices, "weight": part.csr.data}
+                times = {} if part.times is None else {"time": part.times}
+                pl.DataFrame({**columns, **times}).write_parquet(place / f"{name}.parquet")
                 further += write_entries(part, place, f"{name}-")
             write_ids(self.train, place)
-            kinds = {"users": self.train.users.kind, "items": self.train.items.kind}
             about = {
                 "format": FORMAT,
                 "name": self.train.name,
-                "ids": kinds,
+                "ids": {"users": self.train.users.kind, "items": self.train.items.kind},
                 "library": self.train.library,
                 "info": self.info,
                 "files": describe_files(place, [*FILES[1:], *further]),
@@ -181,17 +184,16 @@ class Split:
         with opened as files, reading(files.place, "split"):
             about = files.about(FORMAT)
             users, items, titles = read_ids(files, about["ids"])
-            library = known_library(about["library"])
             shape = (len(users), len(items))
-            shared: dict[str, Any] = {"titles": titles, "library": library, "name": str(about["name"])}
-            shared |= read_features(files, names, shape)
-            parts = [
-                _load_part(files, f"{name}.parquet", users, items, shared)._with(
-                    **read_entries(files, names, shape, f"{name}-")
+            shared = read_features(files, names, shape)
+            shared |= {"titles": titles, "library": known_library(about["library"]), "name": str(about["name"])}
+            parts = []
+            for name in PARTS:
+                found = _read_part(files, f"{name}.parquet", users, items)
+                parts.append(
+                    found.with_parts(**shared).with_parts(**read_entries(files, names, shape, f"{name}-"))
                 )
-                for name in PARTS
-            ]
-            return cls._of_aligned(parts[0], parts[1], parts[2], dict(about["info"]))
+            return cls.unchecked(parts[0], parts[1], parts[2], dict(about["info"]))
 
 
 def _as_dataset(part: Any, name: str) -> Dataset:
@@ -206,7 +208,7 @@ def _as_dataset(part: Any, name: str) -> Dataset:
 
 
 def _empty(train: Dataset) -> Dataset:
-    return train.select(np.zeros(train.n_interactions, dtype=bool))._with(kinds={}, shown=None)
+    return train.select(np.zeros(train.n_interactions, dtype=bool)).with_parts(kinds={}, shown=None)
 
 
 def _aligned(part: Dataset, train: Dataset, name: str) -> Dataset:
@@ -226,7 +228,7 @@ def _aligned(part: Dataset, train: Dataset, name: str) -> Dataset:
             f"the {name} part has the same {train.n_interactions:,} pairs as the training part. Hold out "
             "interactions that the model is not trained on, e.g. with tl.splits.by_user(data)."
         )
-    return known._with(
+    return known.with_parts(
         titles=train.titles,
         library=train.library,
         name=train.name,
@@ -240,7 +242,7 @@ def _without_held_out(train: Dataset, validation: Dataset, test: Dataset) -> lis
     parts = [train, validation, test]
     if train.shown is None and not train.kinds:
         return parts
-    numbers = [each._user_of_entry.astype(np.int64) * train.n_items + each.csr.indices for each in parts]
+    numbers = [each.entry_users.astype(np.int64) * train.n_items + each.csr.indices for each in parts]
     pairs = np.unique(np.concatenate(numbers))
     label = np.full(len(pairs), TRAIN, dtype=np.uint8)
     for part in (TEST, VALIDATION, TRAIN):
@@ -249,7 +251,7 @@ def _without_held_out(train: Dataset, validation: Dataset, test: Dataset) -> lis
     whole = Dataset.from_pairs(train.users, train.items, users, items, kinds=train.kinds, shown=train.shown)
     cut = Cut(whole, label, shares=(0.0, 0.0))
     moved = [part.select(np.zeros(part.n_interactions, dtype=bool)) for part in cut.parts()]
-    kept = train._with(kinds=moved[0].kinds, shown=moved[0].shown)
+    kept = train.with_parts(kinds=moved[0].kinds, shown=moved[0].shown)
     return [kept, *(part.merge(more) for part, more in zip(parts[1:], moved[1:], strict=True))]
 
 
@@ -289,21 +291,13 @@ def _message_of_shared(name: str, shared: int, total: int) -> str:
     )
 
 
-def _load_part(files: OpenDirectory, name: str, users: Ids, items: Ids, shared: dict[str, Any]) -> Dataset:
-    rows = read_parquet(files, name)
-    path = files.place / name
-    for column, ids in (("user", users), ("item", items)):
-        _check_codes(rows[column], ids, path)
-    weights = rows["weight"]
-    if (
-        weights.dtype != pl.Float32
-        or weights.null_count()
-        or not bool((weights.is_finite() & (weights > 0)).all())
-    ):
-        raise StorageError(f"{str(path)!r} is damaged: a weight is not a positive number. Recreate it.")
-    times = rows["time"] if "time" in rows.columns else None
+def _read_part(files: OpenDirectory, name: str, users: Ids, items: Ids) -> Dataset:
+    rows = entry_rows(files, name, (len(users), len(items)), {"weight": pl.Float32()})
+    weights, times = rows["weight"], rows["time"] if "time" in rows.columns else None
+    if not (weights.is_finite() & (weights > 0)).all():
+        raise ValueError(f"{name} has a weight that is not a positive number")
     if times is not None and (times.dtype != pl.Int64 or times.null_count()):
-        raise StorageError(f"{str(path)!r} is damaged: a time is not a whole number. Recreate it.")
+        raise ValueError(f"{name} has a time that is not a whole number")
     return Dataset.from_pairs(
         users,
         items,
@@ -311,17 +305,7 @@ def _load_part(files: OpenDirectory, name: str, users: Ids, items: Ids, shared: 
         rows["item"].to_numpy(),
         weights=weights.to_numpy(),
         times=None if times is None else times.to_numpy(),
-        **shared,
     )
-
-
-def _check_codes(codes: pl.Series | NDArray[np.integer], ids: Ids, path: Path) -> None:
-    """Raise an error where a row number from a file is out of bounds, which SciPy does not check."""
-    codes = codes.to_numpy() if isinstance(codes, pl.Series) else codes  # nulls become floats
-    if codes.dtype.kind not in "iu" or (len(codes) and not 0 <= codes.min() <= codes.max() < len(ids)):
-        raise StorageError(
-            f"{str(path)!r} is damaged: it has numbers of {ids.what}s outside its {len(ids):,}. Recreate it."
-        )
 
 
 def _load_authors(place: Path) -> Split:
@@ -339,8 +323,6 @@ def _load_authors(place: Path) -> Split:
                 )
             user_codes = np.repeat(np.arange(n_users, dtype=np.int32), [len(row) for row in part])
             item_codes = np.array([item for row in part for item in row] or np.empty(0, dtype=np.int32))
-            _check_codes(item_codes, items, place / f"{name}_data.json")
-            item_codes = item_codes.astype(np.int32)
             parts.append(Dataset.from_pairs(users, items, user_codes, item_codes, name=place.name))
     return _without_cold(parts, {"strategy": "authors"})
 
@@ -458,7 +440,7 @@ def _drawn_by_user(
 
     label = np.zeros(data.n_interactions, dtype=np.uint8)
     order = _shuffled(data, seed, "by_user")
-    users, items, left = data._user_of_entry, data.csr.indices, data.popularity()
+    users, items, left = data.entry_users, data.csr.indices, data.popularity()
     quota = quota.astype(np.int64)
     if by == "random":
         draw_by_user(order, users, items, quota, left, item_guard, label)
@@ -511,9 +493,9 @@ def leave_one_out(data: Dataset, *, by: Literal["time", "random"] | None = None,
     by = _checked_by(data, by, "leave_one_out")
     noise = randomness.bits(randomness.key(seed, "leave_one_out"), np.arange(data.n_interactions))
     if by == "time":
-        order = np.lexsort((noise, _need_times(data, "leave_one_out(by='time')"), data._user_of_entry))
+        order = np.lexsort((noise, _need_times(data, "leave_one_out(by='time')"), data.entry_users))
     else:
-        order = np.lexsort((noise, data._user_of_entry))
+        order = np.lexsort((noise, data.entry_users))
     last = data.csr.indptr[1:] - 1
     enough = data.interactions_per_user() >= 3
     label = np.zeros(data.n_interactions, dtype=np.uint8)
@@ -605,7 +587,7 @@ def _without_cold(parts: list[Dataset], info: dict[str, Any]) -> Split:
     warm = parts if users.all() and items.all() else [part.restrict(users, items) for part in parts]
     names = ("users", "items", "titles", "item_features", "user_features")
     shared = {name: getattr(warm[0], name) for name in names}
-    train, validation, test = (part._with(**shared) for part in warm)
+    train, validation, test = (part.with_parts(**shared) for part in warm)
     cold = {
         "users": int((~users).sum()),
         "items": int((~items).sum()),
@@ -617,7 +599,7 @@ def _without_cold(parts: list[Dataset], info: dict[str, Any]) -> Split:
             "no row is left to train on: the dataset is too small for this split, or too many of its rows share "
             "one time. Ask for smaller shares, or split another way."
         )
-    return Split._of_aligned(train, validation, test, {**info, "dropped": cold})
+    return Split.unchecked(train, validation, test, {**info, "dropped": cold})
 
 
 def _warm(train: Dataset) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

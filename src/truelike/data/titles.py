@@ -10,7 +10,7 @@ import polars as pl
 
 from truelike.data.columns import id_column, recognised
 from truelike.data.files import Picked, as_path, read_picked, refuse_address
-from truelike.data.frames import POLARS_ERRORS, library_of, missing, to_polars, to_series
+from truelike.data.frames import POLARS_ERRORS, is_frame, missing, names_of, to_polars, to_series
 from truelike.data.ids import Ids
 from truelike.errors import DataError, some
 
@@ -62,10 +62,8 @@ def _columns(titles: Any, encoding: str) -> tuple[pl.Series, pl.Series]:
         return table.frame[item], _texts(table.frame[title])
     if isinstance(titles, Mapping):
         return pl.Series([_key(key) for key in titles], dtype=pl.String), _texts(list(titles.values()))
-    if library_of(titles) is not None and hasattr(titles, "columns"):
-        item, title = _choose(
-            [str(name) for name in getattr(titles, "column_names", None) or titles.columns]
-        ).names
+    if is_frame(titles):
+        item, title = _choose(names_of(titles)).names
         frame = to_polars(titles, [item, title])
         return frame[item], _texts(frame[title])
     if isinstance(titles, tuple) and len(titles) == 2 and not any(isinstance(each, str) for each in titles):

@@ -29,7 +29,7 @@ from truelike.data.blocks.sources import (
 from truelike.data.columns import Columns
 from truelike.data.frames import repeated
 from truelike.data.ids import Kind, check_count, normalise
-from truelike.data.interactions import LARGEST, SMALLEST, _as_integers, _cast, _parse_times
+from truelike.data.interactions import LARGEST, SMALLEST, _as_integers, _parse_times, cast
 from truelike.errors import (
     DataError,
     DataWarning,
@@ -415,7 +415,7 @@ class LogTable:
 
     def weights(self, series: pl.Series) -> pl.Series:
         """The weights of rows."""
-        return _cast(series, pl.Float64())
+        return cast(series, pl.Float64())
 
 
 def report_bad_rows(bad: BadRows, on_bad_rows: str) -> None:
