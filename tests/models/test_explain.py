@@ -410,6 +410,5 @@ def test_what_is_kept_for_new_users_follows_the_learned_parameters(
     assert model.recommend_from_items([1, 2, 3]).equals(expected)
     assert not before.equals(expected)
     model.partial_fit([(0, 39), (99, 99)], progress=False)
-    loaded = tl.clone(model)
-    loaded._assign(model.train_, {key: value for key, value in model._state.items() if key != "train_"})
+    loaded = model.with_learned(model.train_, model.learned)
     assert model.recommend_from_items([1, 2, 3]).equals(loaded.recommend_from_items([1, 2, 3]))

@@ -36,6 +36,7 @@ from truelike.models.availability import available_if
 from truelike.models.lists import Answers
 from truelike.models.scorer import Scorer
 
+INNER = ("train_", "_scorer")  # what is kept beside the learned attributes
 LONG = 600.0  # seconds of a fit, above which `fit` says how long it is expected to take
 
 
@@ -64,8 +65,10 @@ class Recommender(Answers):
         vars(model)["_given"] = frozenset(given)
         return model
 
+    @final
     def __post_init__(self) -> None:
         parameters.check(self)
+        self._complete()
 
     # --- what a model implements ----------------------------------------------------------------
 
@@ -81,8 +84,7 @@ class Recommender(Answers):
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         """The learned arrays by name, for saving. Default: every learned attribute, which must be an array."""
-        state = {name: value for name, value in vars(self).get("_state", {}).items() if not name.startswith("_")}
-        learned = {name: value for name, value in state.items() if name not in ("train_", "choice_")}
+        learned = {name: value for name, value in self.learned.items() if name != "choice_"}
         if library_of(learned.get("history_")) is not None:  # it is saved as text
             del learned["history_"]
         for name, value in learned.items():
@@ -106,6 +108,14 @@ class Recommender(Answers):
         """
         return self._fit(train, FitOptions(progress=progress))
 
+    def _complete(self) -> None:
+        """Check parameters that depend on each other, and set those that follow from others."""
+        return
+
+    def _shown_parameters(self) -> dict[str, Any]:
+        """The parameters that `repr` shows. Default: those that differ from their defaults."""
+        return parameters.changed(self)
+
     def _check_data(self, train: Dataset) -> None:
         """Raise if the model cannot be fitted to some data, before anything is computed."""
         return
@@ -117,10 +127,6 @@ class Recommender(Answers):
     def _expected_seconds(self, train: Dataset) -> float:
         """The seconds that `fit` is expected to take on two cores, about. It must not depend on the machine."""
         return 0.0
-
-    def _state_with(self, train: Dataset) -> dict[str, Any]:
-        """The learned state with other training data, which differs from the present one in its titles only."""
-        return {**_without_scorer(vars(self)["_state"]), "train_": train}
 
     def _counts_weights(self) -> bool:
         """Whether the weights and repeated rows of the training data count."""
@@ -203,7 +209,7 @@ class Recommender(Answers):
             progress=progress,
             cluster=cluster,
         )
-        self._check_options(options)
+        check_options(self, options)
         _note_of_unused(self, data)
         if not self._counts_weights():
             _warn_of_weights(data, self)
@@ -254,19 +260,7 @@ class Recommender(Answers):
             raise TypeError(
                 f"{self.name}._fit returned a {type(learned).__name__}; it must return the learned attributes by name"
             )
-        self._state = {"train_": train, **_without_scorer(learned)}
-
-    @final
-    def _fitted(self, train: Dataset, learned: Mapping[str, Any]) -> Self:
-        """A copy of this model with other learned attributes."""
-        copy: Self = clone(self)
-        copy._assign(train, learned)
-        return copy
-
-    @final
-    def _without_scorer(self) -> Self:
-        """A copy of this model that has no scorer yet."""
-        return self._fitted(self.train_, vars(self)["_state"])
+        self._state = {"train_": train, **{name: value for name, value in learned.items() if name not in INNER}}
 
     @final
     def _trainable(
@@ -298,14 +292,52 @@ class Recommender(Answers):
         return train, cluster
 
     @final
-    def _check_options(self, options: FitOptions) -> None:
-        """Refuse options that this model cannot use."""
-        if not self.iterative and (options.callbacks or options.checkpoint or options.resume):
-            raise ParameterError(
-                f"{self.name} is not trained in epochs: it has no callbacks, checkpoint or resume"
-            )
-        if options.resume and options.checkpoint is None:
-            raise ParameterError("resume=True needs checkpoint=, the directory to continue from")
+    def expected_seconds(self, train: Dataset) -> float:
+        """The seconds that `fit` is expected to take on two cores, about; they do not depend on the machine."""
+        return self._expected_seconds(train)
+
+    # --- models that are made of others ---------------------------------------------------------
+
+    @final
+    def fit_with(self, train: Dataset, options: FitOptions) -> Self:
+        """`fit` with options that are checked already, and without its notes and warnings."""
+        check_options(self, options)
+        self._check_data(train)
+        self._assign(train, self._fit(train, options))
+        return self
+
+    @final
+    def with_learned(self, train: Dataset, learned: Mapping[str, Any]) -> Self:
+        """A copy of this model with other learned attributes."""
+        copy: Self = clone(self)
+        copy._assign(train, learned)
+        return copy
+
+    @final
+    def with_train(self, train: Dataset) -> Self:
+        """A copy of this fitted model with its training data in another form: other titles, or in memory."""
+        parts = {name: each for name, each in self.learned.items() if isinstance(each, Recommender)}
+        return self.with_learned(
+            train, {**self.learned, **{name: each.with_train(train) for name, each in parts.items()}}
+        )
+
+    @final
+    def updated(self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool) -> Self:
+        """A copy that continued to learn: `partial_fit` in row numbers, where old user n is users[n]."""
+        return self.with_learned(train, self._update(train, users, items, epochs, progress))
+
+    @final
+    @property
+    def learned(self) -> dict[str, Any]:
+        """The learned attributes by name, without the training data; empty before `fit`."""
+        return {name: value for name, value in vars(self).get("_state", {}).items() if name not in INNER}
+
+    @final
+    @property
+    def given(self) -> frozenset[str]:
+        """The names of the parameters that the constructor was given."""
+        names: frozenset[str] = vars(self)["_given"]
+        return names
 
     # --- parameters and state -------------------------------------------------------------------
 
@@ -344,18 +376,14 @@ class Recommender(Answers):
         """
         changed = clone(self, **given)
         own = {**vars(self), **{name: getattr(changed, name) for name in given}}
-        if changed._result_params() != self._result_params():
+        if any(value != getattr(self, name) for name, value in changed.get_params().items() if name != "n_jobs"):
             own.pop("_state", None)
         self.__dict__ = own  # in one step, as `fit`
         return self
 
     @final
-    def _result_params(self) -> dict[str, Any]:
-        """The parameters that decide the result."""
-        return {name: value for name, value in self.get_params().items() if name != "n_jobs"}
-
     def __repr__(self) -> str:
-        shown = ", ".join(f"{key}={value!r}" for key, value in parameters.changed(self).items())
+        shown = ", ".join(f"{key}={value!r}" for key, value in self._shown_parameters().items())
         return f"{type(self).__name__}({shown})"
 
     def __getattr__(self, name: str) -> Any:
@@ -377,7 +405,7 @@ class Recommender(Answers):
     @final
     def set_titles(self, titles: Any) -> Self:
         """Set the titles of items, in any form that `Dataset.with_titles` takes, and return self."""
-        self._state = self._state_with(self.train_.with_titles(titles))
+        self._state = self.with_train(self.train_.with_titles(titles))._state
         return self
 
     # --- saving ---------------------------------------------------------------------------------
@@ -388,7 +416,7 @@ class Recommender(Answers):
         from truelike.storage import write_model
 
         model = self._written()
-        choice = getattr(model, "choice_", None)
+        choice = self.learned.get("choice_")
         about = {
             "class": type(model).__name__,
             "parameters": model._saved_parameters(),
@@ -399,7 +427,7 @@ class Recommender(Answers):
 
     def _saved_history(self) -> dict[str, Any]:
         """The history of the training as plain columns; of a model that has none, nothing."""
-        history = vars(self)["_state"].get("history_")
+        history = self.learned.get("history_")
         if history is None or library_of(history) is None:
             return {}
         names = history.column_names if library_of(history) == "pyarrow" else history.columns
@@ -425,7 +453,7 @@ class Recommender(Answers):
 
     def _warn_of_time(self, train: Dataset) -> None:
         """Warn before a fit that would take more than LONG seconds, with what would be faster."""
-        expected = self._expected_seconds(train) * 2 / threads(getattr(self, "n_jobs", 2))
+        expected = self.expected_seconds(train) * 2 / threads(getattr(self, "n_jobs", 2))
         if expected > LONG:
             long = readable_seconds(expected)
             warn(
@@ -437,7 +465,7 @@ class Recommender(Answers):
         """What to do instead of a fit that takes long."""
         from truelike.models.ials import IALS
 
-        return f"IALS takes about {readable_seconds(IALS()._expected_seconds(train))} on two cores."
+        return f"IALS takes about {readable_seconds(IALS().expected_seconds(train))} on two cores."
 
 
 def clone(model: Recommender, **changed: Any) -> Any:
@@ -456,8 +484,12 @@ def clone(model: Recommender, **changed: Any) -> Any:
     )
 
 
-def _without_scorer(learned: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in learned.items() if name != "_scorer"}
+def check_options(model: Recommender, options: FitOptions) -> None:
+    """Refuse options that a model cannot use."""
+    if not model.iterative and (options.callbacks or options.checkpoint or options.resume):
+        raise ParameterError(f"{model.name} is not trained in epochs: it has no callbacks, checkpoint or resume")
+    if options.resume and options.checkpoint is None:
+        raise ParameterError("resume=True needs checkpoint=, the directory to continue from")
 
 
 def _note_of_unused(model: Recommender, train: Dataset) -> None:

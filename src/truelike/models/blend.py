@@ -84,7 +84,7 @@ class Blend(Recommender):
             model = build(getattr(self, name), {})
             known = model.get_params()
             own = {
-                key: getattr(self, key) for key in ("seed", "n_jobs") if key in known and key not in model._given
+                key: getattr(self, key) for key in ("seed", "n_jobs") if key in known and key not in model.given
             }
             if model.uses & {"user_features", "item_features"}:
                 raise ParameterError(
@@ -98,7 +98,7 @@ class Blend(Recommender):
             model._check_data(train)
 
     def _expected_seconds(self, train: Dataset) -> float:
-        return sum(model._expected_seconds(train) for model in self._parts().values())
+        return sum(model.expected_seconds(train) for model in self._parts().values())
 
     def _counts_weights(self) -> bool:
         return any(model._counts_weights() for model in self._parts().values())
@@ -107,7 +107,7 @@ class Blend(Recommender):
         fitted = {}
         for name, model in self._parts().items():
             own = options if model.iterative else replace(options, validation=None)
-            fitted[f"{name}_"] = model._fitted(train, model._fit(train, own))
+            fitted[f"{name}_"] = model.fit_with(train, own)
         return fitted
 
     def _update(
@@ -117,17 +117,7 @@ class Blend(Recommender):
         for model in models.values():
             if not model.supports_partial_fit:
                 raise ParameterError(f"Blend: {model.name} has no partial_fit: fit the blend again on all data")
-        return {
-            name: model._fitted(train, model._update(train, users, items, epochs, progress))
-            for name, model in models.items()
-        }
-
-    def _state_with(self, train: Dataset) -> dict[str, Any]:
-        state = super()._state_with(train)
-        for name in PARTS:
-            model: Recommender = state[f"{name}_"]
-            state[f"{name}_"] = model._fitted(train, model._state_with(train))
-        return state
+        return {name: model.updated(train, users, items, epochs, progress) for name, model in models.items()}
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         return {
@@ -139,7 +129,7 @@ class Blend(Recommender):
         for name, model in self._parts().items():
             prefix = f"{name}."
             own = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
-            learned[f"{name}_"] = model._fitted(train, model._restore(own, train))
+            learned[f"{name}_"] = model.with_learned(train, model._restore(own, train))
         return learned
 
     def _make_scorer(self) -> BlendScorer:

@@ -172,8 +172,7 @@ class ExactMF(AllItemsMF):
     seed: int = whole_number(0, low=0)
     n_jobs: int | None = jobs()
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _complete(self) -> None:
         objective_names.check_preset(self, "ExactMF")
         kind = objective_names.kind_of(self.objective)
         if issubclass(kind, objectives.Listwise) and self.unobserved_weight != 1:
@@ -203,7 +202,7 @@ class ExactMF(AllItemsMF):
 
     def _training(self) -> Training[Tables]:
         def ranker(train: Dataset, tables: Tables) -> ExactMF:
-            return self._fitted(train, {**table_attributes(tables), **self._derived(train)})
+            return self.with_learned(train, {**table_attributes(tables), **self._derived(train)})
 
         return Training.of(
             self,
@@ -267,8 +266,7 @@ class ExactMF(AllItemsMF):
     def _learning_rate(self, train: Dataset) -> float:
         if self.learning_rate is not None:
             return self.learning_rate
-        listwise = issubclass(objective_names.kind_of(self.objective), objectives.Listwise)
-        return (LISTWISE_RATE if listwise else POINTWISE_RATE) * learning_rate(train, self.factors)
+        return default_learning_rate(train, objective_names.kind_of(self.objective), self.factors)
 
     def _strength(self, train: Dataset, given: float | None) -> float:
         """The given regularization, otherwise one in proportion to the expected noise."""
@@ -280,7 +278,7 @@ class ExactMF(AllItemsMF):
         old = self._tables()
         tables = extended_tables(self._initial(train, old.flip_factors, spectral=False), old, users, items)
         # a user's row moves once an epoch and by little, so the rows of new users start at their fold-in
-        fold_in = self._fitted(train, {**table_attributes(tables), **self._derived(train)})._fold_in()
+        fold_in = self.with_learned(train, {**table_attributes(tables), **self._derived(train)})._fold_in()
         new = np.setdiff1d(np.arange(train.n_users), users)
         for user, history in zip(new, rows_of(train.csr[new]), strict=True):
             tables.user_factors[user] = fold_in.row(history)
@@ -307,6 +305,13 @@ class ExactMF(AllItemsMF):
     @property
     def _flips(self) -> Flips:
         return TableFlips(self._tables())
+
+
+def default_learning_rate(train: Dataset, objective: type[objectives.Objective], factors: int) -> float:
+    """The learning rate of the first epoch."""
+    return (LISTWISE_RATE if issubclass(objective, objectives.Listwise) else POINTWISE_RATE) * learning_rate(
+        train, factors
+    )
 
 
 def default_regularization(train: Dataset) -> float:

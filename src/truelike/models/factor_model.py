@@ -139,7 +139,7 @@ class FactorModel(Recommender):
     @final
     def _make_scorer(self) -> FactorScorer:
         # the copy has no scorer, so that none refers to itself: what is not used any more is freed at once
-        return FactorScorer(self.train_, self._tables(), self._without_scorer()._fold_in)
+        return FactorScorer(self.train_, self._tables(), self.with_learned(self.train_, self.learned)._fold_in)
 
 
 def learned_tables(result: Result[Tables], train: Dataset) -> dict[str, Any]:

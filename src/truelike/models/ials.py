@@ -157,7 +157,7 @@ class IALS(FactorModel):
             self,
             initial=self._initial,
             engine=lambda train, tables: self._engine(train, tables, cluster),
-            ranker=lambda train, tables: self._fitted(train, table_attributes(tables)),
+            ranker=lambda train, tables: self.with_learned(train, table_attributes(tables)),
             identity={"class": type(self).__name__, **self.get_params()},
             advice="with this regularization. Try more."
             if self.regularization is None
@@ -209,22 +209,7 @@ class IALS(FactorModel):
         return self.weighting != "none"
 
     def _weights(self, train: Dataset | Blocks) -> Weights:
-        """The weights of the objective: the parameters, or what follows from the data where they are None."""
-        dense = density(train)
-        unobserved = (
-            min(1.0, UNOBSERVED * dense) if self.unobserved_weight is None else float(self.unobserved_weight)
-        )
-        if self.regularization is not None:
-            return Weights(unobserved, float(self.regularization), float(self.frequency_power))
-        weights = Weights(unobserved, IALS_L2 * noise_edge(train) / (1 + unobserved / dense), 1.0)
-        if self.frequency_power == 1:
-            return weights
-        # the same ridge of the users on average
-        other = Weights(unobserved, 1.0, float(self.frequency_power))
-        mean, other_mean = (
-            float(np.mean(each.ridge(train.interactions_per_user(), train.n_items))) for each in (weights, other)
-        )
-        return replace(other, regularization=mean / other_mean)
+        return usual_weights(train, self.unobserved_weight, self.regularization, self.frequency_power)
 
     def _derived(self, train: Dataset) -> dict[str, Any]:
         weights = self._weights(train)
@@ -250,6 +235,27 @@ class IALS(FactorModel):
             self._weights(self.train_),
             (self.weighting, self.recency, self.half_life),
         )
+
+
+def usual_weights(
+    train: Dataset | Blocks,
+    unobserved_weight: float | None = None,
+    regularization: float | None = None,
+    frequency_power: float = 1.0,
+) -> Weights:
+    """The weights of the objective: those that are given, and what follows from the data where they are None."""
+    dense, power = density(train), float(frequency_power)
+    unobserved = min(1.0, UNOBSERVED * dense) if unobserved_weight is None else float(unobserved_weight)
+    if regularization is not None:
+        return Weights(unobserved, float(regularization), power)
+    weights = Weights(unobserved, IALS_L2 * noise_edge(train) / (1 + unobserved / dense), 1.0)
+    if power == 1:
+        return weights
+    other = Weights(unobserved, 1.0, power)  # the same ridge of the users on average
+    mean, other_mean = (
+        float(np.mean(each.ridge(train.interactions_per_user(), train.n_items))) for each in (weights, other)
+    )
+    return replace(other, regularization=mean / other_mean)
 
 
 @dataclass(frozen=True)

@@ -176,19 +176,16 @@ class SampledMF(LabelNoise, FactorModel):
     n_jobs: int | None = jobs()
     flip_rate: float = field(default=0.1, init=False, repr=False)  # a parameter of ShiftMC and NBPR
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _complete(self) -> None:
         objective_names.check_preset(self, "SampledMF")
         if self.recipe == "paper":
             for name, value in PAPER.items():
-                if name not in self._given:
+                if name not in self.given:
                     setattr(self, name, value)
 
-    def __repr__(self) -> str:
-        shown = changed(self)
-        if self.recipe == "paper":
-            shown = {name: value for name, value in shown.items() if name not in PAPER or PAPER[name] != value}
-        return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+    def _shown_parameters(self) -> dict[str, Any]:
+        implied = PAPER.items() if self.recipe == "paper" else ()
+        return {name: value for name, value in changed(self).items() if (name, value) not in implied}
 
     def _check_changes(self, given: Mapping[str, Any]) -> None:
         if given.get("recipe", self.recipe) != self.recipe:
@@ -228,7 +225,7 @@ class SampledMF(LabelNoise, FactorModel):
             self,
             initial=self._initial,
             engine=lambda train, tables: self._engine(train, tables, cluster),
-            ranker=lambda train, tables: self._fitted(train, table_attributes(tables)),
+            ranker=lambda train, tables: self.with_learned(train, table_attributes(tables)),
             identity={"class": type(self).__name__, **self._saved_parameters()},
             advice=(
                 f"at learning_rate={self.learning_rate:g} and batch_size={self.batch_size}. "
