@@ -46,6 +46,32 @@ class Recommender(Answers):
 
     Constructors take keyword-only parameters, check them and store them. `fit` returns self and always starts from
     scratch. Learned attributes end in an underscore. Methods take and return the caller's own ids.
+
+    These are the parameters that several models have. The docstrings of models get them by
+    `with_inherited_parameters`.
+
+    Parameters
+    ----------
+    weighting : {'none', 'log', 'linear'}, default 'none'
+        How the weight of a pair counts, which is the number of its rows or the sum of their weights: not at all, as
+        log(1 + weight), or as it is.
+    recency : {'none', 'user', 'global'}, default 'none'
+        Whether new interactions count more than old ones; the training data must have times then. The age of an
+        interaction is for "user" the share of the user's interactions that are later, for "global" the time to the
+        last interaction of all, as a share of the time span of the training data.
+    half_life : float, default 0.5
+        The age at which an interaction counts half.
+    epochs : int, default 20
+        Maximum number of epochs.
+    metric : str, default 'ndcg@20'
+        Validation metric whose best epoch is kept.
+    patience : int or None, default 10
+        Stop after this many epochs without a better one; None: never. Training never stops before it ranks better
+        than item popularity.
+    seed : int, default 0
+        Seed. It alone decides the result.
+    n_jobs : int or None, default -1
+        Number of threads; -1: all cores. Never changes the result.
     """
 
     # ranges that a search goes through by default: (low, high) is a range, a list is a choice

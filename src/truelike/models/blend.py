@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from truelike.core.parameters import jobs, number, special, whole_number
+from truelike.core.parameters import jobs, number, special, whole_number, with_inherited_parameters
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.engines.options import FitOptions
@@ -33,6 +33,7 @@ def _is_model(value: Any) -> bool:
     return not kind.uses & {"user_features", "item_features"} and kind is not Blend
 
 
+@with_inherited_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
 class Blend(Recommender):
     """The weighted sum of the scores of two models, each normalised for each user.
@@ -50,8 +51,6 @@ class Blend(Recommender):
         Weight of the second model, from 0 to 1.
     seed : int, default 0
         Seed of the models.
-    n_jobs : int or None, default -1
-        Number of threads; -1: all cores. Never changes the result.
 
     Attributes
     ----------
@@ -146,6 +145,7 @@ class BlendScorer(Scorer):
         Scorers of the same training data.
     weight
         Weight of the second.
+
     """
 
     def __init__(self, first: Scorer, second: Scorer, weight: float) -> None:

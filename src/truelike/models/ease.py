@@ -13,7 +13,7 @@ from scipy import sparse
 
 from truelike.core.memory import check_memory, readable
 from truelike.core.parallel import for_each
-from truelike.core.parameters import choice, jobs, number, whole_number
+from truelike.core.parameters import choice, jobs, number, whole_number, with_inherited_parameters
 from truelike.data.dataset import Dataset
 from truelike.data.matrix import checked_csr
 from truelike.engines.options import FitOptions
@@ -35,6 +35,14 @@ class LinearAutoencoder(Recommender):
     """Base class of models whose scores are X_u B, with B = -P / diag(P) and P = (X'X + ridge)^-1.
 
     B is computed in closed form, or, with `neighbors`, approximated by a sparse matrix.
+
+    Parameters
+    ----------
+    neighbors : int or None, default None
+        Regress each item on this many others only, and keep a sparse B. None: on all others up to 20,000 items, on
+        200 above. A number of at least n_items - 1 is all others.
+    precision : {'float64', 'float32'}, default 'float64'
+        Precision of the dense inversion. "float32" takes half the time and a third of the memory.
     """
 
     neighbors: int | None = whole_number(None, low=1)
@@ -152,6 +160,7 @@ class LinearAutoencoder(Recommender):
         return {"weights_": weights, "regularization_": float(regularization[0])}
 
 
+@with_inherited_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
 class EASE(LinearAutoencoder):
     """Embarrassingly shallow autoencoder: the scores of a user are X_u B, with weights B in closed form.
@@ -164,13 +173,6 @@ class EASE(LinearAutoencoder):
     regularization : float or None, default None
         Steck's lambda. None: 260 / lift^0.75, where the lift is how many times the squared numbers of common users of
         two items exceed what their popularity explains.
-    neighbors : int or None, default None
-        Regress each item on this many others only, and keep a sparse B. None: on all others up to 20,000 items, on
-        200 above. A number of at least n_items - 1 is all others.
-    precision : {'float64', 'float32'}, default 'float64'
-        Precision of the dense inversion. "float32" takes half the time and a third of the memory.
-    n_jobs : int or None, default -1
-        Number of threads; -1: all cores. Never changes the result.
 
     Attributes
     ----------
@@ -208,6 +210,7 @@ class EASE(LinearAutoencoder):
         return regularization, np.full(train.n_items, regularization)
 
 
+@with_inherited_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
 class EDLAE(LinearAutoencoder):
     """EASE with dropout in closed form: a ridge on each item in proportion to its popularity.
@@ -222,13 +225,6 @@ class EDLAE(LinearAutoencoder):
         Share of the interactions that is hidden; 0 is EASE.
     regularization : float or None, default None
         An additional ridge, the same for every item. None: sqrt(1 - dropout) times that of `EASE`.
-    neighbors : int or None, default None
-        Regress each item on this many others only, and keep a sparse B. None: on all others up to 20,000 items, on
-        200 above. A number of at least n_items - 1 is all others.
-    precision : {'float64', 'float32'}, default 'float64'
-        Precision of the dense inversion. "float32" takes half the time and a third of the memory.
-    n_jobs : int or None, default -1
-        Number of threads; -1: all cores. Never changes the result.
 
     Attributes
     ----------

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truelike import objectives
-from truelike.core.parameters import choice, jobs, number, preset, special, whole_number
+from truelike.core.parameters import choice, jobs, number, preset, special, whole_number, with_inherited_parameters
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.engines.exact.engine import ExactEngine, ExactSettings
@@ -79,6 +79,7 @@ class AllItemsMF(LabelNoise, FactorModel):
         )
 
 
+@with_inherited_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
 class ExactMF(AllItemsMF):
     """Matrix factorization r_ui = U_u . V_i + b_i, trained on all unobserved items instead of a sample.
@@ -106,30 +107,12 @@ class ExactMF(AllItemsMF):
         The L2 of a row grows with its number of interactions to this power.
     unobserved_weight : float, default 1.0
         Weight of an unobserved item. Pointwise objectives only.
-    weighting : {'none', 'log', 'linear'}, default 'none'
-        How the weight of a pair counts, which is the number of its rows or the sum of their weights: not at all, as
-        log(1 + weight), or as it is.
-    recency : {'none', 'user', 'global'}, default 'none'
-        Whether new interactions count more than old ones; see `IALS`.
-    half_life : float, default 0.5
-        The age at which an interaction counts half.
     batch_size : int, default 128
         Users in a batch.
     item_share : float or None, default None
         Below 1, each batch is trained on the positives of its users and on this share of all other items, drawn at
         random and weighted so that the expected gradient is the same. None: 1 up to 250 million pairs of user and
         item; beyond, such that about 4,000 items are drawn.
-    epochs : int, default 20
-        Maximum number of epochs.
-    metric : str, default 'ndcg@20'
-        Validation metric whose best epoch is kept.
-    patience : int or None, default 10
-        Stop after this many epochs without a better one; None: never. Training never stops before it ranks better
-        than item popularity.
-    seed : int, default 0
-        Seed. It alone decides the result.
-    n_jobs : int or None, default -1
-        Number of threads; -1: all cores. Never changes the result.
 
     Attributes
     ----------

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from truelike.cluster import Cluster
 from truelike.core.parallel import one_blas_thread
-from truelike.core.parameters import choice, jobs, number, special, whole_number
+from truelike.core.parameters import choice, jobs, number, special, whole_number, with_inherited_parameters
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
@@ -44,6 +44,7 @@ from truelike.models.fold_in import FoldIn
 from truelike.models.scorer import Floats
 
 
+@with_inherited_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
 class IALS(FactorModel):
     """Implicit alternating least squares (Hu, Koren and Volinsky, ICDM 2008): r_ui = U_u . V_i.
@@ -68,15 +69,6 @@ class IALS(FactorModel):
         weight of the interactions; see `unobserved_weight_`.
     frequency_power : float, default 1.0
         Their nu: 1 is a ridge in proportion to what a row is fitted to, 0 the same ridge for every row.
-    weighting : {'none', 'log', 'linear'}, default 'none'
-        How the weight of a pair counts, which is the number of its rows or the sum of their weights: not at all, as
-        log(1 + weight), or as it is.
-    recency : {'none', 'user', 'global'}, default 'none'
-        Whether new interactions count more than old ones; the training data must have times then. The age of an
-        interaction is for "user" the share of the user's interactions that are later, for "global" the time to the
-        last interaction of all, as a share of the time span of the training data.
-    half_life : float, default 0.5
-        The age at which an interaction counts half.
     solver : {'cg', 'cholesky'}, default 'cg'
         "cg": some steps of conjugate gradients for each row, from its current value. "cholesky": the exact solution
         of each row in float64.
@@ -92,15 +84,6 @@ class IALS(FactorModel):
         and standard deviation init_scale / sqrt(factors).
     init_scale : float, default 0.1
         Scale of the initialization "normal".
-    metric : str, default 'ndcg@20'
-        Validation metric whose best epoch is kept.
-    patience : int or None, default 5
-        Stop after this many epochs without a better one; None: never. Training never stops before it ranks better
-        than item popularity.
-    seed : int, default 0
-        Seed. It alone decides the result.
-    n_jobs : int or None, default -1
-        Number of threads; -1: all cores. Never changes the result.
 
     Attributes
     ----------

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike.core.parallel import for_each
-from truelike.core.parameters import jobs, number, whole_number
+from truelike.core.parameters import jobs, number, whole_number, with_inherited_parameters
 from truelike.data.dataset import Dataset
 from truelike.data.matrix import checked_csr
 from truelike.engines.options import FitOptions
@@ -23,6 +23,7 @@ MOST_SHRINKAGE = 300.0  # by the rule
 MAX_SIMILARITY_BYTES = 32 * 2**20  # bytes of a block of similarities, if every item were similar to every other
 
 
+@with_inherited_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
 class ItemKNN(Recommender):
     """Score an item by its similarity to the items that the user interacted with.
@@ -39,8 +40,6 @@ class ItemKNN(Recommender):
     shrinkage : float or None, default None
         Reduces similarities that rest on few users; 0 is the plain cosine. None: (110 / interactions of the mean
         user)^2, at most 300.
-    n_jobs : int or None, default -1
-        Number of threads; -1: all cores. Never changes the result.
 
     Attributes
     ----------

@@ -13,7 +13,16 @@ from numpy.typing import NDArray
 from truelike import negatives as sampling
 from truelike import objectives
 from truelike.cluster import Cluster
-from truelike.core.parameters import changed, choice, jobs, number, preset, special, whole_number
+from truelike.core.parameters import (
+    changed,
+    choice,
+    jobs,
+    number,
+    preset,
+    special,
+    whole_number,
+    with_inherited_parameters,
+)
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
@@ -74,6 +83,7 @@ OTHER_REGULARIZATION = (15 / 8, 1.0)
 USUAL_LIFT = 1.25
 
 
+@with_inherited_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
 class SampledMF(LabelNoise, FactorModel):
     """Matrix factorization r_ui = U_u . V_i, trained by SGD on positives and a few sampled negatives for each.
@@ -114,17 +124,6 @@ class SampledMF(LabelNoise, FactorModel):
     init : {'normal', 'spectral', 'paper'}, default 'normal'
         "normal" with mean zero and standard deviation 0.1; "spectral" adds the singular vectors of the
         interactions; "paper" is the authors' positive initialization.
-    epochs : int, default 100
-        Maximum number of epochs.
-    metric : str, default 'ndcg@20'
-        Validation metric whose best epoch is kept.
-    patience : int or None, default 10
-        Stop after this many epochs without a better one; None: never. Training never stops before it ranks better
-        than item popularity.
-    seed : int, default 0
-        Seed. It alone decides the result.
-    n_jobs : int or None, default -1
-        Number of threads; -1: all cores. Never changes the result.
 
     Attributes
     ----------
@@ -357,6 +356,7 @@ class NBPR(SampledMF):
     ----------
     flip_rate : float, default 0.1
         The constant flip rate.
+
     """
 
     search_space: ClassVar[dict[str, Any]] = {**SampledMF.search_space, "flip_rate": (0.0, 0.9)}
@@ -372,6 +372,7 @@ class ShiftMC(SampledMF):
     ----------
     flip_rate : float, default 0.1
         The constant flip rate.
+
     """
 
     search_space: ClassVar[dict[str, Any]] = {**SampledMF.search_space, "flip_rate": (0.0, 0.9)}
