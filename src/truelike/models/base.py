@@ -236,11 +236,9 @@ class Recommender(Answers):
             cluster=cluster,
         )
         check_options(self, options)
-        _note_of_unused(self, data)
-        if not self._counts_weights():
-            _warn_of_weights(data, self)
+        _note_what_does_not_count(self, data)
         self._check_data(data)
-        self._warn_of_time(data)
+        _warn_of_time(self, data)
         self._assign(data, self._fit(data, options))
         return self
 
@@ -350,6 +348,8 @@ class Recommender(Answers):
     @final
     def updated(self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool) -> Self:
         """A copy that continued to learn: `partial_fit` in row numbers, where old user n is users[n]."""
+        if not self.supports_partial_fit:
+            raise ParameterError(f"{self.name} has no partial_fit: fit again on all data")
         return self.with_learned(train, self._update(train, users, items, epochs, progress))
 
     @final
@@ -469,30 +469,6 @@ class Recommender(Answers):
         _ = self.train_
         return self
 
-    @final
-    def _identity(self) -> str:
-        from truelike.models.batch import identity_of
-
-        return identity_of(self)
-
-    # --- helpers --------------------------------------------------------------------------------
-
-    def _warn_of_time(self, train: Dataset) -> None:
-        """Warn before a fit that would take more than LONG seconds, with what would be faster."""
-        expected = self.expected_seconds(train) * 2 / threads(getattr(self, "n_jobs", 2))
-        if expected > LONG:
-            long = readable_seconds(expected)
-            warn(
-                f"{self.name} is expected to take about {long} on {train!r}. {self._sooner(train)}",
-                TrainingWarning,
-            )
-
-    def _sooner(self, train: Dataset) -> str:
-        """What to do instead of a fit that takes long."""
-        from truelike.models.ials import IALS
-
-        return f"IALS takes about {readable_seconds(IALS().expected_seconds(train))} on two cores."
-
 
 def clone(model: Recommender, **changed: Any) -> Any:
     """A new model of the same class with the same parameters, not fitted; `changed` replaces some.
@@ -518,19 +494,26 @@ def check_options(model: Recommender, options: FitOptions) -> None:
         raise ParameterError("resume=True needs checkpoint=, the directory to continue from")
 
 
-def _note_of_unused(model: Recommender, train: Dataset) -> None:
-    """Say what the dataset has and a model does not use."""
+def _note_what_does_not_count(model: Recommender, train: Dataset) -> None:
+    """Say what the dataset has and a model does not use; warn of weights and repeated rows."""
     unused = sorted(train.carries - model.uses - {"times"})
     if unused:
         note(f"{model.name} does not use what the dataset has as {', '.join(unused)}")
-
-
-def _warn_of_weights(train: Dataset, model: Recommender) -> None:
-    """Warn of weights and repeated rows that the model does not use."""
-    if train.has_weights:
+    if train.has_weights and not model._counts_weights():
         remedy = '. Pass weighting="log" to count them.' if hasattr(model, "weighting") else ""
         warn(
             f"{model.name} uses whether a pair was observed, not how often: the weights and repeated rows of the "
             f"training data do not count{remedy}",
             DataWarning,
         )
+
+
+def _warn_of_time(model: Recommender, train: Dataset) -> None:
+    """Warn before a fit that would take more than LONG seconds, with what would be faster."""
+    from truelike.models.ials import IALS
+
+    expected = model.expected_seconds(train) * 2 / threads(getattr(model, "n_jobs", 2))
+    if expected > LONG:
+        sooner = f"IALS takes about {readable_seconds(IALS().expected_seconds(train))} on two cores."
+        long = readable_seconds(expected)
+        warn(f"{model.name} is expected to take about {long} on {train!r}. {sooner}", TrainingWarning)

@@ -85,10 +85,6 @@ class Blend(Recommender):
             own = {
                 key: getattr(self, key) for key in ("seed", "n_jobs") if key in known and key not in model.given
             }
-            if model.uses & {"user_features", "item_features"}:
-                raise ParameterError(
-                    f"Blend: {name} is {model.name}, a model of features, which cannot be blended"
-                )
             parts[name] = model.set_params(**own)
         return parts
 
@@ -112,10 +108,7 @@ class Blend(Recommender):
     def _update(
         self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
     ) -> Mapping[str, Any]:
-        models = {f"{name}_": getattr(self, f"{name}_") for name in PARTS}
-        for model in models.values():
-            if not model.supports_partial_fit:
-                raise ParameterError(f"Blend: {model.name} has no partial_fit: fit the blend again on all data")
+        models: dict[str, Recommender] = {f"{name}_": getattr(self, f"{name}_") for name in PARTS}
         return {name: model.updated(train, users, items, epochs, progress) for name, model in models.items()}
 
     def _arrays(self) -> dict[str, NDArray[Any]]:

@@ -15,11 +15,10 @@ from truelike.core.memory import check_memory, readable
 from truelike.core.parallel import for_each
 from truelike.core.parameters import choice, jobs, number, whole_number, with_inherited_parameters
 from truelike.data.dataset import Dataset
-from truelike.data.matrix import checked_csr
 from truelike.engines.options import FitOptions
 from truelike.errors import ParameterError
 from truelike.models.base import Recommender
-from truelike.models.item_scorer import ItemScorer
+from truelike.models.item_scorer import ItemScorer, csr_arrays, saved_csr
 from truelike.models.scorer import Floats
 
 ROWS = 64  # rows of the Gram matrix that are computed together
@@ -135,12 +134,7 @@ class LinearAutoencoder(Recommender):
         weights, regularization = self.weights_, np.array([self.regularization_])
         if not sparse.issparse(weights):
             return {"weights": weights, "regularization": regularization}
-        return {
-            "regularization": regularization,
-            "weights.indptr": weights.indptr.astype(np.int64),
-            "weights.indices": weights.indices.astype(np.int32),
-            "weights.data": weights.data,
-        }
+        return {"regularization": regularization, **csr_arrays("weights", weights)}
 
     @final
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
@@ -148,10 +142,7 @@ class LinearAutoencoder(Recommender):
         if regularization.shape != (1,) or regularization.dtype != np.float64 or not regularization[0] > 0:
             raise ValueError("the regularization is not a positive number")
         if self._neighbors(n) is not None:
-            parts = (arrays["weights.data"], arrays["weights.indices"], arrays["weights.indptr"])
-            if parts[0].dtype != np.float32:
-                raise ValueError(f"the weights are {parts[0].dtype}; expected float32")
-            return {"weights_": checked_csr(parts, (n, n)), "regularization_": float(regularization[0])}
+            return {"weights_": saved_csr("weights", arrays, n), "regularization_": float(regularization[0])}
         weights = arrays["weights"]
         if weights.shape != (n, n) or weights.dtype != np.float32:
             raise ValueError(
@@ -259,22 +250,15 @@ class EDLAE(LinearAutoencoder):
 def usual_regularization(train: Dataset, n_jobs: int | None) -> float:
     """A good regularization of EASE: 260 / lift^0.75.
 
-    In data with a high lift, common users say more, and less regularization is needed.
+    c_ij users interacted with both i and j, and p_i is the share of the interactions that item i has. Would pairs of
+    items come together by their popularity alone, c_ij would be about T p_i p_j, where T is the sum of c_ij over all
+    pairs. The lift is the sum of c_ij^2, divided by that of (T p_i p_j)^2; 1 if no user has two items. The higher it
+    is, the more common users say, and the less regularization is needed.
 
     >>> import truelike as tl
     >>> data = tl.read([("ann", "tea"), ("ann", "milk"), ("bob", "tea"), ("bob", "milk"), ("eve", "tea")])
     >>> round(usual_regularization(data, 1))
     164
-    """
-    return max(1e-3, float(REGULARIZATION / lift(train, n_jobs) ** 0.75))
-
-
-def lift(train: Dataset, n_jobs: int | None) -> float:
-    """How many times the squares of the numbers of common users exceed what popularity explains.
-
-    c_ij users interacted with both i and j, and p_i is the share of the interactions that item i has. Would pairs of
-    items come together by their popularity alone, c_ij would be about T p_i p_j, where T is the sum of c_ij over all
-    pairs. The lift is the sum of c_ij^2, divided by that of (T p_i p_j)^2; 1 if no user has two items.
     """
     from truelike.models.kernels import sum_squares_of_common_users
 
@@ -292,7 +276,8 @@ def lift(train: Dataset, n_jobs: int | None) -> float:
     lengths = np.diff(by_user.indptr).astype(np.float64)
     pairs = float((lengths * (lengths - 1.0)).sum())
     share = train.popularity() / train.n_interactions
-    return squares / (pairs * float((share**2).sum())) ** 2 if pairs else 1.0
+    exceeds = squares / (pairs * float((share**2).sum())) ** 2 if pairs else 1.0
+    return max(1e-3, float(REGULARIZATION / exceeds**0.75))
 
 
 def gram(by_user: Any, dtype: np.dtype[Any], n_jobs: int | None) -> NDArray[Any]:

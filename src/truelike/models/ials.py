@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -26,27 +25,19 @@ from truelike.engines.blocks.als import (
 from truelike.engines.blocks.execution import workers_for
 from truelike.engines.blocks.workers import WorkerKind, allocator
 from truelike.engines.engine import Engine
-from truelike.engines.loop import Training, continue_epochs, fit_epochs
-from truelike.engines.options import FitOptions
 from truelike.engines.regularization import IALS_L2, UNOBSERVED, density, noise_edge
 from truelike.engines.spectral import set_items
 from truelike.engines.tables import Tables
 from truelike.engines.weights import SHORTEST_HALF_LIFE, Recency, Weighting, interaction_weights
 from truelike.evaluation.metrics import is_metric_at_k
-from truelike.models.factor_model import (
-    FactorModel,
-    extended_tables,
-    learned_tables,
-    restored_tables,
-    table_attributes,
-)
+from truelike.models.factor_model import EpochMF
 from truelike.models.fold_in import FoldIn
 from truelike.models.scorer import Floats
 
 
 @with_inherited_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
-class IALS(FactorModel):
+class IALS(EpochMF):
     """Implicit alternating least squares (Hu, Koren and Volinsky, ICDM 2008): r_ui = U_u . V_i.
 
     Minimises the sum over interactions of (1 - r_ui)^2, plus unobserved_weight times the sum over *all* pairs of
@@ -104,7 +95,6 @@ class IALS(FactorModel):
     (8, True)
     """
 
-    iterative: ClassVar[bool] = True
     trains_on_blocks: ClassVar[bool] = True
     uses: ClassVar[frozenset[str]] = frozenset({"times"})
     search_space: ClassVar[dict[str, Any]] = {
@@ -131,20 +121,10 @@ class IALS(FactorModel):
     seed: int = whole_number(0, low=0)
     n_jobs: int | None = jobs()
 
-    def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        result = fit_epochs(self._training(options.cluster), train, options)
-        return {**learned_tables(result, train), **self._derived(train)}
-
-    def _training(self, cluster: Cluster | None = None) -> Training[Tables]:
-        return Training.of(
-            self,
-            initial=self._initial,
-            engine=lambda train, tables: self._engine(train, tables, cluster),
-            ranker=lambda train, tables: self.with_learned(train, table_attributes(tables)),
-            identity={"class": type(self).__name__, **self.get_params()},
-            advice="with this regularization. Try more."
-            if self.regularization is None
-            else f"at regularization={self.regularization:g}. Try more.",
+    def _advice(self) -> str:
+        given = self.regularization
+        return (
+            "with this regularization. Try more." if given is None else f"at regularization={given:g}. Try more."
         )
 
     def _initial(self, train: Dataset, *, spectral: bool = True) -> Tables:
@@ -194,22 +174,9 @@ class IALS(FactorModel):
     def _weights(self, train: Dataset | Blocks) -> Weights:
         return usual_weights(train, self.unobserved_weight, self.regularization, self.frequency_power)
 
-    def _derived(self, train: Dataset) -> dict[str, Any]:
+    def _derived(self, train: Dataset) -> dict[str, float]:
         weights = self._weights(train)
         return {"regularization_": weights.regularization, "unobserved_weight_": weights.unobserved}
-
-    def _update(
-        self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
-    ) -> Mapping[str, Any]:
-        tables = extended_tables(self._initial(train, spectral=False), self._tables(), users, items)
-        result = continue_epochs(self._training(), train, tables, epochs, progress=progress)
-        return {**learned_tables(result, train), **self._derived(train)}
-
-    def _arrays(self) -> dict[str, NDArray[Any]]:
-        return dict(self._tables().arrays())
-
-    def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
-        return {**restored_tables(arrays, train, self.factors), **self._derived(train)}
 
     def _fold_in(self) -> LeastSquaresFoldIn:
         return LeastSquaresFoldIn(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
+from truelike.data.matrix import checked_csr
 from truelike.models.scorer import Floats, Scorer
 
 
@@ -70,3 +73,20 @@ class ItemScorer(Scorer):
         """The score less a weight."""
         full = self.score_items(history, items)
         return np.concatenate([full[None], full - self.contributions(history, items, None).T[places]])
+
+
+def csr_arrays(name: str, table: sparse.csr_array) -> dict[str, NDArray[Any]]:
+    """The arrays of a CSR of items x items, for saving."""
+    return {
+        f"{name}.indptr": table.indptr.astype(np.int64),
+        f"{name}.indices": table.indices.astype(np.int32),
+        f"{name}.data": table.data,
+    }
+
+
+def saved_csr(name: str, arrays: Mapping[str, NDArray[Any]], n_items: int) -> sparse.csr_array:
+    """The CSR from its arrays, checked."""
+    parts = (arrays[f"{name}.data"], arrays[f"{name}.indices"], arrays[f"{name}.indptr"])
+    if parts[0].dtype != np.float32:
+        raise ValueError(f"{name} is {parts[0].dtype}; expected float32")
+    return checked_csr(parts, (n_items, n_items))

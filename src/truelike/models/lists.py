@@ -366,10 +366,6 @@ class Answers(ABC):
         write_vectors(self.train_, self._vectors(), path, what, metric, model=self._written().name)
 
     @abstractmethod
-    def _identity(self) -> str:
-        """A hash of all that the lists follow from."""
-
-    @abstractmethod
     def _written(self) -> Answers:
         """The model that is saved in place of this one."""
 

@@ -21,7 +21,7 @@ from truelike.data.splits import hold_out
 from truelike.engines.callbacks import readable_seconds
 from truelike.engines.loop import MIN_HELD_OUT
 from truelike.engines.options import FitOptions
-from truelike.errors import DataWarning, ParameterError, warn
+from truelike.errors import DataWarning, warn
 from truelike.evaluation.metrics import is_metric_at_k
 from truelike.models.availability import available_if
 from truelike.models.base import Recommender
@@ -189,9 +189,7 @@ class AutoRecommender(Recommender):
     def _update(
         self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
     ) -> Mapping[str, Any]:
-        model = self.model_
-        if not model.supports_partial_fit:
-            raise ParameterError(f"{model.name}, which was chosen, has no partial_fit: fit it again on all data")
+        model: Recommender = self.model_
         return {"model_": model.updated(train, users, items, epochs, progress), "choice_": self.choice_}
 
     def _written(self) -> Recommender:
