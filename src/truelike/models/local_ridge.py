@@ -123,52 +123,39 @@ def _renumbered(by_user: Any, order: NDArray[np.int64]) -> Arrays:
 def _common_users(interactions: Arrays, n_jobs: int | None, check: Callable[[int], None]) -> Arrays:
     """The lower triangle of X'X without its diagonal, as a CSR: indptr, items and numbers of common users."""
     n_items = len(interactions[2]) - 1
-    indptr = np.zeros(n_items + 1, dtype=np.int64)
-    starts = range(0, n_items, ROWS)
-
-    def count(start: int) -> None:
-        count_pairs(start, *interactions, indptr[start + 1 : start + 1 + ROWS])
-
-    for_each(count, starts, n_jobs)
-    np.cumsum(indptr, out=indptr)
+    indptr = _counted(lambda start, counts: count_pairs(start, *interactions, counts), n_items, n_jobs)
     check(int(indptr[-1]))
     items, common = np.empty(indptr[-1], dtype=np.int32), np.empty(indptr[-1], dtype=np.int32)
 
     def fill(start: int) -> None:
         fill_pairs(start, min(start + ROWS, n_items), *interactions, indptr, items, common)
 
-    for_each(fill, starts, n_jobs)
+    for_each(fill, range(0, n_items, ROWS), n_jobs)
     return indptr, items, common
+
+
+def _counted(
+    count: Callable[[int, NDArray[np.int64]], None], n_items: int, n_jobs: int | None
+) -> NDArray[np.int64]:
+    """The indptr of a CSR whose rows are counted some at a time."""
+    indptr = np.zeros(n_items + 1, dtype=np.int64)
+    for_each(lambda start: count(start, indptr[start + 1 : start + 1 + ROWS]), range(0, n_items, ROWS), n_jobs)
+    return np.cumsum(indptr)
 
 
 def _symmetric(regressions: Any, errors: NDArray[np.float64], n_jobs: int | None) -> Any:
     """The positive weights by the mean of both estimates of P, as a CSR: rows are the items of a history."""
-    n_items = len(errors)
-    other = sparse.csr_array(regressions.T)
-    both = (
-        regressions.indptr,
-        regressions.indices,
-        regressions.data,
-        other.indptr,
-        other.indices,
-        other.data,
-        errors,
-    )
-    indptr = np.zeros(n_items + 1, dtype=np.int64)
+    n_items, other = len(errors), sparse.csr_array(regressions.T)
+    estimates = [array for each in (regressions, other) for array in (each.indptr, each.indices, each.data)]
     none = (np.empty(0, dtype=np.int32), np.empty(0, dtype=np.float32))
-    starts = range(0, n_items, ROWS)
-
-    def count(start: int) -> None:
-        merge(start, *both, indptr[start + 1 : start + 1 + ROWS], True, *none)
-
-    for_each(count, starts, n_jobs)
-    np.cumsum(indptr, out=indptr)
+    indptr = _counted(lambda start, counts: merge(start, *estimates, errors, counts, True, *none), n_items, n_jobs)
     items, weights = np.empty(indptr[-1], dtype=np.int32), np.empty(indptr[-1], dtype=np.float32)
 
     def fill(start: int) -> None:
-        merge(start, *both, indptr[start : start + ROWS][: n_items - start].copy(), False, items, weights)
+        places = indptr[start : min(start + ROWS, n_items)].copy()
+        merge(start, *estimates, errors, places, False, items, weights)
 
-    for_each(fill, starts, n_jobs)
+    for_each(fill, range(0, n_items, ROWS), n_jobs)
     return sparse.csr_array((weights, items, indptr), shape=(n_items, n_items))
 
 
