@@ -243,12 +243,7 @@ def _directory(path: Path) -> Path:
 class _Parts:
     """The parts of a Parquet file, in a directory beside it: a context, in which no other process writes there.
 
-    Parameters
-    ----------
-    path
-        The file.
-    identity
-        What decides the result. Parts with another one are removed.
+    `identity` is what decides the result. Parts with another one are removed.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:

@@ -130,16 +130,7 @@ class Blend(Recommender):
 
 @final
 class BlendScorer(Scorer):
-    """The weighted sum of the normalised scores of two scorers.
-
-    Parameters
-    ----------
-    first, second
-        Scorers of the same training data.
-    weight
-        Weight of the second.
-
-    """
+    """The weighted sum of the normalised scores of two scorers of the same data; `weight` is that of the second."""
 
     def __init__(self, first: Scorer, second: Scorer, weight: float) -> None:
         super().__init__(first.train)

@@ -126,8 +126,7 @@ class LinearAutoencoder(Recommender):
 
     @final
     def _make_scorer(self) -> ItemScorer:
-        weights = self.weights_
-        return ItemScorer(self.train_, weights, sparse.csr_array(weights.T) if sparse.issparse(weights) else None)
+        return ItemScorer(self.train_, self.weights_)
 
     @final
     def _arrays(self) -> dict[str, NDArray[Any]]:

@@ -35,17 +35,7 @@ from truelike.ranking.factor_ranker import factor_score_block
 
 @final
 class FactorScorer(Scorer):
-    """Scores of tables of factors.
-
-    Parameters
-    ----------
-    train
-        The training data.
-    tables
-        The tables.
-    fold_in
-        Returns how the rows of new users are found; called when the first is asked for.
-    """
+    """Scores of tables of factors; `fold_in`, how the rows of new users are found, is made for the first of them."""
 
     def __init__(self, train: Dataset | Blocks, tables: Tables, fold_in: Callable[[], FoldIn]) -> None:
         super().__init__(train)

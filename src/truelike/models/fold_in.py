@@ -70,17 +70,7 @@ class FoldIn(ABC):
 
 @dataclass(frozen=True)
 class ObjectiveFoldIn(FoldIn):
-    """New users of a model that is trained by an objective.
-
-    Attributes
-    ----------
-    item_factors, item_bias
-        The paper's V, and the biases.
-    objective
-        The objective.
-    flips
-        The flips; None: g = 0.
-    """
+    """New users of a model that is trained by an objective; without flips, g = 0."""
 
     item_factors: Floats
     item_bias: Floats | None
@@ -107,21 +97,11 @@ class ObjectiveFoldIn(FoldIn):
 
 @dataclass(frozen=True)
 class SampledFoldIn(ObjectiveFoldIn):
-    """New users of a model that is trained on sampled negatives.
+    """New users of a model that is trained on sampled negatives."""
 
-    Attributes
-    ----------
-    probabilities
-        Returns the probability of each item as a negative of a user with a history.
-    n_negatives, weight
-        The paper's rho, and the factor of a positive's step.
-    l2
-        The L2 of a row.
-    """
-
-    probabilities: Callable[[Codes], NDArray[np.float64]]
-    n_negatives: int
-    weight: float
+    probabilities: Callable[[Codes], NDArray[np.float64]]  # of each item as a negative of a user with a history
+    n_negatives: int  # the paper's rho
+    weight: float  # of a positive's step
     l2: float
 
     def l2_of(self, n: int) -> float:
@@ -155,20 +135,10 @@ class SampledFoldIn(ObjectiveFoldIn):
 
 @dataclass(frozen=True)
 class AllItemsFoldIn(ObjectiveFoldIn):
-    """New users of a model that is trained on all items.
-
-    Attributes
-    ----------
-    unobserved_weight
-        The weight of an unobserved item.
-    l2
-        The L2 of the row of a user with `mean_interactions`.
-    frequency_power, mean_interactions
-        The L2 is proportional to the number of interactions to this power.
-    """
+    """New users of a model that is trained on all items."""
 
     unobserved_weight: float
-    l2: float
+    l2: float  # of the row of a user with `mean_interactions`; it grows with their number to the power
     frequency_power: float = 0.0
     mean_interactions: float = 1.0
 

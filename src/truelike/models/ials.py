@@ -19,6 +19,7 @@ from truelike.engines.als.engine import AlternatingEngine, Solver, Weights, exac
 from truelike.engines.blocks.als import (
     AlternatingWorker,
     BlockAlternatingEngine,
+    Counting,
     check_solver,
     counting_of,
 )
@@ -210,24 +211,12 @@ def usual_weights(
 
 @dataclass(frozen=True)
 class LeastSquaresFoldIn(FoldIn):
-    """New users of `IALS`: one exact solve with the item table fixed.
-
-    Attributes
-    ----------
-    train
-        The training data.
-    item_factors
-        The item table.
-    weights
-        The weights of the objective.
-    counting
-        The parameters weighting, recency and half_life.
-    """
+    """New users of `IALS`: one exact solve with the item table fixed."""
 
     train: Dataset | Blocks
     item_factors: Floats
     weights: Weights
-    counting: tuple[Weighting, Recency, float]
+    counting: tuple[Weighting, Recency, float]  # the parameters weighting, recency and half_life
 
     def row(self, history: Codes) -> Floats:
         """By the equations of the user."""
@@ -260,29 +249,23 @@ class LeastSquaresFoldIn(FoldIn):
         if self.counting[:2] == ("none", "none"):
             return None
         if isinstance(train, Blocks):
-            return self._counts_in_block(train, user)
-        counts = self._all_counts
-        if counts is None:
-            return None
-        mine = slice(*train.csr.indptr[user : user + 2])
-        return np.asarray(counts[mine][np.argsort(train.csr.indices[mine])], dtype=np.float64)
+            counting, scale = self._counting_in_blocks
+            block = train.block(int(np.searchsorted(train.bounds, user, side="right")) - 1)
+            counts, row = counting.weights(block, scale), user - block.first_user
+            return None if counts is None else counts[block.indptr[row] : block.indptr[row + 1]].astype(np.float64)
+        counts, mine = self._all_counts, slice(*train.csr.indptr[user : user + 2])
+        return None if counts is None else counts[mine][np.argsort(train.csr.indices[mine])].astype(np.float64)
 
     @cached_property
     def _all_counts(self) -> NDArray[np.float32] | None:
         assert isinstance(self.train, Dataset)
         return interaction_weights(self.train, *self.counting)
 
-    def _counts_in_block(self, train: Blocks, user: int) -> NDArray[np.float64]:
-        """How much each interaction of a user counts, where the training data are blocks."""
-        block = train.block(int(np.searchsorted(train.bounds, user, side="right")) - 1)
-        counts = counting_of(train, *self.counting).weights(block, self._scale)
-        assert counts is not None
-        row = user - block.first_user
-        return counts[block.indptr[row] : block.indptr[row + 1]].astype(np.float64)
-
     @cached_property
-    def _scale(self) -> float:
-        """What the counts of blocks are multiplied by."""
+    def _counting_in_blocks(self) -> tuple[Counting, float]:
+        """How the interactions of blocks count, and what this is multiplied by."""
         assert isinstance(self.train, Blocks)
         counting = counting_of(self.train, *self.counting)
-        return self.train.n_interactions / sum(float(counting.unscaled(block).sum()) for block in self.train)
+        return counting, self.train.n_interactions / sum(
+            float(counting.unscaled(block).sum()) for block in self.train
+        )

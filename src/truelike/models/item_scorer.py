@@ -19,20 +19,15 @@ from truelike.models.scorer import Floats, Scorer
 class ItemScorer(Scorer):
     """Score an item by weights between it and the items of the user.
 
-    Parameters
-    ----------
-    train
-        The training data.
-    weights
-        Row j is what an interaction with item j adds to the scores of all items: an array, or a CSR.
-    by_target
-        The transpose of a CSR of weights; None for an array.
+    Row j of `weights`, an array or a CSR, is what an interaction with item j adds to the scores of all items.
     """
 
-    def __init__(self, train: Dataset, weights: Any, by_target: Any = None) -> None:
+    def __init__(self, train: Dataset, weights: Floats | sparse.csr_array) -> None:
         super().__init__(train)
-        self._csr, self._weights, self._by_target, self._order = train.csr, weights, by_target, None
-        if by_target is not None:  # most items of a list may have the score 0
+        self._weights: Any = weights
+        self._csr, self._order = train.csr, None
+        self._by_target = sparse.csr_array(weights.T) if sparse.issparse(weights) else None
+        if self._by_target is not None:  # most items of a list may have the score 0
             self._order = np.argsort(-train.popularity(), kind="stable").astype(np.int32)
 
     @property

@@ -41,26 +41,10 @@ def local_weights(
 ) -> Any:
     """The weights B as a CSR of float32: the scores of a user with interactions X_u are X_u B.
 
-    Parameters
-    ----------
-    by_user
-        CSR, users x items.
-    ridge
-        What is added to the diagonal of X'X, for each item.
-    neighbors
-        Number of items that each item is regressed on, at most. They share a user with it.
-    n_jobs
-        Number of threads.
-    check
-        Called with the bytes that are needed, before they are allocated.
+    `by_user` is a CSR of users x items, and `ridge` is added to the diagonal of X'X. Each item is regressed on
+    `neighbors` items at most, which share a user with it. `check` is called with the bytes that are needed, before
+    they are allocated. If a Gram matrix is not positive definite in float64, LinAlgError is raised.
 
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        If a Gram matrix is not positive definite in float64.
-
-    Examples
-    --------
     >>> X = sparse.csr_array(np.array([[1, 1, 0], [1, 1, 1], [1, 0, 1]], dtype=np.float32))
     >>> local_weights(X, np.ones(3), neighbors=1, n_jobs=1).toarray().round(2)
     array([[0.  , 0.5 , 0.5 ],

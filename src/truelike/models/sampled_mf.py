@@ -283,7 +283,6 @@ class NBPR(SampledMF):
     ----------
     flip_rate : float, default 0.1
         The constant flip rate.
-
     """
 
     search_space: ClassVar[dict[str, Any]] = {**SampledMF.search_space, "flip_rate": (0.0, 0.9)}
@@ -299,7 +298,6 @@ class ShiftMC(SampledMF):
     ----------
     flip_rate : float, default 0.1
         The constant flip rate.
-
     """
 
     search_space: ClassVar[dict[str, Any]] = {**SampledMF.search_space, "flip_rate": (0.0, 0.9)}
