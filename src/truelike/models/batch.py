@@ -41,7 +41,7 @@ from truelike.ranking.top_k import TopK
 if TYPE_CHECKING:
     from truelike.models.base import Recommender
     from truelike.models.label_noise import Likes
-    from truelike.models.lists import Answers, OnUnknown
+    from truelike.models.lists import Answers, OneOrMany, OnUnknown
 
 ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")
 ROWS = 500_000  # of a block, about: a part has some megabytes, and little is lost by a kill
@@ -62,11 +62,11 @@ class Lists:
     def __init__(
         self,
         model: Answers,
-        users: Any,
+        users: OneOrMany | None,
         k: int,
         *,
-        candidates: Any,
-        exclude: Any,
+        candidates: OneOrMany | None,
+        exclude: OneOrMany | None,
         exclude_seen: bool,
         on_unknown: OnUnknown,
         titles: bool,
