@@ -56,19 +56,8 @@ def write_model(
 ) -> None:
     """Write a model. An older one in the same place is replaced only when everything is written.
 
-    Parameters
-    ----------
-    directory
-        Where to write.
-    about
-        What `read_model` returns: the class, the parameters, the choice of an `AutoRecommender` and the history of
-        the training.
-    arrays
-        The learned arrays by name.
-    train
-        The training data. Of blocks only the place is written, and a digest.
-    metrics
-        Figures to keep with the model, by name.
+    `about` has the class, the parameters, the choice of an `AutoRecommender` and the history of the training, and
+    `metrics` are figures to keep with the model. Of training data in blocks only the place is written, and a digest.
     """
     if not isinstance(metrics, Mapping) or not all(map(_is_metric, metrics.items())):
         raise ParameterError(f"metrics is {some([repr(metrics)])}; it must be numbers by name")

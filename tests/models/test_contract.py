@@ -305,21 +305,13 @@ def test_exported_vectors_rank_as_the_model(model: Any, tmp_path: Any, metric: A
 
 
 def test_a_list_depends_neither_on_threads_nor_on_who_else_is_asked(model: Any) -> None:
-    everybody = model.recommend(k=9)
+    everybody, similar = model.recommend(k=9), model.similar_items(list(range(40)), k=9)
     for n_jobs in (1, 2, 3, None):
         assert model.recommend(k=9, n_jobs=n_jobs).equals(everybody)
-        assert model.similar_items(list(range(40)), k=9, n_jobs=n_jobs).equals(
-            model.similar_items(list(range(40)), k=9)
-        )
+        assert model.similar_items(list(range(40)), k=9, n_jobs=n_jobs).equals(similar)
+    for item in range(7):
+        assert as_bytes(similar.filter(pl.col("item_id") == item)) == as_bytes(model.similar_items(item, k=9))
     for users in ([17], [58, 3, 17]):
         alone = model.recommend(users, k=9)
         for user in users:
             assert alone.filter(pl.col("user_id") == user).equals(everybody.filter(pl.col("user_id") == user))
-
-
-def test_similar_items_are_the_same_alone_and_in_a_list(world: Any, model: Any) -> None:
-    items = list(model.train_.items)[:7]
-    together = model.similar_items(items, k=6)
-    for item in items:
-        alone = model.similar_items(item, k=6)
-        assert as_bytes(together.filter(pl.col("item_id") == item)) == as_bytes(alone)

@@ -46,44 +46,50 @@ def engine(data: Any, tables: Tables, weights: Weights = WEIGHTS, **how: Any) ->
     return AlternatingEngine(data, tables, weights, **{"solver": solver, "n_jobs": 2, **how})
 
 
-def dense_objective(data: Any, U: Any, V: Any, weights: Weights = WEIGHTS) -> float:
-    """Rendle et al., Equations 1 to 4, dense and in float64."""
-    observed = data.matrix.toarray() > 0
-    r = U.astype(np.float64) @ V.astype(np.float64).T
-    user_ridge = (
-        weights.regularization * (observed.sum(1) + weights.unobserved * len(V)) ** weights.frequency_power
-    )
-    item_ridge = (
-        weights.regularization * (observed.sum(0) + weights.unobserved * len(U)) ** weights.frequency_power
-    )
-    ridge = (user_ridge * (U.astype(np.float64) ** 2).sum(1)).sum() + (
-        item_ridge * (V.astype(np.float64) ** 2).sum(1)
-    ).sum()
-    return float(((1 - r[observed]) ** 2).sum() + weights.unobserved * (r**2).sum() + ridge)
+def random_counts(data: Any, counted: bool) -> Any:
+    """How much each interaction counts, or None; and the same as a dense matrix."""
+    if not counted:
+        return None, (data.matrix.toarray() > 0).astype(np.float64)
+    counts = np.random.default_rng(0).gamma(0.7, size=data.n_interactions)
+    counts[:: max(len(counts) // 7, 1)] = 0.0  # as after many half-lives
+    counts, matrix = (counts / counts.mean()).astype(np.float32), data.matrix
+    dense = sparse.csr_array((counts, matrix.indices, matrix.indptr), shape=matrix.shape).toarray()
+    return counts, dense.astype(np.float64)
 
 
-def dense_half(observed: Any, V: Any, weights: Weights = WEIGHTS) -> Any:
-    """Solve every row by the normal equations over all pairs, dense and in float64."""
+def dense_objective(data: Any, U: Any, V: Any, counts: Any) -> float:
+    """Rendle et al., Equations 1 to 4, dense and in float64; a positive counts c (1 - r)^2."""
+    observed, weights = data.matrix.toarray() > 0, WEIGHTS
+    U, V = U.astype(np.float64), V.astype(np.float64)
+    r, total = U @ V.T, 0.0
+    for rows, others, axis in ((U, V, 1), (V, U, 0)):
+        n = observed.sum(axis) + weights.unobserved * len(others)
+        total += (weights.regularization * n**weights.frequency_power * (rows**2).sum(1)).sum()
+    return float((counts * (1 - r) ** 2).sum() + weights.unobserved * (r**2).sum() + total)
+
+
+def dense_half(observed: Any, counts: Any, V: Any, weights: Weights = WEIGHTS) -> Any:
+    """Solve every row by the normal equations over all pairs, dense and in float64; the ridge counts positives."""
     V = V.astype(np.float64)
     rows = []
-    for positive in observed:
-        weight = positive + weights.unobserved  # (1 - r)^2 of positives, and unobserved r^2 of all pairs
+    for positive, c in zip(observed, counts, strict=True):
         ridge = weights.regularization * (positive.sum() + weights.unobserved * len(V)) ** weights.frequency_power
-        A = (V * weight[:, None]).T @ V + ridge * np.eye(V.shape[1])
-        rows.append(np.linalg.solve(A, V.T @ positive))
+        A = (V * (c + weights.unobserved)[:, None]).T @ V + ridge * np.eye(V.shape[1])
+        rows.append(np.linalg.solve(A, V.T @ c))
     return np.array(rows)
 
 
 @pytest.mark.parametrize("factors", [1, 5, 8, 13])
 @pytest.mark.parametrize("solver", ["cholesky", "cg"])
 @pytest.mark.parametrize("power", [0.0, 1.0])
-def test_an_epoch_solves_the_users_then_the_items(factors: int, solver: str, power: float) -> None:
+@pytest.mark.parametrize("counted", [False, True])
+def test_an_epoch_solves_the_users_then_the_items(factors: int, solver: str, power: float, counted: bool) -> None:
     data, weights = random_data(weight=3.0), Weights(0.3, 0.5, power)  # weights of interactions do not count
-    tables = start(data, factors)
-    observed = (data.matrix.toarray() > 0).astype(np.float64)
-    users = dense_half(observed, tables.item_factors, weights)
-    items = dense_half(observed.T, users, weights)
-    engine(data, tables, weights, solver=solver, cg_steps=40).epoch(0)
+    tables, (given, counts) = start(data, factors), random_counts(data, counted)
+    observed = data.matrix.toarray() > 0
+    users = dense_half(observed, counts, tables.item_factors, weights)
+    items = dense_half(observed.T, counts.T, users, weights)
+    engine(data, tables, weights, solver=solver, cg_steps=40, interaction_weights=given).epoch(0)
     assert_allclose(tables.user_factors, users, rtol=1e-4, atol=2e-5)
     assert_allclose(tables.item_factors, items, rtol=1e-4, atol=2e-5)
     assert_array_equal(tables.users[:, factors:], 0)
@@ -132,27 +138,46 @@ def test_half_an_epoch_equals_implicit_where_the_objectives_coincide(cg_steps: i
 
 
 @pytest.mark.parametrize("solver", ["cg", "cholesky"])
-def test_the_loss_is_the_objective_and_never_rises(solver: str) -> None:
+@pytest.mark.parametrize("counted", [False, True])
+def test_the_loss_is_the_objective_and_never_rises(solver: str, counted: bool) -> None:
     data = random_data()
-    tables = start(data, 12)
-    last = dense_objective(data, tables.user_factors, tables.item_factors) / data.n_interactions
-    work = engine(data, tables, solver=solver)
+    tables, (given, counts) = start(data, 12), random_counts(data, counted)
+    last = dense_objective(data, tables.user_factors, tables.item_factors, counts) / data.n_interactions
+    work = engine(data, tables, solver=solver, interaction_weights=given)
     for number in range(12):
         work.epoch(number)
-        dense = dense_objective(data, tables.user_factors, tables.item_factors) / data.n_interactions
+        dense = dense_objective(data, tables.user_factors, tables.item_factors, counts) / data.n_interactions
         assert work.loss() == pytest.approx(dense, rel=1e-5)
         assert dense <= last * (1 + 1e-6)
         last = dense
 
 
+COUNTED = {"weighting": "log", "recency": "user", "half_life": 0.3}
+either = pytest.mark.parametrize("how", [{}, COUNTED], ids=["plain", "counted"])
+
+
+def timed_rows(seed: int = 0) -> list[dict[str, int]]:
+    """Rows with times, of which some are repeated."""
+    rng = np.random.default_rng(seed)
+    return [
+        {"user": user, "item": int(item), "time": int(rng.integers(0, 1000))}
+        for user in range(60)
+        for item in rng.integers(0, 40, size=12)
+    ]
+
+
 @pytest.mark.parametrize("solver", ["cg", "cholesky"])
-def test_the_factors_do_not_depend_on_the_number_of_threads(solver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@either
+@pytest.mark.filterwarnings("ignore:IALS uses whether a pair was observed")
+def test_the_factors_do_not_depend_on_the_number_of_threads(
+    solver: str, how: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(alternating, "GRAM_ROWS", 32)
-    data = random_data(2, 300, 150, 0.1)
+    data = tl.read(timed_rows()) if how else random_data(2, 300, 150, 0.1)
     found = set()
     for n_jobs, blas in ((1, 1), (2, 2), (3, 2), (1, 2)):
         with threadpool_limits(limits=blas, user_api="blas"):
-            model = tl.IALS(factors=20, solver=solver, epochs=3, n_jobs=n_jobs).fit(data)
+            model = tl.IALS(factors=20, solver=solver, epochs=3, n_jobs=n_jobs, **how).fit(data)
         found.add(model.tables_.users.tobytes() + model.tables_.items.tobytes())
     assert len(found) == 1
 
@@ -198,11 +223,12 @@ def test_the_best_epoch_on_validation_is_kept_and_training_stops() -> None:
     assert tl.evaluate(model, split.validation).means()["ndcg@20"] == pytest.approx(measured.max())
 
 
-def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> None:
-    data = random_data()
-    whole = tl.IALS(factors=8, epochs=6).fit(data)
-    tl.IALS(factors=8, epochs=3).fit(data, checkpoint=tmp_path / "run")
-    again = tl.IALS(factors=8, epochs=6).fit(data, checkpoint=tmp_path / "run", resume=True)
+@either
+def test_a_resumed_run_ends_with_the_same_bits(how: Any, tmp_path: Path) -> None:
+    data = tl.read(timed_rows()) if how else random_data()
+    whole = tl.IALS(factors=8, epochs=6, **how).fit(data)
+    tl.IALS(factors=8, epochs=3, **how).fit(data, checkpoint=tmp_path / "run")
+    again = tl.IALS(factors=8, epochs=6, **how).fit(data, checkpoint=tmp_path / "run", resume=True)
     assert again.tables_.users.tobytes() == whole.tables_.users.tobytes()
     assert again.history_["loss"].to_list() == whole.history_["loss"].to_list()
 
@@ -254,59 +280,6 @@ def test_equations_without_a_solution_are_an_error_that_says_what_to_do() -> Non
 # --- interactions that do not count the same ------------------------------------------------------
 
 
-def random_weights(data: Any, seed: int = 0) -> Any:
-    weights = np.random.default_rng(seed).gamma(0.7, size=data.n_interactions)
-    weights[:: max(len(weights) // 7, 1)] = 0.0  # as after many half-lives
-    return (weights / weights.mean()).astype(np.float32)
-
-
-def dense_weights(data: Any, weights: Any) -> Any:
-    matrix = data.matrix
-    return (
-        sparse.csr_array((weights, matrix.indices, matrix.indptr), shape=matrix.shape).toarray().astype(np.float64)
-    )
-
-
-def dense_weighted_half(observed: Any, counts: Any, V: Any, weights: Weights = WEIGHTS) -> Any:
-    """As `dense_half`, where a positive counts c (1 - r)^2, and the ridge counts positives."""
-    V = V.astype(np.float64)
-    rows = []
-    for positive, c in zip(observed, counts, strict=True):
-        ridge = weights.regularization * (positive.sum() + weights.unobserved * len(V)) ** weights.frequency_power
-        A = (V * (c + weights.unobserved)[:, None]).T @ V + ridge * np.eye(V.shape[1])
-        rows.append(np.linalg.solve(A, V.T @ c))
-    return np.array(rows)
-
-
-@pytest.mark.parametrize("factors", [1, 5, 13])
-@pytest.mark.parametrize("solver", ["cholesky", "cg"])
-def test_an_epoch_with_weights_solves_the_users_then_the_items(factors: int, solver: str) -> None:
-    data = random_data()
-    weights, tables = random_weights(data), start(data, factors)
-    observed, counts = data.matrix.toarray() > 0, dense_weights(data, weights)
-    users = dense_weighted_half(observed, counts, tables.item_factors)
-    items = dense_weighted_half(observed.T, counts.T, users)
-    engine(data, tables, solver=solver, cg_steps=40, interaction_weights=weights).epoch(0)
-    assert_allclose(tables.user_factors, users, rtol=1e-4, atol=2e-5)
-    assert_allclose(tables.item_factors, items, rtol=1e-4, atol=2e-5)
-
-
-@pytest.mark.parametrize("solver", ["cg", "cholesky"])
-def test_the_loss_with_weights_is_the_objective_and_never_rises(solver: str) -> None:
-    data = random_data()
-    weights, tables = random_weights(data), start(data, 12)
-    extra = dense_weights(data, weights) - (data.matrix.toarray() > 0)  # beside the objective without weights
-    last = np.inf
-    work = engine(data, tables, solver=solver, interaction_weights=weights)
-    for number in range(8):
-        work.epoch(number)
-        U, V = (table.astype(np.float64) for table in (tables.user_factors, tables.item_factors))
-        dense = (dense_objective(data, U, V) + (extra * (1 - U @ V.T) ** 2).sum()) / data.n_interactions
-        assert work.loss() == pytest.approx(dense, rel=1e-5)
-        assert dense <= last * (1 + 1e-6)
-        last = dense
-
-
 @pytest.mark.parametrize("solver", ["cg", "cholesky"])
 def test_weights_of_1_give_the_result_without_weights(solver: str) -> None:
     data = random_data()
@@ -316,37 +289,6 @@ def test_weights_of_1_give_the_result_without_weights(solver: str) -> None:
     engine(data, weighted, solver=solver, interaction_weights=ones).epoch(0)
     assert_allclose(weighted.users, plain.users, rtol=1e-4, atol=1e-6)
     assert_allclose(weighted.items, plain.items, rtol=1e-4, atol=1e-6)
-
-
-COUNTED = {"weighting": "log", "recency": "user", "half_life": 0.3}
-
-
-def timed_rows(seed: int = 0) -> list[dict[str, int]]:
-    """Rows with times, of which some are repeated."""
-    rng = np.random.default_rng(seed)
-    return [
-        {"user": user, "item": int(item), "time": int(rng.integers(0, 1000))}
-        for user in range(60)
-        for item in rng.integers(0, 40, size=12)
-    ]
-
-
-@pytest.mark.parametrize("solver", ["cg", "cholesky"])
-def test_with_weights_the_factors_do_not_depend_on_the_number_of_threads(solver: str) -> None:
-    data = tl.read(timed_rows())
-    found = {
-        tl.IALS(factors=12, epochs=3, solver=solver, n_jobs=n_jobs, **COUNTED).fit(data).tables_.items.tobytes()
-        for n_jobs in (1, 2, 3)
-    }
-    assert len(found) == 1
-
-
-def test_with_weights_a_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> None:
-    data = tl.read(timed_rows())
-    whole = tl.IALS(factors=8, epochs=6, **COUNTED).fit(data)
-    tl.IALS(factors=8, epochs=3, **COUNTED).fit(data, checkpoint=tmp_path / "run")
-    again = tl.IALS(factors=8, epochs=6, **COUNTED).fit(data, checkpoint=tmp_path / "run", resume=True)
-    assert again.tables_.users.tobytes() == whole.tables_.users.tobytes()
 
 
 @pytest.mark.parametrize("setting", [{"weighting": "linear"}, {"recency": "user"}, {"recency": "global"}], ids=str)

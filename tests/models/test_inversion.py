@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_limits
@@ -25,34 +25,29 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(inversion, name, size)
 
 
+def check_inverse(n: int, dtype: str = "float64", tolerance: float = 1e-12) -> None:
+    matrix = positive_definite(n)
+    found = np.tril(matrix).astype(dtype)
+    inversion.invert(found, 2)
+    assert found.dtype == dtype
+    assert_allclose(found, found.T, atol=0.0)
+    assert_allclose(found, np.linalg.inv(matrix), atol=tolerance * np.abs(found).max())
+
+
 @pytest.mark.parametrize("n", [1, 31, 191, 192, 193, 384, 770])
 def test_the_inverse_is_that_of_numpy_at_any_size(n: int) -> None:
-    matrix = positive_definite(n)
-    found = np.tril(matrix)
-    inversion.invert(found, 2)
-    assert_array_equal(found, found.T)
-    assert_allclose(found, np.linalg.inv(matrix), atol=1e-12 * np.abs(found).max())
+    check_inverse(n)
 
 
 @given(st.integers(1, 400))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.usefixtures("small_tiles")
 def test_the_inverse_is_that_of_numpy_with_many_tiles(n: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        for name, size in (("BLOCK", 16), ("ROWS", 48), ("COLUMNS", 96)):
-            patch.setattr(inversion, name, size)
-        matrix = positive_definite(n)
-        found = np.tril(matrix)
-        inversion.invert(found, 2)
-    assert_array_equal(found, found.T)
-    assert_allclose(found, np.linalg.inv(matrix), atol=1e-12 * np.abs(found).max())
+    check_inverse(n)
 
 
 def test_single_precision() -> None:
-    matrix = positive_definite(500)
-    found = np.tril(matrix).astype(np.float32)
-    inversion.invert(found, 2)
-    assert found.dtype == np.float32
-    assert_allclose(found, np.linalg.inv(matrix), atol=1e-5 * np.abs(found).max())
+    check_inverse(500, "float32", 1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

@@ -14,7 +14,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 import truelike as tl
-from truelike.errors import DataWarning
 from truelike.models import item_knn
 
 
@@ -61,44 +60,10 @@ def test_similarities_and_scores_follow_the_formula(
     assert_allclose(found, scores, rtol=1e-6, atol=1e-7)
 
 
-def test_the_score_of_two_items_computed_by_hand() -> None:
-    """Tea has 3 users, milk 2, both 2: 2 / (sqrt(6) + 1)."""
-    data = tl.read([("ann", "tea"), ("ann", "milk"), ("bob", "tea"), ("bob", "milk"), ("eve", "tea")])
-    model = tl.ItemKNN(shrinkage=1.0).fit(data)
-    assert model.score("eve", "milk")[0] == pytest.approx(2 / (np.sqrt(6) + 1), rel=1e-6)
-
-
 def test_of_equally_similar_items_the_first_are_kept() -> None:
     observed = np.ones((3, 5), dtype=bool)
     kept = fitted(observed, neighbors=2).similarity_
     assert kept.indices.reshape(5, 2).tolist() == [[1, 2], [0, 2], [0, 1], [0, 1], [0, 1]]
-
-
-def test_without_a_limit_all_items_with_a_common_user_are_neighbors() -> None:
-    rng = np.random.default_rng(0)
-    observed = rng.random((30, 20)) < 0.15
-    counts = observed.T.astype(int) @ observed.astype(int)
-    np.fill_diagonal(counts, 0)
-    assert fitted(observed, neighbors=None).similarity_.nnz == np.count_nonzero(counts)
-
-
-def test_repeated_interactions_count_once() -> None:
-    rows = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 1)]
-    once = tl.ItemKNN().fit(tl.read(rows))
-    with pytest.warns(DataWarning, match="ItemKNN uses whether a pair was observed, not how often"):
-        often = tl.ItemKNN().fit(tl.read(rows * 3 + rows[:1]))
-    assert_array_equal(once.similarity_.toarray(), often.similarity_.toarray())
-    assert once.score(2, 0) == often.score(2, 0)
-
-
-def test_shrinkage_reduces_similarities_of_few_users_most() -> None:
-    observed = np.zeros((20, 4), dtype=bool)
-    observed[:10, :2] = True  # two items with ten users, the same ones
-    observed[19, 2:] = True  # two items with one
-    plain, shrunk = fitted(observed, shrinkage=0.0).similarity_, fitted(observed, shrinkage=10.0).similarity_
-    assert plain[0, 1] == plain[2, 3] == 1.0
-    assert shrunk[0, 1] == pytest.approx(10 / 20)
-    assert shrunk[2, 3] == pytest.approx(1 / 11)
 
 
 def test_the_result_does_not_depend_on_threads_or_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,11 +103,11 @@ def test_items_without_a_common_user_are_not_listed_as_similar() -> None:
     assert frame["score"].min() > 0
 
 
-def test_items_without_a_similar_one_come_last_by_popularity_with_score_0() -> None:
+@pytest.mark.parametrize("model", [tl.ItemKNN(shrinkage=0.0), tl.EASE(neighbors=1, regularization=1.0)], ids=str)
+def test_items_without_a_similar_one_come_last_by_popularity_with_score_0(model: Any) -> None:
     rows = [(0, "x"), (0, "y"), (1, "x")]
     rows += [(user, item) for item, users in (("a", 1), ("b", 3), ("c", 2)) for user in range(10, 10 + users)]
-    model = tl.ItemKNN(shrinkage=0.0).fit(tl.read(rows))
-    frame = model.recommend(1, k=5)
+    frame = model.fit(tl.read(rows)).recommend(1, k=5)
     assert frame["item_id"].to_list() == ["y", "b", "c", "a"]
     assert frame["score"].to_list()[1:] == [0.0, 0.0, 0.0]
     assert model.recommend_from_items(["x"], k=5)["item_id"].to_list() == ["y", "b", "c", "a"]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 import truelike as tl
-from truelike.errors import DataWarning
 
 ROWS = [("ann", "tea"), ("bob", "tea"), ("bob", "milk"), ("eve", "tea"), ("eve", "rum"), ("joe", "rum")]
 
@@ -19,24 +17,6 @@ def test_the_score_of_an_item_is_the_number_of_its_users() -> None:
         "tea": 3,
     }
     assert model.score("ann", ["tea", "rum", "milk"]).tolist() == [3.0, 2.0, 1.0]
-
-
-def test_a_repeated_interaction_counts_once() -> None:
-    with pytest.warns(DataWarning, match="ItemPop uses whether a pair was observed, not how often"):
-        model = tl.ItemPop().fit(tl.read([*ROWS, *[("bob", "milk")] * 9]))
-    assert model.recommend("joe", k=3)["item_id"].to_list() == ["tea", "milk"]
-    assert model.recommend("ann", k=3)["item_id"].to_list() == ["rum", "milk"]
-
-
-def test_all_users_get_the_same_ranking() -> None:
-    model = tl.ItemPop().fit(tl.read(ROWS))
-    frame = model.recommend(["ann", "bob", "eve", "joe"], k=3, exclude_seen=False)
-    assert frame["item_id"].to_list() == ["tea", "rum", "milk"] * 4
-
-
-def test_equally_popular_items_are_ranked_by_id() -> None:
-    model = tl.ItemPop().fit(tl.read([(0, item) for item in "dcba"] + [(1, "d")]))
-    assert model.recommend(1, k=3)["item_id"].to_list() == ["a", "b", "c"]
 
 
 def test_new_users_and_similar_items_get_the_most_popular_items() -> None:

@@ -296,8 +296,7 @@ def open_model(directory: str | Path, *, titles: str | None = None, encoding: st
         train = train.with_parts(library="polars")
     if titles is not None:
         train = train.with_titles(titles, encoding=encoding)
-    model._assign(train, {name: value for name, value in model._state.items() if name != "train_"})
-    return model
+    return model.with_train(train)
 
 
 def whole_dataset(data: Dataset | Split) -> Dataset:

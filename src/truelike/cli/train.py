@@ -105,6 +105,7 @@ def train(
     """
     import truelike as tl
     from truelike.engines.options import FitOptions
+    from truelike.models.base import check_options
     from truelike.storage import check_model_place
 
     file = read_config(config)
@@ -133,7 +134,7 @@ def train(
         "checkpoint": checkpoint,
         "resume": resume,
     }
-    made._check_options(FitOptions(**options))  # before the log is read
+    check_options(made, FitOptions(**options))  # before the log is read
     check_model_place(output)
 
     # options that a block directory has no use for may be those of another file
@@ -270,7 +271,7 @@ def _share(given: Any, model: Any, dataset: Any) -> float | None:
         return None if given is None else float(given)
     if isinstance(dataset, Blocks) and len(dataset) > 1:
         return None  # a share cannot be held out
-    is_set = "epochs" in model._given or ("shown" in model.uses and dataset.shown is not None)
+    is_set = "epochs" in model.given or ("shown" in model.uses and dataset.shown is not None)
     return None if is_set else usual_validation(dataset)
 
 

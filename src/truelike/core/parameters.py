@@ -93,15 +93,17 @@ def preset(*, without: Collection[str] = (), **defaults: Any) -> Callable[[type[
 
 
 def with_inherited_parameters(cls: type[C]) -> type[C]:
-    """A class decorator: add the parent's parameters to the section "Parameters" of a dataclass's docstring.
+    """A class decorator: add the parameters of base classes to the section "Parameters" of a dataclass's docstring.
 
-    The parameters that the docstring describes itself come first. The others follow, as the parent describes them,
-    with the defaults of the class.
+    The parameters that the docstring describes itself come first. The others follow, as the nearest base class
+    describes them, with the defaults of the class.
     """
-    if cls.__doc__ is None or cls.__mro__[1].__doc__ is None:  # python -OO
+    if cls.__doc__ is None:  # python -OO
         return cls
-    own, parent = inspect.cleandoc(cls.__doc__), inspect.cleandoc(cls.__mro__[1].__doc__)
-    described, inherited = _described(own), _described(parent)
+    own, inherited = inspect.cleandoc(cls.__doc__), {}
+    for base in reversed(cls.__mro__[1:]):
+        inherited.update(_described(inspect.cleandoc(base.__doc__ or "")))
+    described = _described(own)
     for parameter in parameter_fields(cls):
         if parameter.name in inherited and parameter.name not in described:
             described[parameter.name] = _with_default(inherited[parameter.name], parameter.default)

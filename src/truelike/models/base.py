@@ -36,6 +36,7 @@ from truelike.models.availability import available_if
 from truelike.models.lists import Answers
 from truelike.models.scorer import Scorer
 
+INNER = ("train_", "_scorer")  # what is kept beside the learned attributes
 LONG = 600.0  # seconds of a fit, above which `fit` says how long it is expected to take
 
 
@@ -45,6 +46,32 @@ class Recommender(Answers):
 
     Constructors take keyword-only parameters, check them and store them. `fit` returns self and always starts from
     scratch. Learned attributes end in an underscore. Methods take and return the caller's own ids.
+
+    These are the parameters that several models have. The docstrings of models get them by
+    `with_inherited_parameters`.
+
+    Parameters
+    ----------
+    weighting : {'none', 'log', 'linear'}, default 'none'
+        How the weight of a pair counts, which is the number of its rows or the sum of their weights: not at all, as
+        log(1 + weight), or as it is.
+    recency : {'none', 'user', 'global'}, default 'none'
+        Whether new interactions count more than old ones; the training data must have times then. The age of an
+        interaction is for "user" the share of the user's interactions that are later, for "global" the time to the
+        last interaction of all, as a share of the time span of the training data.
+    half_life : float, default 0.5
+        The age at which an interaction counts half.
+    epochs : int, default 20
+        Maximum number of epochs.
+    metric : str, default 'ndcg@20'
+        Validation metric whose best epoch is kept.
+    patience : int or None, default 10
+        Stop after this many epochs without a better one; None: never. Training never stops before it ranks better
+        than item popularity.
+    seed : int, default 0
+        Seed. It alone decides the result.
+    n_jobs : int or None, default -1
+        Number of threads; -1: all cores. Never changes the result.
     """
 
     # ranges that a search goes through by default: (low, high) is a range, a list is a choice
@@ -64,8 +91,10 @@ class Recommender(Answers):
         vars(model)["_given"] = frozenset(given)
         return model
 
+    @final
     def __post_init__(self) -> None:
         parameters.check(self)
+        self._complete()
 
     # --- what a model implements ----------------------------------------------------------------
 
@@ -81,8 +110,7 @@ class Recommender(Answers):
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         """The learned arrays by name, for saving. Default: every learned attribute, which must be an array."""
-        state = {name: value for name, value in vars(self).get("_state", {}).items() if not name.startswith("_")}
-        learned = {name: value for name, value in state.items() if name not in ("train_", "choice_")}
+        learned = {name: value for name, value in self.learned.items() if name != "choice_"}
         if library_of(learned.get("history_")) is not None:  # it is saved as text
             del learned["history_"]
         for name, value in learned.items():
@@ -106,6 +134,14 @@ class Recommender(Answers):
         """
         return self._fit(train, FitOptions(progress=progress))
 
+    def _complete(self) -> None:
+        """Check parameters that depend on each other, and set those that follow from others."""
+        return
+
+    def _shown_parameters(self) -> dict[str, Any]:
+        """The parameters that `repr` shows. Default: those that differ from their defaults."""
+        return parameters.changed(self)
+
     def _check_data(self, train: Dataset) -> None:
         """Raise if the model cannot be fitted to some data, before anything is computed."""
         return
@@ -117,10 +153,6 @@ class Recommender(Answers):
     def _expected_seconds(self, train: Dataset) -> float:
         """The seconds that `fit` is expected to take on two cores, about. It must not depend on the machine."""
         return 0.0
-
-    def _state_with(self, train: Dataset) -> dict[str, Any]:
-        """The learned state with other training data, which differs from the present one in its titles only."""
-        return {**_without_scorer(vars(self)["_state"]), "train_": train}
 
     def _counts_weights(self) -> bool:
         """Whether the weights and repeated rows of the training data count."""
@@ -203,12 +235,10 @@ class Recommender(Answers):
             progress=progress,
             cluster=cluster,
         )
-        self._check_options(options)
-        _note_of_unused(self, data)
-        if not self._counts_weights():
-            _warn_of_weights(data, self)
+        check_options(self, options)
+        _note_what_does_not_count(self, data)
         self._check_data(data)
-        self._warn_of_time(data)
+        _warn_of_time(self, data)
         self._assign(data, self._fit(data, options))
         return self
 
@@ -254,19 +284,7 @@ class Recommender(Answers):
             raise TypeError(
                 f"{self.name}._fit returned a {type(learned).__name__}; it must return the learned attributes by name"
             )
-        self._state = {"train_": train, **_without_scorer(learned)}
-
-    @final
-    def _fitted(self, train: Dataset, learned: Mapping[str, Any]) -> Self:
-        """A copy of this model with other learned attributes."""
-        copy: Self = clone(self)
-        copy._assign(train, learned)
-        return copy
-
-    @final
-    def _without_scorer(self) -> Self:
-        """A copy of this model that has no scorer yet."""
-        return self._fitted(self.train_, vars(self)["_state"])
+        self._state = {"train_": train, **{name: value for name, value in learned.items() if name not in INNER}}
 
     @final
     def _trainable(
@@ -298,14 +316,54 @@ class Recommender(Answers):
         return train, cluster
 
     @final
-    def _check_options(self, options: FitOptions) -> None:
-        """Refuse options that this model cannot use."""
-        if not self.iterative and (options.callbacks or options.checkpoint or options.resume):
-            raise ParameterError(
-                f"{self.name} is not trained in epochs: it has no callbacks, checkpoint or resume"
-            )
-        if options.resume and options.checkpoint is None:
-            raise ParameterError("resume=True needs checkpoint=, the directory to continue from")
+    def expected_seconds(self, train: Dataset) -> float:
+        """The seconds that `fit` is expected to take on two cores, about; they do not depend on the machine."""
+        return self._expected_seconds(train)
+
+    # --- models that are made of others ---------------------------------------------------------
+
+    @final
+    def fit_with(self, train: Dataset, options: FitOptions) -> Self:
+        """`fit` with options that are checked already, and without its notes and warnings."""
+        check_options(self, options)
+        self._check_data(train)
+        self._assign(train, self._fit(train, options))
+        return self
+
+    @final
+    def with_learned(self, train: Dataset, learned: Mapping[str, Any]) -> Self:
+        """A copy of this model with other learned attributes."""
+        copy: Self = clone(self)
+        copy._assign(train, learned)
+        return copy
+
+    @final
+    def with_train(self, train: Dataset) -> Self:
+        """A copy of this fitted model with its training data in another form: other titles, or in memory."""
+        parts = {name: each for name, each in self.learned.items() if isinstance(each, Recommender)}
+        return self.with_learned(
+            train, {**self.learned, **{name: each.with_train(train) for name, each in parts.items()}}
+        )
+
+    @final
+    def updated(self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool) -> Self:
+        """A copy that continued to learn: `partial_fit` in row numbers, where old user n is users[n]."""
+        if not self.supports_partial_fit:
+            raise ParameterError(f"{self.name} has no partial_fit: fit again on all data")
+        return self.with_learned(train, self._update(train, users, items, epochs, progress))
+
+    @final
+    @property
+    def learned(self) -> dict[str, Any]:
+        """The learned attributes by name, without the training data; empty before `fit`."""
+        return {name: value for name, value in vars(self).get("_state", {}).items() if name not in INNER}
+
+    @final
+    @property
+    def given(self) -> frozenset[str]:
+        """The names of the parameters that the constructor was given."""
+        names: frozenset[str] = vars(self)["_given"]
+        return names
 
     # --- parameters and state -------------------------------------------------------------------
 
@@ -344,18 +402,14 @@ class Recommender(Answers):
         """
         changed = clone(self, **given)
         own = {**vars(self), **{name: getattr(changed, name) for name in given}}
-        if changed._result_params() != self._result_params():
+        if any(value != getattr(self, name) for name, value in changed.get_params().items() if name != "n_jobs"):
             own.pop("_state", None)
         self.__dict__ = own  # in one step, as `fit`
         return self
 
     @final
-    def _result_params(self) -> dict[str, Any]:
-        """The parameters that decide the result."""
-        return {name: value for name, value in self.get_params().items() if name != "n_jobs"}
-
     def __repr__(self) -> str:
-        shown = ", ".join(f"{key}={value!r}" for key, value in parameters.changed(self).items())
+        shown = ", ".join(f"{key}={value!r}" for key, value in self._shown_parameters().items())
         return f"{type(self).__name__}({shown})"
 
     def __getattr__(self, name: str) -> Any:
@@ -377,7 +431,7 @@ class Recommender(Answers):
     @final
     def set_titles(self, titles: Any) -> Self:
         """Set the titles of items, in any form that `Dataset.with_titles` takes, and return self."""
-        self._state = self._state_with(self.train_.with_titles(titles))
+        self._state = self.with_train(self.train_.with_titles(titles))._state
         return self
 
     # --- saving ---------------------------------------------------------------------------------
@@ -388,7 +442,7 @@ class Recommender(Answers):
         from truelike.storage import write_model
 
         model = self._written()
-        choice = getattr(model, "choice_", None)
+        choice = self.learned.get("choice_")
         about = {
             "class": type(model).__name__,
             "parameters": model._saved_parameters(),
@@ -399,7 +453,7 @@ class Recommender(Answers):
 
     def _saved_history(self) -> dict[str, Any]:
         """The history of the training as plain columns; of a model that has none, nothing."""
-        history = vars(self)["_state"].get("history_")
+        history = self.learned.get("history_")
         if history is None or library_of(history) is None:
             return {}
         names = history.column_names if library_of(history) == "pyarrow" else history.columns
@@ -414,30 +468,6 @@ class Recommender(Answers):
         """The model that is saved in place of this one. May implement."""
         _ = self.train_
         return self
-
-    @final
-    def _identity(self) -> str:
-        from truelike.models.batch import identity_of
-
-        return identity_of(self)
-
-    # --- helpers --------------------------------------------------------------------------------
-
-    def _warn_of_time(self, train: Dataset) -> None:
-        """Warn before a fit that would take more than LONG seconds, with what would be faster."""
-        expected = self._expected_seconds(train) * 2 / threads(getattr(self, "n_jobs", 2))
-        if expected > LONG:
-            long = readable_seconds(expected)
-            warn(
-                f"{self.name} is expected to take about {long} on {train!r}. {self._sooner(train)}",
-                TrainingWarning,
-            )
-
-    def _sooner(self, train: Dataset) -> str:
-        """What to do instead of a fit that takes long."""
-        from truelike.models.ials import IALS
-
-        return f"IALS takes about {readable_seconds(IALS()._expected_seconds(train))} on two cores."
 
 
 def clone(model: Recommender, **changed: Any) -> Any:
@@ -456,23 +486,34 @@ def clone(model: Recommender, **changed: Any) -> Any:
     )
 
 
-def _without_scorer(learned: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in learned.items() if name != "_scorer"}
+def check_options(model: Recommender, options: FitOptions) -> None:
+    """Refuse options that a model cannot use."""
+    if not model.iterative and (options.callbacks or options.checkpoint or options.resume):
+        raise ParameterError(f"{model.name} is not trained in epochs: it has no callbacks, checkpoint or resume")
+    if options.resume and options.checkpoint is None:
+        raise ParameterError("resume=True needs checkpoint=, the directory to continue from")
 
 
-def _note_of_unused(model: Recommender, train: Dataset) -> None:
-    """Say what the dataset has and a model does not use."""
+def _note_what_does_not_count(model: Recommender, train: Dataset) -> None:
+    """Say what the dataset has and a model does not use; warn of weights and repeated rows."""
     unused = sorted(train.carries - model.uses - {"times"})
     if unused:
         note(f"{model.name} does not use what the dataset has as {', '.join(unused)}")
-
-
-def _warn_of_weights(train: Dataset, model: Recommender) -> None:
-    """Warn of weights and repeated rows that the model does not use."""
-    if train.has_weights:
+    if train.has_weights and not model._counts_weights():
         remedy = '. Pass weighting="log" to count them.' if hasattr(model, "weighting") else ""
         warn(
             f"{model.name} uses whether a pair was observed, not how often: the weights and repeated rows of the "
             f"training data do not count{remedy}",
             DataWarning,
         )
+
+
+def _warn_of_time(model: Recommender, train: Dataset) -> None:
+    """Warn before a fit that would take more than LONG seconds, with what would be faster."""
+    from truelike.models.ials import IALS
+
+    expected = model.expected_seconds(train) * 2 / threads(getattr(model, "n_jobs", 2))
+    if expected > LONG:
+        sooner = f"IALS takes about {readable_seconds(IALS().expected_seconds(train))} on two cores."
+        long = readable_seconds(expected)
+        warn(f"{model.name} is expected to take about {long} on {train!r}. {sooner}", TrainingWarning)

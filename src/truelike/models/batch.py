@@ -16,9 +16,9 @@ import secrets
 import shutil
 import time
 import zlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import polars as pl
@@ -41,7 +41,7 @@ from truelike.ranking.top_k import TopK
 if TYPE_CHECKING:
     from truelike.models.base import Recommender
     from truelike.models.label_noise import Likes
-    from truelike.models.lists import Answers, OnUnknown
+    from truelike.models.lists import Answers, OneOrMany, OnUnknown
 
 ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")
 ROWS = 500_000  # of a block, about: a part has some megabytes, and little is lost by a kill
@@ -62,11 +62,11 @@ class Lists:
     def __init__(
         self,
         model: Answers,
-        users: Any,
+        users: OneOrMany | None,
         k: int,
         *,
-        candidates: Any,
-        exclude: Any,
+        candidates: OneOrMany | None,
+        exclude: OneOrMany | None,
         exclude_seen: bool,
         on_unknown: OnUnknown,
         titles: bool,
@@ -164,7 +164,7 @@ class Lists:
         return {
             "format": FORMAT,
             "library_version": __version__,
-            "model": self.model._identity(),
+            "model": identity_of(cast("Recommender", self.model)),
             "options": {
                 "k": int(self.k),
                 "users": "all" if self.ids is None else _hash(self.ids),
@@ -198,10 +198,8 @@ def write_lists(lists: Lists, path: str | Path, *, progress: bool) -> int:
     place = check_file(path, ENDINGS)
     if place.suffix == ".parquet":
         return _write_parquet(lists, place, progress)
-    shown = _Progress(lists.n_users, 0, show=progress)
-    rows = 0
-    frames = lists.frames(range(len(lists)))
-    with replacing_file(place) as fresh, shown, fresh.open("wb") as file, contextlib.closing(frames):
+    rows, frames, bar = 0, lists.frames(range(len(lists))), _progress(lists.n_users, 0, show=progress)
+    with replacing_file(place) as fresh, bar as shown, fresh.open("wb") as file, contextlib.closing(frames):
         for number, frame in enumerate(frames):
             write_text(frame, file, place.suffix, header=number == 0)
             rows += len(frame)
@@ -231,7 +229,7 @@ def _write_parquet(lists: Lists, path: Path, progress: bool) -> int:
         elif first or len(missing) < len(lists):
             note(f"continuing at user {first:,} of {lists.n_users:,}")
         frames = lists.frames(missing)
-        with _Progress(lists.n_users, first, show=progress) as shown, contextlib.closing(frames):
+        with _progress(lists.n_users, first, show=progress) as shown, contextlib.closing(frames):
             for number, frame in zip(missing, frames, strict=True):
                 parts.write(number, frame)
                 shown(lists.end(number))
@@ -245,12 +243,7 @@ def _directory(path: Path) -> Path:
 class _Parts:
     """The parts of a Parquet file, in a directory beside it: a context, in which no other process writes there.
 
-    Parameters
-    ----------
-    path
-        The file.
-    identity
-        What decides the result. Parts with another one are removed.
+    `identity` is what decides the result. Parts with another one are removed.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
@@ -402,31 +395,25 @@ def _hash(values: Any) -> str:
     return hashlib.sha256(about + hashlib.sha256(array.reshape(-1).view(np.uint8).data).digest()).hexdigest()
 
 
-class _Progress:
-    """A bar in a terminal or notebook, log lines elsewhere: users that are done, and the time left. A context."""
+@contextlib.contextmanager
+def _progress(n_users: int, first: int, *, show: bool) -> Iterator[Callable[[int], None]]:
+    """A bar in a terminal or notebook, log lines elsewhere. Call the result with the number of users done."""
+    bar, started = progress_bar("recommending", show=show), time.monotonic()
+    task, said = bar.add_task("", total=n_users, completed=first, words=""), started
 
-    def __init__(self, n_users: int, done: int, *, show: bool) -> None:
-        self.n_users, self.first, self.show = n_users, done, show
-        self.started = self.said = time.monotonic()
-        self.bar = progress_bar("recommending", show=show)
-        self.task = self.bar.add_task("", total=n_users, completed=done, words="")
-
-    def __call__(self, done: int) -> None:
-        """Show how many users are done."""
-        now = time.monotonic()
-        left = (now - self.started) / max(1, done - self.first) * (self.n_users - done)
-        words = f"{done:,} of {self.n_users:,} users"
-        if done < self.n_users:
-            words += f", {readable_seconds(left)} left"
-        self.bar.update(self.task, completed=done, words=words)
-        if self.show and self.bar.disable and done < self.n_users and now - self.said >= SECONDS_BETWEEN_LINES:
-            self.said = now
+    def shown(done: int) -> None:
+        nonlocal said
+        now, words = time.monotonic(), f"{done:,} of {n_users:,} users"
+        if done < n_users:
+            words += f", {readable_seconds((now - started) / max(1, done - first) * (n_users - done))} left"
+        bar.update(task, completed=done, words=words)
+        if show and bar.disable and done < n_users and now - said >= SECONDS_BETWEEN_LINES:
+            said = now
             logger.info(words)
 
-    def __enter__(self) -> _Progress:
-        self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    bar.start()
+    try:
+        yield shown
+    finally:
         with contextlib.suppress(Exception):  # of the terminal
-            self.bar.stop()
+            bar.stop()

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from truelike.core.parameters import jobs, number, special, whole_number
+from truelike.core.parameters import jobs, number, special, whole_number, with_inherited_parameters
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.engines.options import FitOptions
@@ -33,6 +33,7 @@ def _is_model(value: Any) -> bool:
     return not kind.uses & {"user_features", "item_features"} and kind is not Blend
 
 
+@with_inherited_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
 class Blend(Recommender):
     """The weighted sum of the scores of two models, each normalised for each user.
@@ -50,8 +51,6 @@ class Blend(Recommender):
         Weight of the second model, from 0 to 1.
     seed : int, default 0
         Seed of the models.
-    n_jobs : int or None, default -1
-        Number of threads; -1: all cores. Never changes the result.
 
     Attributes
     ----------
@@ -84,12 +83,8 @@ class Blend(Recommender):
             model = build(getattr(self, name), {})
             known = model.get_params()
             own = {
-                key: getattr(self, key) for key in ("seed", "n_jobs") if key in known and key not in model._given
+                key: getattr(self, key) for key in ("seed", "n_jobs") if key in known and key not in model.given
             }
-            if model.uses & {"user_features", "item_features"}:
-                raise ParameterError(
-                    f"Blend: {name} is {model.name}, a model of features, which cannot be blended"
-                )
             parts[name] = model.set_params(**own)
         return parts
 
@@ -98,7 +93,7 @@ class Blend(Recommender):
             model._check_data(train)
 
     def _expected_seconds(self, train: Dataset) -> float:
-        return sum(model._expected_seconds(train) for model in self._parts().values())
+        return sum(model.expected_seconds(train) for model in self._parts().values())
 
     def _counts_weights(self) -> bool:
         return any(model._counts_weights() for model in self._parts().values())
@@ -107,27 +102,14 @@ class Blend(Recommender):
         fitted = {}
         for name, model in self._parts().items():
             own = options if model.iterative else replace(options, validation=None)
-            fitted[f"{name}_"] = model._fitted(train, model._fit(train, own))
+            fitted[f"{name}_"] = model.fit_with(train, own)
         return fitted
 
     def _update(
         self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
     ) -> Mapping[str, Any]:
-        models = {f"{name}_": getattr(self, f"{name}_") for name in PARTS}
-        for model in models.values():
-            if not model.supports_partial_fit:
-                raise ParameterError(f"Blend: {model.name} has no partial_fit: fit the blend again on all data")
-        return {
-            name: model._fitted(train, model._update(train, users, items, epochs, progress))
-            for name, model in models.items()
-        }
-
-    def _state_with(self, train: Dataset) -> dict[str, Any]:
-        state = super()._state_with(train)
-        for name in PARTS:
-            model: Recommender = state[f"{name}_"]
-            state[f"{name}_"] = model._fitted(train, model._state_with(train))
-        return state
+        models: dict[str, Recommender] = {f"{name}_": getattr(self, f"{name}_") for name in PARTS}
+        return {name: model.updated(train, users, items, epochs, progress) for name, model in models.items()}
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         return {
@@ -139,7 +121,7 @@ class Blend(Recommender):
         for name, model in self._parts().items():
             prefix = f"{name}."
             own = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
-            learned[f"{name}_"] = model._fitted(train, model._restore(own, train))
+            learned[f"{name}_"] = model.with_learned(train, model._restore(own, train))
         return learned
 
     def _make_scorer(self) -> BlendScorer:
@@ -148,15 +130,7 @@ class Blend(Recommender):
 
 @final
 class BlendScorer(Scorer):
-    """The weighted sum of the normalised scores of two scorers.
-
-    Parameters
-    ----------
-    first, second
-        Scorers of the same training data.
-    weight
-        Weight of the second.
-    """
+    """The weighted sum of the normalised scores of two scorers of the same data; `weight` is that of the second."""
 
     def __init__(self, first: Scorer, second: Scorer, weight: float) -> None:
         super().__init__(first.train)

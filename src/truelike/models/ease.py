@@ -13,13 +13,12 @@ from scipy import sparse
 
 from truelike.core.memory import check_memory, readable
 from truelike.core.parallel import for_each
-from truelike.core.parameters import choice, jobs, number, whole_number
+from truelike.core.parameters import choice, jobs, number, whole_number, with_inherited_parameters
 from truelike.data.dataset import Dataset
-from truelike.data.matrix import checked_csr
 from truelike.engines.options import FitOptions
 from truelike.errors import ParameterError
 from truelike.models.base import Recommender
-from truelike.models.item_scorer import ItemScorer
+from truelike.models.item_scorer import ItemScorer, csr_arrays, saved_csr
 from truelike.models.scorer import Floats
 
 ROWS = 64  # rows of the Gram matrix that are computed together
@@ -35,6 +34,14 @@ class LinearAutoencoder(Recommender):
     """Base class of models whose scores are X_u B, with B = -P / diag(P) and P = (X'X + ridge)^-1.
 
     B is computed in closed form, or, with `neighbors`, approximated by a sparse matrix.
+
+    Parameters
+    ----------
+    neighbors : int or None, default None
+        Regress each item on this many others only, and keep a sparse B. None: on all others up to 20,000 items, on
+        200 above. A number of at least n_items - 1 is all others.
+    precision : {'float64', 'float32'}, default 'float64'
+        Precision of the dense inversion. "float32" takes half the time and a third of the memory.
     """
 
     neighbors: int | None = whole_number(None, low=1)
@@ -119,20 +126,14 @@ class LinearAutoencoder(Recommender):
 
     @final
     def _make_scorer(self) -> ItemScorer:
-        weights = self.weights_
-        return ItemScorer(self.train_, weights, sparse.csr_array(weights.T) if sparse.issparse(weights) else None)
+        return ItemScorer(self.train_, self.weights_)
 
     @final
     def _arrays(self) -> dict[str, NDArray[Any]]:
         weights, regularization = self.weights_, np.array([self.regularization_])
         if not sparse.issparse(weights):
             return {"weights": weights, "regularization": regularization}
-        return {
-            "regularization": regularization,
-            "weights.indptr": weights.indptr.astype(np.int64),
-            "weights.indices": weights.indices.astype(np.int32),
-            "weights.data": weights.data,
-        }
+        return {"regularization": regularization, **csr_arrays("weights", weights)}
 
     @final
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
@@ -140,10 +141,7 @@ class LinearAutoencoder(Recommender):
         if regularization.shape != (1,) or regularization.dtype != np.float64 or not regularization[0] > 0:
             raise ValueError("the regularization is not a positive number")
         if self._neighbors(n) is not None:
-            parts = (arrays["weights.data"], arrays["weights.indices"], arrays["weights.indptr"])
-            if parts[0].dtype != np.float32:
-                raise ValueError(f"the weights are {parts[0].dtype}; expected float32")
-            return {"weights_": checked_csr(parts, (n, n)), "regularization_": float(regularization[0])}
+            return {"weights_": saved_csr("weights", arrays, n), "regularization_": float(regularization[0])}
         weights = arrays["weights"]
         if weights.shape != (n, n) or weights.dtype != np.float32:
             raise ValueError(
@@ -152,6 +150,7 @@ class LinearAutoencoder(Recommender):
         return {"weights_": weights, "regularization_": float(regularization[0])}
 
 
+@with_inherited_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
 class EASE(LinearAutoencoder):
     """Embarrassingly shallow autoencoder: the scores of a user are X_u B, with weights B in closed form.
@@ -164,13 +163,6 @@ class EASE(LinearAutoencoder):
     regularization : float or None, default None
         Steck's lambda. None: 260 / lift^0.75, where the lift is how many times the squared numbers of common users of
         two items exceed what their popularity explains.
-    neighbors : int or None, default None
-        Regress each item on this many others only, and keep a sparse B. None: on all others up to 20,000 items, on
-        200 above. A number of at least n_items - 1 is all others.
-    precision : {'float64', 'float32'}, default 'float64'
-        Precision of the dense inversion. "float32" takes half the time and a third of the memory.
-    n_jobs : int or None, default -1
-        Number of threads; -1: all cores. Never changes the result.
 
     Attributes
     ----------
@@ -208,6 +200,7 @@ class EASE(LinearAutoencoder):
         return regularization, np.full(train.n_items, regularization)
 
 
+@with_inherited_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
 class EDLAE(LinearAutoencoder):
     """EASE with dropout in closed form: a ridge on each item in proportion to its popularity.
@@ -222,13 +215,6 @@ class EDLAE(LinearAutoencoder):
         Share of the interactions that is hidden; 0 is EASE.
     regularization : float or None, default None
         An additional ridge, the same for every item. None: sqrt(1 - dropout) times that of `EASE`.
-    neighbors : int or None, default None
-        Regress each item on this many others only, and keep a sparse B. None: on all others up to 20,000 items, on
-        200 above. A number of at least n_items - 1 is all others.
-    precision : {'float64', 'float32'}, default 'float64'
-        Precision of the dense inversion. "float32" takes half the time and a third of the memory.
-    n_jobs : int or None, default -1
-        Number of threads; -1: all cores. Never changes the result.
 
     Attributes
     ----------
@@ -263,22 +249,15 @@ class EDLAE(LinearAutoencoder):
 def usual_regularization(train: Dataset, n_jobs: int | None) -> float:
     """A good regularization of EASE: 260 / lift^0.75.
 
-    In data with a high lift, common users say more, and less regularization is needed.
+    c_ij users interacted with both i and j, and p_i is the share of the interactions that item i has. Would pairs of
+    items come together by their popularity alone, c_ij would be about T p_i p_j, where T is the sum of c_ij over all
+    pairs. The lift is the sum of c_ij^2, divided by that of (T p_i p_j)^2; 1 if no user has two items. The higher it
+    is, the more common users say, and the less regularization is needed.
 
     >>> import truelike as tl
     >>> data = tl.read([("ann", "tea"), ("ann", "milk"), ("bob", "tea"), ("bob", "milk"), ("eve", "tea")])
     >>> round(usual_regularization(data, 1))
     164
-    """
-    return max(1e-3, float(REGULARIZATION / lift(train, n_jobs) ** 0.75))
-
-
-def lift(train: Dataset, n_jobs: int | None) -> float:
-    """How many times the squares of the numbers of common users exceed what popularity explains.
-
-    c_ij users interacted with both i and j, and p_i is the share of the interactions that item i has. Would pairs of
-    items come together by their popularity alone, c_ij would be about T p_i p_j, where T is the sum of c_ij over all
-    pairs. The lift is the sum of c_ij^2, divided by that of (T p_i p_j)^2; 1 if no user has two items.
     """
     from truelike.models.kernels import sum_squares_of_common_users
 
@@ -296,7 +275,8 @@ def lift(train: Dataset, n_jobs: int | None) -> float:
     lengths = np.diff(by_user.indptr).astype(np.float64)
     pairs = float((lengths * (lengths - 1.0)).sum())
     share = train.popularity() / train.n_interactions
-    return squares / (pairs * float((share**2).sum())) ** 2 if pairs else 1.0
+    exceeds = squares / (pairs * float((share**2).sum())) ** 2 if pairs else 1.0
+    return max(1e-3, float(REGULARIZATION / exceeds**0.75))
 
 
 def gram(by_user: Any, dtype: np.dtype[Any], n_jobs: int | None) -> NDArray[Any]:

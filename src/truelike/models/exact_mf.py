@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, final
 
@@ -11,31 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truelike import objectives
-from truelike.core.parameters import choice, jobs, number, preset, special, whole_number
+from truelike.cluster import Cluster
+from truelike.core.parameters import choice, jobs, number, preset, special, whole_number, with_inherited_parameters
 from truelike.data.dataset import Dataset
-from truelike.data.ids import Codes
 from truelike.engines.exact.engine import ExactEngine, ExactSettings
 from truelike.engines.exact.items import SampledItems
-from truelike.engines.loop import Training, continue_epochs, fit_epochs
-from truelike.engines.options import FitOptions
 from truelike.engines.regularization import EXACT_L2, learning_rate, noise_edge
 from truelike.engines.spectral import add_spectrum
 from truelike.engines.tables import Tables
 from truelike.engines.weights import SHORTEST_HALF_LIFE, interaction_weights
 from truelike.errors import ParameterError
 from truelike.evaluation.metrics import is_metric_at_k
-from truelike.exposure.evidence import INTERACTIONS
 from truelike.models import objective_names
-from truelike.models.factor_model import (
-    FactorModel,
-    TableFlips,
-    extended_tables,
-    learned_tables,
-    restored_tables,
-    table_attributes,
-)
+from truelike.models.factor_model import FactorModel, ObjectiveMF, table_attributes
 from truelike.models.fold_in import AllItemsFoldIn, rows_of
-from truelike.models.label_noise import Flips, LabelNoise
+from truelike.models.label_noise import LabelNoise
 
 POINTWISE_RATE, LISTWISE_RATE = 0.1, 0.045  # factors of the default learning rate
 INIT_SCALE = 0.004  # standard deviation of what is added to the spectrum
@@ -79,8 +68,9 @@ class AllItemsMF(LabelNoise, FactorModel):
         )
 
 
+@with_inherited_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
-class ExactMF(AllItemsMF):
+class ExactMF(ObjectiveMF, AllItemsMF):
     """Matrix factorization r_ui = U_u . V_i + b_i, trained on all unobserved items instead of a sample.
 
     The cost of an epoch grows with users x items. SoftmaxMF, ExactBPO and ExactNBPO are presets.
@@ -106,30 +96,12 @@ class ExactMF(AllItemsMF):
         The L2 of a row grows with its number of interactions to this power.
     unobserved_weight : float, default 1.0
         Weight of an unobserved item. Pointwise objectives only.
-    weighting : {'none', 'log', 'linear'}, default 'none'
-        How the weight of a pair counts, which is the number of its rows or the sum of their weights: not at all, as
-        log(1 + weight), or as it is.
-    recency : {'none', 'user', 'global'}, default 'none'
-        Whether new interactions count more than old ones; see `IALS`.
-    half_life : float, default 0.5
-        The age at which an interaction counts half.
     batch_size : int, default 128
         Users in a batch.
     item_share : float or None, default None
         Below 1, each batch is trained on the positives of its users and on this share of all other items, drawn at
         random and weighted so that the expected gradient is the same. None: 1 up to 250 million pairs of user and
         item; beyond, such that about 4,000 items are drawn.
-    epochs : int, default 20
-        Maximum number of epochs.
-    metric : str, default 'ndcg@20'
-        Validation metric whose best epoch is kept.
-    patience : int or None, default 10
-        Stop after this many epochs without a better one; None: never. Training never stops before it ranks better
-        than item popularity.
-    seed : int, default 0
-        Seed. It alone decides the result.
-    n_jobs : int or None, default -1
-        Number of threads; -1: all cores. Never changes the result.
 
     Attributes
     ----------
@@ -151,7 +123,7 @@ class ExactMF(AllItemsMF):
 
     uses: ClassVar[frozenset[str]] = frozenset({"times"})
     search_space: ClassVar[dict[str, Any]] = SEARCH_SPACE
-    _only_objective: ClassVar[str | None] = None  # set by `preset`: a preset is its objective
+    epochs_decide_rates: ClassVar[bool] = True
 
     objective: Any = special("softmax", objective_names.EXACT, objective_names.is_exact)
     factors: int = whole_number(256, low=1)
@@ -171,10 +143,10 @@ class ExactMF(AllItemsMF):
     patience: int | None = whole_number(10, low=1, optional=True)
     seed: int = whole_number(0, low=0)
     n_jobs: int | None = jobs()
+    flip_rate: float = field(default=0.1, init=False, repr=False)  # of ShiftMC
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        objective_names.check_preset(self, "ExactMF")
+    def _complete(self) -> None:
+        self._check_objective("ExactMF")
         kind = objective_names.kind_of(self.objective)
         if issubclass(kind, objectives.Listwise) and self.unobserved_weight != 1:
             raise ParameterError(
@@ -182,45 +154,21 @@ class ExactMF(AllItemsMF):
                 "weights unobserved items itself, so it must be 1"
             )
 
-    def _objective(self) -> type[objectives.Objective]:
-        return objective_names.objective(self.objective, flip_rate=0.1)
-
-    def _saved_parameters(self) -> dict[str, Any]:
-        return {**self.get_params(), "objective": objective_names.saved_name(self.objective)}
-
-    # --- learning -------------------------------------------------------------------------------
-
-    def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        result = fit_epochs(self._training(), train, options)
-        return {**learned_tables(result, train), **self._derived(train)}
-
-    def _derived(self, train: Dataset) -> dict[str, Any]:
+    def _derived(self, train: Dataset) -> dict[str, float]:
         return {
             "learning_rate_": self._learning_rate(train),
             "regularization_": self._strength(train, self.regularization),
             "flip_regularization_": self._strength(train, self.flip_regularization),
         }
 
-    def _training(self) -> Training[Tables]:
-        def ranker(train: Dataset, tables: Tables) -> ExactMF:
-            return self._fitted(train, {**table_attributes(tables), **self._derived(train)})
-
-        return Training.of(
-            self,
-            initial=lambda train: self._initial(train, self.flip_factors),
-            engine=self._engine,
-            ranker=ranker,
-            # the number of epochs decides the rates
-            identity={"class": type(self).__name__, **self._saved_parameters(), "schedule": self.epochs},
-            advice=(
-                f"at regularization={self.regularization}, learning_rate={self.learning_rate} and "
-                f"batch_size={self.batch_size} (None: by the data). Try a fifth of the learning_rate."
-            ),
+    def _advice(self) -> str:
+        return (
+            f"at regularization={self.regularization}, learning_rate={self.learning_rate} and "
+            f"batch_size={self.batch_size} (None: by the data). Try a fifth of the learning_rate."
         )
 
-    def _initial(self, train: Dataset, flip_factors: int, *, spectral: bool = True) -> Tables:
-        width = flip_factors if objective_names.kind_of(self.objective).uses_flips else 0
-        tables = Tables.zeros(train.n_users, train.n_items, self.factors, width, biased=True)
+    def _initial(self, train: Dataset, *, spectral: bool = True) -> Tables:
+        tables = Tables.zeros(train.n_users, train.n_items, self.factors, self._trained_flips, biased=True)
         tables.initialise("spectral", INIT_SCALE, 0.0, self.seed)
         if spectral:
             add_spectrum(tables, train, self.seed, self.n_jobs)
@@ -228,7 +176,7 @@ class ExactMF(AllItemsMF):
         tables.item_bias[:] = np.log((train.popularity() + 1) / (train.n_users + 1))
         return tables
 
-    def _engine(self, train: Dataset, tables: Tables) -> ExactEngine:
+    def _engine(self, train: Dataset, tables: Tables, cluster: Cluster | None = None) -> ExactEngine:
         settings = ExactSettings(
             learning_rate=self._learning_rate(train),
             epochs=self.epochs,
@@ -257,8 +205,9 @@ class ExactMF(AllItemsMF):
     def _expected_seconds(self, train: Dataset) -> float:
         share, n = self._item_share(train), train.n_items
         items = n if share == 1 else SampledItems(train, self.batch_size, share, self.seed).expected()
-        width = self.factors + (self.flip_factors if self._has_flips else 0)
-        seconds = self.epochs * train.n_users * items * (6 * width / 8.5e10 + 2.5e-9)
+        seconds = (
+            self.epochs * train.n_users * items * (6 * (self.factors + self._trained_flips) / 8.5e10 + 2.5e-9)
+        )
         return seconds if share == 1 else SAMPLED_COST * seconds
 
     def _counts_weights(self) -> bool:
@@ -267,46 +216,24 @@ class ExactMF(AllItemsMF):
     def _learning_rate(self, train: Dataset) -> float:
         if self.learning_rate is not None:
             return self.learning_rate
-        listwise = issubclass(objective_names.kind_of(self.objective), objectives.Listwise)
-        return (LISTWISE_RATE if listwise else POINTWISE_RATE) * learning_rate(train, self.factors)
+        return default_learning_rate(train, objective_names.kind_of(self.objective), self.factors)
 
     def _strength(self, train: Dataset, given: float | None) -> float:
         """The given regularization, otherwise one in proportion to the expected noise."""
         return given if given is not None else default_regularization(train)
 
-    def _update(
-        self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
-    ) -> Mapping[str, Any]:
-        old = self._tables()
-        tables = extended_tables(self._initial(train, old.flip_factors, spectral=False), old, users, items)
-        # a user's row moves once an epoch and by little, so the rows of new users start at their fold-in
-        fold_in = self._fitted(train, {**table_attributes(tables), **self._derived(train)})._fold_in()
-        new = np.setdiff1d(np.arange(train.n_users), users)
+    def _start_new_users(self, tables: Tables, train: Dataset, new: NDArray[np.integer]) -> None:
+        """A user's row moves once an epoch and by little, so the rows of new users start at their fold-in."""
+        fold_in = self.with_learned(train, {**table_attributes(tables), **self._derived(train)})._fold_in()
         for user, history in zip(new, rows_of(train.csr[new]), strict=True):
             tables.user_factors[user] = fold_in.row(history)
-        result = continue_epochs(self._training(), train, tables, epochs, progress=progress)
-        return {**learned_tables(result, train), **self._derived(train)}
 
-    def _arrays(self) -> dict[str, NDArray[Any]]:
-        return dict(self._tables().arrays())
 
-    def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
-        return {**restored_tables(arrays, train, self.factors, self.flip_factors), **self._derived(train)}
-
-    # --- flips ----------------------------------------------------------------------------------
-
-    @property
-    def _has_flips(self) -> bool:
-        return objective_names.kind_of(self.objective).uses_flips and self.flip_factors > 0
-
-    @property
-    def evidence(self) -> str:
-        """What the flips are known from: interactions alone."""
-        return INTERACTIONS
-
-    @property
-    def _flips(self) -> Flips:
-        return TableFlips(self._tables())
+def default_learning_rate(train: Dataset, objective: type[objectives.Objective], factors: int) -> float:
+    """The learning rate of the first epoch."""
+    return (LISTWISE_RATE if issubclass(objective, objectives.Listwise) else POINTWISE_RATE) * learning_rate(
+        train, factors
+    )
 
 
 def default_regularization(train: Dataset) -> float:

@@ -25,14 +25,8 @@ ITEMS_AT_ONCE = 16  # items whose similarities to all others are in memory
 class Contributions(NamedTuple):
     """What the interactions of a user contribute to the scores of some items.
 
-    Attributes
-    ----------
-    values
-        The contributions: a row for each item, a column for each interaction.
-    scores
-        The scores that they explain. What the contributions of a row do not add up to is the base of its score.
-    method
-        "exact" or "leave_one_out".
+    `values` has a row for each item and a column for each interaction. What a row does not add up to is the base of
+    the score.
     """
 
     values: Floats
@@ -55,19 +49,9 @@ class Contributions(NamedTuple):
 
 
 def explain(scorer: Scorer, history: Codes, items: Codes, user: int | None = None) -> Contributions:
-    """What each interaction contributes to the scores of some items.
+    """What each interaction of a sorted history contributes to the scores of some items.
 
-    Parameters
-    ----------
-    scorer
-        The scorer of a model.
-    history
-        The items of the interactions, sorted.
-    items
-        The items whose scores are explained.
-    user
-        The user of the training data whose interactions these are; the scores are then those of the user as trained.
-        None: a new user with this history.
+    With a `user` of the training data, whose interactions these are, the scores are those of the user as trained.
     """
     if not len(items):
         return Contributions(np.zeros((0, len(history)), dtype=np.float32), np.zeros(0, dtype=np.float32), "exact")

@@ -113,7 +113,7 @@ class ExposureMF(AllItemsMF):
 
     def _training(self, derived: Mapping[str, Any]) -> Training[Tables]:
         def ranker(train: Dataset, tables: Tables) -> ExposureMF:
-            return self._fitted(train, {**table_attributes(tables), **derived})
+            return self.with_learned(train, {**table_attributes(tables), **derived})
 
         rates: ExposureRates | None = derived["rates_"]
 

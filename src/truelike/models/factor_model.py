@@ -6,37 +6,36 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from truelike.cluster import Cluster
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.data.frames import to_native
 from truelike.data.ids import Codes
-from truelike.engines.loop import Result
+from truelike.engines.engine import Engine
+from truelike.engines.loop import Result, Training, continue_epochs, fit_epochs
+from truelike.engines.options import FitOptions
 from truelike.engines.tables import Tables
+from truelike.errors import ParameterError
+from truelike.exposure.evidence import INTERACTIONS
+from truelike.models import objective_names
 from truelike.models.base import Recommender
 from truelike.models.fold_in import FoldIn, rows_of
+from truelike.models.label_noise import LabelNoise
 from truelike.models.scorer import DotProduct, Floats, Scorer
-from truelike.ranking.factor_ranker import factor_pair_scores, factor_score_block
+from truelike.negatives import Negatives
+from truelike.objectives import Objective
+from truelike.ranking.factor_ranker import factor_score_block
 
 
 @final
 class FactorScorer(Scorer):
-    """Scores of tables of factors.
-
-    Parameters
-    ----------
-    train
-        The training data.
-    tables
-        The tables.
-    fold_in
-        Returns how the rows of new users are found; called when the first is asked for.
-    """
+    """Scores of tables of factors; `fold_in`, how the rows of new users are found, is made for the first of them."""
 
     def __init__(self, train: Dataset | Blocks, tables: Tables, fold_in: Callable[[], FoldIn]) -> None:
         super().__init__(train)
@@ -139,7 +138,149 @@ class FactorModel(Recommender):
     @final
     def _make_scorer(self) -> FactorScorer:
         # the copy has no scorer, so that none refers to itself: what is not used any more is freed at once
-        return FactorScorer(self.train_, self._tables(), self._without_scorer()._fold_in)
+        return FactorScorer(self.train_, self._tables(), self.with_learned(self.train_, self.learned)._fold_in)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class EpochMF(FactorModel):
+    """Base class of factor models that are trained in epochs, and that learn tables and nothing else."""
+
+    iterative: ClassVar[bool] = True
+    epochs_decide_rates: ClassVar[bool] = False  # so a checkpoint is of one number of epochs
+    saved_figures: ClassVar[
+        tuple[str, ...]
+    ] = ()  # what follows from the data, and is saved because it takes a while
+    if TYPE_CHECKING:  # parameters
+        factors: int
+        epochs: int
+
+    # --- what a model implements ----------------------------------------------------------------
+
+    @abstractmethod
+    def _initial(self, train: Dataset, *, spectral: bool = True) -> Tables:
+        """The tables before the first epoch; without `spectral` no singular vectors are computed."""
+
+    @abstractmethod
+    def _engine(self, train: Dataset, tables: Tables, cluster: Cluster | None = None) -> Engine:
+        """What trains the tables."""
+
+    @abstractmethod
+    def _derived(self, train: Dataset) -> dict[str, float]:
+        """The learned attributes that follow from the data and the parameters."""
+
+    @abstractmethod
+    def _advice(self) -> str:
+        """What to try when training diverges: the end of an error message."""
+
+    # --- what a model may implement -------------------------------------------------------------
+
+    @property
+    def _flip_width(self) -> int:
+        """Number of flip factors of saved tables, if they have any."""
+        return 0
+
+    def _start_new_users(self, tables: Tables, train: Dataset, new: NDArray[np.integer]) -> None:
+        """Fill the rows of users who came with `partial_fit`. Default: they stay as they are initialised."""
+        return
+
+    # --- what follows ---------------------------------------------------------------------------
+
+    @final
+    def _training(self, cluster: Cluster | None = None) -> Training[Tables]:
+        schedule = {"schedule": self.epochs} if self.epochs_decide_rates else {}
+        return Training.of(
+            self,
+            initial=self._initial,
+            engine=lambda train, tables: self._engine(train, tables, cluster),
+            ranker=lambda train, tables: self.with_learned(train, table_attributes(tables)),
+            identity={"class": type(self).__name__, **self._saved_parameters(), **schedule},
+            advice=self._advice(),
+        )
+
+    @final
+    def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
+        result = fit_epochs(self._training(options.cluster), train, options)
+        return {**learned_tables(result, train), **self._derived(train)}
+
+    @final
+    def _update(
+        self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
+    ) -> Mapping[str, Any]:
+        tables, old = self._initial(train, spectral=False), self._tables().arrays()
+        for name, table in tables.arrays().items():
+            table[users if name == "users" else items] = old[name]
+        self._start_new_users(tables, train, np.setdiff1d(np.arange(train.n_users), users))
+        result = continue_epochs(self._training(), train, tables, epochs, progress=progress)
+        return {**learned_tables(result, train), **self._derived(train)}
+
+    @final
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        figures = {name: np.array([getattr(self, f"{name}_")]) for name in self.saved_figures}
+        return {**self._tables().arrays(), **figures}
+
+    @final
+    def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
+        figures = {f"{name}_": float(arrays[name][0]) for name in self.saved_figures} or self._derived(train)
+        return {**restored_tables(arrays, train, self.factors, self._flip_width), **figures}
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ObjectiveMF(LabelNoise, EpochMF):
+    """Base class of models with a parameter `objective`, which may learn flips."""
+
+    _only_objective: ClassVar[str | None] = None  # set by `preset`: a preset is its objective
+    if TYPE_CHECKING:  # parameters
+        objective: Any
+        flip_factors: int
+        flip_rate: float
+
+    @final
+    def _check_objective(self, general: str) -> None:
+        """Refuse another objective than that of a preset; spell a name as it is known."""
+        if isinstance(self.objective, str):
+            self.objective = objective_names.known_name(self.objective)
+        if self._only_objective is not None and self.objective != self._only_objective:
+            raise ParameterError(
+                f"{self.name}: objective is {self.objective!r}; it must be {self._only_objective!r}, which the name "
+                f"stands for. {general} takes any."
+            )
+
+    @final
+    def _objective(self) -> type[Objective]:
+        return objective_names.objective(self.objective, self.flip_rate)
+
+    @final
+    def _saved_parameters(self) -> dict[str, Any]:
+        found = {**self.get_params(), "objective": objective_names.saved_name(self.objective)}
+        if isinstance(found.get("negatives"), Negatives):
+            found["negatives"] = found["negatives"].name
+        return found
+
+    @final
+    @property
+    def _flip_width(self) -> int:
+        return self.flip_factors
+
+    @final
+    @property
+    def _trained_flips(self) -> int:
+        """Number of flip factors that the objective learns."""
+        return self.flip_factors if objective_names.kind_of(self.objective).uses_flips else 0
+
+    @final
+    @property
+    def _has_flips(self) -> bool:
+        return self._trained_flips > 0
+
+    @property
+    def evidence(self) -> str:
+        """What the flips are known from: interactions alone."""
+        return INTERACTIONS
+
+    @final
+    @property
+    def _flips(self) -> TableFlips:
+        return TableFlips(self._tables())
 
 
 def learned_tables(result: Result[Tables], train: Dataset) -> dict[str, Any]:
@@ -150,12 +291,6 @@ def learned_tables(result: Result[Tables], train: Dataset) -> dict[str, Any]:
         "history_": to_native(result.history, train.library),
         "search_history_": None if search is None else to_native(search, train.library),
     }
-
-
-def scores_of_pairs(result: Result[Tables], users: Codes, items: Codes) -> Floats:
-    """The scores r of pairs, by trained tables."""
-    tables = result.trained
-    return factor_pair_scores(tables.user_factors, tables.item_factors, tables.item_bias, users, items)
 
 
 def table_attributes(tables: Tables) -> dict[str, Any]:
@@ -173,15 +308,6 @@ def restored_tables(
 ) -> dict[str, Any]:
     """The learned attributes from saved arrays."""
     return table_attributes(Tables.restored(arrays, train.n_users, train.n_items, factors, flip_factors))
-
-
-def extended_tables(fresh: Tables, old: Tables, users: Codes, items: Codes) -> Tables:
-    """New tables with the rows of the old ones: old user n is row users[n], old item n is row items[n]."""
-    fresh.users[users] = old.users
-    for name, table in old.arrays().items():
-        if name != "users":
-            fresh.arrays()[name][items] = table
-    return fresh
 
 
 def unit_rows(table: Floats) -> Floats:

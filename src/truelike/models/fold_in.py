@@ -33,12 +33,12 @@ WIDTH = 1e-3  # of the finite differences, in units of r
 ROWS_PER_CALL = 64  # rows of scores per call of `steps` of a listwise objective
 
 
-def rows_of(histories: Any) -> list[NDArray[np.int32]]:
+def rows_of(histories: sparse.csr_array) -> list[Codes]:
     """Return the items of each row of a CSR."""
     return [histories.indices[a:b] for a, b in pairwise(histories.indptr)]
 
 
-def histories_of(rows: Sequence[NDArray[np.int32]], n_items: int) -> Any:
+def histories_of(rows: Sequence[Codes], n_items: int) -> sparse.csr_array:
     """Return the CSR of some rows of items, each sorted: the inverse of `rows_of`."""
     indptr = np.cumsum([0, *(len(row) for row in rows)]).astype(np.int32)
     indices = np.concatenate([np.zeros(0, np.int32), *rows]).astype(np.int32)
@@ -69,48 +69,57 @@ class FoldIn(ABC):
 
 
 @dataclass(frozen=True)
-class SampledFoldIn(FoldIn):
-    """New users of a model that is trained on sampled negatives.
-
-    Attributes
-    ----------
-    item_factors, item_bias
-        The paper's V, and the biases.
-    objective
-        The objective.
-    flips
-        The flips; None: g = 0.
-    probabilities
-        Returns the probability of each item as a negative of a user with a history.
-    n_negatives, weight
-        The paper's rho, and the factor of a positive's step.
-    l2
-        The L2 of a row.
-    """
+class ObjectiveFoldIn(FoldIn):
+    """New users of a model that is trained by an objective; without flips, g = 0."""
 
     item_factors: Floats
     item_bias: Floats | None
     objective: type[Objective]
     flips: AverageFlips | None
-    probabilities: Callable[[Codes], NDArray[np.float64]]
-    n_negatives: int
-    weight: float
+
+    @cached_property
+    def g(self) -> Floats:
+        """The flip logits of a new user."""
+        flips = self.flips
+        found = np.zeros(len(self.item_factors)) if flips is None else flips.average_logits()
+        return np.asarray(found, dtype=np.float32)
+
+    @abstractmethod
+    def l2_of(self, n: int) -> float:
+        """The L2 of the row of a user with n interactions."""
+
+    def exactly(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """V, the biases and g in float64."""
+        V = self.item_factors.astype(np.float64)
+        b = np.zeros(len(V)) if self.item_bias is None else self.item_bias.astype(np.float64)
+        return V, b, self.g.astype(np.float64)
+
+
+@dataclass(frozen=True)
+class SampledFoldIn(ObjectiveFoldIn):
+    """New users of a model that is trained on sampled negatives."""
+
+    probabilities: Callable[[Codes], NDArray[np.float64]]  # of each item as a negative of a user with a history
+    n_negatives: int  # the paper's rho
+    weight: float  # of a positive's step
     l2: float
+
+    def l2_of(self, n: int) -> float:
+        """The same for all."""
+        return self.l2
 
     def row(self, history: Codes) -> Floats:
         """The row at which the expected update of sampled training is zero."""
-        V = self.item_factors.astype(np.float64)
+        V, b, g = self.exactly()
         objective, n_negatives, weight = self.objective, self.n_negatives, self.weight
         regularization = self.l2_of(len(history))
         own = V[history]
         # how often each item is drawn in an epoch
         expected = self.probabilities(history) * (n_negatives * len(history))
         positive_weight = float(n_negatives) if issubclass(objective, Pairwise) else weight
-        g = np.zeros(len(V)) if self.g is None else self.g.astype(np.float64)
         of_positives = (positive_weight * own.T) @ own
         bound = curvature_bound(objective) * (of_positives + (V * expected[:, None]).T @ V)
         matrix = bound + max(regularization, 1e-6) * np.eye(V.shape[1])
-        b = np.zeros(len(V)) if self.item_bias is None else self.item_bias.astype(np.float64)
         row, factor = np.zeros(V.shape[1]), linalg.lu_factor(matrix, check_finite=False)
         for _ in range(STEPS):
             gradient = _gradient(objective, V @ row + b, history, expected, g, weight, V) - regularization * row
@@ -123,48 +132,25 @@ class SampledFoldIn(FoldIn):
 
         return SampledRows(self, history).rows(places)
 
-    @cached_property
-    def g(self) -> Floats | None:
-        """The flip logits of a new user."""
-        return _average(self.flips)
-
-    def l2_of(self, n: int) -> float:
-        """The L2 of the row of a user with n interactions."""
-        return self.l2
-
 
 @dataclass(frozen=True)
-class AllItemsFoldIn(FoldIn):
-    """New users of a model that is trained on all items.
+class AllItemsFoldIn(ObjectiveFoldIn):
+    """New users of a model that is trained on all items."""
 
-    Attributes
-    ----------
-    item_factors, item_bias, objective, flips
-        As in `SampledFoldIn`.
-    unobserved_weight
-        The weight of an unobserved item.
-    l2
-        The L2 of the row of a user with `mean_interactions`.
-    frequency_power, mean_interactions
-        The L2 is proportional to the number of interactions to this power.
-    """
-
-    item_factors: Floats
-    item_bias: Floats | None
-    objective: type[Objective]
-    flips: AverageFlips | None
     unobserved_weight: float
-    l2: float
+    l2: float  # of the row of a user with `mean_interactions`; it grows with their number to the power
     frequency_power: float = 0.0
     mean_interactions: float = 1.0
 
+    def l2_of(self, n: int) -> float:
+        """By the power of the number of interactions."""
+        return self.l2 * float((n / self.mean_interactions) ** self.frequency_power)
+
     def row(self, history: Codes) -> Floats:
         """The row at which the gradient of training on all items is zero."""
-        V, objective = self.item_factors.astype(np.float64), self.objective
-        b = np.zeros(len(V)) if self.item_bias is None else self.item_bias.astype(np.float64)
+        objective, (V, b, g) = self.objective, self.exactly()
         observed = np.zeros(len(V))
         observed[history] = 1.0
-        g = np.zeros(len(V)) if self.g is None else self.g.astype(np.float64)
 
         def steps(r: Any) -> Any:
             if issubclass(objective, Listwise):
@@ -205,19 +191,6 @@ class AllItemsFoldIn(FoldIn):
         from truelike.models.left_out import AllItemsRows
 
         return AllItemsRows(self, history).rows(places)
-
-    @cached_property
-    def g(self) -> Floats | None:
-        """The flip logits of a new user."""
-        return _average(self.flips)
-
-    def l2_of(self, n: int) -> float:
-        """The L2 of the row of a user with n interactions."""
-        return self.l2 * float((n / self.mean_interactions) ** self.frequency_power)
-
-
-def _average(flips: AverageFlips | None) -> Floats | None:
-    return None if flips is None else np.asarray(flips.average_logits(), dtype=np.float32)
 
 
 def curvature_bound(objective: type[Objective]) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from truelike.cluster import Cluster
 from truelike.core.parallel import one_blas_thread
-from truelike.core.parameters import choice, jobs, number, special, whole_number
+from truelike.core.parameters import choice, jobs, number, special, whole_number, with_inherited_parameters
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
@@ -20,32 +19,26 @@ from truelike.engines.als.engine import AlternatingEngine, Solver, Weights, exac
 from truelike.engines.blocks.als import (
     AlternatingWorker,
     BlockAlternatingEngine,
+    Counting,
     check_solver,
     counting_of,
 )
 from truelike.engines.blocks.execution import workers_for
 from truelike.engines.blocks.workers import WorkerKind, allocator
 from truelike.engines.engine import Engine
-from truelike.engines.loop import Training, continue_epochs, fit_epochs
-from truelike.engines.options import FitOptions
 from truelike.engines.regularization import IALS_L2, UNOBSERVED, density, noise_edge
 from truelike.engines.spectral import set_items
 from truelike.engines.tables import Tables
 from truelike.engines.weights import SHORTEST_HALF_LIFE, Recency, Weighting, interaction_weights
 from truelike.evaluation.metrics import is_metric_at_k
-from truelike.models.factor_model import (
-    FactorModel,
-    extended_tables,
-    learned_tables,
-    restored_tables,
-    table_attributes,
-)
+from truelike.models.factor_model import EpochMF
 from truelike.models.fold_in import FoldIn
 from truelike.models.scorer import Floats
 
 
+@with_inherited_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
-class IALS(FactorModel):
+class IALS(EpochMF):
     """Implicit alternating least squares (Hu, Koren and Volinsky, ICDM 2008): r_ui = U_u . V_i.
 
     Minimises the sum over interactions of (1 - r_ui)^2, plus unobserved_weight times the sum over *all* pairs of
@@ -68,15 +61,6 @@ class IALS(FactorModel):
         weight of the interactions; see `unobserved_weight_`.
     frequency_power : float, default 1.0
         Their nu: 1 is a ridge in proportion to what a row is fitted to, 0 the same ridge for every row.
-    weighting : {'none', 'log', 'linear'}, default 'none'
-        How the weight of a pair counts, which is the number of its rows or the sum of their weights: not at all, as
-        log(1 + weight), or as it is.
-    recency : {'none', 'user', 'global'}, default 'none'
-        Whether new interactions count more than old ones; the training data must have times then. The age of an
-        interaction is for "user" the share of the user's interactions that are later, for "global" the time to the
-        last interaction of all, as a share of the time span of the training data.
-    half_life : float, default 0.5
-        The age at which an interaction counts half.
     solver : {'cg', 'cholesky'}, default 'cg'
         "cg": some steps of conjugate gradients for each row, from its current value. "cholesky": the exact solution
         of each row in float64.
@@ -92,15 +76,6 @@ class IALS(FactorModel):
         and standard deviation init_scale / sqrt(factors).
     init_scale : float, default 0.1
         Scale of the initialization "normal".
-    metric : str, default 'ndcg@20'
-        Validation metric whose best epoch is kept.
-    patience : int or None, default 5
-        Stop after this many epochs without a better one; None: never. Training never stops before it ranks better
-        than item popularity.
-    seed : int, default 0
-        Seed. It alone decides the result.
-    n_jobs : int or None, default -1
-        Number of threads; -1: all cores. Never changes the result.
 
     Attributes
     ----------
@@ -121,7 +96,6 @@ class IALS(FactorModel):
     (8, True)
     """
 
-    iterative: ClassVar[bool] = True
     trains_on_blocks: ClassVar[bool] = True
     uses: ClassVar[frozenset[str]] = frozenset({"times"})
     search_space: ClassVar[dict[str, Any]] = {
@@ -148,20 +122,10 @@ class IALS(FactorModel):
     seed: int = whole_number(0, low=0)
     n_jobs: int | None = jobs()
 
-    def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        result = fit_epochs(self._training(options.cluster), train, options)
-        return {**learned_tables(result, train), **self._derived(train)}
-
-    def _training(self, cluster: Cluster | None = None) -> Training[Tables]:
-        return Training.of(
-            self,
-            initial=self._initial,
-            engine=lambda train, tables: self._engine(train, tables, cluster),
-            ranker=lambda train, tables: self._fitted(train, table_attributes(tables)),
-            identity={"class": type(self).__name__, **self.get_params()},
-            advice="with this regularization. Try more."
-            if self.regularization is None
-            else f"at regularization={self.regularization:g}. Try more.",
+    def _advice(self) -> str:
+        given = self.regularization
+        return (
+            "with this regularization. Try more." if given is None else f"at regularization={given:g}. Try more."
         )
 
     def _initial(self, train: Dataset, *, spectral: bool = True) -> Tables:
@@ -209,39 +173,11 @@ class IALS(FactorModel):
         return self.weighting != "none"
 
     def _weights(self, train: Dataset | Blocks) -> Weights:
-        """The weights of the objective: the parameters, or what follows from the data where they are None."""
-        dense = density(train)
-        unobserved = (
-            min(1.0, UNOBSERVED * dense) if self.unobserved_weight is None else float(self.unobserved_weight)
-        )
-        if self.regularization is not None:
-            return Weights(unobserved, float(self.regularization), float(self.frequency_power))
-        weights = Weights(unobserved, IALS_L2 * noise_edge(train) / (1 + unobserved / dense), 1.0)
-        if self.frequency_power == 1:
-            return weights
-        # the same ridge of the users on average
-        other = Weights(unobserved, 1.0, float(self.frequency_power))
-        mean, other_mean = (
-            float(np.mean(each.ridge(train.interactions_per_user(), train.n_items))) for each in (weights, other)
-        )
-        return replace(other, regularization=mean / other_mean)
+        return usual_weights(train, self.unobserved_weight, self.regularization, self.frequency_power)
 
-    def _derived(self, train: Dataset) -> dict[str, Any]:
+    def _derived(self, train: Dataset) -> dict[str, float]:
         weights = self._weights(train)
         return {"regularization_": weights.regularization, "unobserved_weight_": weights.unobserved}
-
-    def _update(
-        self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
-    ) -> Mapping[str, Any]:
-        tables = extended_tables(self._initial(train, spectral=False), self._tables(), users, items)
-        result = continue_epochs(self._training(), train, tables, epochs, progress=progress)
-        return {**learned_tables(result, train), **self._derived(train)}
-
-    def _arrays(self) -> dict[str, NDArray[Any]]:
-        return dict(self._tables().arrays())
-
-    def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
-        return {**restored_tables(arrays, train, self.factors), **self._derived(train)}
 
     def _fold_in(self) -> LeastSquaresFoldIn:
         return LeastSquaresFoldIn(
@@ -252,26 +188,35 @@ class IALS(FactorModel):
         )
 
 
+def usual_weights(
+    train: Dataset | Blocks,
+    unobserved_weight: float | None = None,
+    regularization: float | None = None,
+    frequency_power: float = 1.0,
+) -> Weights:
+    """The weights of the objective: those that are given, and what follows from the data where they are None."""
+    dense, power = density(train), float(frequency_power)
+    unobserved = min(1.0, UNOBSERVED * dense) if unobserved_weight is None else float(unobserved_weight)
+    if regularization is not None:
+        return Weights(unobserved, float(regularization), power)
+    weights = Weights(unobserved, IALS_L2 * noise_edge(train) / (1 + unobserved / dense), 1.0)
+    if power == 1:
+        return weights
+    other = Weights(unobserved, 1.0, power)  # the same ridge of the users on average
+    mean, other_mean = (
+        float(np.mean(each.ridge(train.interactions_per_user(), train.n_items))) for each in (weights, other)
+    )
+    return replace(other, regularization=mean / other_mean)
+
+
 @dataclass(frozen=True)
 class LeastSquaresFoldIn(FoldIn):
-    """New users of `IALS`: one exact solve with the item table fixed.
-
-    Attributes
-    ----------
-    train
-        The training data.
-    item_factors
-        The item table.
-    weights
-        The weights of the objective.
-    counting
-        The parameters weighting, recency and half_life.
-    """
+    """New users of `IALS`: one exact solve with the item table fixed."""
 
     train: Dataset | Blocks
     item_factors: Floats
     weights: Weights
-    counting: tuple[Weighting, Recency, float]
+    counting: tuple[Weighting, Recency, float]  # the parameters weighting, recency and half_life
 
     def row(self, history: Codes) -> Floats:
         """By the equations of the user."""
@@ -304,29 +249,23 @@ class LeastSquaresFoldIn(FoldIn):
         if self.counting[:2] == ("none", "none"):
             return None
         if isinstance(train, Blocks):
-            return self._counts_in_block(train, user)
-        counts = self._all_counts
-        if counts is None:
-            return None
-        mine = slice(*train.csr.indptr[user : user + 2])
-        return np.asarray(counts[mine][np.argsort(train.csr.indices[mine])], dtype=np.float64)
+            counting, scale = self._counting_in_blocks
+            block = train.block(int(np.searchsorted(train.bounds, user, side="right")) - 1)
+            counts, row = counting.weights(block, scale), user - block.first_user
+            return None if counts is None else counts[block.indptr[row] : block.indptr[row + 1]].astype(np.float64)
+        counts, mine = self._all_counts, slice(*train.csr.indptr[user : user + 2])
+        return None if counts is None else counts[mine][np.argsort(train.csr.indices[mine])].astype(np.float64)
 
     @cached_property
     def _all_counts(self) -> NDArray[np.float32] | None:
         assert isinstance(self.train, Dataset)
         return interaction_weights(self.train, *self.counting)
 
-    def _counts_in_block(self, train: Blocks, user: int) -> NDArray[np.float64]:
-        """How much each interaction of a user counts, where the training data are blocks."""
-        block = train.block(int(np.searchsorted(train.bounds, user, side="right")) - 1)
-        counts = counting_of(train, *self.counting).weights(block, self._scale)
-        assert counts is not None
-        row = user - block.first_user
-        return counts[block.indptr[row] : block.indptr[row + 1]].astype(np.float64)
-
     @cached_property
-    def _scale(self) -> float:
-        """What the counts of blocks are multiplied by."""
+    def _counting_in_blocks(self) -> tuple[Counting, float]:
+        """How the interactions of blocks count, and what this is multiplied by."""
         assert isinstance(self.train, Blocks)
         counting = counting_of(self.train, *self.counting)
-        return self.train.n_interactions / sum(float(counting.unscaled(block).sum()) for block in self.train)
+        return counting, self.train.n_interactions / sum(
+            float(counting.unscaled(block).sum()) for block in self.train
+        )

@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike.core.parallel import for_each
-from truelike.core.parameters import jobs, number, whole_number
+from truelike.core.parameters import jobs, number, whole_number, with_inherited_parameters
 from truelike.data.dataset import Dataset
-from truelike.data.matrix import checked_csr
 from truelike.engines.options import FitOptions
 from truelike.models.base import Recommender
-from truelike.models.item_scorer import ItemScorer
+from truelike.models.item_scorer import ItemScorer, csr_arrays, saved_csr
 from truelike.models.scorer import Floats
 
 MOST_SHRINKAGE = 300.0  # by the rule
 MAX_SIMILARITY_BYTES = 32 * 2**20  # bytes of a block of similarities, if every item were similar to every other
 
 
+@with_inherited_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
 class ItemKNN(Recommender):
     """Score an item by its similarity to the items that the user interacted with.
@@ -39,8 +39,6 @@ class ItemKNN(Recommender):
     shrinkage : float or None, default None
         Reduces similarities that rest on few users; 0 is the plain cosine. None: (110 / interactions of the mean
         user)^2, at most 300.
-    n_jobs : int or None, default -1
-        Number of threads; -1: all cores. Never changes the result.
 
     Attributes
     ----------
@@ -80,7 +78,7 @@ class ItemKNN(Recommender):
 
         block = max(1, MAX_SIMILARITY_BYTES // (16 * train.n_items))
         blocks = for_each(rows, range(0, train.n_items, block), self.n_jobs)
-        return self._learned(sparse.csr_array(sparse.vstack(blocks)), train)
+        return {"similarity_": sparse.csr_array(sparse.vstack(blocks)), "shrinkage_": shrinkage}
 
     def _expected_seconds(self, train: Dataset) -> float:
         return 1.5e-8 * float(np.square(train.interactions_per_user(), dtype=np.float64).sum())
@@ -107,23 +105,17 @@ class ItemKNN(Recommender):
             common.eliminate_zeros()
         return common
 
-    def _learned(self, similarity: Any, train: Dataset) -> Mapping[str, Any]:
-        return {"similarity_": similarity, "shrinkage_": self._shrinkage(train)}
-
     def _make_scorer(self) -> ItemScorer:
-        return ItemScorer(self.train_, sparse.csr_array(self.similarity_.T), self.similarity_)
+        return ItemScorer(self.train_, sparse.csr_array(self.similarity_.T))
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        s = self.similarity_
-        return {
-            "similarity.indptr": s.indptr.astype(np.int64),
-            "similarity.indices": s.indices.astype(np.int32),
-            "similarity.data": s.data,
-        }
+        return csr_arrays("similarity", self.similarity_)
 
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
-        parts = (arrays["similarity.data"], arrays["similarity.indices"], arrays["similarity.indptr"])
-        return self._learned(checked_csr(parts, (train.n_items, train.n_items)), train)
+        return {
+            "similarity_": saved_csr("similarity", arrays, train.n_items),
+            "shrinkage_": self._shrinkage(train),
+        }
 
 
 def _keep_largest(indptr: NDArray[np.integer], data: Floats, k: int) -> None:

@@ -19,15 +19,7 @@ from truelike.models.scorer import Floats, Scorer
 
 @final
 class PopularityScorer(Scorer):
-    """The popularity of the items, whoever asks.
-
-    Parameters
-    ----------
-    train
-        The training data.
-    popularity
-        Number of users of each item.
-    """
+    """The popularity of the items, whoever asks."""
 
     def __init__(self, train: Dataset, popularity: Floats) -> None:
         super().__init__(train)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
+from truelike.data.matrix import checked_csr
 from truelike.models.scorer import Floats, Scorer
 
 
@@ -16,20 +19,15 @@ from truelike.models.scorer import Floats, Scorer
 class ItemScorer(Scorer):
     """Score an item by weights between it and the items of the user.
 
-    Parameters
-    ----------
-    train
-        The training data.
-    weights
-        Row j is what an interaction with item j adds to the scores of all items: an array, or a CSR.
-    by_target
-        The transpose of a CSR of weights; None for an array.
+    Row j of `weights`, an array or a CSR, is what an interaction with item j adds to the scores of all items.
     """
 
-    def __init__(self, train: Dataset, weights: Any, by_target: Any = None) -> None:
+    def __init__(self, train: Dataset, weights: Floats | sparse.csr_array) -> None:
         super().__init__(train)
-        self._csr, self._weights, self._by_target, self._order = train.csr, weights, by_target, None
-        if by_target is not None:  # most items of a list may have the score 0
+        self._weights: Any = weights
+        self._csr, self._order = train.csr, None
+        self._by_target = sparse.csr_array(weights.T) if sparse.issparse(weights) else None
+        if self._by_target is not None:  # most items of a list may have the score 0
             self._order = np.argsort(-train.popularity(), kind="stable").astype(np.int32)
 
     @property
@@ -70,3 +68,20 @@ class ItemScorer(Scorer):
         """The score less a weight."""
         full = self.score_items(history, items)
         return np.concatenate([full[None], full - self.contributions(history, items, None).T[places]])
+
+
+def csr_arrays(name: str, table: sparse.csr_array) -> dict[str, NDArray[Any]]:
+    """The arrays of a CSR of items x items, for saving."""
+    return {
+        f"{name}.indptr": table.indptr.astype(np.int64),
+        f"{name}.indices": table.indices.astype(np.int32),
+        f"{name}.data": table.data,
+    }
+
+
+def saved_csr(name: str, arrays: Mapping[str, NDArray[Any]], n_items: int) -> sparse.csr_array:
+    """The CSR from its arrays, checked."""
+    parts = (arrays[f"{name}.data"], arrays[f"{name}.indices"], arrays[f"{name}.indptr"])
+    if parts[0].dtype != np.float32:
+        raise ValueError(f"{name} is {parts[0].dtype}; expected float32")
+    return checked_csr(parts, (n_items, n_items))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import NDArray
 
 from truelike.core.compile_cache import cached_njit
 
+Ints = NDArray[np.integer]
+Floats = NDArray[np.float32]
 TILE = 1024  # columns whose sums fit into the first-level cache
 
 
 @cached_njit(nogil=True)
-def add_rows(indptr: Any, indices: Any, row_indptr: Any, row_indices: Any, row_data: Any, out: Any) -> None:
+def add_rows(
+    indptr: Ints, indices: Ints, row_indptr: Ints, row_indices: Ints, row_data: Floats, out: Floats
+) -> None:
     """Add to out[u] the rows of a sparse table at the indices of row u, in their order; out must be zeros."""
     for u in range(len(indptr) - 1):
         for entry in range(indptr[u], indptr[u + 1]):
@@ -22,7 +25,7 @@ def add_rows(indptr: Any, indices: Any, row_indptr: Any, row_indices: Any, row_d
 
 
 @cached_njit(nogil=True)
-def add_dense_rows(indptr: Any, indices: Any, table: Any, out: Any) -> None:
+def add_dense_rows(indptr: Ints, indices: Ints, table: Floats, out: Floats) -> None:
     """Add to out[u] the rows of a dense table at the indices of row u, in their order; out must be zeros.
 
     The loop takes a tile of columns at a time, and four rows, so that a sum is loaded and stored once per four
@@ -47,7 +50,9 @@ def add_dense_rows(indptr: Any, indices: Any, table: Any, out: Any) -> None:
 
 
 @cached_njit(nogil=True)
-def count_common_users(first: Any, indptr: Any, indices: Any, item_indptr: Any, item_users: Any, out: Any) -> None:
+def count_common_users(
+    first: int, indptr: Ints, indices: Ints, item_indptr: Ints, item_users: Ints, out: NDArray[np.floating]
+) -> None:
     """Count in out[r, j] the users of both items first + r and j, for j <= first + r; out must be zeros.
 
     `indptr` and `indices` are the items of each user, `item_indptr` and `item_users` the users of each item.
@@ -64,8 +69,8 @@ def count_common_users(first: Any, indptr: Any, indices: Any, item_indptr: Any, 
 
 @cached_njit(nogil=True)
 def sum_squares_of_common_users(
-    first: Any, stop: Any, indptr: Any, indices: Any, item_indptr: Any, item_users: Any
-) -> Any:
+    first: int, stop: int, indptr: Ints, indices: Ints, item_indptr: Ints, item_users: Ints
+) -> int:
     """The sum of c_ij^2 over items first <= i < stop and j < i, where c_ij users interacted with both."""
     common = np.zeros(stop, dtype=np.int64)
     total = 0
@@ -88,7 +93,7 @@ def sum_squares_of_common_users(
 
 
 @cached_njit(nogil=True)
-def mirror(matrix: Any, first: Any, stop: Any) -> None:
+def mirror(matrix: NDArray[np.floating], first: int, stop: int) -> None:
     """Copy the lower triangle to the upper one in rows first ... stop - 1, in small squares for the cache."""
     side = 32
     n = len(matrix)

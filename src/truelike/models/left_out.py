@@ -52,7 +52,7 @@ class _Rows(ABC, Generic[F]):
         self.fold: F = fold
         self.history, self.objective = history, fold.objective
         self.item_factors, self.row = fold.item_factors, fold.row(history)
-        self.g = np.zeros(len(fold.item_factors), dtype=np.float32) if fold.g is None else fold.g
+        self.g = fold.g
         self.l2, self.l2_without = fold.l2_of(n), fold.l2_of(n - 1)
 
     @final
@@ -212,7 +212,7 @@ class SampledRows(_Rows[SampledFoldIn]):
     def _gradients(self, r: Floats, left: Codes | None, draws: Floats) -> Floats:
         """Return the gradient with respect to each row, without the L2.
 
-        `r` and `left` are as in `AllItems`; `draws` says how often each item is drawn for one positive.
+        `r` and `left` are as in `AllItemsRows`; `draws` says how often each item is drawn for one positive.
         """
         rows, mine = np.arange(len(r)), self.history
         if issubclass(self.objective, Pairwise):

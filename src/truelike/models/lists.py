@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, final
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, final
 
 import numpy as np
 import polars as pl
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 Frame: TypeAlias = "pl.DataFrame | pd.DataFrame | pa.Table"  # of the library that the training data came in
 OnUnknown = Literal["raise", "popular", "skip"]
+OneOrMany = Hashable | Iterable[Hashable]  # ids
+Histories = OneOrMany | Iterable[Iterable[Hashable]] | Mapping[Hashable, Iterable[Hashable]] | Dataset
 
 
 class Answers(ABC):
@@ -65,11 +67,11 @@ class Answers(ABC):
     @final
     def recommend(
         self,
-        users: Any = None,
+        users: OneOrMany | None = None,
         k: int = 10,
         *,
-        candidates: Any = None,
-        exclude: Any = None,
+        candidates: OneOrMany | None = None,
+        exclude: OneOrMany | None = None,
         exclude_seen: bool = True,
         on_unknown: OnUnknown = "raise",
         titles: bool = False,
@@ -111,11 +113,11 @@ class Answers(ABC):
     def recommend_to(
         self,
         path: str | Path,
-        users: Any = None,
+        users: OneOrMany | None = None,
         k: int = 10,
         *,
-        candidates: Any = None,
-        exclude: Any = None,
+        candidates: OneOrMany | None = None,
+        exclude: OneOrMany | None = None,
         exclude_seen: bool = True,
         on_unknown: OnUnknown = "raise",
         titles: bool = False,
@@ -165,11 +167,11 @@ class Answers(ABC):
     @final
     def recommend_from_items(
         self,
-        items: Any,
+        items: Histories,
         k: int = 10,
         *,
-        candidates: Any = None,
-        exclude: Any = None,
+        candidates: OneOrMany | None = None,
+        exclude: OneOrMany | None = None,
         exclude_seen: bool = True,
         on_unknown: OnUnknown = "raise",
         titles: bool = False,
@@ -201,11 +203,11 @@ class Answers(ABC):
     @final
     def similar_items(
         self,
-        items: Any,
+        items: OneOrMany,
         k: int = 10,
         *,
-        candidates: Any = None,
-        exclude: Any = None,
+        candidates: OneOrMany | None = None,
+        exclude: OneOrMany | None = None,
         on_unknown: OnUnknown = "raise",
         titles: bool = False,
         n_jobs: int | None = -1,
@@ -222,7 +224,7 @@ class Answers(ABC):
         return to_native(found, library_of(items) or train.library)
 
     @final
-    def explain(self, user: Any, items: Any, k: int = 10, *, titles: bool = False) -> Frame:
+    def explain(self, user: Hashable, items: OneOrMany, k: int = 10, *, titles: bool = False) -> Frame:
         """Explain the scores of some items by the interactions of a user.
 
         The result is a frame item_id, because_item_id, contribution, share, rank, method. It lists for each of
@@ -266,8 +268,8 @@ class Answers(ABC):
     @final
     def explain_from_items(
         self,
-        history: Any,
-        items: Any,
+        history: OneOrMany,
+        items: OneOrMany,
         k: int = 10,
         *,
         titles: bool = False,
@@ -297,13 +299,13 @@ class Answers(ABC):
         known = codes_of(self.train_.items, one_or_many(history), on_unknown)
         return self._explanation(np.unique(known[known >= 0]), items, None, k, titles)
 
-    def _explanation(self, history: Codes, items: Any, user: int | None, k: int, titles: bool) -> Frame:
+    def _explanation(self, history: Codes, items: OneOrMany, user: int | None, k: int, titles: bool) -> Frame:
         train, asked = self.train_, self.train_.items.known(items)
         found = explanation(train, explain(self.scorer, history, asked, user), history, asked, k, titles)
         return to_native(found, library_of(items) or train.library)
 
     @final
-    def score(self, users: Any, items: Any) -> Floats:
+    def score(self, users: OneOrMany, items: OneOrMany) -> Floats:
         """The score of each pair (users[n], items[n]); one user or one item is paired with all of the other."""
         return self.scorer.score_pairs(*pair_codes(self.train_, users, items, "score"))
 
@@ -366,10 +368,6 @@ class Answers(ABC):
         write_vectors(self.train_, self._vectors(), path, what, metric, model=self._written().name)
 
     @abstractmethod
-    def _identity(self) -> str:
-        """A hash of all that the lists follow from."""
-
-    @abstractmethod
     def _written(self) -> Answers:
         """The model that is saved in place of this one."""
 
@@ -410,12 +408,12 @@ def check(
         )
 
 
-def codes_of(known: Ids, asked: Any, on_unknown: OnUnknown) -> Codes:
+def codes_of(known: Ids, asked: OneOrMany, on_unknown: OnUnknown) -> Codes:
     """The row numbers of ids, where -1 is an id that is not known; an error if there shall be none."""
     return known.known(asked) if on_unknown == "raise" else known.codes(asked)
 
 
-def pair_codes(train: Dataset | Blocks, users: Any, items: Any, asking: str) -> tuple[Codes, Codes]:
+def pair_codes(train: Dataset | Blocks, users: OneOrMany, items: OneOrMany, asking: str) -> tuple[Codes, Codes]:
     """The row numbers of pairs; one user or one item is paired with all of the other."""
     user_codes, item_codes = train.users.known(users), train.items.known(items)
     try:
@@ -427,7 +425,7 @@ def pair_codes(train: Dataset | Blocks, users: Any, items: Any, asking: str) -> 
     return user_codes, item_codes
 
 
-def allowed_items(train: Dataset | Blocks, candidates: Any, exclude: Any) -> Mask | None:
+def allowed_items(train: Dataset | Blocks, candidates: OneOrMany | None, exclude: OneOrMany | None) -> Mask | None:
     """A mask of the items that may be returned; None: all. Unknown candidates are skipped and counted."""
     if candidates is None and exclude is None:
         return None
@@ -517,7 +515,7 @@ def frame_of(
     return pl.DataFrame(columns)
 
 
-def echo(asked: Any, known: Ids) -> pl.Series:
+def echo(asked: Iterable[Hashable], known: Ids) -> pl.Series:
     """The ids that were asked for, in the type of the training data if possible."""
     codes = known.codes(asked)
     if (codes >= 0).all():
@@ -534,14 +532,16 @@ def _titles(train: Dataset | Blocks, wanted: bool) -> pl.Series | None:
     return train.titles if wanted else None
 
 
-def _histories(known: Ids, items: Any, on_unknown: OnUnknown) -> tuple[dict[str, pl.Series], sparse.csr_array]:
+def _histories(
+    known: Ids, items: Histories, on_unknown: OnUnknown
+) -> tuple[dict[str, pl.Series], sparse.csr_array]:
     """The key columns of the result, and a CSR of histories in row numbers of items."""
     keys, lists = _lists_of_items(items)
     codes = [codes_of(known, row, on_unknown) for row in lists]
     return keys, histories_of([np.unique(row[row >= 0]) for row in codes], len(known))
 
 
-def _lists_of_items(items: Any) -> tuple[dict[str, pl.Series], list[Any]]:
+def _lists_of_items(items: Histories) -> tuple[dict[str, pl.Series], list[OneOrMany]]:
     if isinstance(items, Dataset):
         users = items.users.take(np.arange(items.n_users, dtype=np.int32))
         return {"user_id": users}, [items.items.take(row) for row in rows_of(items.csr)]

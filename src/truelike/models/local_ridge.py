@@ -15,7 +15,6 @@ blocks of items share an inverse, and SANSA (Spisak et al., RecSys 2023), which 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,43 +23,28 @@ from scipy import sparse
 from truelike.core.compile_cache import cached_njit
 from truelike.core.parallel import for_each
 from truelike.core.sorting import first_at_least, kth_smallest, sort
+from truelike.models.kernels import Floats, Ints
 
 ROWS = 256  # items that are computed together
 BYTES_PER_PAIR = 8  # of items with a common user
 BYTES_PER_WEIGHT = 48  # the regressions, those transposed, and twice as many weights by row and by column
 
-Arrays = tuple[NDArray[Any], ...]
+Arrays = tuple[Ints, ...]
 
 
 def local_weights(
-    by_user: Any,
+    by_user: sparse.csr_array,
     ridge: NDArray[np.float64],
     neighbors: int,
     n_jobs: int | None,
     check: Callable[[int], None] = lambda needed: None,
-) -> Any:
+) -> sparse.csr_array:
     """The weights B as a CSR of float32: the scores of a user with interactions X_u are X_u B.
 
-    Parameters
-    ----------
-    by_user
-        CSR, users x items.
-    ridge
-        What is added to the diagonal of X'X, for each item.
-    neighbors
-        Number of items that each item is regressed on, at most. They share a user with it.
-    n_jobs
-        Number of threads.
-    check
-        Called with the bytes that are needed, before they are allocated.
+    `by_user` is a CSR of users x items, and `ridge` is added to the diagonal of X'X. Each item is regressed on
+    `neighbors` items at most, which share a user with it. `check` is called with the bytes that are needed, before
+    they are allocated. If a Gram matrix is not positive definite in float64, LinAlgError is raised.
 
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        If a Gram matrix is not positive definite in float64.
-
-    Examples
-    --------
     >>> X = sparse.csr_array(np.array([[1, 1, 0], [1, 1, 1], [1, 0, 1]], dtype=np.float32))
     >>> local_weights(X, np.ones(3), neighbors=1, n_jobs=1).toarray().round(2)
     array([[0.  , 0.5 , 0.5 ],
@@ -72,12 +56,12 @@ def local_weights(
 
 
 def local_regressions(
-    by_user: Any,
+    by_user: sparse.csr_array,
     ridge: NDArray[np.float64],
     neighbors: int,
     n_jobs: int | None,
     check: Callable[[int], None] = lambda needed: None,
-) -> tuple[Any, NDArray[np.float64]]:
+) -> tuple[sparse.csr_array, NDArray[np.float64]]:
     """The regressions as a CSR: row j has the coefficients b of item j on its neighbors. And the errors v_j."""
     # The most popular item is number 0. The pairs of an item are those with more popular ones: short lists.
     order = np.argsort(-np.bincount(by_user.indices, minlength=by_user.shape[1]), kind="stable")
@@ -90,7 +74,7 @@ def local_regressions(
     pairs = _common_users(interactions, n_jobs, check_pairs)
     errors, ridges = np.empty(n_items), np.asarray(ridge, dtype=np.float64)[order]
 
-    def rows(start: int) -> tuple[bool, Arrays]:
+    def rows(start: int) -> tuple[bool, tuple[Floats, Ints, Ints]]:
         n = min(ROWS, n_items - start)
         items = np.empty((n, min(neighbors, n_items)), dtype=np.int32)
         weights = np.empty(items.shape, dtype=np.float32)
@@ -110,7 +94,7 @@ def local_regressions(
     return by_item, errors[place]
 
 
-def _renumbered(by_user: Any, order: NDArray[np.int64]) -> Arrays:
+def _renumbered(by_user: sparse.csr_array, order: NDArray[np.int64]) -> Arrays:
     """The items of each user and the users of each item, with the items numbered by their place in the order."""
     number = np.argsort(order).astype(np.int32)
     ones = np.ones(by_user.nnz, dtype=np.int8)
@@ -123,57 +107,46 @@ def _renumbered(by_user: Any, order: NDArray[np.int64]) -> Arrays:
 def _common_users(interactions: Arrays, n_jobs: int | None, check: Callable[[int], None]) -> Arrays:
     """The lower triangle of X'X without its diagonal, as a CSR: indptr, items and numbers of common users."""
     n_items = len(interactions[2]) - 1
-    indptr = np.zeros(n_items + 1, dtype=np.int64)
-    starts = range(0, n_items, ROWS)
-
-    def count(start: int) -> None:
-        count_pairs(start, *interactions, indptr[start + 1 : start + 1 + ROWS])
-
-    for_each(count, starts, n_jobs)
-    np.cumsum(indptr, out=indptr)
+    indptr = _counted(lambda start, counts: count_pairs(start, *interactions, counts), n_items, n_jobs)
     check(int(indptr[-1]))
     items, common = np.empty(indptr[-1], dtype=np.int32), np.empty(indptr[-1], dtype=np.int32)
 
     def fill(start: int) -> None:
         fill_pairs(start, min(start + ROWS, n_items), *interactions, indptr, items, common)
 
-    for_each(fill, starts, n_jobs)
+    for_each(fill, range(0, n_items, ROWS), n_jobs)
     return indptr, items, common
 
 
-def _symmetric(regressions: Any, errors: NDArray[np.float64], n_jobs: int | None) -> Any:
-    """The positive weights by the mean of both estimates of P, as a CSR: rows are the items of a history."""
-    n_items = len(errors)
-    other = sparse.csr_array(regressions.T)
-    both = (
-        regressions.indptr,
-        regressions.indices,
-        regressions.data,
-        other.indptr,
-        other.indices,
-        other.data,
-        errors,
-    )
+def _counted(
+    count: Callable[[int, NDArray[np.int64]], None], n_items: int, n_jobs: int | None
+) -> NDArray[np.int64]:
+    """The indptr of a CSR whose rows are counted some at a time."""
     indptr = np.zeros(n_items + 1, dtype=np.int64)
+    for_each(lambda start: count(start, indptr[start + 1 : start + 1 + ROWS]), range(0, n_items, ROWS), n_jobs)
+    return np.cumsum(indptr)
+
+
+def _symmetric(regressions: sparse.csr_array, errors: NDArray[np.float64], n_jobs: int | None) -> sparse.csr_array:
+    """The positive weights by the mean of both estimates of P, as a CSR: rows are the items of a history."""
+    n_items, other = len(errors), sparse.csr_array(regressions.T)
+    estimates = [array for each in (regressions, other) for array in (each.indptr, each.indices, each.data)]
     none = (np.empty(0, dtype=np.int32), np.empty(0, dtype=np.float32))
-    starts = range(0, n_items, ROWS)
-
-    def count(start: int) -> None:
-        merge(start, *both, indptr[start + 1 : start + 1 + ROWS], True, *none)
-
-    for_each(count, starts, n_jobs)
-    np.cumsum(indptr, out=indptr)
+    indptr = _counted(lambda start, counts: merge(start, *estimates, errors, counts, True, *none), n_items, n_jobs)
     items, weights = np.empty(indptr[-1], dtype=np.int32), np.empty(indptr[-1], dtype=np.float32)
 
     def fill(start: int) -> None:
-        merge(start, *both, indptr[start : start + ROWS][: n_items - start].copy(), False, items, weights)
+        places = indptr[start : min(start + ROWS, n_items)].copy()
+        merge(start, *estimates, errors, places, False, items, weights)
 
-    for_each(fill, starts, n_jobs)
+    for_each(fill, range(0, n_items, ROWS), n_jobs)
     return sparse.csr_array((weights, items, indptr), shape=(n_items, n_items))
 
 
 @cached_njit(nogil=True)
-def count_pairs(first: Any, indptr: Any, indices: Any, item_indptr: Any, item_users: Any, counts: Any) -> None:
+def count_pairs(
+    first: int, indptr: Ints, indices: Ints, item_indptr: Ints, item_users: Ints, counts: Ints
+) -> None:
     """Count for each item the items before it that share a user with it."""
     last = np.full(len(item_indptr) - 1, -1, dtype=np.int32)
     for row in range(len(counts)):
@@ -191,8 +164,8 @@ def count_pairs(first: Any, indptr: Any, indices: Any, item_indptr: Any, item_us
 
 @cached_njit(nogil=True)
 def fill_pairs(
-    first: Any, stop: Any, indptr: Any, indices: Any, item_indptr: Any, item_users: Any,
-    pair_indptr: Any, pair_items: Any, pair_common: Any,
+    first: int, stop: int, indptr: Ints, indices: Ints, item_indptr: Ints, item_users: Ints,
+    pair_indptr: Ints, pair_items: Ints, pair_common: Ints,
 ) -> None:  # fmt: skip
     """Write for each item the items before it that share users with it, in order, and the number of these users."""
     common = np.zeros(len(item_indptr) - 1, dtype=np.int32)
@@ -217,10 +190,10 @@ def fill_pairs(
 
 @cached_njit(nogil=True)
 def regress(
-    first: Any, indptr: Any, indices: Any, item_indptr: Any, item_users: Any,
-    pair_indptr: Any, pair_items: Any, pair_common: Any, ridge: Any,
-    out_items: Any, out_weights: Any, out_found: Any, out_errors: Any,
-) -> Any:  # fmt: skip
+    first: int, indptr: Ints, indices: Ints, item_indptr: Ints, item_users: Ints,
+    pair_indptr: Ints, pair_items: Ints, pair_common: Ints, ridge: NDArray[np.float64],
+    out_items: Ints, out_weights: Floats, out_found: Ints, out_errors: NDArray[np.float64],
+) -> bool:  # fmt: skip
     """Write the neighbors of some items, their coefficients and the error; returns whether all could be solved."""
     n_items, most = len(item_indptr) - 1, out_items.shape[1]
     common = np.zeros(n_items, dtype=np.int32)  # users of the item and of every other one
@@ -252,8 +225,8 @@ def regress(
 
 @cached_njit(nogil=True)
 def count_all(
-    item: Any, indptr: Any, indices: Any, item_indptr: Any, item_users: Any, common: Any, touched: Any
-) -> Any:
+    item: int, indptr: Ints, indices: Ints, item_indptr: Ints, item_users: Ints, common: Ints, touched: Ints
+) -> int:
     """Count the users of an item and every other one; writes and counts those that have any. common must be zeros."""
     n_touched = 0
     for entry in range(item_indptr[item], item_indptr[item + 1]):
@@ -268,7 +241,7 @@ def count_all(
 
 
 @cached_njit(nogil=True)
-def choose(item: Any, near: Any, common: Any, item_indptr: Any, ridge: Any, out: Any) -> Any:
+def choose(item: int, near: Ints, common: Ints, item_indptr: Ints, ridge: NDArray[np.float64], out: Ints) -> int:
     """Write the most helpful of some items, in their order; returns how many. Of equal ones, the first are taken."""
     helpful = np.empty(len(near), dtype=np.float64)
     for n in range(len(near)):
@@ -295,8 +268,8 @@ def choose(item: Any, near: Any, common: Any, item_indptr: Any, ridge: Any, out:
 
 @cached_njit(nogil=True)
 def read_gram(
-    chosen: Any, item_indptr: Any, pair_indptr: Any, pair_items: Any, pair_common: Any, ridge: Any,
-    number: Any, out: Any,
+    chosen: Ints, item_indptr: Ints, pair_indptr: Ints, pair_items: Ints, pair_common: Ints, ridge: NDArray[np.float64],
+    number: Ints, out: NDArray[np.float64],
 ) -> None:  # fmt: skip
     """The upper triangle of X'X + ridge for some items in ascending order; number must be -1, and is again then."""
     for n in range(len(chosen)):
@@ -319,7 +292,7 @@ def read_gram(
 
 
 @cached_njit(nogil=True)
-def factor(matrix: Any, k: Any) -> Any:
+def factor(matrix: NDArray[np.float64], k: int) -> bool:
     """Replace the first k rows and columns by Cholesky's U, A = U'U; returns whether A is positive definite.
 
     Only the upper triangle is read. The loop subtracts four rows at a time, so that a value is loaded and stored once
@@ -347,7 +320,7 @@ def factor(matrix: Any, k: Any) -> Any:
 
 
 @cached_njit(nogil=True)
-def substitute(upper: Any, right: Any, k: Any) -> None:
+def substitute(upper: NDArray[np.float64], right: NDArray[np.float64], k: int) -> None:
     """Solve U'U b = right for the first k rows and columns, in place."""
     for i in range(k):
         right[i] /= upper[i, i]
@@ -361,8 +334,8 @@ def substitute(upper: Any, right: Any, k: Any) -> None:
 
 @cached_njit(nogil=True)
 def merge(
-    first: Any, indptr: Any, indices: Any, data: Any, other_indptr: Any, other_indices: Any, other_data: Any,
-    errors: Any, places: Any, count: Any, out_items: Any, out_weights: Any,
+    first: int, indptr: Ints, indices: Ints, data: Floats, other_indptr: Ints, other_indices: Ints, other_data: Floats,
+    errors: NDArray[np.float64], places: Ints, count: bool, out_items: Ints, out_weights: Floats,
 ) -> None:  # fmt: skip
     """Merge rows of the regressions with those of their transpose, and write the positive weights B_ij of rows i.
 

@@ -94,18 +94,6 @@ def _check_functions(kind: type[objectives.Objective]) -> None:
             raise ParameterError(f"{call} of the objective {kind.__name__} must return {expected}, not {found!r}")
 
 
-def check_preset(model: Any, general: str) -> None:
-    """Raise an error if a preset is given another objective than its own; spell a name as it is known here."""
-    if isinstance(model.objective, str):
-        model.objective = known_name(model.objective)
-    own = model._only_objective
-    if own is not None and model.objective != own:
-        raise ParameterError(
-            f"{type(model).__name__}: objective is {model.objective!r}; it must be {own!r}, which the name stands "
-            f"for. {general} takes any."
-        )
-
-
 def saved_name(value: Any) -> Any:
     """What is written to a file."""
     if not isinstance(value, type):

@@ -170,7 +170,7 @@ def load_described(
             learned["history_"] = to_native(_history(about["history"]), train.library)
         model._assign(train, learned)
         if in_memory and isinstance(train, Blocks):
-            model._state = model._state_with(train.to_dataset())
+            model = model.with_train(train.to_dataset())
         return model, about
 
 

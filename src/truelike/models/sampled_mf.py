@@ -7,40 +7,33 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from truelike import negatives as sampling
-from truelike import objectives
 from truelike.cluster import Cluster
-from truelike.core.parameters import changed, choice, jobs, number, preset, special, whole_number
+from truelike.core.parameters import (
+    changed,
+    choice,
+    jobs,
+    number,
+    preset,
+    special,
+    whole_number,
+    with_inherited_parameters,
+)
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
-from truelike.data.ids import Codes
 from truelike.engines.blocks.execution import workers_for
 from truelike.engines.blocks.sgd import StratifiedEngine, StratifiedWorker
 from truelike.engines.blocks.workers import WorkerKind, allocator
 from truelike.engines.engine import Engine
-from truelike.engines.loop import Training, continue_epochs, fit_epochs
-from truelike.engines.options import FitOptions
 from truelike.engines.regularization import lift
 from truelike.engines.sgd.engine import SampledEngine
 from truelike.engines.sgd.samples import SGDSettings
 from truelike.engines.tables import Tables
 from truelike.errors import ParameterError
 from truelike.evaluation.metrics import is_metric_at_k
-from truelike.exposure.evidence import INTERACTIONS
 from truelike.models import objective_names
-from truelike.models.factor_model import (
-    FactorModel,
-    TableFlips,
-    extended_tables,
-    learned_tables,
-    restored_tables,
-    table_attributes,
-)
+from truelike.models.factor_model import ObjectiveMF, TableFlips
 from truelike.models.fold_in import SampledFoldIn
-from truelike.models.label_noise import Flips, LabelNoise
 
 FLIPS = ("flip_factors", "flip_regularization")  # parameters of objectives that learn flips
 INIT_SCALE = 0.1  # standard deviation of the initialization
@@ -74,8 +67,9 @@ OTHER_REGULARIZATION = (15 / 8, 1.0)
 USUAL_LIFT = 1.25
 
 
+@with_inherited_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
-class SampledMF(LabelNoise, FactorModel):
+class SampledMF(ObjectiveMF):
     """Matrix factorization r_ui = U_u . V_i, trained by SGD on positives and a few sampled negatives for each.
 
     The objective and the sampling distribution of the negatives are independent choices. BPR, WBPR, NBPR, ShiftMC,
@@ -114,17 +108,6 @@ class SampledMF(LabelNoise, FactorModel):
     init : {'normal', 'spectral', 'paper'}, default 'normal'
         "normal" with mean zero and standard deviation 0.1; "spectral" adds the singular vectors of the
         interactions; "paper" is the authors' positive initialization.
-    epochs : int, default 100
-        Maximum number of epochs.
-    metric : str, default 'ndcg@20'
-        Validation metric whose best epoch is kept.
-    patience : int or None, default 10
-        Stop after this many epochs without a better one; None: never. Training never stops before it ranks better
-        than item popularity.
-    seed : int, default 0
-        Seed. It alone decides the result.
-    n_jobs : int or None, default -1
-        Number of threads; -1: all cores. Never changes the result.
 
     Attributes
     ----------
@@ -144,7 +127,6 @@ class SampledMF(LabelNoise, FactorModel):
     (8, ['epoch', 'seconds', 'loss'])
     """
 
-    iterative: ClassVar[bool] = True
     trains_on_blocks: ClassVar[bool] = True
     search_space: ClassVar[dict[str, Any]] = {
         "factors": [32, 64, 128],
@@ -154,7 +136,7 @@ class SampledMF(LabelNoise, FactorModel):
         "flip_regularization": (0.1, 20.0),
         "n_negatives": (1, 16),
     }
-    _only_objective: ClassVar[str | None] = None  # set by `preset`: a preset is its objective
+    saved_figures: ClassVar[tuple[str, ...]] = ("regularization",)
 
     objective: Any = special("NBPO", objective_names.SAMPLED, objective_names.is_sampled)
     negatives: Any = special("uniform", sampling.NAMES, sampling.is_distribution)
@@ -176,19 +158,16 @@ class SampledMF(LabelNoise, FactorModel):
     n_jobs: int | None = jobs()
     flip_rate: float = field(default=0.1, init=False, repr=False)  # a parameter of ShiftMC and NBPR
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        objective_names.check_preset(self, "SampledMF")
+    def _complete(self) -> None:
+        self._check_objective("SampledMF")
         if self.recipe == "paper":
             for name, value in PAPER.items():
-                if name not in self._given:
+                if name not in self.given:
                     setattr(self, name, value)
 
-    def __repr__(self) -> str:
-        shown = changed(self)
-        if self.recipe == "paper":
-            shown = {name: value for name, value in shown.items() if name not in PAPER or PAPER[name] != value}
-        return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+    def _shown_parameters(self) -> dict[str, Any]:
+        implied = PAPER.items() if self.recipe == "paper" else ()
+        return {name: value for name, value in changed(self).items() if (name, value) not in implied}
 
     def _check_changes(self, given: Mapping[str, Any]) -> None:
         if given.get("recipe", self.recipe) != self.recipe:
@@ -197,22 +176,8 @@ class SampledMF(LabelNoise, FactorModel):
                 f"later. Use {self.name}(recipe={given['recipe']!r})."
             )
 
-    def _objective(self) -> type[objectives.Objective]:
-        return objective_names.objective(self.objective, self.flip_rate)
-
-    def _saved_parameters(self) -> dict[str, Any]:
-        negatives = self.negatives
-        return {
-            **self.get_params(),
-            "negatives": negatives.name if isinstance(negatives, sampling.Negatives) else negatives,
-            "objective": objective_names.saved_name(self.objective),
-        }
-
-    # --- learning -------------------------------------------------------------------------------
-
-    def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        result = fit_epochs(self._training(options.cluster), train, options)
-        return {**learned_tables(result, train), "regularization_": self._strength(train)}
+    def _derived(self, train: Dataset) -> dict[str, float]:
+        return {"regularization_": self._strength(train)}
 
     def _strength(self, train: Dataset | Blocks) -> float:
         """The given regularization, otherwise one that is weaker the more groups of users and items stand out."""
@@ -223,35 +188,24 @@ class SampledMF(LabelNoise, FactorModel):
         scale, power = REGULARIZATION.get(name, OTHER_REGULARIZATION)
         return float(scale * self.n_negatives * min(1.0, USUAL_LIFT / lift(train)) ** power)
 
-    def _training(self, cluster: Cluster | None = None) -> Training[Tables]:
-        return Training.of(
-            self,
-            initial=self._initial,
-            engine=lambda train, tables: self._engine(train, tables, cluster),
-            ranker=lambda train, tables: self._fitted(train, table_attributes(tables)),
-            identity={"class": type(self).__name__, **self._saved_parameters()},
-            advice=(
-                f"at learning_rate={self.learning_rate:g} and batch_size={self.batch_size}. "
-                f"Try learning_rate={self.learning_rate / 5:g}, or a smaller batch_size."
-            ),
+    def _advice(self) -> str:
+        return (
+            f"at learning_rate={self.learning_rate:g} and batch_size={self.batch_size}. "
+            f"Try learning_rate={self.learning_rate / 5:g}, or a smaller batch_size."
         )
 
-    def _initial(self, train: Dataset) -> Tables:
-        tables = self._random_tables(train)
-        if self.init == "spectral":
+    def _initial(self, train: Dataset, *, spectral: bool = True) -> Tables:
+        shape = (train.n_users, train.n_items, self.factors, self._trained_flips)
+        tables = Tables.zeros(*shape, allocate=allocator(train))
+        tables.initialise(self.init, INIT_SCALE, 0.0, self.seed)
+        if spectral and self.init == "spectral":
             from truelike.engines.spectral import add_spectrum
 
             add_spectrum(tables, train, self.seed, self.n_jobs)
         return tables
 
-    def _random_tables(self, train: Dataset) -> Tables:
-        width = self.flip_factors if objective_names.kind_of(self.objective).uses_flips else 0
-        tables = Tables.zeros(train.n_users, train.n_items, self.factors, width, allocate=allocator(train))
-        tables.initialise(self.init, INIT_SCALE, 0.0, self.seed)
-        return tables
-
     def _expected_seconds(self, train: Dataset) -> float:
-        width = self.factors + (self.flip_factors if self._has_flips else 0)
+        width = self.factors + self._trained_flips
         return self.epochs * train.n_interactions * self.n_negatives * width * 1.2e-9
 
     def _check_blocks(self, train: Blocks) -> None:
@@ -288,37 +242,6 @@ class SampledMF(LabelNoise, FactorModel):
     @property
     def _l2_schedule(self) -> Literal["epoch", "batch"]:
         return "batch" if self.recipe == "paper" else "epoch"
-
-    def _update(
-        self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
-    ) -> Mapping[str, Any]:
-        tables = extended_tables(self._random_tables(train), self._tables(), users, items)
-        result = continue_epochs(self._training(), train, tables, epochs, progress=progress)
-        return {**learned_tables(result, train), "regularization_": self._strength(train)}
-
-    def _arrays(self) -> dict[str, NDArray[Any]]:
-        return {**self._tables().arrays(), "regularization": np.array([self.regularization_])}
-
-    def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
-        tables = restored_tables(arrays, train, self.factors, self.flip_factors)
-        return {**tables, "regularization_": float(arrays["regularization"][0])}
-
-    # --- flips ----------------------------------------------------------------------------------
-
-    @property
-    def _has_flips(self) -> bool:
-        return objective_names.kind_of(self.objective).uses_flips and self.flip_factors > 0
-
-    @property
-    def evidence(self) -> str:
-        """What the flips are known from: interactions alone."""
-        return INTERACTIONS
-
-    @property
-    def _flips(self) -> Flips:
-        return TableFlips(self._tables())
-
-    # --- new users ------------------------------------------------------------------------------
 
     def _fold_in(self) -> SampledFoldIn:
         tables, popularity = self._tables(), self.train_.popularity()

@@ -40,9 +40,13 @@ def write_vectors(
             expected = " or ".join(f'"{each}"' for each in allowed)
             raise ParameterError(f"{name} is {some([repr(value)])}; it must be {expected}")
     place = check_file(path, (".parquet",))
-    scale = _greatest_length(found) if metric == "cosine" else None
+    scale = None
+    if metric == "cosine":  # the greatest length of an item
+        squares = np.square(_with_bias(found.items, found.bias)).sum(axis=1)
+        scale = float(np.sqrt(squares.max(initial=0.0))) or 1.0
     ids: Ids = train.items if what == "items" else train.users
-    vectors = _items(found, scale) if what == "items" else _users(found, scale)
+    wide = _of_items(found, scale) if what == "items" else _of_users(found, scale)
+    vectors = np.ascontiguousarray(wide, dtype=np.float32)
     columns = [
         ids.values.alias("item_id" if what == "items" else "user_id"),  # UUIDs are text here
         pl.Series("vector", vectors, dtype=pl.Array(pl.Float32, vectors.shape[1])),
@@ -63,29 +67,21 @@ def write_vectors(
         pl.DataFrame(columns).write_parquet(fresh, metadata={"truelike": json.dumps(about)})
 
 
-def _with_bias(vectors: Floats, last: Any, bias: Floats | None) -> NDArray[np.float64]:
-    wide = vectors.astype(np.float64)
-    if bias is None:
+def _of_items(found: DotProduct, scale: float | None) -> NDArray[np.float64]:
+    wide = _with_bias(found.items, found.bias)
+    if scale is None:
         return wide
-    return np.column_stack([wide, np.broadcast_to(last, len(wide))])
+    return np.column_stack([wide, np.sqrt(np.maximum(0.0, scale**2 - np.square(wide).sum(axis=1)))]) / scale
 
 
-def _greatest_length(found: DotProduct) -> float:
-    squares = np.square(_with_bias(found.items, found.bias, found.bias)).sum(axis=1)
-    return float(np.sqrt(squares.max(initial=0.0))) or 1.0
+def _of_users(found: DotProduct, scale: float | None) -> NDArray[np.float64]:
+    wide = _with_bias(found.users, None if found.bias is None else np.ones(len(found.users)))
+    if scale is None:
+        return wide
+    length = np.linalg.norm(wide, axis=1)
+    return np.column_stack([wide, np.zeros(len(wide))]) / np.where(length > 0, length, 1.0)[:, None]
 
 
-def _items(found: DotProduct, scale: float | None) -> Floats:
-    wide = _with_bias(found.items, found.bias, found.bias)
-    if scale is not None:
-        rest = np.sqrt(np.maximum(0.0, scale**2 - np.square(wide).sum(axis=1)))
-        wide = np.column_stack([wide, rest]) / scale
-    return np.ascontiguousarray(wide, dtype=np.float32)
-
-
-def _users(found: DotProduct, scale: float | None) -> Floats:
-    wide = _with_bias(found.users, 1.0, found.bias)
-    if scale is not None:
-        length = np.linalg.norm(wide, axis=1)
-        wide = np.column_stack([wide, np.zeros(len(wide))]) / np.where(length > 0, length, 1.0)[:, None]
-    return np.ascontiguousarray(wide, dtype=np.float32)
+def _with_bias(vectors: Floats, last: NDArray[np.floating] | None) -> NDArray[np.float64]:
+    wide = vectors.astype(np.float64)
+    return wide if last is None else np.column_stack([wide, last])

@@ -21,7 +21,7 @@ from truelike.data.splits import hold_out
 from truelike.engines.callbacks import readable_seconds
 from truelike.engines.loop import MIN_HELD_OUT
 from truelike.engines.options import FitOptions
-from truelike.errors import DataWarning, ParameterError, warn
+from truelike.errors import DataWarning, warn
 from truelike.evaluation.metrics import is_metric_at_k
 from truelike.models.availability import available_if
 from truelike.models.base import Recommender
@@ -159,9 +159,9 @@ class AutoRecommender(Recommender):
         """The budget in seconds on two cores."""
         if not isinstance(self.budget, str):
             return float(self.budget)
-        unit = ExactBPO(factors=128)._expected_seconds(train)
+        unit = ExactBPO(factors=128).expected_seconds(train)
         normal = min(max(BUDGET_FITS["normal"] * unit, MIN_NORMAL_SECONDS), MAX_NORMAL_SECONDS)
-        normal = max(normal, 3 * IALS()._expected_seconds(train))
+        normal = max(normal, 3 * IALS().expected_seconds(train))
         return normal * BUDGET_FITS[self.budget] / BUDGET_FITS["normal"]
 
     def _fit_chosen(
@@ -178,11 +178,8 @@ class AutoRecommender(Recommender):
             options = options.without("validation")
         if not model.iterative:
             options = options.without("callbacks", "checkpoint", "resume")
-        model._check_options(options)
-        model._check_data(train)
-        learned = model._fit(train, options) if fitted is None else _learned(fitted)
-        model._assign(train, {**learned, "choice_": choice})
-        return {"model_": model, "choice_": choice, "train_": model.train_}
+        model = model.fit_with(train, options) if fitted is None else model.with_learned(train, fitted.learned)
+        return {"model_": model, "choice_": choice}
 
     def _build(self, name: str) -> Recommender:
         model = build(name, {})
@@ -192,16 +189,8 @@ class AutoRecommender(Recommender):
     def _update(
         self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
     ) -> Mapping[str, Any]:
-        model = self.model_
-        if not model.supports_partial_fit:
-            raise ParameterError(f"{model.name}, which was chosen, has no partial_fit: fit it again on all data")
-        learned = {**model._update(train, users, items, epochs, progress), "choice_": self.choice_}
-        updated = model._fitted(train, learned)
-        return {"model_": updated, "choice_": self.choice_}
-
-    def _state_with(self, train: Dataset) -> dict[str, Any]:
-        learned = {name: value for name, value in self.model_._state.items() if name != "train_"}
-        return {**super()._state_with(train), "model_": self.model_._fitted(train, learned)}
+        model: Recommender = self.model_
+        return {"model_": model.updated(train, users, items, epochs, progress), "choice_": self.choice_}
 
     def _written(self) -> Recommender:
         model: Recommender = self.model_
@@ -233,10 +222,6 @@ class AutoRecommender(Recommender):
     def like_probability(self, users: Any, items: Any) -> Frame:
         """p(truly liked) of each pair, and the evidence for it: see `ImpressionMF.like_probability`."""
         return self.model_.like_probability(users, items)
-
-
-def _learned(fitted: Recommender) -> dict[str, Any]:
-    return {name: value for name, value in vars(fitted)["_state"].items() if name != "train_"}
 
 
 def _rows(race: Race) -> tuple[tuple[str, float | None, float], ...]:

@@ -39,8 +39,9 @@ from truelike.evaluation.significance import paired_t
 from truelike.models.base import Recommender
 from truelike.models.blend import Blend
 from truelike.models.ease import DENSE, NEIGHBORS, usual_regularization
-from truelike.models.exact_mf import ExactBPO, ExactMF, SoftmaxMF, default_regularization
-from truelike.models.ials import IALS
+from truelike.models.exact_mf import ExactBPO, ExactMF, SoftmaxMF, default_learning_rate, default_regularization
+from truelike.models.ials import usual_weights
+from truelike.models.objective_names import kind_of
 from truelike.models.registry import build
 from truelike.selection.trials import Trial
 
@@ -90,15 +91,16 @@ class Family:
 def _exact(model: type[ExactMF]) -> Callable[[Dataset, Mapping[str, Any]], dict[str, Any]]:
     def parameters(train: Dataset, at: Mapping[str, Any]) -> dict[str, Any]:
         usual = model(factors=at["factors"])
-        rate, l2 = usual._learning_rate(train), default_regularization(train)
+        rate = default_learning_rate(train, kind_of(usual.objective), usual.factors)
+        l2 = default_regularization(train)
         return {**at, "learning_rate": at["learning_rate"] * rate, "regularization": at["regularization"] * l2}
 
     return parameters
 
 
 def _ials(train: Dataset, at: Mapping[str, Any]) -> dict[str, Any]:
-    unobserved = at["unobserved_weight"] * IALS()._weights(train).unobserved
-    usual = IALS(unobserved_weight=unobserved)._weights(train).regularization
+    unobserved = at["unobserved_weight"] * usual_weights(train).unobserved
+    usual = usual_weights(train, unobserved).regularization
     return {**at, "unobserved_weight": unobserved, "regularization": at["regularization"] * usual}
 
 
@@ -331,7 +333,7 @@ class Race:
         """The seconds that a trial is expected to take on two cores."""
         if isinstance(candidate, Blended):  # both are fitted already
             return 0.02 * sum(self._cost(each) for each in (candidate.first, candidate.second))
-        return TRIAL_OVERHEAD + candidate.make(self.train, self.seed, self.n_jobs)._expected_seconds(self.train)
+        return TRIAL_OVERHEAD + candidate.make(self.train, self.seed, self.n_jobs).expected_seconds(self.train)
 
     def attempt(self, candidate: Candidate | Blended) -> bool:
         """Train a candidate and evaluate it, unless that is known; returns whether it has a result.
@@ -383,7 +385,7 @@ class Race:
                 "first_": self.trials[candidate.first].fitted,
                 "second_": self.trials[candidate.second].fitted,
             }
-            return model._fitted(self.train, parts)
+            return model.with_learned(self.train, parts)
         return model.fit(self.train, progress=False)
 
     def _forget(self) -> None:

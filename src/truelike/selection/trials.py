@@ -134,7 +134,7 @@ def settings(model: Recommender) -> dict[str, Any]:
 
 def _result_params(model: Recommender) -> dict[str, Any]:
     """The parameters that decide the result; a whole number is a float where the parameter is one."""
-    found = dict(model._result_params())
+    found = {name: value for name, value in model.get_params().items() if name != "n_jobs"}
     for parameter in parameter_fields(model):
         value = found.get(parameter.name)
         if isinstance(value, int) and not isinstance(value, bool) and parameter.metadata.get("whole") is False:

@@ -151,8 +151,7 @@ class NetworkModel(LabelNoise, Recommender):
     seed: int = whole_number(0, low=0)
     n_jobs: int | None = jobs()
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _complete(self) -> None:
         backend.need(type(self).__name__)
         if isinstance(self.objective, str):
             self.objective = objective_names.known_name(self.objective)
@@ -262,7 +261,7 @@ class NetworkModel(LabelNoise, Recommender):
             self,
             initial=lambda train: self._networks(train, own(train)).to(backend.device(self.device)),
             engine=self._engine,
-            ranker=lambda train, networks: self._fitted(train, self._learned(networks, own(train))),
+            ranker=lambda train, networks: self.with_learned(train, self._learned(networks, own(train))),
             prepare=lambda train, networks: self._prepare(train, networks, own(train)),
             identity={"class": type(self).__name__, **self._saved_parameters(), **tables},
             advice=f"at learning_rate={self.learning_rate:g}. Try learning_rate={self.learning_rate / 5:g}.",
