@@ -311,7 +311,7 @@ class Questions:
                 s.HistoryQuery, s.HistoryAnswer,
             ),
             Question(
-                "GET", "/v1/users", "Users by the start of their id", self.by(service.find_users, light=True),
+                "GET", "/v1/users", "Users by the start of their id", self.by(service.find_users),
                 s.SearchQuery, s.FoundUsers,
             ),
             Question(

@@ -5,9 +5,8 @@ Users and items are row numbers here. The answers are those of the model's own m
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -27,7 +26,7 @@ from truelike.serving.filters import FilterError, Filters
 from truelike.serving.index import ApproximateIndex
 from truelike.serving.schemas import MOST_DIVERSE, Boost, ListOptions, RankOptions
 from truelike.serving.snapshot import ABOUT, INDEX, ITEMS, open_arrays, read_json
-from truelike.serving.texts import IdTexts, Texts
+from truelike.serving.texts import IdTexts, listed
 
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
@@ -71,21 +70,6 @@ class Who(NamedTuple):
         return "popular" if self.user is None else "model"
 
 
-class OneRow(NamedTuple):
-    """What the ranking uses of a CSR of one row. Making one takes a tenth of the time of SciPy's."""
-
-    indices: Codes
-    indptr: Codes
-    shape: tuple[int, int]
-
-
-class Folded(NamedTuple):
-    """A user who is folded in: a vector, or the scores of all items, in an array of one row."""
-
-    values: Floats
-    is_vector: bool
-
-
 class Place(NamedTuple):
     """A place of a list."""
 
@@ -107,19 +91,19 @@ class ServedModel:
         self.about: dict[str, Any] = read_json(directory / ABOUT)
         self.name: str = self.about["name"]
         self.version: str = self.about["version"]
-        self.model: Any = load_described(directory / "model", mapped=True)[0]
+        self.model = load_described(directory / "model", mapped=True)[0]
         self.scorer: Scorer = self.model.scorer
         self.likes: Likes | None = getattr(self.model, "likes", None)
-        arrays = open_arrays(directory)
-        self.users, self.items = IdTexts.restored(arrays, "users"), IdTexts.restored(arrays, "items")
-        self.titles = Texts.restored(arrays, "titles") if "titles.starts" in arrays else None
+        self.train, arrays = self.model.train_, open_arrays(directory)
+        self.users, self.items = IdTexts(self.train.users), IdTexts(self.train.items)
+        self.titles = None if self.train.titles is None else listed(self.train.titles)
         self.popularity = arrays["popularity"]
         self.examples = arrays["examples"]
         table = directory / ITEMS
         self.table = pl.read_parquet(table) if table.exists() else pl.DataFrame()
         self.filters = Filters(self.table)
         self.n_items = len(self.items)
-        self._csr = self.model.train_.csr
+        self._csr = self.train.csr
         self.vectors = self.scorer.vectors
         self.ranker = self._similar = None
         if self.vectors is not None:
@@ -133,8 +117,10 @@ class ServedModel:
             self.index = ApproximateIndex.read(directory / INDEX, self.ranking["probes"], biased=biased)
         self.evidence = _evidence(self.likes)
         self.has_probabilities: bool = self.likes is not None and self.likes.is_identified
-        self._kept: OrderedDict[Any, Folded] = OrderedDict()
-        self._lock = threading.Lock()
+        width = 1 if self.vectors is None else self.vectors.items.shape[1]
+        # functions that do not refer to this object, which so ends when another one takes its place
+        self._new_vectors = lru_cache(_most_kept(width))(partial(_vectors_of, self.scorer, self.n_items))
+        self._new_scores = lru_cache(_most_kept(self.n_items))(partial(_scores_of, self.scorer, self.n_items))
 
     # --- ids ------------------------------------------------------------------------------------
 
@@ -151,7 +137,7 @@ class ServedModel:
 
     def history(self, user: int) -> Codes:
         """The items of a user, the latest first where there are times."""
-        times, indptr = self.model.train_.times, self._csr.indptr
+        times, indptr = self.train.times, self._csr.indptr
         mine = self.seen(user)
         if times is None:
             return mine
@@ -162,14 +148,12 @@ class ServedModel:
         if not text:
             popular: list[int] = np.argsort(-self.popularity, kind="stable")[:limit].tolist()
             return popular
-        found = {
-            row: None for row in map(self.items.row, self.items.starting_with(text, limit)) if row is not None
-        }
-        titles: pl.Series | None = self.model.train_.titles
+        found = self.items.starting_with(text, limit)
+        titles = self.train.titles
         if titles is not None and len(found) < limit:
             mine = titles.str.to_lowercase().str.contains(text.lower(), literal=True).arg_true()
-            found.update(dict.fromkeys(mine[:limit].to_list()))
-        return list(found)[:limit]
+            found = list(dict.fromkeys([*found, *mine[:limit].to_list()]))
+        return found[:limit]
 
     def described(self, item: int) -> dict[str, Any]:
         """An item with its title and its attributes."""
@@ -198,11 +182,9 @@ class ServedModel:
 
     def recommend(self, who: Who, options: RankOptions) -> list[Place]:
         """The list for a user."""
-        allowed = self._allowed(options)
-        pins = self._pins(options)
-        for row in pins.values():
-            allowed = np.ones(self.n_items, dtype=bool) if allowed is None else allowed
-            allowed[row] = False
+        allowed, pins = self._allowed(options), self._pins(options)
+        if pins:
+            allowed = self._without(list(pins.values()), allowed)
         boost = self._boost(who, options.boosts)
         wanted = options.offset + options.k
         if options.diversity:
@@ -240,14 +222,12 @@ class ServedModel:
 
     def similar(self, item: int, options: ListOptions) -> list[Place]:
         """The items most similar to one."""
-        allowed = self._allowed(options)
         wanted = options.offset + options.k
-        itself = np.array([item], dtype=np.int32)
+        allowed = self._without([item], self._allowed(options))
         if self._similar is not None:
-            vector = self._similar.by_factor[:, itself].T
-            items, scores = self._similar.top_k(vector, wanted, seen=self._left_out(itself), allowed=allowed)
+            items, scores = self._similar.top_k(self._similar.by_factor[:, [item]].T, wanted, allowed=allowed)
         else:
-            items, scores = self.scorer.similar(itself, wanted, allowed=allowed)
+            items, scores = self.scorer.similar(np.array([item], dtype=np.int32), wanted, allowed=allowed)
         found = items[0] >= 0
         places = list(map(Place, items[0][found].tolist(), scores[0][found]))
         return places[options.offset :]
@@ -257,11 +237,10 @@ class ServedModel:
         assert self.likes is not None
         allowed = self._allowed(options)
         if len(new):
-            allowed = np.ones(self.n_items, dtype=bool) if allowed is None else allowed
-            allowed[new] = False
+            allowed = self._without(new, allowed)
         users = np.array([user], dtype=np.int32)
         found = self.likes.top_k(users, options.offset + options.k, allowed=allowed, n_jobs=1)
-        rows = pl.Series("row", self.model.train_.items.codes(found["item_id"]))
+        rows = pl.Series("row", self.train.items.codes(found["item_id"]))
         return found.with_columns(rows).slice(options.offset)
 
     def explain(self, who: Who, items: Codes) -> Contributions:
@@ -294,11 +273,11 @@ class ServedModel:
 
     # --- parts of a list ------------------------------------------------------------------------
 
-    def _left_out(self, items: Codes) -> OneRow | None:
-        """Items that a list leaves out, in the form of the ranking."""
-        if not len(items):
-            return None
-        return OneRow(items, np.array([0, len(items)], dtype=np.int32), (1, self.n_items))
+    def _without(self, items: Codes | list[int], allowed: Mask | None) -> Mask:
+        """The items that may be listed, without some."""
+        allowed = np.ones(self.n_items, dtype=bool) if allowed is None else allowed
+        allowed[items] = False
+        return allowed
 
     def _allowed(self, options: ListOptions) -> Mask | None:
         """The items that may be listed: a new array; None: all."""
@@ -355,32 +334,17 @@ class ServedModel:
             own: Floats = self.ranker.scores(vector)[0]
             return own
         if who.history is not None:
-            return np.asarray(self._folded(who.history).values[0])
+            return np.asarray(self._new_scores(who.history.tobytes())[0])
         if who.user is None:
             return (self.popularity / max(1, len(self.users))).astype(np.float32)
         return np.asarray(self.scorer.score_users(np.array([who.user], dtype=np.int32))[0])
-
-    def _folded(self, history: Codes) -> Folded:
-        """A user with a history; the latest ones are kept."""
-        key = history.tobytes()
-        kept = self._kept.get(key)
-        if kept is None:
-            row = histories_of([history], self.n_items)
-            vector = self.scorer.history_vectors(row)
-            kept = Folded(self.scorer.score_histories(row), False) if vector is None else Folded(vector, True)
-            with self._lock:
-                self._kept[key] = kept
-                while len(self._kept) > max(2, min(KEPT, KEPT_BYTES // kept.values.nbytes)):
-                    self._kept.popitem(last=False)
-        return kept
 
     def _vector(self, who: Who) -> Floats | None:
         """The vector of a user, as trained or folded in; None if scores are no dot products."""
         if self.vectors is None or who.source == "popular":
             return None
         if who.history is not None:
-            folded = self._folded(who.history)
-            return folded.values if folded.is_vector else None
+            return self._new_vectors(who.history.tobytes())
         row: Floats = self.vectors.users[int(who.user or 0)][None]
         return row
 
@@ -398,13 +362,13 @@ class ServedModel:
             if allowed is None and boost is None:
                 return self.ranker.best(vector, n, out)
             bias = None if boost is None else self.ranker.bias + boost
-            items, scores = self.ranker.top_k(vector, n, seen=self._left_out(out), allowed=allowed, bias=bias)
+            items, scores = self.ranker.top_k(vector, n, allowed=self._without(out, allowed), bias=bias)
         else:
             own = self._scores(who)
             own = own.copy() if boost is None else own + boost
             items, scores = top_k_by_scores(
                 lambda _: own[None], np.zeros(1, dtype=np.int32), n,
-                n_items=self.n_items, seen=self._left_out(out), allowed=allowed,
+                n_items=self.n_items, allowed=self._without(out, allowed),
                 ties=None if who.source == "popular" else self.scorer.tie_order, n_jobs=1,
             )  # fmt: skip
         found_here = items[0] >= 0
@@ -469,6 +433,21 @@ class ServedModel:
         np.fill_diagonal(found, 0.0)
         largest = found.max(initial=0.0)
         return np.clip(found / largest if largest > 0 else found, 0.0, 1.0)
+
+
+def _most_kept(width: int) -> int:
+    """How many arrays of a width are kept."""
+    return max(2, min(KEPT, KEPT_BYTES // (4 * width)))
+
+
+def _vectors_of(scorer: Scorer, n_items: int, history: bytes) -> Floats | None:
+    """The vector of a new user, in an array of one row."""
+    return scorer.history_vectors(histories_of([np.frombuffer(history, dtype=np.int32)], n_items))
+
+
+def _scores_of(scorer: Scorer, n_items: int, history: bytes) -> Floats:
+    """The scores of all items for a new user, in an array of one row."""
+    return scorer.score_histories(histories_of([np.frombuffer(history, dtype=np.int32)], n_items))
 
 
 def _evidence(likes: Likes | None) -> dict[str, Any] | None:

@@ -286,10 +286,10 @@ class Service:
         """Users whose id starts with a text; without a text, some examples."""
         served = self._named(asked.model)
         if asked.query:
-            found = served.users.starting_with(asked.query, asked.limit)
+            rows = served.users.starting_with(asked.query, asked.limit)
         else:
-            found = [served.users[row] for row in served.examples[: asked.limit].tolist()]
-        return {**_of(served), "users": found}
+            rows = served.examples[: asked.limit].tolist()
+        return {**_of(served), "users": served.users.take(rows)}
 
     def find_items(self, asked: SearchQuery) -> Answer:
         """Items whose id starts with a text, or whose title contains it; without a text, the most popular ones."""
@@ -373,12 +373,12 @@ class Service:
         found: list[Answer] = [
             {"item": item, "score": place.score, "rank": rank}
             for rank, (item, place) in enumerate(
-                zip(served.items.texts.take(rows), places, strict=True), asked.offset + 1
+                zip(served.items.take(rows), places, strict=True), asked.offset + 1
             )
         ]
         if served.titles is not None:
-            for item, title in zip(found, served.titles.take(rows), strict=True):
-                item["title"] = title
+            for item, row in zip(found, rows, strict=True):
+                item["title"] = served.titles[row]
         for item, place in zip(found, places, strict=True):
             if place.pinned:
                 item["pinned"] = True

@@ -22,7 +22,6 @@ from truelike.models.base import Recommender
 from truelike.models.registry import load_described
 from truelike.ranking.factor_ranker import FactorRanker
 from truelike.serving.items_table import aligned
-from truelike.serving.texts import IdTexts, Texts
 from truelike.storage import model_version
 
 ABOUT, ARRAYS, ITEMS, INDEX = "snapshot.json", "serving.safetensors", "items.parquet", "index.faiss"
@@ -110,13 +109,9 @@ def _statistics(model: Recommender) -> dict[str, Any]:
 def _arrays(model: Recommender) -> Arrays:
     train = model.train_
     found: Arrays = {
-        **IdTexts.of(train.users.values).arrays("users"),
-        **IdTexts.of(train.items.values).arrays("items"),
         "popularity": train.popularity().astype(np.int64),
         "examples": _examples(train.interactions_per_user()),
     }
-    if train.titles is not None:
-        found.update(Texts.of(train.titles).arrays("titles"))
     vectors, unit = model.scorer.vectors, model.scorer.similarity_vectors
     if vectors is not None:
         found["by_factor"] = vectors.ranker().by_factor
