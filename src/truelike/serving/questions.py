@@ -25,8 +25,7 @@ from truelike.core.parallel import cores
 from truelike.core.progress import logger
 from truelike.errors import EventsUnavailableError, ParameterError, StorageError, UnknownIdError
 from truelike.serving import schemas
-from truelike.serving.event_writer import EventWriter
-from truelike.serving.events import Event
+from truelike.serving.events import Event, EventWriter
 from truelike.serving.filters import FilterError
 from truelike.serving.gate import Receive, RefusedError, Scope, Send
 from truelike.serving.metrics import CONTENT_TYPE, Metrics
