@@ -20,6 +20,7 @@ import orjson
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from truelike.core.parallel import cores
 from truelike.core.progress import logger
@@ -27,9 +28,8 @@ from truelike.errors import EventsUnavailableError, ParameterError, StorageError
 from truelike.serving import schemas
 from truelike.serving.events import Event, EventWriter
 from truelike.serving.filters import FilterError
-from truelike.serving.gate import Receive, RefusedError, Scope, Send
+from truelike.serving.gate import AGAIN, RefusedError, send_json
 from truelike.serving.metrics import CONTENT_TYPE, Metrics
-from truelike.serving.served_model import OutOfRangeError
 from truelike.serving.service import Answer, Service
 from truelike.serving.settings import Settings
 from truelike.serving.together import Together
@@ -37,6 +37,9 @@ from truelike.serving.together import Together
 DUMPS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 MOST_PARAMETERS = 50  # of a query
 TOO_MANY = "too_long"  # what pydantic calls a list that is too long
+MISTAKES: tuple[tuple[type[Exception], int, str], ...] = (
+    (UnknownIdError, 404, "unknown"), (FilterError, 422, "filter"), (ParameterError, 422, "invalid"),
+)  # fmt: skip
 Found = Answer | tuple[Answer, int] | Response  # an answer, one with another status, or what is no JSON
 
 
@@ -82,7 +85,7 @@ class Question:
     urgent: bool = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request. It is plain ASGI: a `Response` would take longer."""
+        """Answer a request. It is plain ASGI, which takes less time than Starlette's `Request` and `Response`."""
         about = scope["truelike"]
         about["route"] = self.path if self.summary else "page"
         try:
@@ -95,9 +98,7 @@ class Question:
         answer, status = found if isinstance(found, tuple) else (found, self.status)
         about["model"] = answer.get("model", "")
         body = orjson.dumps({"request_id": about["request_id"], **answer}, option=DUMPS)
-        headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        await send_json(send, status, body)
 
     async def _parsed(self, scope: Scope, receive: Receive) -> BaseModel | None:
         """The request as an object of its class."""
@@ -125,17 +126,14 @@ def refused(error: Exception) -> RefusedError:
         return error
     if isinstance(error, ValidationError):
         return _invalid(error)
-    if isinstance(error, UnknownIdError):
-        return RefusedError(404, "unknown", str(error))
-    if isinstance(error, FilterError):
-        return RefusedError(422, "filter", str(error))
-    if isinstance(error, (ParameterError, OutOfRangeError)):
-        return RefusedError(422, "invalid", str(error))
     if isinstance(error, ClientDisconnect):
         return RefusedError(400, "gone", "the client went away")
+    for kind, status, code in MISTAKES:
+        if isinstance(error, kind):
+            return RefusedError(status, code, str(error))
     logger.error("a request failed", exc_info=error)
     if isinstance(error, EventsUnavailableError):
-        return RefusedError(503, "storage", str(error), ((b"retry-after", b"1"),))
+        return RefusedError(503, "storage", str(error), AGAIN)
     if isinstance(error, StorageError):
         return RefusedError(500, "storage", str(error))
     return RefusedError(500, "internal", "the server failed; its log has the reason")
@@ -189,11 +187,8 @@ class Questions:
             async with asyncio.timeout(self.settings.timeout):
                 return await asyncio.get_running_loop().run_in_executor(self.threads, work)
         except TimeoutError:
-            raise RefusedError(
-                504,
-                "took_too_long",
-                f"the answer took more than {self.settings.timeout:g} s. Ask for less at once.",
-            ) from None
+            text = f"the answer took more than {self.settings.timeout:g} s. Ask for less at once."
+            raise RefusedError(504, "took_too_long", text) from None
 
     def by(self, work: Callable[[Any], Answer], *, light: bool = False) -> Callable[[Any], Awaitable[Answer]]:
         """Answer by a method of the service, on a thread unless it is light, with the events that came meanwhile."""
@@ -242,9 +237,8 @@ class Questions:
             async with asyncio.timeout(self.settings.timeout):
                 await self.writer.append(rows)
         except TimeoutError:
-            raise RefusedError(
-                504, "took_too_long", "the events were not on disk in time; they may be later"
-            ) from None
+            text = "the events were not on disk in time; they may be later"
+            raise RefusedError(504, "took_too_long", text) from None
         for row in rows:
             self.metrics.event(row.model or "", row.type)
         return {

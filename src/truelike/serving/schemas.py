@@ -39,6 +39,7 @@ Filter = Annotated[
         examples=["price < 20"],
     ),
 ]
+Name = Annotated[str, Field(max_length=200)]  # of a model
 OnUnknown = Literal["raise", "popular"]
 Source = Literal["model", "fold_in", "popular"]
 
@@ -124,14 +125,14 @@ class SimilarRequest(ListOptions):
     """Items similar to one."""
 
     item: Id
-    model: str | None = Field(None, max_length=200)
+    model: Name | None = None
 
 
 class HiddenRequest(ListOptions):
     """Likes that were never recorded."""
 
     user: Id
-    model: str | None = Field(None, max_length=200)
+    model: Name | None = None
 
 
 class ExplainQuery(_Request):
@@ -140,7 +141,7 @@ class ExplainQuery(_Request):
     user: Id
     item: Id
     because: int = Field(5, ge=1, le=100)
-    model: str | None = Field(None, max_length=200)
+    model: Name | None = None
 
 
 class HistoryQuery(_Request):
@@ -148,7 +149,7 @@ class HistoryQuery(_Request):
 
     user: Id
     limit: int = Field(50, ge=1, le=1_000)
-    model: str | None = Field(None, max_length=200)
+    model: Name | None = None
 
 
 class SearchQuery(_Request):
@@ -156,7 +157,7 @@ class SearchQuery(_Request):
 
     query: str = Field("", max_length=200)
     limit: int = Field(20, ge=1, le=100)
-    model: str | None = Field(None, max_length=200)
+    model: Name | None = None
 
 
 class NoQuery(_Request):
@@ -170,7 +171,7 @@ class ExplainRequest(_Request):
     items: list[Id] | None = Field(None, max_length=MOST_HISTORY, description="The items of a new user.")
     explain: list[Id] = Field(min_length=1, max_length=100, description="The items to explain.")
     because: int = Field(5, ge=1, le=100, description="How many interactions to name for each.")
-    model: str | None = Field(None, max_length=200)
+    model: Name | None = None
 
 
 class Event(_Request):

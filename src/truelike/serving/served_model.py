@@ -15,6 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from truelike.data.ids import Codes
+from truelike.errors import ParameterError
 from truelike.models.explain import Contributions, explain
 from truelike.models.fold_in import histories_of
 from truelike.models.label_noise import Likes
@@ -36,10 +37,6 @@ SUBSET = 50_000  # candidates up to which a large catalogue is scored exactly ra
 EXPLAIN_MS = 5_000.0  # milliseconds of an explanation above which a model has none
 KEPT, KEPT_BYTES = 10_000, 32 * 2**20  # vectors or scores of folded-in users
 NO_ITEMS = np.zeros(0, dtype=np.int32)
-
-
-class OutOfRangeError(ValueError):
-    """A list that is asked for beyond its end."""
 
 
 class Who(NamedTuple):
@@ -189,7 +186,7 @@ class ServedModel:
         wanted = options.offset + options.k
         if options.diversity:
             if wanted > MOST_DIVERSE:
-                raise OutOfRangeError(
+                raise ParameterError(
                     f"offset + k is {wanted}; with diversity it is at most {MOST_DIVERSE}: such a list is chosen among "
                     f"the best {MOST_DIVERSE} items"
                 )
@@ -305,7 +302,7 @@ class ServedModel:
             if row is None:
                 continue
             if pin.position in pins or row in pins.values():
-                raise OutOfRangeError("two pins have the same position or the same item")
+                raise ParameterError("two pins have the same position or the same item")
             pins[pin.position] = row
         return pins
 

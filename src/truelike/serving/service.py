@@ -27,7 +27,7 @@ from truelike.serving.schemas import (
     SearchQuery,
     SimilarRequest,
 )
-from truelike.serving.served_model import NO_ITEMS, OutOfRangeError, Place, ServedModel, Who
+from truelike.serving.served_model import NO_ITEMS, Place, ServedModel, Who
 
 Answer = dict[str, Any]
 
@@ -414,4 +414,4 @@ def _titled(served: ServedModel, row: int, **more: Any) -> Answer:
 
 def _check_range(asked: ListOptions) -> None:
     if asked.offset + asked.k > MOST_RANK:
-        raise OutOfRangeError(f"offset + k is {asked.offset + asked.k:,}; it is at most {MOST_RANK:,}")
+        raise ParameterError(f"offset + k is {asked.offset + asked.k:,}; it is at most {MOST_RANK:,}")

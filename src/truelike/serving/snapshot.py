@@ -25,6 +25,7 @@ from truelike.serving.items_table import aligned
 from truelike.storage import model_version
 
 ABOUT, ARRAYS, ITEMS, INDEX = "snapshot.json", "serving.safetensors", "items.parquet", "index.faiss"
+KEPT = ("class", "parameters", "metrics", "saved", "library_version", "choice", "history")  # of the model's own
 FEW = 5  # users with fewer interactions count as such in the card
 
 
@@ -50,33 +51,23 @@ def write_snapshot(
     model, about = load_described(source, in_memory=True)  # the workers need all histories, and share them
     if titles is not None:
         model.set_titles(titles)
-    train, warnings = model.train_, []
-    if table is not None:
-        attributes, lacking = aligned(table, train.items)
-        if lacking:
-            warnings.append(f"{lacking:,} of {train.n_items:,} items are not in the table of items")
-        if "title" in attributes.columns and train.titles is None:
-            texts = attributes["title"].cast(pl.String).fill_null(train.items.values.cast(pl.String))
-            model.set_titles((train.items.values, texts))
-        train = model.train_
+    train = model.train_
+    attributes, lacking = (None, 0) if table is None else aligned(table, train.items)
+    if attributes is not None and "title" in attributes.columns and train.titles is None:
+        texts = attributes["title"].cast(pl.String).fill_null(train.items.values.cast(pl.String))
+        model.set_titles((train.items.values, texts))
     directory.mkdir(parents=True)
     model.save(directory / "model", metrics=about["metrics"])
     write_arrays(directory / ARRAYS, _arrays(model))
-    if table is not None:
+    if attributes is not None:
         attributes.write_parquet(directory / ITEMS)
     description = {
+        **{key: about.get(key) for key in KEPT},
         "name": name,
-        "version": _version(model_version(about), model, attributes if table is not None else None),
-        "saved": about.get("saved"),
+        "version": _version(model_version(about), model, attributes),
         "loaded": datetime.now(UTC).isoformat(timespec="seconds"),
-        "class": about["class"],
-        "parameters": about["parameters"],
-        "metrics": about["metrics"],
-        "library_version": about["library_version"],
-        "choice": about.get("choice"),
-        "history": about.get("history"),
         "data": {**about["data"], **_statistics(model)},
-        "warnings": warnings,
+        "warnings": [f"{lacking:,} of {train.n_items:,} items are not in the table of items"] if lacking else [],
     }
     write_json(directory / ABOUT, description)
     return model
@@ -84,13 +75,17 @@ def write_snapshot(
 
 def _version(version: str, model: Recommender, attributes: pl.DataFrame | None) -> str:
     """The version of a model, which titles and attributes from other files change, too: lists and answers do."""
-    if attributes is None and model.train_.titles is None:
+    columns = [
+        column
+        for column in (model.train_.titles, *(() if attributes is None else attributes))
+        if column is not None
+    ]
+    if attributes is None and not columns:
         return version
     content = hashlib.sha256(version.encode())
-    for column in (model.train_.titles, *(() if attributes is None else attributes)):
-        if column is not None:
-            content.update(f"{column.name} {column.dtype}".encode())
-            content.update(column.hash(seed=0).to_numpy().tobytes())
+    for column in columns:
+        content.update(f"{column.name} {column.dtype}".encode())
+        content.update(column.hash(seed=0).to_numpy().tobytes())
     return content.hexdigest()[: len(version)]
 
 
