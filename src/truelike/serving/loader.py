@@ -19,9 +19,8 @@ from truelike.models.base import Recommender
 from truelike.models.explain import MOST_LEFT_OUT
 from truelike.serving.index import SAMPLE, ApproximateIndex
 from truelike.serving.items_table import read_items_table
-from truelike.serving.schemas import RankOptions
+from truelike.serving.schemas import Answer, RankOptions
 from truelike.serving.served_model import NO_ITEMS, ServedModel
-from truelike.serving.service import Answer
 from truelike.serving.settings import Settings
 from truelike.serving.snapshot import ABOUT, INDEX, write_json, write_snapshot
 

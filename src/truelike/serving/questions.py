@@ -30,7 +30,8 @@ from truelike.serving.events import Event, EventWriter
 from truelike.serving.filters import FilterError
 from truelike.serving.gate import AGAIN, RefusedError, send_json
 from truelike.serving.metrics import CONTENT_TYPE, Metrics
-from truelike.serving.service import Answer, Service
+from truelike.serving.schemas import Answer
+from truelike.serving.service import Service
 from truelike.serving.settings import Settings
 from truelike.serving.together import Together
 
@@ -172,8 +173,8 @@ class Questions:
         service: Service,
         settings: Settings,
         metrics: Metrics,
-        status: Callable[[], dict[str, Any]],
-        reload: Callable[[], Awaitable[dict[str, Any]]],
+        status: Callable[[], Answer],
+        reload: Callable[[], Awaitable[Answer]],
     ) -> None:
         self.service, self.settings, self.metrics = service, settings, metrics
         self._status, self._reload = status, reload

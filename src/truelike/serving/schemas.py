@@ -11,6 +11,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from truelike.serving.filters import LONGEST as LONGEST_FILTER
 
+Answer = dict[str, Any]  # an answer, or another object of JSON, before it is written
+
 LONGEST_ID = 1_000  # letters
 MOST_IDS = 10_000  # in a list of candidates, excluded or pinned items
 MOST_HISTORY = 1_000  # items of a new user
@@ -22,7 +24,7 @@ MOST_RANK = 10_000  # k + offset
 MOST_DIVERSE = 500  # k + offset of a list with diversity
 
 
-def _text(value: Any) -> Any:
+def _text(value: object) -> object:
     """A whole number as text."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
@@ -360,7 +362,7 @@ class FoundItem(BaseModel):
 
     item: str
     title: str | None = None
-    attributes: dict[str, Any] = Field(default_factory=dict)
+    attributes: Answer = Field(default_factory=dict)
 
 
 class FoundItems(_Answer, _Of):
@@ -383,18 +385,18 @@ class Card(BaseModel):
     version: str
     share: float = Field(description="Of the users.")
     class_name: str
-    parameters: dict[str, Any]
+    parameters: Answer
     metrics: dict[str, float]
-    data: dict[str, Any]
+    data: Answer
     saved: str | None
     loaded: str
     library_version: str
-    choice: dict[str, Any] | None = None
+    choice: Answer | None = None
     history: dict[str, list[Any]] | None = Field(None, description="The learning curve, by epoch.")
     can: list[str] = Field(description="What it can do beside lists: hidden_likes, explain, similar.")
     probabilities: Basis | None = Field(None, description="Of models with flip probabilities.")
     filters: dict[str, str] = Field(description="The attributes of the items, and their types.")
-    ranking: dict[str, Any] = Field(description="exact or ivf, and what was measured at the start.")
+    ranking: Answer = Field(description="exact or ivf, and what was measured at the start.")
 
 
 class ModelsAnswer(_Answer):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -25,7 +25,7 @@ from truelike.ranking.factor_ranker import FactorRanker
 from truelike.ranking.top_k import top_k_by_scores
 from truelike.serving.filters import FilterError, Filters
 from truelike.serving.index import ApproximateIndex
-from truelike.serving.schemas import MOST_DIVERSE, Boost, ListOptions, RankOptions
+from truelike.serving.schemas import MOST_DIVERSE, Answer, Boost, ListOptions, RankOptions
 from truelike.serving.snapshot import ABOUT, INDEX, ITEMS, open_arrays, read_json
 from truelike.serving.texts import IdTexts, listed
 
@@ -85,7 +85,7 @@ class ServedModel:
     """
 
     def __init__(self, directory: Path) -> None:
-        self.about: dict[str, Any] = read_json(directory / ABOUT)
+        self.about: Answer = read_json(directory / ABOUT)
         self.name: str = self.about["name"]
         self.version: str = self.about["version"]
         self.model = load_described(directory / "model", mapped=True)[0]
@@ -108,7 +108,7 @@ class ServedModel:
         if "unit_by_factor" in arrays:
             self._similar = FactorRanker(None, by_factor=arrays["unit_by_factor"])
         self.index: ApproximateIndex | None = None
-        self.ranking: dict[str, Any] = self.about.get("ranking", {"kind": "exact"})
+        self.ranking: Answer = self.about.get("ranking", {"kind": "exact"})
         if self.ranking["kind"] == "ivf":
             biased = self.vectors is not None and self.vectors.bias is not None
             self.index = ApproximateIndex.read(directory / INDEX, self.ranking["probes"], biased=biased)
@@ -152,7 +152,7 @@ class ServedModel:
             found = list(dict.fromkeys([*found, *mine[:limit].to_list()]))
         return found[:limit]
 
-    def described(self, item: int) -> dict[str, Any]:
+    def described(self, item: int) -> Answer:
         """An item with its title and its attributes."""
         attributes = {
             name: column[item] if not isinstance(column.dtype, pl.List) else column[item].to_list()
@@ -447,7 +447,7 @@ def _scores_of(scorer: Scorer, n_items: int, history: bytes) -> Floats:
     return scorer.score_histories(histories_of([np.frombuffer(history, dtype=np.int32)], n_items))
 
 
-def _evidence(likes: Likes | None) -> dict[str, Any] | None:
+def _evidence(likes: Likes | None) -> Answer | None:
     """What the probabilities of likes of a model rest on; None: it has none."""
     if likes is None:
         return None

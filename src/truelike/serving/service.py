@@ -13,9 +13,11 @@ import numpy as np
 from truelike.core.progress import logger
 from truelike.data.ids import Codes
 from truelike.errors import ParameterError, StorageError, UnknownIdError, some
+from truelike.models.explain import Contributions
 from truelike.serving.events import DAYS, EventStore, Recent
 from truelike.serving.schemas import (
     MOST_RANK,
+    Answer,
     BatchRequest,
     ExplainQuery,
     ExplainRequest,
@@ -28,8 +30,6 @@ from truelike.serving.schemas import (
     SimilarRequest,
 )
 from truelike.serving.served_model import NO_ITEMS, Place, ServedModel, Who
-
-Answer = dict[str, Any]
 
 LIGHT_MS = 2.0  # milliseconds of a list up to which it is computed between two requests, without a thread
 LIGHT_K = 200
@@ -385,7 +385,7 @@ class Service:
         return found
 
     def _reasons(
-        self, served: ServedModel, who: Who, found: Any, most: int, *, only_positive: bool = True
+        self, served: ServedModel, who: Who, found: Contributions, most: int, *, only_positive: bool = True
     ) -> list[list[Answer]]:
         """The interactions that contribute most to each item."""
         shares, largest = found.shares(), found.largest(most)

@@ -11,7 +11,6 @@ import json
 import os
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -22,6 +21,7 @@ from truelike.models.base import Recommender
 from truelike.models.registry import load_described
 from truelike.ranking.factor_ranker import FactorRanker
 from truelike.serving.items_table import aligned
+from truelike.serving.schemas import Answer
 from truelike.storage import model_version
 
 ABOUT, ARRAYS, ITEMS, INDEX = "snapshot.json", "serving.safetensors", "items.parquet", "index.faiss"
@@ -30,7 +30,7 @@ FEW = 5  # users with fewer interactions count as such in the card
 
 
 def write_snapshot(
-    directory: Path, source: Path, name: str, table: pl.DataFrame | None = None, titles: Any = None
+    directory: Path, source: Path, name: str, table: pl.DataFrame | None = None, titles: str | None = None
 ) -> Recommender:
     """Read a model, check it, and write its snapshot. Returns the model.
 
@@ -46,7 +46,7 @@ def write_snapshot(
         The attributes of items, as `read_items_table` returns them. Its column `title` has titles for a model that
         has none.
     titles
-        Titles of the items, in any form that `Dataset.with_titles` takes.
+        A file with titles of the items.
     """
     model, about = load_described(source, in_memory=True)  # the workers need all histories, and share them
     if titles is not None:
@@ -89,7 +89,7 @@ def _version(version: str, model: Recommender, attributes: pl.DataFrame | None) 
     return content.hexdigest()[: len(version)]
 
 
-def _statistics(model: Recommender) -> dict[str, Any]:
+def _statistics(model: Recommender) -> Answer:
     train = model.train_
     counts, popularity = train.interactions_per_user(), train.popularity()
     most = np.sort(popularity)[::-1][: max(1, train.n_items // 100)]
@@ -130,12 +130,13 @@ def open_arrays(directory: Path) -> Arrays:
         os.close(descriptor)
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path) -> Answer:
     """The content of a JSON file."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    found: Answer = json.loads(path.read_text(encoding="utf-8"))
+    return found
 
 
-def write_json(path: Path, content: Any) -> None:
+def write_json(path: Path, content: Answer) -> None:
     """Write a JSON file, whole or not at all."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     fresh.write_text(json.dumps(content), encoding="utf-8")

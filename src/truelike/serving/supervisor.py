@@ -27,6 +27,7 @@ from prometheus_client.multiprocess import mark_process_dead
 from truelike.core.progress import logger
 from truelike.errors import ParameterError, StorageError, TruelikeError, WorkerError
 from truelike.serving.events import EventStore
+from truelike.serving.schemas import Answer
 from truelike.serving.settings import KEY, Settings
 from truelike.serving.state import (
     METRICS,
@@ -340,11 +341,11 @@ def _output(directory: Path) -> Path:
     return directory.with_name(f"{directory.name}.json")
 
 
-def _answer(loading: _Loading) -> dict[str, Any]:
+def _answer(loading: _Loading) -> Answer:
     """What a loader said."""
     output = _output(loading.directory)
     try:
-        found: dict[str, Any] = json.loads(output.read_text(encoding="utf-8").splitlines()[-1])
+        found: Answer = json.loads(output.read_text(encoding="utf-8").splitlines()[-1])
     except (OSError, IndexError, json.JSONDecodeError):
         code = loading.process.returncode
         return {"error": f"the process that loads the model ended with exit code {code}: is there enough memory?"}
@@ -353,7 +354,7 @@ def _answer(loading: _Loading) -> dict[str, Any]:
     return found
 
 
-def _summary(about: dict[str, Any]) -> str:
+def _summary(about: Answer) -> str:
     """A line about a model that was loaded."""
     data, ranking = about["data"], about["ranking"]
     text = (

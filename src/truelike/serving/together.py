@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 
-from truelike.serving.schemas import RecommendRequest
-from truelike.serving.service import Answer, Service
+from truelike.serving.schemas import Answer, RecommendRequest
+from truelike.serving.service import Service
 
 
 class Together:

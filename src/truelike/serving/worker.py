@@ -21,9 +21,9 @@ from truelike.serving.events import EventStore
 from truelike.serving.gate import RefusedError
 from truelike.serving.metrics import Metrics
 from truelike.serving.protocol import protocol_class
-from truelike.serving.schemas import ListOptions, RankOptions
+from truelike.serving.schemas import Answer, ListOptions, RankOptions
 from truelike.serving.served_model import NO_ITEMS, ServedModel
-from truelike.serving.service import Answer, Service
+from truelike.serving.service import Service
 from truelike.serving.settings import KEY, Settings
 from truelike.serving.state import STATE, State, ask_to_reload, say_generation
 
