@@ -8,12 +8,12 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from servers import KEY, Server
 
 pytestmark = pytest.mark.slow
 
@@ -91,12 +91,12 @@ def answers(server: Any) -> list[Any]:
 
 
 def test_the_same_question_has_the_same_answer_on_every_worker_and_after_a_restart(
-    server: Any, tmp_path: Path, hostile: Callable[[str], ModuleType]
+    server: Any, tmp_path: Path
 ) -> None:
     first = answers(server)
     for _ in range(5):
         assert answers(server) == first
-    with hostile("servers").Server(tmp_path, *server.arguments, "--workers", "1") as another:  # the same events
+    with Server(tmp_path, *server.arguments, "--workers", "1") as another:  # the same events
         assert answers(another) == first
         assert arms(another, USERS) == arms(server, USERS)
 
@@ -133,8 +133,6 @@ def test_lists_that_are_asked_for_at_once_are_those_asked_for_alone(server: Any)
 @pytest.fixture(scope="module")
 def limited(saved: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A server with a key, one worker, one request at a time and little time."""
-    from servers import KEY, Server
-
     place = tmp_path_factory.mktemp("limited")
     options = ("--workers", "1", "--max-in-flight", "1", "--timeout", "0.5", "--max-body", "30000", "--no-page")
     with Server(place, saved["first"], *options, key=KEY) as running:
