@@ -76,12 +76,7 @@ _INSERT = f"INSERT INTO events ({_COLUMNS}) VALUES ({', '.join('?' * len(Event._
 
 
 class EventStore:
-    """The events of a directory, in the order in which they were appended.
-
-    Parameters
-    ----------
-    directory
-        Where the file of events is; both are made if they do not exist.
+    """The events of a directory, in the order in which they were appended. The directory is made if there is none.
 
     Examples
     --------
@@ -149,13 +144,7 @@ class EventStore:
 
 
 class EventWriter:
-    """Appends events on a thread. What comes while the disk is busy is written together, in one transaction.
-
-    Parameters
-    ----------
-    store
-        The store.
-    """
+    """Appends events on a thread. What comes while the disk is busy is written together, in one transaction."""
 
     def __init__(self, store: EventStore) -> None:
         self._store, self._thread = store, ThreadPoolExecutor(1, thread_name_prefix="events")

@@ -250,15 +250,8 @@ def _typed(name: str, dtype: Any, value: Token, sign: str = "=", *, in_list: boo
 
 
 class Filters:
-    """The columns of the items, and the masks of filters, of which the latest are kept.
+    """The columns of a table with a row for each item, and the masks of filters, of which the latest are kept.
 
-    Parameters
-    ----------
-    table
-        A column for each attribute, a row for each item.
-
-    Examples
-    --------
     >>> filters = Filters(pl.DataFrame({"category": ["tea", "rum", "tea"], "price": [3, 20, 40]}))
     >>> filters.mask("category = tea and price < 20").tolist()
     [True, False, False]

@@ -59,22 +59,10 @@ async def send_json(send: Send, status: int, body: bytes, headers: Headers = ())
 
 
 class Gate:
-    """An ASGI application for HTTP that checks requests before it passes them to another one.
+    """An ASGI application for HTTP that checks requests before it passes them to another one, a router of Starlette.
 
-    Parameters
-    ----------
-    app
-        The application: a router of Starlette.
-    access
-        Who may ask, by the path: "open", "key" or "admin".
-    urgent
-        The paths that are answered at once, whatever the load.
-    settings
-        The limits.
-    key
-        The API key; None: none is needed.
-    metrics
-        Where requests are counted.
+    `access` says who may ask, by the path: "open", "key" (the default) or "admin". `urgent` are the paths that are
+    answered at once, whatever the load.
     """
 
     def __init__(

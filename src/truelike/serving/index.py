@@ -38,16 +38,8 @@ def require_faiss() -> Any:
 class ApproximateIndex:
     """The items nearest to a user by inner product, found without scoring all of them.
 
-    Several threads may use one index.
-
-    Parameters
-    ----------
-    index
-        An IVF index of faiss.
-    probes
-        Number of groups that are looked into.
-    biased
-        Whether the last dimension is the bias.
+    Several threads may use one index. `probes` is the number of groups that are looked into; if the index is `biased`,
+    the last dimension is the bias.
     """
 
     def __init__(self, index: Any, probes: int, *, biased: bool) -> None:

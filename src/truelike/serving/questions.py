@@ -46,44 +46,20 @@ Found = Answer | tuple[Answer, int] | Response  # an answer, one with another st
 
 @dataclass(frozen=True)
 class Question:
-    """A route: what is asked, how it is answered, how both are documented, and who may ask.
-
-    Attributes
-    ----------
-    method, path
-        What Starlette routes by.
-    summary
-        What the document says of it; empty: it is not in the document.
-    answer
-        Computes the answer to a parsed request.
-    asked
-        The class of requests: the parameters of a query, or the body; None: neither is read.
-    answered
-        The class of answers; None: any JSON, or text.
-    status
-        The status of an answer.
-    more_statuses, more_errors
-        Other statuses, with the body of an answer or of an error, and what they mean.
-    required
-        Parameters of a query that must be given, though a body may lack them.
-    access
-        "key": if the server has one; "open": everyone; "admin": needs a key, also if the server has none.
-    urgent
-        Answered at once, whatever the load.
-    """
+    """A route: what is asked, how it is answered, how both are documented, and who may ask."""
 
     method: str
     path: str
-    summary: str
-    answer: Callable[[Any], Awaitable[Found]]
-    asked: type[BaseModel] | None = None
-    answered: type[BaseModel] | None = None
+    summary: str  # empty: it is not in the document
+    answer: Callable[[Any], Awaitable[Found]]  # to a parsed request
+    asked: type[BaseModel] | None = None  # the parameters of a query, or the body; None: neither is read
+    answered: type[BaseModel] | None = None  # None: any JSON, or text
     status: int = 200
-    more_statuses: dict[int, str] = field(default_factory=dict)
+    more_statuses: dict[int, str] = field(default_factory=dict)  # with the body of an answer, and what they mean
     more_errors: dict[int, str] = field(default_factory=dict)
-    required: tuple[str, ...] = ()
-    access: Literal["key", "open", "admin"] = "key"
-    urgent: bool = False
+    required: tuple[str, ...] = ()  # parameters of a query that must be given, though a body may lack them
+    access: Literal["key", "open", "admin"] = "key"  # who may ask; admin needs a key, also if the server has none
+    urgent: bool = False  # answered at once, whatever the load
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request. It is plain ASGI, which takes less time than Starlette's `Request` and `Response`."""
@@ -154,18 +130,7 @@ def _invalid(error: ValidationError) -> RefusedError:
 class Questions:
     """All questions: about models, users and items, and for who runs the server.
 
-    Parameters
-    ----------
-    service
-        What answers.
-    settings
-        The settings of the server.
-    metrics
-        Where lists and events are counted.
-    status
-        What `/readyz` shows beside the models.
-    reload
-        Reloads the models and returns their versions and problems.
+    `status` is what `/readyz` shows beside the models. `reload` returns the versions and the problems of the models.
     """
 
     def __init__(

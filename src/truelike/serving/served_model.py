@@ -40,24 +40,12 @@ NO_ITEMS = np.zeros(0, dtype=np.int32)
 
 
 class Who(NamedTuple):
-    """For whom a list is.
+    """For whom a list is."""
 
-    Attributes
-    ----------
-    user
-        The row of a user of the training data; None: a new user.
-    history
-        The items that are folded in; None: the user as trained, or, without a user, popular items.
-    seen
-        The items that the user interacted with.
-    events
-        How many of them are new.
-    """
-
-    user: int | None
-    history: Codes | None
-    seen: Codes
-    events: int = 0
+    user: int | None  # the row of a user of the training data; None: a new user
+    history: Codes | None  # what is folded in; None: the user as trained, or, without a user, popular items
+    seen: Codes  # the items that the user interacted with
+    events: int = 0  # how many of them are new
 
     @property
     def source(self) -> Literal["model", "fold_in", "popular"]:
@@ -76,13 +64,7 @@ class Place(NamedTuple):
 
 
 class ServedModel:
-    """A model from a snapshot. Several threads may use it; nothing that answers depend on ever changes.
-
-    Parameters
-    ----------
-    directory
-        The snapshot.
-    """
+    """A model from a snapshot. Several threads may use it; nothing that answers depend on ever changes."""
 
     def __init__(self, directory: Path) -> None:
         self.about: Answer = read_json(directory / ABOUT)

@@ -37,20 +37,9 @@ AGAIN = 5.0  # seconds after which events that could not be read are read again
 
 
 class Service:
-    """Lists, explanations and more from one or several models.
+    """Lists, explanations and more from one or several models, each of which has a share of the users.
 
-    Parameters
-    ----------
-    models
-        The models. Their names differ.
-    shares
-        The share of the users that each model has.
-    events
-        Where events are kept; None: none are.
-    days
-        For how long an event counts.
-    salt
-        Another salt gives other users to each model.
+    Events count for some `days`. Another `salt` gives other users to each model.
     """
 
     def __init__(
@@ -163,14 +152,8 @@ class Service:
     def recommend(self, asked: RecommendRequest, places: list[Place] | None = None) -> Answer:
         """A list for a known user, or for a new one from items; `places`: that of the user as trained, if at hand."""
         _check_range(asked)
-        if asked.items is None:
-            if asked.user is None:
-                raise ParameterError("neither `user` nor `items` was given; expected one of them")
-            served = self.arm(asked.user, asked.model)
-            who = self.who(served, asked.user, asked.on_unknown)
-            return self._user_list(served, asked.user, who, asked, places if who.source == "model" else None)
-        served = self.arm(asked.user or "\n".join(sorted(asked.items)), asked.model)
-        return self._user_list(served, asked.user, self._new_user(served, asked.items, asked.on_unknown), asked)
+        served, who = self._whom(asked, asked.on_unknown)
+        return self._user_list(served, asked.user, who, asked, places if who.source == "model" else None)
 
     def batch(self, asked: BatchRequest, until: float = inf) -> Answer:
         """Lists for many users. It ends with a TimeoutError at a time of `time.monotonic()`: nobody waits then."""
@@ -224,15 +207,7 @@ class Service:
 
     def explain(self, asked: ExplainRequest) -> Answer:
         """Why items have their scores."""
-        if asked.items is None and asked.user is None:
-            raise ParameterError("neither `user` nor `items` was given; expected one of them")
-        if asked.items is None:
-            assert asked.user is not None
-            served = self.arm(asked.user, asked.model)
-            who = self.who(served, asked.user, "raise")
-        else:
-            served = self.arm(asked.user or "\n".join(sorted(asked.items)), asked.model)
-            who = self._new_user(served, asked.items, "raise")
+        served, who = self._whom(asked, "raise")
         if "explain" not in served.can:
             seconds = served.about["explain_milliseconds"] / 1_000
             raise ParameterError(
@@ -336,6 +311,16 @@ class Service:
                 f"the item {item[:80]!r} is not among the {served.n_items:,} items of the model {served.name!r}"
             )
         return row
+
+    def _whom(self, asked: RecommendRequest | ExplainRequest, on_unknown: str) -> tuple[ServedModel, Who]:
+        """The model that answers, and for whom: a new user with items, or a known one."""
+        if asked.items is not None:
+            served = self.arm(asked.user or "\n".join(sorted(asked.items)), asked.model)
+            return served, self._new_user(served, asked.items, on_unknown)
+        if asked.user is None:
+            raise ParameterError("neither `user` nor `items` was given; expected one of them")
+        served = self.arm(asked.user, asked.model)
+        return served, self.who(served, asked.user, on_unknown)
 
     def _new_user(self, served: ServedModel, items: Sequence[str], on_unknown: str) -> Who:
         known = served.item_rows(items)

@@ -32,21 +32,10 @@ FEW = 5  # users with fewer interactions count as such in the card
 def write_snapshot(
     directory: Path, source: Path, name: str, table: pl.DataFrame | None = None, titles: str | None = None
 ) -> Recommender:
-    """Read a model, check it, and write its snapshot. Returns the model.
+    """Read a model from the directory `source`, and write its snapshot. Returns the model.
 
-    Parameters
-    ----------
-    directory
-        Where to write; it must not exist.
-    source
-        The directory of the model.
-    name
-        The name of the model in answers.
-    table
-        The attributes of items, as `read_items_table` returns them. Its column `title` has titles for a model that
-        has none.
-    titles
-        A file with titles of the items.
+    The table has attributes of items, as `read_items_table` returns them. Its column `title` has titles for a model
+    that has none; those of the file `titles` come first.
     """
     model, about = load_described(source, in_memory=True)  # the workers need all histories, and share them
     if titles is not None:

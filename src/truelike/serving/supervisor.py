@@ -69,17 +69,7 @@ class _Worker:
 
 
 class Supervisor:
-    """A server: a supervisor with its workers.
-
-    Parameters
-    ----------
-    settings
-        How it runs.
-    key
-        The API key; None: none is needed.
-    say
-        Called with a line for people.
-    """
+    """A server: a supervisor with its workers. `say` is called with a line for people."""
 
     def __init__(self, settings: Settings, key: str | None, say: Callable[[str], None]) -> None:
         self.settings, self._key, self._say = settings, key, say

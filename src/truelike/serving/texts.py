@@ -20,13 +20,6 @@ def listed(values: pl.Series) -> list[str] | pl.Series:
 class IdTexts:
     """The ids of a model as text, as requests and answers have them.
 
-    Parameters
-    ----------
-    ids
-        The ids.
-
-    Examples
-    --------
     >>> ids = IdTexts(Ids(pl.Series([2, 10, 30]), "int", "item"))
     >>> ids.row("10"), ids.row("010"), ids[0]
     (1, None, '2')

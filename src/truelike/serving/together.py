@@ -13,13 +13,7 @@ from truelike.serving.service import Service
 
 
 class Together:
-    """Answers the requests that wait when the event loop comes round, all at once.
-
-    Parameters
-    ----------
-    service
-        What answers.
-    """
+    """Answers the requests that wait when the event loop comes round, all at once."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

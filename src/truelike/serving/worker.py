@@ -34,17 +34,7 @@ WARM_FOLD_IN = 20_000_000  # items x factors up to which fold-in is tried before
 
 
 class Worker:
-    """Answers requests on a socket that the supervisor has bound.
-
-    Parameters
-    ----------
-    runtime
-        The runtime directory.
-    key
-        The API key; None: none is needed.
-    parent
-        The process of the supervisor.
-    """
+    """Answers requests on a socket that the supervisor, the process `parent`, has bound."""
 
     def __init__(self, runtime: Path, key: str | None, parent: int) -> None:
         self.runtime, self.settings, self.parent = runtime, Settings.read(runtime), parent
