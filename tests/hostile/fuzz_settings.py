@@ -131,7 +131,7 @@ CALLS: dict[str, list[str]] = {
     "explain_from_items": ["history", "items", "k", "titles", "on_unknown"],
     "set_titles": ["titles"],
     "partial_fit": ["more", "epochs"],
-    "fit": ["train", "validation", "callbacks", "checkpoint_epochs", "checkpoint_minutes", "impressions"],
+    "fit": ["train", "validation", "callbacks", "checkpoint_epochs", "checkpoint_minutes"],
 }
 
 

@@ -1,31 +1,124 @@
 """The loader: a process that reads a model, checks it, measures it and writes its snapshot.
 
+A snapshot is a model as it is served, in a directory that only truelike writes to: the model, the item factors in the
+layout of the ranking, the attributes of the items, and maybe an approximate index.
+
 It runs beside the workers, so that a broken or huge model cannot harm them. Its answer is one line of JSON on stdout.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 import time
 import warnings
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+import polars as pl
+from numpy.typing import NDArray
 
+from truelike.core.array_files import Arrays, write_arrays
 from truelike.data.ids import Codes
 from truelike.errors import DataWarning, MissingExtraError, StorageError, TruelikeError
 from truelike.models.base import Recommender
 from truelike.models.explain import MOST_LEFT_OUT
+from truelike.models.registry import load_described
+from truelike.ranking.factor_ranker import FactorRanker
 from truelike.serving.index import SAMPLE, ApproximateIndex
-from truelike.serving.items_table import read_items_table
+from truelike.serving.items_table import aligned, read_items_table
 from truelike.serving.schemas import Answer, RankOptions
-from truelike.serving.served_model import NO_ITEMS, ServedModel
-from truelike.serving.settings import Settings
-from truelike.serving.snapshot import ABOUT, INDEX, write_json, write_snapshot
+from truelike.serving.served_model import ABOUT, ARRAYS, INDEX, ITEMS, NO_ITEMS, ServedModel
+from truelike.serving.settings import Settings, write_json
+from truelike.storage import model_version
 
 CHECKED = 20  # users whose lists are compared with those of the model
-FEW = 3  # interactions with which an explanation is timed
+EXPLAINED = 3  # interactions with which an explanation is timed
+KEPT = ("class", "parameters", "metrics", "saved", "library_version", "choice", "history")  # of the model's own
+FEW = 5  # users with fewer interactions count as such in the card
+
+
+def write_snapshot(
+    directory: Path, source: Path, name: str, table: pl.DataFrame | None = None, titles: str | None = None
+) -> Recommender:
+    """Read a model from the directory `source`, and write its snapshot. Returns the model.
+
+    The table has attributes of items, as `read_items_table` returns them. Its column `title` has titles for a model
+    that has none; those of the file `titles` come first.
+    """
+    model, about = load_described(source, in_memory=True)  # the workers need all histories, and share them
+    if titles is not None:
+        model.set_titles(titles)
+    train = model.train_
+    attributes, lacking = (None, 0) if table is None else aligned(table, train.items)
+    if attributes is not None and "title" in attributes.columns and train.titles is None:
+        texts = attributes["title"].cast(pl.String).fill_null(train.items.values.cast(pl.String))
+        model.set_titles((train.items.values, texts))
+    directory.mkdir(parents=True)
+    model.save(directory / "model", metrics=about["metrics"])
+    write_arrays(directory / ARRAYS, _arrays(model))
+    if attributes is not None:
+        attributes.write_parquet(directory / ITEMS)
+    description = {
+        **{key: about.get(key) for key in KEPT},
+        "name": name,
+        "version": _version(model_version(about), model, attributes),
+        "loaded": datetime.now(UTC).isoformat(timespec="seconds"),
+        "data": {**about["data"], **_statistics(model)},
+        "warnings": [f"{lacking:,} of {train.n_items:,} items are not in the table of items"] if lacking else [],
+    }
+    write_json(directory / ABOUT, description)
+    return model
+
+
+def _version(version: str, model: Recommender, attributes: pl.DataFrame | None) -> str:
+    """The version of a model, which titles and attributes from other files change, too: lists and answers do."""
+    columns = [
+        column
+        for column in (model.train_.titles, *(() if attributes is None else attributes))
+        if column is not None
+    ]
+    if attributes is None and not columns:
+        return version
+    content = hashlib.sha256(version.encode())
+    for column in columns:
+        content.update(f"{column.name} {column.dtype}".encode())
+        content.update(column.hash(seed=0).to_numpy().tobytes())
+    return content.hexdigest()[: len(version)]
+
+
+def _statistics(model: Recommender) -> Answer:
+    train = model.train_
+    counts, popularity = train.interactions_per_user(), train.popularity()
+    most = np.sort(popularity)[::-1][: max(1, train.n_items // 100)]
+    return {
+        "sparsity": train.sparsity,
+        "interactions_per_user": {"median": float(np.median(counts)), "most": int(counts.max())},
+        f"users_with_fewer_than_{FEW}": float((counts < FEW).mean()),
+        "share_of_the_most_popular_1_percent": float(most.sum() / max(1, popularity.sum())),
+    }
+
+
+def _arrays(model: Recommender) -> Arrays:
+    train = model.train_
+    found: Arrays = {
+        "popularity": train.popularity().astype(np.int64),
+        "examples": _examples(train.interactions_per_user()),
+    }
+    vectors, unit = model.scorer.vectors, model.scorer.similarity_vectors
+    if vectors is not None:
+        found["by_factor"] = vectors.ranker().by_factor
+    if unit is not None:
+        found["unit_by_factor"] = FactorRanker(unit).by_factor
+    return found
+
+
+def _examples(counts: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Some users to look at first: with more interactions than most, but not the extremes."""
+    usual = np.quantile(counts, 0.75)
+    return np.argsort(np.abs(counts - usual), kind="stable")[:20].astype(np.int32)
 
 
 def load(settings: Settings, name: str, directory: Path) -> Answer:
@@ -96,7 +189,7 @@ def measure(served: ServedModel, settings: Settings, directory: Path) -> Answer:
 def explain_milliseconds(served: ServedModel) -> float:
     """How long the explanation of an item takes for a usual user: measured with few interactions, which scale."""
     seen = served.seen(int(served.examples[0]))
-    few = seen[:FEW]
+    few = seen[:EXPLAINED]
     item = np.array([int(np.argmax(served.popularity))], dtype=np.int32)
     if not len(few):
         return 0.0

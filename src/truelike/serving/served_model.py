@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from truelike.core.array_files import read_arrays
 from truelike.data.ids import Codes
 from truelike.errors import ParameterError
 from truelike.models.explain import Contributions, explain
@@ -26,9 +27,10 @@ from truelike.ranking.top_k import top_k_by_scores
 from truelike.serving.filters import FilterError, Filters
 from truelike.serving.index import ApproximateIndex
 from truelike.serving.schemas import MOST_DIVERSE, Answer, Boost, ListOptions, RankOptions
-from truelike.serving.snapshot import ABOUT, INDEX, ITEMS, open_arrays, read_json
+from truelike.serving.settings import read_json
 from truelike.serving.texts import IdTexts, listed
 
+ABOUT, ARRAYS, ITEMS, INDEX = "snapshot.json", "serving.safetensors", "items.parquet", "index.faiss"
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 
@@ -64,7 +66,10 @@ class Place(NamedTuple):
 
 
 class ServedModel:
-    """A model from a snapshot. Several threads may use it; nothing that answers depend on ever changes."""
+    """A model from a snapshot, whose arrays are mapped into memory, so that one copy serves all workers.
+
+    Several threads may use it; nothing that answers depend on ever changes.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.about: Answer = read_json(directory / ABOUT)
@@ -73,7 +78,9 @@ class ServedModel:
         self.model = load_described(directory / "model", mapped=True)[0]
         self.scorer: Scorer = self.model.scorer
         self.likes: Likes | None = getattr(self.model, "likes", None)
-        self.train, arrays = self.model.train_, open_arrays(directory)
+        self.train = self.model.train_
+        with (directory / ARRAYS).open("rb") as file:
+            arrays = read_arrays(file.fileno(), mapped=True)[1]
         self.users, self.items = IdTexts(self.train.users), IdTexts(self.train.items)
         self.titles = None if self.train.titles is None else listed(self.train.titles)
         self.popularity = arrays["popularity"]

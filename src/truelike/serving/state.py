@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Self
 
 from truelike.serving.settings import FILE as SETTINGS
-from truelike.serving.snapshot import read_json, write_json
+from truelike.serving.settings import read_json, write_json
 
 PREFIX = "truelike-serve-"  # of runtime directories
 LOCK = "lock"
