@@ -25,7 +25,11 @@ from truelike._version import __version__
 from truelike.errors import DataError, MissingExtraError, NotFoundError, ParameterError, StorageError, quoted
 
 if TYPE_CHECKING:
+    from mlflow.models import Model, ModelSignature
+    from mlflow.models.model import ModelInfo
+
     from truelike.models.base import Recommender
+    from truelike.models.lists import Frame
 
 __all__ = ["load_model", "log_model", "save_model"]
 
@@ -40,8 +44,8 @@ def __dir__() -> list[str]:
 
 def log_model(
     model: Recommender, name: str = "model", *, registered_model_name: str | None = None, **more: Any
-) -> Any:
-    """Log a fitted model to the active run of MLflow, and return MLflow's description of it (`ModelInfo`).
+) -> ModelInfo:
+    """Log a fitted model to the active run of MLflow, and return MLflow's description of it.
 
     Parameters
     ----------
@@ -54,10 +58,9 @@ def log_model(
     **more
         Options of `mlflow.models.Model.log`, such as `params=`, `tags=` or `metadata=`, and those of `save_model`.
     """
-    _mlflow()
+    _check_model(model)
     from mlflow.models import Model
 
-    _check_model(model)
     return Model.log(
         artifact_path=None,
         name=name,
@@ -68,17 +71,7 @@ def log_model(
     )
 
 
-def save_model(
-    model: Recommender,
-    path: str | Path,
-    *,
-    mlflow_model: Any = None,
-    signature: Any = None,
-    input_example: Any = None,
-    pip_requirements: Any = None,
-    metadata: Mapping[str, Any] | None = None,
-    **more: Any,
-) -> None:
+def save_model(model: Recommender, path: str | Path, *, mlflow_model: Model | None = None, **more: Any) -> None:
     """Write a fitted model as a directory of MLflow.
 
     Parameters
@@ -89,30 +82,26 @@ def save_model(
         The directory. It must not exist.
     mlflow_model
         A description to add to; MLflow passes it.
-    signature
-        What `predict` takes and returns; None: user ids of the type of the training data, with the parameters `k`,
-        `exclude_seen`, `on_unknown` and `titles`, and lists as in `recommend`.
-    input_example
-        An input of `predict` to show; None: the first user.
-    pip_requirements
-        What a server installs; None: this version of truelike with its extra mlflow.
-    metadata
-        Values to keep with the model.
     **more
-        Options of `mlflow.pyfunc.save_model`.
+        Options of `mlflow.pyfunc.save_model`, such as `metadata=`. By default, `signature` is user ids of the type of
+        the training data, with the parameters `k`, `exclude_seen`, `on_unknown` and `titles`, and lists as in
+        `recommend`; `input_example` is the first user; `pip_requirements` is this version of truelike.
     """
-    _mlflow()
+    _check_model(model)
     import mlflow.pyfunc
     import pandas as pd
     from mlflow.models import Model
 
-    _check_model(model)
     described = Model() if mlflow_model is None else mlflow_model
     written = getattr(model, "model_", model)  # of an AutoRecommender, what it chose is saved
     described.add_flavor(
         FLAVOR, truelike_version=__version__, model_class=type(written).__name__, data=f"data/{DATA}"
     )
-    first = model.train_.users.stored(np.zeros(1, dtype=np.int32))[0]
+    defaults = {
+        "signature": _signature(model),
+        "input_example": pd.DataFrame({COLUMN: model.train_.users.stored(np.zeros(1, dtype=np.int32)).to_list()}),
+        "pip_requirements": [f"truelike[mlflow]=={__version__}"],
+    }
     with TemporaryDirectory() as place:
         model.save(Path(place) / DATA)
         mlflow.pyfunc.save_model(
@@ -120,13 +109,7 @@ def save_model(
             loader_module=__name__,
             data_path=str(Path(place) / DATA),
             mlflow_model=described,
-            signature=_signature(model) if signature is None else signature,
-            input_example=pd.DataFrame({COLUMN: [first]}) if input_example is None else input_example,
-            pip_requirements=[f"truelike[mlflow]=={__version__}"]
-            if pip_requirements is None
-            else pip_requirements,
-            metadata=metadata,
-            **more,
+            **{**defaults, **more},
         )
 
 
@@ -140,7 +123,7 @@ def load_model(model_uri: str | Path, **own: Any) -> Recommender:
     **own
         Options of `tl.load`: `model_class=` and other code that no file holds.
     """
-    _mlflow()
+    _check_installed()
     if Path(model_uri).is_dir():
         return _load(Path(model_uri), own)
     from mlflow.artifacts import download_artifacts
@@ -178,14 +161,13 @@ class _Predictor:
     def __init__(self, model: Recommender) -> None:
         self.model = model
 
-    def predict(self, model_input: Any, params: Mapping[str, Any] | None = None) -> Any:
+    def predict(self, model_input: Any, params: Mapping[str, Any] | None = None) -> Frame:
         """Recommend to users: a frame user_id, item_id, score, rank, and title with the parameter titles.
 
         Parameters
         ----------
         model_input
-            A frame with a column `user_id`, or a dict of a list, {"user_id": [...]}. Where MLflow does not check the
-            signature, also a list, an array or a series of ids.
+            A frame with a column `user_id`, or a dict of a list, {"user_id": [...]}.
         params
             `k`, `exclude_seen`, `on_unknown` and `titles` of `Recommender.recommend`.
         """
@@ -197,61 +179,48 @@ class _Predictor:
             raise ParameterError(f"params has {', '.join(unknown)}; known are {', '.join(DEFAULTS)}")
         return self.model.recommend(pd.Series(_users(model_input)), **{**DEFAULTS, **options})
 
-    def get_raw_model(self) -> Recommender:
-        """The model of truelike."""
-        return self.model
-
 
 DEFAULTS: dict[str, Any] = {"k": 10, "exclude_seen": True, "on_unknown": "raise", "titles": False}
 
 
-def _users(given: Any) -> Any:
-    """The ids of a frame, a list, an array or a series."""
-    if isinstance(given, Mapping):
-        given = given.get(COLUMN, given)
-    columns = getattr(given, "columns", None)
-    if columns is not None:
-        if COLUMN not in columns and len(columns) != 1:
-            names = ", ".join(map(str, columns))
-            raise DataError(f"the columns are {quoted(names)}; expected one with the name {COLUMN}")
-        given = given[COLUMN if COLUMN in columns else columns[0]]
-    found = list(given.ravel()) if hasattr(given, "ravel") else list(given)
-    if (
-        len(found) == 1 and not isinstance(found[0], str) and hasattr(found[0], "__len__")
-    ):  # MLflow puts a list into one row
+def _users(given: Any) -> list[Any]:
+    """The ids of a frame, or of a dict."""
+    if COLUMN not in given:
+        names = ", ".join(map(str, getattr(given, "columns", given)))
+        raise DataError(f"the columns are {quoted(names)}; expected one with the name {COLUMN}")
+    found = list(given[COLUMN])
+    if len(found) == 1 and isinstance(found[0], (list, np.ndarray)):  # MLflow puts a list into one row
         return list(found[0])
     return found
 
 
-def _signature(model: Recommender) -> Any:
+def _signature(model: Recommender) -> ModelSignature:
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
 
     users, items = ("long" if ids.kind == "int" else "string" for ids in (model.train_.users, model.train_.items))
-    lists = [
-        ColSpec(users, COLUMN),
-        ColSpec(items, "item_id"),
-        ColSpec("float", "score"),
-        ColSpec("integer", "rank"),
-    ]
+    lists = {COLUMN: users, "item_id": items, "score": "float", "rank": "integer"}
     types = {"k": "long", "exclude_seen": "boolean", "on_unknown": "string", "titles": "boolean"}
     return ModelSignature(
         # by name: MLflow would take the first column of a frame for a column without one
         inputs=Schema([ColSpec(users, COLUMN)]),
-        outputs=Schema([*lists, ColSpec("string", "title", required=False)]),
+        outputs=Schema(
+            [*(ColSpec(kind, name) for name, kind in lists.items()), ColSpec("string", "title", required=False)]
+        ),
         params=ParamSchema([ParamSpec(name, types[name], default) for name, default in DEFAULTS.items()]),
     )
 
 
-def _check_model(model: Any) -> None:
+def _check_model(model: object) -> None:
     from truelike.models.base import Recommender
 
+    _check_installed()
     if not isinstance(model, Recommender):
         raise ParameterError(f"a fitted model of truelike is expected; {type(model).__name__} was given")
     _ = model.train_
 
 
-def _mlflow() -> None:
+def _check_installed() -> None:
     try:
         import mlflow  # noqa: F401
         import pandas  # noqa: F401

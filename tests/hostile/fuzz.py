@@ -12,7 +12,6 @@ models in two threads. The exit code is 1 if anything was found.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import subprocess
 import sys
@@ -21,6 +20,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -28,22 +28,10 @@ CASES = 200  # of a process
 PATIENCE = 120.0  # seconds without an answer, after which a case counts as hanging
 
 
-def load(name: str) -> object:
-    """A module beside this file. Tests are no package."""
-    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def fuzzers() -> dict[str, Callable[[int], None]]:
     """All fuzzers by name."""
-    found: dict[str, Callable[[int], None]] = {}
-    for path in sorted(HERE.glob("fuzz_*.py")):
-        found.update(load(path.stem).FUZZERS)  # type: ignore[attr-defined]
-    return found
+    modules = [import_module(path.stem) for path in sorted(HERE.glob("fuzz_*.py"))]
+    return {name: case for module in modules for name, case in module.FUZZERS.items()}
 
 
 def run_cases(name: str, first: int, n: int) -> None:
@@ -119,14 +107,14 @@ def run_scripts(shares: dict[str, list[str]]) -> int:
 
 def pairs() -> int:
     """All pairs of models, fitted in two threads; the number of those that changed each other."""
-    threads, failed = load("test_threads"), 0
-    for first, second in threads.all_pairs():  # type: ignore[attr-defined]
+    threads, failed = import_module("test_threads"), 0
+    for first, second in threads.all_pairs():
         try:
-            threads.check_pair(first, second, times=1)  # type: ignore[attr-defined]
+            threads.check_pair(first, second, times=1)
         except AssertionError as error:
             failed += 1
             print(f"{first} beside {second}: {error}", flush=True)
-    print(f"pairs of models: {len(threads.all_pairs())}, failed {failed}", flush=True)  # type: ignore[attr-defined]
+    print(f"pairs of models: {len(threads.all_pairs())}, failed {failed}", flush=True)
     return failed
 
 

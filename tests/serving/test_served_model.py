@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import truelike as tl
-from truelike.errors import DataError, StorageError
+from truelike.errors import DataError, ParameterError, StorageError
 from truelike.serving.filters import FilterError
 from truelike.serving.loader import load
 from truelike.serving.schemas import Boost, ListOptions, Pin, RankOptions
-from truelike.serving.served_model import MOST_DIVERSE, OutOfRangeError, Place, ServedModel
+from truelike.serving.served_model import MOST_DIVERSE, Place, ServedModel
 from truelike.serving.settings import Settings
 
 NOBODY = np.zeros(0, dtype=np.int32)
@@ -155,7 +155,7 @@ def test_pins_are_where_they_were_put(served: ServedModel) -> None:
     assert [ids(served, [place])[0] for place in found if not place.pinned] == rest[:3]
     unknown = served.recommend(who, RankOptions(k=5, pins=[Pin(item="nothing", position=1)]))
     assert ids(served, unknown) == plain
-    with pytest.raises(OutOfRangeError, match="same position"):
+    with pytest.raises(ParameterError, match="same position"):
         served.recommend(who, RankOptions(pins=[Pin(item="i1", position=1), Pin(item="i2", position=1)]))
 
 
@@ -181,7 +181,7 @@ def test_diversity_is_maximal_marginal_relevance(served: ServedModel) -> None:
             chosen.append(best)
         found = served.recommend(who, RankOptions(k=8, diversity=weight))
         assert [place.item for place in found] == [pool[n].item for n in chosen]
-    with pytest.raises(OutOfRangeError, match="with diversity"):
+    with pytest.raises(ParameterError, match="with diversity"):
         served.recommend(who, RankOptions(k=MOST_DIVERSE, offset=1, diversity=0.1))
 
 

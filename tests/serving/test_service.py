@@ -23,7 +23,7 @@ from truelike.serving.schemas import (
     SearchQuery,
     SimilarRequest,
 )
-from truelike.serving.served_model import OutOfRangeError, ServedModel
+from truelike.serving.served_model import ServedModel
 from truelike.serving.service import Service
 
 
@@ -62,7 +62,7 @@ def test_unknown_users_are_errors_that_name_them_or_get_popular_items(service: S
         service.similar(SimilarRequest(item="x"))
     with pytest.raises(UnknownIdError, match="no model 'x'; there are main"):
         service.recommend(RecommendRequest(user="u3", model="x"))
-    with pytest.raises(OutOfRangeError, match="at most 10,000"):
+    with pytest.raises(ParameterError, match="at most 10,000"):
         service.recommend(RecommendRequest(user="u3", k=1_000, offset=9_500))
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from truelike.serving.questions import Together
 from truelike.serving.schemas import RecommendRequest
 from truelike.serving.service import Service
-from truelike.serving.together import Together
 
 
 def at_once(service: Any, *users: str) -> list[Any]:

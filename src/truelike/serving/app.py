@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
-from typing import Any
 
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route, Router
@@ -16,6 +15,7 @@ from truelike.serving.gate import Gate, RefusedError
 from truelike.serving.metrics import Metrics
 from truelike.serving.openapi import document
 from truelike.serving.questions import Question, Questions
+from truelike.serving.schemas import Answer
 from truelike.serving.service import Service
 from truelike.serving.settings import Settings
 
@@ -28,8 +28,8 @@ def make_app(
     *,
     key: str | None = None,
     metrics: Metrics | None = None,
-    status: Callable[[], dict[str, Any]] | None = None,
-    reload: Callable[[], Awaitable[dict[str, Any]]] | None = None,
+    status: Callable[[], Answer] | None = None,
+    reload: Callable[[], Awaitable[Answer]] | None = None,
 ) -> Gate:
     """The application; `key` is the API key, None: none is needed. The rest is as for `Questions`."""
     counted = metrics or Metrics()
@@ -45,7 +45,7 @@ def make_app(
     return Gate(Router(routes, redirect_slashes=False), access, urgent, settings, key, counted)
 
 
-async def _no_reload() -> dict[str, Any]:
+async def _no_reload() -> Answer:
     raise RefusedError(501, "no_supervisor", "this server cannot reload models")
 
 

@@ -5,19 +5,22 @@ mode, and each commit is flushed to the disk. SQLite has one writer at a time, a
 twice. So numbers become visible in their order, and a process that has read up to a number asks for greater ones only.
 
 `PRAGMA application_id` says that a file is ours; any other is left as it is. `PRAGMA user_version` is the version of
-the schema: what a later version adds is a column, and a step from one version to the next in `_prepare`.
+the schema: what a later version adds is a column, and a step from one version to the next in `_open`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import sqlite3
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
 
@@ -64,18 +67,16 @@ class Event(NamedTuple):
     version: str | None = None
 
 
-SCHEMA: dict[str, Any] = {**dict.fromkeys(Event._fields, pl.String), "time": pl.Datetime("us", "UTC")}
+SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
+    **dict.fromkeys(Event._fields, pl.String),
+    "time": pl.Datetime("us", "UTC"),
+}
 _COLUMNS = ", ".join(Event._fields)
 _INSERT = f"INSERT INTO events ({_COLUMNS}) VALUES ({', '.join('?' * len(Event._fields))})"
 
 
 class EventStore:
-    """The events of a directory, in the order in which they were appended.
-
-    Parameters
-    ----------
-    directory
-        Where the file of events is; both are made if they do not exist.
+    """The events of a directory, in the order in which they were appended. The directory is made if there is none.
 
     Examples
     --------
@@ -104,23 +105,20 @@ class EventStore:
             for (found,) in self._reader.execute("PRAGMA quick_check(1)"):
                 if found != "ok":
                     raise _damaged(self.path, found)
-            with self._writing():
-                pass
+            self._write([])
 
     def append(self, events: Sequence[Event]) -> None:
         """Write events in one transaction, and flush them to the disk. They are there for good then."""
         with _explained(self.path):
             if _identity(self.path) != self._file:
                 raise _unavailable(self.path, "another file is in its place. Put the old one back.")
-            with self._writing():
-                self._writer.executemany(_INSERT, events)
+            self._write(events)
 
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        """A transaction: committed at the end, or nothing of it is kept."""
+    def _write(self, events: Sequence[Event]) -> None:
+        """Write events in one transaction, or nothing of them."""
         with self._writer:
             self._writer.execute("BEGIN IMMEDIATE")
-            yield
+            self._writer.executemany(_INSERT, events)
 
     def read_new(self, days: float = DAYS) -> Iterator[tuple[str, str, str]]:
         """User, item and type of what was appended since the last call, by any process, and counts in lists.
@@ -143,6 +141,28 @@ class EventStore:
         """Close the file. The last process that does so leaves a single file behind."""
         self._reader.close()
         self._writer.close()
+
+
+class EventWriter:
+    """Appends events on a thread. What comes while the disk is busy is written together, in one transaction."""
+
+    def __init__(self, store: EventStore) -> None:
+        self._store, self._thread = store, ThreadPoolExecutor(1, thread_name_prefix="events")
+        self._lock = threading.Lock()
+        self._waiting: list[Event] = []
+        self._next: Future[None] | None = None
+
+    async def append(self, events: Sequence[Event]) -> None:
+        """Append events; returns when they are on disk."""
+        with self._lock:
+            written = self._next = self._next or self._thread.submit(self._write)
+            self._waiting += events
+        await asyncio.shield(asyncio.wrap_future(written))  # others wait for it, too
+
+    def _write(self) -> None:
+        with self._lock:
+            events, self._waiting, self._next = self._waiting, [], None
+        self._store.append(events)
 
 
 def read_events(directory: str | Path) -> pl.DataFrame:
@@ -214,17 +234,17 @@ def _open(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
         f"{path.as_uri()}?mode={mode}", timeout=WAIT, isolation_level=None, check_same_thread=False, uri=True
     )
     try:
-        _prepare(connection, path, read_only)
+        connection.execute("PRAGMA synchronous = FULL")
+        if not read_only and _version(connection) == 0:
+            _create(connection)
+        _check_version(connection, path)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> None:
-    connection.execute("PRAGMA synchronous = FULL")
-    if not read_only and _version(connection) == 0:
-        _create(connection)
+def _check_version(connection: sqlite3.Connection, path: Path) -> None:
     version = _version(connection)
     if version != VERSION:
         raise StorageError(
@@ -284,12 +304,10 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in _DAMAGE:
-            raise _damaged(path, error) from error
-        if code in _UNAVAILABLE:
-            raise _unavailable(path, error) from error
+        if code in (*_DAMAGE, *_UNAVAILABLE):
+            raise (_damaged if code in _DAMAGE else _unavailable)(path, error) from error
         raise
-    except TruelikeError:
+    except TruelikeError:  # some are errors of the system, too
         raise
     except OSError as error:
         raise _unavailable(path, error.strerror or error) from error
@@ -328,23 +346,16 @@ class Recent:
     def take(self, events: Iterable[tuple[str, str, str]]) -> None:
         """Count events: user, item and type of each, in their order."""
         for user, item, kind in events:
-            self._add(user, item, kind)
-
-    def _add(self, user: str, item: str, kind: str) -> None:
-        mine = self._users.get(user)
-        if mine is None:
-            if kind == REMOVE:
-                return
-            mine = self._users[user] = {}
-        self._users.move_to_end(user)
-        self.pairs -= len(mine)
-        mine.pop(item, None)
-        if kind != REMOVE:
-            mine[item] = kind
-            if len(mine) > MOST_OF_A_USER:
-                del mine[next(iter(mine))]
-        self.pairs += len(mine)
-        if not mine:
-            del self._users[user]
-        while self.pairs > self._most:
-            self.pairs -= len(self._users.popitem(last=False)[1])
+            mine = self._users.setdefault(user, {})
+            self._users.move_to_end(user)
+            self.pairs -= len(mine)
+            mine.pop(item, None)
+            if kind != REMOVE:
+                mine[item] = kind
+                if len(mine) > MOST_OF_A_USER:
+                    del mine[next(iter(mine))]
+            self.pairs += len(mine)
+            if not mine:
+                del self._users[user]
+            while self.pairs > self._most:
+                self.pairs -= len(self._users.popitem(last=False)[1])

@@ -17,11 +17,11 @@ except `is null`; `!=` and `not in` are false there, too, as in SQL.
 
 from __future__ import annotations
 
+import operator
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,7 +35,7 @@ Mask = NDArray[np.bool_]
 
 LONGEST = 2_000  # letters of a filter
 DEEPEST = 30  # parentheses and negations inside each other
-MOST_COMPARISONS = 100
+MOST_COMPARISONS, MOST_VALUES = 100, 1_000
 CACHED, CACHED_BYTES = 500, 64 * 2**20  # of masks that are kept
 
 _TOKEN = re.compile(
@@ -44,18 +44,14 @@ _TOKEN = re.compile(
     | (?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w]))
     | (?P<sign><=|>=|!=|==|<>|=|<|>|\(|\)|,)
     | (?P<word>[^\W\d][\w.-]*)
+    | (?P<other>\S)
     )""",
     re.VERBOSE,
 )
 _SIGNS: dict[str, Callable[[pl.Series, Any], pl.Series]] = {
-    "=": lambda column, value: column == value,
-    "!=": lambda column, value: column != value,
-    "<": lambda column, value: column < value,
-    "<=": lambda column, value: column <= value,
-    ">": lambda column, value: column > value,
-    ">=": lambda column, value: column >= value,
-}
-_SAME = {"==": "=", "<>": "!="}
+    "=": operator.eq, "==": operator.eq, "!=": operator.ne, "<>": operator.ne,
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
 _WORDS = ("and", "or", "not", "in", "is", "null", "contains")
 
 
@@ -83,20 +79,15 @@ def tokens_of(text: str) -> list[Token]:
     """
     if len(text) > LONGEST:
         raise FilterError(f"the filter has {len(text):,} letters; at most {LONGEST:,} are possible")
-    found, at = [], 0
-    while text[at:].strip():
-        match = _TOKEN.match(text, at)
-        if match is None:
-            at += len(text[at:]) - len(text[at:].lstrip())
+    found = []
+    for match in _TOKEN.finditer(text):
+        kind, start = str(match.lastgroup), match.start(str(match.lastgroup))
+        if kind == "other":
             raise FilterError(
-                f"the filter has {text[at : at + 10]!r} at letter {at + 1}, which it cannot have there"
+                f"the filter has {text[start : start + 10]!r} at letter {start + 1}, which it cannot have there"
             )
-        kind = str(match.lastgroup)
         value = match[kind]
-        if kind == "text":
-            value = re.sub(r"\\(.)", r"\1", value[1:-1])
-        found.append(Token(kind, value, match.start(kind)))
-        at = match.end()
+        found.append(Token(kind, re.sub(r"\\(.)", r"\1", value[1:-1]) if kind == "text" else value, start))
     return found
 
 
@@ -106,7 +97,6 @@ class _Parser:
 
     tokens: list[Token]
     columns: dict[str, pl.Series]
-    n_items: int
     at: int = 0
     comparisons: int = 0
 
@@ -121,10 +111,17 @@ class _Parser:
     def peek(self) -> Token | None:
         return self.tokens[self.at] if self.at < len(self.tokens) else None
 
-    def take(self) -> Token | None:
+    def take(self, expected: str, *kinds: str) -> Token:
+        """The next token, which must be of one of these kinds."""
         token = self.peek()
+        if token is None or token.kind not in kinds:
+            raise self.unexpected(expected)
         self.at += 1
         return token
+
+    def need(self, word: str, expected: str) -> None:
+        if not self.skip(word):
+            raise self.unexpected(expected)
 
     def skip(self, *words: str) -> bool:
         """Whether the next token is one of these words or signs; it is taken then."""
@@ -157,8 +154,7 @@ class _Parser:
             return ~self.negation(depth + 1)
         if self.skip("("):
             mask = self.either(depth + 1)
-            if not self.skip(")"):
-                raise self.unexpected("`)`")
+            self.need(")", "`)`")
             return mask
         return self.comparison()
 
@@ -167,62 +163,53 @@ class _Parser:
         if self.comparisons > MOST_COMPARISONS:
             raise FilterError(f"the filter has more than {MOST_COMPARISONS} comparisons")
         token = self.peek()
-        if token is None or token.kind not in ("word", "text") or token.is_word(*_WORDS):
+        if token is not None and token.is_word(*_WORDS):
             raise self.unexpected("the name of a column")
-        self.at += 1
-        column = self.columns.get(token.value)
+        name = self.take("the name of a column", "word", "text").value
+        column = self.columns.get(name)
         if column is None:
             known = some(sorted(self.columns), limit=20) or "none: start the server with --items"
-            raise FilterError(f"the items have no column {token.value[:80]!r}. They have {known}.")
+            raise FilterError(f"the items have no column {name[:80]!r}. They have {known}.")
         if self.skip("is"):
             wanted = not self.skip("not")
-            if not self.skip("null"):
-                raise self.unexpected("`null`")
+            self.need("null", "`null`")
             return self.mask(column.is_null() == wanted)
         negative = self.skip("not")
         if self.skip("in"):
-            return self.is_in(column, negative)
-        if self.skip("contains"):
-            return self.contains(column, self.value(), negative)
-        if negative:
+            mask = self.is_in(column)
+        elif self.skip("contains"):
+            mask = self.contains(column, self.value())
+        elif negative:
             raise self.unexpected("`in` or `contains`")
-        token = self.take()
-        sign = None if token is None else _SAME.get(token.value, token.value)
-        if token is None or token.kind != "sign" or sign not in _SIGNS:
-            self.at -= 1
-            raise self.unexpected("=, !=, <, <=, >, >=, in, contains or is")
-        return self.compare(column, sign, self.value())
+        else:
+            sign = self.peek()
+            if sign is None or sign.value not in _SIGNS or sign.kind != "sign":
+                raise self.unexpected("=, !=, <, <=, >, >=, in, contains or is")
+            self.at += 1
+            return self.compare(column, sign.value, self.value())
+        return ~mask & self.mask(column.is_not_null()) if negative else mask
 
     def value(self) -> Token:
-        token = self.take()
-        if token is None or token.kind == "sign":
-            self.at -= 1
-            raise self.unexpected("a value")
-        return token
+        return self.take("a value", "word", "text", "number")
 
-    def is_in(self, column: pl.Series, negative: bool) -> Mask:
-        if not self.skip("("):
-            raise self.unexpected("`(` and values")
+    def is_in(self, column: pl.Series) -> Mask:
+        self.need("(", "`(` and values")
         mask = self.compare(column, "=", self.value())
         count = 1
         while self.skip(","):
             count += 1
-            if count > 1_000:
-                raise FilterError("a list of a filter has more than 1,000 values")
+            if count > MOST_VALUES:
+                raise FilterError(f"a list of a filter has more than {MOST_VALUES:,} values")
             mask = mask | self.compare(column, "=", self.value())
-        if not self.skip(")"):
-            raise self.unexpected("`,` or `)`")
-        return ~mask & self.mask(column.is_not_null()) if negative else mask
+        self.need(")", "`,` or `)`")
+        return mask
 
-    def contains(self, column: pl.Series, value: Token, negative: bool) -> Mask:
+    def contains(self, column: pl.Series, value: Token) -> Mask:
         if isinstance(column.dtype, pl.List):
-            found = column.list.contains(_typed(column.name, column.dtype.inner, value, in_list=True))
-        elif column.dtype == pl.String:
-            found = column.str.contains(value.value, literal=True)
-        else:
-            raise FilterError(f"the column {column.name!r} is {column.dtype}; `contains` is for texts and lists")
-        mask = self.mask(found)
-        return ~mask & self.mask(column.is_not_null()) if negative else mask
+            return self.mask(column.list.contains(_typed(column.name, column.dtype.inner, value, in_list=True)))
+        if column.dtype == pl.String:
+            return self.mask(column.str.contains(value.value, literal=True))
+        raise FilterError(f"the column {column.name!r} is {column.dtype}; `contains` is for texts and lists")
 
     def compare(self, column: pl.Series, sign: str, value: Token) -> Mask:
         if isinstance(column.dtype, pl.List):
@@ -247,7 +234,7 @@ def _typed(name: str, dtype: Any, value: Token, sign: str = "=", *, in_list: boo
             raise FilterError(f"the lists of the column {name!r} have whole numbers; {text[:80]!r} is none")
         return int(text) if whole and not dtype.is_float() else float(text)
     if dtype == pl.Boolean:
-        if sign not in ("=", "!="):
+        if sign not in ("=", "==", "!=", "<>"):
             raise FilterError(f"the column {name!r} has true and false: it is compared by = and !=, not by {sign}")
         if text.lower() not in ("true", "false"):
             raise FilterError(f"the column {name!r} has true and false; it cannot be compared with {text[:80]!r}")
@@ -263,15 +250,8 @@ def _typed(name: str, dtype: Any, value: Token, sign: str = "=", *, in_list: boo
 
 
 class Filters:
-    """The columns of the items, and the masks of filters, of which the latest are kept.
+    """The columns of a table with a row for each item, and the masks of filters, of which the latest are kept.
 
-    Parameters
-    ----------
-    table
-        A column for each attribute, a row for each item.
-
-    Examples
-    --------
     >>> filters = Filters(pl.DataFrame({"category": ["tea", "rum", "tea"], "price": [3, 20, 40]}))
     >>> filters.mask("category = tea and price < 20").tolist()
     [True, False, False]
@@ -279,20 +259,16 @@ class Filters:
 
     def __init__(self, table: pl.DataFrame) -> None:
         self.columns = {name: table[name] for name in table.columns}
-        self.n_items = table.height
-        self._masks: OrderedDict[str, Mask] = OrderedDict()
-        self._lock = threading.Lock()
+        most = max(1, min(CACHED, CACHED_BYTES // max(1, table.height)))
+        self._mask = lru_cache(most)(partial(_mask, self.columns))
 
     def mask(self, text: str) -> Mask:
         """Whether each item fits a filter: an array that must not be changed."""
-        kept = self._masks.get(text)
-        if kept is None:
-            try:
-                kept = _Parser(tokens_of(text), self.columns, self.n_items).parse()
-            except (*POLARS_ERRORS, ArithmeticError, TypeError) as error:
-                raise FilterError(f"the filter cannot be used: {some([error], longest=200)}") from error
-            with self._lock:
-                self._masks[text] = kept
-                while len(self._masks) > max(1, min(CACHED, CACHED_BYTES // max(1, self.n_items))):
-                    self._masks.popitem(last=False)
-        return kept
+        return self._mask(text)
+
+
+def _mask(columns: dict[str, pl.Series], text: str) -> Mask:
+    try:
+        return _Parser(tokens_of(text), columns).parse()
+    except (*POLARS_ERRORS, ArithmeticError, TypeError) as error:
+        raise FilterError(f"the filter cannot be used: {some([error], longest=200)}") from error

@@ -10,20 +10,17 @@ import hmac
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
-from typing import Any
+from collections.abc import Collection, Mapping
 
 import orjson
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from truelike.core.progress import logger
 from truelike.serving.metrics import Metrics
 from truelike.serving.settings import Settings, is_loopback
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+Headers = tuple[tuple[bytes, bytes], ...]
 
 LONGEST_URL = 16_000  # bytes
 HEADERS = [
@@ -35,15 +32,16 @@ HEADERS = [
         b"default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     ),
 ]
+AGAIN: Headers = ((b"retry-after", b"1"),)
+BEARER: Headers = ((b"www-authenticate", b"Bearer"),)
+CLOSE: Headers = ((b"connection", b"close"),)
 _ID = re.compile(rb"[\w.:-]{1,64}")
 
 
 class RefusedError(Exception):
     """A request that is not passed on: a status, a code and a message."""
 
-    def __init__(
-        self, status: int, code: str, message: str, headers: tuple[tuple[bytes, bytes], ...] = ()
-    ) -> None:
+    def __init__(self, status: int, code: str, message: str, headers: Headers = ()) -> None:
         super().__init__(message)
         self.status, self.code, self.message, self.headers = status, code, message, headers
 
@@ -53,28 +51,23 @@ def error_body(request_id: str, code: str, message: str) -> bytes:
     return orjson.dumps({"request_id": request_id, "error": {"code": code, "message": message}})
 
 
-class Gate:
-    """An ASGI application that checks requests before it passes them to another one.
+async def send_json(send: Send, status: int, body: bytes, headers: Headers = ()) -> None:
+    """Send an answer. A `Response` would take longer."""
+    own = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json"), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": own})
+    await send({"type": "http.response.body", "body": body})
 
-    Parameters
-    ----------
-    app
-        The application: a router of Starlette.
-    access
-        Who may ask, by the path: "open", "key" or "admin".
-    urgent
-        The paths that are answered at once, whatever the load.
-    settings
-        The limits.
-    key
-        The API key; None: none is needed.
-    metrics
-        Where requests are counted.
+
+class Gate:
+    """An ASGI application for HTTP that checks requests before it passes them to another one, a router of Starlette.
+
+    `access` says who may ask, by the path: "open", "key" (the default) or "admin". `urgent` are the paths that are
+    answered at once, whatever the load.
     """
 
     def __init__(
         self,
-        app: Any,
+        app: ASGIApp,
         access: Mapping[str, str],
         urgent: Collection[str],
         settings: Settings,
@@ -96,12 +89,6 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
-        if scope["type"] != "http":
-            if scope["type"] == "websocket":
-                await send({"type": "websocket.close", "code": 1003})
-                return
-            await self.app(scope, receive, send)
-            return
         started = time.perf_counter()
         headers = dict(scope["headers"])
         given = headers.get(b"x-request-id", b"")
@@ -137,58 +124,47 @@ class Gate:
             host = headers.get(b"host", b"")
             name = host if host.startswith(b"[") and host.endswith(b"]") else host.rpartition(b":")[0] or host
             if name.lower() not in self._hosts:
-                raise RefusedError(
-                    421,
-                    "wrong_host",
-                    "the server is called by another name than its own. Use 127.0.0.1 or localhost.",
-                )
+                text = "the server is called by another name than its own. Use 127.0.0.1 or localhost."
+                raise RefusedError(421, "wrong_host", text)
         if len(scope["raw_path"]) + len(scope["query_string"]) > LONGEST_URL:
             raise RefusedError(414, "url_too_long", f"the URL has more than {LONGEST_URL:,} bytes. Use POST.")
         access = self._access.get(path, "key")
         if access != "open":
             self._check_key(access, headers)
         if path not in self._urgent and self._in_flight > self.settings.max_in_flight:
-            raise RefusedError(
-                503, "busy", f"{self.settings.max_in_flight} requests are being handled; try again soon",
-                ((b"retry-after", b"1"),),
-            )  # fmt: skip
+            text = f"{self.settings.max_in_flight} requests are being handled; try again soon"
+            raise RefusedError(503, "busy", text, AGAIN)
         if scope["method"] == "POST":
             length = headers.get(b"content-length", b"0")
             if not length.isdigit() or len(length) > 18 or int(length) > self.settings.max_body:
-                raise RefusedError(
-                    413, "body_too_large", f"the body has {length.decode()[:30]} bytes; at most "
-                    f"{self.settings.max_body:,} are possible",
-                )  # fmt: skip
+                text = (
+                    f"the body has {length.decode()[:30]} bytes; at most {self.settings.max_body:,} are possible"
+                )
+                raise RefusedError(413, "body_too_large", text)
 
     def _check_key(self, access: str, headers: dict[bytes, bytes]) -> None:
         if self._key is None:
             if access == "admin":
-                raise RefusedError(
-                    403, "no_key", "this needs an API key, and the server was started without one: see --key-file"
-                )
+                text = "this needs an API key, and the server was started without one: see --key-file"
+                raise RefusedError(403, "no_key", text)
             return
         given = headers.get(b"x-api-key")
         if given is None:
             scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
             given = token.strip() if scheme.lower() == b"bearer" else None
         if given is None:
-            raise RefusedError(
-                401, "key_missing", "an API key is needed: send it as `Authorization: Bearer KEY` or `X-API-Key: KEY`",
-                ((b"www-authenticate", b"Bearer"),),
-            )  # fmt: skip
+            text = "an API key is needed: send it as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
+            raise RefusedError(401, "key_missing", text, BEARER)
         if not hmac.compare_digest(given, self._key):
-            raise RefusedError(
-                401, "key_wrong", "the API key is not the right one", ((b"www-authenticate", b"Bearer"),)
-            )
+            raise RefusedError(401, "key_wrong", "the API key is not the right one", BEARER)
 
 
 def _no_route(error: HTTPException, scope: Scope) -> RefusedError:
     """What Starlette found: no route, or another method."""
     if error.status_code == 405:
         allow = tuple((b"allow", value.encode()) for value in (error.headers or {}).values())
-        return RefusedError(
-            405, "wrong_method", f"{scope['method']} is not possible here; see the header `allow`", allow
-        )
+        text = f"{scope['method']} is not possible here; see the header `allow`"
+        return RefusedError(405, "wrong_method", text, allow)
     return RefusedError(404, "no_route", f"there is nothing at {scope['path'][:200]!r}; /docs has all routes")
 
 
@@ -205,16 +181,12 @@ class _Body:
             async with asyncio.timeout(max(0.0, self._until - time.monotonic())):
                 message = await self._receive()
         except TimeoutError:
-            raise RefusedError(
-                408, "too_slow", f"the body did not arrive within {self._settings.timeout:g} s",
-                ((b"connection", b"close"),),
-            ) from None  # fmt: skip
+            text = f"the body did not arrive within {self._settings.timeout:g} s"
+            raise RefusedError(408, "too_slow", text, CLOSE) from None
         self._left -= len(message.get("body", b""))
         if self._left < 0:
-            raise RefusedError(
-                413, "body_too_large", f"the body has more than {self._settings.max_body:,} bytes",
-                ((b"connection", b"close"),),
-            )  # fmt: skip
+            text = f"the body has more than {self._settings.max_body:,} bytes"
+            raise RefusedError(413, "body_too_large", text, CLOSE)
         return message
 
 
@@ -235,13 +207,6 @@ class _Exchange:
         await self._send(message)
 
     async def refuse(self, refused: RefusedError) -> None:
-        if self._begun:  # too late
-            return
-        body = error_body(self._request_id, refused.code, refused.message)
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-            *refused.headers,
-        ]
-        await self.send({"type": "http.response.start", "status": refused.status, "headers": headers})
-        await self.send({"type": "http.response.body", "body": body})
+        if not self._begun:  # else it is too late
+            body = error_body(self._request_id, refused.code, refused.message)
+            await send_json(self.send, refused.status, body, refused.headers)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,16 +26,6 @@ POINTS_PER_GROUP = 50  # items that k-means is trained on
 MARGIN = 0.01  # recall above the floor that is aimed at: other users are not those of the sample
 
 
-class Measured(NamedTuple):
-    """What was measured of an index, beside exact lists."""
-
-    recall: float
-    milliseconds: float
-    exact_milliseconds: float
-    probes: int
-    groups: int
-
-
 def require_faiss() -> Any:
     """The library faiss; an error that says how to install it."""
     try:
@@ -48,16 +38,8 @@ def require_faiss() -> Any:
 class ApproximateIndex:
     """The items nearest to a user by inner product, found without scoring all of them.
 
-    Several threads may use one index.
-
-    Parameters
-    ----------
-    index
-        An IVF index of faiss.
-    probes
-        Number of groups that are looked into.
-    biased
-        Whether the last dimension is the bias.
+    Several threads may use one index. `probes` is the number of groups that are looked into; if the index is `biased`,
+    the last dimension is the bias.
     """
 
     def __init__(self, index: Any, probes: int, *, biased: bool) -> None:
@@ -106,20 +88,21 @@ class ApproximateIndex:
         rows: Codes = found[0][found[0] >= 0].astype(np.int32)
         return rows
 
-    def tune(self, users: Floats, ranker: FactorRanker, floor: float) -> Measured:
+    def tune(self, users: Floats, ranker: FactorRanker, floor: float) -> dict[str, float]:
         """Find the number of groups to look into for a recall above `floor`, and measure it on other users."""
-        half = len(users) // 2
-        exact, exact_ms = _exact(users, ranker)
-        groups = self.index.nlist
-        probes = max(1, groups // 256)
-        while True:
-            self.probes = probes
-            recall, _ = self._recall(users[:half], exact[:half])
-            if recall >= min(floor + MARGIN, 1.0) or probes == groups:
-                break
-            probes = min(groups, max(probes + 1, probes * 5 // 4))
+        half, groups = len(users) // 2, self.index.nlist
+        exact, exact_milliseconds = _exact(users, ranker)
+        self.probes = max(1, groups // 256)
+        while self.probes < groups and self._recall(users[:half], exact[:half])[0] < min(floor + MARGIN, 1.0):
+            self.probes = min(groups, max(self.probes + 1, self.probes * 5 // 4))
         recall, milliseconds = self._recall(users[half:], exact[half:])
-        return Measured(recall, milliseconds, exact_ms, self.probes, groups)
+        return {
+            "recall_at_20": round(recall, 4),
+            "index_milliseconds": milliseconds,
+            "exact_milliseconds": exact_milliseconds,
+            "probes": self.probes,
+            "groups": groups,
+        }
 
     def _recall(self, users: Floats, exact: list[set[int]]) -> tuple[float, float]:
         started = time.perf_counter()

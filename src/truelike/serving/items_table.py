@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -14,14 +15,20 @@ from truelike.data.frames import POLARS_ERRORS
 from truelike.data.ids import Ids
 from truelike.errors import DataError, quoted, some
 
+if TYPE_CHECKING:
+    from polars._typing import PolarsDataType
+
 KNOWN = "\0 is in the table"  # no column of a file has this name
+_lines = partial(pl.read_ndjson, infer_schema_length=None)
+_table = partial(pl.read_csv, infer_schema_length=None, try_parse_dates=True)
 READERS: dict[str, Callable[[Path], pl.DataFrame]] = {
-    ".csv": lambda path: pl.read_csv(path, infer_schema_length=None, try_parse_dates=True),
-    ".tsv": lambda path: pl.read_csv(path, separator="\t", infer_schema_length=None, try_parse_dates=True),
-    ".jsonl": lambda path: pl.read_ndjson(path, infer_schema_length=None),
-    ".ndjson": lambda path: pl.read_ndjson(path, infer_schema_length=None),
+    ".csv": _table,
+    ".tsv": partial(_table, separator="\t"),
+    ".jsonl": _lines,
+    ".ndjson": _lines,
     ".parquet": pl.read_parquet,
 }
+TEXTS = (pl.Categorical, pl.Enum, pl.Null)  # types of columns that become texts
 
 
 def read_items_table(path: str | Path) -> pl.DataFrame:
@@ -65,31 +72,20 @@ def aligned(table: pl.DataFrame, items: Ids) -> tuple[pl.DataFrame, int]:
     return joined.drop("item_id", KNOWN), lacking
 
 
-def _number(dtype: Any) -> Any:
-    """64-bit integers or floats, so that every number of a filter can be compared with it, and be written as JSON."""
-    return pl.Int64 if dtype.is_integer() and dtype not in (pl.UInt64, pl.Int128) else pl.Float64
-
-
 def _plain(column: pl.Series, place: Path) -> pl.Series:
-    """A column of numbers, texts, times, true and false, or lists of texts."""
+    """A column of numbers, texts, times, true and false, or lists of them, which filters compare and JSON can hold."""
     dtype = column.dtype
-    if dtype in (pl.Categorical, pl.Enum, pl.Null, pl.Time):
-        return column.cast(pl.String)
-    if dtype.is_numeric():
-        return column.cast(_number(dtype))
     if isinstance(dtype, pl.Array):
-        column, dtype = column.arr.to_list(), pl.List(dtype.inner)
-    if isinstance(dtype, pl.List):
-        inner: Any = dtype.inner
-        if inner.is_numeric():
-            return column.cast(pl.List(_number(inner)))
-        if inner in (pl.Categorical, pl.Enum, pl.Null):
-            return column.cast(pl.List(pl.String))
-        if inner in (pl.String, pl.Boolean, pl.Date, pl.Datetime):
-            return column
-    if dtype.is_nested() or dtype in (pl.Object, pl.Binary, pl.Duration):
+        dtype = pl.List(dtype.inner)
+    inner = dtype.inner if isinstance(dtype, pl.List) else dtype
+    plain: PolarsDataType = inner
+    if inner.is_numeric():
+        plain = pl.Int64 if inner.is_integer() and inner not in (pl.UInt64, pl.Int128) else pl.Float64
+    elif inner in TEXTS or dtype == pl.Time:
+        plain = pl.String
+    elif inner.is_nested() or inner in (pl.Object, pl.Binary, pl.Duration, pl.Time):
         raise DataError(
             f"the column {column.name!r} of {quoted(place)} is {dtype}; expected numbers, texts, times, true and "
             "false, or lists of texts"
         )
-    return column
+    return column.cast(pl.List(plain) if inner is not dtype else plain)

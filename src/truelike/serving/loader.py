@@ -1,34 +1,127 @@
 """The loader: a process that reads a model, checks it, measures it and writes its snapshot.
 
+A snapshot is a model as it is served, in a directory that only truelike writes to: the model, the item factors in the
+layout of the ranking, the attributes of the items, and maybe an approximate index.
+
 It runs beside the workers, so that a broken or huge model cannot harm them. Its answer is one line of JSON on stdout.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 import time
 import warnings
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import polars as pl
+from numpy.typing import NDArray
 
+from truelike.core.array_files import Arrays, write_arrays
+from truelike.data.ids import Codes
 from truelike.errors import DataWarning, MissingExtraError, StorageError, TruelikeError
 from truelike.models.base import Recommender
 from truelike.models.explain import MOST_LEFT_OUT
+from truelike.models.registry import load_described
+from truelike.ranking.factor_ranker import FactorRanker
 from truelike.serving.index import SAMPLE, ApproximateIndex
-from truelike.serving.items_table import read_items_table
-from truelike.serving.schemas import RankOptions
-from truelike.serving.served_model import ServedModel
-from truelike.serving.settings import Settings
-from truelike.serving.snapshot import ABOUT, INDEX, read_json, write_json, write_snapshot
+from truelike.serving.items_table import aligned, read_items_table
+from truelike.serving.schemas import Answer, RankOptions
+from truelike.serving.served_model import ABOUT, ARRAYS, INDEX, ITEMS, NO_ITEMS, ServedModel
+from truelike.serving.settings import Settings, write_json
+from truelike.storage import model_version
 
 CHECKED = 20  # users whose lists are compared with those of the model
-FEW = 3  # interactions with which an explanation is timed
+EXPLAINED = 3  # interactions with which an explanation is timed
+KEPT = ("class", "parameters", "metrics", "saved", "library_version", "choice", "history")  # of the model's own
+FEW = 5  # users with fewer interactions count as such in the card
 
 
-def load(settings: Settings, name: str, directory: Path) -> dict[str, Any]:
+def write_snapshot(
+    directory: Path, source: Path, name: str, table: pl.DataFrame | None = None, titles: str | None = None
+) -> Recommender:
+    """Read a model from the directory `source`, and write its snapshot. Returns the model.
+
+    The table has attributes of items, as `read_items_table` returns them. Its column `title` has titles for a model
+    that has none; those of the file `titles` come first.
+    """
+    model, about = load_described(source, in_memory=True)  # the workers need all histories, and share them
+    if titles is not None:
+        model.set_titles(titles)
+    train = model.train_
+    attributes, lacking = (None, 0) if table is None else aligned(table, train.items)
+    if attributes is not None and "title" in attributes.columns and train.titles is None:
+        texts = attributes["title"].cast(pl.String).fill_null(train.items.values.cast(pl.String))
+        model.set_titles((train.items.values, texts))
+    directory.mkdir(parents=True)
+    model.save(directory / "model", metrics=about["metrics"])
+    write_arrays(directory / ARRAYS, _arrays(model))
+    if attributes is not None:
+        attributes.write_parquet(directory / ITEMS)
+    description = {
+        **{key: about.get(key) for key in KEPT},
+        "name": name,
+        "version": _version(model_version(about), model, attributes),
+        "loaded": datetime.now(UTC).isoformat(timespec="seconds"),
+        "data": {**about["data"], **_statistics(model)},
+        "warnings": [f"{lacking:,} of {train.n_items:,} items are not in the table of items"] if lacking else [],
+    }
+    write_json(directory / ABOUT, description)
+    return model
+
+
+def _version(version: str, model: Recommender, attributes: pl.DataFrame | None) -> str:
+    """The version of a model, which titles and attributes from other files change, too: lists and answers do."""
+    columns = [
+        column
+        for column in (model.train_.titles, *(() if attributes is None else attributes))
+        if column is not None
+    ]
+    if attributes is None and not columns:
+        return version
+    content = hashlib.sha256(version.encode())
+    for column in columns:
+        content.update(f"{column.name} {column.dtype}".encode())
+        content.update(column.hash(seed=0).to_numpy().tobytes())
+    return content.hexdigest()[: len(version)]
+
+
+def _statistics(model: Recommender) -> Answer:
+    train = model.train_
+    counts, popularity = train.interactions_per_user(), train.popularity()
+    most = np.sort(popularity)[::-1][: max(1, train.n_items // 100)]
+    return {
+        "sparsity": train.sparsity,
+        "interactions_per_user": {"median": float(np.median(counts)), "most": int(counts.max())},
+        f"users_with_fewer_than_{FEW}": float((counts < FEW).mean()),
+        "share_of_the_most_popular_1_percent": float(most.sum() / max(1, popularity.sum())),
+    }
+
+
+def _arrays(model: Recommender) -> Arrays:
+    train = model.train_
+    found: Arrays = {
+        "popularity": train.popularity().astype(np.int64),
+        "examples": _examples(train.interactions_per_user()),
+    }
+    vectors, unit = model.scorer.vectors, model.scorer.similarity_vectors
+    if vectors is not None:
+        found["by_factor"] = vectors.ranker().by_factor
+    if unit is not None:
+        found["unit_by_factor"] = FactorRanker(unit).by_factor
+    return found
+
+
+def _examples(counts: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Some users to look at first: with more interactions than most, but not the extremes."""
+    usual = np.quantile(counts, 0.75)
+    return np.argsort(np.abs(counts - usual), kind="stable")[:20].astype(np.int32)
+
+
+def load(settings: Settings, name: str, directory: Path) -> Answer:
     """Write the snapshot of a model, and return its description."""
     table = None if settings.items is None else read_items_table(settings.items)
     with warnings.catch_warnings():
@@ -37,25 +130,26 @@ def load(settings: Settings, name: str, directory: Path) -> dict[str, Any]:
     served = ServedModel(directory)
     check(served, model)
     ranking = measure(served, settings, directory)
-    about: dict[str, Any] = read_json(directory / ABOUT)
-    about["ranking"] = ranking
-    about["explain_milliseconds"] = explain_milliseconds(served)
+    about = {**served.about, "ranking": ranking, "explain_milliseconds": explain_milliseconds(served)}
     write_json(directory / ABOUT, about)
     ServedModel(directory)  # as the workers do
     return about
 
 
+def _some_users(served: ServedModel) -> Codes:
+    """Users over all of them."""
+    return np.unique(np.linspace(0, len(served.users) - 1, CHECKED).astype(np.int32))
+
+
 def check(served: ServedModel, model: Recommender) -> None:
     """Compare lists of the snapshot with those of the model, and run what a worker will run."""
-    n_users = model.train_.n_users
-    users = np.unique(np.linspace(0, n_users - 1, CHECKED).astype(np.int32))
+    users, scorer = _some_users(served), model.scorer
     # dot products have the same bits in blocks; networks may round differently, and are asked as they are served
-    scorer = model.scorer
     blocks = [users] if scorer.vectors is not None else np.split(users, len(users))
     expected = [scorer.top_k(block, 10, n_jobs=1) for block in blocks]
     lists = [pair for best in expected for pair in zip(best.items, best.scores, strict=True)]
     for user, (items, scores) in zip(users.tolist(), lists, strict=True):
-        found = served.recommend(served.who(user, np.zeros(0, np.int32)), RankOptions(k=10))
+        found = served.recommend(served.who(user, NO_ITEMS), RankOptions(k=10))
         right = [int(item) for item in items if item >= 0]
         if [place.item for place in found] != right or not np.isfinite(scores[items >= 0]).all():
             raise StorageError(
@@ -63,18 +157,16 @@ def check(served: ServedModel, model: Recommender) -> None:
             )
 
 
-def measure(served: ServedModel, settings: Settings, directory: Path) -> dict[str, Any]:
+def measure(served: ServedModel, settings: Settings, directory: Path) -> Answer:
     """How long a list takes; with an index, where it is needed and good enough."""
-    n_users = len(served.users)
-    users = np.unique(np.linspace(0, n_users - 1, CHECKED).astype(np.int32))
     times = []
-    for user in users.tolist():
+    for user in _some_users(served).tolist():
         started = time.perf_counter()
-        served.recommend(served.who(user, np.zeros(0, np.int32)), RankOptions(k=20))
+        served.recommend(served.who(user, NO_ITEMS), RankOptions(k=20))
         times.append(1_000 * (time.perf_counter() - started))
-    exact: dict[str, Any] = {"kind": "exact", "milliseconds": float(np.median(times))}
-    wanted = settings.index == "ivf" or (settings.index == "auto" and exact["milliseconds"] > settings.slow_ms)
-    if not wanted:
+    taken = float(np.median(times))
+    exact: Answer = {"kind": "exact", "milliseconds": taken}
+    if settings.index == "exact" or (settings.index == "auto" and taken <= settings.slow_ms):
         return exact
     if served.ranker is None or served.vectors is None:
         return {**exact, "note": "no index: the scores of this model are no dot products"}
@@ -83,28 +175,21 @@ def measure(served: ServedModel, settings: Settings, directory: Path) -> dict[st
     except MissingExtraError as error:
         if settings.index == "ivf":
             raise
-        return {**exact, "note": f"lists take {exact['milliseconds']:.0f} ms; {error}"}
-    rows = np.random.default_rng(0).permutation(n_users)[: 2 * SAMPLE]
-    found = index.tune(np.ascontiguousarray(served.vectors.users[rows]), served.ranker, settings.min_recall)
-    figures = {
-        "recall_at_20": round(found.recall, 4),
-        "index_milliseconds": found.milliseconds,
-        "exact_milliseconds": found.exact_milliseconds,
-        "probes": found.probes,
-        "groups": found.groups,
-    }
-    if found.recall < settings.min_recall:
+        return {**exact, "note": f"lists take {taken:.0f} ms; {error}"}
+    rows = np.random.default_rng(0).permutation(len(served.users))[: 2 * SAMPLE]
+    figures = index.tune(np.ascontiguousarray(served.vectors.users[rows]), served.ranker, settings.min_recall)
+    if figures["recall_at_20"] < settings.min_recall:
         return {**exact, **figures, "note": f"index refused: recall@20 is below {settings.min_recall:g}"}
-    if found.milliseconds > found.exact_milliseconds and settings.index == "auto":
+    if figures["index_milliseconds"] > figures["exact_milliseconds"] and settings.index == "auto":
         return {**exact, **figures, "note": "index refused: exact lists are as fast"}
     index.write(directory / INDEX)
-    return {**figures, "kind": "ivf", "milliseconds": found.milliseconds}
+    return {**figures, "kind": "ivf", "milliseconds": figures["index_milliseconds"]}
 
 
 def explain_milliseconds(served: ServedModel) -> float:
     """How long the explanation of an item takes for a usual user: measured with few interactions, which scale."""
     seen = served.seen(int(served.examples[0]))
-    few = seen[:FEW]
+    few = seen[:EXPLAINED]
     item = np.array([int(np.argmax(served.popularity))], dtype=np.int32)
     if not len(few):
         return 0.0
@@ -118,12 +203,12 @@ def explain_milliseconds(served: ServedModel) -> float:
 
 def main(runtime: str, name: str, directory: str) -> None:
     """Load a model and print what became of it."""
+    answer: Answer
     try:
-        answer: dict[str, Any] = {"about": load(Settings.read(Path(runtime)), name, Path(directory))}
-    except (TruelikeError, OSError, MemoryError) as error:
-        answer = {"error": str(error) or type(error).__name__}
+        answer = {"about": load(Settings.read(Path(runtime)), name, Path(directory))}
     except Exception as error:
-        answer = {"error": f"{type(error).__name__}: {error}"}
+        kind, known = type(error).__name__, isinstance(error, (TruelikeError, OSError, MemoryError))
+        answer = {"error": (str(error) or kind) if known else f"{kind}: {error}"}
     sys.stdout.write(json.dumps(answer) + "\n")
 
 

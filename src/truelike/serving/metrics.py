@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from functools import lru_cache
-from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -24,24 +23,23 @@ class Metrics:
     """The numbers of a process."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        own: Any = {"registry": self.registry}
-        self._requests = Counter("truelike_requests", "Requests", ["route", "status", "model"], **own)
+        registry = self.registry = CollectorRegistry()
+        self._requests = Counter("truelike_requests", "Requests", ["route", "status", "model"], registry=registry)
         self._seconds = Histogram(
-            "truelike_request_seconds", "Seconds of a request", ["route"], buckets=SECONDS, **own
+            "truelike_request_seconds", "Seconds of a request", ["route"], buckets=SECONDS, registry=registry
         )
         self._lists = Counter(
-            "truelike_lists", "Lists for users, by where they come from", ["model", "source"], **own
+            "truelike_lists", "Lists for users, by where they come from", ["model", "source"], registry=registry
         )
         self._events = Counter(
-            "truelike_events", "Events on disk, by the model of the user", ["model", "type"], **own
+            "truelike_events", "Events on disk, by the model of the user", ["model", "type"], registry=registry
         )
         self._recall = Gauge(
             "truelike_index_recall",
             "recall@20 of the approximate index, measured when the model was loaded",
             ["model"],
             multiprocess_mode="livemostrecent",
-            **own,
+            registry=registry,
         )
         # labels are looked up once: a lookup takes longer than a count
         self._counted = lru_cache(maxsize=1_000)(self._requests.labels)
@@ -69,7 +67,7 @@ class Metrics:
 
     def text(self) -> bytes:
         """All numbers as text; with several processes, of all of them."""
-        registry: Any = self.registry
+        registry = self.registry
         if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
             registry = CollectorRegistry()
             MultiProcessCollector(registry)  # type: ignore[no-untyped-call]

@@ -10,6 +10,7 @@ from pydantic.json_schema import models_json_schema
 from truelike._version import __version__
 from truelike.serving import schemas
 from truelike.serving.questions import Question
+from truelike.serving.schemas import Answer
 
 ERRORS: dict[int, str] = {
     401: "The API key is missing or wrong.",
@@ -40,9 +41,9 @@ def document(questions: list[Question], *, needs_key: bool) -> bytes:
         classes += [(question.asked, "validation")] if question.asked else []
     names, found = models_json_schema(classes, ref_template="#/components/schemas/{model}")
     components = found["$defs"]
-    paths: dict[str, Any] = {}
+    paths: Answer = {}
     for question in questions:
-        operation: dict[str, Any] = {
+        operation: Answer = {
             "summary": question.summary,
             "operationId": f"{question.method.lower()}{question.path.replace('/', '_').replace('-', '_')}",
             "responses": _responses(question, names),
@@ -56,7 +57,7 @@ def document(questions: list[Question], *, needs_key: bool) -> bytes:
             content = {"application/json": {"schema": names[question.asked, "validation"]}}
             operation["requestBody"] = {"required": True, "content": content}
         paths.setdefault(question.path, {})[question.method.lower()] = operation
-    whole: dict[str, Any] = {
+    whole: Answer = {
         "openapi": "3.1.0",
         "info": {
             "title": "truelike",
@@ -72,7 +73,7 @@ def document(questions: list[Question], *, needs_key: bool) -> bytes:
     return orjson.dumps(whole)
 
 
-def _responses(question: Question, names: Any) -> dict[str, Any]:
+def _responses(question: Question, names: Any) -> Answer:
     """The answers and the errors of a question, by their status."""
     errors = {**ERRORS, **question.more_errors}
     if question.asked is not None:
@@ -93,11 +94,11 @@ def _responses(question: Question, names: Any) -> dict[str, Any]:
     return {str(status): response for status, response in sorted(found.items())}
 
 
-def _response(description: str, schema: Any) -> dict[str, Any]:
+def _response(description: str, schema: Answer) -> Answer:
     return {"description": description, "content": {"application/json": {"schema": schema}}}
 
 
-def _parameters(schema: dict[str, Any], more: tuple[str, ...]) -> list[dict[str, Any]]:
+def _parameters(schema: Answer, more: tuple[str, ...]) -> list[Answer]:
     """The properties of a class as parameters of a query, without lists, which a query cannot have."""
     required = {*schema.get("required", []), *more}
     found = []

@@ -8,32 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from truelike.serving.gate import error_body
-
-try:
-    from uvicorn.protocols.http.httptools_impl import STATUS_LINE
-    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as _Base
-except ImportError:  # no httptools, e.g. on Windows
-    _Base = None  # type: ignore[assignment, misc]
 
 LONGEST_HEADERS = 65_536  # bytes that are waited for: what one read brings may be more
 
 
-def protocol_class(timeout: float) -> Any:
+def protocol_class(timeout: float) -> type[asyncio.Protocol]:
     """The class of a connection, which is closed if the headers of a request take longer than `timeout` seconds."""
-    return "h11" if _Base is None else type("Connection", (_Timed,), {"header_timeout": timeout})
+    return type("Connection", (_Timed,), {"header_timeout": timeout})
 
 
-class _Timed(_Base or object):  # type: ignore[misc]
+class _Timed(HttpToolsProtocol):
     """A connection whose headers must arrive in time."""
 
     header_timeout = 10.0
     _deadline: asyncio.TimerHandle | None = None
     _in_headers, _header_bytes = False, 0
 
-    def connection_made(self, transport: Any) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._expect()
 

@@ -20,70 +20,48 @@ import orjson
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from truelike.core.parallel import cores
 from truelike.core.progress import logger
 from truelike.errors import EventsUnavailableError, ParameterError, StorageError, UnknownIdError
 from truelike.serving import schemas
-from truelike.serving.event_writer import EventWriter
-from truelike.serving.events import Event
+from truelike.serving.events import Event, EventWriter
 from truelike.serving.filters import FilterError
-from truelike.serving.gate import Receive, RefusedError, Scope, Send
+from truelike.serving.gate import AGAIN, RefusedError, send_json
 from truelike.serving.metrics import CONTENT_TYPE, Metrics
-from truelike.serving.served_model import OutOfRangeError
-from truelike.serving.service import Answer, Service
+from truelike.serving.schemas import Answer
+from truelike.serving.service import Service
 from truelike.serving.settings import Settings
-from truelike.serving.together import Together
 
 DUMPS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 MOST_PARAMETERS = 50  # of a query
 TOO_MANY = "too_long"  # what pydantic calls a list that is too long
+MISTAKES: tuple[tuple[type[Exception], int, str], ...] = (
+    (UnknownIdError, 404, "unknown"), (FilterError, 422, "filter"), (ParameterError, 422, "invalid"),
+)  # fmt: skip
 Found = Answer | tuple[Answer, int] | Response  # an answer, one with another status, or what is no JSON
 
 
 @dataclass(frozen=True)
 class Question:
-    """A route: what is asked, how it is answered, how both are documented, and who may ask.
-
-    Attributes
-    ----------
-    method, path
-        What Starlette routes by.
-    summary
-        What the document says of it; empty: it is not in the document.
-    answer
-        Computes the answer to a parsed request.
-    asked
-        The class of requests: the parameters of a query, or the body; None: neither is read.
-    answered
-        The class of answers; None: any JSON, or text.
-    status
-        The status of an answer.
-    more_statuses, more_errors
-        Other statuses, with the body of an answer or of an error, and what they mean.
-    required
-        Parameters of a query that must be given, though a body may lack them.
-    access
-        "key": if the server has one; "open": everyone; "admin": needs a key, also if the server has none.
-    urgent
-        Answered at once, whatever the load.
-    """
+    """A route: what is asked, how it is answered, how both are documented, and who may ask."""
 
     method: str
     path: str
-    summary: str
-    answer: Callable[[Any], Awaitable[Found]]
-    asked: type[BaseModel] | None = None
-    answered: type[BaseModel] | None = None
+    summary: str  # empty: it is not in the document
+    answer: Callable[[Any], Awaitable[Found]]  # to a parsed request
+    asked: type[BaseModel] | None = None  # the parameters of a query, or the body; None: neither is read
+    answered: type[BaseModel] | None = None  # None: any JSON, or text
     status: int = 200
-    more_statuses: dict[int, str] = field(default_factory=dict)
+    more_statuses: dict[int, str] = field(default_factory=dict)  # with the body of an answer, and what they mean
     more_errors: dict[int, str] = field(default_factory=dict)
-    required: tuple[str, ...] = ()
-    access: Literal["key", "open", "admin"] = "key"
-    urgent: bool = False
+    required: tuple[str, ...] = ()  # parameters of a query that must be given, though a body may lack them
+    access: Literal["key", "open", "admin"] = "key"  # who may ask; admin needs a key, also if the server has none
+    urgent: bool = False  # answered at once, whatever the load
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request. It is plain ASGI: a `Response` would take longer."""
+        """Answer a request. It is plain ASGI, which takes less time than Starlette's `Request` and `Response`."""
         about = scope["truelike"]
         about["route"] = self.path if self.summary else "page"
         try:
@@ -96,9 +74,7 @@ class Question:
         answer, status = found if isinstance(found, tuple) else (found, self.status)
         about["model"] = answer.get("model", "")
         body = orjson.dumps({"request_id": about["request_id"], **answer}, option=DUMPS)
-        headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        await send_json(send, status, body)
 
     async def _parsed(self, scope: Scope, receive: Receive) -> BaseModel | None:
         """The request as an object of its class."""
@@ -126,17 +102,14 @@ def refused(error: Exception) -> RefusedError:
         return error
     if isinstance(error, ValidationError):
         return _invalid(error)
-    if isinstance(error, UnknownIdError):
-        return RefusedError(404, "unknown", str(error))
-    if isinstance(error, FilterError):
-        return RefusedError(422, "filter", str(error))
-    if isinstance(error, (ParameterError, OutOfRangeError)):
-        return RefusedError(422, "invalid", str(error))
     if isinstance(error, ClientDisconnect):
         return RefusedError(400, "gone", "the client went away")
+    for kind, status, code in MISTAKES:
+        if isinstance(error, kind):
+            return RefusedError(status, code, str(error))
     logger.error("a request failed", exc_info=error)
     if isinstance(error, EventsUnavailableError):
-        return RefusedError(503, "storage", str(error), ((b"retry-after", b"1"),))
+        return RefusedError(503, "storage", str(error), AGAIN)
     if isinstance(error, StorageError):
         return RefusedError(500, "storage", str(error))
     return RefusedError(500, "internal", "the server failed; its log has the reason")
@@ -153,21 +126,46 @@ def _invalid(error: ValidationError) -> RefusedError:
     return RefusedError(422, "invalid", f"{where}: {first['msg']}")
 
 
+class Together:
+    """Answers the requests that wait when the event loop comes round, all at once.
+
+    The factors of a model are larger than the caches of a processor, so that reading them takes as long as the
+    arithmetic. A list does not depend on those beside it.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._waiting: list[tuple[schemas.RecommendRequest, asyncio.Future[Answer]]] = []
+
+    async def recommend(self, asked: schemas.RecommendRequest) -> Answer:
+        """A list that takes little time."""
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            loop.call_soon(self._answer)  # after the requests that have arrived with this one
+        done: asyncio.Future[Answer] = loop.create_future()
+        self._waiting.append((asked, done))
+        return await done
+
+    def _answer(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        answers: list[Answer | Exception]
+        try:
+            answers = self._service.recommend_each([asked for asked, _ in waiting])
+        except Exception as error:  # nobody waits forever
+            answers = [error] * len(waiting)
+        for (_, done), answer in zip(waiting, answers, strict=True):
+            if done.done():  # the request is gone
+                continue
+            if isinstance(answer, Exception):
+                done.set_exception(answer)
+            else:
+                done.set_result(answer)
+
+
 class Questions:
     """All questions: about models, users and items, and for who runs the server.
 
-    Parameters
-    ----------
-    service
-        What answers.
-    settings
-        The settings of the server.
-    metrics
-        Where lists and events are counted.
-    status
-        What `/readyz` shows beside the models.
-    reload
-        Reloads the models and returns their versions and problems.
+    `status` is what `/readyz` shows beside the models. `reload` returns the versions and the problems of the models.
     """
 
     def __init__(
@@ -175,8 +173,8 @@ class Questions:
         service: Service,
         settings: Settings,
         metrics: Metrics,
-        status: Callable[[], dict[str, Any]],
-        reload: Callable[[], Awaitable[dict[str, Any]]],
+        status: Callable[[], Answer],
+        reload: Callable[[], Awaitable[Answer]],
     ) -> None:
         self.service, self.settings, self.metrics = service, settings, metrics
         self._status, self._reload = status, reload
@@ -190,11 +188,8 @@ class Questions:
             async with asyncio.timeout(self.settings.timeout):
                 return await asyncio.get_running_loop().run_in_executor(self.threads, work)
         except TimeoutError:
-            raise RefusedError(
-                504,
-                "took_too_long",
-                f"the answer took more than {self.settings.timeout:g} s. Ask for less at once.",
-            ) from None
+            text = f"the answer took more than {self.settings.timeout:g} s. Ask for less at once."
+            raise RefusedError(504, "took_too_long", text) from None
 
     def by(self, work: Callable[[Any], Answer], *, light: bool = False) -> Callable[[Any], Awaitable[Answer]]:
         """Answer by a method of the service, on a thread unless it is light, with the events that came meanwhile."""
@@ -243,9 +238,8 @@ class Questions:
             async with asyncio.timeout(self.settings.timeout):
                 await self.writer.append(rows)
         except TimeoutError:
-            raise RefusedError(
-                504, "took_too_long", "the events were not on disk in time; they may be later"
-            ) from None
+            text = "the events were not on disk in time; they may be later"
+            raise RefusedError(504, "took_too_long", text) from None
         for row in rows:
             self.metrics.event(row.model or "", row.type)
         return {
@@ -311,7 +305,7 @@ class Questions:
                 s.HistoryQuery, s.HistoryAnswer,
             ),
             Question(
-                "GET", "/v1/users", "Users by the start of their id", self.by(service.find_users, light=True),
+                "GET", "/v1/users", "Users by the start of their id", self.by(service.find_users),
                 s.SearchQuery, s.FoundUsers,
             ),
             Question(

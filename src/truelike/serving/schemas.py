@@ -11,6 +11,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from truelike.serving.filters import LONGEST as LONGEST_FILTER
 
+Answer = dict[str, Any]  # an answer, or another object of JSON, before it is written
+
 LONGEST_ID = 1_000  # letters
 MOST_IDS = 10_000  # in a list of candidates, excluded or pinned items
 MOST_HISTORY = 1_000  # items of a new user
@@ -22,7 +24,7 @@ MOST_RANK = 10_000  # k + offset
 MOST_DIVERSE = 500  # k + offset of a list with diversity
 
 
-def _text(value: Any) -> Any:
+def _text(value: object) -> object:
     """A whole number as text."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
@@ -39,6 +41,7 @@ Filter = Annotated[
         examples=["price < 20"],
     ),
 ]
+Name = Annotated[str, Field(max_length=200)]  # of a model
 OnUnknown = Literal["raise", "popular"]
 Source = Literal["model", "fold_in", "popular"]
 
@@ -124,14 +127,14 @@ class SimilarRequest(ListOptions):
     """Items similar to one."""
 
     item: Id
-    model: str | None = Field(None, max_length=200)
+    model: Name | None = None
 
 
 class HiddenRequest(ListOptions):
     """Likes that were never recorded."""
 
     user: Id
-    model: str | None = Field(None, max_length=200)
+    model: Name | None = None
 
 
 class ExplainQuery(_Request):
@@ -140,7 +143,7 @@ class ExplainQuery(_Request):
     user: Id
     item: Id
     because: int = Field(5, ge=1, le=100)
-    model: str | None = Field(None, max_length=200)
+    model: Name | None = None
 
 
 class HistoryQuery(_Request):
@@ -148,7 +151,7 @@ class HistoryQuery(_Request):
 
     user: Id
     limit: int = Field(50, ge=1, le=1_000)
-    model: str | None = Field(None, max_length=200)
+    model: Name | None = None
 
 
 class SearchQuery(_Request):
@@ -156,7 +159,7 @@ class SearchQuery(_Request):
 
     query: str = Field("", max_length=200)
     limit: int = Field(20, ge=1, le=100)
-    model: str | None = Field(None, max_length=200)
+    model: Name | None = None
 
 
 class NoQuery(_Request):
@@ -170,7 +173,7 @@ class ExplainRequest(_Request):
     items: list[Id] | None = Field(None, max_length=MOST_HISTORY, description="The items of a new user.")
     explain: list[Id] = Field(min_length=1, max_length=100, description="The items to explain.")
     because: int = Field(5, ge=1, le=100, description="How many interactions to name for each.")
-    model: str | None = Field(None, max_length=200)
+    model: Name | None = None
 
 
 class Event(_Request):
@@ -359,7 +362,7 @@ class FoundItem(BaseModel):
 
     item: str
     title: str | None = None
-    attributes: dict[str, Any] = Field(default_factory=dict)
+    attributes: Answer = Field(default_factory=dict)
 
 
 class FoundItems(_Answer, _Of):
@@ -382,18 +385,18 @@ class Card(BaseModel):
     version: str
     share: float = Field(description="Of the users.")
     class_name: str
-    parameters: dict[str, Any]
+    parameters: Answer
     metrics: dict[str, float]
-    data: dict[str, Any]
+    data: Answer
     saved: str | None
     loaded: str
     library_version: str
-    choice: dict[str, Any] | None = None
+    choice: Answer | None = None
     history: dict[str, list[Any]] | None = Field(None, description="The learning curve, by epoch.")
     can: list[str] = Field(description="What it can do beside lists: hidden_likes, explain, similar.")
     probabilities: Basis | None = Field(None, description="Of models with flip probabilities.")
     filters: dict[str, str] = Field(description="The attributes of the items, and their types.")
-    ranking: dict[str, Any] = Field(description="exact or ivf, and what was measured at the start.")
+    ranking: Answer = Field(description="exact or ivf, and what was measured at the start.")
 
 
 class ModelsAnswer(_Answer):

@@ -5,17 +5,18 @@ Users and items are row numbers here. The answers are those of the model's own m
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from truelike.core.array_files import read_arrays
 from truelike.data.ids import Codes
+from truelike.errors import ParameterError
 from truelike.models.explain import Contributions, explain
 from truelike.models.fold_in import histories_of
 from truelike.models.label_noise import Likes
@@ -25,10 +26,11 @@ from truelike.ranking.factor_ranker import FactorRanker
 from truelike.ranking.top_k import top_k_by_scores
 from truelike.serving.filters import FilterError, Filters
 from truelike.serving.index import ApproximateIndex
-from truelike.serving.schemas import MOST_DIVERSE, Boost, ListOptions, RankOptions
-from truelike.serving.snapshot import ABOUT, INDEX, ITEMS, open_arrays, read_json
-from truelike.serving.texts import IdTexts, Texts
+from truelike.serving.schemas import MOST_DIVERSE, Answer, Boost, ListOptions, RankOptions
+from truelike.serving.settings import read_json
+from truelike.serving.texts import IdTexts, listed
 
+ABOUT, ARRAYS, ITEMS, INDEX = "snapshot.json", "serving.safetensors", "items.parquet", "index.faiss"
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 
@@ -39,29 +41,13 @@ KEPT, KEPT_BYTES = 10_000, 32 * 2**20  # vectors or scores of folded-in users
 NO_ITEMS = np.zeros(0, dtype=np.int32)
 
 
-class OutOfRangeError(ValueError):
-    """A list that is asked for beyond its end."""
-
-
 class Who(NamedTuple):
-    """For whom a list is.
+    """For whom a list is."""
 
-    Attributes
-    ----------
-    user
-        The row of a user of the training data; None: a new user.
-    history
-        The items that are folded in; None: the user as trained, or, without a user, popular items.
-    seen
-        The items that the user interacted with.
-    events
-        How many of them are new.
-    """
-
-    user: int | None
-    history: Codes | None
-    seen: Codes
-    events: int = 0
+    user: int | None  # the row of a user of the training data; None: a new user
+    history: Codes | None  # what is folded in; None: the user as trained, or, without a user, popular items
+    seen: Codes  # the items that the user interacted with
+    events: int = 0  # how many of them are new
 
     @property
     def source(self) -> Literal["model", "fold_in", "popular"]:
@@ -69,21 +55,6 @@ class Who(NamedTuple):
         if self.history is not None:
             return "fold_in"
         return "popular" if self.user is None else "model"
-
-
-class OneRow(NamedTuple):
-    """What the ranking uses of a CSR of one row. Making one takes a tenth of the time of SciPy's."""
-
-    indices: Codes
-    indptr: Codes
-    shape: tuple[int, int]
-
-
-class Folded(NamedTuple):
-    """A user who is folded in: a vector, or the scores of all items, in an array of one row."""
-
-    values: Floats
-    is_vector: bool
 
 
 class Place(NamedTuple):
@@ -95,31 +66,30 @@ class Place(NamedTuple):
 
 
 class ServedModel:
-    """A model from a snapshot. Several threads may use it; nothing that answers depend on ever changes.
+    """A model from a snapshot, whose arrays are mapped into memory, so that one copy serves all workers.
 
-    Parameters
-    ----------
-    directory
-        The snapshot.
+    Several threads may use it; nothing that answers depend on ever changes.
     """
 
     def __init__(self, directory: Path) -> None:
-        self.about: dict[str, Any] = read_json(directory / ABOUT)
+        self.about: Answer = read_json(directory / ABOUT)
         self.name: str = self.about["name"]
         self.version: str = self.about["version"]
-        self.model: Any = load_described(directory / "model", mapped=True)[0]
+        self.model = load_described(directory / "model", mapped=True)[0]
         self.scorer: Scorer = self.model.scorer
         self.likes: Likes | None = getattr(self.model, "likes", None)
-        arrays = open_arrays(directory)
-        self.users, self.items = IdTexts.restored(arrays, "users"), IdTexts.restored(arrays, "items")
-        self.titles = Texts.restored(arrays, "titles") if "titles.starts" in arrays else None
+        self.train = self.model.train_
+        with (directory / ARRAYS).open("rb") as file:
+            arrays = read_arrays(file.fileno(), mapped=True)[1]
+        self.users, self.items = IdTexts(self.train.users), IdTexts(self.train.items)
+        self.titles = None if self.train.titles is None else listed(self.train.titles)
         self.popularity = arrays["popularity"]
         self.examples = arrays["examples"]
         table = directory / ITEMS
         self.table = pl.read_parquet(table) if table.exists() else pl.DataFrame()
         self.filters = Filters(self.table)
         self.n_items = len(self.items)
-        self._csr = self.model.train_.csr
+        self._csr = self.train.csr
         self.vectors = self.scorer.vectors
         self.ranker = self._similar = None
         if self.vectors is not None:
@@ -127,14 +97,16 @@ class ServedModel:
         if "unit_by_factor" in arrays:
             self._similar = FactorRanker(None, by_factor=arrays["unit_by_factor"])
         self.index: ApproximateIndex | None = None
-        self.ranking: dict[str, Any] = self.about.get("ranking", {"kind": "exact"})
+        self.ranking: Answer = self.about.get("ranking", {"kind": "exact"})
         if self.ranking["kind"] == "ivf":
             biased = self.vectors is not None and self.vectors.bias is not None
             self.index = ApproximateIndex.read(directory / INDEX, self.ranking["probes"], biased=biased)
         self.evidence = _evidence(self.likes)
         self.has_probabilities: bool = self.likes is not None and self.likes.is_identified
-        self._kept: OrderedDict[Any, Folded] = OrderedDict()
-        self._lock = threading.Lock()
+        width = 1 if self.vectors is None else self.vectors.items.shape[1]
+        # functions that do not refer to this object, which so ends when another one takes its place
+        self._new_vectors = lru_cache(_most_kept(width))(partial(_vectors_of, self.scorer, self.n_items))
+        self._new_scores = lru_cache(_most_kept(self.n_items))(partial(_scores_of, self.scorer, self.n_items))
 
     # --- ids ------------------------------------------------------------------------------------
 
@@ -151,7 +123,7 @@ class ServedModel:
 
     def history(self, user: int) -> Codes:
         """The items of a user, the latest first where there are times."""
-        times, indptr = self.model.train_.times, self._csr.indptr
+        times, indptr = self.train.times, self._csr.indptr
         mine = self.seen(user)
         if times is None:
             return mine
@@ -162,16 +134,14 @@ class ServedModel:
         if not text:
             popular: list[int] = np.argsort(-self.popularity, kind="stable")[:limit].tolist()
             return popular
-        found = {
-            row: None for row in map(self.items.row, self.items.starting_with(text, limit)) if row is not None
-        }
-        titles: pl.Series | None = self.model.train_.titles
+        found = self.items.starting_with(text, limit)
+        titles = self.train.titles
         if titles is not None and len(found) < limit:
             mine = titles.str.to_lowercase().str.contains(text.lower(), literal=True).arg_true()
-            found.update(dict.fromkeys(mine[:limit].to_list()))
-        return list(found)[:limit]
+            found = list(dict.fromkeys([*found, *mine[:limit].to_list()]))
+        return found[:limit]
 
-    def described(self, item: int) -> dict[str, Any]:
+    def described(self, item: int) -> Answer:
         """An item with its title and its attributes."""
         attributes = {
             name: column[item] if not isinstance(column.dtype, pl.List) else column[item].to_list()
@@ -198,16 +168,14 @@ class ServedModel:
 
     def recommend(self, who: Who, options: RankOptions) -> list[Place]:
         """The list for a user."""
-        allowed = self._allowed(options)
-        pins = self._pins(options)
-        for row in pins.values():
-            allowed = np.ones(self.n_items, dtype=bool) if allowed is None else allowed
-            allowed[row] = False
+        allowed, pins = self._allowed(options), self._pins(options)
+        if pins:
+            allowed = self._without(list(pins.values()), allowed)
         boost = self._boost(who, options.boosts)
         wanted = options.offset + options.k
         if options.diversity:
             if wanted > MOST_DIVERSE:
-                raise OutOfRangeError(
+                raise ParameterError(
                     f"offset + k is {wanted}; with diversity it is at most {MOST_DIVERSE}: such a list is chosen among "
                     f"the best {MOST_DIVERSE} items"
                 )
@@ -240,14 +208,12 @@ class ServedModel:
 
     def similar(self, item: int, options: ListOptions) -> list[Place]:
         """The items most similar to one."""
-        allowed = self._allowed(options)
         wanted = options.offset + options.k
-        itself = np.array([item], dtype=np.int32)
+        allowed = self._without([item], self._allowed(options))
         if self._similar is not None:
-            vector = self._similar.by_factor[:, itself].T
-            items, scores = self._similar.top_k(vector, wanted, seen=self._left_out(itself), allowed=allowed)
+            items, scores = self._similar.top_k(self._similar.by_factor[:, [item]].T, wanted, allowed=allowed)
         else:
-            items, scores = self.scorer.similar(itself, wanted, allowed=allowed)
+            items, scores = self.scorer.similar(np.array([item], dtype=np.int32), wanted, allowed=allowed)
         found = items[0] >= 0
         places = list(map(Place, items[0][found].tolist(), scores[0][found]))
         return places[options.offset :]
@@ -257,11 +223,10 @@ class ServedModel:
         assert self.likes is not None
         allowed = self._allowed(options)
         if len(new):
-            allowed = np.ones(self.n_items, dtype=bool) if allowed is None else allowed
-            allowed[new] = False
+            allowed = self._without(new, allowed)
         users = np.array([user], dtype=np.int32)
         found = self.likes.top_k(users, options.offset + options.k, allowed=allowed, n_jobs=1)
-        rows = pl.Series("row", self.model.train_.items.codes(found["item_id"]))
+        rows = pl.Series("row", self.train.items.codes(found["item_id"]))
         return found.with_columns(rows).slice(options.offset)
 
     def explain(self, who: Who, items: Codes) -> Contributions:
@@ -294,11 +259,11 @@ class ServedModel:
 
     # --- parts of a list ------------------------------------------------------------------------
 
-    def _left_out(self, items: Codes) -> OneRow | None:
-        """Items that a list leaves out, in the form of the ranking."""
-        if not len(items):
-            return None
-        return OneRow(items, np.array([0, len(items)], dtype=np.int32), (1, self.n_items))
+    def _without(self, items: Codes | list[int], allowed: Mask | None) -> Mask:
+        """The items that may be listed, without some."""
+        allowed = np.ones(self.n_items, dtype=bool) if allowed is None else allowed
+        allowed[items] = False
+        return allowed
 
     def _allowed(self, options: ListOptions) -> Mask | None:
         """The items that may be listed: a new array; None: all."""
@@ -326,7 +291,7 @@ class ServedModel:
             if row is None:
                 continue
             if pin.position in pins or row in pins.values():
-                raise OutOfRangeError("two pins have the same position or the same item")
+                raise ParameterError("two pins have the same position or the same item")
             pins[pin.position] = row
         return pins
 
@@ -355,32 +320,17 @@ class ServedModel:
             own: Floats = self.ranker.scores(vector)[0]
             return own
         if who.history is not None:
-            return np.asarray(self._folded(who.history).values[0])
+            return np.asarray(self._new_scores(who.history.tobytes())[0])
         if who.user is None:
             return (self.popularity / max(1, len(self.users))).astype(np.float32)
         return np.asarray(self.scorer.score_users(np.array([who.user], dtype=np.int32))[0])
-
-    def _folded(self, history: Codes) -> Folded:
-        """A user with a history; the latest ones are kept."""
-        key = history.tobytes()
-        kept = self._kept.get(key)
-        if kept is None:
-            row = histories_of([history], self.n_items)
-            vector = self.scorer.history_vectors(row)
-            kept = Folded(self.scorer.score_histories(row), False) if vector is None else Folded(vector, True)
-            with self._lock:
-                self._kept[key] = kept
-                while len(self._kept) > max(2, min(KEPT, KEPT_BYTES // kept.values.nbytes)):
-                    self._kept.popitem(last=False)
-        return kept
 
     def _vector(self, who: Who) -> Floats | None:
         """The vector of a user, as trained or folded in; None if scores are no dot products."""
         if self.vectors is None or who.source == "popular":
             return None
         if who.history is not None:
-            folded = self._folded(who.history)
-            return folded.values if folded.is_vector else None
+            return self._new_vectors(who.history.tobytes())
         row: Floats = self.vectors.users[int(who.user or 0)][None]
         return row
 
@@ -398,13 +348,13 @@ class ServedModel:
             if allowed is None and boost is None:
                 return self.ranker.best(vector, n, out)
             bias = None if boost is None else self.ranker.bias + boost
-            items, scores = self.ranker.top_k(vector, n, seen=self._left_out(out), allowed=allowed, bias=bias)
+            items, scores = self.ranker.top_k(vector, n, allowed=self._without(out, allowed), bias=bias)
         else:
             own = self._scores(who)
             own = own.copy() if boost is None else own + boost
             items, scores = top_k_by_scores(
                 lambda _: own[None], np.zeros(1, dtype=np.int32), n,
-                n_items=self.n_items, seen=self._left_out(out), allowed=allowed,
+                n_items=self.n_items, allowed=self._without(out, allowed),
                 ties=None if who.source == "popular" else self.scorer.tie_order, n_jobs=1,
             )  # fmt: skip
         found_here = items[0] >= 0
@@ -471,7 +421,22 @@ class ServedModel:
         return np.clip(found / largest if largest > 0 else found, 0.0, 1.0)
 
 
-def _evidence(likes: Likes | None) -> dict[str, Any] | None:
+def _most_kept(width: int) -> int:
+    """How many arrays of a width are kept."""
+    return max(2, min(KEPT, KEPT_BYTES // (4 * width)))
+
+
+def _vectors_of(scorer: Scorer, n_items: int, history: bytes) -> Floats | None:
+    """The vector of a new user, in an array of one row."""
+    return scorer.history_vectors(histories_of([np.frombuffer(history, dtype=np.int32)], n_items))
+
+
+def _scores_of(scorer: Scorer, n_items: int, history: bytes) -> Floats:
+    """The scores of all items for a new user, in an array of one row."""
+    return scorer.score_histories(histories_of([np.frombuffer(history, dtype=np.int32)], n_items))
+
+
+def _evidence(likes: Likes | None) -> Answer | None:
     """What the probabilities of likes of a model rest on; None: it has none."""
     if likes is None:
         return None

@@ -13,9 +13,11 @@ import numpy as np
 from truelike.core.progress import logger
 from truelike.data.ids import Codes
 from truelike.errors import ParameterError, StorageError, UnknownIdError, some
+from truelike.models.explain import Contributions
 from truelike.serving.events import DAYS, EventStore, Recent
 from truelike.serving.schemas import (
     MOST_RANK,
+    Answer,
     BatchRequest,
     ExplainQuery,
     ExplainRequest,
@@ -27,9 +29,7 @@ from truelike.serving.schemas import (
     SearchQuery,
     SimilarRequest,
 )
-from truelike.serving.served_model import NO_ITEMS, OutOfRangeError, Place, ServedModel, Who
-
-Answer = dict[str, Any]
+from truelike.serving.served_model import NO_ITEMS, Place, ServedModel, Who
 
 LIGHT_MS = 2.0  # milliseconds of a list up to which it is computed between two requests, without a thread
 LIGHT_K = 200
@@ -37,20 +37,9 @@ AGAIN = 5.0  # seconds after which events that could not be read are read again
 
 
 class Service:
-    """Lists, explanations and more from one or several models.
+    """Lists, explanations and more from one or several models, each of which has a share of the users.
 
-    Parameters
-    ----------
-    models
-        The models. Their names differ.
-    shares
-        The share of the users that each model has.
-    events
-        Where events are kept; None: none are.
-    days
-        For how long an event counts.
-    salt
-        Another salt gives other users to each model.
+    Events count for some `days`. Another `salt` gives other users to each model.
     """
 
     def __init__(
@@ -163,14 +152,8 @@ class Service:
     def recommend(self, asked: RecommendRequest, places: list[Place] | None = None) -> Answer:
         """A list for a known user, or for a new one from items; `places`: that of the user as trained, if at hand."""
         _check_range(asked)
-        if asked.items is None:
-            if asked.user is None:
-                raise ParameterError("neither `user` nor `items` was given; expected one of them")
-            served = self.arm(asked.user, asked.model)
-            who = self.who(served, asked.user, asked.on_unknown)
-            return self._user_list(served, asked.user, who, asked, places if who.source == "model" else None)
-        served = self.arm(asked.user or "\n".join(sorted(asked.items)), asked.model)
-        return self._user_list(served, asked.user, self._new_user(served, asked.items, asked.on_unknown), asked)
+        served, who = self._whom(asked, asked.on_unknown)
+        return self._user_list(served, asked.user, who, asked, places if who.source == "model" else None)
 
     def batch(self, asked: BatchRequest, until: float = inf) -> Answer:
         """Lists for many users. It ends with a TimeoutError at a time of `time.monotonic()`: nobody waits then."""
@@ -224,15 +207,7 @@ class Service:
 
     def explain(self, asked: ExplainRequest) -> Answer:
         """Why items have their scores."""
-        if asked.items is None and asked.user is None:
-            raise ParameterError("neither `user` nor `items` was given; expected one of them")
-        if asked.items is None:
-            assert asked.user is not None
-            served = self.arm(asked.user, asked.model)
-            who = self.who(served, asked.user, "raise")
-        else:
-            served = self.arm(asked.user or "\n".join(sorted(asked.items)), asked.model)
-            who = self._new_user(served, asked.items, "raise")
+        served, who = self._whom(asked, "raise")
         if "explain" not in served.can:
             seconds = served.about["explain_milliseconds"] / 1_000
             raise ParameterError(
@@ -286,10 +261,10 @@ class Service:
         """Users whose id starts with a text; without a text, some examples."""
         served = self._named(asked.model)
         if asked.query:
-            found = served.users.starting_with(asked.query, asked.limit)
+            rows = served.users.starting_with(asked.query, asked.limit)
         else:
-            found = [served.users[row] for row in served.examples[: asked.limit].tolist()]
-        return {**_of(served), "users": found}
+            rows = served.examples[: asked.limit].tolist()
+        return {**_of(served), "users": served.users.take(rows)}
 
     def find_items(self, asked: SearchQuery) -> Answer:
         """Items whose id starts with a text, or whose title contains it; without a text, the most popular ones."""
@@ -337,6 +312,16 @@ class Service:
             )
         return row
 
+    def _whom(self, asked: RecommendRequest | ExplainRequest, on_unknown: str) -> tuple[ServedModel, Who]:
+        """The model that answers, and for whom: a new user with items, or a known one."""
+        if asked.items is not None:
+            served = self.arm(asked.user or "\n".join(sorted(asked.items)), asked.model)
+            return served, self._new_user(served, asked.items, on_unknown)
+        if asked.user is None:
+            raise ParameterError("neither `user` nor `items` was given; expected one of them")
+        served = self.arm(asked.user, asked.model)
+        return served, self.who(served, asked.user, on_unknown)
+
     def _new_user(self, served: ServedModel, items: Sequence[str], on_unknown: str) -> Who:
         known = served.item_rows(items)
         if not len(known) and on_unknown != "popular":
@@ -373,19 +358,19 @@ class Service:
         found: list[Answer] = [
             {"item": item, "score": place.score, "rank": rank}
             for rank, (item, place) in enumerate(
-                zip(served.items.texts.take(rows), places, strict=True), asked.offset + 1
+                zip(served.items.take(rows), places, strict=True), asked.offset + 1
             )
         ]
         if served.titles is not None:
-            for item, title in zip(found, served.titles.take(rows), strict=True):
-                item["title"] = title
+            for item, row in zip(found, rows, strict=True):
+                item["title"] = served.titles[row]
         for item, place in zip(found, places, strict=True):
             if place.pinned:
                 item["pinned"] = True
         return found
 
     def _reasons(
-        self, served: ServedModel, who: Who, found: Any, most: int, *, only_positive: bool = True
+        self, served: ServedModel, who: Who, found: Contributions, most: int, *, only_positive: bool = True
     ) -> list[list[Answer]]:
         """The interactions that contribute most to each item."""
         shares, largest = found.shares(), found.largest(most)
@@ -414,4 +399,4 @@ def _titled(served: ServedModel, row: int, **more: Any) -> Answer:
 
 def _check_range(asked: ListOptions) -> None:
     if asked.offset + asked.k > MOST_RANK:
-        raise OutOfRangeError(f"offset + k is {asked.offset + asked.k:,}; it is at most {MOST_RANK:,}")
+        raise ParameterError(f"offset + k is {asked.offset + asked.k:,}; it is at most {MOST_RANK:,}")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import os
 import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from truelike.errors import ParameterError
-from truelike.serving.snapshot import read_json, write_json
 
 KEY = "TRUELIKE_API_KEY"
 SHORTEST_KEY = 16
@@ -131,3 +131,16 @@ def shares_of(text: str | None, n: int) -> list[float]:
             f"--shares is {text!r}; expected a number for each of the {n} models, separated by commas, e.g. 90,10"
         )
     return shares
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The content of a JSON file."""
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a JSON file, whole or not at all."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.write_text(json.dumps(content), encoding="utf-8")
+    fresh.replace(path)

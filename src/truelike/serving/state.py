@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Self
 
 from truelike.serving.settings import FILE as SETTINGS
-from truelike.serving.snapshot import read_json, write_json
+from truelike.serving.settings import read_json, write_json
 
 PREFIX = "truelike-serve-"  # of runtime directories
 LOCK = "lock"
@@ -27,27 +27,13 @@ STATE, WORKERS, REQUESTS, SNAPSHOTS, METRICS = "state.json", "workers", "request
 
 @dataclass
 class State:
-    """What is served.
+    """What is served: models by their names."""
 
-    Attributes
-    ----------
-    generation
-        Grows by one with every change.
-    snapshots
-        The directory of each model's snapshot, by name.
-    versions
-        The version of each model.
-    problems
-        Why a model was refused, by name. The one before it is served.
-    answered
-        The latest requests that were answered.
-    """
-
-    generation: int = 0
-    snapshots: dict[str, str] = field(default_factory=dict)
+    generation: int = 0  # grows by one with every change
+    snapshots: dict[str, str] = field(default_factory=dict)  # directories
     versions: dict[str, str] = field(default_factory=dict)
-    problems: dict[str, str] = field(default_factory=dict)
-    answered: list[str] = field(default_factory=list)
+    problems: dict[str, str] = field(default_factory=dict)  # why a model was refused; the one before it is served
+    answered: list[str] = field(default_factory=list)  # the latest requests that were answered
 
     def write(self, runtime: Path) -> None:
         """Write the state."""

@@ -17,11 +17,17 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
+from types import FrameType
 from typing import Any
+
+from prometheus_client.multiprocess import mark_process_dead
 
 from truelike.core.progress import logger
 from truelike.errors import ParameterError, StorageError, TruelikeError, WorkerError
+from truelike.serving.events import EventStore
+from truelike.serving.schemas import Answer
 from truelike.serving.settings import KEY, Settings
 from truelike.serving.state import (
     METRICS,
@@ -40,6 +46,7 @@ LOOK = 0.1  # seconds
 EARLY = 5.0  # seconds after its start in which a worker that dies counts as broken
 MOST_EARLY = 5  # times in a row
 STARTED = 180.0  # seconds in which a worker must be ready
+Signature = list[tuple[int, int, int]]  # of each file of a model
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -50,7 +57,6 @@ class _Loading:
     name: str
     directory: Path
     process: subprocess.Popen[bytes]
-    output: Path
 
 
 @dataclass
@@ -63,17 +69,7 @@ class _Worker:
 
 
 class Supervisor:
-    """A server: a supervisor with its workers.
-
-    Parameters
-    ----------
-    settings
-        How it runs.
-    key
-        The API key; None: none is needed.
-    say
-        Called with a line for people.
-    """
+    """A server: a supervisor with its workers. `say` is called with a line for people."""
 
     def __init__(self, settings: Settings, key: str | None, say: Callable[[str], None]) -> None:
         self.settings, self._key, self._say = settings, key, say
@@ -83,25 +79,28 @@ class Supervisor:
         self._queue: list[str] = []
         self._asked: list[str] = []
         self._waiting: list[tuple[int, str]] = []  # requests, and the generation that answers them
-        self._watched: dict[str, tuple[Any, Any]] = {}  # what was loaded, and what was seen last
+        self._watched: dict[
+            str, tuple[Signature | None, Signature | None]
+        ] = {}  # what was loaded, and what was seen last
         self._old: list[tuple[int, str]] = []  # snapshots that are not needed once a generation is served
         self._early, self._stop, self._hang_up, self._looked = 0, False, False, 0.0
-        self._numbers = iter(range(1, 2**62))
+        self._numbers = count(1)
 
     def run(self) -> None:
         """Serve until a signal ends it."""
-        with self._bound() as listening:
+        with self._bound() as self._listening:
             remove_abandoned()
             self._runtime = Path(tempfile.mkdtemp(prefix=PREFIX))
             lock = lock_runtime(self._runtime)
             try:
                 make_runtime(self._runtime)
                 self.settings.write(self._runtime)
-                before = self._handle_signals()
+                numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+                before = {number: signal.signal(number, self._take) for number in numbers}
                 try:
-                    self._start(listening)
+                    self._start()
                     while not self._stop:
-                        self._look(listening)
+                        self._look()
                         time.sleep(LOOK)
                 finally:
                     self._end()
@@ -126,23 +125,16 @@ class Supervisor:
             ) from error
         return listening
 
-    def _handle_signals(self) -> dict[int, Any]:
-        def stop(*_: object) -> None:
-            self._stop = True
-
-        def hang_up(*_: object) -> None:
+    def _take(self, number: int, _: FrameType | None) -> None:
+        """Remember a signal."""
+        if number == signal.SIGHUP:
             self._hang_up = True
-
-        before: dict[int, Any] = {
-            number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)
-        }
-        if hasattr(signal, "SIGHUP"):
-            before[signal.SIGHUP] = signal.signal(signal.SIGHUP, hang_up)
-        return before
+        else:
+            self._stop = True
 
     # --- models ---------------------------------------------------------------------------------
 
-    def _start(self, listening: socket.socket) -> None:
+    def _start(self) -> None:
         """Load all models, then start all workers."""
         for name, directory in self.settings.models.items():
             self._say(f"loading {name} from {directory}")
@@ -155,27 +147,25 @@ class Supervisor:
             if self._stop:
                 return
         self.state.write(self._runtime)
-        self._workers = [self._new_worker(listening) for _ in range(self.settings.workers)]
+        self._workers = [self._new_worker() for _ in range(self.settings.workers)]
         until = time.monotonic() + STARTED
         while not all(worker.ready for worker in self._workers) and not self._stop:
-            self._look(listening)
+            self._look()
             if time.monotonic() > until:
                 raise WorkerError(f"the workers were not ready within {STARTED:g} s")
             time.sleep(LOOK / 2)
         if not self._stop:
-            host, port = listening.getsockname()[:2]
+            host, port = self._listening.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
             workers = "1 worker" if self.settings.workers == 1 else f"{self.settings.workers} workers"
             self._say(f"serving on http://{shown}:{port} with {workers}; Ctrl-C ends it")
 
     def _begin_loading(self, name: str) -> None:
         directory = self._runtime / SNAPSHOTS / f"{next(self._numbers)}-{name}"
-        output = directory.with_suffix(".json")
-        command = [sys.executable, "-P", "-m", "truelike.serving.loader", str(self._runtime), name, str(directory)]
         self._watched[name] = (self._signature(name),) * 2
-        with output.open("wb") as out:
-            process = subprocess.Popen(command, stdout=out, env=self._environment(key=False))
-        self._loading = _Loading(name, directory, process, output)
+        with _output(directory).open("wb") as out:
+            process = self._begin("loader", [str(self._runtime), name, str(directory)], stdout=out)
+        self._loading = _Loading(name, directory, process)
 
     def _look_at_loading(self) -> None:
         """See whether a loader has ended, and take its model or refuse it."""
@@ -204,9 +194,9 @@ class Supervisor:
         if old is not None:
             self._old.append((self.state.generation + 1, old))
 
-    def _look(self, listening: socket.socket) -> None:
+    def _look(self) -> None:
         """Do what is to be done now."""
-        self._look_at_workers(listening)
+        self._look_at_workers()
         requests = [path.name for path in (self._runtime / REQUESTS).iterdir()]
         if self._hang_up or requests:
             self._hang_up = False
@@ -265,44 +255,42 @@ class Supervisor:
             self.state.problems[name] = text
         self.state.write(self._runtime)
 
-    def _signature(self, name: str) -> Any:
-        found = []
-        tables = [Path(table) for table in (self.settings.items, self.settings.titles) if table is not None]
-        for file in (*(Path(self.settings.models[name]) / file for file in FILES), *tables):
-            try:
-                about = file.stat()
-            except OSError:
-                return None
-            found.append((about.st_ino, about.st_mtime_ns, about.st_size))
-        return found
+    def _signature(self, name: str) -> Signature | None:
+        """What changes with the files of a model, or of its items; None: some are not there."""
+        files = [f"{self.settings.models[name]}/{file}" for file in FILES]
+        files += [table for table in (self.settings.items, self.settings.titles) if table is not None]
+        try:
+            found = [Path(file).stat() for file in files]
+        except OSError:
+            return None
+        return [(about.st_ino, about.st_mtime_ns, about.st_size) for about in found]
 
     def _remove_old(self) -> None:
         """Remove snapshots that no worker needs."""
-        if not self._old:
-            return
-        served = self._served()
-        for generation, directory in list(self._old):
+        served = self._served() if self._old else -1
+        for generation, directory in self._old:
             if served >= generation:
                 shutil.rmtree(directory, ignore_errors=True)
-                self._old.remove((generation, directory))
+        self._old = [old for old in self._old if served < old[0]]
 
     # --- workers --------------------------------------------------------------------------------
 
-    def _environment(self, *, key: bool) -> dict[str, str]:
-        environment = {name: value for name, value in os.environ.items() if name != KEY}
-        if key and self._key is not None:
-            environment[KEY] = self._key
-        return environment
+    def _begin(self, module: str, arguments: list[str], **more: Any) -> subprocess.Popen[bytes]:
+        """Start a process that runs a module of this package; the API key is for workers alone."""
+        environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(self._runtime / METRICS)}
+        environment.pop(KEY, None)
+        if module == "worker":
+            environment |= ONE_THREAD | ({} if self._key is None else {KEY: self._key})
+        command = [sys.executable, "-P", "-m", f"truelike.serving.{module}", *arguments]
+        return subprocess.Popen(command, env=environment, **more)
 
-    def _new_worker(self, listening: socket.socket) -> _Worker:
-        descriptor = listening.fileno()
+    def _new_worker(self) -> _Worker:
+        descriptor = self._listening.fileno()
         known = [str(self._runtime), str(descriptor), str(os.getpid())]
-        command = [sys.executable, "-P", "-m", "truelike.serving.worker", *known]
-        environment = {**self._environment(key=True), **ONE_THREAD}
         # a group of its own: Ctrl-C is for the supervisor, which ends the workers in order
-        return _Worker(subprocess.Popen(command, pass_fds=[descriptor], env=environment, start_new_session=True))
+        return _Worker(self._begin("worker", known, pass_fds=[descriptor], start_new_session=True))
 
-    def _look_at_workers(self, listening: socket.socket) -> None:
+    def _look_at_workers(self) -> None:
         """Start a worker for each that died."""
         for place, worker in enumerate(self._workers):
             if not worker.ready:
@@ -312,7 +300,7 @@ class Supervisor:
             code = worker.process.poll()
             if code is None:
                 continue
-            self._mark_dead(worker.process.pid)
+            mark_process_dead(worker.process.pid, str(self._runtime / METRICS))  # type: ignore[no-untyped-call]
             if not worker.ready or time.monotonic() - worker.started < EARLY:
                 self._early += 1
                 if self._early >= MOST_EARLY:
@@ -320,12 +308,7 @@ class Supervisor:
                         f"workers end as soon as they start (exit code {code}); the lines above say why"
                     )
             logger.warning("worker %d ended with exit code %d; another one is started", worker.process.pid, code)
-            self._workers[place] = self._new_worker(listening)
-
-    def _mark_dead(self, pid: int) -> None:
-        from prometheus_client.multiprocess import mark_process_dead
-
-        mark_process_dead(pid, str(self._runtime / METRICS))  # type: ignore[no-untyped-call]
+            self._workers[place] = self._new_worker()
 
     def _end(self) -> None:
         """End all processes: workers answer what they have begun."""
@@ -333,8 +316,7 @@ class Supervisor:
         if self._loading is not None:
             processes.append(self._loading.process)
         for process in processes:
-            if process.poll() is None:
-                process.terminate()
+            process.terminate()
         until = time.monotonic() + self.settings.timeout + 5
         for process in processes:
             try:
@@ -344,20 +326,25 @@ class Supervisor:
                 process.wait()
 
 
-def _answer(loading: _Loading) -> dict[str, Any]:
+def _output(directory: Path) -> Path:
+    """Where the loader of a snapshot says what became of it."""
+    return directory.with_name(f"{directory.name}.json")
+
+
+def _answer(loading: _Loading) -> Answer:
     """What a loader said."""
+    output = _output(loading.directory)
     try:
-        lines = loading.output.read_text(encoding="utf-8").splitlines()
-        found: dict[str, Any] = json.loads(lines[-1])
+        found: Answer = json.loads(output.read_text(encoding="utf-8").splitlines()[-1])
     except (OSError, IndexError, json.JSONDecodeError):
         code = loading.process.returncode
         return {"error": f"the process that loads the model ended with exit code {code}: is there enough memory?"}
     finally:
-        loading.output.unlink(missing_ok=True)
+        output.unlink(missing_ok=True)
     return found
 
 
-def _summary(about: dict[str, Any]) -> str:
+def _summary(about: Answer) -> str:
     """A line about a model that was loaded."""
     data, ranking = about["data"], about["ranking"]
     text = (
@@ -379,8 +366,6 @@ def serve(settings: Settings, key: str | None, say: Callable[[str], None]) -> No
     if settings.events is None:
         server.run()
         return
-    from truelike.serving.events import EventStore
-
     with contextlib.closing(EventStore(settings.events)) as store:
         store.check()
     try:

@@ -11,10 +11,21 @@ import socket
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
+import numpy as np
+import uvicorn
+import uvloop
+
+from truelike.serving.app import make_app
+from truelike.serving.events import EventStore
+from truelike.serving.gate import RefusedError
+from truelike.serving.metrics import Metrics
+from truelike.serving.protocol import protocol_class
+from truelike.serving.schemas import Answer, ListOptions, RankOptions
+from truelike.serving.served_model import NO_ITEMS, ServedModel
+from truelike.serving.service import Service
 from truelike.serving.settings import KEY, Settings
-from truelike.serving.state import METRICS, STATE, State, ask_to_reload, say_generation
+from truelike.serving.state import STATE, State, ask_to_reload, say_generation
 
 LOOK = 0.1  # seconds between two looks at the state
 AGAIN = 5.0  # seconds after which a worker that could not switch tries again
@@ -23,29 +34,13 @@ WARM_FOLD_IN = 20_000_000  # items x factors up to which fold-in is tried before
 
 
 class Worker:
-    """Answers requests on a socket that the supervisor has bound.
-
-    Parameters
-    ----------
-    runtime
-        The runtime directory.
-    key
-        The API key; None: none is needed.
-    parent
-        The process of the supervisor.
-    """
+    """Answers requests on a socket that the supervisor, the process `parent`, has bound."""
 
     def __init__(self, runtime: Path, key: str | None, parent: int) -> None:
-        from truelike.serving.app import make_app
-        from truelike.serving.events import EventStore
-        from truelike.serving.metrics import Metrics
-        from truelike.serving.service import Service
-
-        self.runtime, self.settings = runtime, Settings.read(runtime)
-        self.parent = parent
+        self.runtime, self.settings, self.parent = runtime, Settings.read(runtime), parent
         self._seen = self._stamp()  # before the state is read: a change in between is noticed
-        self.state = State.read(runtime)
-        self.metrics = Metrics()
+        self.state, self.metrics = State.read(runtime), Metrics()
+        self._problems: dict[str, str] = {}
         events = None if self.settings.events is None else EventStore(self.settings.events)
         self.service = Service(
             load(self.state.snapshots), self.settings.shares, events,
@@ -54,30 +49,28 @@ class Worker:
         self.app = make_app(
             self.service, self.settings, key=key, metrics=self.metrics, status=self.status, reload=self.reload
         )
-        self._problems: dict[str, str] = {}
 
-    def status(self) -> dict[str, Any]:
+    @property
+    def problems(self) -> dict[str, str]:
+        """Why models are not served as they are, by name; "worker" is this process."""
+        return {**self.state.problems, **self._problems}
+
+    def status(self) -> Answer:
         """What `/readyz` shows beside the models."""
-        return {"generation": self.state.generation, "problems": {**self.state.problems, **self._problems}}
+        return {"generation": self.state.generation, "problems": self.problems}
 
-    async def reload(self) -> dict[str, Any]:
+    async def reload(self) -> Answer:
         """Ask the supervisor to reload the models, and wait until all workers have switched."""
-        from truelike.serving.gate import RefusedError
-
         name = ask_to_reload(self.runtime)
         until = time.monotonic() + RELOAD_TIMEOUT
-        while time.monotonic() < until:
-            if name in self.state.answered:
-                return {"models": self.state.versions, "problems": {**self.state.problems, **self._problems}}
+        while name not in self.state.answered:
+            if time.monotonic() > until:
+                raise RefusedError(504, "took_too_long", f"the models were not loaded within {RELOAD_TIMEOUT:g} s")
             await asyncio.sleep(LOOK / 2)
-        raise RefusedError(504, "took_too_long", f"the models were not loaded within {RELOAD_TIMEOUT:g} s")
+        return {"models": self.state.versions, "problems": self.problems}
 
     async def serve(self, listening: socket.socket) -> None:
         """Answer requests until the supervisor says stop, or is gone."""
-        import uvicorn
-
-        from truelike.serving.protocol import protocol_class
-
         config = uvicorn.Config(
             self.app,
             http=protocol_class(self.settings.timeout),
@@ -96,7 +89,7 @@ class Worker:
         await server.serve(sockets=[listening])
         look.cancel()
 
-    async def _look(self, server: Any) -> None:
+    async def _look(self, server: uvicorn.Server) -> None:
         """Switch to new models, read new events, and stop if the supervisor is gone."""
         while True:
             await asyncio.sleep(LOOK)
@@ -117,14 +110,13 @@ class Worker:
                 self.service.replace(models)
                 self.metrics.models(models)
                 log.info("serving %s", ", ".join(f"{name} {version}" for name, version in state.versions.items()))
-            self._problems = {}
         except Exception as error:
             log.exception("a worker could not switch to the new models; it tries again")
             self._problems = {"worker": f"{type(error).__name__}: {error}"}
             self._seen = (0, 0)
             await asyncio.sleep(AGAIN)
             return
-        self.state = state
+        self._problems, self.state = {}, state
         say_generation(self.runtime, state.generation)
 
     def _stamp(self) -> tuple[int, int]:
@@ -132,35 +124,27 @@ class Worker:
         return found.st_ino, found.st_mtime_ns
 
 
-def load(snapshots: dict[str, str]) -> list[Any]:
+def load(snapshots: dict[str, str]) -> list[ServedModel]:
     """Open snapshots, and run each model once, so that no request waits for a compiler."""
-    from truelike.serving.served_model import ServedModel
-
     models = [ServedModel(Path(directory)) for directory in snapshots.values()]
     for served in models:
         warm(served)
     return models
 
 
-def warm(served: Any) -> None:
+def warm(served: ServedModel) -> None:
     """Answer some requests with a model."""
-    import numpy as np
-
-    from truelike.serving.schemas import ListOptions, RankOptions
-
-    nobody = np.zeros(0, dtype=np.int32)
-    who = served.who(int(served.examples[0]), nobody)
-    places = served.recommend(who, RankOptions(k=20))
+    who = served.who(int(served.examples[0]), NO_ITEMS)
+    items = np.array([place.item for place in served.recommend(who, RankOptions(k=20))[:1]], dtype=np.int32)
     served.recommend(who, RankOptions(k=5, diversity=0.1))
-    served.recommend(served.who(None, nobody), RankOptions(k=5))
-    if places:
-        served.similar(places[0].item, ListOptions(k=5))
+    served.recommend(served.who(None, NO_ITEMS), RankOptions(k=5))
+    for item in items.tolist():
+        served.similar(item, ListOptions(k=5))
     width = 1 if served.vectors is None else served.vectors.items.shape[1]
     if served.n_items * width <= WARM_FOLD_IN and len(who.seen):
-        few = who.seen[:3]
-        served.recommend(served.new_user(few), RankOptions(k=5))
-        if places:
-            served.explain(served.new_user(few), np.array([places[0].item], dtype=np.int32))
+        new = served.new_user(who.seen[:3])
+        served.recommend(new, RankOptions(k=5))
+        served.explain(new, items)
 
 
 def main(runtime: str, descriptor: str, parent: str) -> None:
@@ -170,19 +154,11 @@ def main(runtime: str, descriptor: str, parent: str) -> None:
     )
     for name in ("uvicorn", "uvicorn.error"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the supervisor's
-    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(Path(runtime) / METRICS)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the supervisor's
     worker = Worker(Path(runtime), os.environ.pop(KEY, None), int(parent))
     gc.collect()
     gc.freeze()  # what is here stays: to look through it takes as long as a hundred requests
-    listening = socket.socket(fileno=int(descriptor))
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(worker.serve(listening))
-    else:
-        uvloop.run(worker.serve(listening))
+    uvloop.run(worker.serve(socket.socket(fileno=int(descriptor))))
 
 
 if __name__ == "__main__":

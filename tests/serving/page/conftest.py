@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import signal
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,55 +12,13 @@ from urllib.parse import urlsplit
 
 import polars as pl
 import pytest
+from servers import Server
 
 import truelike as tl
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 MARKUP = "<img src=x onerror=alert(1)> & <b>bold</b>"
 LONG = "A very long title that goes on and on, " * 6 + "Donaudampfschifffahrtsgesellschaftskapitaen" * 3
-STARTED = 120.0  # seconds
-
-
-@dataclass
-class Server:
-    """`truelike serve` as a process."""
-
-    arguments: list[str]
-    log: Path
-    port: int
-    environment: dict[str, str] = field(default_factory=dict)
-    process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "truelike", "serve", *self.arguments, "--port", str(self.port)]
-        with self.log.open("wb") as out:
-            self.process = subprocess.Popen(
-                [*command, "--workers", "1"], stdout=out, stderr=subprocess.STDOUT,
-                env={**os.environ, **self.environment},
-            )  # fmt: skip
-
-    def wait(self) -> None:
-        assert self.process is not None
-        until = time.monotonic() + STARTED
-        while "serving on" not in self.log.read_text():
-            assert self.process.poll() is None, self.log.read_text()
-            assert time.monotonic() < until, self.log.read_text()
-            time.sleep(0.05)
-
-    def stop(self) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            self.process.wait(30)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass
@@ -140,24 +92,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def servers(made: Path, browser: Any) -> Iterator[tuple[Server, Server]]:
     """A server of two models, with events and a table of items; and one of one model, with a key, without events."""
-    more = ["--titles", str(made / "titles.csv"), "--watch", "0"]
-    main = Server(
-        [
-            str(made / "als"), str(made / "nbpo"), "--events", str(made / "events"),
-            "--items", str(made / "items.csv"), *more,
-        ],
-        made / "main.log", free_port(),
-    )  # fmt: skip
-    locked = Server([str(made / "knn"), *more], made / "locked.log", free_port(), {"TRUELIKE_API_KEY": "k" * 20})
-    for server in (main, locked):
-        server.start()
-    try:
-        for server in (main, locked):
-            server.wait()
+    more = ["--titles", made / "titles.csv", "--watch", "0", "--workers", "1"]
+    kept = ["--events", made / "events", "--items", made / "items.csv"]
+    with (
+        Server(made, made / "als", made / "nbpo", *kept, *more) as main,
+        Server(made, made / "knn", *more, key="k" * 20) as locked,
+    ):
         yield main, locked
-    finally:
-        for server in (main, locked):
-            server.stop()
 
 
 def _open(browser: Any, server: Server, **options: Any) -> Iterator[Watched]:
@@ -179,14 +120,8 @@ def watched(browser: Any, servers: tuple[Server, Server]) -> Iterator[Watched]:
 @pytest.fixture(scope="module")
 def informed_server(made: Path, browser: Any) -> Iterator[Server]:
     """A server of a model that was trained with impressions."""
-    arguments = [str(made / "informed"), "--titles", str(made / "titles.csv"), "--watch", "0"]
-    server = Server(arguments, made / "informed.log", free_port())
-    server.start()
-    try:
-        server.wait()
+    with Server(made, made / "informed", "--titles", made / "titles.csv", "--workers", "1") as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture
