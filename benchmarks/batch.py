@@ -65,7 +65,7 @@ def make_model(place: Path, n_users: int, n_items: int, factors: int) -> None:
     parts = (np.ones(indptr[-1], dtype=np.float32), drawn[fresh], indptr)
     matrix = sparse.csr_array(parts, shape=(n_users, n_items))
     users, items = Ids.range(n_users, "user"), Ids.range(n_items, "item")
-    train = Dataset._of(users, items, matrix, None, None, "polars", "synthetic")
+    train = Dataset.unchecked(users, items, matrix, name="synthetic")
     model = tl.IALS(factors=factors)
     about = {"class": "IALS", "parameters": model.get_params()}
     write_model(place, about, tables.arrays(), train, {})

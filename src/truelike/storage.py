@@ -176,4 +176,12 @@ def _read_train(files: OpenDirectory, about: dict[str, Any], arrays: dict[str, A
     times = arrays.get("train.times")
     if times is not None and (times.dtype != np.int64 or times.shape != (matrix.nnz,)):
         raise ValueError("the times of the training data are not one int64 for each interaction")
-    return Dataset._of(users, items, matrix, times, titles, known_library(about["library"]), str(about["name"]))
+    return Dataset.unchecked(
+        users,
+        items,
+        matrix,
+        times,
+        titles=titles,
+        library=known_library(about["library"]),
+        name=str(about["name"]),
+    )

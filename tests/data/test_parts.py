@@ -213,8 +213,8 @@ WAYS: dict[str, Any] = {
     "last": lambda data: tl.splits.leave_one_out(data, by="time"),
     "by user": lambda data: tl.splits.by_user(data, validation=0.2, test=0.3),
     "random": lambda data: tl.splits.random(data, validation=0.2, test=0.2),
-    "hold_out": lambda data: tl.Split._of_aligned(*hold_out(data, 0.3, 1), data, {}),
-    "hold_out, time": lambda data: tl.Split._of_aligned(*hold_out(data, 0.3, 1, by="time"), data, {}),
+    "hold_out": lambda data: tl.Split.unchecked(*hold_out(data, 0.3, 1), data, {}),
+    "hold_out, time": lambda data: tl.Split.unchecked(*hold_out(data, 0.3, 1, by="time"), data, {}),
 }
 
 
@@ -230,7 +230,7 @@ def test_no_part_leaks_and_nothing_is_lost(way: str, log: list[Any], timed: bool
         data = tl.read(table, kind="event", kinds=kinds, target="buy", items=items, users=users)
         if not timed and data.shown is not None:  # of which no times are known
             seen = table.filter(pl.col("event") == "seen").select("user", "item")
-            data = tl.read(data._with(shown=None), impressions=seen)
+            data = tl.read(data.with_parts(shown=None), impressions=seen)
         split = WAYS[way](data)
     except DataError:
         return  # too few rows

@@ -229,7 +229,7 @@ def test_the_estimates_are_a_frame_and_are_shown(split: Any, model: Any) -> None
     assert found._repr_html_() in result._repr_html_()
     with pytest.raises(UnknownMeasureError, match=r"'recall@5' was not estimated; available: ndcg@5"):
         found["recall@5"]
-    of_pandas = tl.ItemPop().fit(split.train._with(library="pandas"))
+    of_pandas = tl.ItemPop().fit(split.train.with_parts(library="pandas"))
     frame = tl.evaluate(of_pandas, split.test, propensity=0.5).propensity.estimates()
     assert isinstance(frame, pd.DataFrame)
 

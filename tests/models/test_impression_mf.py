@@ -131,7 +131,7 @@ def test_exposure_by_other_tastes_is_not_taken_for_likes() -> None:
     """What is shown follows the tastes of another world."""
     other = tl.synthetic.World(n_users=500, n_items=250, impressions_per_user=80, exposure_taste=1.0, seed=9)
     shown = other.impressions()
-    users, items = shown._user_of_entry, shown.csr.indices
+    users, items = shown.entry_users, shown.csr.indices
     liked = RECOMMENDED.likes(users, items)
     data = tl.Dataset.from_pairs(shown.users, shown.items, users[liked], items[liked])
     model = tl.ImpressionMF(**STEPS).fit(tl.read(data, impressions=shown), progress=False)

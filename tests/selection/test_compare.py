@@ -211,7 +211,7 @@ def test_a_dataset_with_times_is_split_by_time_unless_asked_otherwise() -> None:
 @pytest.mark.parametrize("library", ["pandas", "pyarrow"])
 def test_the_table_is_a_frame_of_the_dataset_s_library(library: str, ran: Any) -> None:
     pytest.importorskip(library, reason=f"{library} is not installed")
-    train = ran.found.split.train._with(library=library)
+    train = ran.found.split.train.with_parts(library=library)
     found = replace(ran.found, split=replace(ran.found.split, train=train))
     assert type(found.table).__module__.split(".")[0] == library
     assert found.frame["model"][0] == found.best

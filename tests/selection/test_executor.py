@@ -45,7 +45,7 @@ def executor(place: Path, split: Any, n_workers: int = 1, **options: Any) -> Exe
 
 def test_processes_give_the_same_records_as_this_process(split: Any, tmp_path: Path) -> None:
     of_arrow = tl.Split(
-        split.train._with(library="pyarrow"), split.validation
+        split.train.with_parts(library="pyarrow"), split.validation
     )  # the frame library does not matter
     with executor(tmp_path, of_arrow, 2) as workers:
         asked = trials()

@@ -293,7 +293,7 @@ def open_model(directory: str | Path, *, titles: str | None = None, encoding: st
     model = tl.load(directory)
     train = model.train_
     if isinstance(train, tl.Dataset):  # blocks have no other
-        train = train._with(library="polars")
+        train = train.with_parts(library="polars")
     if titles is not None:
         train = train.with_titles(titles, encoding=encoding)
     model._assign(train, {name: value for name, value in model._state.items() if name != "train_"})

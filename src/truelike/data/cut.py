@@ -62,7 +62,7 @@ class Cut:
         kinds = {name: self.labels(kind.csr, kind.times) for name, kind in data.kinds.items()}
         shown = None if data.shown is None else self.labels(data.shown.csr, data.shown.times)
         return [
-            data.select(self.label == number)._with(
+            data.select(self.label == number).with_parts(
                 kinds={name: kind.select(kinds[name] == number) for name, kind in data.kinds.items()},
                 shown=None if data.shown is None or shown is None else data.shown.select(shown == number),
             )
@@ -112,7 +112,7 @@ class Cut:
         if self.shares is not None:
             return np.repeat(np.array([self.shares]).T, n, axis=1)
         total = np.maximum(self.data.interactions_per_user(), 1)
-        users = self.data._user_of_entry
+        users = self.data.entry_users
         counts = [np.bincount(users[self.label == part], minlength=n) for part in (VALIDATION, TEST)]
         return np.array(counts) / total
 
@@ -123,7 +123,7 @@ class Cut:
         found = np.full((2, self.data.n_users), np.iinfo(np.int64).max)
         for first, part in zip(found, (VALIDATION, TEST), strict=True):
             mine = self.label == part
-            np.minimum.at(first, self.data._user_of_entry[mine], self.data.times[mine])
+            np.minimum.at(first, self.data.entry_users[mine], self.data.times[mine])
         if self.by_time == "all":
             found[:] = found.min(axis=1, keepdims=True)
         return found

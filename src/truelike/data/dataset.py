@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import polars as pl
@@ -22,6 +22,27 @@ from truelike.data.matrix import check_mask, own_csr, own_times, read_only
 from truelike.data.shown import Shown
 from truelike.data.titles import titles_of
 from truelike.errors import DataError, ParameterError, some
+
+
+class Carried(TypedDict, total=False):
+    """What a dataset may have beside the interactions, by the names of its attributes."""
+
+    titles: pl.Series | None
+    library: Library
+    name: str
+    kinds: Mapping[str, Feedback]
+    shown: Shown | None
+    item_features: FeatureTable | None
+    user_features: FeatureTable | None
+
+
+class Parts(Carried, total=False):
+    """All attributes of a dataset by their names."""
+
+    users: Ids
+    items: Ids
+    csr: sparse.csr_array
+    times: NDArray[np.int64] | None
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -97,36 +118,41 @@ class Dataset:
         if not (isinstance(users, Ids) and isinstance(items, Ids)):
             raise DataError("users and items of a Dataset are Ids; pass tl.read(rows)")
         csr = own_csr(matrix, (len(users), len(items)))
-        found = Dataset._of(users, items, csr, own_times(times, csr.nnz), titles, library, name)
-        self.__dict__.update(found.__dict__)
+        self._assign(users, items, csr, own_times(times, csr.nnz), titles=titles, library=library, name=name)
 
     @classmethod
-    def _of(
+    def unchecked(
         cls,
         users: Ids,
         items: Ids,
         csr: sparse.csr_array,
         times: NDArray[np.int64] | None = None,
-        titles: pl.Series | None = None,
-        library: Library = "polars",
-        name: str = "dataset",
-        kinds: Mapping[str, Feedback] | None = None,
-        shown: Shown | None = None,
-        item_features: FeatureTable | None = None,
-        user_features: FeatureTable | None = None,
+        **carried: Unpack[Carried],
     ) -> Dataset:
         """Build a dataset of parts that belong to it alone and are known to be valid, without any check."""
         dataset = cls.__new__(cls)
-        values = (
-            users, items, csr, None if times is None else read_only(times), titles, library, name,
-            dict(sorted((kinds or {}).items())), shown, item_features, user_features,
-        )  # fmt: skip
-        dataset.__dict__.update(zip(cls.__dataclass_fields__, values, strict=True))  # the class is frozen
+        dataset._assign(users, items, csr, times, **carried)
         return dataset
 
-    def _with(self, **changed: Any) -> Dataset:
-        """The same dataset with other values of some fields."""
-        return Dataset._of(**{**{name: getattr(self, name) for name in self.__dataclass_fields__}, **changed})
+    def _assign(
+        self,
+        users: Ids,
+        items: Ids,
+        csr: sparse.csr_array,
+        times: NDArray[np.int64] | None,
+        **carried: Unpack[Carried],
+    ) -> None:
+        values: Parts = {
+            "users": users, "items": items, "csr": csr, "times": None if times is None else read_only(times),
+            "titles": None, "library": "polars", "name": "dataset", "shown": None, "item_features": None,
+            "user_features": None, **carried, "kinds": dict(sorted(carried.get("kinds", {}).items())),
+        }  # fmt: skip
+        for name, value in values.items():
+            object.__setattr__(self, name, value)  # the class is frozen
+
+    def with_parts(self, **changed: Unpack[Parts]) -> Dataset:
+        """The same dataset with other values of some attributes, which are known to be valid."""
+        return Dataset.unchecked(**{**{each.name: getattr(self, each.name) for each in fields(self)}, **changed})
 
     @property
     def matrix(self) -> sparse.csr_array:
@@ -144,7 +170,7 @@ class Dataset:
         *,
         weights: NDArray[np.floating] | None = None,
         times: NDArray[np.int64] | None = None,
-        **rest: Any,
+        **carried: Unpack[Carried],
     ) -> Dataset:
         """Build from row numbers of users and items; repeated pairs are merged (sum of weights, latest time)."""
         lengths = {len(each) for each in (user_codes, item_codes, weights, times) if each is not None}
@@ -156,7 +182,7 @@ class Dataset:
             if len(codes) and not 0 <= codes.min() <= codes.max() < len(ids):
                 raise DataError(f"the row numbers of {ids.what}s are {codes.min()} to {codes.max()} of {len(ids)}")
         found = Feedback.from_pairs(user_codes, item_codes, (len(users), len(items)), weights, times)
-        return cls._of(users, items, found.csr, found.times, **rest)
+        return cls.unchecked(users, items, found.csr, found.times, **carried)
 
     @property
     def n_users(self) -> int:
@@ -206,10 +232,11 @@ class Dataset:
     @property
     def user_of_entry(self) -> Codes:
         """For each entry of `matrix`, the row number of its user: a read-only view."""
-        return read_only(self._user_of_entry)
+        return read_only(self.entry_users)
 
     @cached_property
-    def _user_of_entry(self) -> Codes:
+    def entry_users(self) -> Codes:
+        """The same for compiled loops, which must not write to it."""
         return rows.users_of(self.csr)
 
     def interactions_per_user(self) -> NDArray[np.int64]:
@@ -315,7 +342,7 @@ class Dataset:
     def select(self, entries: NDArray[np.bool_]) -> Dataset:
         """The same dataset with the marked entries of `matrix` only."""
         check_mask(entries, self.n_interactions, "entries")
-        return self._with(csr=rows.select(self.csr, entries), times=rows.taken(self.times, entries))
+        return self.with_parts(csr=rows.select(self.csr, entries), times=rows.taken(self.times, entries))
 
     def restrict(self, users: NDArray[np.bool_], items: NDArray[np.bool_]) -> Dataset:
         """The marked users and items only, with all that is known of them."""
@@ -327,7 +354,7 @@ class Dataset:
     def recode(self, users: Ids, items: Ids) -> tuple[Dataset, int]:
         """What is known of the given users and items, in their order, and the number of pairs of others."""
         if self.users == users and self.items == items:
-            return self._with(users=users, items=items), 0
+            return self.with_parts(users=users, items=items), 0
         found = self._recoded(users, items, users.codes(self.users.values), items.codes(self.items.values))
         return found, self.n_interactions - found.n_interactions
 
@@ -336,7 +363,7 @@ class Dataset:
         shape = (len(users), len(items))
         found = Feedback(self.csr, self.times).recode(user_map, item_map, shape)
         old_users, old_items = _inverse(user_map, len(users)), _inverse(item_map, len(items))
-        return self._with(
+        return self.with_parts(
             users=users,
             items=items,
             csr=found.csr,
@@ -361,7 +388,7 @@ class Dataset:
         kinds |= {
             name: self.kinds[name].merge(other.kinds[name]) for name in self.kinds.keys() & other.kinds.keys()
         }
-        return self._with(
+        return self.with_parts(
             csr=found.csr,
             times=found.times,
             kinds=kinds,
@@ -389,7 +416,7 @@ class Dataset:
         >>> data.titles.to_list()
         ['Green tea', '9']
         """
-        return self._with(titles=titles_of(self.items, titles, encoding=encoding))
+        return self.with_parts(titles=titles_of(self.items, titles, encoding=encoding))
 
     def _repr_html_(self) -> str:
         return dataset_html(self)

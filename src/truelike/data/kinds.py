@@ -88,7 +88,7 @@ def dataset_of_kinds(rows: EncodedRows, kinds: Weights, target: str | None) -> D
     if (mine := of(roles.shown)).any():
         shown = read_shown(rows.taken(mine), users, items)
     there = set(names)
-    return Dataset._of(
+    return Dataset.unchecked(
         users,
         items,
         found.csr,

@@ -81,7 +81,7 @@ class Propensities:
             _check_range(values[:1], lambda at: "the given number")
             return cls(f"given: {float(source):g}", None, values, train.n_items)
         if isinstance(source, Dataset):
-            codes, values = (source._user_of_entry, source.csr.indices), source.csr.data.astype(np.float64)
+            codes, values = (source.entry_users, source.csr.indices), source.csr.data.astype(np.float64)
             return cls._of_rows(source.users, codes[0], source.items, codes[1], values, train)
         return cls._of_rows(*_read(source), train)
 

@@ -194,7 +194,7 @@ def _most(counts: NDArray[np.int64]) -> Any:
 def _model(ratings: Dataset, min_rating: float) -> tuple[Matrix, Matrix]:
     """Return the logits of p(rating >= min_rating) of all pairs: of biases, and of tastes."""
     csr = ratings.csr
-    users, items, values = ratings._user_of_entry, csr.indices, csr.data.astype(np.float64)
+    users, items, values = ratings.entry_users, csr.indices, csr.data.astype(np.float64)
     pair = users.astype(np.int64) * ratings.n_items + items
     unseen = randomness.uniform(randomness.key(0, "held-out ratings"), pair) < HELD_OUT
     if not unseen.any() or unseen.all():

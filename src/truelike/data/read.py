@@ -10,8 +10,9 @@ from truelike.core.forks import check_not_forked
 from truelike.data.checks import check_not_empty, check_number
 from truelike.data.columns import Columns, choose
 from truelike.data.dataset import Dataset, joined
-from truelike.data.feature_table import read_features
+from truelike.data.feature_table import FeatureTable, ReadFeatures, read_features
 from truelike.data.files import refuse_address
+from truelike.data.ids import Ids
 from truelike.data.impressions import read_shown
 from truelike.data.interactions import from_matrix, read_rows
 from truelike.data.kinds import Weights, check_kinds, dataset_of_kinds
@@ -163,7 +164,7 @@ def read(
         shown = read_shown(
             impressions, dataset.users, dataset.items, user=user, item=item, on_bad_rows=on_bad_rows, **how
         )
-        dataset = dataset._with(shown=shown if dataset.shown is None else dataset.shown.merge(shown))
+        dataset = dataset.with_parts(shown=shown if dataset.shown is None else dataset.shown.merge(shown))
     return dataset if titles is None else dataset.with_titles(titles, encoding=encoding)
 
 
@@ -175,16 +176,24 @@ def _with_features(data: Dataset, items: Any, users: Any) -> Dataset:
         return data
     all_users = data.users if of_users is None else data.users.union(of_users.ids)
     all_items = data.items if of_items is None else data.items.union(of_items.ids)
-    whole, found = data.recode(all_users, all_items)[0], {}
-    for side, read_table, ids in (("item", of_items, all_items), ("user", of_users, all_users)):
-        if read_table is not None and read_table.table is not None:
-            table, known = (
-                read_table.table.recode(read_table.ids.codes(ids.values)),
-                getattr(whole, f"{side}_features"),
-            )
-            found[f"{side}_features"] = table if known is None else known.merge(table)
-    whole = whole._with(**found)
+    whole = data.recode(all_users, all_items)[0]
+    whole = whole.with_parts(
+        item_features=_features(whole.item_features, of_items, all_items),
+        user_features=_features(whole.user_features, of_users, all_users),
+    )
     if of_items is None or of_items.titles is None:
         return whole
-    titled = whole._with(titles=titles_of(all_items, (of_items.ids.values, of_items.titles)))
-    return titled if whole.titles is None else titled._with(titles=joined(titled.titles, whole.titles, all_items))
+    titled = whole.with_parts(titles=titles_of(all_items, (of_items.ids.values, of_items.titles)))
+    return (
+        titled
+        if whole.titles is None
+        else titled.with_parts(titles=joined(titled.titles, whole.titles, all_items))
+    )
+
+
+def _features(known: FeatureTable | None, read: ReadFeatures | None, ids: Ids) -> FeatureTable | None:
+    """The features that are known of some ids, with those that were read."""
+    if read is None or read.table is None:
+        return known
+    table = read.table.recode(read.ids.codes(ids.values))
+    return table if known is None else known.merge(table)

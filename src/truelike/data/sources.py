@@ -91,9 +91,9 @@ def _coat(paths: list[Path]) -> Split:
     """Ratings of at least 4. Users chose the coats of the training part; those of the test part were drawn."""
     train, test = (_coat_part(path) for path in paths)
     empty = train.select(np.zeros(train.n_interactions, dtype=bool))
-    test = test._with(users=train.users, items=train.items)
+    test = test.with_parts(users=train.users, items=train.items)
     # in the published data, a user may have rated the same coat in both parts: not worth a warning
-    return Split._of_aligned(train, empty, test, {"strategy": "coat", "min_rating": 4})
+    return Split.unchecked(train, empty, test, {"strategy": "coat", "min_rating": 4})
 
 
 def _coat_part(path: Path, min_rating: int = 4) -> Dataset:
@@ -231,9 +231,9 @@ def load(name: str, *, progress: bool = True) -> Any:
         ) from error
     _checked(found, name, source, paths)
     if isinstance(found, Split):
-        train, validation, test = (part._with(name=name) for part in found.parts)
-        return Split._of_aligned(train, validation, test, found.info)
-    return found._with(name=name)
+        train, validation, test = (part.with_parts(name=name) for part in found.parts)
+        return Split.unchecked(train, validation, test, found.info)
+    return found.with_parts(name=name)
 
 
 def coat_truth(*, progress: bool = True) -> Truth:
@@ -243,7 +243,7 @@ def coat_truth(*, progress: bool = True) -> Truth:
     users rated by their own choice, liked or not.
     """
     drawn = fetch("coat", progress=progress)[1]
-    likes, judged = (_coat_part(drawn, min_rating=least)._with(name="coat") for least in (4, 1))
+    likes, judged = (_coat_part(drawn, min_rating=least).with_parts(name="coat") for least in (4, 1))
     return Truth(likes, judged)
 
 
@@ -251,7 +251,7 @@ def movielens_ratings(*, progress: bool = True) -> Dataset:
     """The ratings of MovieLens 1M, 1 to 5, as the weights of a Dataset; for `tl.synthetic.RatingsWorld`."""
     archive = fetch("ml-1m", progress=progress)[0]
     ratings = _movielens(archive, "ml-1m/ratings.dat", b"::", "ml-1m/movies.dat", "::", weight="rating")
-    return ratings._with(name="ml-1m ratings")
+    return ratings.with_parts(name="ml-1m ratings")
 
 
 def movielens_features(*, progress: bool = True) -> dict[str, pl.DataFrame]:

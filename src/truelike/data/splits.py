@@ -110,7 +110,7 @@ class Split:
             warn(message, DataWarning)
 
     @classmethod
-    def _of_aligned(cls, train: Dataset, validation: Dataset, test: Dataset, info: dict[str, Any]) -> Split:
+    def unchecked(cls, train: Dataset, validation: Dataset, test: Dataset, info: dict[str, Any]) -> Split:
         """Build a split of parts that have the same users and items already, without any check."""
         split = cls.__new__(cls)
         split._set(train, validation, test, info)
@@ -135,8 +135,8 @@ class Split:
     def with_titles(self, titles: Any, *, encoding: str = "utf-8") -> Split:
         """The same split with names of its items for people to read; see `Dataset.with_titles`."""
         train = self.train.with_titles(titles, encoding=encoding)
-        validation, test = (part._with(titles=train.titles) for part in (self.validation, self.test))
-        return Split._of_aligned(train, validation, test, self.info)
+        validation, test = (part.with_parts(titles=train.titles) for part in (self.validation, self.test))
+        return Split.unchecked(train, validation, test, self.info)
 
     def save(self, directory: str | Path) -> None:
         """Write the split as a directory: Parquet files of the parts and of the ids, and split.json."""
@@ -144,7 +144,7 @@ class Split:
             further = write_features(self.train, place)
             for name, part in zip(PARTS, self.parts, strict=True):
                 columns = {
-                    "user": part._user_of_entry,
+                    "user": part.entry_users,
                     "item": part.csr.indices,
                     "weight": part.csr.data,
                 }
@@ -186,12 +186,12 @@ class Split:
             shared: dict[str, Any] = {"titles": titles, "library": library, "name": str(about["name"])}
             shared |= read_features(files, names, shape)
             parts = [
-                _load_part(files, f"{name}.parquet", users, items, shared)._with(
+                _load_part(files, f"{name}.parquet", users, items, shared).with_parts(
                     **read_entries(files, names, shape, f"{name}-")
                 )
                 for name in PARTS
             ]
-            return cls._of_aligned(parts[0], parts[1], parts[2], dict(about["info"]))
+            return cls.unchecked(parts[0], parts[1], parts[2], dict(about["info"]))
 
 
 def _as_dataset(part: Any, name: str) -> Dataset:
@@ -206,7 +206,7 @@ def _as_dataset(part: Any, name: str) -> Dataset:
 
 
 def _empty(train: Dataset) -> Dataset:
-    return train.select(np.zeros(train.n_interactions, dtype=bool))._with(kinds={}, shown=None)
+    return train.select(np.zeros(train.n_interactions, dtype=bool)).with_parts(kinds={}, shown=None)
 
 
 def _aligned(part: Dataset, train: Dataset, name: str) -> Dataset:
@@ -226,7 +226,7 @@ def _aligned(part: Dataset, train: Dataset, name: str) -> Dataset:
             f"the {name} part has the same {train.n_interactions:,} pairs as the training part. Hold out "
             "interactions that the model is not trained on, e.g. with tl.splits.by_user(data)."
         )
-    return known._with(
+    return known.with_parts(
         titles=train.titles,
         library=train.library,
         name=train.name,
@@ -240,7 +240,7 @@ def _without_held_out(train: Dataset, validation: Dataset, test: Dataset) -> lis
     parts = [train, validation, test]
     if train.shown is None and not train.kinds:
         return parts
-    numbers = [each._user_of_entry.astype(np.int64) * train.n_items + each.csr.indices for each in parts]
+    numbers = [each.entry_users.astype(np.int64) * train.n_items + each.csr.indices for each in parts]
     pairs = np.unique(np.concatenate(numbers))
     label = np.full(len(pairs), TRAIN, dtype=np.uint8)
     for part in (TEST, VALIDATION, TRAIN):
@@ -249,7 +249,7 @@ def _without_held_out(train: Dataset, validation: Dataset, test: Dataset) -> lis
     whole = Dataset.from_pairs(train.users, train.items, users, items, kinds=train.kinds, shown=train.shown)
     cut = Cut(whole, label, shares=(0.0, 0.0))
     moved = [part.select(np.zeros(part.n_interactions, dtype=bool)) for part in cut.parts()]
-    kept = train._with(kinds=moved[0].kinds, shown=moved[0].shown)
+    kept = train.with_parts(kinds=moved[0].kinds, shown=moved[0].shown)
     return [kept, *(part.merge(more) for part, more in zip(parts[1:], moved[1:], strict=True))]
 
 
@@ -458,7 +458,7 @@ def _drawn_by_user(
 
     label = np.zeros(data.n_interactions, dtype=np.uint8)
     order = _shuffled(data, seed, "by_user")
-    users, items, left = data._user_of_entry, data.csr.indices, data.popularity()
+    users, items, left = data.entry_users, data.csr.indices, data.popularity()
     quota = quota.astype(np.int64)
     if by == "random":
         draw_by_user(order, users, items, quota, left, item_guard, label)
@@ -511,9 +511,9 @@ def leave_one_out(data: Dataset, *, by: Literal["time", "random"] | None = None,
     by = _checked_by(data, by, "leave_one_out")
     noise = randomness.bits(randomness.key(seed, "leave_one_out"), np.arange(data.n_interactions))
     if by == "time":
-        order = np.lexsort((noise, _need_times(data, "leave_one_out(by='time')"), data._user_of_entry))
+        order = np.lexsort((noise, _need_times(data, "leave_one_out(by='time')"), data.entry_users))
     else:
-        order = np.lexsort((noise, data._user_of_entry))
+        order = np.lexsort((noise, data.entry_users))
     last = data.csr.indptr[1:] - 1
     enough = data.interactions_per_user() >= 3
     label = np.zeros(data.n_interactions, dtype=np.uint8)
@@ -605,7 +605,7 @@ def _without_cold(parts: list[Dataset], info: dict[str, Any]) -> Split:
     warm = parts if users.all() and items.all() else [part.restrict(users, items) for part in parts]
     names = ("users", "items", "titles", "item_features", "user_features")
     shared = {name: getattr(warm[0], name) for name in names}
-    train, validation, test = (part._with(**shared) for part in warm)
+    train, validation, test = (part.with_parts(**shared) for part in warm)
     cold = {
         "users": int((~users).sum()),
         "items": int((~items).sum()),
@@ -617,7 +617,7 @@ def _without_cold(parts: list[Dataset], info: dict[str, Any]) -> Split:
             "no row is left to train on: the dataset is too small for this split, or too many of its rows share "
             "one time. Ask for smaller shares, or split another way."
         )
-    return Split._of_aligned(train, validation, test, {**info, "dropped": cold})
+    return Split.unchecked(train, validation, test, {**info, "dropped": cold})
 
 
 def _warm(train: Dataset) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

@@ -109,7 +109,7 @@ def settings_to_try(train: Dataset) -> list[dict[str, Any]]:
 
 def _age_of_user(train: Dataset, times: NDArray[np.int64]) -> NDArray[np.float64]:
     """For each interaction the share of its user's interactions that are later."""
-    users, n = train._user_of_entry, len(times)
+    users, n = train.entry_users, len(times)
     order = np.lexsort((times, users))
     # interactions of one user at the same time are next to each other, and equally old
     last = np.ones(n, dtype=bool)

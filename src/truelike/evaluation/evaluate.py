@@ -220,7 +220,7 @@ def _block(blocks: Blocks, number: int) -> Dataset:
     """A block as a dataset of its own users."""
     block = blocks.block(number)
     users = Ids(blocks.users.stored(np.arange(block.n_users) + block.first_user), blocks.users.kind, "user")
-    return Dataset._of(users, blocks.items, block.csr)
+    return Dataset.unchecked(users, blocks.items, block.csr)
 
 
 class _Measured:

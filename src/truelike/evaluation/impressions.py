@@ -135,7 +135,7 @@ def _taken(train: Dataset | Blocks, test: Dataset, users: Codes, items: Codes) -
     """Whether each shown pair is among the held-out interactions; a warning if some of these were not shown."""
     known = test.recode(train.users, train.items)[0]
     n_items = train.n_items
-    interactions = np.sort(known._user_of_entry.astype(np.int64) * n_items + known.csr.indices)
+    interactions = np.sort(known.entry_users.astype(np.int64) * n_items + known.csr.indices)
     shown = users.astype(np.int64) * n_items + items
     taken = np.zeros(len(shown), dtype=bool)
     if len(interactions):

@@ -275,7 +275,7 @@ class _Showings:
         starts = np.flatnonzero(np.concatenate([[True], pair[1:] != pair[:-1]]))
         count = np.ones(len(pair)) if counts is None else rows["count"].to_numpy().astype(np.float64)
         place = None if positions is None else rows["place"].to_numpy().astype(np.int64)
-        keys_of_train = train._user_of_entry.astype(np.int64) * train.n_items + train.csr.indices
+        keys_of_train = train.entry_users.astype(np.int64) * train.n_items + train.csr.indices
         shown = pair[starts]
         entry = np.minimum(np.searchsorted(keys_of_train, shown), len(keys_of_train) - 1)
         taken = keys_of_train[entry] == shown

@@ -138,7 +138,7 @@ class ShownBlocks:
         """Return the pairs of the users of a training block."""
         if number not in self._kept:
             block = self.train.block(number)
-            pairs, self._known[number] = self._merged(self.train._read_ids(number), block.indptr, block.indices)
+            pairs, self._known[number] = self._merged(self.train.ids_of_block(number), block.indptr, block.indices)
             if self.source.held_out is not None:
                 pairs = pairs.without(self.source.held_out, int(self.train.bounds[number]))
             self._kept[number] = self._stored(pairs)

@@ -151,7 +151,7 @@ class _Cells:
 def _entries(train: Dataset | Blocks) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
     """Users and items of the interactions, a block at a time."""
     if isinstance(train, Dataset):
-        yield train._user_of_entry, train.csr.indices
+        yield train.entry_users, train.csr.indices
         return
     for block in train:
         users = np.arange(block.first_user, block.first_user + block.n_users, dtype=np.int32)

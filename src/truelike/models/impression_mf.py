@@ -430,7 +430,7 @@ def _random_pairs(train: Dataset | Blocks, seed: int) -> ShownPairs:
         raise ParameterError(
             "ImpressionMF needs impressions on several blocks: fit(blocks.with_impressions(another block directory))"
         )
-    users = np.repeat(train._user_of_entry, NEGATIVES)
+    users = np.repeat(train.entry_users, NEGATIVES)
     drawn = randomness.uniform(randomness.key(seed, "shown at random"), np.arange(len(users))) * train.n_items
     items = np.minimum(drawn.astype(np.int64), train.n_items - 1)
     ones = np.ones(len(users), dtype=np.float32)

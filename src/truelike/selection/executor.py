@@ -72,7 +72,7 @@ class Executor:
         nothing = validation.select(np.zeros(validation.n_interactions, dtype=bool))
         # trials use neither titles nor the caller's frame library
         parts = [
-            part._with(titles=None, library="polars")
+            part.with_parts(titles=None, library="polars")
             for part in (train, validation, nothing if test is None else test)
         ]
         with warnings.catch_warnings():

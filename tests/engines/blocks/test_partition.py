@@ -119,7 +119,7 @@ def test_no_negative_is_a_positive_of_its_user(blocks: tl.blocks.Blocks, tmp_pat
         samples = Samples(stratum, own_negatives, settings, seed=0)
         entries = np.arange(stratum.n_interactions, dtype=np.int32)
         found = members[samples.draw(samples.key(0), entries)]
-        users = stratum._user_of_entry
+        users = stratum.entry_users
         for user in np.unique(users)[:200]:
             own = block.indices[block.indptr[user] : block.indptr[user + 1]]
             assert not np.isin(found[users == user], own).any()

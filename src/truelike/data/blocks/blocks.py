@@ -99,7 +99,7 @@ class Block:
     def to_dataset(self) -> Dataset:
         """The users of the block as a Dataset, with row numbers as ids."""
         users, items = Ids.range(self.n_users, "user"), Ids.range(self.n_items, "item")
-        return Dataset._of(users, items, self.csr, self.times)
+        return Dataset.unchecked(users, items, self.csr, self.times)
 
     def of_tiles(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """Values of the interactions, in the order of `tile_users`."""
@@ -160,7 +160,7 @@ class Blocks:
         self.titles: pl.Series | None = items["title"] if "title" in items.columns else None
         self._popularity: NDArray[np.int64] = items["popularity"].to_numpy().astype(np.int64)
         firsts = [block["first_user"] for block in self.about]
-        self.users: Ids = BlockIds(about["ids"]["user"], firsts, self.bounds, self._read_ids)
+        self.users: Ids = BlockIds(about["ids"]["user"], firsts, self.bounds, self.ids_of_block)
         self._kept: dict[int, Block] = {}
         self._checked: set[int] = set()
         writable = os.access(self.directory, os.W_OK)
@@ -265,7 +265,7 @@ class Blocks:
             "`truelike blocks`, or copy it again."
         )
 
-    def _read_ids(self, number: int) -> pl.Series:
+    def ids_of_block(self, number: int) -> pl.Series:
         """The user ids of a block."""
         name = user_file(number)
         with reading(self.directory, "block directory"):
@@ -441,18 +441,17 @@ class Blocks:
         times = np.concatenate([block.times for block in blocks]) if self.has_times else None
         matrix = sparse.csr_array((data, indices, indptr), shape=(self.n_users, self.n_items))
         users = Ids(self.users.values, self.users.kind, "user")
-        return Dataset._of(
+        return Dataset.unchecked(
             users,
             self.items,
             matrix,
             times,
-            self.titles,
-            "polars",
-            self.name,
-            self.kinds,
-            None if self.shown is None else _shown(self.shown, users, self.items),
-            self.item_features,
-            self.user_features,
+            titles=self.titles,
+            name=self.name,
+            kinds=self.kinds,
+            shown=None if self.shown is None else _shown(self.shown, users, self.items),
+            item_features=self.item_features,
+            user_features=self.user_features,
         )
 
     # --- scratch --------------------------------------------------------------------------------

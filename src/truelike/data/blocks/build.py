@@ -272,14 +272,14 @@ def _of_dataset(
     indptr, indices, weights, times = data.csr.indptr, data.csr.indices, data.csr.data, data.times
 
     def further(place: Path) -> list[str]:
-        names = [*write_features(data, place), *write_entries(data._with(shown=None), place)]
+        names = [*write_features(data, place), *write_entries(data.with_parts(shown=None), place)]
         if data.shown is None:
             return names
         if data.shown.known:
             note(f"blocks keep how often each pair was shown, and no {', '.join(data.shown.known)}")
         counts = data.shown.counts
         parts = (counts.data.astype(np.float32), counts.indices, counts.indptr)
-        shown = Dataset._of(data.users, data.items, sparse.csr_array(parts, shape=counts.shape))
+        shown = Dataset.unchecked(data.users, data.items, sparse.csr_array(parts, shape=counts.shape))
         _of_dataset(shown, place / SHOWN, None, (0, 0), SHOWN)
         return [*names, SHOWN]
 

@@ -89,7 +89,7 @@ def hold_out(
             counts[np.diff(block.indptr) == 0] = 0
             indptr = np.concatenate([[0], np.cumsum(counts)])
             writer.add(
-                blocks._read_ids(block.number),
+                blocks.ids_of_block(block.number),
                 indptr,
                 block.indices[keep],
                 None if block.weights is None else block.weights[keep],

@@ -127,7 +127,7 @@ class ExactEngine(ArrayEngine):
             self.choice = SampledItems(train, settings.batch_size, share, seed, interaction_weights)
         self._n_u = train.interactions_per_user().astype(np.float32)
         if interaction_weights is not None:  # a positive counts by its weight
-            self._n_u = np.bincount(train._user_of_entry, interaction_weights, train.n_users).astype(np.float32)
+            self._n_u = np.bincount(train.entry_users, interaction_weights, train.n_users).astype(np.float32)
         self.largest = self.choice.largest()  # number of items of a batch
         self.components: list[DotProduct | FixedFlips] = [] if flips is None else [flips]
         n_arrays = 1 + (len(self.components) > 0 or tables.flip_factors > 0)

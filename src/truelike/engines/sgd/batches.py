@@ -104,7 +104,7 @@ class Batches:
 
         n, threads, row_width = self.largest * self.samples_per_entry, self.threads, self.tables.users.shape[1]
         n_items, matrix = self.pairs.n_items, self.pairs.csr
-        self._pairs = Pairs(self.pairs._user_of_entry, matrix.indices, matrix.indptr)
+        self._pairs = Pairs(self.pairs.entry_users, matrix.indices, matrix.indptr)
         self._samples = Samples(
             old_rows=aligned_zeros(self.largest, row_width).reshape(-1),
             item=np.empty(n, dtype=np.int32),

@@ -111,7 +111,8 @@ class Entries:
         return len(self.csr.indices)
 
     @cached_property
-    def _user_of_entry(self) -> NDArray[np.int32]:
+    def entry_users(self) -> NDArray[np.int32]:
+        """The row number of the user of each pair."""
         return np.repeat(np.arange(self.n_users, dtype=np.int32), np.diff(self.csr.indptr))
 
     def popularity(self) -> NDArray[np.int64]:
@@ -194,7 +195,7 @@ class Samples:
         if self.settings.order == "users":
             if self._by_users[0] != epoch:
                 users = permutation(key, 0, self.train.n_users, self.train.n_users)
-                order = np.argsort(np.argsort(users)[self.train._user_of_entry], kind="stable")
+                order = np.argsort(np.argsort(users)[self.train.entry_users], kind="stable")
                 self._by_users = (epoch, order.astype(np.int32))
             return self._by_users[1][start:stop]
         if self._blocks is not None:
@@ -213,7 +214,7 @@ class Samples:
         from truelike.engines.sgd.negative_sampling import draw_negatives
 
         train, n = self.train, self.settings.n_negatives * self.negatives.candidates
-        positives = (train._user_of_entry, train.csr.indices, train.csr.indptr, self.bit_table, train.n_items)
+        positives = (train.entry_users, train.csr.indices, train.csr.indptr, self.bit_table, train.n_items)
         drawn: NDArray[np.int32] = draw_negatives(key, entries, n, *positives, *self.alias_tables)
         return drawn
 
@@ -228,7 +229,7 @@ class Samples:
         """Users, items and negatives of up to LOSS_POSITIVES positives, spread evenly over the training data."""
         chosen = self.loss_entries
         drawn = self.draw(np.uint64(randomness.key(self.seed, "loss")), chosen)[:, : self.settings.n_negatives]
-        return self.train._user_of_entry[chosen], self.train.csr.indices[chosen], drawn
+        return self.train.entry_users[chosen], self.train.csr.indices[chosen], drawn
 
 
 def mean_loss(objective: type[Objective], r: Any, g: Any) -> float:
