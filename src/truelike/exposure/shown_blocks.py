@@ -271,7 +271,7 @@ class ShownBlocks:
     def _placed(self, array: NDArray[Any]) -> NDArray[Any]:
         if self.train.in_memory:
             return array
-        place = self.train.mapped(array.shape, array.dtype)
+        place = self.train.mapped(*array.shape, kind=array.dtype)
         place[:] = array
         return place
 

@@ -33,7 +33,7 @@ A = TypeVarTuple("A")
 
 def allocator(train: Dataset | Blocks) -> Callable[[int, int], Floats]:
     """Where the users' table is: in memory, or for blocks that are not in memory, in a file."""
-    return train.mapped_zeros if isinstance(train, Blocks) and not train.in_memory else aligned_zeros
+    return train.mapped if isinstance(train, Blocks) and not train.in_memory else aligned_zeros
 
 
 @dataclass(frozen=True)
