@@ -96,6 +96,14 @@ class Block:
         data = np.ones(len(self.indices), dtype=np.float32) if self.weights is None else self.weights
         return sparse.csr_array((data, self.indices, self.indptr), shape=(self.n_users, self.n_items))
 
+    def take(self, rows: NDArray[np.integer]) -> sparse.csr_array:
+        """The CSR of some of its users."""
+        data = self.indices if self.weights is None else self.weights
+        found = sparse.csr_array((data, self.indices, self.indptr), shape=(self.n_users, self.n_items))[rows]
+        if self.weights is None:
+            found.data = np.ones(found.nnz, dtype=np.float32)
+        return found
+
     def to_dataset(self) -> Dataset:
         """The users of the block as a Dataset, with row numbers as ids."""
         users, items = Ids.range(self.n_users, "user"), Ids.range(self.n_items, "item")
@@ -365,7 +373,7 @@ class Blocks:
         wanted, at = np.unique(users, return_inverse=True)
         places = np.searchsorted(self.bounds, wanted, side="right") - 1
         parts = [
-            self.block(int(number)).csr[wanted[places == number] - self.bounds[number]]
+            self.block(int(number)).take(wanted[places == number] - self.bounds[number])
             for number in np.unique(places)
         ]
         empty = sparse.csr_array((0, self.n_items), dtype=np.float32)
