@@ -27,6 +27,7 @@ import matplotlib
 import numpy as np
 import polars as pl
 from common import arguments, machine, output_directory
+from ratings_world import RatingsWorld, movielens_ratings
 
 import truelike as tl
 from truelike.evaluation.significance import holm, paired_t
@@ -77,7 +78,7 @@ def of_world(world: Any) -> Bed:
 
 @cache
 def movielens(size: tuple[tuple[str, int], ...]) -> Any:
-    return tl.synthetic.RatingsWorld(tl.datasets.movielens_ratings(), **dict(size), exposure_skew=RATINGS_SKEW)
+    return RatingsWorld(movielens_ratings(), **dict(size), exposure_skew=RATINGS_SKEW)
 
 
 def coat(_: int) -> Bed:
@@ -100,7 +101,7 @@ def beds(quick: bool) -> dict[str, Callable[[int], Bed]]:
     found["recommender"] = lambda seed: of_world(
         tl.synthetic.World(**WORLD, exposure_skew=STRENGTHS["medium"], exposure_taste=TASTE, seed=seed)
     )
-    found["movielens"] = lambda seed: of_world(movielens(tuple(WORLD.items())).varied(seed=seed))
+    found["movielens"] = lambda seed: of_world(movielens(tuple(WORLD.items())).with_seed(seed))
     return {**found, "coat": coat}
 
 

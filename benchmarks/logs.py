@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 import truelike as tl
-from truelike.data.sources import cache_directory
+from truelike.datasets import cache_directory
 
 SEED = 0
 

@@ -22,7 +22,7 @@ import polars as pl
 from logs import ciao, five_core
 
 import truelike as tl
-from truelike.data.sources import cache_directory
+from truelike.datasets import cache_directory
 
 SETTINGS: list[dict[str, Any]] = [
     {},

@@ -14,10 +14,9 @@ PUBLIC = {
         "fetch",
         "load",
         "movielens_features",
-        "movielens_ratings",
         "names",
     ],
-    "synthetic": ["RatingsWorld", "World"],
+    "synthetic": ["World"],
 }
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import truelike as tl
-from truelike.data import sources
-from truelike.data.sources import File, Source
+from truelike import datasets as sources
+from truelike.datasets import File, Source
 from truelike.errors import DataError, FetchError, ParameterError
 
 CSV = b"user,item\n" + b"".join(f"u{n % 7},i{n % 5}\n".encode() for n in range(35))

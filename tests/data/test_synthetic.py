@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import truelike as tl
-from truelike.data import known_world
+from truelike import synthetic
 from truelike.errors import ParameterError
 
 SMALL = tl.synthetic.World(n_users=300, n_items=80, impressions_per_user=60, seed=4)
@@ -91,7 +91,7 @@ def test_the_label_of_a_pair_does_not_depend_on_the_other_pairs_asked_for() -> N
 
 def test_blocks_make_up_the_whole_dataset_whatever_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = SMALL.dataset().matrix.toarray() > 0
-    monkeypatch.setattr(known_world, "BLOCK", 37)
+    monkeypatch.setattr(synthetic, "BLOCK", 37)
     streamed = np.zeros((300, 80), dtype=bool)
     last = -1
     for users, items in SMALL.interactions_in_blocks():
@@ -111,7 +111,7 @@ def test_a_world_too_large_to_hold_is_streamed_in_parts() -> None:
     finally:
         tracemalloc.stop()
     assert [len(users) > 0 for users, _ in blocks] == [True, True]
-    assert blocks[1][0].min() >= known_world.BLOCK
+    assert blocks[1][0].min() >= synthetic.BLOCK
     assert peak < 400e6  # all pairs would take 20 GB
     with pytest.raises(ParameterError, match="too large to list"):
         world.true_likes()

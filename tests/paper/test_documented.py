@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import truelike as tl
+from truelike import datasets as sources
 from truelike.core.parameters import parse
-from truelike.data import sources
 
 SETTINGS = Path(__file__).parents[2] / "results" / "paper" / "settings"
 RECORDED = json.loads((Path(__file__).parent / "data" / "recorded.json").read_text(encoding="utf-8"))

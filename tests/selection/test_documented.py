@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import truelike as tl
+from truelike import datasets as sources
 from truelike.core.parameters import parse
-from truelike.data import sources
 
 RESULTS = Path(__file__).parents[2] / "results" / "comparison"
 RECORDED = json.loads((Path(__file__).parent / "data" / "recorded.json").read_text(encoding="utf-8"))

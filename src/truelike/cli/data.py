@@ -54,7 +54,7 @@ def list_() -> None:
     """
     import polars as pl
 
-    from truelike.data.sources import SOURCES, cache_directory
+    from truelike.datasets import SOURCES, cache_directory
 
     rows = []
     for name, source in SOURCES.items():

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from truelike.data.dataset import Dataset
     from truelike.data.splits import Split
-    from truelike.data.synthetic import World
     from truelike.models.base import Recommender
+    from truelike.synthetic import World
 
 MIN_INTERACTIONS = 100
 WITH_IMPRESSIONS = "ImpressionMF"

@@ -1,15 +1,15 @@
 """Text files as tables of text: a fast reader, and a careful one that names bad lines.
 
 The fast reader is that of polars. The careful one reads line by line with `csv` and `json` of Python, and says which
-lines are bad and why. Both give the same table. The fast reader is used where a scan of the bytes (`scan.py`) shows
-that it must agree, and where no row is bad. The careful reader defines what a valid row is:
+lines are bad and why. Both give the same table. The careful one is asked where a scan of a CSV file (`scan.py`) or the
+table of the fast one shows that they may differ, and where a row is bad. It defines what a valid row is:
 
 - A line ends in LF, CRLF or CR. The text is in the given encoding; one byte order mark at its start is skipped.
 - CSV: a line that is empty is skipped. A field in double quotes may have separators, line ends and doubled quotes,
   and must end at its closing quote. In any other field a quote is a letter like others. A row has as many fields as
   the first one, on at most `MOST_LINES` lines. Where a row that begins on a line cannot be parsed, that line is bad,
   and reading goes on with the next one.
-- JSON: a line of white space is skipped. A line is one object, as `json.loads` reads it: the last of repeated keys
+- JSON: a line of white space is skipped. A line is one object, in which no key is repeated: of repeated ones, either
   counts. A value that is read is text, a finite number, true or false. Numbers become text without an exponent and
   without a fraction of zero.
 - Empty text, an absent key, null and NaN are missing values. A row needs a value in each required column.
@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 from truelike.core.parallel import SharedSetting
 from truelike.data.frames import POLARS_ERRORS, missing, repeated
 from truelike.data.parquet_check import damage
-from truelike.data.scan import csv_is_plain, json_keys
+from truelike.data.scan import csv_is_plain, lone_carriage_return
 from truelike.errors import DataError, DataWarning, ParameterError, quoted, some, warn
 
 FAST_READER_FAILS = (*POLARS_ERRORS, OSError, TypeError, ValueError)  # ValueError: also of encodings
@@ -111,7 +111,7 @@ def read_file(
 ) -> Table[W]:
     """Read the columns that `choose` picks by their names from a CSV, TSV, JSONL or Parquet file."""
     _check_arguments(format, separator)
-    text = _Text(path, zipped=path.suffix.lower() == ".gz", encoding=_codec(encoding))
+    text = Text(path, zipped=path.suffix.lower() == ".gz", encoding=_codec(encoding))
     named = [suffix.lower() for suffix in path.suffixes[: -1 if text.zipped else None]]
     kind = format or FORMATS.get(named[-1] if named else "")
     try:
@@ -201,7 +201,7 @@ def _codec(encoding: Any) -> str:
 
 
 @dataclass(frozen=True)
-class _Text:
+class Text:
     """A text file, gzipped or not, in some encoding."""
 
     path: Path
@@ -210,6 +210,7 @@ class _Text:
 
     @property
     def label(self) -> str:
+        """The encoding in messages."""
         return "UTF-8" if self.encoding == "utf-8" else self.encoding
 
     @property
@@ -311,35 +312,35 @@ def _parquet(path: Path, zipped: bool, choose: Callable[[list[str]], W]) -> Tabl
 # --- CSV and TSV ---------------------------------------------------------------------------------
 
 
-def _delimited(text: _Text, choose: Callable[[list[str]], W], separator: str | None, header: bool) -> Table[W]:
-    separator, fields = _first_row(text, separator)
+def _delimited(text: Text, choose: Callable[[list[str]], W], separator: str | None, header: bool) -> Table[W]:
+    separator, fields = first_row(text, separator)
     names = fields if header else [str(position) for position in range(len(fields))]
-    columns = _chosen(names, choose, text.path, header)
+    columns = chosen_columns(names, choose, text.path, header)
     places = dict(zip(names, range(len(names)), strict=True))
     positions = [places[name] for name in columns.needed()]
     frame = _fast_csv(text, columns, positions, len(names), separator, header)
     if frame is None:
         with text.lines() as lines:
-            return _carefully(_csv_rows(lines, separator, len(names), header, text), columns, positions)
+            return _carefully(csv_rows(lines, separator, len(names), header, text), columns, positions)
 
     text.forget()
 
     def numbers() -> NDArray[np.int64]:
         with text.lines() as lines:
-            rows = _csv_rows(lines, separator, len(names), header, text)
+            rows = csv_rows(lines, separator, len(names), header, text)
             return np.fromiter((line for line, _ in rows), dtype=np.int64)
 
     return Table(frame, columns, numbers)
 
 
-def _first_row(text: _Text, separator: str | None) -> tuple[str, list[str]]:
+def first_row(text: Text, separator: str | None) -> tuple[str, list[str]]:
     """The separator, and the fields of the first row, which may be a header."""
     with text.lines() as lines:
         first = next(lines, "")
         if not first.strip():
             raise DataError(f"the first line of {quoted(text.path)} is blank; expected a header or a row")
         separator = separator or _guess_separator(first)
-        _, fields = next(_csv_records(chain([first], lines), separator, at_once=1))
+        _, fields = next(_csv_records(chain([first], lines), separator))
     if _undecodable(first if isinstance(fields, str) else "".join(fields)):
         raise DataError(
             f"{quoted(text.path)} is not {text.label} text: line 1 cannot be decoded. {ENCODING} "
@@ -350,7 +351,7 @@ def _first_row(text: _Text, separator: str | None) -> tuple[str, list[str]]:
     return separator, fields
 
 
-def _chosen(names: list[str], choose: Callable[[list[str]], W], path: Path, header: bool) -> W:
+def chosen_columns(names: list[str], choose: Callable[[list[str]], W], path: Path, header: bool) -> W:
     """The columns to read; an error or a warning names `header=False` where the header looks like a row."""
     row = header and looks_like_data(names)
     remedy = "If it is a row, pass header=False: columns are then named by position, e.g. user=0, item=1."
@@ -389,7 +390,7 @@ def _guess_separator(first: str) -> str:
 
 
 def _fast_csv(
-    text: _Text, columns: Wanted, positions: list[int], width: int, separator: str, header: bool
+    text: Text, columns: Wanted, positions: list[int], width: int, separator: str, header: bool
 ) -> pl.DataFrame | None:
     """The table by polars; None where the careful reader has to look at the file."""
     try:
@@ -419,19 +420,20 @@ def _complete(frame: pl.DataFrame, columns: Wanted) -> pl.DataFrame | None:
     if any(missing(frame[name]).any() for name in columns.required()):
         return None
     empty = [name for name in columns.needed() if (frame[name] == "").any()]
-    return frame.with_columns(_null_for_empty(name) for name in empty)
+    return frame.with_columns(null_for_empty(name) for name in empty)
 
 
-def _null_for_empty(name: str) -> pl.Expr:
+def null_for_empty(name: str) -> pl.Expr:
+    """A column of text with null for empty text."""
     return pl.when(pl.col(name) != "").then(pl.col(name)).alias(name)
 
 
-def _csv_rows(
-    lines: Iterator[str], separator: str, width: int, header: bool, text: _Text
+def csv_rows(
+    lines: Iterator[str], separator: str, width: int, header: bool, text: Text
 ) -> Iterator[tuple[int, list[str] | str]]:
     """(line number, fields or why it is bad) of each line that is not blank."""
     for line, fields in _csv_records(lines, separator):
-        if not fields or (header and line == 1):
+        if header and line == 1:
             continue
         if isinstance(fields, str):
             yield line, fields
@@ -443,39 +445,38 @@ def _csv_rows(
             yield line, fields
 
 
-def _csv_records(
-    lines: Iterator[str], separator: str, at_once: int | None = None
-) -> Iterator[tuple[int, list[str] | str]]:
-    """(number of its first line, fields or why it is bad) of each record; `at_once` lines are parsed at first.
+def _csv_records(lines: Iterator[str], separator: str) -> Iterator[tuple[int, list[str] | str]]:
+    """(number of its first line, fields or why it is bad) of each record.
 
     A quoted field may span several lines. Where its end is not found, only the line that opens it is bad: the
-    lines that were searched for the end are read again, one by one.
+    lines that were searched for the end are read again.
     """
+    ahead: deque[str] = deque()  # lines that no record has used yet
+    number = 1
     with _field_limit.changed(LONGEST_FIELD):
-        ahead: deque[str] = deque()  # lines that no record has used yet
-        number, size = 1, at_once or CHUNK  # of the first of them; how many are parsed at once
-        while True:
-            ahead.extend(islice(lines, max(0, size - len(ahead))))
-            if not ahead:
-                return
-            reader = csv.reader(islice(ahead, size), delimiter=separator, strict=True)
-            used = 0
-            try:
-                for fields in reader:
-                    if reader.line_num - used > MOST_LINES:
-                        raise csv.Error(UNCLOSED)  # noqa: TRY301 - handled like an error of csv
-                    yield number + used, fields
+        while ahead or _another(ahead, lines):
+            text, used = ahead[0].rstrip("\r\n"), 1
+            fields: list[str] | str = text.split(separator)
+            if '"' in text:
+                ahead_or_next = (ahead[n] for n in range(MOST_LINES) if n < len(ahead) or _another(ahead, lines))
+                reader = csv.reader(ahead_or_next, delimiter=separator, strict=True)
+                try:
+                    fields = next(reader)
                     used = reader.line_num
-                size = min(2 * size, CHUNK)
-            except csv.Error as error:
-                # where a field begins late in a batch, its end is searched again from the start of its record
-                if UNCLOSED not in str(error) or (used == 0 and size >= MOST_LINES):
-                    yield number + used, _reason(error, reader.line_num - used)
-                    used += 1
-                size = MOST_LINES
+                except csv.Error as error:
+                    fields = _reason(error, reader.line_num)
+            if text:
+                yield number, fields
             for _ in range(used):
                 ahead.popleft()
             number += used
+
+
+def _another(ahead: deque[str], lines: Iterator[str]) -> bool:
+    """Whether there was another line, which is now ahead."""
+    known = len(ahead)
+    ahead.extend(islice(lines, 1))
+    return len(ahead) > known
 
 
 def _reason(error: csv.Error, lines: int) -> str:
@@ -491,7 +492,7 @@ def _undecodable(text: str) -> bool:
 # --- JSON lines ----------------------------------------------------------------------------------
 
 
-def _json_lines(text: _Text, choose: Callable[[list[str]], W]) -> Table[W]:
+def _json_lines(text: Text, choose: Callable[[list[str]], W]) -> Table[W]:
     with text.lines() as lines:
         head = list(islice(_json_rows(lines, text), 100))
     names = dict.fromkeys(name for _, row in head if isinstance(row, dict) for name in row)
@@ -520,23 +521,18 @@ def _json_lines(text: _Text, choose: Callable[[list[str]], W]) -> Table[W]:
     return Table(frame, columns, numbers)
 
 
-def _fast_json(text: _Text, columns: Wanted) -> pl.DataFrame | None:
+def _fast_json(text: Text, columns: Wanted) -> pl.DataFrame | None:
     """The table by polars; None where the careful reader has to look at the file."""
-    needed = columns.needed()
     try:
-        keys = json_keys(text.blocks(), needed)
-        if keys is None:
+        if any(map(lone_carriage_return, text.blocks())):
             return None
         source = text.for_polars()
         if isinstance(source, Path) and set("*?[") & set(str(source)):  # a pattern for polars
             source = io.BytesIO(source.read_bytes())
-        frame = pl.scan_ndjson(source, schema=dict.fromkeys(needed, pl.String)).collect()
+        frame = pl.scan_ndjson(source, schema=dict.fromkeys(columns.needed(), pl.String)).collect()
     except FAST_READER_FAILS:
         return None
-    # of repeated keys polars takes the first
-    if any(keys[column.name] != column.count() or _differs(column) for column in frame):
-        return None
-    return _complete(frame, columns)
+    return None if any(map(_differs, frame)) else _complete(frame, columns)
 
 
 def _differs(column: pl.Series) -> bool:
@@ -551,7 +547,7 @@ def _filled(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
     return ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
 
 
-def _json_rows(lines: Iterable[str], text: _Text) -> Iterator[tuple[int, dict[str, Any] | str]]:
+def _json_rows(lines: Iterable[str], text: Text) -> Iterator[tuple[int, dict[str, Any] | str]]:
     for number, line in _filled(lines):
         if _undecodable(line):
             yield number, text.undecodable
@@ -593,35 +589,41 @@ def _text(value: Any) -> str | None:
 # --- the careful reader --------------------------------------------------------------------------
 
 
-def _carefully(rows: Iterator[tuple[int, list[str] | str]], columns: W, positions: list[int]) -> Table[W]:
+def needed_fields(
+    rows: Iterable[tuple[int, list[str] | str]], columns: Wanted, positions: list[int]
+) -> Iterator[tuple[int, list[str] | str]]:
+    """(line, needed fields or why it is bad) of each row."""
+    names = columns.needed()
+    required = [(name, positions[names.index(name)]) for name in columns.required()]
+    for line, row in rows:
+        lacking = [] if isinstance(row, str) else [name for name, position in required if not row[position]]
+        if lacking:
+            yield line, f"has no {lacking[0]}"
+        else:
+            yield line, row if isinstance(row, str) else [row[position] for position in positions]
+
+
+def _carefully(rows: Iterable[tuple[int, list[str] | str]], columns: W, positions: list[int]) -> Table[W]:
     """Collect the good rows, and the reason of each bad one by its line."""
-    names, required = columns.needed(), columns.required()
-    needed = dict(zip(names, positions, strict=True))
+    names = columns.needed()
     bad: dict[int, str] = {}
     lines: list[int] = []
+    part: list[list[str]] = []
     chunks: list[pl.DataFrame] = []
-    cells: dict[str, list[str]] = {name: [] for name in names}
-    taken = [(cells[name].append, position) for name, position in needed.items()]
-    for line, row in rows:
+    for line, row in needed_fields(rows, columns, positions):
         if isinstance(row, str):
             bad[line] = row
             continue
-        if "" in row:
-            lacking = next((name for name in required if row[needed[name]] == ""), None)
-            if lacking is not None:
-                bad[line] = f"has no {lacking}"
-                continue
-        for append, position in taken:
-            append(row[position])
+        part.append(row)
         lines.append(line)
-        if len(lines) % CHUNK == 0:  # Python's strings take much more memory than a frame
-            chunks.append(_chunk(cells))
-            for column in cells.values():
-                column.clear()
-    chunks.append(_chunk(cells))
+        if len(part) == CHUNK:  # Python's strings take much more memory than a frame
+            chunks.append(text_frame(part, names))
+            part = []
+    chunks.append(text_frame(part, names))
     return Table(pl.concat(chunks), columns, lambda: np.array(lines, dtype=np.int64), bad)
 
 
-def _chunk(cells: dict[str, list[str]]) -> pl.DataFrame:
-    frame = pl.DataFrame(cells, schema=dict.fromkeys(cells, pl.String))
-    return frame.with_columns(_null_for_empty(name) for name in cells)
+def text_frame(rows: list[list[str]], names: list[str]) -> pl.DataFrame:
+    """Rows of text as a frame, with null for empty text."""
+    frame = pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
+    return frame.with_columns(null_for_empty(name) for name in names)

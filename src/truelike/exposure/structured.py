@@ -23,9 +23,9 @@ What is identified:
 - How much of the popularity of items is visibility, and how much quality: also by saturation, and by a prior of the
   spread of quality, s_m. For one item the count does not tell. It is attributed to both, in the shares s_b^2 : s_m^2.
   So a model with this exposure knows little of the quality of single items.
-- Not identified, and set: the share of the users' differences that is liking, one half. In `RatingsWorld` it is larger,
-  and there the posterior of hidden likes orders users worse than without any exposure. Nor is it known whether items
-  are shown to those who like them.
+- Not identified, and set: the share of the users' differences that is liking, one half. In worlds of ratings it is
+  larger, and there the posterior of hidden likes orders users worse than without any exposure. Nor is it known whether
+  items are shown to those who like them.
 
 Three details matter. A user who interacted with item i has, by that alone, one interaction more. Grouped by all of
 them, users would show interactions in proportion to their counts, and nothing would seem saturated. So the groups of a

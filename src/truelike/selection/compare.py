@@ -253,7 +253,7 @@ def _activity(split: Split) -> np.ndarray[Any, Any]:
 
 def _compile(models: Sequence[Variant], fixed: Mapping[str, Any]) -> None:
     """Compile the loops of all models, which are then cached on disk: compiling must not use up a model's time."""
-    from truelike.data.synthetic import World
+    from truelike.synthetic import World
 
     dataset = World(n_users=40, n_items=30).dataset()
     for model in models:

@@ -26,13 +26,15 @@ from truelike.data.files import (
     FAST_READER_FAILS,
     FORMATS,
     MOST_LINES,
-    _chosen,
-    _csv_rows,
-    _first_row,
-    _null_for_empty,
-    _Text,
+    Text,
     check_file,
+    chosen_columns,
+    csv_rows,
+    first_row,
+    needed_fields,
+    null_for_empty,
     scan_every_field,
+    text_frame,
 )
 from truelike.data.frames import POLARS_ERRORS
 from truelike.data.interactions import _dates, _microseconds
@@ -69,24 +71,21 @@ class BadRows:
 class TextFile:
     """A CSV or TSV file, and what it takes to read it."""
 
-    text: _Text
+    text: Text
     separator: str
     names: list[str]
     columns: Columns
 
     def rows(self, bad: BadRows | None = None) -> Iterator[tuple[int, list[str]]]:
         """(line, needed fields) of each row that can be read; the others are counted."""
-        places = [self.names.index(name) for name in self.columns.needed()]
-        required = [(name, self.names.index(name)) for name in self.columns.required()]
+        positions = [self.names.index(name) for name in self.columns.needed()]
         with self.text.lines() as lines:
-            for line, row in _csv_rows(lines, self.separator, len(self.names), True, self.text):
-                reason = (
-                    row if isinstance(row, str) else next((f"has no {n}" for n, p in required if not row[p]), None)
-                )
-                if reason is None:
-                    yield line, [row[place] for place in places]
+            rows = csv_rows(lines, self.separator, len(self.names), True, self.text)
+            for line, row in needed_fields(rows, self.columns, positions):
+                if not isinstance(row, str):
+                    yield line, row
                 elif bad is not None:
-                    bad.add(f"line {line} of {quoted(self.text.path.name)}", reason)
+                    bad.add(f"line {line} of {quoted(self.text.path.name)}", row)
 
 
 @dataclass
@@ -237,16 +236,16 @@ def from_text(files: list[str], choose: Choose, scratch: Path) -> LogFiles:
 
 
 def _open(path: Path, choose: Choose) -> TextFile:
-    text = _Text(path, zipped=path.suffix.lower() == ".gz", encoding="utf-8")
+    text = Text(path, zipped=path.suffix.lower() == ".gz", encoding="utf-8")
     tabs = ".tsv" in [suffix.lower() for suffix in path.suffixes[-2:]]
-    separator, names = _first_row(text, "\t" if tabs else None)
-    return TextFile(text, separator, names, _chosen(names, choose, path, True))
+    separator, names = first_row(text, "\t" if tabs else None)
+    return TextFile(text, separator, names, chosen_columns(names, choose, path, True))
 
 
 def _convert(source: TextFile, log: LogFiles, target: Path) -> None:
     plain = source.text
     if plain.zipped:
-        plain = _Text(target.with_suffix(".csv"), zipped=False, encoding="utf-8")
+        plain = Text(target.with_suffix(".csv"), zipped=False, encoding="utf-8")
         with gzip.open(source.text.path, "rb") as packed, plain.path.open("wb") as unpacked:
             shutil.copyfileobj(packed, unpacked, 2**20)
     if _fast(source, plain, target.with_suffix(".parquet")):
@@ -259,7 +258,7 @@ def _convert(source: TextFile, log: LogFiles, target: Path) -> None:
         plain.path.unlink()
 
 
-def _fast(source: TextFile, plain: _Text, target: Path) -> bool:
+def _fast(source: TextFile, plain: Text, target: Path) -> bool:
     """Convert by polars; False where the careful reader has to look at the file, as in `truelike.data.files`."""
     from truelike.data.scan import csv_is_plain
 
@@ -271,7 +270,7 @@ def _fast(source: TextFile, plain: _Text, target: Path) -> bool:
             scan_every_field(plain.path.absolute(), source.separator, width)
             .slice(1)
             .select(
-                _null_for_empty(str(source.names.index(name))).alias(own_name(source.columns, name))
+                null_for_empty(str(source.names.index(name))).alias(own_name(source.columns, name))
                 for name in needed
             )
         )
@@ -290,9 +289,8 @@ def _carefully(source: TextFile, log: LogFiles, target: Path) -> None:
     names = [own_name(source.columns, name) for name in source.columns.needed()]
     rows, first = source.rows(log.bad), 0
     while part := [row for _, row in islice(rows, CHUNK)]:
-        frame = pl.DataFrame(part, schema=dict.fromkeys(names, pl.String), orient="row")
         file = f"{target}-{first}.parquet"
-        frame.with_columns(_null_for_empty(name) for name in names).write_parquet(file, compression="lz4")
+        text_frame(part, names).write_parquet(file, compression="lz4")
         log.parquet.append(file)
         log.origins[file] = (source, first)
         first += len(part)

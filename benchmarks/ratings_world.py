@@ -9,8 +9,8 @@
 The model of ratings is a Gaussian process per user, with the covariance of items as its kernel: biases of users and
 items, and f_u = K[:, R] (K[R, R] + noise I)^-1 residuals[R] over the items R that the user rated. It is not a
 factorization, so the truth is not of the form of the models that are tested on it: 20 factors hold less than half of
-the variance of its tastes on MovieLens 1M. `factors=20` makes it one, for comparison. Its error on unseen ratings of
-MovieLens 1M is .84, that of the biases alone .88.
+the variance of its tastes on MovieLens 1M. Its error on unseen ratings of MovieLens 1M is .84, that of the biases alone
+.88.
 
 Schnabel et al., ICML 2016, and Saito et al., WSDM 2020, make data from completed ratings in this way, with
 factorizations.
@@ -18,7 +18,9 @@ factorizations.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+import io
+import zipfile
+from copy import copy
 from functools import cached_property
 from typing import Any
 
@@ -27,13 +29,11 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
+import truelike as tl
+from truelike import Dataset
 from truelike.core import randomness
 from truelike.core.parallel import one_blas_thread
-from truelike.data.checks import check_number
-from truelike.data.dataset import Dataset
-from truelike.data.known_world import MOST_PAIRS, KnownWorld
-from truelike.data.read import read
-from truelike.errors import DataError, ParameterError
+from truelike.synthetic import World
 
 HELD_OUT = 0.1  # the share of ratings that the logistic function is fitted to
 SHRINKAGE = 100.0  # of covariances: as if so many users with independent residuals had rated both items
@@ -43,119 +43,77 @@ ROUNDS = 10  # of biases
 Matrix = NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
-class RatingsWorld(KnownWorld):
+def movielens_ratings() -> Dataset:
+    """The ratings of MovieLens 1M, 1 to 5, as the weights of a Dataset."""
+    with zipfile.ZipFile(tl.datasets.fetch("ml-1m")[0]) as bundle:
+        table = io.BytesIO(bundle.read("ml-1m/ratings.dat").replace(b"::", b"\t"))
+    frame = pl.read_csv(table, separator="\t", has_header=False, new_columns=["user", "item", "rating", "time"])
+    return tl.read(frame, weight="rating", name="ml-1m ratings")
+
+
+class RatingsWorld(World):
     """Users and items of a table of ratings, with known likes and known exposure.
 
     Parameters
     ----------
     ratings
-        A Dataset whose weights are ratings, such as `tl.datasets.movielens_ratings()`; or a table in any form that
-        `tl.read` accepts, with a column `rating`.
+        A Dataset whose weights are ratings.
     n_users, n_items
         The numbers of users and items, those with most ratings; fewer if there are not as many.
     impressions_per_user
         The mean number of impressions of a user.
     like_rate
-        The share of all pairs that are truly liked. None: that of the model of ratings, which is high, because users
-        rate what they like.
+        The share of all pairs that are truly liked.
     min_rating
         The least rating that is a like.
     exposure_skew
         Visibility is the number of ratings to this power; at 0, all items are equally visible.
-    factors
-        Reduce the tastes to so many factors. None: the model of ratings as it is.
     seed
         Decides likes and impressions. Their probabilities depend on the ratings alone.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> rows = [(u, i, int(rng.integers(1, 6))) for u in range(40) for i in range(u % 5, 30, 2)]
-    >>> world = RatingsWorld(pl.DataFrame(rows, schema=["user", "item", "rating"], orient="row"))
-    >>> world.dataset()
-    Dataset(... interactions, 40 users, 30 items, sparsity ...)
-    >>> world.varied(seed=1).truth()
-    Truth(... likes of all 1,200 pairs)
     """
 
-    ratings: Any
-    n_users: int = 2_000
-    n_items: int = 1_000
-    impressions_per_user: float = 300.0
-    like_rate: float | None = 0.15
-    min_rating: float = 4.0
-    exposure_skew: float = 1.0
-    factors: int | None = None
-    seed: int = 0
+    def __init__(
+        self,
+        ratings: Dataset,
+        n_users: int = 2_000,
+        n_items: int = 1_000,
+        impressions_per_user: float = 300.0,
+        like_rate: float = 0.15,
+        min_rating: float = 4.0,
+        exposure_skew: float = 1.0,
+        seed: int = 0,
+    ) -> None:
+        users, items = (_most(counts) for counts in (ratings.interactions_per_user(), ratings.popularity()))
+        kept = ratings.restrict(users(n_users), items(n_items))
+        super().__init__(
+            kept.n_users, kept.n_items, impressions_per_user=impressions_per_user, like_rate=like_rate,
+            exposure_skew=exposure_skew, seed=seed,
+        )  # fmt: skip
+        object.__setattr__(self, "ratings", kept)
+        object.__setattr__(self, "min_rating", min_rating)
 
-    def __post_init__(self) -> None:
-        for name, low, high, whole in (
-            ("n_users", 2, 2**31 - 1, True),
-            ("n_items", 2, 2**31 - 1, True),
-            ("impressions_per_user", 1, None, False),
-            ("like_rate", 1e-6, 1 - 1e-6, False),
-            ("min_rating", None, None, False),
-            ("exposure_skew", 0, 5, False),
-            ("factors", 1, None, True),
-            ("seed", None, None, True),
-        ):
-            if not (getattr(self, name) is None and name in ("like_rate", "factors")):
-                check_number(name, getattr(self, name), low=low, high=high, whole=whole)
-        table = self.ratings if isinstance(self.ratings, Dataset) else read(self.ratings, weight="rating")
-        users, items = (_most(counts) for counts in (table.interactions_per_user(), table.popularity()))
-        kept = table.restrict(users(self.n_users), items(self.n_items))
-        for name, value in (("ratings", kept), ("n_users", kept.n_users), ("n_items", kept.n_items)):
-            object.__setattr__(self, name, value)  # the class is frozen
-        if self.n_users * self.n_items > MOST_PAIRS:
-            raise ParameterError(
-                f"a world of ratings has at most {MOST_PAIRS:,} pairs; ask for fewer users or items"
-            )
-        liked = kept.csr.data >= self.min_rating
-        if not (kept.n_interactions and 0 < liked.mean() < 1):
-            raise DataError(
-                f"of {kept.n_interactions:,} ratings {int(liked.sum()):,} are {self.min_rating:g} or more; a world "
-                "needs likes and dislikes. Check min_rating, and that the weights of the dataset are ratings."
-            )
-
-    def varied(self, **changes: Any) -> RatingsWorld:
-        """Return this world with other parameters. The model of ratings is not fitted again, unless it changes.
-
-        >>> rows = [(u, i, 1 + (u + i) % 5) for u in range(9) for i in range(8)]
-        >>> world = RatingsWorld(pl.DataFrame(rows, schema=["user", "item", "rating"], orient="row"))
-        >>> world.varied(exposure_skew=2.0).exposure_skew
-        2.0
-        """
-        if unknown := set(changes) - {field.name for field in fields(self)}:
-            raise ParameterError(f"a world of ratings has no {', '.join(sorted(unknown))}")
-        other = replace(self, **changes)
-        if not set(changes) & {"ratings", "n_users", "n_items", "min_rating"}:
-            other.__dict__["_predicted"] = self._predicted
+    def with_seed(self, seed: int) -> RatingsWorld:
+        """The same world with other likes and impressions, of the same probabilities."""
+        other = copy(self)
+        object.__setattr__(other, "_logits", self._logits)  # the model of ratings is fitted once
+        object.__setattr__(other, "seed", seed)
         return other
-
-    def exposure_counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the numbers of real ratings of each user and of each item, from which exposure is made."""
-        ratings: Dataset = self.ratings
-        return ratings.interactions_per_user(), ratings.popularity()
-
-    # --- what a world is --------------------------------------------------------------------------
 
     def _likes_of_pairs(self, users: NDArray[np.int64], items: NDArray[np.int64]) -> NDArray[np.float64]:
         return np.asarray(expit(self._logits[users, items].astype(np.float64)))
 
-    def _activity_of_users(self) -> NDArray[np.int64]:
-        counts = self.exposure_counts()[0]
-        expected = self.impressions_per_user * counts / counts.mean()
-        rounded: NDArray[np.int64] = np.maximum(1, np.rint(expected)).astype(np.int64)
-        return rounded
+    @cached_property
+    def _activity(self) -> NDArray[np.int64]:
+        counts = self.ratings.interactions_per_user()
+        return np.maximum(1, np.rint(self.impressions_per_user * counts / counts.mean())).astype(np.int64)
 
-    def _visibility_of_items(self) -> NDArray[np.float64]:
-        weight = self.exposure_counts()[1].astype(np.float64) ** self.exposure_skew
+    @cached_property
+    def _visibility(self) -> NDArray[np.float64]:
+        weight = self.ratings.popularity().astype(np.float64) ** self.exposure_skew
         return np.asarray(weight / weight.sum())
 
-    def _titles_of_items(self) -> pl.Series | None:
-        titles: pl.Series | None = self.ratings.titles
-        return titles
+    def _titles(self) -> pl.Series | None:
+        return self.ratings.titles
 
     def _key(self, *stream: str | int) -> int:
         return randomness.key(self.seed, "ratings world", *stream)
@@ -164,20 +122,9 @@ class RatingsWorld(KnownWorld):
     def _logits(self) -> NDArray[np.float32]:
         """The logits of p(like) of all pairs, shifted to the rate of likes."""
         with one_blas_thread():  # the bits of a product must not depend on the number of threads
-            base, tastes = self._predicted
-            if self.factors is not None and self.factors < min(tastes.shape):
-                left, size, right = np.linalg.svd(tastes, full_matrices=False)
-                tastes = (left[:, : self.factors] * size[: self.factors]) @ right[: self.factors]
+            base, tastes = _model(self.ratings, self.min_rating)
             logits = base + tastes
-        if self.like_rate is not None:
-            logits += _shift(logits, self.like_rate)
-        return logits.astype(np.float32)
-
-    @cached_property
-    def _predicted(self) -> tuple[Matrix, Matrix]:
-        """The logits of p(rating >= min_rating) of all pairs: of biases, and of tastes."""
-        with one_blas_thread():
-            return _model(self.ratings, self.min_rating)
+        return (logits + _shift(logits, self.like_rate)).astype(np.float32)
 
 
 def _most(counts: NDArray[np.int64]) -> Any:
@@ -193,8 +140,8 @@ def _most(counts: NDArray[np.int64]) -> Any:
 
 def _model(ratings: Dataset, min_rating: float) -> tuple[Matrix, Matrix]:
     """Return the logits of p(rating >= min_rating) of all pairs: of biases, and of tastes."""
-    csr = ratings.csr
-    users, items, values = ratings.entry_users, csr.indices, csr.data.astype(np.float64)
+    csr = ratings.matrix
+    users, items, values = ratings.user_of_entry, csr.indices, csr.data.astype(np.float64)
     pair = users.astype(np.int64) * ratings.n_items + items
     unseen = randomness.uniform(randomness.key(0, "held-out ratings"), pair) < HELD_OUT
     if not unseen.any() or unseen.all():
