@@ -36,7 +36,7 @@ def test_blocks_have_what_the_dataset_has(data: tl.Dataset, blocks: tl.blocks.Bl
     assert_array_equal(again.times, data.times)
     assert list(again.users) == list(data.users)
     assert again.titles.to_list() == data.titles.to_list()
-    for name in ("n_users", "n_items", "n_interactions", "n_rows", "has_weights", "sparsity"):
+    for name in ("n_users", "n_items", "n_interactions", "has_weights"):
         assert getattr(blocks, name) == getattr(data, name), name
     assert_array_equal(blocks.popularity(), data.popularity())
     assert_array_equal(blocks.interactions_per_user(), data.interactions_per_user())

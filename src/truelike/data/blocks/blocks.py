@@ -336,16 +336,6 @@ class Blocks:
         """The number of distinct (user, item) pairs."""
         return int(self.entry_bounds[-1])
 
-    @property
-    def n_rows(self) -> float:
-        """The sum of all weights: without weights, the number of rows that were read."""
-        return float(sum(block["weight"] for block in self.about))
-
-    @property
-    def sparsity(self) -> float:
-        """The share of all pairs (user, item) without an interaction."""
-        return 1.0 - self.n_interactions / (self.n_users * self.n_items)
-
     def popularity(self) -> NDArray[np.int64]:
         """The number of users of each item, in the order of `items`."""
         return self._popularity.copy()

@@ -71,8 +71,7 @@ def by_item(
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """The users of each item, tile by tile: the transposed matrix of each tile of `tile` users.
 
-    Returns `users` and `starts`: the users of item i in tile t are users[starts[t * n_items + i]] up to
-    users[starts[t * n_items + i + 1]], as rows of the block, in their order.
+    Of item i in tile t they are users[starts[t * n_items + i] : starts[t * n_items + i + 1]], as rows of the block.
 
     >>> users, starts = by_item(np.array([0, 2, 3, 4]), np.array([0, 1, 1, 0]), 2, 2)
     >>> users.tolist(), starts.tolist()
@@ -160,7 +159,6 @@ class BlockWriter:
                 "interactions": len(indices),
                 "tile": tile,
                 "first_user": users[0],
-                "weight": float(len(indices) if weights is None else weights.sum(dtype=np.float64)),
                 "arrays": described,
                 "files": describe_files(self.place, [user_file(number)]),
             }
