@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -158,13 +158,10 @@ class LogTable:
     log: LogFiles
     scratch: Path
     min_rating: float | None
-    types: dict[str, str] = field(default_factory=dict)  # of the needed columns
-    time: str | None = None  # how times that are text are read
-    timed: bool = False
 
     def __post_init__(self) -> None:
         columns = self.log.columns
-        self.types = self._types()
+        self.types, self.time = self._types(), ""  # of the needed columns; how times that are text are read
         for role, column in (("user", columns.user), ("item", columns.item)):
             kind = self.types[column]
             if kind not in INTEGERS | WIDE | FLOATS | {"VARCHAR", "BOOLEAN", "UUID"} and kind[:4] != "ENUM":
@@ -172,9 +169,8 @@ class LogTable:
                     f"the {role} ids (column {quoted(column)}) are of the type {some([kind])}; all must be strings, "
                     "or integers, or UUIDs. Turn them into strings first."
                 )
-        self.timed = columns.time is not None
+        self.timed, self.bad_times = columns.time is not None, ""
         self.user_key = self._as_id(columns.user, "u")
-        self.bad_times = ""
         if columns.time is not None and self.types[columns.time] == "VARCHAR":
             self._settle_times(columns.time)
 
@@ -385,7 +381,7 @@ class LogTable:
 
     def times(self, series: pl.Series) -> pl.Series:
         """The times of rows as whole numbers."""
-        return _parse_times(series) if self.time is None else READINGS[self.time](series)
+        return READINGS[self.time](series) if self.time else _parse_times(series)
 
 
 def report_bad_rows(bad: BadRows, on_bad_rows: str) -> None:
@@ -407,15 +403,14 @@ def described(connection: Connection, source: str) -> dict[str, str]:
 
 def open_parquet(connection: Connection, files: list[str], hive: bool, choose: Any) -> LogFiles:
     """The columns of Parquet files, which are checked."""
-    for file in files:
-        check_parquet([file], Columns("", ""))
+    check_parquet(files, Columns("", ""))
     names = list(described(connection, f"read_parquet({path(files[0])}, hive_partitioning = {str(hive).lower()})"))
     if twice := repeated(each.lower() for each in names):
         raise DataError(
             f"{quoted(files[0])} has more than one column named {some(twice)}. Rename all but one of them."
         )
     columns = choose(names)
-    check_parquet([file for file in files if not ADDRESS.match(file)], columns)
+    check_parquet(files, columns)
     return LogFiles(files, columns, hive)
 
 

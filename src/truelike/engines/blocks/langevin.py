@@ -7,7 +7,7 @@ A worker returns the sums over its users that items need. They are exact, so the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -30,6 +30,7 @@ class LangevinWorker:
     share: Share
     shape: Shape
     source: ShownSource | ShownBlocks
+    _parts: dict[int, Part] = field(default_factory=dict)
 
     @cached_property
     def shown(self) -> ShownBlocks:
@@ -42,10 +43,6 @@ class LangevinWorker:
         source = self.shown.source
         held_out = self.shape.joint and source.held_out is not None
         return replace(source, held_out=None).of(self.share.blocks) if held_out else self.shown
-
-    @cached_property
-    def _parts(self) -> dict[int, Part]:
-        return {}
 
     def _part(self, number: int) -> Part:
         if number not in self._parts:

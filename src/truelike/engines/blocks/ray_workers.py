@@ -120,9 +120,13 @@ class RayWorkers(Workers[W]):
                     raise
 
     def _start(self, users: Floats) -> None:
+        """Start as many actors as there is room for, and give each a contiguous range of blocks and their rows."""
         self._end_actors()
         self._start_actors()
-        self._assign()
+        n, blocks = len(self._actors), len(self.blocks)
+        self._ranges = [range(blocks * w // n, blocks * (w + 1) // n) for w in range(n)]
+        pairs = zip(self._actors, self._ranges, strict=True)
+        self._get([actor.assign.remote(own.start, own.stop, self.width) for actor, own in pairs])
         self.spread(users)
 
     def spread(self, users: Floats) -> None:
@@ -135,30 +139,27 @@ class RayWorkers(Workers[W]):
         return slice(int(self.blocks.bounds[number]), int(self.blocks.bounds[number + 1]))
 
     def _start_actors(self) -> None:
-        """Start as many actors as there is room for; those that do not start in time are left out."""
+        """Start actors; those that do not start in time are left out."""
         ray = self.ray
         n, threads = self.cluster.layout(ray)
         n = min(n, len(self.blocks))
         remote = ray.remote(num_cpus=threads, max_restarts=0, scheduling_strategy="SPREAD")(BlockActor)
         given = (str(self.blocks.directory), self.blocks.digest, self.make, threads)
-        actors = [remote.remote(*given) for _ in range(n)]
-        ready = [actor.busy.remote() for actor in actors]
-        started, _ = ray.wait(ready, num_returns=n, timeout=START_SECONDS)
-        living = []
-        for actor, call in zip(actors, ready, strict=True):
+        ready = {actor.busy.remote(): actor for actor in (remote.remote(*given) for _ in range(n))}
+        started, _ = ray.wait(list(ready), num_returns=n, timeout=START_SECONDS)
+        for call, actor in ready.items():
             if call in started and self._works(call):
-                living.append(actor)
+                self._actors.append(actor)
             else:
                 ray.kill(actor)
-        if not living:
+        if not self._actors:
             raise ClusterError(
                 f"no worker of the cluster started within {START_SECONDS:.0f} s: {n} were asked for, with {threads} "
                 f"CPUs each, and {ray.available_resources().get('CPU', 0):g} CPUs are free. Wait until others are "
                 "done, or use fewer workers or threads. With a checkpoint, resume=True (--resume) continues."
             )
-        if len(living) < n:
-            note(f"{len(living)} of {n} workers of the cluster started")
-        self._actors = living
+        if len(self._actors) < n:
+            note(f"{len(self._actors)} of {n} workers of the cluster started")
 
     def _works(self, call: Any) -> bool:
         try:
@@ -166,13 +167,6 @@ class RayWorkers(Workers[W]):
         except WorkersLostError:
             return False
         return True
-
-    def _assign(self) -> None:
-        """Give each actor a contiguous range of blocks."""
-        n, blocks = len(self._actors), len(self.blocks)
-        self._ranges = [range(blocks * w // n, blocks * (w + 1) // n) for w in range(n)]
-        pairs = zip(self._actors, self._ranges, strict=True)
-        self._get([actor.assign.remote(own.start, own.stop, self.width) for actor, own in pairs])
 
     def _end_actors(self) -> None:
         for actor in self._actors:
@@ -200,13 +194,9 @@ class RayWorkers(Workers[W]):
         nodes = [nodes_within(0, n, own) for own in self._ranges]
         pairs = zip(self._actors, nodes, strict=True)
         calls = [actor.sums.options(num_returns=len(own)).remote(method, own, *given) for actor, own in pairs]
-        places = [node for own in nodes for node in own]
         flat = [call for own in calls for call in (own if isinstance(own, list) else [own])]
-        found = self._get(flat)
-        sums = {
-            node: deepcopy(each) for node, each in zip(places, found, strict=True)
-        }  # arrays that can be written
-        total: T = combined(0, n, sums)
+        found = zip((node for own in nodes for node in own), self._get(flat), strict=True)
+        total: T = combined(0, n, {node: deepcopy(each) for node, each in found})  # arrays that can be written to
         return total
 
     def rotate(

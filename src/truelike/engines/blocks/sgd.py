@@ -47,8 +47,7 @@ class _PartNegatives:
     """The sampling distribution of negatives within a part of the items, as the engine needs it."""
 
     def __init__(self, weights: NDArray[np.float64], candidates: int) -> None:
-        self.candidates = candidates
-        self._tables = alias_table(weights / weights.sum())
+        self.candidates, self._tables = candidates, alias_table(weights / weights.sum())
 
     def weights(self, _: Any) -> NDArray[np.float64]:
         """The probability of each item of the part."""
@@ -68,8 +67,8 @@ class StratifiedWorker:
     negatives: Negatives
     settings: SGDSettings
     seed: int
-    factors: int = 0
-    flip_factors: int = 0
+    factors: int
+    flip_factors: int
 
     def history_sums(self, number: int) -> NDArray[np.float64]:
         """For each item, the positives of all users of a block who have it."""
@@ -126,24 +125,17 @@ class StratifiedWorker:
         indptr, places = part_of_block(block.indptr, block.indices, parts.part, parts.place, part, len(members))
         return Entries.of(indptr, places, self._counts[members])
 
-    def _factors(self, number: int, epoch: int) -> tuple[SGDSettings, L2Factors]:
-        """The settings of a block's batches, and the factors by which its rows shrink in an epoch.
-
-        All batches of the block together have the L2 of all batches of the plain engine.
-        """
-        n = int(self._counts.sum())
-        settings = replace(self.settings, batch_size=block_batch(self.settings.batch_size, len(self.share.blocks)))
-        entries = np.bincount(
-            self._parts.part[self.share.blocks.block(number).indices], minlength=len(self.share.blocks)
-        )
-        n_batches = int(np.sum(-(-entries // settings.batch_size)))
-        plain = -(-n // self.settings.batch_size) * l2_share(self.settings, n)
-        return settings, l2_factors(settings, epoch, plain / max(1, n_batches), n_batches)
-
     def _position(self, number: int, epoch: int) -> _Position:
+        """Where a block is. All its batches together have the L2 of all batches of the plain engine."""
         if number not in self._positions:
-            n = int(self.share.blocks.bounds[number + 1] - self.share.blocks.bounds[number])
-            self._positions[number] = _Position(0, np.zeros(n, dtype=np.int32), *self._factors(number, epoch))
+            n, n_blocks, block = int(self._counts.sum()), len(self.share.blocks), self.share.blocks.block(number)
+            batch_size = block_batch(self.settings.batch_size, n_blocks)
+            settings = replace(self.settings, batch_size=batch_size)
+            entries = np.bincount(self._parts.part[block.indices], minlength=n_blocks)
+            n_batches = int(np.sum(-(-entries // batch_size)))
+            plain = -(-n // self.settings.batch_size) * l2_share(self.settings, n)
+            factors = l2_factors(settings, epoch, plain / max(1, n_batches), n_batches)
+            self._positions[number] = _Position(0, np.zeros(block.n_users, dtype=np.int32), settings, factors)
         return self._positions[number]
 
 

@@ -167,28 +167,17 @@ class BlockEngine(ArrayEngine, ABC, Generic[W]):
 
     @final
     def epoch(self, number: int, progress: Callable[[int], None] | None = None) -> None:
-        """Run an epoch, again if a worker is lost."""
-        before = self.tables.items.copy()
-        while not self._ran(number, progress):
-            self.tables.items[:] = before
-            self._recover()
-
-    def _ran(self, number: int, progress: Callable[[int], None] | None) -> bool:
-        """Run an epoch; False if a worker is lost."""
-        try:
-            self.run_epoch(number, progress)
-            self.workers.collect(self.tables.users)
-        except WorkersLostError:
-            return False
-        return True
-
-    def _recover(self) -> None:
-        """Give the workers that are left, or new ones, the rows of the last epoch."""
+        """Run an epoch; if a worker is lost, again by those that are left, or new ones, with the rows before it."""
+        before, is_lost = self.tables.items.copy(), False
         while True:
             try:
-                return self.workers.replace(self.tables.users)
+                if is_lost:
+                    self.tables.items[:] = before
+                    self.workers.replace(self.tables.users)
+                self.run_epoch(number, progress)
+                return self.workers.collect(self.tables.users)
             except WorkersLostError:
-                continue
+                is_lost = True
 
     @final
     def close(self) -> None:
