@@ -24,7 +24,7 @@ from scipy import sparse
 from truelike.core.array_files import checksum, read_arrays
 from truelike.core.files import OpenDirectory, as_place, reading
 from truelike.core.memory import check_memory
-from truelike.data.blocks.format import DESCRIPTION, FORMAT, ITEMS, SHOWN, array_file, user_file
+from truelike.data.blocks.format import DESCRIPTION, FORMAT, ITEMS, SHOWN, array_file, tiles, user_file
 from truelike.data.blocks.ids import BlockIds
 from truelike.data.dataset import Dataset
 from truelike.data.feature_table import FeatureTable
@@ -112,12 +112,8 @@ class Block:
     def of_tiles(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """Values of the interactions, in the order of `tile_users`."""
         turned = np.empty_like(values)
-        for first in range(0, self.n_users, self.tile):
-            last = min(self.n_users, first + self.tile)
-            mine = slice(int(self.indptr[first]), int(self.indptr[last]))
-            pointers = self.indptr[first : last + 1] - self.indptr[first]
-            parts = (values[mine], self.indices[mine], pointers)
-            turned[mine] = sparse.csr_array(parts, shape=(last - first, self.n_items)).tocsc().data
+        for mine, by_item in tiles(self.indptr, self.indices, values, self.n_items, self.tile):
+            turned[mine] = by_item.data
         return turned
 
 
@@ -182,9 +178,8 @@ class Blocks:
         self.files = list(about["files"])
         self.shown = Blocks(self.directory / SHOWN, in_memory=self.in_memory) if about["shown"] else None
         self.bounds = np.cumsum([0, *(block["users"] for block in self.about)], dtype=np.int64)
-        self.entry_bounds = np.cumsum([0, *(block["interactions"] for block in self.about)], dtype=np.int64)
-        found = (int(self.bounds[-1]), int(self.entry_bounds[-1]))
-        if found != (about["users"], about["interactions"]):
+        self._n_interactions: int = sum(block["interactions"] for block in self.about)
+        if (found := (int(self.bounds[-1]), self._n_interactions)) != (about["users"], about["interactions"]):
             raise ValueError(f"{DESCRIPTION} has blocks of {found[0]} users and {found[1]} interactions in all")
         content = [[block["arrays"]["checksums"], block["files"]] for block in self.about]
         content_of_all = [content, about["files"], self.shown.digest if self.shown is not None else None]
@@ -334,7 +329,7 @@ class Blocks:
     @property
     def n_interactions(self) -> int:
         """The number of distinct (user, item) pairs."""
-        return int(self.entry_bounds[-1])
+        return self._n_interactions
 
     def popularity(self) -> NDArray[np.int64]:
         """The number of users of each item, in the order of `items`."""

@@ -287,18 +287,32 @@ class _Group:
     def users(self) -> Path:
         return self.place / f"users-{self.number:05}.parquet"
 
-    def save(self, what: str, array: NDArray[Any] | None) -> None:
-        if array is not None:
-            np.save(self.path(what), array, allow_pickle=False)
+    def has(self, what: str) -> bool:
+        return self.path(what).exists()
 
-    def load(self, what: str, part: slice = slice(None)) -> NDArray[Any] | None:
-        """An array, or a part of it; None if there is none."""
-        if not self.path(what).exists():
-            return None
-        whole: NDArray[Any] = np.load(
-            self.path(what), mmap_mode="r" if len(self.counts) else None, allow_pickle=False
-        )
+    def save(self, what: str, array: NDArray[Any]) -> None:
+        np.save(self.path(what), array, allow_pickle=False)
+
+    def load(self, what: str, part: slice = slice(None)) -> NDArray[Any]:
+        """An array, or a part of it."""
+        whole = np.load(self.path(what), mmap_mode="r" if len(self.counts) else None, allow_pickle=False)
         return np.array(whole[part])
+
+    def entries(self) -> tuple[NDArray[np.int64], Codes]:
+        """The user and the item of each interaction."""
+        return np.repeat(np.arange(len(self.counts)), self.counts), self.load("indices")
+
+    def restrict(self, users: NDArray[np.bool_], items: NDArray[np.bool_]) -> None:
+        """Keep the marked users and items only."""
+        rows, columns = self.entries()
+        kept = users[rows] & items[columns]
+        self.save("indices", (np.cumsum(items, dtype=np.int32) - np.int32(1))[columns[kept]])
+        for what in ("weights", "times"):
+            if self.has(what):
+                self.save(what, self.load(what)[kept])
+        self.counts = np.bincount(rows[kept], minlength=len(users))[users].astype(np.int32)
+        names = pl.read_parquet(self.users, glob=False)
+        names.filter(pl.Series(users)).write_parquet(self.users, compression="lz4")
 
 
 class _Work:
@@ -384,8 +398,10 @@ class _Work:
             weights, times = merged.csr.data, merged.times
         group = _Group(self.place, number, counts.astype(np.int32), n_rows)
         group.save("indices", indices)
-        group.save("weights", None if weights is None or (weights == 1).all() else weights)
-        group.save("times", times)
+        if (weights != 1).any():
+            group.save("weights", weights)
+        if times is not None:
+            group.save("times", times)
         pl.DataFrame({"u": users}).write_parquet(group.users, compression="lz4")
         shutil.rmtree(part)
         return group
@@ -452,22 +468,20 @@ class _Work:
         starts[by_group] = np.concatenate(([0], np.cumsum(counts[by_group])[:-1]))
         places = np.repeat(starts - indptr[:-1], counts)
         places += np.arange(len(places))
-        arrays: dict[str, NDArray[Any] | None] = {}
-        for what in ("indices", "weights", "times"):
+
+        def gathered(what: str) -> NDArray[Any]:
             found = [
-                group.load(what, slice(int(first), int(first + size)))
-                for group, first, size in zip(self.groups, done, sizes, strict=True)
+                group.load(what, slice(first, first + size))
+                if group.has(what)
+                else np.ones(size, dtype=np.float32)
+                for group, first, size in zip(self.groups, done.tolist(), sizes.tolist(), strict=True)
             ]
-            if all(each is None for each in found):
-                arrays[what] = None
-                continue
-            whole = [
-                np.ones(size, dtype=np.float32) if each is None else each
-                for each, size in zip(found, sizes, strict=True)
-            ]
-            arrays[what] = np.concatenate(whole)[places]
+            return np.concatenate(found)[places]
+
+        weights = gathered("weights") if any(group.has("weights") for group in self.groups) else None
+        arrays = (indptr, gathered("indices"), weights, gathered("times") if self.timed else None)
         done += sizes
-        return users["u"].rechunk(), indptr, arrays["indices"], arrays["weights"], arrays["times"]
+        return users["u"].rechunk(), *arrays
 
     # --- the k-core ------------------------------------------------------------------------------
 
@@ -482,7 +496,7 @@ class _Work:
             popularity = np.zeros(n_items, dtype=np.int64)
             dropped = 0
             for group, kept in zip(self.groups, users, strict=True):
-                rows, columns = _entries(group)
+                rows, columns = group.entries()
                 alive = kept[rows] & items[columns]
                 weak = kept & (np.bincount(rows[alive], minlength=len(kept)) < least[0])
                 kept &= ~weak
@@ -498,9 +512,8 @@ class _Work:
                 f"nothing is left of the dataset in its {least[0]}/{least[1]}-core: no group of users and items is "
                 "that dense. Ask for fewer interactions with min_user=... and min_item=..."
             )
-        codes = np.cumsum(items, dtype=np.int32) - np.int32(1)
         for group, kept in zip(self.groups, users, strict=True):
-            _restrict(group, kept, items, codes)
+            group.restrict(kept, items)
         return items
 
 
@@ -519,23 +532,3 @@ def _numbered(ids: pl.Series) -> tuple[pl.Series, Codes]:
     ranks = np.empty(len(order), dtype=np.int32)
     ranks[order] = np.arange(len(order), dtype=np.int32)
     return found.gather(order), ranks[numbers]
-
-
-def _entries(group: _Group) -> tuple[NDArray[np.int64], Codes]:
-    """The user and the item of each interaction of a group."""
-    columns = group.load("indices")
-    assert columns is not None
-    return np.repeat(np.arange(len(group.counts)), group.counts), columns
-
-
-def _restrict(group: _Group, users: NDArray[np.bool_], items: NDArray[np.bool_], codes: Codes) -> None:
-    """Keep the marked users and items of a group only."""
-    rows, columns = _entries(group)
-    kept = users[rows] & items[columns]
-    weights, times = group.load("weights"), group.load("times")
-    group.counts = np.bincount(rows[kept], minlength=len(users))[users].astype(np.int32)
-    group.save("indices", codes[columns[kept]])
-    group.save("weights", None if weights is None else weights[kept])
-    group.save("times", None if times is None else times[kept])
-    names = pl.read_parquet(group.users, glob=False)
-    names.filter(pl.Series(users)).write_parquet(group.users, compression="lz4")

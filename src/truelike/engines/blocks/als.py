@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from truelike.cluster import Cluster
 from truelike.core.parallel import for_each, one_blas_thread
 from truelike.data.blocks.blocks import Block, Blocks
+from truelike.data.ids import Codes
 from truelike.engines import spectral
 from truelike.engines.als.engine import GRAM_ROWS, Side, Solver, Weights, solve_side, weighted_gram
 from truelike.engines.blocks.workers import BlockEngine, Share
@@ -136,48 +137,45 @@ class AlternatingWorker:
         squares = for_each(work, self._pieces, self.share.n_jobs)
         return Products(out, float(sum(squares)))
 
-    def spectrum(self, number: int, basis: Floats) -> Products:
+    def spectrum(self, number: int, basis: Floats) -> Floats:
         """The product of a block's normalised interactions, transposed, with those times a basis."""
-        from truelike.engines.blocks.kernels import add_scaled_users
-
         block = self.share.blocks.block(number)
-        projected, user_scale = self._projected(block, basis)
-        out = np.zeros_like(basis)
-
-        def work(piece: tuple[int, int]) -> None:
-            add_scaled_users(
-                *piece, block.n_items, out.reshape(-1), basis.shape[1],
-                projected.reshape(-1), block.tile_users, block.tile_starts, user_scale,
-            )  # fmt: skip
-
-        for_each(work, self._pieces, self.share.n_jobs)
+        projected, scale = self._projected(block, basis)
+        out = self._added(self._pieces, projected, block.tile_users, block.tile_starts, block.n_items, scale)
         out *= self._item_scale()[:, None]
-        return Products(out, 0.0)
+        return out
 
     def projected_gram(self, number: int, basis: Floats) -> NDArray[np.float64]:
         """The matrix P'P, where P are a block's normalised interactions times a basis."""
         with one_blas_thread():
-            return weighted_gram(
-                self._projected(self.share.blocks.block(number), basis)[0], 1.0, self.share.n_jobs
-            )
+            projected, _ = self._projected(self.share.blocks.block(number), basis)
+            return weighted_gram(projected, 1.0, self.share.n_jobs)
 
     def _projected(self, block: Block, basis: Floats) -> tuple[Floats, Floats]:
-        from truelike.engines.blocks.kernels import add_scaled_items
+        """A block's normalised interactions times a basis, and the scale of its users."""
+        scale = (1 / np.sqrt(np.maximum(np.diff(block.indptr), 1))).astype(np.float32)
+        pieces = [(start, min(block.n_users, start + GRAM_ROWS)) for start in range(0, block.n_users, GRAM_ROWS)]
+        out = self._added(pieces, basis, block.indices, block.indptr, block.n_users, self._item_scale())
+        out *= scale[:, None]
+        return out, scale
 
-        user_scale = (1 / np.sqrt(np.maximum(np.diff(block.indptr), 1))).astype(np.float32)
-        projected = np.zeros((block.n_users, basis.shape[1]), dtype=np.float32)
-        scale = self._item_scale()
+    def _added(
+        self,
+        pieces: list[tuple[int, int]],
+        table: Floats,
+        entries: Codes,
+        starts: Codes,
+        n_rows: int,
+        scale: Floats,
+    ) -> Floats:
+        """For each row of a matrix in tiles the sum over its entries e of scale_e table_e."""
+        from truelike.engines.blocks.kernels import add_scaled
 
-        def work(first: int) -> None:
-            stop = min(block.n_users, first + GRAM_ROWS)
-            add_scaled_items(
-                first, stop, projected.reshape(-1), basis.shape[1], basis.reshape(-1),
-                block.indptr, block.indices, scale,
-            )  # fmt: skip
-            projected[first:stop] *= user_scale[first:stop, None]
-
-        for_each(work, range(0, block.n_users, GRAM_ROWS), self.share.n_jobs)
-        return projected, user_scale
+        width = table.shape[1]
+        out = np.zeros((n_rows, width), dtype=np.float32)
+        given = (n_rows, out.reshape(-1), width, table.reshape(-1), entries, starts, scale)
+        for_each(lambda piece: add_scaled(*piece, *given), pieces, self.share.n_jobs)
+        return out
 
     @cached_property
     def _pieces(self) -> list[tuple[int, int]]:
@@ -245,9 +243,8 @@ class BlockAlternatingEngine(BlockEngine[AlternatingWorker]):
         width = min(n + spectral.OVERSAMPLING, self.train.n_users, n_items)
         basis = spectral.random_signs(n_items, width, seed)
         for _ in range(spectral.ITERATIONS):
-            basis = np.ascontiguousarray(
-                spectral.orthonormal(self.workers.sum(AlternatingWorker.spectrum, basis).rows)
-            )
+            found = self.workers.sum(AlternatingWorker.spectrum, basis)
+            basis = np.ascontiguousarray(spectral.orthonormal(found))
         values, rotation = spectral.leading(self.workers.sum(AlternatingWorker.projected_gram, basis), n)
         spectral.start_at(self.tables, self.train, self.weights.unobserved, values, basis @ rotation)  # type: ignore[arg-type]
 
