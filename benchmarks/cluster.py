@@ -96,6 +96,33 @@ def bits(options: argparse.Namespace) -> None:
             print(f"| {name} | {model.name} | {cells} | {len(set(found))} |", flush=True)
 
 
+class Clock:
+    """Measures how long the driver waits for the workers of a cluster while none of them computes."""
+
+    def __init__(self, workers: Any) -> None:
+        self.workers, self.seconds, self.busy = workers, 0.0, self._busy(workers)
+        for name in ("call", "sum", "rotate", "collect"):
+            setattr(workers, name, self._timed(getattr(workers, name)))
+
+    @staticmethod
+    def _busy(workers: Any) -> Any:
+        return np.array(workers._get([actor.busy.remote() for actor in workers._actors]))
+
+    def _timed(self, method: Any) -> Any:
+        def timed(*arguments: Any) -> Any:
+            started = time.perf_counter()
+            try:
+                return method(*arguments)
+            finally:
+                self.seconds += time.perf_counter() - started
+
+        return timed
+
+    def moving(self) -> float:
+        """The seconds since it was made."""
+        return float(max(0.0, self.seconds - (self._busy(self.workers) - self.busy).max()))
+
+
 def seconds_of(model: Any, train: Any, epochs: int, cluster: tl.Cluster | None = None) -> tuple[float, float]:
     """The median seconds of the epochs after the first, and the share of them in which data moves."""
     training = model._training(cluster)
@@ -104,17 +131,13 @@ def seconds_of(model: Any, train: Any, epochs: int, cluster: tl.Cluster | None =
     try:
         engine.epoch(0)
         workers = getattr(engine, "workers", None)
-        on_ray = cluster is not None and workers is not None
-        busy, waited = (np.array(workers.busy()), workers.seconds) if on_ray else (np.zeros(1), 0.0)  # type: ignore[union-attr]
+        clock = Clock(workers) if cluster is not None and workers is not None else None
         times = []
         for number in range(1, epochs + 1):
             started = time.perf_counter()
             engine.epoch(number)
             times.append(time.perf_counter() - started)
-        moving = 0.0
-        if on_ray:
-            worked = float((np.array(workers.busy()) - busy).max())  # type: ignore[union-attr]
-            moving = max(0.0, workers.seconds - waited - worked) / sum(times)  # type: ignore[union-attr]
+        moving = 0.0 if clock is None else clock.moving() / sum(times)
     finally:
         close(engine)
     return statistics.median(times), moving

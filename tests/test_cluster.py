@@ -81,7 +81,7 @@ def test_a_cluster_without_room_is_an_error() -> None:
 def test_an_address_where_nothing_listens_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CONNECT_SECONDS", 0.5)
     with pytest.raises(ClusterError, match=r"no Ray cluster can be reached at 127\.0\.0\.1:1: "):
-        module._check_reachable("127.0.0.1", 1, "127.0.0.1:1")
+        module._check_reachable("127.0.0.1:1")
 
 
 def test_a_writable_view_shares_its_memory_and_keeps_it() -> None:

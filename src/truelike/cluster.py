@@ -28,7 +28,11 @@ from truelike.errors import ClusterError, MissingExtraError, ParameterError, Tru
 CONNECT_SECONDS = 10.0  # to reach the address of a cluster
 ANSWER_SECONDS = 20.0  # for it to answer
 STORE_SHARE = 0.3  # of the available memory that the object store of a local cluster has
-TASK_TRIES = 5  # of a piece of `map` whose worker is lost
+TASK_TRIES = 5  # of a piece of `map_on` whose worker is lost
+LOST = (  # what Ray raises when a worker, a node or an object was lost
+    "RayActorError", "ObjectLostError", "WorkerCrashedError", "NodeDiedError", "LocalRayletDiedError",
+    "RaySystemError", "TaskUnschedulableError", "ActorUnschedulableError",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -166,38 +170,28 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 def _connect(ray: ModuleType, cluster: Cluster) -> None:
     """Connect to a cluster or start one; an error that says what to do if it cannot be done."""
-    options: dict[str, Any] = {
-        "log_to_driver": False,
-        "logging_level": logging.ERROR,
-        "configure_logging": True,
-        "include_dashboard": None,
-    }
+    options: dict[str, Any] = {"address": cluster.address, "include_dashboard": None}
     if cluster.address == "local":
-        needed = (cluster.workers or 1) * (cluster.threads or 1)
-        options.update(
-            address="local",
-            num_cpus=max(cores(), needed),
-            include_dashboard=False,
-            object_store_memory=int(STORE_SHARE * available_memory()),
-            _node_ip_address="127.0.0.1",
-        )
-    elif cluster.address == "auto":
-        _check_answers("auto")
-        options.update(address="auto")
+        options |= {
+            "num_cpus": max(cores(), (cluster.workers or 1) * (cluster.threads or 1)),
+            "include_dashboard": False,
+            "object_store_memory": int(STORE_SHARE * available_memory()),
+            "_node_ip_address": "127.0.0.1",
+        }
     else:
-        host, port = _host_and_port(cluster.address)
-        _check_reachable(host, port, cluster.address)
+        if cluster.address != "auto":
+            _check_reachable(cluster.address)
         _check_answers(cluster.address)
-        options.update(address=cluster.address)
     try:
-        ray.init(**options)
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, configure_logging=True, **options)
     except Exception as error:
         if ray.is_initialized():
             ray.shutdown()
-        raise ClusterError(_why_not(cluster, error)) from error
+        raise _unusable(cluster.address, error) from error
 
 
-def _check_reachable(host: str, port: int, address: str) -> None:
+def _check_reachable(address: str) -> None:
+    host, port = _host_and_port(address)
     try:
         socket.create_connection((host, port), timeout=CONNECT_SECONDS).close()
     except OSError as error:
@@ -213,37 +207,35 @@ def _check_answers(address: str) -> None:
         "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='error', "
         "include_dashboard=None); ray.shutdown()"
     )
+    command = [sys.executable, "-c", code, address]
     try:
-        tried = subprocess.run(
-            [sys.executable, "-c", code, address],
-            capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False,
-        )  # fmt: skip
+        tried = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
     except subprocess.TimeoutExpired as error:
         if address == "auto":
             late = RuntimeError(f"none answers within {ANSWER_SECONDS:.0f} s")
-            raise ClusterError(_why_not(Cluster(address), late)) from error
+            raise _unusable(address, late) from error
         raise ClusterError(
             f"no Ray cluster answers at {address!r} within {ANSWER_SECONDS:.0f} s. Check that `ray status` works "
             "there, and that the address is that of the head node."
         ) from error
     if tried.returncode:
         last = tried.stderr.strip().splitlines()[-1:] or [f"exit code {tried.returncode}"]
-        raise ClusterError(_why_not(Cluster(address), RuntimeError(last[0])))
+        raise _unusable(address, RuntimeError(last[0]))
 
 
-def _why_not(cluster: Cluster, error: Exception) -> str:
+def _unusable(address: str, error: Exception) -> ClusterError:
     words = " ".join(str(error).split())[:400]
     if "ersion" in words and "mismatch" in words:
-        return (
-            f"the Ray cluster at {cluster.address} has another version of Ray or Python than this process ({words}). "
+        return ClusterError(
+            f"the Ray cluster at {address} has another version of Ray or Python than this process ({words}). "
             "Install the same versions here and there."
         )
-    if cluster.address == "auto":
-        return (
+    if address == "auto":
+        return ClusterError(
             f"this machine belongs to no Ray cluster ({words}). Start one with `ray start --head`, or use "
             'cluster="local".'
         )
-    return f"the Ray cluster at {cluster.address!r} cannot be used ({type(error).__name__}: {words})"
+    return ClusterError(f"the Ray cluster at {address!r} cannot be used ({type(error).__name__}: {words})")
 
 
 def check_store(ray: ModuleType, needed: int) -> None:
@@ -266,17 +258,7 @@ def cause_of(error: BaseException) -> BaseException:
 
 def is_lost(ray: ModuleType, error: BaseException) -> bool:
     """Whether a worker, a node or an object was lost, rather than that a worker raised an error."""
-    kinds = ray.exceptions
-    lost = (
-        kinds.RayActorError,
-        kinds.ObjectLostError,
-        kinds.WorkerCrashedError,
-        kinds.NodeDiedError,
-        kinds.LocalRayletDiedError,
-        kinds.RaySystemError,
-        kinds.TaskUnschedulableError,
-        kinds.ActorUnschedulableError,
-    )
+    lost = tuple(getattr(ray.exceptions, name) for name in LOST)
     return isinstance(error, lost) or isinstance(cause_of(error), lost)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, TypedDict, Unpack
@@ -278,6 +278,14 @@ class Dataset:
     def every(self, step: int) -> sparse.csr_array:
         """A CSR of every `step`-th user."""
         return self.csr[::step]
+
+    def parts(self) -> Iterator[Dataset]:
+        """The dataset itself: all of it is in memory."""
+        yield self
+
+    def to_dataset(self) -> Dataset:
+        """The dataset itself, as all blocks in memory are one."""
+        return self
 
     def digest_into(self, digest: Any) -> None:
         """Add all that models learn from to a digest."""

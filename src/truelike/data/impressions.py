@@ -47,10 +47,10 @@ def read_shown(source: Any, users: Ids, items: Ids, *, user: Name = None, item: 
     if sparse.issparse(source):
         matrix = sparse.coo_array(source)
         found = _of_counts(Ids.range(matrix.shape[0], "user"), Ids.range(matrix.shape[1], "item"), matrix)
-    elif hasattr(source, "to_dataset") and not isinstance(source, EncodedRows):  # blocks
-        return read_shown(source.to_dataset(), users, items)
     elif hasattr(source, "csr"):
         found = _of_counts(source.users, source.items, sparse.coo_array(source.csr))
+    elif hasattr(source, "to_dataset") and not isinstance(source, EncodedRows):  # blocks
+        return read_shown(source.to_dataset(), users, items)
     else:
         found = source if isinstance(source, EncodedRows) else _of_rows(source, user, item, **how)
     user_codes = users.codes(found.users.values)[found.user_codes]

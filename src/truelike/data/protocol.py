@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeGuard
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 import numpy as np
 import polars as pl
@@ -10,6 +11,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike.data.ids import Codes, Ids
+
+if TYPE_CHECKING:
+    from truelike.data.dataset import Dataset
 
 ASKED = ("n_interactions", "interactions_per_user", "popularity", "rows")  # what nothing else has
 
@@ -63,6 +67,15 @@ class Interactions(Protocol):
 
     def every(self, step: int) -> sparse.csr_array:
         """A CSR of every `step`-th user."""
+
+    def parts(self) -> Iterator[Dataset]:
+        """The interactions of some users after the other, as much as is in memory at once."""
+
+    def recode(self, users: Ids, items: Ids) -> tuple[Dataset, int]:
+        """What is known of the given users and items, in their order, and the number of pairs of others."""
+
+    def to_dataset(self) -> Dataset:
+        """All in memory."""
 
     def digest_into(self, digest: Any) -> None:
         """Add all that models learn from to a digest."""

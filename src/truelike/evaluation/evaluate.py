@@ -16,7 +16,7 @@ from truelike.cluster import Cluster, as_cluster
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.checks import check_dataset, check_number
 from truelike.data.dataset import Dataset
-from truelike.data.ids import Codes, Ids
+from truelike.data.ids import Codes
 from truelike.data.propensities import Propensities
 from truelike.data.splits import Split
 from truelike.data.truth import Truth
@@ -197,30 +197,18 @@ def _chunks(train: Dataset | Blocks, test: Dataset | Blocks) -> Iterator[_Chunk]
 
 def _known(train: Dataset | Blocks, test: Dataset | Blocks) -> Iterator[Dataset]:
     """The test interactions in row numbers of the training data, block by block; a warning if some have none."""
-    n, unknown = 1, 0
-    if isinstance(test, Blocks):
-        if test.users.kind == train.users.kind:
-            n = len(test)
-        else:  # sorted in another order
-            test = test.to_dataset()
-    for number in range(n):
-        part = test if isinstance(test, Dataset) else _block(test, number)
+    unknown = 0
+    # in another order, no block of the test users is one of the training users
+    for part in test.parts() if test.users.kind == train.users.kind else [test.to_dataset()]:
         known, others = part.recode(train.users, train.items)
         unknown += others
-        if unknown and number == n - 1:
-            warn(
-                f"{unknown:,} of {test.n_interactions:,} test rows have a user or an item that the model "
-                "does not know; they are left out",
-                DataWarning,
-            )
         yield known
-
-
-def _block(blocks: Blocks, number: int) -> Dataset:
-    """A block as a dataset of its own users."""
-    block = blocks.block(number)
-    users = Ids(blocks.users.stored(np.arange(block.n_users) + block.first_user), blocks.users.kind, "user")
-    return Dataset.unchecked(users, blocks.items, block.csr)
+    if unknown:
+        warn(
+            f"{unknown:,} of {test.n_interactions:,} test rows have a user or an item that the model "
+            "does not know; they are left out",
+            DataWarning,
+        )
 
 
 class _Measured:

@@ -75,8 +75,7 @@ def score_impressions(model: Ranker, test: Dataset | Blocks) -> ImpressionScores
     ['shown_auc', 'shown_pooled_auc', 'shown_share']
     """
     train = model.train_
-    if isinstance(test, Blocks):
-        test = test.to_dataset()
+    test = test.to_dataset()
     users, items = _shown_pairs(train, test)
     taken = _taken(train, test, users, items)
     likes = likes_of(model)

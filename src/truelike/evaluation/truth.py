@@ -11,7 +11,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from truelike.core.parallel import for_each
-from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.data.frames import Library, to_native
 from truelike.data.ids import Codes
@@ -174,7 +173,7 @@ class _Labels:
     """The labels in the row numbers of the training data, for a block of users at a time."""
 
     def __init__(self, train: Dataset, truth: Truth) -> None:
-        train = train.to_dataset() if isinstance(train, Blocks) else train
+        train = train.to_dataset()
         self.shape = train.csr.shape
         self.observed = train.csr
         self.likes = truth.likes.recode(train.users, train.items)[0].csr

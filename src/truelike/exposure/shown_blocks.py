@@ -20,10 +20,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from truelike import objectives
-from truelike.core.compile_cache import cached_njit
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.blocks.format import DESCRIPTION
 from truelike.data.blocks.tree import tree_sum
+from truelike.data.entries import recode
 from truelike.data.ids import MOST, Codes
 from truelike.errors import DataError, DataWarning, StorageError, warn
 from truelike.exposure.shown_pairs import (
@@ -40,10 +40,7 @@ PREFIX = "shown_blocks."  # of saved arrays
 
 
 def shown_blocks(train: Blocks, shown: Blocks, miss_rate: float | None) -> ShownBlocks:
-    """The interactions of several blocks, and what was shown without one.
-
-    `miss_rate` is the probability that a user misses a liked item when it is shown once; None: 0.
-    """
+    """The interactions of several blocks, and what was shown without one; without a `miss_rate` no like is missed."""
     source = ShownSource(str(shown.directory), shown.digest, float(miss_rate or 0.0))
     return ShownBlocks(train, source, shown)
 
@@ -52,14 +49,8 @@ def shown_blocks(train: Blocks, shown: Blocks, miss_rate: float | None) -> Shown
 class ShownSource:
     """Where the impressions are, for workers in other processes.
 
-    Attributes
-    ----------
-    directory, digest
-        The block directory, and the hash of its content.
-    miss_rate
-        The probability that a user misses a liked item when it is shown once.
-    held_out
-        The pairs that are not trained on; None: all are.
+    That is a block directory with the hash of its content. `miss_rate` is the probability that a user misses a liked
+    item when it is shown once, and `held_out` are the pairs that are not trained on; None: all are.
     """
 
     directory: str
@@ -75,11 +66,8 @@ class ShownSource:
 class Counts:
     """What is counted over all pairs, as one array, so that a sum over blocks is a sum of arrays.
 
-    Attributes
-    ----------
-    values
-        Impressions of known users and items, interactions that are not among them, pairs, pairs that were taken; then
-        the pairs of each item, and the expected number of users who noticed it.
+    These are the impressions of known users and items, interactions that are not among them, pairs, pairs that were
+    taken; then the pairs of each item, and the expected number of users who noticed it.
     """
 
     def __init__(self, values: NDArray[np.float64]) -> None:
@@ -93,16 +81,8 @@ class Counts:
 class ShownBlocks:
     """The pairs of which it is known what the user did, for each block.
 
-    Parameters
-    ----------
-    train
-        The blocks of the interactions.
-    source
-        Where the impressions are.
-    impressions
-        The impressions; None: they are opened when they are asked for.
-    counts
-        What `count` returned, summed over all blocks; None: it is computed when it is asked for.
+    If they are not given, the `impressions` are opened when they are asked for, and what `count` returns is summed over
+    all blocks.
     """
 
     evidence = "impressions"
@@ -145,7 +125,7 @@ class ShownBlocks:
         return self._kept[number]
 
     def of_users(self, users: Codes) -> ShownPairs:
-        """Return the pairs of some users, by their row numbers. No block of pairs is made for it."""
+        """Return the pairs of different users, by their row numbers. No block of pairs is made for it."""
         matrix, rows = self.train.rows(users)
         own = matrix[rows] if len(rows) else matrix
         parts = (own.indptr.astype(np.int32), own.indices.astype(np.int32))
@@ -155,11 +135,6 @@ class ShownBlocks:
     def n_pairs(self) -> int:
         """About the number of pairs: that of the impressions."""
         return self.impressions.n_interactions
-
-    @property
-    def n_taken(self) -> int:
-        """About the number of pairs that were taken: that of the interactions."""
-        return self.train.n_interactions
 
     def held_out(self, which: HeldOut) -> HeldOutPairs:
         """Return the pairs that are held out. No block of pairs is made for it."""
@@ -189,103 +164,69 @@ class ShownBlocks:
         self, ids: pl.Series, indptr: NDArray[np.int32], indices: NDArray[np.int32]
     ) -> tuple[ShownPairs, int]:
         """The pairs of users with these ids and interactions, and how many of their impressions are of known items."""
-        rows, items, counts = self._gathered(self.impressions.users.codes(ids))
-        if len(items) + len(indices) > MOST:
+        codes = self.impressions.users.codes(ids)
+        there = np.flatnonzero(codes >= 0).astype(np.int32)
+        found, rows = self.impressions.rows(codes[there])
+        places = np.empty_like(there)
+        places[rows] = there
+        if found.nnz + len(indices) > MOST:
             raise DataError(
-                f"a block has {len(items) + len(indices):,} impressions and interactions; at most {MOST:,} are "
+                f"a block has {found.nnz + len(indices):,} impressions and interactions; at most {MOST:,} are "
                 "possible. Build the training data with more blocks."
             )
-        logit, logits = self._logits(counts)
-        pointers, places, taken, flips, added = merge(
-            indptr, indices, rows.astype(np.int32), items, logits, np.float32(logit)
+        shown, _ = recode(found, places, self._item_map, (len(ids), self.train.n_items))
+        logit, logits = self._logits(shown.data)
+        pointers, items, taken, flips, added = merge(
+            indptr, indices, shown.indptr, shown.indices, logits, np.float32(logit)
         )
         pairs = ShownPairs(
-            pointers, places, taken, flips, logit, self.train.n_items, added=int(added), evidence=self.evidence
+            pointers, items, taken, flips, logit, self.train.n_items, added=int(added), evidence=self.evidence
         )
-        return pairs, len(items)
-
-    def _gathered(self, codes: Codes) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
-        """A CSR of the impressions of some users, of known items alone, and their counts, if these matter."""
-        shown, counted = self.impressions, self._counts_matter
-        place = np.searchsorted(shown.bounds, codes, side="right") - 1
-        parts = []
-        for number in np.unique(place[codes >= 0]):
-            here = np.flatnonzero((place == number) & (codes >= 0))
-            rows = (codes[here] - shown.bounds[number]).astype(np.int64)
-            parts.append((shown.block(int(number)), here, rows))
-        indptr = np.zeros(len(codes) + 1, dtype=np.int64)
-        for block, here, rows in parts:
-            count_known(indptr, here, rows, block.indptr, block.indices, self._item_map)
-        np.cumsum(indptr, out=indptr)
-        items = np.empty(int(indptr[-1]), dtype=np.int32)
-        counts = np.ones(len(items) if counted else 0, dtype=np.float32)
-        none = np.zeros(0, dtype=np.float32)
-        for block, here, rows in parts:
-            weights = block.weights if counted and block.weights is not None else none
-            gather_known(
-                items, counts, indptr, here, rows, block.indptr, block.indices, weights, self._item_map
-            )  # fmt: skip
-        if not self._in_order:
-            order = np.lexsort((items, np.repeat(np.arange(len(codes)), np.diff(indptr))))
-            items, counts = items[order], counts[order] if counted else counts
-        return indptr, items, counts
+        return pairs, int(shown.nnz)
 
     @cached_property
     def _item_map(self) -> Codes:
         """The row number in the training data of each item of the impressions; -1 for one that is not known."""
         return self.train.items.codes(self.impressions.items.values)
 
-    @cached_property
-    def _in_order(self) -> bool:
-        """Whether items are in the same order in both; not if ids are numbers in one and text in the other."""
-        known = self._item_map[self._item_map >= 0]
-        return bool((known[1:] > known[:-1]).all())
-
-    @property
-    def _counts_matter(self) -> bool:
-        return self.impressions.has_weights and self.source.miss_rate > 0
-
     def _logits(self, counts: NDArray[np.float32]) -> tuple[float, NDArray[np.float32]]:
-        """The flip logit of all pairs, and those of the impressions with counts."""
+        """The flip logit of all pairs, and those of the impressions with these counts, if they matter."""
+        rate = self.source.miss_rate
+        if not (self.impressions.has_weights and rate > 0):
+            with np.errstate(divide="ignore"):
+                return float(flip_logits(-np.log(np.array([rate])))[0]), np.zeros(0, dtype=np.float32)
         if len(counts) and counts.min() <= 0:
             raise DataError(
                 f"{int((counts <= 0).sum()):,} impressions have a weight of 0 or less; a weight is how often the pair "
                 "was shown"
             )
-        if self._counts_matter:
-            return -CERTAIN, flip_logits(counts * -np.log(self.source.miss_rate))
-        with np.errstate(divide="ignore"):
-            rate = -np.log(np.array([self.source.miss_rate]))
-        return float(flip_logits(rate)[0]), np.zeros(0, dtype=np.float32)
+        return -CERTAIN, flip_logits(counts * -np.log(rate))
 
     def _stored(self, pairs: ShownPairs) -> ShownPairs:
         """The same pairs with their arrays where the training data are."""
+        if self.train.in_memory:
+            return pairs
+
+        def placed(array: NDArray[Any]) -> NDArray[Any]:
+            place = self.train.mapped(len(array), kind=array.dtype)
+            place[:] = array
+            return place
+
         return replace(
             pairs,
-            indptr=self._placed(pairs.indptr),
-            indices=self._placed(pairs.indices),
-            taken=self._placed(pairs.taken),
-            logits=self._placed(pairs.logits),
+            indptr=placed(pairs.indptr),
+            indices=placed(pairs.indices),
+            taken=placed(pairs.taken),
+            logits=placed(pairs.logits),
         )
-
-    def _placed(self, array: NDArray[Any]) -> NDArray[Any]:
-        if self.train.in_memory:
-            return array
-        place = self.train.mapped(array.shape, array.dtype)
-        place[:] = array
-        return place
 
     # --- over all blocks --------------------------------------------------------------------------
 
     def count(self, number: int) -> NDArray[np.float64]:
         """Return the values of `Counts` of a block."""
         pairs = self.block(number)
-        of_item = np.bincount(pairs.indices, minlength=pairs.n_items).astype(np.float64)
-        known, taken = self._known[number], int(pairs.taken.sum(dtype=np.int64))
-        head = np.array([known, pairs.added, pairs.n_pairs, taken], dtype=np.float64)
-        one = objectives.sigmoid(-np.float64(pairs.logit))
-        noticed = pairs.exposed_users() if len(pairs.logits) else of_item * one
-        return np.concatenate([head, of_item, noticed])
+        head = [self._known[number], pairs.added, pairs.n_pairs, pairs.n_taken]
+        return np.concatenate([np.array(head, dtype=np.float64), pairs.pairs_of_item(), pairs.exposed_users()])
 
     @property
     def counts(self) -> Counts:
@@ -345,7 +286,8 @@ class ShownBlocks:
 
     def dense_logits(self, users: Codes) -> NDArray[np.float32]:
         """Return the flip logits of all items for some users."""
-        return self.of_users(users).dense_logits(np.arange(len(users), dtype=np.int32))
+        some, rows = np.unique(users, return_inverse=True)
+        return self.of_users(some).dense_logits(rows.astype(np.int32))
 
     def exposed_users(self) -> NDArray[np.float64]:
         """Return the expected number of users who noticed each item."""
@@ -372,16 +314,14 @@ class ShownBlocks:
         """Return the impressions of saved arrays, which are opened when they are asked for; None if there are none."""
         if f"{PREFIX}place" not in arrays:
             return None
-        place, digest, rate, counts = (np.asarray(arrays[PREFIX + name]) for name in _ARRAYS)
+        names = ("place", "digest", "miss_rate", "counts")
+        place, digest, rate, counts = (np.asarray(arrays[PREFIX + name]) for name in names)
         shapes = (rate.shape, counts.shape)
         if not isinstance(train, Blocks) or shapes != ((1,), (4 + 2 * train.n_items,)):
             raise ValueError("the impressions are not those of the blocks that the model was trained on")
         beside = os.path.normpath(train.directory / place.tobytes().decode())
         source = ShownSource(beside, digest.tobytes().decode(), float(rate[0]))
         return cls(train, source, counts=counts.astype(np.float64))
-
-
-_ARRAYS = ("place", "digest", "miss_rate", "counts")
 
 
 def _opened(source: ShownSource, train: Blocks) -> Blocks:
@@ -397,37 +337,3 @@ def _opened(source: ShownSource, train: Blocks) -> Blocks:
             f"{source.directory!r} is another block directory than the impressions that the model was trained with"
         )
     return found
-
-
-@cached_njit(nogil=True)
-def count_known(out: Any, users: Any, rows: Any, indptr: Any, indices: Any, item_map: Any) -> None:
-    """Set out[users[n] + 1] to the number of entries of row rows[n] whose item is known: item_map is not -1."""
-    for n in range(len(users)):
-        count = 0
-        for entry in range(indptr[rows[n]], indptr[rows[n] + 1]):
-            count += item_map[indices[entry]] >= 0
-        out[users[n] + 1] = count
-
-
-@cached_njit(nogil=True)
-def gather_known(
-    items: Any,
-    counts: Any,
-    starts: Any,
-    users: Any,
-    rows: Any,
-    indptr: Any,
-    indices: Any,
-    weights: Any,
-    item_map: Any,
-) -> None:
-    """Write the known items of each row rows[n], and their weights if there are any, from starts[users[n]] on."""
-    for n in range(len(users)):
-        at = starts[users[n]]
-        for entry in range(indptr[rows[n]], indptr[rows[n] + 1]):
-            item = item_map[indices[entry]]
-            if item >= 0:
-                items[at] = item
-                if len(counts) > 0 and len(weights) > 0:
-                    counts[at] = weights[entry]
-                at += 1

@@ -17,14 +17,12 @@ from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.engines.als.engine import AlternatingEngine, Solver, Weights, exact_row, solved, weighted_gram
 from truelike.engines.blocks.als import (
-    AlternatingWorker,
     BlockAlternatingEngine,
     Counting,
     check_solver,
     counting_of,
 )
-from truelike.engines.blocks.execution import workers_for
-from truelike.engines.blocks.workers import WorkerKind, allocator
+from truelike.engines.blocks.workers import allocator
 from truelike.engines.engine import Engine
 from truelike.engines.regularization import IALS_L2, UNOBSERVED, density, noise_edge
 from truelike.engines.spectral import set_items
@@ -141,16 +139,14 @@ class IALS(EpochMF):
         weights, solver = self._weights(train), Solver(self.solver, self.cg_steps, self.relaxation)
         if isinstance(train, Blocks):
             counting = counting_of(train, self.weighting, self.recency, self.half_life)
-            about = {"weights": weights, "solver": solver, "counting": counting}
-            kind = WorkerKind(AlternatingWorker, self.factors, 0, about)
             return BlockAlternatingEngine(
                 train,
                 tables,
-                workers_for(kind, train, tables.users, cluster, self.n_jobs),
                 weights,
                 solver,
-                weighted=counting.differs,
+                counting,
                 spectral_seed=self.seed if self.init == "spectral" and self.factors > 1 else None,
+                cluster=cluster,
                 n_jobs=self.n_jobs,
             )
         return AlternatingEngine(

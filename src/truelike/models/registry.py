@@ -15,7 +15,6 @@ import polars as pl
 
 from truelike.core.files import reading
 from truelike.core.parameters import parse
-from truelike.data.blocks.blocks import Blocks
 from truelike.data.frames import to_native
 from truelike.errors import ParameterError, StorageError
 from truelike.models.base import Recommender, clone
@@ -169,7 +168,7 @@ def load_described(
         if "history" in about:
             learned["history_"] = to_native(_history(about["history"]), train.library)
         model._assign(train, learned)
-        if in_memory and isinstance(train, Blocks):
+        if in_memory:
             model = model.with_train(train.to_dataset())
         return model, about
 

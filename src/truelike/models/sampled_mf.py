@@ -21,9 +21,8 @@ from truelike.core.parameters import (
 )
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
-from truelike.engines.blocks.execution import workers_for
-from truelike.engines.blocks.sgd import StratifiedEngine, StratifiedWorker
-from truelike.engines.blocks.workers import WorkerKind, allocator
+from truelike.engines.blocks.sgd import StratifiedEngine
+from truelike.engines.blocks.workers import allocator
 from truelike.engines.engine import Engine
 from truelike.engines.regularization import lift
 from truelike.engines.sgd.engine import SampledEngine
@@ -233,10 +232,16 @@ class SampledMF(ObjectiveMF):
         )
         negatives, objective = sampling.parse(self.negatives), self._objective()
         if isinstance(train, Blocks):
-            about = {"objective": objective, "negatives": negatives, "sgd": settings, "seed": self.seed}
-            kind = WorkerKind(StratifiedWorker, tables.factors, tables.flip_factors, about)
-            workers = workers_for(kind, train, tables.users, cluster, self.n_jobs)
-            return StratifiedEngine(train, tables, workers, objective, negatives, settings, seed=self.seed)
+            return StratifiedEngine(
+                train,
+                tables,
+                objective,
+                negatives,
+                settings,
+                seed=self.seed,
+                cluster=cluster,
+                n_jobs=self.n_jobs,
+            )
         return SampledEngine(train, tables, objective, negatives, settings, seed=self.seed, n_jobs=self.n_jobs)
 
     @property

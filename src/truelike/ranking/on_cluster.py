@@ -19,8 +19,6 @@ from truelike.errors import ParameterError
 from truelike.ranking.factor_ranker import FactorRanker
 from truelike.ranking.top_k import Floats, TopK
 
-__all__ = ["check_dot_product", "top_k_on_cluster"]
-
 
 def check_dot_product(model: str, vectors: Any) -> Any:
     """The vectors of a model; an error if its score is no dot product, so that they are None."""
@@ -44,18 +42,8 @@ def top_k_on_cluster(
 ) -> Generator[TopK, None, None]:
     """The k best items of each user of some blocks of users, block by block, as `FactorRanker.top_k` gives them.
 
-    Parameters
-    ----------
-    cluster
-        The cluster.
-    vectors
-        The vectors whose dot product is the score: `users`, `items` and `bias`, which may be None.
-    train
-        The training data.
-    blocks
-        The row numbers of the users of each block. They are asked for as workers become free.
-    k, exclude_seen, allowed
-        As in `FactorRanker.top_k`; `exclude_seen` leaves out the pairs of the training data.
+    The dot product of the `vectors` is the score. `blocks` have the row numbers of users in the training data, and are
+    asked for as workers become free; `exclude_seen` leaves out the pairs of the training data.
     """
     ranker = FactorRanker(vectors.items, vectors.bias)
     mask = np.zeros(0, dtype=bool) if allowed is None else allowed
@@ -82,14 +70,7 @@ def top_k_of_piece(
     *,
     n_jobs: int | None = 1,
 ) -> TopK:
-    """The k best items of each vector, without those of its row of a CSR; an empty `allowed` allows all items.
-
-    >>> by_factor = np.array([[1, 3, 2], [0, 0, 0], [0, 0, 0], [0, 0, 0]], dtype=np.float32)
-    >>> zeros, none = np.zeros(3, dtype=np.float32), np.zeros(0, dtype=bool)
-    >>> one, seen = np.ones((1, 1), dtype=np.float32), np.array([1], dtype=np.int32)
-    >>> top_k_of_piece(by_factor, zeros, none, 2, one, np.array([0, 1], dtype=np.int32), seen).items
-    array([[2, 0]], dtype=int32)
-    """
+    """The k best items of each vector, without those of its row of a CSR; an empty `allowed` allows all items."""
     ranker = FactorRanker(None, bias, by_factor=by_factor)
     ones = np.ones(len(indices), dtype=np.float32)
     seen = sparse.csr_array((ones, indices, indptr), shape=(len(vectors), ranker.n_items))

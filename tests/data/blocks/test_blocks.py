@@ -9,9 +9,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from scipy import sparse
 
 import truelike as tl
+from truelike.data.blocks.format import by_item
 from truelike.data.blocks.ids import BlockIds
 from truelike.errors import DataError, NotFoundError, ParameterError, StorageError, UnknownIdError
 
@@ -36,7 +40,7 @@ def test_blocks_have_what_the_dataset_has(data: tl.Dataset, blocks: tl.blocks.Bl
     assert_array_equal(again.times, data.times)
     assert list(again.users) == list(data.users)
     assert again.titles.to_list() == data.titles.to_list()
-    for name in ("n_users", "n_items", "n_interactions", "n_rows", "has_weights", "sparsity"):
+    for name in ("n_users", "n_items", "n_interactions", "has_weights"):
         assert getattr(blocks, name) == getattr(data, name), name
     assert_array_equal(blocks.popularity(), data.popularity())
     assert_array_equal(blocks.interactions_per_user(), data.interactions_per_user())
@@ -47,17 +51,21 @@ def test_blocks_have_what_the_dataset_has(data: tl.Dataset, blocks: tl.blocks.Bl
     assert_array_equal(found[rows].toarray(), data.matrix[users].toarray())
 
 
-def test_by_item_holds_the_transposed_matrix_of_each_tile(data: tl.Dataset, blocks: tl.blocks.Blocks) -> None:
-    for block in blocks:
-        dense = data.matrix[block.rows].toarray()
-        weights = block.of_tiles(block.csr.data)
-        for t in range(-(-block.n_users // block.tile)):
-            for item in range(block.n_items):
-                a, b = block.tile_starts[t * block.n_items + item : t * block.n_items + item + 2]
-                users = block.tile_users[a:b]
-                own = np.flatnonzero(dense[t * block.tile : (t + 1) * block.tile, item]) + t * block.tile
-                assert_array_equal(users, own)
-                assert_array_equal(weights[a:b], dense[own, item])
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 50), st.integers(0, 2**32 - 1))
+def test_tiles_are_the_transposed_matrix(n_users: int, n_items: int, tile: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    dense = rng.integers(1, 9, (n_users, n_items)) * (rng.random((n_users, n_items)) < 0.3)
+    matrix = sparse.csr_array(dense.astype(np.float32))
+    users, starts = by_item(matrix.indptr, matrix.indices, n_items, tile)
+    block = tl.blocks.Block(0, 0, n_users, n_items, matrix.indptr, matrix.indices, tile, users, starts)
+    weights = block.of_tiles(matrix.data)
+    for number, first in enumerate(range(0, n_users, tile)):
+        for item in range(n_items):
+            a, b = starts[number * n_items + item : number * n_items + item + 2]
+            own = first + np.flatnonzero(dense[first : first + tile, item])
+            assert_array_equal(users[a:b], own)
+            assert_array_equal(weights[a:b], dense[own, item])
+    assert starts[-1] == matrix.nnz
 
 
 def test_ids_of_blocks_are_found_like_those_of_a_dataset(data: tl.Dataset, blocks: tl.blocks.Blocks) -> None:

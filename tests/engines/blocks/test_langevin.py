@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import truelike as tl
+from truelike.engines.blocks.langevin import LangevinWorker
 from truelike.engines.blocks.workers import LocalWorkers, WorkersLostError
 
 SHORT: dict[str, Any] = {"steps": 40, "burn_in": 20, "samples": 3, "factors": 4}
@@ -58,14 +59,14 @@ def test_a_lost_worker_changes_no_bit(tmp_path: Path, monkeypatch: pytest.Monkey
     calls, kept, plain_sum = [0], {}, LocalWorkers.sum
     collect = LocalWorkers.collect
 
-    def failing(self: LocalWorkers, method: str, *arguments: Any) -> Any:
-        kept.setdefault("users", self.worker.rows.copy())
-        calls[0] += method == "advance"
-        if method == "advance" and calls[0] in (8, 37):
+    def failing(self: Any, method: Any, *arguments: Any) -> Any:
+        kept.setdefault("users", self.worker.share.rows.copy())
+        calls[0] += method is LangevinWorker.advance
+        if method is LangevinWorker.advance and calls[0] in (8, 37):
             raise WorkersLostError("lost")
         return plain_sum(self, method, *arguments)
 
-    def collected(self: LocalWorkers, users: Any) -> None:
+    def collected(self: Any, users: Any) -> None:
         collect(self, users)
         kept["users"] = users.copy()
 

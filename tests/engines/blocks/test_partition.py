@@ -12,8 +12,10 @@ from scipy import stats
 
 import truelike as tl
 from truelike import negatives as sampling
+from truelike import objectives
 from truelike.engines.blocks.partition import corrected_weights, partition
 from truelike.engines.blocks.sgd import StratifiedWorker
+from truelike.engines.blocks.workers import Share
 from truelike.engines.sgd.samples import Samples, SGDSettings
 
 PARTS = 4
@@ -51,6 +53,11 @@ def test_any_two_items_meet_in_some_epoch(blocks: tl.blocks.Blocks) -> None:
     assert together[np.ix_(most, most)].all(), "the most popular ones, too"
 
 
+def worker_of(blocks: tl.blocks.Blocks, negatives: Any, settings: SGDSettings, seed: int) -> StratifiedWorker:
+    share = Share(blocks, range(PARTS), np.zeros((blocks.n_users, 8), dtype=np.float32), 1)
+    return StratifiedWorker(share, objectives.BPR, negatives, settings, seed, 8, 0)
+
+
 def weights_of(blocks: tl.blocks.Blocks, worker: StratifiedWorker, negatives: Any) -> NDArray[np.float64]:
     """The weights by which the engine draws."""
     popularity = blocks.popularity()
@@ -62,9 +69,7 @@ def drawn(blocks: tl.blocks.Blocks, name: str, epochs: int, n_negatives: int) ->
     """How often each item is drawn as a negative in some epochs, by the strata that are trained."""
     negatives = sampling.parse(name)
     settings = SGDSettings(0.1, 1.0, 0.0, 0.0, "epoch", n_negatives, 1_000, "blocks", "once")
-    about: dict[str, Any] = {"objective": None, "negatives": negatives, "sgd": settings, "seed": 7}
-    rows = np.zeros((blocks.n_users, 8), dtype=np.float32)
-    worker = StratifiedWorker(blocks, range(PARTS), rows, 8, 0, 1, about)
+    worker = worker_of(blocks, negatives, settings, 7)
     counts = np.zeros(blocks.n_items, dtype=np.int64)
     weights = weights_of(blocks, worker, negatives)
     for epoch in range(epochs):
@@ -103,11 +108,8 @@ def test_over_a_rotation_every_item_has_its_declared_probability(blocks: tl.bloc
 
 
 def test_no_negative_is_a_positive_of_its_user(blocks: tl.blocks.Blocks, tmp_path: Path) -> None:
-    worker = StratifiedWorker(
-        blocks, range(PARTS), np.zeros((blocks.n_users, 8), np.float32), 8, 0, 1,
-        {"negatives": sampling.parse("uniform"), "seed": 0},
-    )  # fmt: skip
     settings = SGDSettings(0.1, 1.0, 0.0, 0.0, "epoch", 5, 1_000, "blocks", "once")
+    worker = worker_of(blocks, sampling.parse("uniform"), settings, 0)
     block = blocks.block(1)
     worker.begin(0, blocks.popularity(), weights_of(blocks, worker, worker.negatives))
     for part in range(PARTS):

@@ -10,6 +10,7 @@ import os
 import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +24,7 @@ from scipy import sparse
 from truelike.core.array_files import checksum, read_arrays
 from truelike.core.files import OpenDirectory, as_place, reading
 from truelike.core.memory import check_memory
-from truelike.data.blocks.format import DESCRIPTION, FORMAT, ITEMS, SHOWN, array_file, user_file
+from truelike.data.blocks.format import DESCRIPTION, FORMAT, ITEMS, SHOWN, array_file, tiles, user_file
 from truelike.data.blocks.ids import BlockIds
 from truelike.data.dataset import Dataset
 from truelike.data.features import FeatureTable
@@ -33,7 +34,6 @@ from truelike.data.ids import Codes, Ids, check_kind
 from truelike.data.impressions import read_shown
 from truelike.data.parquet_check import damage
 from truelike.data.part_files import FEATURES, KINDS, read_entries, read_features, read_parquet
-from truelike.data.shown import Shown
 from truelike.data.titles import titles_of
 from truelike.errors import ParameterError, StorageError
 
@@ -66,10 +66,10 @@ class Block:
         Row number of its first user, and the shape of its CSR.
     indptr, indices
         The CSR of its users.
-    weights, times
-        Of each interaction; None if there are none.
     tile, tile_users, tile_starts
         The interactions by item, in tiles of `tile` users; see `format.by_item`.
+    weights, times
+        Of each interaction; None if there are none.
     """
 
     number: int
@@ -78,11 +78,11 @@ class Block:
     n_items: int
     indptr: NDArray[np.int32]
     indices: Codes
-    weights: NDArray[np.float32] | None
-    times: NDArray[np.int64] | None
     tile: int
     tile_users: NDArray[np.int32]
     tile_starts: NDArray[np.int32]
+    weights: NDArray[np.float32] | None = None
+    times: NDArray[np.int64] | None = None
 
     @property
     def rows(self) -> slice:
@@ -95,6 +95,14 @@ class Block:
         data = np.ones(len(self.indices), dtype=np.float32) if self.weights is None else self.weights
         return sparse.csr_array((data, self.indices, self.indptr), shape=(self.n_users, self.n_items))
 
+    def take(self, rows: NDArray[np.integer]) -> sparse.csr_array:
+        """The CSR of some of its users."""
+        data = self.indices if self.weights is None else self.weights
+        found = sparse.csr_array((data, self.indices, self.indptr), shape=(self.n_users, self.n_items))[rows]
+        if self.weights is None:
+            found.data = np.ones(found.nnz, dtype=np.float32)
+        return found
+
     def to_dataset(self) -> Dataset:
         """The users of the block as a Dataset, with row numbers as ids."""
         users, items = Ids.range(self.n_users, "user"), Ids.range(self.n_items, "item")
@@ -103,12 +111,8 @@ class Block:
     def of_tiles(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """Values of the interactions, in the order of `tile_users`."""
         turned = np.empty_like(values)
-        for first in range(0, self.n_users, self.tile):
-            last = min(self.n_users, first + self.tile)
-            mine = slice(int(self.indptr[first]), int(self.indptr[last]))
-            pointers = self.indptr[first : last + 1] - self.indptr[first]
-            parts = (values[mine], self.indices[mine], pointers)
-            turned[mine] = sparse.csr_array(parts, shape=(last - first, self.n_items)).tocsc().data
+        for mine, by_item in tiles(self.indptr, self.indices, values, self.n_items, self.tile):
+            turned[mine] = by_item.data
         return turned
 
 
@@ -170,11 +174,11 @@ class Blocks:
         self.name = str(about["name"])
         self.about: list[dict[str, Any]] = about["blocks"]
         self.has_weights, self.has_times = bool(about["weights"]), bool(about["times"])
-        self.files, self.has_shown = list(about["files"]), bool(about["shown"])
+        self.files = list(about["files"])
+        self.shown = Blocks(self.directory / SHOWN, in_memory=self.in_memory) if about["shown"] else None
         self.bounds = np.cumsum([0, *(block["users"] for block in self.about)], dtype=np.int64)
-        self.entry_bounds = np.cumsum([0, *(block["interactions"] for block in self.about)], dtype=np.int64)
-        found = (int(self.bounds[-1]), int(self.entry_bounds[-1]))
-        if found != (about["users"], about["interactions"]):
+        self._n_interactions: int = sum(block["interactions"] for block in self.about)
+        if (found := (int(self.bounds[-1]), self._n_interactions)) != (about["users"], about["interactions"]):
             raise ValueError(f"{DESCRIPTION} has blocks of {found[0]} users and {found[1]} interactions in all")
         content = [[block["arrays"]["checksums"], block["files"]] for block in self.about]
         content_of_all = [content, about["files"], self.shown.digest if self.shown is not None else None]
@@ -196,34 +200,20 @@ class Blocks:
         about, name = self.about[number], array_file(number)
         with reading(self.directory, "block directory"):
             with self._opened(name) as handle:
-                identity, arrays = self._arrays(number, handle.fileno())
+                try:
+                    identity, arrays = read_arrays(handle.fileno(), mapped=not self.in_memory)
+                except (ValueError, TypeError, KeyError) as error:
+                    raise self.damage(number, str(error)) from error
             if identity != about["arrays"]["id"]:
                 raise self.damage(number, f"{name} is of another block directory")
             if number not in self._checked:  # once in a process
                 self._check(number, arrays)
                 self._checked.add(number)
-            block = Block(
-                number,
-                int(self.bounds[number]),
-                about["users"],
-                self.n_items,
-                arrays["indptr"],
-                arrays["indices"],
-                arrays.get("weights"),
-                arrays.get("times"),
-                about["tile"],
-                arrays["tile_users"],
-                arrays["tile_starts"],
-            )
+            first, users = int(self.bounds[number]), about["users"]
+            block = Block(number, first, users, self.n_items, tile=about["tile"], **arrays)
         if self.in_memory:
             self._kept[number] = block
         return block
-
-    def _arrays(self, number: int, descriptor: int) -> tuple[Any, dict[str, NDArray[Any]]]:
-        try:
-            return read_arrays(descriptor, mapped=not self.in_memory)
-        except (ValueError, TypeError, KeyError) as error:
-            raise self.damage(number, str(error)) from error
 
     def _opened(self, name: str) -> Any:
         try:
@@ -239,23 +229,21 @@ class Blocks:
         about = self.about[number]
         if about["arrays"]["checksums"] != {name: checksum(array) for name, array in arrays.items()}:
             raise self.damage(number, "its checksums are other ones")
-        n, users, tile = about["interactions"], about["users"], about["tile"]
-        shapes = {
-            "indptr": (users + 1,),
-            "indices": (n,),
-            "tile_users": (n,),
-            "tile_starts": (-(-users // max(1, tile)) * self.n_items + 1,),
-        }
-        for name, shape in shapes.items():
-            if arrays[name].shape != shape or arrays[name].dtype != np.int32:
-                raise self.damage(number, f"the array {name} has the shape {arrays[name].shape}")
-        for name, stop in (("indices", self.n_items), ("tile_users", users)):
-            if n and not 0 <= arrays[name].min() <= arrays[name].max() < stop:
-                raise self.damage(number, f"the array {name} has values outside 0 to {stop - 1}")
-        for name in ("indptr", "tile_starts"):
-            pointers = arrays[name]
-            if pointers[0] != 0 or pointers[-1] != n or (pointers[1:] < pointers[:-1]).any():
+        n, users = about["interactions"], about["users"]
+        n_starts = -(-users // max(1, about["tile"])) * self.n_items + 1
+        for name, length, stop in (
+            ("indptr", users + 1, None),
+            ("indices", n, self.n_items),
+            ("tile_users", n, users),
+            ("tile_starts", n_starts, None),
+        ):
+            array = arrays[name]
+            if array.shape != (length,) or array.dtype != np.int32:
+                raise self.damage(number, f"the array {name} has the shape {array.shape}")
+            if stop is None and (array[0] != 0 or array[-1] != n or (array[1:] < array[:-1]).any()):
                 raise self.damage(number, f"the array {name} is not sorted from 0 to {n}")
+            if stop is not None and n and not 0 <= array.min() <= array.max() < stop:
+                raise self.damage(number, f"the array {name} has values outside 0 to {stop - 1}")
 
     def damage(self, number: int, why: str) -> StorageError:
         """The error for a block that cannot be used."""
@@ -282,26 +270,23 @@ class Blocks:
     @property
     def carries(self) -> frozenset[str]:
         """What is known beside the interactions, as in `Dataset.carries`."""
-        there = {name for name in FEATURES if f"{name}.parquet" in self.files}
-        there |= {"kinds"} if KINDS in self.files else set()
-        return frozenset(
-            there | ({"shown"} if self.has_shown else set()) | ({"times"} if self.has_times else set())
-        )
-
-    @cached_property
-    def shown(self) -> Blocks | None:
-        """The blocks of how often each pair was shown; None if that is not known."""
-        return Blocks(self.directory / SHOWN, in_memory=self.in_memory) if self.has_shown else None
+        there = {name.removesuffix(".parquet") for name in self.files} & {
+            *FEATURES,
+            KINDS.removesuffix(".parquet"),
+        }
+        return frozenset(there | set(["shown"] * (self.shown is not None) + ["times"] * self.has_times))
 
     def with_impressions(self, impressions: Blocks | str | Path) -> Blocks:
         """The same blocks with the impressions of another block directory, whose weights are counts."""
-        if not isinstance(impressions, Blocks) and not (Path(impressions) / DESCRIPTION).is_file():
-            raise ParameterError(
-                f"{str(impressions)!r} is no block directory: build one with `truelike blocks IMPRESSIONS -o shown/`"
-            )
-        other = Blocks.__new__(Blocks)
-        shown = impressions if isinstance(impressions, Blocks) else Blocks(impressions)
-        other.__dict__.update(self.__dict__, has_shown=True, shown=shown)
+        if isinstance(impressions, (str, Path)):
+            if not (Path(impressions) / DESCRIPTION).is_file():
+                raise ParameterError(
+                    f"{str(impressions)!r} is no block directory: build one with `truelike blocks IMPRESSIONS -o "
+                    "shown/`"
+                )
+            impressions = Blocks(impressions)
+        other = copy(self)
+        other.shown = impressions
         return other
 
     @property
@@ -323,11 +308,8 @@ class Blocks:
     @cached_property
     def _further(self) -> dict[str, Any]:
         """The kinds and features, which are read when they are first asked for."""
-        shape = (self.n_users, self.n_items)
-        with (
-            OpenDirectory(self.directory, "block directory", DESCRIPTION, self.files) as files,
-            reading(self.directory, "block directory"),
-        ):
+        shape, what = (self.n_users, self.n_items), "block directory"
+        with OpenDirectory(self.directory, what, DESCRIPTION, self.files) as files, reading(self.directory, what):
             files.about(FORMAT)
             return {**read_entries(files, self.files, shape), **read_features(files, self.files, shape)}
 
@@ -346,17 +328,7 @@ class Blocks:
     @property
     def n_interactions(self) -> int:
         """The number of distinct (user, item) pairs."""
-        return int(self.entry_bounds[-1])
-
-    @property
-    def n_rows(self) -> float:
-        """The sum of all weights: without weights, the number of rows that were read."""
-        return float(sum(block["weight"] for block in self.about))
-
-    @property
-    def sparsity(self) -> float:
-        """The share of all pairs (user, item) without an interaction."""
-        return 1.0 - self.n_interactions / (self.n_users * self.n_items)
+        return self._n_interactions
 
     def popularity(self) -> NDArray[np.int64]:
         """The number of users of each item, in the order of `items`."""
@@ -385,7 +357,7 @@ class Blocks:
         wanted, at = np.unique(users, return_inverse=True)
         places = np.searchsorted(self.bounds, wanted, side="right") - 1
         parts = [
-            self.block(int(number)).csr[wanted[places == number] - self.bounds[number]]
+            self.block(int(number)).take(wanted[places == number] - self.bounds[number])
             for number in np.unique(places)
         ]
         empty = sparse.csr_array((0, self.n_items), dtype=np.float32)
@@ -399,10 +371,15 @@ class Blocks:
         """Add all that models learn from to a digest."""
         digest.update(self.digest.encode())
 
+    def parts(self) -> Iterator[Dataset]:
+        """The interactions of each block, with the ids of its users."""
+        for block in self:
+            users = Ids(self.ids_of_block(block.number), self.users.kind, "user")
+            yield Dataset.unchecked(users, self.items, block.csr)
+
     def with_titles(self, titles: Any, *, encoding: str = "utf-8") -> Blocks:
         """The same blocks with names of their items for people to read."""
-        other = Blocks.__new__(Blocks)
-        other.__dict__.update(self.__dict__)
+        other = copy(self)
         other.titles = titles_of(self.items, titles, encoding=encoding)
         return other
 
@@ -427,17 +404,14 @@ class Blocks:
             "IALS, BPR, NBPO and the other presets of SampledMF train on the blocks themselves.",
         )
         blocks = list(self)
-        indptr = np.zeros(self.n_users + 1, dtype=np.int32 if self.n_interactions < 2**31 else np.int64)
-        for block, start in zip(blocks, self.entry_bounds, strict=False):
-            indptr[block.first_user + 1 : block.first_user + block.n_users + 1] = block.indptr[1:].astype(
-                indptr.dtype
-            ) + indptr.dtype.type(start)
-        indices = blocks[0].indices if len(self) == 1 else np.concatenate([block.indices for block in blocks])
-        data = np.ones(len(indices), dtype=np.float32)
-        for block, start in zip(blocks, self.entry_bounds, strict=False):
-            if block.weights is not None:
-                data[start : start + len(block.indices)] = block.weights
-        times = np.concatenate([block.times for block in blocks]) if self.has_times else None
+
+        def joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+            return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+        indptr = np.concatenate([[0], np.cumsum(self.interactions_per_user())])
+        indptr = indptr.astype(np.int32 if self.n_interactions < 2**31 else np.int64)
+        indices, data = joined([block.indices for block in blocks]), joined([block.csr.data for block in blocks])
+        times = joined([block.times for block in blocks if block.times is not None]) if self.has_times else None
         matrix = sparse.csr_array((data, indices, indptr), shape=(self.n_users, self.n_items))
         users = Ids(self.users.values, self.users.kind, "user")
         return Dataset.unchecked(
@@ -448,18 +422,14 @@ class Blocks:
             titles=self.titles,
             name=self.name,
             kinds=self.kinds,
-            shown=None if self.shown is None else _shown(self.shown, users, self.items),
+            shown=None if self.shown is None else read_shown(self.shown.to_dataset(), users, self.items),
             item_features=self.item_features,
             user_features=self.user_features,
         )
 
     # --- scratch --------------------------------------------------------------------------------
 
-    def mapped_zeros(self, n: int, width: int) -> NDArray[np.float32]:
-        """A table of zeros in a file of the scratch directory, which disappears with the array."""
-        return self.mapped((n, width), np.float32)
-
-    def mapped(self, shape: tuple[int, ...], kind: Any) -> NDArray[Any]:
+    def mapped(self, *shape: int, kind: Any = np.float32) -> NDArray[Any]:
         """An array of zeros in a file of the scratch directory, which disappears with the array."""
         n_bytes = math.prod(shape) * np.dtype(kind).itemsize
         if not n_bytes:
@@ -482,8 +452,3 @@ class Blocks:
             f"Blocks({self.n_interactions:,} interactions, {self.n_users:,} users, {self.n_items:,} items, "
             f"{len(self)} blocks)"
         )
-
-
-def _shown(blocks: Blocks, users: Ids, items: Ids) -> Shown:
-    """The impressions of a block directory, in memory."""
-    return read_shown(blocks.to_dataset(), users, items)

@@ -51,6 +51,7 @@ from truelike.data.features import read_features
 from truelike.data.files import column_names
 from truelike.data.filters import k_core
 from truelike.data.ids import Codes, Ids, Kind, check_count, encode
+from truelike.data.interactions import cast
 from truelike.data.part_files import write_entries, write_features
 from truelike.data.read import read
 from truelike.data.titles import titles_of
@@ -144,18 +145,11 @@ def build(
     limit = max(LEAST_MEMORY, available_memory() // 2) if memory is None else parse_memory(memory)
     directory = as_place(directory)
     check_place(directory, own=OWN_FILES)
-    least = (min_user, min_item)
-    tell = note if progress else _silent
+    least, tell = (min_user, min_item), note if progress else lambda _: None
+    asked: dict[str, Any] = {"user": user, "item": item, "rating": rating, "time": time, "weight": weight}
     if isinstance(source, Dataset):
-        asked = {
-            "user": user,
-            "item": item,
-            "rating": rating,
-            "time": time,
-            "weight": weight,
-            "min_rating": min_rating,
-        }
-        if unused := [key for key, value in asked.items() if value is not None]:
+        given_too = {**asked, "min_rating": min_rating}
+        if unused := [key for key, value in given_too.items() if value is not None]:
             raise ParameterError(
                 f"a Dataset was given, which {', '.join(unused)} cannot change: use it with a file"
             )
@@ -166,31 +160,16 @@ def build(
         files, kind, hive, found_name = find(source)
 
         def settle(names: list[str]) -> Columns:
-            return choose(
-                names,
-                user=user,
-                item=item,
-                rating=rating,
-                time=time,
-                weight=weight,
-                needs_rating=min_rating is not None,
-            )
+            return choose(names, **asked, needs_rating=min_rating is not None)
 
         def further(place: Path) -> list[str]:
             names = _write_features(place, items, users)
-            if impressions is not None:
-                build(
-                    impressions,
-                    place / SHOWN,
-                    user=user,
-                    item=item,
-                    weight=_count_column(impressions),
-                    on_bad_rows=on_bad_rows,
-                    memory=limit,
-                    scratch=scratch,
-                    progress=progress,
-                )
-            return [*names, *[SHOWN] * (impressions is not None)]
+            if impressions is None:
+                return names
+            how: dict[str, Any] = {"on_bad_rows": on_bad_rows, "memory": limit, "scratch": scratch}
+            counts = _count_column(impressions)
+            build(impressions, place / SHOWN, user=user, item=item, weight=counts, progress=progress, **how)
+            return [*names, SHOWN]
 
         with scratch_directory(directory, scratch) as place:
             work = _Work(place, limit, tell)
@@ -224,10 +203,6 @@ def _write_features(place: Path, items: Any, users: Any) -> list[str]:
             if read_table.table is not None:
                 found[f"{side}_features"] = read_table.table.recode(read_table.ids.codes(ids))
     return write_features(SimpleNamespace(**found), place)
-
-
-def _silent(_: str) -> None:
-    """No progress."""
 
 
 def parse_memory(given: str | int) -> int:
@@ -298,11 +273,12 @@ def _of_dataset(
 
 @dataclass
 class _Group:
-    """A group of users: the CSR of their interactions in files, and the number of items of each user."""
+    """A group of users: the CSR of their interactions in files, the number of items of each user, and of rows."""
 
     place: Path
     number: int
     counts: NDArray[np.int32]
+    rows: int
 
     def path(self, what: str) -> Path:
         return self.place / f"{what}-{self.number:05}.npy"
@@ -311,18 +287,32 @@ class _Group:
     def users(self) -> Path:
         return self.place / f"users-{self.number:05}.parquet"
 
-    def save(self, what: str, array: NDArray[Any] | None) -> None:
-        if array is not None:
-            np.save(self.path(what), array, allow_pickle=False)
+    def has(self, what: str) -> bool:
+        return self.path(what).exists()
 
-    def load(self, what: str, part: slice = slice(None)) -> NDArray[Any] | None:
-        """An array, or a part of it; None if there is none."""
-        if not self.path(what).exists():
-            return None
-        whole: NDArray[Any] = np.load(
-            self.path(what), mmap_mode="r" if len(self.counts) else None, allow_pickle=False
-        )
+    def save(self, what: str, array: NDArray[Any]) -> None:
+        np.save(self.path(what), array, allow_pickle=False)
+
+    def load(self, what: str, part: slice = slice(None)) -> NDArray[Any]:
+        """An array, or a part of it."""
+        whole = np.load(self.path(what), mmap_mode="r" if len(self.counts) else None, allow_pickle=False)
         return np.array(whole[part])
+
+    def entries(self) -> tuple[NDArray[np.int64], Codes]:
+        """The user and the item of each interaction."""
+        return np.repeat(np.arange(len(self.counts)), self.counts), self.load("indices")
+
+    def restrict(self, users: NDArray[np.bool_], items: NDArray[np.bool_]) -> None:
+        """Keep the marked users and items only."""
+        rows, columns = self.entries()
+        kept = users[rows] & items[columns]
+        self.save("indices", (np.cumsum(items, dtype=np.int32) - np.int32(1))[columns[kept]])
+        for what in ("weights", "times"):
+            if self.has(what):
+                self.save(what, self.load(what)[kept])
+        self.counts = np.bincount(rows[kept], minlength=len(users))[users].astype(np.int32)
+        names = pl.read_parquet(self.users, glob=False)
+        names.filter(pl.Series(users)).write_parquet(self.users, compression="lz4")
 
 
 class _Work:
@@ -354,8 +344,7 @@ class _Work:
         parts = self.place / "parts"
         network = any(ADDRESS.match(file) for file in files)
         with connected(self.place, self.memory, self.threads, network=network) as connection:
-            if log is None:
-                log = open_parquet(connection, files, hive, settle)
+            log = open_parquet(connection, files, hive, settle) if log is None else log
             self.tell("checking the rows and collecting the items ...")
             table = LogTable(connection, log, self.place, min_rating)
             self.found: Checked = table.check(on_bad_rows)
@@ -365,27 +354,22 @@ class _Work:
                 f"{self.found.rows:,} rows, {len(self.found.items):,} items; writing {n:,} group{'s' * (n > 1)} of "
                 "users ..."
             )
-            buffered = max(2_048, min(524_288, self.memory // 400 // n // self.threads))
-            table.group(parts, n, buffered)
-        if log.text:
-            for file in log.parquet:
-                Path(file).unlink()
+            table.group(parts, n, max(2_048, min(524_288, self.memory // 400 // n // self.threads)))
+        for file in log.parquet if log.text else []:
+            Path(file).unlink()
         self.tell("merging repeated pairs ...")
-        self.timed, rows = table.timed, 0
+        self.timed = table.timed
         there = [number for number in range(n) if (parts / f"part={number}").exists()]
         with ThreadPoolExecutor(self.workers) as pool:
             tasks = [pool.submit(self._load, parts / f"part={number}", number, table) for number in there]
             try:
-                for task in tasks:
-                    group, n_rows = task.result()
-                    self.groups.append(group)
-                    rows += n_rows
+                self.groups = [task.result() for task in tasks]
             finally:
                 pool.shutdown(cancel_futures=True)
-        if rows != self.found.kept:
+        if (rows := sum(group.rows for group in self.groups)) != self.found.kept:
             raise RuntimeError(f"{self.found.kept:,} rows were to be written, and {rows:,} were")
 
-    def _load(self, part: Path, number: int, table: LogTable) -> tuple[_Group, int]:
+    def _load(self, part: Path, number: int, table: LogTable) -> _Group:
         """Turn the rows of a group into a CSR."""
         frame = pl.read_parquet(sorted(part.iterdir()), glob=False, hive_partitioning=False)
         n_rows = len(frame)
@@ -396,7 +380,7 @@ class _Work:
         users, codes = _numbered(frame["u"])
         items = frame["i"].to_numpy()
         times = table.times(frame["t"]).to_numpy() if self.timed else None
-        row_weights = table.weights(frame["w"]).to_numpy() if "w" in frame.columns else None
+        row_weights = cast(frame["w"], pl.Float64()).to_numpy() if "w" in frame.columns else None
         del frame
         weights: NDArray[np.float32] | None
         if times is None and row_weights is None:
@@ -412,13 +396,15 @@ class _Work:
             )
             counts, indices = np.diff(merged.csr.indptr), merged.csr.indices
             weights, times = merged.csr.data, merged.times
-        group = _Group(self.place, number, counts.astype(np.int32))
+        group = _Group(self.place, number, counts.astype(np.int32), n_rows)
         group.save("indices", indices)
-        group.save("weights", None if weights is None or (weights == 1).all() else weights)
-        group.save("times", times)
+        if (weights != 1).any():
+            group.save("weights", weights)
+        if times is not None:
+            group.save("times", times)
         pl.DataFrame({"u": users}).write_parquet(group.users, compression="lz4")
         shutil.rmtree(part)
-        return group, n_rows
+        return group
 
     def write(
         self,
@@ -482,22 +468,20 @@ class _Work:
         starts[by_group] = np.concatenate(([0], np.cumsum(counts[by_group])[:-1]))
         places = np.repeat(starts - indptr[:-1], counts)
         places += np.arange(len(places))
-        arrays: dict[str, NDArray[Any] | None] = {}
-        for what in ("indices", "weights", "times"):
+
+        def gathered(what: str) -> NDArray[Any]:
             found = [
-                group.load(what, slice(int(first), int(first + size)))
-                for group, first, size in zip(self.groups, done, sizes, strict=True)
+                group.load(what, slice(first, first + size))
+                if group.has(what)
+                else np.ones(size, dtype=np.float32)
+                for group, first, size in zip(self.groups, done.tolist(), sizes.tolist(), strict=True)
             ]
-            if all(each is None for each in found):
-                arrays[what] = None
-                continue
-            whole = [
-                np.ones(size, dtype=np.float32) if each is None else each
-                for each, size in zip(found, sizes, strict=True)
-            ]
-            arrays[what] = np.concatenate(whole)[places]
+            return np.concatenate(found)[places]
+
+        weights = gathered("weights") if any(group.has("weights") for group in self.groups) else None
+        arrays = (indptr, gathered("indices"), weights, gathered("times") if self.timed else None)
         done += sizes
-        return users["u"].rechunk(), indptr, arrays["indices"], arrays["weights"], arrays["times"]
+        return users["u"].rechunk(), *arrays
 
     # --- the k-core ------------------------------------------------------------------------------
 
@@ -512,7 +496,7 @@ class _Work:
             popularity = np.zeros(n_items, dtype=np.int64)
             dropped = 0
             for group, kept in zip(self.groups, users, strict=True):
-                rows, columns = _entries(group)
+                rows, columns = group.entries()
                 alive = kept[rows] & items[columns]
                 weak = kept & (np.bincount(rows[alive], minlength=len(kept)) < least[0])
                 kept &= ~weak
@@ -528,9 +512,8 @@ class _Work:
                 f"nothing is left of the dataset in its {least[0]}/{least[1]}-core: no group of users and items is "
                 "that dense. Ask for fewer interactions with min_user=... and min_item=..."
             )
-        codes = np.cumsum(items, dtype=np.int32) - np.int32(1)
         for group, kept in zip(self.groups, users, strict=True):
-            _restrict(group, kept, items, codes)
+            group.restrict(kept, items)
         return items
 
 
@@ -549,23 +532,3 @@ def _numbered(ids: pl.Series) -> tuple[pl.Series, Codes]:
     ranks = np.empty(len(order), dtype=np.int32)
     ranks[order] = np.arange(len(order), dtype=np.int32)
     return found.gather(order), ranks[numbers]
-
-
-def _entries(group: _Group) -> tuple[NDArray[np.int64], Codes]:
-    """The user and the item of each interaction of a group."""
-    columns = group.load("indices")
-    assert columns is not None
-    return np.repeat(np.arange(len(group.counts)), group.counts), columns
-
-
-def _restrict(group: _Group, users: NDArray[np.bool_], items: NDArray[np.bool_], codes: Codes) -> None:
-    """Keep the marked users and items of a group only."""
-    rows, columns = _entries(group)
-    kept = users[rows] & items[columns]
-    weights, times = group.load("weights"), group.load("times")
-    group.counts = np.bincount(rows[kept], minlength=len(users))[users].astype(np.int32)
-    group.save("indices", codes[columns[kept]])
-    group.save("weights", None if weights is None else weights[kept])
-    group.save("times", None if times is None else times[kept])
-    names = pl.read_parquet(group.users, glob=False)
-    names.filter(pl.Series(users)).write_parquet(group.users, compression="lz4")

@@ -71,26 +71,30 @@ def by_item(
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """The users of each item, tile by tile: the transposed matrix of each tile of `tile` users.
 
-    Returns `users` and `starts`: the users of item i in tile t are users[starts[t * n_items + i]] up to
-    users[starts[t * n_items + i + 1]], as rows of the block, in their order.
+    Of item i in tile t they are users[starts[t * n_items + i] : starts[t * n_items + i + 1]], as rows of the block.
 
     >>> users, starts = by_item(np.array([0, 2, 3, 4]), np.array([0, 1, 1, 0]), 2, 2)
     >>> users.tolist(), starts.tolist()
     ([0, 0, 1, 2], [0, 1, 3, 4, 4])
     """
-    n_users = len(indptr) - 1
-    users = np.empty(len(indices), dtype=np.int32)
-    n_tiles = -(-n_users // tile)
-    starts = np.zeros(n_tiles * n_items + 1, dtype=np.int32)
-    for t, first in enumerate(range(0, n_users, tile)):
-        last = min(n_users, first + tile)
-        mine = slice(int(indptr[first]), int(indptr[last]))
-        ones = np.ones(mine.stop - mine.start, dtype=np.int8)
-        pointers = (indptr[first : last + 1] - indptr[first]).astype(np.int32)
-        turned = sparse.csr_array((ones, indices[mine], pointers), shape=(last - first, n_items)).tocsc()
-        users[mine] = turned.indices + np.int32(first)
+    n_tiles = -(-(len(indptr) - 1) // tile)
+    users, starts = np.empty(len(indices), dtype=np.int32), np.zeros(n_tiles * n_items + 1, dtype=np.int32)
+    ones = np.ones(len(indices), dtype=np.int8)
+    for t, (mine, turned) in enumerate(tiles(indptr, indices, ones, n_items, tile)):
+        users[mine] = turned.indices + np.int32(t * tile)
         starts[t * n_items + 1 : (t + 1) * n_items + 1] = turned.indptr[1:] + mine.start
     return users, starts
+
+
+def tiles(
+    indptr: NDArray[np.int32], indices: Codes, values: NDArray[Any], n_items: int, tile: int
+) -> Iterator[tuple[slice, sparse.csc_array]]:
+    """The places of the interactions of each tile of users, and their matrix by item."""
+    for first in range(0, len(indptr) - 1, tile):
+        pointers = indptr[first : first + tile + 1]
+        mine = slice(int(pointers[0]), int(pointers[-1]))
+        parts = (values[mine], indices[mine], (pointers - pointers[0]).astype(np.int32))
+        yield mine, sparse.csr_array(parts, shape=(len(pointers) - 1, n_items)).tocsc()
 
 
 def block_bounds(counts: NDArray[np.integer], blocks: int) -> NDArray[np.int64]:
@@ -160,7 +164,6 @@ class BlockWriter:
                 "interactions": len(indices),
                 "tile": tile,
                 "first_user": users[0],
-                "weight": float(len(indices) if weights is None else weights.sum(dtype=np.float64)),
                 "arrays": described,
                 "files": describe_files(self.place, [user_file(number)]),
             }

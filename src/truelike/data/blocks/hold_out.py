@@ -15,6 +15,7 @@ from truelike.data.blocks.blocks import Block, Blocks
 from truelike.data.blocks.format import OWN_FILES, writing
 from truelike.data.checks import check_number, check_share
 from truelike.data.dataset import Dataset
+from truelike.data.entries import select, taken, users_of
 from truelike.data.ids import Ids
 from truelike.data.part_files import write_features
 from truelike.errors import DataWarning, ParameterError, warn
@@ -73,34 +74,35 @@ def hold_out(
             DataWarning,
         )
     chosen = _chosen(blocks, share, users, seed)
-    popularity, held = blocks.popularity(), np.zeros(blocks.n_items, dtype=np.int64)
-    for block, entries in zip(blocks, chosen, strict=True):
-        held += np.bincount(block.indices[entries], minlength=blocks.n_items)
-    whole = held >= popularity  # items that would lose all
-    codes, items, weights, times = [], [], [], []
+    held = sum(
+        np.bincount(block.indices[entries], minlength=blocks.n_items)
+        for block, entries in zip(blocks, chosen, strict=True)
+    )
+    whole = held >= blocks.popularity()  # items that would lose all
     kinds = {"user": blocks.users.kind, "item": blocks.items.kind}
-    further = partial(write_features, blocks)
+    further, found = partial(write_features, blocks), []
     with writing(target, blocks.items.values, kinds, blocks.name, blocks.titles, further) as writer:
         for block, entries in zip(blocks, chosen, strict=True):
-            out = entries[~whole[block.indices[entries]]]
-            keep = np.ones(len(block.indices), dtype=bool)
+            csr, out = block.csr, entries[~whole[block.indices[entries]]]
+            keep = np.ones(csr.nnz, dtype=bool)
             keep[out] = False
-            counts = np.add.reduceat(np.append(keep, False), block.indptr[:-1], dtype=np.int64)
-            counts[np.diff(block.indptr) == 0] = 0
-            indptr = np.concatenate([[0], np.cumsum(counts)])
-            writer.add(
-                blocks.ids_of_block(block.number),
-                indptr,
-                block.indices[keep],
-                None if block.weights is None else block.weights[keep],
-                None if block.times is None else block.times[keep],
-            )
-            owners = np.searchsorted(block.indptr, out, side="right") - 1
-            codes.append(owners + block.first_user)
-            items.append(block.indices[out])
-            weights.append(np.ones(len(out), np.float32) if block.weights is None else block.weights[out])
-            times.append(np.zeros(0, np.int64) if block.times is None else block.times[out])
-    return HeldOut(Blocks(target), _dataset(blocks, codes, items, weights, times))
+            rest, times = select(csr, keep), taken(block.times, keep)
+            writer.add(blocks.ids_of_block(block.number), rest.indptr, rest.indices, rest.data, times)
+            moments = np.zeros(len(out), dtype=np.int64) if block.times is None else block.times[out]
+            found.append((users_of(csr)[out] + block.first_user, csr.indices[out], csr.data[out], moments))
+    codes, items, weights, moments = map(np.concatenate, zip(*found, strict=True))
+    known, rows = np.unique(codes, return_inverse=True)
+    held_out = Dataset.from_pairs(
+        Ids(blocks.users.stored(known), blocks.users.kind, "user"),
+        blocks.items,
+        rows.astype(np.int32),
+        items.astype(np.int32),
+        weights=weights,
+        times=moments if blocks.has_times else None,
+        titles=blocks.titles,
+        name=blocks.name,
+    )
+    return HeldOut(Blocks(target), held_out)
 
 
 def _chosen(blocks: Blocks, share: float, users: int | None, seed: int) -> list[NDArray[np.int64]]:
@@ -121,18 +123,3 @@ def _of_block(block: Block, rows: NDArray[np.intp], share: float, seed: int) -> 
     order = np.lexsort((noise, np.repeat(np.arange(len(rows)), counts)))
     rank = np.arange(len(order)) - np.repeat(starts, counts)
     return np.sort(entries[order[rank < np.repeat(quota, counts)]])
-
-
-def _dataset(blocks: Blocks, codes: list, items: list, weights: list, times: list) -> Dataset:  # type: ignore[type-arg]
-    """The held-out interactions, with the ids of their users and of all items."""
-    found, rows = np.unique(np.concatenate(codes), return_inverse=True)
-    return Dataset.from_pairs(
-        Ids(blocks.users.stored(found), blocks.users.kind, "user"),
-        blocks.items,
-        rows.astype(np.int32),
-        np.concatenate(items).astype(np.int32),
-        weights=np.concatenate(weights),
-        times=np.concatenate(times) if blocks.has_times else None,
-        titles=blocks.titles,
-        name=blocks.name,
-    )

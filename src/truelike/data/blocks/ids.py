@@ -18,16 +18,7 @@ READ_BLOCKS = 2  # of ids that are kept in memory
 class BlockIds(Ids):
     """The ids of the users of a block directory. Those of a block are read when one of them is asked for.
 
-    Parameters
-    ----------
-    kind
-        "int", "str" or "uuid".
-    firsts
-        The first id of each block.
-    bounds
-        The row number of the first user of each block, and the number of users.
-    read
-        Reads the ids of a block.
+    They need the first id of each block, and the row number of the first user of each block with the number of users.
     """
 
     _firsts: pl.Series
@@ -69,9 +60,7 @@ class BlockIds(Ids):
         order = np.argsort(blocks, kind="stable")
         parts = [pl.Series("id", [], dtype=self.dtype)]
         for block in np.unique(blocks):
-            here = order[
-                np.searchsorted(blocks[order], block) : np.searchsorted(blocks[order], block, side="right")
-            ]
+            here = np.flatnonzero(blocks == block)
             parts.append(self._read(int(block)).gather(codes[here] - self._bounds[block]).alias("id"))
         back = np.empty(len(codes), dtype=np.int64)
         back[order] = np.arange(len(codes))

@@ -39,7 +39,7 @@ from truelike.data.files import (
 from truelike.data.frames import POLARS_ERRORS
 from truelike.data.interactions import dates, microseconds
 from truelike.data.parquet_check import damage
-from truelike.errors import DataError, ParameterError, quoted, some
+from truelike.errors import DataError, quoted, some
 
 CHUNK = 1_000_000  # rows that the careful reader holds at once
 TIMES = 4_000_000  # texts of times that are parsed at once
@@ -99,6 +99,11 @@ class LogFiles:
     bad: BadRows = field(default_factory=BadRows)
     origins: dict[str, tuple[TextFile, int]] = field(default_factory=dict)  # of a Parquet file: text, first row
 
+    def add(self, file: Path, source: TextFile, first: int) -> None:
+        """Add a Parquet file that has the rows of a text file from number `first` on."""
+        self.parquet.append(str(file))
+        self.origins[str(file)] = (source, first)
+
     def stored(self, column: str) -> str:
         """The name of a column in the Parquet files."""
         return own_name(self.columns, column) if self.text else column
@@ -126,17 +131,13 @@ def find(source: Any) -> tuple[list[str], str, bool, str]:
     truelike.errors.DataError: there is no file 'no/such/file.csv'
     """
     given = [source] if isinstance(source, (str, os.PathLike)) else source
-    if (
-        not isinstance(given, Sequence)
-        or not given
-        or not all(isinstance(each, (str, os.PathLike)) for each in given)
-    ):
+    is_list = isinstance(given, Sequence) and len(given) > 0
+    if not is_list or not all(isinstance(each, (str, os.PathLike)) for each in given):
         raise DataError(
             f"the log is {type(source).__name__}; expected a Dataset, the path of a Parquet or CSV file or of a "
             "directory of them, a pattern such as 'log/*.parquet', or a list of paths"
         )
-    files = [file for each in given for file in _files_of(os.fspath(each))]
-    files = list(dict.fromkeys(files))
+    files = list(dict.fromkeys(file for each in given for file in _files_of(os.fspath(each))))
     formats = {_format(file) for file in files}
     if len(formats) > 1:
         raise DataError(
@@ -215,31 +216,24 @@ def check_parquet(files: list[str], columns: Columns) -> None:
 def from_text(files: list[str], choose: Choose, scratch: Path) -> LogFiles:
     """Write the needed columns of text files to Parquet files in `scratch`, a part of a file at a time."""
     log: LogFiles | None = None
-    for number, file in enumerate(files):
-        path = Path(file)
+    for number, path in enumerate(map(Path, files)):
         try:
             check_file(path)
-            source = _open(path, choose)
-            if log is None:
-                log = LogFiles([], source.columns, text=True)
-            elif source.columns != log.columns:
+            text = Text(path, zipped=path.suffix.lower() == ".gz", encoding="utf-8")
+            tabs = ".tsv" in [suffix.lower() for suffix in path.suffixes[-2:]]
+            separator, names = first_row(text, "\t" if tabs else None)
+            columns = chosen_columns(names, choose, path, True)
+            log = log or LogFiles([], columns, text=True)
+            if columns != log.columns:
                 raise DataError(
-                    f"{quoted(file)} has the columns {some(source.columns.needed())}, and {quoted(files[0])} has "
+                    f"{quoted(path)} has the columns {some(columns.needed())}, and {quoted(files[0])} has "
                     f"{some(log.columns.needed())}. Name the columns, or give files with the same header."
                 )
-            _convert(source, log, scratch / f"text-{number:05}")
+            _convert(TextFile(text, separator, names, columns), log, scratch / f"text-{number:05}")
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise DataError(f"{quoted(path)} is not a whole gzip file ({error}). Fetch it again.") from error
-    if log is None:
-        raise ParameterError("no file was given")
+    assert log is not None  # a log has a file
     return log
-
-
-def _open(path: Path, choose: Choose) -> TextFile:
-    text = Text(path, zipped=path.suffix.lower() == ".gz", encoding="utf-8")
-    tabs = ".tsv" in [suffix.lower() for suffix in path.suffixes[-2:]]
-    separator, names = first_row(text, "\t" if tabs else None)
-    return TextFile(text, separator, names, chosen_columns(names, choose, path, True))
 
 
 def _convert(source: TextFile, log: LogFiles, target: Path) -> None:
@@ -248,10 +242,9 @@ def _convert(source: TextFile, log: LogFiles, target: Path) -> None:
         plain = Text(target.with_suffix(".csv"), zipped=False, encoding="utf-8")
         with gzip.open(source.text.path, "rb") as packed, plain.path.open("wb") as unpacked:
             shutil.copyfileobj(packed, unpacked, 2**20)
-    if _fast(source, plain, target.with_suffix(".parquet")):
-        file = str(target.with_suffix(".parquet"))
-        log.parquet.append(file)
-        log.origins[file] = (source, 0)
+    file = target.with_suffix(".parquet")
+    if _fast(source, plain, file):
+        log.add(file, source, 0)
     else:
         _carefully(source, log, target)
     if plain is not source.text:
@@ -289,10 +282,9 @@ def _carefully(source: TextFile, log: LogFiles, target: Path) -> None:
     names = [own_name(source.columns, name) for name in source.columns.needed()]
     rows, first = source.rows(log.bad), 0
     while part := [row for _, row in islice(rows, CHUNK)]:
-        file = f"{target}-{first}.parquet"
+        file = Path(f"{target}-{first}.parquet")
         text_frame(part, names).write_parquet(file, compression="lz4")
-        log.parquet.append(file)
-        log.origins[file] = (source, first)
+        log.add(file, source, first)
         first += len(part)
 
 

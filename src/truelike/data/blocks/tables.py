@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from truelike.data.blocks.sources import (
 from truelike.data.columns import Columns
 from truelike.data.frames import repeated
 from truelike.data.ids import Kind, check_count, normalise
-from truelike.data.interactions import LARGEST, SMALLEST, _as_integers, _parse_times, cast
+from truelike.data.interactions import LARGEST, SMALLEST, _as_integers, _parse_times
 from truelike.errors import (
     DataError,
     DataWarning,
@@ -158,25 +158,19 @@ class LogTable:
     log: LogFiles
     scratch: Path
     min_rating: float | None
-    types: dict[str, str] = field(default_factory=dict)  # of the needed columns
-    time: str | None = None  # how times that are text are read
-    timed: bool = False
 
     def __post_init__(self) -> None:
         columns = self.log.columns
-        self.types = self._types()
+        self.types, self.time = self._types(), ""  # of the needed columns; how times that are text are read
         for role, column in (("user", columns.user), ("item", columns.item)):
             kind = self.types[column]
-            if kind not in (*INTEGERS, *WIDE, *FLOATS, "VARCHAR", "BOOLEAN", "UUID") and not kind.startswith(
-                "ENUM"
-            ):
+            if kind not in INTEGERS | WIDE | FLOATS | {"VARCHAR", "BOOLEAN", "UUID"} and kind[:4] != "ENUM":
                 raise DataError(
                     f"the {role} ids (column {quoted(column)}) are of the type {some([kind])}; all must be strings, "
                     "or integers, or UUIDs. Turn them into strings first."
                 )
-        self.timed = columns.time is not None
+        self.timed, self.bad_times = columns.time is not None, ""
         self.user_key = self._as_id(columns.user, "u")
-        self.bad_times = ""
         if columns.time is not None and self.types[columns.time] == "VARCHAR":
             self._settle_times(columns.time)
 
@@ -189,13 +183,11 @@ class LogTable:
 
     def _types(self) -> dict[str, str]:
         """The type of each needed column; an error if that of ids differs between files."""
-        needed = self.log.columns.needed()
-        found: dict[str, str] = {}
+        needed = {column: self.log.stored(column) for column in self.log.columns.needed()}
         first: dict[str, str] = {}
         for file in self.log.parquet:
             types = described(self.connection, self._source([file]))
-            for column in needed:
-                stored = self.log.stored(column)
+            for column, stored in needed.items():
                 if stored not in types:
                     raise DataError(
                         f"there is no column {quoted(column)} in {quoted(file)}; it has {some(types, 20)}"
@@ -207,9 +199,7 @@ class LogTable:
                         f"{quoted(self.log.parquet[0])}. Write all files with the same types."
                     )
         whole = described(self.connection, self._source(self.log.parquet))
-        for column in needed:
-            found[column] = whole[self.log.stored(column)]
-        return found
+        return {column: whole[stored] for column, stored in needed.items()}
 
     def _as_id(self, column: str, alias: str) -> str:
         """An id as it is written: as a 64-bit integer or as text, or as it is if all rows have to be known first."""
@@ -227,23 +217,21 @@ class LogTable:
     # --- times -----------------------------------------------------------------------------------
 
     def _settle_times(self, column: str) -> None:
-        how, unread = read_text_times(self.log, self.log.stored(column))
-        self.time = how
+        self.time, unread = read_text_times(self.log, self.log.stored(column))
         if unread is None and not self.log.columns.time_guessed:
             raise DataError(
                 f"the column {quoted(column)} cannot be read as times: it has more than {MOST_BAD_TIMES:,} different "
                 "values that are none. Name the right column with time=..."
             )
         if unread is None:
-            self._no_times(column, None)
+            self._no_times(column, "many")
         elif unread:
             target = self.scratch / "bad-times.parquet"
             pl.DataFrame({"t": unread}, schema={"t": pl.String}).write_parquet(target)
             self.bad_times = f" OR t IN (SELECT t FROM read_parquet({path(str(target))}))"
 
-    def _no_times(self, column: str, wrong: int | None) -> None:
+    def _no_times(self, column: str, count: str) -> None:
         self.timed = False
-        count = "many" if wrong is None else f"{wrong:,}"
         warn(
             f"the column {quoted(column)} looks like a time, but {count} of its values cannot be read as one, so times "
             "are not used. Name the right column with time=...",
@@ -276,17 +264,12 @@ class LogTable:
         """A query of the rows, with the reason why each is bad (0: it is good), and whether it is kept."""
         columns = self.log.columns
         roles = {"u": columns.user, "i": columns.item, "r": columns.rating, "t": columns.time, "w": columns.weight}
-        aliases = {alias: column for alias, column in roles.items() if column is not None}
-        selected = [f"{name(self.log.stored(column))} AS {alias}" for alias, column in aliases.items()]
-        more = ""
+        selected = [f"{name(self.log.stored(column))} AS {alias}" for alias, column in roles.items() if column]
+        more = ", filename = true, file_row_number = true" if numbered else ""
         if numbered:
             selected += ["filename AS file", "file_row_number AS row"]
-            more = ", filename = true, file_row_number = true"
-        whys, kept, computed = (
-            [self._missing(columns.user, "u"), self._missing(columns.item, "i"), "", "", ""],
-            [],
-            [],
-        )
+        whys = [self._missing(columns.user, "u"), self._missing(columns.item, "i"), "false", "false", "false"]
+        kept, computed = ["why = 0"], ["*"]
         if self.timed and not columns.time_guessed:
             whys[2] = self._no_time()
         if columns.weight is not None:
@@ -299,13 +282,11 @@ class LogTable:
             computed.append(f"{self._number(str(columns.rating), 'r')} AS rx")
             whys[4] = "(rx IS NULL OR NOT isfinite(rx))"
             kept.append(f"rx >= {float(self.min_rating)!r}")
-        cases = " ".join(f"WHEN {why} THEN {number}" for number, why in enumerate(whys, 1) if why)
+        cases = " ".join(f"WHEN {why} THEN {number}" for number, why in enumerate(whys, 1))
         inner = f"SELECT {', '.join(selected)} FROM {self._source(self.log.parquet, more)}"
-        if computed:
-            inner = f"SELECT *, {', '.join(computed)} FROM ({inner})"
         return (
-            f"SELECT *, why = 0{''.join(f' AND {each}' for each in kept)} AS kept "
-            f"FROM (SELECT *, CASE {cases} ELSE 0 END AS why FROM ({inner}))"
+            f"SELECT *, {' AND '.join(kept)} AS kept FROM (SELECT *, CASE {cases} ELSE 0 END AS why "
+            f"FROM (SELECT {', '.join(computed)} FROM ({inner})))"
         )
 
     # --- the two passes --------------------------------------------------------------------------
@@ -329,19 +310,17 @@ class LogTable:
         )
         found = pl.read_parquet(target, glob=False)
         if wrong := int(found["timeless"].sum()):
-            self._no_times(str(columns.time), wrong)
-        bad = found.filter(pl.col("why") > 0)
-        self._report(bad, on_bad_rows)
-        kept = found.filter("kept")
-        rows = int(found["n"].sum())
+            self._no_times(str(columns.time), f"{wrong:,}")
+        bad, kept = found.filter(pl.col("why") > 0), found.filter("kept")
+        n_bad = self.log.bad.total + int(bad["n"].sum())
+        if n_bad:
+            self._report(n_bad, on_bad_rows, in_table=len(bad) > 0)
         if not len(kept):
             raise DataError(EMPTY)
         user = self._settle_users(bool(kept["odd"].sum()))
         items, kind = self._settle_items(kept["item"])
-        dropped = self.log.bad.total + int(bad["n"].sum())
-        return Checked(
-            items, {"user": user, "item": kind}, rows + self.log.bad.total, int(kept["n"].sum()), dropped
-        )
+        rows = self.log.bad.total + int(found["n"].sum())
+        return Checked(items, {"user": user, "item": kind}, rows, int(kept["n"].sum()), n_bad)
 
     def _settle_users(self, odd: bool) -> Kind:
         kind = self.types[self.log.columns.user]
@@ -351,12 +330,9 @@ class LogTable:
             )
             wrong = self.connection.execute(f"{query} LIMIT 3").fetchall()
             normalise(pl.Series([float(value) for (value,) in wrong], dtype=pl.Float64), "user")  # raises
-        if (kind in WIDE or self.log.text) and odd:
-            self.user_key = "CAST(u AS VARCHAR)"
-            return "str"
         if kind in WIDE | FLOATS or self.log.text:
-            self.user_key = "CAST(u AS BIGINT)"
-            return "int"
+            self.user_key = f"CAST(u AS {'VARCHAR' if odd and kind not in FLOATS else 'BIGINT'})"
+            return "str" if odd and kind not in FLOATS else "int"
         return "int" if kind in INTEGERS else "uuid" if kind == "UUID" else "str"
 
     def _settle_items(self, keys: pl.Series) -> tuple[pl.Series, Kind]:
@@ -373,19 +349,15 @@ class LogTable:
         codes.write_parquet(self.scratch / "codes.parquet")
         return numbered["id"].alias("item_id"), kind
 
-    def _report(self, bad: pl.DataFrame, on_bad_rows: str) -> None:
+    def _report(self, n_bad: int, on_bad_rows: str, *, in_table: bool) -> None:
         """An error that tells of the bad rows; a warning where they are to be dropped."""
-        found = self.log.bad
-        total = found.total + int(bad["n"].sum())
-        if not total:
-            return
-        shown = BadRows(total, list(found.first))
-        if len(bad):
+        shown = BadRows(n_bad, list(self.log.bad.first))
+        if in_table:
             query = f"SELECT file, row, why FROM ({self._rows(numbered=True)}) WHERE why > 0 ORDER BY file, row LIMIT 5"
             for file, row, why in self.connection.execute(query).fetchall():
                 role = REASONS[why - 1]
-                column = quoted(getattr(self.log.columns, role))
                 usable = "" if role in ("user", "item") else "usable "
+                column = quoted(getattr(self.log.columns, role))
                 shown.first.append(f"{self.log.where(file, row)} has no {usable}{role} (column {column})")
             del shown.first[5:]
         report_bad_rows(shown, on_bad_rows)
@@ -394,11 +366,9 @@ class LogTable:
         """Write the kept rows as (user id, number of the item, ...), the rows of a user in one group."""
         columns = self.log.columns
         ordered = columns.weight is not None  # the rounding of a sum depends on the order of the rows
-        selected = [f"{self.user_key} AS u", "code AS i"]
+        selected = [f"{self.user_key} AS u", "code AS i", *["w", "file", "row"] * ordered]
         if self.timed:
             selected.append("CAST(t AS VARCHAR) AS t" if self.types[str(columns.time)].startswith("ENUM") else "t")
-        if ordered:
-            selected += ["w", "file", "row"]
         self.connection.execute(f"SET partitioned_write_flush_threshold = {flush}")
         self.connection.execute(f"SET partitioned_write_max_open_files = {max(100, groups)}")
         codes = path(str(self.scratch / "codes.parquet"))
@@ -411,11 +381,7 @@ class LogTable:
 
     def times(self, series: pl.Series) -> pl.Series:
         """The times of rows as whole numbers."""
-        return _parse_times(series) if self.time is None else READINGS[self.time](series)
-
-    def weights(self, series: pl.Series) -> pl.Series:
-        """The weights of rows."""
-        return cast(series, pl.Float64())
+        return READINGS[self.time](series) if self.time else _parse_times(series)
 
 
 def report_bad_rows(bad: BadRows, on_bad_rows: str) -> None:
@@ -437,15 +403,14 @@ def described(connection: Connection, source: str) -> dict[str, str]:
 
 def open_parquet(connection: Connection, files: list[str], hive: bool, choose: Any) -> LogFiles:
     """The columns of Parquet files, which are checked."""
-    for file in files:
-        check_parquet([file], Columns("", ""))
+    check_parquet(files, Columns("", ""))
     names = list(described(connection, f"read_parquet({path(files[0])}, hive_partitioning = {str(hive).lower()})"))
     if twice := repeated(each.lower() for each in names):
         raise DataError(
             f"{quoted(files[0])} has more than one column named {some(twice)}. Rename all but one of them."
         )
     columns = choose(names)
-    check_parquet([file for file in files if not ADDRESS.match(file)], columns)
+    check_parquet(files, columns)
     return LogFiles(files, columns, hive)
 
 

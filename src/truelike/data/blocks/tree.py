@@ -22,10 +22,7 @@ def tree_sum(first: int, stop: int, leaf: Callable[[int], T]) -> T:
     if stop - first == 1:
         return leaf(first)
     middle = (first + stop) // 2
-    left: Any = tree_sum(first, middle, leaf)
-    left += tree_sum(middle, stop, leaf)
-    result: T = left
-    return result
+    return _sum(tree_sum(first, middle, leaf), tree_sum(middle, stop, leaf))
 
 
 def nodes_within(first: int, stop: int, own: range) -> list[Node]:
@@ -42,13 +39,18 @@ def nodes_within(first: int, stop: int, own: range) -> list[Node]:
     return nodes_within(first, middle, own) + nodes_within(middle, stop, own)
 
 
-def combined(first: int, stop: int, sums: Mapping[Node, T], add: Callable[[T, T], T]) -> T:
+def combined(first: int, stop: int, sums: Mapping[Node, T]) -> T:
     """The sum over the tree, from the sums of some of its nodes, which cover all blocks.
 
-    >>> combined(0, 4, {(0, 2): "a", (2, 3): "b", (3, 4): "c"}, lambda x, y: x + y)
+    >>> combined(0, 4, {(0, 2): "a", (2, 3): "b", (3, 4): "c"})
     'abc'
     """
     if (first, stop) in sums:
         return sums[first, stop]
     middle = (first + stop) // 2
-    return add(combined(first, middle, sums, add), combined(middle, stop, sums, add))
+    return _sum(combined(first, middle, sums), combined(middle, stop, sums))
+
+
+def _sum(left: T, right: Any) -> T:
+    left += right
+    return left

@@ -16,18 +16,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from truelike.cluster import Cluster
 from truelike.core.parallel import for_each, one_blas_thread
 from truelike.data.blocks.blocks import Block, Blocks
+from truelike.data.ids import Codes
 from truelike.engines import spectral
 from truelike.engines.als.engine import GRAM_ROWS, Side, Solver, Weights, solve_side, weighted_gram
-from truelike.engines.blocks.workers import BlockEngine, BlockWorker, Workers
+from truelike.engines.blocks.workers import BlockEngine, Share
 from truelike.engines.tables import Tables
 from truelike.engines.weights import check_times, unscaled_weights
 from truelike.errors import ParameterError
@@ -83,16 +85,19 @@ def counting_of(train: Blocks, weighting: Any, recency: Any, half_life: float) -
     return Counting(weighting, recency, half_life, span)
 
 
-class AlternatingWorker(BlockWorker):
+@dataclass
+class AlternatingWorker:
     """Solves the rows of the users of some blocks, and computes the partial products of their interactions."""
 
+    share: Share
     weights: Weights
     solver: Solver
     counting: Counting
+    factors: int
 
     def weight_sum(self, number: int) -> float:
         """The sum of how much the interactions of a block count, before they are scaled."""
-        return float(self.counting.unscaled(self.blocks.block(number)).sum())
+        return float(self.counting.unscaled(self.share.blocks.block(number)).sum())
 
     def solve_users(
         self, items: Floats, gram: NDArray[np.float64], beyond: float, scale: float | None
@@ -100,21 +105,21 @@ class AlternatingWorker(BlockWorker):
         """Solve all users' rows. Returns for each block the matrix U'U of its rows, and its ridge terms."""
         found = []
         with one_blas_thread():
-            for number in self.numbers:
-                block, rows = self.blocks.block(number), self.rows_of(number)
+            for number in self.share.numbers:
+                block, rows = self.share.blocks.block(number), self.share.rows_of(number)
                 ridge = self.weights.ridges(np.diff(block.indptr), block.n_items)
                 counts = self.counting.weights(block, scale)
                 side = Side(rows, items, block.indptr, block.indices, ridge, counts)
-                solve_side(side, gram, self.solver, beyond, self.factors, self.n_jobs)
+                solve_side(side, gram, self.solver, beyond, self.factors, self.share.n_jobs)
                 squares = np.einsum("nk,nk->n", rows, rows, dtype=np.float64)
-                found.append((weighted_gram(rows, 1.0, self.n_jobs), float(squares @ ridge)))
+                found.append((weighted_gram(rows, 1.0, self.share.n_jobs), float(squares @ ridge)))
         return found
 
     def products(self, number: int, table: Floats, target: float, sign: float, scale: float | None) -> Products:
         """The partial products of a block with a row of `table` for each item."""
         from truelike.engines.blocks.kernels import add_products
 
-        block, rows = self.blocks.block(number), self.rows_of(number)
+        block, rows = self.share.blocks.block(number), self.share.rows_of(number)
         out = np.zeros_like(table)
         flat, width = out.reshape(-1), table.shape[1]
         x, users = table.reshape(-1), rows.reshape(-1)
@@ -129,101 +134,88 @@ class AlternatingWorker(BlockWorker):
                 )
             )  # fmt: skip
 
-        squares = for_each(work, self._pieces, self.n_jobs)
+        squares = for_each(work, self._pieces, self.share.n_jobs)
         return Products(out, float(sum(squares)))
 
-    def spectrum(self, number: int, basis: Floats) -> Products:
+    def spectrum(self, number: int, basis: Floats) -> Floats:
         """The product of a block's normalised interactions, transposed, with those times a basis."""
-        from truelike.engines.blocks.kernels import add_scaled_users
-
-        block = self.blocks.block(number)
-        projected, user_scale = self._projected(block, basis)
-        out = np.zeros_like(basis)
-
-        def work(piece: tuple[int, int]) -> None:
-            add_scaled_users(
-                *piece, block.n_items, out.reshape(-1), basis.shape[1],
-                projected.reshape(-1), block.tile_users, block.tile_starts, user_scale,
-            )  # fmt: skip
-
-        for_each(work, self._pieces, self.n_jobs)
+        block = self.share.blocks.block(number)
+        projected, scale = self._projected(block, basis)
+        out = self._added(self._pieces, projected, block.tile_users, block.tile_starts, block.n_items, scale)
         out *= self._item_scale()[:, None]
-        return Products(out, 0.0)
+        return out
 
     def projected_gram(self, number: int, basis: Floats) -> NDArray[np.float64]:
         """The matrix P'P, where P are a block's normalised interactions times a basis."""
         with one_blas_thread():
-            return weighted_gram(self._projected(self.blocks.block(number), basis)[0], 1.0, self.n_jobs)
+            projected, _ = self._projected(self.share.blocks.block(number), basis)
+            return weighted_gram(projected, 1.0, self.share.n_jobs)
 
     def _projected(self, block: Block, basis: Floats) -> tuple[Floats, Floats]:
-        from truelike.engines.blocks.kernels import add_scaled_items
+        """A block's normalised interactions times a basis, and the scale of its users."""
+        scale = (1 / np.sqrt(np.maximum(np.diff(block.indptr), 1))).astype(np.float32)
+        pieces = [(start, min(block.n_users, start + GRAM_ROWS)) for start in range(0, block.n_users, GRAM_ROWS)]
+        out = self._added(pieces, basis, block.indices, block.indptr, block.n_users, self._item_scale())
+        out *= scale[:, None]
+        return out, scale
 
-        user_scale = (1 / np.sqrt(np.maximum(np.diff(block.indptr), 1))).astype(np.float32)
-        projected = np.zeros((block.n_users, basis.shape[1]), dtype=np.float32)
-        scale = self._item_scale()
+    def _added(
+        self,
+        pieces: list[tuple[int, int]],
+        table: Floats,
+        entries: Codes,
+        starts: Codes,
+        n_rows: int,
+        scale: Floats,
+    ) -> Floats:
+        """For each row of a matrix in tiles the sum over its entries e of scale_e table_e."""
+        from truelike.engines.blocks.kernels import add_scaled
 
-        def work(first: int) -> None:
-            stop = min(block.n_users, first + GRAM_ROWS)
-            add_scaled_items(
-                first, stop, projected.reshape(-1), basis.shape[1], basis.reshape(-1),
-                block.indptr, block.indices, scale,
-            )  # fmt: skip
-            projected[first:stop] *= user_scale[first:stop, None]
-
-        for_each(work, range(0, block.n_users, GRAM_ROWS), self.n_jobs)
-        return projected, user_scale
+        width = table.shape[1]
+        out = np.zeros((n_rows, width), dtype=np.float32)
+        given = (n_rows, out.reshape(-1), width, table.reshape(-1), entries, starts, scale)
+        for_each(lambda piece: add_scaled(*piece, *given), pieces, self.share.n_jobs)
+        return out
 
     @cached_property
     def _pieces(self) -> list[tuple[int, int]]:
         """The items, cut into PIECES with about as many interactions each."""
-        edges = np.linspace(0, self.blocks.n_interactions, PIECES + 1)
-        bounds = np.searchsorted(np.cumsum(self.blocks.popularity()), edges)
-        bounds[0], bounds[-1] = 0, self.blocks.n_items
+        edges = np.linspace(0, self.share.blocks.n_interactions, PIECES + 1)
+        bounds = np.searchsorted(np.cumsum(self.share.blocks.popularity()), edges)
+        bounds[0], bounds[-1] = 0, self.share.blocks.n_items
         return [(int(a), int(b)) for a, b in pairwise(bounds) if a < b]
 
     def _item_scale(self) -> Floats:
-        return (1 / np.sqrt(np.maximum(self.blocks.popularity(), 1))).astype(np.float32)
+        return (1 / np.sqrt(np.maximum(self.share.blocks.popularity(), 1))).astype(np.float32)
 
 
-class BlockAlternatingEngine(BlockEngine):
+class BlockAlternatingEngine(BlockEngine[AlternatingWorker]):
     """Alternating least squares on blocks.
 
-    Parameters
-    ----------
-    train
-        The blocks.
-    tables
-        The factor tables, which are trained in place.
-    workers
-        Who has the blocks.
-    weights, solver
-        As in `AlternatingEngine`. The solver must be "cg".
-    spectral_seed
-        The first epoch starts at the spectrum of the interactions (see `spectral`), with this seed; None: at the
-        tables as they are.
-    weighted
-        Whether the workers have weights of interactions.
-    n_jobs
-        Number of threads; -1: all cores. It does not change the result.
+    `weights` and `solver`, which must be "cg", are those of `AlternatingEngine`. The first epoch starts at the spectrum
+    of the interactions with the seed `spectral_seed` (see `spectral`); None: at the tables as they are.
     """
 
     def __init__(
         self,
         train: Blocks,
         tables: Tables,
-        workers: Workers,
         weights: Weights,
         solver: Solver,
+        counting: Counting,
         *,
         spectral_seed: int | None,
-        weighted: bool = False,
+        cluster: Cluster | None,
         n_jobs: int | None,
     ) -> None:
-        super().__init__(train, tables, workers)
         check_solver(solver.method, train)
-        self.weights, self.solver, self.n_jobs = weights, solver, n_jobs
+        make = partial(
+            AlternatingWorker, weights=weights, solver=solver, counting=counting, factors=tables.factors
+        )
+        super().__init__(train, tables, make, cluster=cluster, n_jobs=n_jobs)
+        self.weights, self.solver, self.counting = weights, solver, counting
         self.ridge = weights.ridges(train.popularity(), train.n_users)
-        self.spectral_seed, self.weighted = spectral_seed, weighted
+        self.spectral_seed = spectral_seed
         self._scale: float | None = None  # of how much interactions count: their mean is 1
         self._loss = float("nan")
 
@@ -233,10 +225,10 @@ class BlockAlternatingEngine(BlockEngine):
         with one_blas_thread():
             if number == 0 and self.spectral_seed is not None:
                 self._start_at_spectrum(self.spectral_seed)
-            if self.weighted and self._scale is None:
-                self._scale = self.train.n_interactions / self.workers.sum("weight_sum")
+            if self.counting.differs and self._scale is None:
+                self._scale = self.train.n_interactions / self.workers.sum(AlternatingWorker.weight_sum)
             gram = weighted_gram(items, self.weights.unobserved, self.n_jobs)
-            solved = self.workers.call("solve_users", items, gram, beyond, self._scale)
+            solved = self.workers.call(AlternatingWorker.solve_users, items, gram, beyond, self._scale)
             if progress is not None:
                 progress(self.train.n_interactions // 2)
             by_block = [each for worker in solved for each in worker]
@@ -251,17 +243,17 @@ class BlockAlternatingEngine(BlockEngine):
         width = min(n + spectral.OVERSAMPLING, self.train.n_users, n_items)
         basis = spectral.random_signs(n_items, width, seed)
         for _ in range(spectral.ITERATIONS):
-            basis = np.ascontiguousarray(spectral.orthonormal(self.workers.sum("spectrum", basis).rows))
-        values, rotation = spectral.leading(self.workers.sum("projected_gram", basis), n)
+            found = self.workers.sum(AlternatingWorker.spectrum, basis)
+            basis = np.ascontiguousarray(spectral.orthonormal(found))
+        values, rotation = spectral.leading(self.workers.sum(AlternatingWorker.projected_gram, basis), n)
         spectral.start_at(self.tables, self.train, self.weights.unobserved, values, basis @ rotation)  # type: ignore[arg-type]
 
     def _solve_items(self, gram: Floats, beyond: float) -> float:
         """Do some steps of conjugate gradients for all items' rows. Return the objective's terms of the items."""
-        assert self.ridge is not None
         x, ridge = self.tables.items, self.ridge[:, None]
         x[self.train.popularity() == 0] = 0.0
         old = x.copy()
-        found = self.workers.sum("products", x, 1.0, -1.0, self._scale)
+        found = self.workers.sum(AlternatingWorker.products, x, 1.0, -1.0, self._scale)
         r, terms, kept = found.rows, found.squares, 1.0 - beyond * beyond
 
         def begin(at: slice) -> float:
@@ -272,7 +264,7 @@ class BlockAlternatingEngine(BlockEngine):
         terms += sum(self._in_pieces(begin))
         p, squares = r.copy(), _dots(r, r)
         for _ in range(self.solver.cg_steps):
-            q = self.workers.sum("products", p, 0.0, 1.0, self._scale).rows
+            q = self.workers.sum(AlternatingWorker.products, p, 0.0, 1.0, self._scale).rows
 
             def step(at: slice, q: Floats = q) -> float:
                 q[at] += p[at] @ gram + ridge[at] * p[at]

@@ -34,30 +34,17 @@ def add_products(
 
 
 @cached_njit(nogil=True, _nrt=False)
-def add_scaled_users(
-    first: Any, stop: Any, n_items: Any, out: Any, width: Any, table: Any, tile_users: Any, tile_starts: Any, scale: Any
+def add_scaled(
+    first: Any, stop: Any, n_rows: Any, out: Any, width: Any, table: Any, entries: Any, starts: Any, scale: Any
 ) -> None:  # fmt: skip
-    """For items first ... stop - 1, set out += the sum over the users u of a block of scale_u u."""
+    """For rows first ... stop - 1 of a matrix in tiles, set out += the sum over their entries e of scale_e table_e."""
     width = np.uint64(width)
-    for tile in range((len(tile_starts) - 1) // n_items):
-        for item in range(first, stop):
-            at = np.uint64(item) * width
-            for entry in range(tile_starts[tile * n_items + item], tile_starts[tile * n_items + item + 1]):
-                user = tile_users[entry]
-                _add(out, at, scale[user], table, np.uint64(user) * width, width)
-
-
-@cached_njit(nogil=True, _nrt=False)
-def add_scaled_items(
-    first: Any, stop: Any, out: Any, width: Any, table: Any, indptr: Any, indices: Any, scale: Any
-) -> None:
-    """For users first ... stop - 1, set out += the sum over their items i of scale_i i."""
-    width = np.uint64(width)
-    for user in range(first, stop):
-        at = np.uint64(user) * width
-        for entry in range(indptr[user], indptr[user + 1]):
-            item = indices[entry]
-            _add(out, at, scale[item], table, np.uint64(item) * width, width)
+    for tile in range((len(starts) - 1) // n_rows):
+        for row in range(first, stop):
+            at = np.uint64(row) * width
+            for place in range(starts[tile * n_rows + row], starts[tile * n_rows + row + 1]):
+                entry = entries[place]
+                _add(out, at, scale[entry], table, np.uint64(entry) * width, width)
 
 
 @cached_njit(nogil=True)

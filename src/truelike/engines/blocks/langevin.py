@@ -7,51 +7,48 @@ A worker returns the sums over its users that items need. They are exact, so the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from truelike.cluster import Cluster
 from truelike.data.blocks.blocks import Blocks
-from truelike.engines.blocks.execution import workers_for
-from truelike.engines.blocks.workers import BlockEngine, BlockWorker, WorkerKind, allocator
+from truelike.engines.blocks.workers import BlockEngine, Floats, Share, allocator
 from truelike.engines.langevin.engine import COPIES, Chain, Part, Prior, Sample, Shape, stretches
 from truelike.engines.tables import Tables
 from truelike.exposure.shown_blocks import ShownBlocks, ShownSource
 
-Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 
 
-class LangevinWorker(BlockWorker):
+@dataclass
+class LangevinWorker:
     """Moves the users of some blocks."""
 
+    share: Share
     shape: Shape
     source: ShownSource | ShownBlocks
+    _parts: dict[int, Part] = field(default_factory=dict)
 
     @cached_property
     def shown(self) -> ShownBlocks:
         """The shown pairs whose labels are learned from."""
-        return self.source.of(self.blocks) if isinstance(self.source, ShownSource) else self.source
+        return self.source.of(self.share.blocks)
 
     @cached_property
     def _everything(self) -> ShownBlocks:
         """All pairs that were shown."""
         source = self.shown.source
         held_out = self.shape.joint and source.held_out is not None
-        return replace(source, held_out=None).of(self.blocks) if held_out else self.shown
-
-    @cached_property
-    def _parts(self) -> dict[int, Part]:
-        return {}
+        return replace(source, held_out=None).of(self.share.blocks) if held_out else self.shown
 
     def _part(self, number: int) -> Part:
         if number not in self._parts:
             pairs, shown = self.shown.block(number), self._everything.block(number)
-            first, rows = int(self.blocks.bounds[number]), self.rows_of(number)
-            self._parts[number] = Part(self.shape, rows, pairs, shown, first, self.n_jobs)
+            first, rows = int(self.share.blocks.bounds[number]), self.share.rows_of(number)
+            self._parts[number] = Part(self.shape, rows, pairs, shown, first, self.share.n_jobs)
         return self._parts[number]
 
     def shown_counts(self, number: int) -> Doubles:
@@ -69,23 +66,11 @@ class LangevinWorker(BlockWorker):
         return self._part(number).advance(items, precision, common, step)
 
 
-class BlockSampler(BlockEngine):
+class BlockSampler(BlockEngine[LangevinWorker]):
     """Samples rows of users and items given the shown pairs of blocks. An epoch is the steps up to a sample.
 
-    Parameters
-    ----------
-    train
-        The blocks.
-    shown
-        The shown pairs whose labels are learned from.
-    shape
-        The shape of the rows.
-    cluster
-        Where to train; None: in this process.
-    n_jobs
-        Number of threads; -1: all cores. It does not change the result.
-    link
-        The first value of the weight of tastes in the exposure, if the shape has one.
+    `shown` are the pairs whose labels are learned from, and `link` is the first value of the weight of tastes in the
+    exposure, if the shape has one.
     """
 
     def __init__(
@@ -99,14 +84,11 @@ class BlockSampler(BlockEngine):
         link: float = 0.0,
     ) -> None:
         columns = COPIES * shape.width
-        users, items = (
-            allocator(train)(train.n_users, columns),
-            np.zeros((train.n_items, columns), dtype=np.float32),
-        )
+        users = allocator(train)(train.n_users, columns)
+        items = np.zeros((train.n_items, columns), dtype=np.float32)
         shape.start(users, "users", 0.0)
-        about = {"shape": shape, "source": shown if cluster is None else shown.source}
-        kind = WorkerKind(LangevinWorker, columns, 0, about)
-        super().__init__(train, Tables(users, items, columns, 0), workers_for(kind, train, users, cluster, n_jobs))
+        make = partial(LangevinWorker, shape=shape, source=shown if cluster is None else shown.source)
+        super().__init__(train, Tables(users, items, columns, 0), make, cluster=cluster, n_jobs=n_jobs)
         self.shown, self.shape, self.link = shown, shape, link
         self.done: Callable[[int], None] | None = None
         self.stretches: list[tuple[int, int]] = []
@@ -115,15 +97,15 @@ class BlockSampler(BlockEngine):
     def _first(self) -> Chain:
         """The chain before the first step."""
         if not self.shown.is_counted:
-            self.shown.take_counts(self.workers.sum("shown_counts"))
+            self.shown.take_counts(self.workers.sum(LangevinWorker.shown_counts))
         return Chain(
             self.shape,
             self.tables.items,
             self.train.n_users,
             self.shown.pairs_of_item(),
             self.shown.taken_share(),
-            advance=lambda *given: self.workers.sum("advance", *given),
-            logs=self.workers.sum("logs"),
+            advance=lambda *given: self.workers.sum(LangevinWorker.advance, *given),
+            logs=self.workers.sum(LangevinWorker.logs),
             link=self.link,
         )
 

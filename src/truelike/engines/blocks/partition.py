@@ -29,18 +29,7 @@ def corrected_weights(
     An item is a negative of users who do not have it. These have fewer positives in its part, because it is not among
     them: the item's own part has on average 1 - (parts - 1) N / (P - S) of its share of such positives, where N are the
     item's positives, P those of all items, and S those of all users who have the item. So the weight is divided by
-    that, but at most multiplied by MOST_CORRECTION.
-
-    Parameters
-    ----------
-    weights
-        The sampling distribution, up to a factor.
-    popularity
-        N of each item.
-    history_sums
-        S of each item.
-    parts
-        The number of parts.
+    that, but at most multiplied by MOST_CORRECTION. `history_sums` are S of each item.
     """
     others = np.maximum(popularity.sum() - history_sums, 1.0)
     share = np.maximum(1.0 - (parts - 1) * popularity / others, 1 / MOST_CORRECTION)
@@ -49,16 +38,9 @@ def corrected_weights(
 
 
 class Partition(NamedTuple):
-    """The parts of the items in an epoch.
+    """The parts of the items in an epoch: the part of each item, its place there, and the items of each part.
 
-    Attributes
-    ----------
-    part
-        The part of each item.
-    place
-        The place of each item in its part. The items of a part are in their order.
-    members
-        The items of each part.
+    The items of a part are in their order.
     """
 
     part: NDArray[np.int32]
@@ -72,21 +54,9 @@ def partition(
     """Cut the items into balanced random parts.
 
     Items are sorted by popularity, times a random number between 0.5 and 1.5, and dealt to the parts in rounds. In a
-    round, the item with the most positives, relative to its weight, goes to the part with the fewest so far.
+    round, the item with the most positives, relative to its weight as a negative, goes to the part with the fewest so
+    far. `popularity` are the positives of each item.
 
-    Parameters
-    ----------
-    popularity
-        The number of positives of each item.
-    weights
-        The sampling distribution of negatives, up to a factor.
-    parts
-        The number of parts.
-    seed, epoch
-        Decide the random numbers.
-
-    Examples
-    --------
     >>> found = partition(np.array([9, 1, 5, 6, 2, 7]), np.ones(6), 2, seed=0, epoch=0)
     >>> sorted(np.concatenate(found.members).tolist()), [len(each) for each in found.members]
     ([0, 1, 2, 3, 4, 5], [3, 3])

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from truelike.cluster import Cluster
 from truelike.core import randomness
 from truelike.data.blocks.blocks import Blocks
 from truelike.engines.blocks.partition import corrected_weights, partition
-from truelike.engines.blocks.workers import BlockEngine, BlockWorker, Workers
+from truelike.engines.blocks.workers import BlockEngine, Floats, Share
 from truelike.engines.sgd.batches import L2Factors
 from truelike.engines.sgd.engine import SampledEngine, l2_factors, l2_share
 from truelike.engines.sgd.samples import LOSS_POSITIVES, Entries, Samples, SGDSettings, mean_loss
@@ -28,7 +30,6 @@ from truelike.engines.tables import Tables
 from truelike.negatives import Negatives, alias_table, check_has_negatives
 from truelike.objectives import Objective
 
-Floats = NDArray[np.float32]
 SMALLEST_BATCH = 1_000  # positives of a block's batch, unless batch_size is smaller
 
 
@@ -46,8 +47,7 @@ class _PartNegatives:
     """The sampling distribution of negatives within a part of the items, as the engine needs it."""
 
     def __init__(self, weights: NDArray[np.float64], candidates: int) -> None:
-        self.candidates = candidates
-        self._tables = alias_table(weights / weights.sum())
+        self.candidates, self._tables = candidates, alias_table(weights / weights.sum())
 
     def weights(self, _: Any) -> NDArray[np.float64]:
         """The probability of each item of the part."""
@@ -58,34 +58,31 @@ class _PartNegatives:
         return self._tables
 
 
-class StratifiedWorker(BlockWorker):
+@dataclass
+class StratifiedWorker:
     """Trains the rows of the users of some blocks, and parts of the items. `begin` comes before each epoch."""
 
+    share: Share
     objective: type[Objective]
     negatives: Negatives
-    sgd: SGDSettings
+    settings: SGDSettings
     seed: int
+    factors: int
+    flip_factors: int
 
     def history_sums(self, number: int) -> NDArray[np.float64]:
         """For each item, the positives of all users of a block who have it."""
-        block = self.blocks.block(number)
+        block = self.share.blocks.block(number)
         counts = np.diff(block.indptr)
         sums = np.bincount(block.indices, weights=np.repeat(counts, counts), minlength=block.n_items)
         return sums.astype(np.float64)
 
     def begin(self, epoch: int, counts: NDArray[np.int64], weights: NDArray[np.float64]) -> None:
-        """Begin an epoch; one that was not ended is forgotten.
+        """Begin an epoch, given the positives of each item and its weight as a negative.
 
-        Parameters
-        ----------
-        epoch
-            Its number.
-        counts
-            The number of positives of each item.
-        weights
-            The weights of items as negatives.
+        An epoch that was not ended is forgotten.
         """
-        self._parts = partition(counts, weights, len(self.blocks), self.seed, epoch)
+        self._parts = partition(counts, weights, len(self.share.blocks), self.seed, epoch)
         self._counts, self._weights = np.array(counts), np.array(weights)
         self._positions: dict[int, _Position] = {}
         self._negatives: dict[int, _PartNegatives] = {}
@@ -100,14 +97,14 @@ class StratifiedWorker(BlockWorker):
     def train(self, number: int, part: int, items: Floats, epoch: int) -> Floats:
         """Train a block's users and a part of the items on the interactions between them; returns the part."""
         stratum = self._stratum(number, part)
-        tables = Tables(self.rows_of(number), np.array(items), self.factors, self.flip_factors)
+        tables = Tables(self.share.rows_of(number), np.array(items), self.factors, self.flip_factors)
         position = self._position(number, epoch)
         settings, factors = position.settings, position.factors
         if stratum.n_interactions:
             seed = randomness.key(self.seed, "stratum", number, part)
             negatives: Any = self.part_negatives(part)
             engine = SampledEngine(
-                stratum, tables, self.objective, negatives, settings, seed=seed, n_jobs=self.n_jobs
+                stratum, tables, self.objective, negatives, settings, seed=seed, n_jobs=self.share.n_jobs
             )
             batches = engine.batches
             batches.user_last_updated = position.last_updated
@@ -115,7 +112,7 @@ class StratifiedWorker(BlockWorker):
             engine.train_batches(epoch, position.batches, factors)
             position.batches += batches.n_batches
             factors.apply(tables.items, batches.item_last_updated, tables.width, position.batches)
-        if part == (number - 1) % len(self.blocks):  # the last step of the epoch
+        if part == (number - 1) % len(self.share.blocks):  # the last step of the epoch
             factors.apply(tables.users, position.last_updated, tables.width, position.batches)
         return tables.items
 
@@ -123,27 +120,22 @@ class StratifiedWorker(BlockWorker):
         """What the engine needs of a Dataset: what is between a block's users and a part's items."""
         from truelike.engines.blocks.kernels import part_of_block
 
-        parts, block = self._parts, self.blocks.block(number)
+        parts, block = self._parts, self.share.blocks.block(number)
         members = parts.members[part]
         indptr, places = part_of_block(block.indptr, block.indices, parts.part, parts.place, part, len(members))
         return Entries.of(indptr, places, self._counts[members])
 
-    def _factors(self, number: int, epoch: int) -> tuple[SGDSettings, L2Factors]:
-        """The settings of a block's batches, and the factors by which its rows shrink in an epoch.
-
-        All batches of the block together have the L2 of all batches of the plain engine.
-        """
-        n = int(self._counts.sum())
-        settings = replace(self.sgd, batch_size=block_batch(self.sgd.batch_size, len(self.blocks)))
-        entries = np.bincount(self._parts.part[self.blocks.block(number).indices], minlength=len(self.blocks))
-        n_batches = int(np.sum(-(-entries // settings.batch_size)))
-        plain = -(-n // self.sgd.batch_size) * l2_share(self.sgd, n)
-        return settings, l2_factors(settings, epoch, plain / max(1, n_batches), n_batches)
-
     def _position(self, number: int, epoch: int) -> _Position:
+        """Where a block is. All its batches together have the L2 of all batches of the plain engine."""
         if number not in self._positions:
-            n = int(self.blocks.bounds[number + 1] - self.blocks.bounds[number])
-            self._positions[number] = _Position(0, np.zeros(n, dtype=np.int32), *self._factors(number, epoch))
+            n, n_blocks, block = int(self._counts.sum()), len(self.share.blocks), self.share.blocks.block(number)
+            batch_size = block_batch(self.settings.batch_size, n_blocks)
+            settings = replace(self.settings, batch_size=batch_size)
+            entries = np.bincount(self._parts.part[block.indices], minlength=n_blocks)
+            n_batches = int(np.sum(-(-entries // batch_size)))
+            plain = -(-n // self.settings.batch_size) * l2_share(self.settings, n)
+            factors = l2_factors(settings, epoch, plain / max(1, n_batches), n_batches)
+            self._positions[number] = _Position(0, np.zeros(block.n_users, dtype=np.int32), settings, factors)
         return self._positions[number]
 
 
@@ -156,61 +148,54 @@ def block_batch(batch_size: int, n_blocks: int) -> int:
     return max(batch_size // n_blocks, min(batch_size, SMALLEST_BATCH))
 
 
-class StratifiedEngine(BlockEngine):
-    """Stratified mini-batch SGD on blocks.
-
-    Parameters
-    ----------
-    train
-        The blocks.
-    tables
-        The factor tables, which are trained in place.
-    workers
-        Who has the blocks.
-    objective, negatives, settings, seed
-        As in `SampledEngine`.
-    """
+class StratifiedEngine(BlockEngine[StratifiedWorker]):
+    """Stratified mini-batch SGD on blocks. The objective, negatives, settings and seed are as in `SampledEngine`."""
 
     def __init__(
         self,
         train: Blocks,
         tables: Tables,
-        workers: Workers,
         objective: type[Objective],
         negatives: Negatives,
         settings: SGDSettings,
         *,
         seed: int,
+        cluster: Cluster | None,
+        n_jobs: int | None,
     ) -> None:
-        super().__init__(train, tables, workers)
         check_has_negatives(train)
+        make = partial(
+            StratifiedWorker,
+            objective=objective,
+            negatives=negatives,
+            settings=settings,
+            seed=seed,
+            factors=tables.factors,
+            flip_factors=tables.flip_factors,
+        )
+        super().__init__(train, tables, make, cluster=cluster, n_jobs=n_jobs)
         self.objective, self.negatives, self.settings, self.seed = objective, negatives, settings, seed
-        self._loss_samples: Any = None
-        self._counts: NDArray[np.int64] | None = None
-        self._weights: NDArray[np.float64] | None = None
 
     def run_epoch(self, number: int, progress: Callable[[int], None] | None) -> None:
         """Train each part of the items on each block."""
-        if self._counts is None or self._weights is None:
-            self._counts, self._weights = self._prepared()
-        self.workers.call("begin", number, self._counts, self._weights)
-        members = partition(self._counts, self._weights, len(self.train), self.seed, number).members
-        trained = self.workers.rotate("train", [self.tables.items[each] for each in members], number)
-        for items, part in zip(members, trained, strict=True):
+        counts, weights = self._positives
+        self.workers.call(StratifiedWorker.begin, number, counts, weights)
+        members = partition(counts, weights, len(self.train), self.seed, number).members
+        parts = [self.tables.items[each] for each in members]
+        for items, part in zip(members, self.workers.rotate(StratifiedWorker.train, parts, number), strict=True):
             self.tables.items[items] = part
         if progress is not None:
             progress(self.train.n_interactions)
 
-    def _prepared(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    @cached_property
+    def _positives(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """How many positives each item has, and its weight as a negative."""
         popularity = self.train.popularity()
-        declared, sums = self.negatives.weights(popularity), self.workers.sum("history_sums")
-        return popularity, corrected_weights(declared, popularity, sums, len(self.train))
+        sums = self.workers.sum(StratifiedWorker.history_sums)
+        return popularity, corrected_weights(self.negatives.weights(popularity), popularity, sums, len(self.train))
 
     def loss(self) -> float:
         """Return minus the mean likelihood of a fixed sample of positives and their negatives."""
-        if self._loss_samples is None:
-            self._loss_samples = self._draw_loss_samples()
         users, items = self._loss_samples
         tables = self.tables
 
@@ -220,7 +205,8 @@ class StratifiedEngine(BlockEngine):
         flips = scores(tables.user_flips, tables.item_flips)
         return mean_loss(self.objective, scores(tables.user_factors, tables.item_factors), flips)
 
-    def _draw_loss_samples(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    @cached_property
+    def _loss_samples(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Users, and a row of their positive and its negatives, spread evenly over the users."""
         n = self.train.n_users
         users = np.unique(np.linspace(0, n - 1, min(n, LOSS_POSITIVES)).astype(np.int32))

@@ -1,16 +1,17 @@
 """Who has the blocks: one worker in this process, or many on a cluster.
 
-A worker has some blocks and the rows of their users, which no other worker has. An engine (`BlockEngine`) has the item
-tables and asks the workers: all of them (`call`), for a sum over all blocks (`sum`), or to train one part of the items
-after the other (`rotate`). What they return does not depend on how many there are.
+A worker has some blocks and the rows of their users, which no other worker has (`Share`). An engine (`BlockEngine`)
+has the item tables and asks the workers by a method of their class: all of them (`call`), for a sum over all blocks
+(`sum`), or to train one part of the items after the other (`rotate`). What they return does not depend on how many
+there are.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, TypeVarTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,85 +22,54 @@ from truelike.data.dataset import Dataset
 from truelike.engines.engine import ArrayEngine
 from truelike.engines.tables import Tables, aligned_zeros
 
+if TYPE_CHECKING:
+    from truelike.cluster import Cluster
+
 Floats = NDArray[np.float32]
+W = TypeVar("W")  # the class of the workers
+T = TypeVar("T")
+A = TypeVarTuple("A")
 
 
 def allocator(train: Dataset | Blocks) -> Callable[[int, int], Floats]:
     """Where the users' table is: in memory, or for blocks that are not in memory, in a file."""
-    return train.mapped_zeros if isinstance(train, Blocks) and not train.in_memory else aligned_zeros
+    return train.mapped if isinstance(train, Blocks) and not train.in_memory else aligned_zeros
 
 
-class BlockWorker:
-    """Has some blocks, and the rows of their users.
+@dataclass(frozen=True)
+class Share:
+    """What one worker has: the numbers of some blocks, the rows [U | P] of their users, and a number of threads."""
 
-    Parameters
-    ----------
-    blocks
-        All blocks.
-    numbers
-        Numbers of the blocks that are this worker's.
-    rows
-        The rows [U | P] of their users.
-    factors, flip_factors
-        The numbers of columns without the padding.
-    n_jobs
-        Number of threads.
-    settings
-        Attributes that a kind of worker needs.
-    """
+    blocks: Blocks
+    numbers: range
+    rows: Floats
+    n_jobs: int | None
 
-    def __init__(
-        self,
-        blocks: Blocks,
-        numbers: range,
-        rows: Floats,
-        factors: int,
-        flip_factors: int,
-        n_jobs: int | None,
-        settings: Mapping[str, Any],
-    ) -> None:
-        self.blocks, self.numbers, self.rows = blocks, numbers, rows
-        self.factors, self.flip_factors, self.n_jobs = factors, flip_factors, n_jobs
-        self.__dict__.update(settings)
-
-    @final
     def rows_of(self, number: int) -> Floats:
         """The rows of the users of a block."""
         first = self.blocks.bounds[self.numbers.start]
         return self.rows[self.blocks.bounds[number] - first : self.blocks.bounds[number + 1] - first]
 
 
-@dataclass(frozen=True)
-class WorkerKind:
-    """What all workers of a training have in common: their class, the columns of the tables, and settings."""
-
-    worker: type[BlockWorker]
-    factors: int
-    flip_factors: int
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-    def make(self, blocks: Blocks, numbers: range, rows: Floats, n_jobs: int | None) -> BlockWorker:
-        """A worker with some of the blocks and the rows of their users."""
-        return self.worker(blocks, numbers, rows, self.factors, self.flip_factors, n_jobs, self.settings)
-
-
 class WorkersLostError(Exception):
     """A worker ended, or what it held was lost. An engine goes on from the last epoch; no caller sees it."""
 
 
-class Workers(ABC):
-    """The workers of a training."""
+class Workers(ABC, Generic[W]):
+    """The workers of a training, of a class W."""
 
     @abstractmethod
-    def call(self, method: str, *arguments: Any) -> list[Any]:
+    def call(self, method: Callable[[W, *A], T], *arguments: *A) -> list[T]:
         """Call a method of each worker; returns what they return, in the order of their blocks."""
 
     @abstractmethod
-    def sum(self, method: str, *arguments: Any) -> Any:
+    def sum(self, method: Callable[[W, int, *A], T], *arguments: *A) -> T:
         """The sum of what a method returns for each block, by the tree over all blocks. It may be written to."""
 
     @abstractmethod
-    def rotate(self, method: str, parts: list[Floats], *arguments: Any) -> list[Floats]:
+    def rotate(
+        self, method: Callable[[W, int, int, Floats, *A], Floats], parts: list[Floats], *arguments: *A
+    ) -> list[Floats]:
         """Let each block in turn train each part of the items; returns the trained parts.
 
         There are as many parts as blocks. In step s block b has part (b + s) modulo their number, so that no two
@@ -124,28 +94,30 @@ class Workers(ABC):
         """Let all workers end."""
 
 
-class LocalWorkers(Workers):
-    """One worker in this process. Its rows are those of the table itself."""
+class LocalWorkers(Workers[W]):
+    """One worker in this process. Its rows are those of the table itself, and it is never lost."""
 
-    def __init__(self, kind: WorkerKind, blocks: Blocks, users: Floats, n_jobs: int | None) -> None:
-        self.blocks = blocks
-        self.worker = kind.make(blocks, range(len(blocks)), users, n_jobs)
+    def __init__(self, make: Callable[[Share], W], blocks: Blocks, users: Floats, n_jobs: int | None) -> None:
+        self.n_blocks = len(blocks)
+        self.worker = make(Share(blocks, range(len(blocks)), users, n_jobs))
 
-    def call(self, method: str, *arguments: Any) -> list[Any]:
+    def call(self, method: Callable[[W, *A], T], *arguments: *A) -> list[T]:
         """Call a method of the worker."""
-        return [getattr(self.worker, method)(*arguments)]
+        return [method(self.worker, *arguments)]
 
-    def sum(self, method: str, *arguments: Any) -> Any:
+    def sum(self, method: Callable[[W, int, *A], T], *arguments: *A) -> T:
         """The sum over all blocks, one of them at a time."""
-        return tree_sum(0, len(self.blocks), lambda number: getattr(self.worker, method)(number, *arguments))
+        return tree_sum(0, self.n_blocks, lambda number: method(self.worker, number, *arguments))
 
-    def rotate(self, method: str, parts: list[Floats], *arguments: Any) -> list[Floats]:
+    def rotate(
+        self, method: Callable[[W, int, int, Floats, *A], Floats], parts: list[Floats], *arguments: *A
+    ) -> list[Floats]:
         """Train all parts on all blocks."""
         n = len(parts)
         for step in range(n):
             for block in range(n):
                 part = (block + step) % n
-                parts[part] = getattr(self.worker, method)(block, part, parts[part], *arguments)
+                parts[part] = method(self.worker, block, part, parts[part], *arguments)
         return parts
 
     def collect(self, users: Floats) -> None:
@@ -155,21 +127,39 @@ class LocalWorkers(Workers):
         """The rows are in the table already."""
 
     def replace(self, users: Floats) -> None:
-        """No worker of this process is ever lost."""
+        """No worker is ever lost."""
 
     def close(self) -> None:
         """There is nothing to end."""
 
 
-class BlockEngine(ArrayEngine, ABC):
+class BlockEngine(ArrayEngine, ABC, Generic[W]):
     """An engine whose users' rows are with workers, and whose item tables are here.
 
     After each epoch the rows are copied to the users' table, if they are not there. So a lost worker costs what was
     done since then: the epoch is run again from these tables, by the workers that are left, with the same result.
+
+    `make` returns a worker, with what all workers of the training have in common. They run in this process, or on a
+    `cluster`.
     """
 
-    def __init__(self, train: Blocks, tables: Tables, workers: Workers) -> None:
-        self.train, self.tables, self.workers = train, tables, workers
+    def __init__(
+        self,
+        train: Blocks,
+        tables: Tables,
+        make: Callable[[Share], W],
+        *,
+        cluster: Cluster | None,
+        n_jobs: int | None,
+    ) -> None:
+        self.train, self.tables, self.n_jobs = train, tables, n_jobs
+        self.workers: Workers[W]
+        if cluster is None:
+            self.workers = LocalWorkers(make, train, tables.users, n_jobs)
+        else:
+            from truelike.engines.blocks.ray_workers import RayWorkers
+
+            self.workers = RayWorkers(make, train, tables.users, cluster)
 
     @abstractmethod
     def run_epoch(self, number: int, progress: Callable[[int], None] | None) -> None:
@@ -177,37 +167,29 @@ class BlockEngine(ArrayEngine, ABC):
 
     @final
     def epoch(self, number: int, progress: Callable[[int], None] | None = None) -> None:
-        """Run an epoch, again if a worker is lost."""
-        before = self.tables.items.copy()
-        while not self._ran(number, progress):
-            self.tables.items[:] = before
-            self._recover()
-
-    def _ran(self, number: int, progress: Callable[[int], None] | None) -> bool:
-        """Run an epoch; False if a worker is lost."""
-        try:
-            self.run_epoch(number, progress)
-            self.workers.collect(self.tables.users)
-        except WorkersLostError:
-            return False
-        return True
-
-    def _recover(self) -> None:
-        """Give the workers that are left, or new ones, the rows of the last epoch."""
+        """Run an epoch; if a worker is lost, again by those that are left, or new ones, with the rows before it."""
+        before, is_lost = self.tables.items.copy(), False
         while True:
             try:
-                return self.workers.replace(self.tables.users)
+                if is_lost:
+                    self.tables.items[:] = before
+                    self.workers.replace(self.tables.users)
+                self.run_epoch(number, progress)
+                return self.workers.collect(self.tables.users)
             except WorkersLostError:
-                continue
+                is_lost = True
 
+    @final
     def close(self) -> None:
         """Let the workers end."""
         self.workers.close()
 
+    @final
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the arrays from which training can resume."""
         return dict(self.tables.arrays())
 
+    @final
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Continue from what `state` returned."""
         super().restore(arrays)
