@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from truelike.cli.messages import say, with_verbosity
+from truelike.cli.messages import say
+from truelike.cli.options import command
 
 
 def export(
@@ -32,4 +33,4 @@ def export(
 app = typer.Typer(
     help="Events that `truelike serve --events` kept.", no_args_is_help=True, rich_markup_mode="markdown"
 )
-app.command()(with_verbosity(export))
+app.command()(command(export))

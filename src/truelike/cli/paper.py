@@ -7,15 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from truelike.cli.messages import say, with_verbosity
-from truelike.cli.options import N_WORKERS, OUTPUT_TABLE
+from truelike.cli.messages import say
+from truelike.cli.options import OutputTable, Workers, command
 from truelike.cli.output import check_output, emit
 from truelike.errors import DataError, ParameterError, TruelikeError
 
-OUTPUT = typer.Option(
-    "--output", "-o", metavar="DIRECTORY", help="Directory to write to. Default: that of the runs."
-)
-DIRECTORY = typer.Option("--directory", "-d", metavar="DIRECTORY", help="Directory of the runs.")
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="DIRECTORY", help="Directory to write to. Default: that of the runs."),
+]
+Directory = Annotated[Path, typer.Option("--directory", "-d", metavar="DIRECTORY", help="Directory of the runs.")]
 QUICK_RUN = (
     "This is a quick run, not a reproduction: fewer seeds and epochs, smaller grids. Its figures and verdicts say "
     "little about the paper. For the full experiments, run without --quick."
@@ -23,7 +24,7 @@ QUICK_RUN = (
 
 
 def run(
-    directory: Annotated[Path, DIRECTORY] = Path("paper"),
+    directory: Directory = Path("paper"),
     quick: Annotated[
         bool, typer.Option("--quick", help="Check in minutes that the experiments work; not a reproduction.")
     ] = False,
@@ -31,7 +32,7 @@ def run(
         str | None, typer.Option(help="amazon or movielens; with --quick also world. Default: the first two.")
     ] = None,
     nice: Annotated[int, typer.Option(metavar="N", min=0, max=19, help="Niceness of the processes.")] = 0,
-    n_workers: Annotated[int, N_WORKERS] = -1,
+    n_workers: Workers = -1,
 ) -> None:
     """Run the experiments of the paper. A stopped run continues where it was.
 
@@ -87,8 +88,8 @@ def _mark(directory: Path, quick: bool) -> None:
 
 
 def figures(
-    directory: Annotated[Path, DIRECTORY] = Path("paper"),
-    output: Annotated[Path | None, OUTPUT] = None,
+    directory: Directory = Path("paper"),
+    output: Output = None,
 ) -> None:
     """Draw Figures 2 to 9 of the paper from the runs, each as SVG and PNG.
 
@@ -104,8 +105,8 @@ def figures(
 
 
 def report(
-    directory: Annotated[Path, DIRECTORY] = Path("paper"),
-    output: Annotated[Path | None, OUTPUT] = None,
+    directory: Directory = Path("paper"),
+    output: Output = None,
 ) -> None:
     """Write the report: an HTML page, and its tables, figures and tuned settings as files.
 
@@ -123,8 +124,8 @@ def report(
 
 
 def claims(
-    directory: Annotated[Path, DIRECTORY] = Path("paper"),
-    output: Annotated[Path | None, OUTPUT_TABLE] = None,
+    directory: Directory = Path("paper"),
+    output: OutputTable = None,
 ) -> None:
     """Print the claims of the paper with a verdict on each.
 
@@ -154,5 +155,5 @@ def _results(directory: Path) -> Any:
 app = typer.Typer(
     help="Run the paper's experiments and judge its claims.", no_args_is_help=True, rich_markup_mode="markdown"
 )
-for command in (run, figures, report, claims):
-    app.command()(with_verbosity(command))
+for each in (run, figures, report, claims):
+    app.command()(command(each))

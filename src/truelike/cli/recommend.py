@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-from truelike.cli.inputs import PARTS, open_model, open_part, read_ids, reads_log, split_ids
+from truelike.cli.inputs import open_model, open_part, read_ids
 from truelike.cli.messages import say, warn
-from truelike.cli.options import N_JOBS, OUTPUT_TABLE, runs_on_cluster
+from truelike.cli.options import PARTS, Group, Jobs, OnCluster, OutputTable, Read, listed, read_options
 from truelike.cli.output import check_output, emit, put
 from truelike.errors import ParameterError
 
 FOR_WHOM = "For whom"
+OTHERS = ("time", "weight", "k_core", "kind", "kinds", "target", *PARTS)  # options of reading without a use here
 
 
-class OnUnknown(StrEnum):
-    """What to do with ids that are not in the training data."""
-
-    RAISE = "raise"
-    POPULAR = "popular"
-    SKIP = "skip"
-
-
-@runs_on_cluster
-@reads_log(without=("time", "weight", "k_core", "kind", "kinds", "target", *PARTS))
 def recommend(
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="Directory of a saved model.", show_default=False)
     ],
-    read: dict[str, Any],
+    read: Annotated[Read, Group(read_options, OTHERS)],
     users: Annotated[
         str | None,
         typer.Option(
@@ -79,9 +69,9 @@ def recommend(
         bool, typer.Option("--include-seen", help="Also recommend items that the user interacted with.")
     ] = False,
     on_unknown: Annotated[
-        OnUnknown,
+        Literal["raise", "popular", "skip"],
         typer.Option(help="An id that is not in the training data: stop, return popular items, or skip it."),
-    ] = OnUnknown.RAISE,
+    ] = "raise",
     probability: Annotated[
         bool,
         typer.Option(
@@ -96,15 +86,15 @@ def recommend(
             help="List the items without an interaction that are most probably liked, given that there was none.",
         ),
     ] = False,
-    output: Annotated[Path | None, OUTPUT_TABLE] = None,
+    output: OutputTable = None,
     block_size: Annotated[
         int | None,
         typer.Option(
             metavar="N", min=1, help="Number of users that are computed and written at a time; about 500,000 rows."
         ),
     ] = None,
-    n_jobs: Annotated[int, N_JOBS] = -1,
-    cluster: Any = None,
+    n_jobs: Jobs = -1,
+    cluster: OnCluster = None,
 ) -> None:
     """Recommend items with a saved model.
 
@@ -141,11 +131,11 @@ def recommend(
         _check_hidden(
             {
                 "--from-items, --histories and --similar-to": not is_of_users, "--probability": probability,
-                "--include-seen": include_seen, "--on-unknown": on_unknown != OnUnknown.RAISE,
+                "--include-seen": include_seen, "--on-unknown": on_unknown != "raise",
                 "--cluster": cluster is not None,
             }
         )  # fmt: skip
-    if probability and (similar_to is not None or on_unknown == OnUnknown.POPULAR):
+    if probability and (similar_to is not None or on_unknown == "popular"):
         raise typer.BadParameter("--probability is for lists by the model: similar and popular items have none")
     from truelike.data.frames import text_for_uuids
     from truelike.models.batch import with_probability
@@ -160,18 +150,17 @@ def recommend(
     if probability or hidden_likes:
         _say_evidence(loaded)
     shared: dict[str, Any] = {"k": k, "titles": loaded.train_.titles is not None, **allowed}
-    unknown = str(on_unknown)
     if is_of_users:
         asked = None if all_users else _users(users, users_file, encoding)
-        shared |= {"on_unknown": unknown, "exclude_seen": not include_seen, "n_jobs": n_jobs}
+        shared |= {"on_unknown": on_unknown, "exclude_seen": not include_seen, "n_jobs": n_jobs}
         shared |= {"block_size": block_size, "probability": probability, "hidden_likes": hidden_likes}
         _put_lists(loaded, asked, output, cluster, **shared)
         return
     if similar_to is not None:
-        found = loaded.similar_items(split_ids(similar_to), on_unknown=unknown, n_jobs=n_jobs, **shared)
+        found = loaded.similar_items(listed(similar_to), on_unknown=on_unknown, n_jobs=n_jobs, **shared)
     else:
-        rows = split_ids(str(from_items)) if histories is None else open_part(histories, "--histories", read)
-        shared |= {"on_unknown": unknown, "exclude_seen": not include_seen}
+        rows = listed(str(from_items)) if histories is None else open_part(histories, "--histories", read)
+        shared |= {"on_unknown": on_unknown, "exclude_seen": not include_seen}
         found = loaded.recommend_from_items(rows, **shared)
     found = with_probability(loaded, found, trained=False) if probability else found
     emit(text_for_uuids(found), output=output)
@@ -221,4 +210,4 @@ def _users(text: str | None, file: Path | None, encoding: str) -> list[str]:
         return read_ids(file, "user", encoding)
     if text == "-":
         return [line.strip() for line in sys.stdin if line.strip()]
-    return split_ids(str(text))
+    return listed(str(text))

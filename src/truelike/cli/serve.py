@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from truelike.cli.messages import say
 
 LIMITS = "Limits"
-
-
-class Index(StrEnum):
-    """How lists are computed."""
-
-    AUTO = "auto"
-    EXACT = "exact"
-    IVF = "ivf"
 
 
 def serve(
@@ -71,9 +62,9 @@ def serve(
         typer.Option(metavar="TEXT", help="Another text gives other users to each model: one for each A/B test."),
     ] = "",
     index: Annotated[
-        Index,
+        Literal["auto", "exact", "ivf"],
         typer.Option(help="Exact lists, an approximate index, or an index only where exact lists are slow."),
-    ] = Index.AUTO,
+    ] = "auto",
     min_recall: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Recall@20 of an index below which it is not used.")
     ] = 0.95,
@@ -141,7 +132,7 @@ def serve(
         titles=None if titles is None else str(titles.absolute()),
         events_days=events_days,
         salt=salt,
-        index=index.value,
+        index=index,
         min_recall=min_recall,
         slow_ms=slow_ms,
         max_body=max_body,

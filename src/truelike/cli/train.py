@@ -8,26 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from truelike.cli.inputs import (
-    LOG,
-    open_blocks,
-    open_data,
-    open_part,
-    parse_settings,
-    read_config,
-    reads_log,
-    share_or_file,
-)
+from truelike.cli.inputs import open_blocks, open_data, open_part, read_config
 from truelike.cli.messages import say, warn
-from truelike.cli.options import N_JOBS, runs_on_cluster
+from truelike.cli.options import LOG, Jobs, OnCluster, Reading, Settings, parse_settings, share_or_file
 from truelike.core.parameters import parameter_fields
 from truelike.errors import DataError, ParameterError
 
 
-@runs_on_cluster
-@reads_log()
 def train(
-    read: dict[str, Any],
+    read: Reading,
     log: Annotated[str | None, LOG] = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="Directory of the model.")
@@ -41,10 +30,7 @@ def train(
             help="Model, such as NBPO or EASE. Default: the best on held-out interactions.",
         ),
     ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", "-s", metavar="NAME=VALUE", help="Parameter of the model. Can be repeated."),
-    ] = None,
+    set_: Settings = None,
     budget: Annotated[
         str | None,
         typer.Option(
@@ -78,8 +64,8 @@ def train(
         typer.Option(metavar="DIRECTORY", help="Directory for checkpoints, written every 10 epochs or 5 minutes."),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint.")] = False,
-    n_jobs: Annotated[int, N_JOBS] = -1,
-    cluster: Any = None,
+    n_jobs: Jobs = -1,
+    cluster: OnCluster = None,
 ) -> None:
     """Train a model and save it.
 
@@ -122,7 +108,7 @@ def train(
         )
     blocks = open_blocks(source)
     _check_blocks(blocks, held_out, events, cluster)
-    given = {**file.get("parameters", {}), **parse_settings(set_ or [])}
+    given = {**file.get("parameters", {}), **parse_settings(set_)}
     name = model or file.get("model")
     if budget is not None:
         _check_budget(name, blocks)
