@@ -91,7 +91,9 @@ def read_options(
         _reading(help="Format of a file whose name does not tell."),
     ] = None,
     separator: Annotated[str | None, _reading(help="Separator of a CSV file; guessed by default.")] = None,
-    no_header: Annotated[bool, _reading(help="The first line is a row; columns are named 0, 1, ...")] = False,
+    no_header: Annotated[
+        bool, _reading("--no-header", help="The first line is a row; columns are named 0, 1, ...")
+    ] = False,
     encoding: Annotated[str | None, _reading(help="Encoding, e.g. latin-1; utf-8 by default.")] = None,
     on_bad_rows: Annotated[
         Literal["raise", "drop"] | None, _reading(help="Stop at rows that cannot be read (default), or drop them.")

@@ -31,6 +31,7 @@ from truelike.paper.protocol import (
     FLIP_FACTORS,
     METRIC,
     NEGATIVES,
+    SETTINGS,
     Contender,
     Plan,
     Setting,
@@ -44,7 +45,6 @@ from truelike.selection.tune import checked_workers
 from truelike.selection.variants import learns_flips, variant
 
 MEASURES = [f"{metric}@{k}" for metric in METRICS for k in KS]
-SETTINGS: tuple[Setting, ...] = ("authors", "tuned")
 QUICK_VALUES = {"factors": (10, 50, 100), "n_negatives": (1, 3, 5), "flip_factors": (0, 10, 50)}
 VALUES = {"factors": FACTORS, "n_negatives": NEGATIVES, "flip_factors": FLIP_FACTORS}
 

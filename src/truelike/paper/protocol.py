@@ -12,6 +12,7 @@ FACTORS = (10, 20, 50, 100, 200)
 NEGATIVES = (1, 2, 3, 4, 5, 6, 7)
 FLIP_FACTORS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500)
 Setting = Literal["authors", "tuned"]
+SETTINGS: dict[Setting, str] = {"authors": "the authors'", "tuned": "tuned alike"}
 
 
 @dataclass(frozen=True)

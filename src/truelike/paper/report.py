@@ -1,4 +1,4 @@
-"""The report: claims, figures, tables, settings and timings, as HTML, Markdown and CSV."""
+"""The report: claims, figures, tables, settings and timings, as HTML and CSV."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import polars as pl
 from truelike.core.files import replacing_file
 from truelike.paper import figures, tables
 from truelike.paper.claims import judge
-from truelike.paper.experiments import MEASURES, Results
-from truelike.paper.protocol import BY_NAME, FULL, QUICK, TITLES, Plan
+from truelike.paper.experiments import Results
+from truelike.paper.protocol import BY_NAME, FULL, QUICK, SETTINGS, TITLES, Plan
 from truelike.paper.verdicts import HOLDS, MISSING, NOT, PART
 from truelike.report import Page
 from truelike.report.machine import machine
@@ -74,7 +74,7 @@ def describe_plan(results: Results) -> str:
     missing = results.missing()
     if missing:
         words.append(f"not finished yet: {', '.join(missing)}")
-    for setting, label in tables.SETTINGS:
+    for setting, label in SETTINGS.items():
         failed = results.diverged(setting)
         if failed:
             words.append(f"diverged with {label} settings, for one or more seeds: {', '.join(failed)}")
@@ -161,40 +161,4 @@ def write(directory: Path, output: Path) -> list[Path]:
         with replacing_file(written[-1]) as fresh:
             frame.write_csv(fresh)
     written += tables.write_settings(all_results, output / "settings")
-    written.append(output / "index.md")
-    with replacing_file(written[-1]) as fresh:
-        fresh.write_text(_markdown(all_results, frames), encoding="utf-8")
     return written
-
-
-def _markdown(all_results: Sequence[Results], frames: dict[str, pl.DataFrame]) -> str:
-    short = frames["test"].select("data", "settings", "model", "seeds", *MEASURES)
-    shown = frames["claims"].with_columns(pl.format("**{}**", "verdict").alias("verdict")).drop("p")
-    banner = quick_banner(all_results)
-    captions = {number: figures.caption(text, all_results) for number, text in figures.CAPTIONS.items()}
-    quick = figures.caption("", all_results)
-    parts = [
-        f"# {_title(all_results)}",
-        f"> **{banner}**" if banner else "",
-        counts(frames["claims"]),
-        "Written by `truelike paper report`, which also writes this page as HTML (`report.html`). Tables as CSV "
-        "are in `tables/`, a TOML file for each tuned model is in `settings/`.",
-        INTRODUCTION,
-        *(describe_plan(results) for results in all_results),
-        machine() + ".",
-        "## Claims and verdicts",
-        quick,
-        tables.markdown(shown),
-        "## Figures",
-        *(f"![{text}](figures/figure-{number}.svg)\n\n*{text}*" for number, text in captions.items()),
-        "## Metrics on the test part",
-        quick,
-        tables.markdown(short),
-        "## Tuned settings",
-        quick,
-        tables.markdown(frames["tuned"]),
-        "## Computation",
-        quick,
-        tables.markdown(frames["timings"], digits=2),
-    ]
-    return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"

@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
 
 from truelike.core.files import replacing_file
 from truelike.errors import MissingExtraError
 from truelike.report.cells import cell, digits_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["Page", "require_report_extra"]
 
@@ -75,7 +78,7 @@ class Page:
         numeric = [dtype.is_numeric() for dtype in frame.dtypes]
         return self._add(kind="table", columns=frame.columns, rows=rows, numeric=numeric, caption=caption)
 
-    def figure(self, figure: Any, caption: str) -> Self:
+    def figure(self, figure: Figure, caption: str) -> Self:
         """Add a matplotlib figure, as SVG."""
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", bbox_inches="tight")
