@@ -66,8 +66,7 @@ def compare(
         typer.Option("--output", "-o", metavar="FILE", help="HTML page. Default: report.html in the directory."),
     ] = None,
     table: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the table to a .csv, .tsv, .jsonl or .parquet file."),
+        Path | None, typer.Option(metavar="FILE", help="Write the table to a .csv, .tsv, .jsonl or .parquet file.")
     ] = None,
     seed: SearchSeed = 0,
     n_workers: Workers = -1,

@@ -195,8 +195,7 @@ def _write(
     from truelike.report.figures import grouped_bars, reliability_curves
 
     page = Page(
-        "truelike demo",
-        f"Synthetic data: {world.n_users:,} users and {world.n_items:,} items, seed {world.seed}",
+        "truelike demo", f"Synthetic data: {world.n_users:,} users and {world.n_items:,} items, seed {world.seed}"
     )
     page.text(
         "All models are trained on interactions; the last one is also given the impressions, i.e. what was shown to "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -61,6 +61,13 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in options}
     return run
+
+
+def refuse(wrong: Mapping[str, object]) -> None:
+    """Raise an error of usage: the first of the messages that is true."""
+    for message, is_wrong in wrong.items():
+        if is_wrong:
+            raise typer.BadParameter(message)
 
 
 # --- of a log -------------------------------------------------------------------------------------

@@ -87,10 +87,7 @@ def _mark(directory: Path, quick: bool) -> None:
         mark.touch()
 
 
-def figures(
-    directory: Directory = Path("paper"),
-    output: Output = None,
-) -> None:
+def figures(directory: Directory = Path("paper"), output: Output = None) -> None:
     """Draw Figures 2 to 9 of the paper from the runs, each as SVG and PNG.
 
     For example:
@@ -104,10 +101,7 @@ def figures(
         say(f"wrote {path}")
 
 
-def report(
-    directory: Directory = Path("paper"),
-    output: Output = None,
-) -> None:
+def report(directory: Directory = Path("paper"), output: Output = None) -> None:
     """Write the report: an HTML page, and its tables, figures and tuned settings as files.
 
     For example:
@@ -123,10 +117,7 @@ def report(
     say(f"wrote {len(written)} files; open {output / 'report.html'}")
 
 
-def claims(
-    directory: Directory = Path("paper"),
-    output: OutputTable = None,
-) -> None:
+def claims(directory: Directory = Path("paper"), output: OutputTable = None) -> None:
     """Print the claims of the paper with a verdict on each.
 
     For example:

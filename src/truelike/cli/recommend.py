@@ -10,7 +10,7 @@ import typer
 
 from truelike.cli.inputs import open_model, open_part, read_ids
 from truelike.cli.messages import say, warn
-from truelike.cli.options import PARTS, Group, Jobs, OnCluster, OutputTable, Read, listed, read_options
+from truelike.cli.options import PARTS, Group, Jobs, OnCluster, OutputTable, Read, listed, read_options, refuse
 from truelike.cli.output import check_output, emit, put
 from truelike.errors import ParameterError
 
@@ -75,8 +75,7 @@ def recommend(
     probability: Annotated[
         bool,
         typer.Option(
-            "--probability",
-            help="Add the probability that the user likes each item, and the evidence for it.",
+            "--probability", help="Add the probability that the user likes each item, and the evidence for it."
         ),
     ] = False,
     hidden_likes: Annotated[
@@ -116,27 +115,25 @@ def recommend(
     truelike recommend model/ --users alice --hidden-likes
     ```
     """
-    given = [users is not None, users_file is not None, all_users, from_items is not None, histories is not None,
-             similar_to is not None]  # fmt: skip
-    if sum(given) != 1:
-        raise typer.BadParameter(
-            "expected one of --users, --users-file, --all, --from-items, --histories and --similar-to"
-        )
-    is_of_users = any(given[:3])
-    if cluster is not None and (output is None or not is_of_users):
-        raise typer.BadParameter(
-            "--cluster is for lists of users in a file: give --all, --users or --users-file, and --output"
-        )
-    if hidden_likes:
-        _check_hidden(
-            {
-                "--from-items, --histories and --similar-to": not is_of_users, "--probability": probability,
-                "--include-seen": include_seen, "--on-unknown": on_unknown != "raise",
-                "--cluster": cluster is not None,
-            }
-        )  # fmt: skip
-    if probability and (similar_to is not None or on_unknown == "popular"):
-        raise typer.BadParameter("--probability is for lists by the model: similar and popular items have none")
+    whom = (users, users_file, all_users or None, from_items, histories, similar_to)
+    is_of_users = any(each is not None for each in whom[:3])
+    hidden = (
+        "--hidden-likes lists items without an interaction for users of the training data: {} cannot be used "
+        "with it"
+    )
+    refuse({
+        "expected one of --users, --users-file, --all, --from-items, --histories and --similar-to":
+            sum(each is not None for each in whom) != 1,
+        "--cluster is for lists of users in a file: give --all, --users or --users-file, and --output":
+            cluster is not None and (output is None or not is_of_users),
+        hidden.format("--from-items, --histories and --similar-to"): hidden_likes and not is_of_users,
+        hidden.format("--probability"): hidden_likes and probability,
+        hidden.format("--include-seen"): hidden_likes and include_seen,
+        hidden.format("--on-unknown"): hidden_likes and on_unknown != "raise",
+        hidden.format("--cluster"): hidden_likes and cluster is not None,
+        "--probability is for lists by the model: similar and popular items have none":
+            probability and (similar_to is not None or on_unknown == "popular"),
+    })  # fmt: skip
     from truelike.data.frames import text_for_uuids
     from truelike.models.batch import with_probability
 
@@ -164,16 +161,6 @@ def recommend(
         found = loaded.recommend_from_items(rows, **shared)
     found = with_probability(loaded, found, trained=False) if probability else found
     emit(text_for_uuids(found), output=output)
-
-
-def _check_hidden(others: dict[str, bool]) -> None:
-    """Refuse options that hidden likes have no use for."""
-    unused = [option for option, is_given in others.items() if is_given]
-    if unused:
-        raise typer.BadParameter(
-            f"--hidden-likes lists items without an interaction for users of the training data: {unused[0]} cannot be "
-            "used with it"
-        )
 
 
 def _put_lists(model: Any, users: Any, output: Path | None, cluster: Any, **options: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -38,10 +39,7 @@ def serve(
     ] = None,
     events: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIRECTORY",
-            help="Keep clicks and purchases (POST /v1/events) in a file here.",
-        ),
+        typer.Option(metavar="DIRECTORY", help="Keep clicks and purchases (POST /v1/events) in a file here."),
     ] = None,
     events_days: Annotated[
         float, typer.Option(metavar="DAYS", min=0.0, max=36_500, help="Days for which an event counts in lists.")
@@ -107,40 +105,23 @@ def serve(
     from truelike.errors import MissingExtraError, ParameterError
     from truelike.serving.settings import Settings, api_key, named_models, shares_of
 
-    try:
-        import orjson  # noqa: F401
-        import prometheus_client  # noqa: F401
-        import pydantic  # noqa: F401
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError('truelike serve needs more packages: pip install "truelike[serve]"') from error
+    if not all(find_spec(name) for name in ("orjson", "prometheus_client", "pydantic", "starlette", "uvicorn")):
+        raise MissingExtraError('truelike serve needs more packages: pip install "truelike[serve]"')
     from truelike.serving.supervisor import serve as run
 
     found = named_models(models)
     for file, option in ((items, "--items"), (titles, "--titles")):
         if file is not None and not file.is_file():
             raise ParameterError(f"{option} is {str(file)!r}, which is no file")
+
+    def absolute(path: Path | None) -> str | None:
+        return None if path is None else str(path.absolute())
+
     settings = Settings(
         models={name: str(Path(directory).absolute()) for name, directory in found.items()},
-        shares=shares_of(shares, len(found)),
-        host=host,
-        port=port,
-        workers=workers or min(4, cores()),
-        events=None if events is None else str(events.absolute()),
-        items=None if items is None else str(items.absolute()),
-        titles=None if titles is None else str(titles.absolute()),
-        events_days=events_days,
-        salt=salt,
-        index=index,
-        min_recall=min_recall,
-        slow_ms=slow_ms,
-        max_body=max_body,
-        max_in_flight=max_in_flight,
-        timeout=timeout,
-        watch=watch,
-        page=page,
-        access_log=access_log,
-        allowed_hosts=allowed_host or [],
-    )
+        shares=shares_of(shares, len(found)), events=absolute(events), items=absolute(items), titles=absolute(titles),
+        workers=workers or min(4, cores()), allowed_hosts=allowed_host or [], host=host, port=port, page=page,
+        events_days=events_days, salt=salt, index=index, min_recall=min_recall, slow_ms=slow_ms, watch=watch,
+        max_body=max_body, max_in_flight=max_in_flight, timeout=timeout, access_log=access_log,
+    )  # fmt: skip
     run(settings, api_key(key_file, host), say)

@@ -145,8 +145,6 @@ def _title(all_results: Sequence[Results]) -> str:
 def write(directory: Path, output: Path) -> list[Path]:
     """Write the report, the tables, the figures and the tuned settings of the runs in a directory."""
     all_results = plans(directory)
-    for results in all_results:
-        results.save_p_values()
     written = [page(all_results).write(output / "report.html"), *figures.write(all_results, output / "figures")]
     verdicts = judge(all_results)
     frames = {
