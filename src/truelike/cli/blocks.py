@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from truelike.cli.messages import say
-from truelike.cli.options import Group, Read, read_options
+from truelike.cli.options import Group, Read, option, read_options
 from truelike.cli.output import emit
 
 OTHERS = ("k_core", "format", "separator", "no_header", "encoding", "kind", "kinds", "target")
@@ -24,33 +24,21 @@ def blocks(
             show_default=False,
         ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="Directory of the blocks.")],
+    output: Annotated[Path, option("Directory of the blocks.", "DIRECTORY", "--output", "-o")],
     read: Annotated[Read, Group(read_options, OTHERS)],
     blocks: Annotated[
         int | None,
-        typer.Option(
-            "--blocks",
-            "-b",
-            metavar="N",
-            min=1,
-            help="Number of blocks. Default: one for 20 million interactions.",
-        ),
+        option("Number of blocks. Default: one for 20 million interactions.", "N", "--blocks", "-b", min=1),
     ] = None,
-    min_user: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Drop users with fewer items, as long as there are any.")
-    ] = 0,
-    min_item: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Drop items with fewer users, as long as there are any.")
-    ] = 0,
+    min_user: Annotated[int, option("Drop users with fewer items, as long as there are any.", "N", min=0)] = 0,
+    min_item: Annotated[int, option("Drop items with fewer users, as long as there are any.", "N", min=0)] = 0,
     memory: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="Memory to use, e.g. 8GB. Default: half of what is available."),
+        str | None, option("Memory to use, e.g. 8GB. Default: half of what is available.", "SIZE")
     ] = None,
     scratch: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIRECTORY",
-            help="Directory for temporary files, about as large as the log. Default: beside the output.",
+        option(
+            "Directory for temporary files, about as large as the log. Default: beside the output.", "DIRECTORY"
         ),
     ] = None,
 ) -> None:

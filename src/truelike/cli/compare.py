@@ -6,11 +6,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from truelike.cli.inputs import open_data
 from truelike.cli.messages import say
-from truelike.cli.options import Log, OnCluster, Reading, SearchSeed, Workers, listed, parse_settings
+from truelike.cli.options import Log, OnCluster, Reading, SearchSeed, Workers, listed, option, parse_settings
 from truelike.cli.output import check_output, emit, show, write
 
 if TYPE_CHECKING:
@@ -23,50 +21,40 @@ def compare(
     read: Reading,
     models: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Models, e.g. BPR,ItemKNN,NeuMF:objective=NBPO. Default: all except networks.",
+            "NAME,NAME,...",
             "--models",
             "-m",
-            metavar="NAME,NAME,...",
-            help="Models, e.g. BPR,ItemKNN,NeuMF:objective=NBPO. Default: all except networks.",
         ),
     ] = None,
-    metric: Annotated[
-        str, typer.Option(help="Metric to tune by on validation and to rank by on test.")
-    ] = "ndcg@20",
+    metric: Annotated[str, option("Metric to tune by on validation and to rank by on test.")] = "ndcg@20",
     by: Annotated[
         Literal["time", "random"] | None,
-        typer.Option(
-            help="Hold out each user's last interactions (time) or random ones. Default: time if LOG has times."
-        ),
+        option("Hold out each user's last interactions (time) or random ones. Default: time if LOG has times."),
     ] = None,
-    trials: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Number of candidates of each model. Default: 18.")
-    ] = None,
+    trials: Annotated[int | None, option("Number of candidates of each model. Default: 18.", "N", min=1)] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="Instead of --trials: search time of each model, in one process.")
+        float | None, option("Instead of --trials: search time of each model, in one process.")
     ] = None,
-    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Number of final runs of each model.")] = 3,
+    seeds: Annotated[int, option("Number of final runs of each model.", "N", min=1)] = 3,
     set_: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "Parameter that is not searched, of all models that have it. Can be repeated.",
+            "NAME=VALUE",
             "--set",
             "-s",
-            metavar="NAME=VALUE",
-            help="Parameter that is not searched, of all models that have it. Can be repeated.",
         ),
     ] = None,
     directory: Annotated[
-        Path,
-        typer.Option(
-            "--directory", "-d", metavar="DIRECTORY", help="Keep all runs here; a stopped comparison continues."
-        ),
+        Path, option("Keep all runs here; a stopped comparison continues.", "DIRECTORY", "--directory", "-d")
     ] = Path("comparison"),
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="HTML page. Default: report.html in the directory."),
+        Path | None, option("HTML page. Default: report.html in the directory.", "FILE", "--output", "-o")
     ] = None,
     table: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the table to a .csv, .tsv, .jsonl or .parquet file.")
+        Path | None, option("Write the table to a .csv, .tsv, .jsonl or .parquet file.", "FILE")
     ] = None,
     seed: SearchSeed = 0,
     n_workers: Workers = -1,

@@ -10,7 +10,7 @@ import typer
 
 from truelike.cli.inputs import open_data, open_part
 from truelike.cli.messages import say
-from truelike.cli.options import Group, Log, Read, Reading, command, read_options, share_or_file
+from truelike.cli.options import Group, Log, Read, Reading, command, option, read_options, share_or_file
 from truelike.cli.output import emit, put, show
 from truelike.errors import ParameterError
 
@@ -87,28 +87,22 @@ def describe(log: Log, read: Annotated[Read, Group(read_options, ("titles",))]) 
 
 def split(
     log: Log,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="Directory of the split.")],
+    output: Annotated[Path, option("Directory of the split.", "DIRECTORY", "--output", "-o")],
     read: Reading,
     by: Annotated[
         Strategy,
-        typer.Option(
-            help="Hold out a share of each user's interactions, drawn at random (user) or the last ones (user-time); "
+        option(
+            "Hold out a share of each user's interactions, drawn at random (user) or the last ones (user-time); "
             "of all interactions, drawn at random (random) or the last ones (temporal); or one or two of each user."
         ),
     ] = "user",
     validation: Annotated[
-        str | None,
-        typer.Option(metavar="SHARE|FILE", help="Share of the validation part, or its file. Default: 0.1."),
+        str | None, option("Share of the validation part, or its file. Default: 0.1.", "SHARE|FILE")
     ] = None,
-    test: Annotated[
-        str | None, typer.Option(metavar="SHARE|FILE", help="Share of the test part, or its file. Default: 0.1.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
+    test: Annotated[str | None, option("Share of the test part, or its file. Default: 0.1.", "SHARE|FILE")] = None,
+    seed: Annotated[int, option("Seed of the draw.")] = 0,
     item_guard: Annotated[
-        int,
-        typer.Option(
-            metavar="N", min=0, help="With --by user and user-time: interactions of an item that stay in training."
-        ),
+        int, option("With --by user and user-time: interactions of an item that stay in training.", "N", min=0)
     ] = 0,
 ) -> None:
     """Write a split directory: training, validation and test part.

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from truelike.cli.messages import say
+from truelike.cli.options import option
 from truelike.cli.output import show, write
 from truelike.errors import ParameterError
 
@@ -28,12 +27,12 @@ PRINTED = ("model", "test NDCG@20", "hidden NDCG@20", "hidden prec.@5", "P(like)
 
 
 def demo(
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="Directory of the report.")
-    ] = Path("truelike-demo"),
-    users: Annotated[int, typer.Option(metavar="N", min=1, help="Number of users.")] = 2_000,
-    items: Annotated[int, typer.Option(metavar="N", min=1, help="Number of items.")] = 1_500,
-    seed: Annotated[int, typer.Option(help="Seed of the data and the split.")] = 0,
+    output: Annotated[Path, option("Directory of the report.", "DIRECTORY", "--output", "-o")] = Path(
+        "truelike-demo"
+    ),
+    users: Annotated[int, option("Number of users.", "N", min=1)] = 2_000,
+    items: Annotated[int, option("Number of items.", "N", min=1)] = 1_500,
+    seed: Annotated[int, option("Seed of the data and the split.")] = 0,
 ) -> None:
     """Train all models on synthetic data whose true likes are known, and compare them.
 

@@ -19,6 +19,7 @@ from truelike.cli.options import (
     Read,
     listed,
     number_or_text,
+    option,
     read_options,
 )
 from truelike.cli.output import check_output, drawn, emit, show, write
@@ -40,40 +41,33 @@ def evaluate(
         ),
     ],
     read: Annotated[Read, Group(read_options, ("titles", *PARTS))],
-    part: Annotated[Literal["validation", "test"], typer.Option(help="Part of a split to evaluate on.")] = "test",
-    ks: Annotated[str, typer.Option(metavar="K,K,...", help="Lengths of the lists.")] = "2,5,10,20",
-    metrics: Annotated[
-        str | None, typer.Option(metavar="NAME,NAME,...", help="Metrics, e.g. ndcg,recall. Default: all.")
-    ] = None,
+    part: Annotated[Literal["validation", "test"], option("Part of a split to evaluate on.")] = "test",
+    ks: Annotated[str, option("Lengths of the lists.", "K,K,...")] = "2,5,10,20",
+    metrics: Annotated[str | None, option("Metrics, e.g. ndcg,recall. Default: all.", "NAME,NAME,...")] = None,
     measure: Annotated[
-        str | None,
-        typer.Option(help="What several models are compared by, e.g. ndcg@20. Default: NDCG of the longest list."),
+        str | None, option("What several models are compared by, e.g. ndcg@20. Default: NDCG of the longest list.")
     ] = None,
     propensity: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE|popularity^P|NUMBER",
-            help="Also weight held-out rows by 1 / propensity: a file with user, item and propensity (or item and "
+        option(
+            "Also weight held-out rows by 1 / propensity: a file with user, item and propensity (or item and "
             "propensity), or a power of the popularity in training, e.g. popularity^0.5.",
+            "FILE|popularity^P|NUMBER",
         ),
     ] = None,
     propensity_clip: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="Raise smaller propensities to this one. Default: none.")
+        float | None, option("Raise smaller propensities to this one. Default: none.", "SHARE")
     ] = None,
     impressions: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Score on held-out impressions instead of lists: pairs that were shown; LOG says which were taken.",
+        option(
+            "Score on held-out impressions instead of lists: pairs that were shown; LOG says which were taken.",
+            "FILE",
         ),
     ] = None,
     output: OutputTable = None,
-    comparison: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the comparison of several models to a file.")
-    ] = None,
-    per_user: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the metrics of each user to a file.")
-    ] = None,
+    comparison: Annotated[Path | None, option("Write the comparison of several models to a file.", "FILE")] = None,
+    per_user: Annotated[Path | None, option("Write the metrics of each user to a file.", "FILE")] = None,
     n_jobs: Jobs = -1,
     cluster: OnCluster = None,
 ) -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import re
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
-
-import typer
 
 from truelike.core.progress import logger
 from truelike.errors import DataWarning, ParameterWarning, TrainingWarning
@@ -72,22 +68,6 @@ def messages() -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
-
-
-_option = functools.partial(typer.Option, rich_help_panel="Messages")
-
-
-def set_verbosity(
-    quiet: Annotated[bool, _option("--quiet", "-q", help="Print warnings and errors only.")] = False,
-    verbose: Annotated[
-        bool,
-        _option("--verbose", "-v", help="Print the time of each line, details, and the traceback of an error."),
-    ] = False,
-) -> None:
-    """Set what is printed."""
-    if quiet and verbose:
-        raise typer.BadParameter("--quiet and --verbose exclude each other")
-    logger.setLevel(logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
 
 
 def as_options(message: str) -> str:

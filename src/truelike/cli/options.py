@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
-from truelike.cli.messages import set_verbosity
+from truelike.core.progress import logger
 
 if TYPE_CHECKING:
     from truelike.cluster import Cluster
@@ -19,6 +20,34 @@ if TYPE_CHECKING:
 Read = dict[str, Any]  # arguments of `tl.read`, and k_core, which is applied afterwards
 COLUMNS = ("user", "item", "rating", "time", "weight")
 PARTS = ("items", "users", "impressions")  # what a dataset carries beside the rows
+
+
+def option(
+    help: str,
+    metavar: str | None = None,
+    *flags: str,
+    panel: str | None = None,
+    min: float | None = None,
+    max: float | None = None,
+) -> Any:
+    """An option: what it does, what stands for its value, and its flags where they are not the parameter's name."""
+    return typer.Option(*flags, help=help, metavar=metavar, rich_help_panel=panel, min=min, max=max)
+
+
+_messages = functools.partial(option, panel="Messages")
+
+
+def set_verbosity(
+    quiet: Annotated[bool, _messages("Print warnings and errors only.", None, "--quiet", "-q")] = False,
+    verbose: Annotated[
+        bool,
+        _messages("Print the time of each line, details, and the traceback of an error.", None, "--verbose", "-v"),
+    ] = False,
+) -> None:
+    """Set what is printed."""
+    if quiet and verbose:
+        raise typer.BadParameter("--quiet and --verbose exclude each other")
+    logger.setLevel(logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
 
 
 @dataclass(frozen=True)
@@ -80,54 +109,50 @@ LOG = typer.Argument(
 Log = Annotated[str, LOG]
 
 
-_reading = functools.partial(typer.Option, rich_help_panel="Reading files")
+_reading = functools.partial(option, panel="Reading files")
 
 
 def read_options(
-    user: Annotated[str | None, _reading(help="Name or position of the user column.")] = None,
-    item: Annotated[str | None, _reading(help="Name or position of the item column.")] = None,
-    rating: Annotated[str | None, _reading(help="Name or position of the rating column.")] = None,
-    time: Annotated[str | None, _reading(help="Name or position of the time column.")] = None,
-    weight: Annotated[str | None, _reading(help="Name or position of the weight column.")] = None,
-    min_rating: Annotated[float | None, _reading(help="Use only rows with at least this rating.")] = None,
+    user: Annotated[str | None, _reading("Name or position of the user column.")] = None,
+    item: Annotated[str | None, _reading("Name or position of the item column.")] = None,
+    rating: Annotated[str | None, _reading("Name or position of the rating column.")] = None,
+    time: Annotated[str | None, _reading("Name or position of the time column.")] = None,
+    weight: Annotated[str | None, _reading("Name or position of the weight column.")] = None,
+    min_rating: Annotated[float | None, _reading("Use only rows with at least this rating.")] = None,
     k_core: Annotated[
-        int | None, _reading(help="Keep users and items with at least this many interactions.", metavar="N", min=1)
+        int | None, _reading("Keep users and items with at least this many interactions.", "N", min=1)
     ] = None,
     format: Annotated[
-        Literal["csv", "tsv", "jsonl", "parquet"] | None,
-        _reading(help="Format of a file whose name does not tell."),
+        Literal["csv", "tsv", "jsonl", "parquet"] | None, _reading("Format of a file whose name does not tell.")
     ] = None,
-    separator: Annotated[str | None, _reading(help="Separator of a CSV file; guessed by default.")] = None,
+    separator: Annotated[str | None, _reading("Separator of a CSV file; guessed by default.")] = None,
     no_header: Annotated[
-        bool, _reading("--no-header", help="The first line is a row; columns are named 0, 1, ...")
+        bool, _reading("The first line is a row; columns are named 0, 1, ...", None, "--no-header")
     ] = False,
-    encoding: Annotated[str | None, _reading(help="Encoding, e.g. latin-1; utf-8 by default.")] = None,
+    encoding: Annotated[str | None, _reading("Encoding, e.g. latin-1; utf-8 by default.")] = None,
     on_bad_rows: Annotated[
-        Literal["raise", "drop"] | None, _reading(help="Stop at rows that cannot be read (default), or drop them.")
+        Literal["raise", "drop"] | None, _reading("Stop at rows that cannot be read (default), or drop them.")
     ] = None,
     titles: Annotated[
-        str | None, _reading(help="File with item ids and titles, to show with recommendations.", metavar="FILE")
+        str | None, _reading("File with item ids and titles, to show with recommendations.", "FILE")
     ] = None,
     kind: Annotated[
-        str | None, _reading(help="Name or position of the column that says what a row is: view, buy, ...")
+        str | None, _reading("Name or position of the column that says what a row is: view, buy, ...")
     ] = None,
     kinds: Annotated[
-        str | None,
-        _reading(help="Weight of each kind; of impressions: shown.", metavar="view=0.2,buy=1,seen=shown"),
+        str | None, _reading("Weight of each kind; of impressions: shown.", "view=0.2,buy=1,seen=shown")
     ] = None,
     target: Annotated[
-        str | None, _reading(help="The kind to recommend by. Default: all with a positive weight.")
+        str | None, _reading("The kind to recommend by. Default: all with a positive weight.")
     ] = None,
-    items: Annotated[
-        str | None, _reading(help="Table of item ids and features, and maybe titles.", metavar="FILE")
-    ] = None,
-    users: Annotated[str | None, _reading(help="Table of user ids and features.", metavar="FILE")] = None,
+    items: Annotated[str | None, _reading("Table of item ids and features, and maybe titles.", "FILE")] = None,
+    users: Annotated[str | None, _reading("Table of user ids and features.", "FILE")] = None,
     impressions: Annotated[
         str | None,
         _reading(
-            help="What was shown to whom: a row for each showing, or a column count or propensity; position and time "
+            "What was shown to whom: a row for each showing, or a column count or propensity; position and time "
             "are used if present. Or a block directory.",
-            metavar="FILE|DIRECTORY",
+            "FILE|DIRECTORY",
         ),
     ] = None,
 ) -> Read:
@@ -169,14 +194,12 @@ def _kinds(text: str) -> dict[str, float | str]:
 # --- of a model and its search --------------------------------------------------------------------
 
 Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", "-s", metavar="NAME=VALUE", help="Parameter of the model. Can be repeated."),
+    list[str] | None, option("Parameter of the model. Can be repeated.", "NAME=VALUE", "--set", "-s")
 ]
 Fixed = Annotated[
-    list[str] | None,
-    typer.Option("--set", "-s", metavar="NAME=VALUE", help="Parameter that is not searched. Can be repeated."),
+    list[str] | None, option("Parameter that is not searched. Can be repeated.", "NAME=VALUE", "--set", "-s")
 ]
-SearchSeed = Annotated[int, typer.Option(help="Seed of the split of a log, of the search and of the models.")]
+SearchSeed = Annotated[int, option("Seed of the split of a log, of the search and of the models.")]
 
 
 def parse_settings(pairs: list[str] | None) -> dict[str, str]:
@@ -227,31 +250,26 @@ def number_or_text(text: str | None) -> float | str | None:
 
 # --- of the machine and the output ----------------------------------------------------------------
 
-Jobs = Annotated[
-    int, typer.Option(metavar="N", help="Number of threads; -1: all cores. Does not change the result.")
-]
-Workers = Annotated[int, typer.Option(metavar="N", help="Number of processes; -1: one for each core.")]
+Jobs = Annotated[int, option("Number of threads; -1: all cores. Does not change the result.", "N")]
+Workers = Annotated[int, option("Number of processes; -1: one for each core.", "N")]
 OutputTable = Annotated[
-    Path | None,
-    typer.Option(
-        "--output", "-o", metavar="FILE", help="Write the table to a .csv, .tsv, .jsonl or .parquet file."
-    ),
+    Path | None, option("Write the table to a .csv, .tsv, .jsonl or .parquet file.", "FILE", "--output", "-o")
 ]
 
 
-_cluster = functools.partial(typer.Option, rich_help_panel="On a cluster")
+_cluster = functools.partial(option, panel="On a cluster")
 
 
 def cluster_options(
     cluster: Annotated[
         str | None,
         _cluster(
-            help="Use a Ray cluster: start one on this machine, take the one it belongs to, or that at an address.",
-            metavar="local|auto|HOST:PORT",
+            "Use a Ray cluster: start one on this machine, take the one it belongs to, or that at an address.",
+            "local|auto|HOST:PORT",
         ),
     ] = None,
-    workers: Annotated[int | None, _cluster(help="Workers.", metavar="N", min=1)] = None,
-    threads: Annotated[int | None, _cluster(help="Threads of each.", metavar="N", min=1)] = None,
+    workers: Annotated[int | None, _cluster("Workers.", "N", min=1)] = None,
+    threads: Annotated[int | None, _cluster("Threads of each.", "N", min=1)] = None,
 ) -> object:
     """The cluster; None without --cluster."""
     if cluster is not None:

@@ -8,15 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from truelike.cli.messages import say
-from truelike.cli.options import OutputTable, Workers, command
+from truelike.cli.options import OutputTable, Workers, command, option
 from truelike.cli.output import check_output, emit
 from truelike.errors import DataError, ParameterError, TruelikeError
 
 Output = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", metavar="DIRECTORY", help="Directory to write to. Default: that of the runs."),
+    Path | None, option("Directory to write to. Default: that of the runs.", "DIRECTORY", "--output", "-o")
 ]
-Directory = Annotated[Path, typer.Option("--directory", "-d", metavar="DIRECTORY", help="Directory of the runs.")]
+Directory = Annotated[Path, option("Directory of the runs.", "DIRECTORY", "--directory", "-d")]
 QUICK_RUN = (
     "This is a quick run, not a reproduction: fewer seeds and epochs, smaller grids. Its figures and verdicts say "
     "little about the paper. For the full experiments, run without --quick."
@@ -26,12 +25,12 @@ QUICK_RUN = (
 def run(
     directory: Directory = Path("paper"),
     quick: Annotated[
-        bool, typer.Option("--quick", help="Check in minutes that the experiments work; not a reproduction.")
+        bool, option("Check in minutes that the experiments work; not a reproduction.", None, "--quick")
     ] = False,
     data: Annotated[
-        str | None, typer.Option(help="amazon or movielens; with --quick also world. Default: the first two.")
+        str | None, option("amazon or movielens; with --quick also world. Default: the first two.")
     ] = None,
-    nice: Annotated[int, typer.Option(metavar="N", min=0, max=19, help="Niceness of the processes.")] = 0,
+    nice: Annotated[int, option("Niceness of the processes.", "N", min=0, max=19)] = 0,
     n_workers: Workers = -1,
 ) -> None:
     """Run the experiments of the paper. A stopped run continues where it was.

@@ -10,7 +10,18 @@ import typer
 
 from truelike.cli.inputs import open_model, open_part, read_ids
 from truelike.cli.messages import say, warn
-from truelike.cli.options import PARTS, Group, Jobs, OnCluster, OutputTable, Read, listed, read_options, refuse
+from truelike.cli.options import (
+    PARTS,
+    Group,
+    Jobs,
+    OnCluster,
+    OutputTable,
+    Read,
+    listed,
+    option,
+    read_options,
+    refuse,
+)
 from truelike.cli.output import check_output, emit, put
 from truelike.errors import ParameterError
 
@@ -24,73 +35,55 @@ def recommend(
     ],
     read: Annotated[Read, Group(read_options, OTHERS)],
     users: Annotated[
-        str | None,
-        typer.Option(
-            "--users", "-u", metavar="ID,ID,...", rich_help_panel=FOR_WHOM, help="Users; -: read ids from stdin."
-        ),
+        str | None, option("Users; -: read ids from stdin.", "ID,ID,...", "--users", "-u", panel=FOR_WHOM)
     ] = None,
     users_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", rich_help_panel=FOR_WHOM, help="Users: one id a line, or a table with a user column."
-        ),
+        Path | None, option("Users: one id a line, or a table with a user column.", "FILE", panel=FOR_WHOM)
     ] = None,
     all_users: Annotated[
-        bool,
-        typer.Option("--all", "--all-users", rich_help_panel=FOR_WHOM, help="All users of the training data."),
+        bool, option("All users of the training data.", None, "--all", "--all-users", panel=FOR_WHOM)
     ] = False,
     from_items: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID,ID,...", rich_help_panel=FOR_WHOM, help="A new user who interacted with these items."
-        ),
+        str | None, option("A new user who interacted with these items.", "ID,ID,...", panel=FOR_WHOM)
     ] = None,
     histories: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", rich_help_panel=FOR_WHOM, help="Many new users: a log of their interactions."
-        ),
+        str | None, option("Many new users: a log of their interactions.", "FILE", panel=FOR_WHOM)
     ] = None,
     similar_to: Annotated[
-        str | None,
-        typer.Option(metavar="ID,ID,...", rich_help_panel=FOR_WHOM, help="Items: find items similar to each."),
+        str | None, option("Items: find items similar to each.", "ID,ID,...", panel=FOR_WHOM)
     ] = None,
-    k: Annotated[int, typer.Option("--k", "-k", metavar="N", min=1, help="Number of items in each list.")] = 10,
+    k: Annotated[int, option("Number of items in each list.", "N", "--k", "-k", min=1)] = 10,
     candidates: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Recommend only these items: one id a line, or a table with an item column."
-        ),
+        Path | None, option("Recommend only these items: one id a line, or a table with an item column.", "FILE")
     ] = None,
     exclude: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Never recommend these items; a file as for --candidates.")
+        Path | None, option("Never recommend these items; a file as for --candidates.", "FILE")
     ] = None,
     include_seen: Annotated[
-        bool, typer.Option("--include-seen", help="Also recommend items that the user interacted with.")
+        bool, option("Also recommend items that the user interacted with.", None, "--include-seen")
     ] = False,
     on_unknown: Annotated[
         Literal["raise", "popular", "skip"],
-        typer.Option(help="An id that is not in the training data: stop, return popular items, or skip it."),
+        option("An id that is not in the training data: stop, return popular items, or skip it."),
     ] = "raise",
     probability: Annotated[
         bool,
-        typer.Option(
-            "--probability", help="Add the probability that the user likes each item, and the evidence for it."
+        option(
+            "Add the probability that the user likes each item, and the evidence for it.", None, "--probability"
         ),
     ] = False,
     hidden_likes: Annotated[
         bool,
-        typer.Option(
+        option(
+            "List the items without an interaction that are most probably liked, given that there was none.",
+            None,
             "--hidden-likes",
-            help="List the items without an interaction that are most probably liked, given that there was none.",
         ),
     ] = False,
     output: OutputTable = None,
     block_size: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", min=1, help="Number of users that are computed and written at a time; about 500,000 rows."
-        ),
+        option("Number of users that are computed and written at a time; about 500,000 rows.", "N", min=1),
     ] = None,
     n_jobs: Jobs = -1,
     cluster: OnCluster = None,

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from truelike.cli.messages import say
+from truelike.cli.options import option
 
 LIMITS = "Limits"
 
@@ -22,72 +23,52 @@ def serve(
             show_default=False,
         ),
     ],
-    host: Annotated[
-        str, typer.Option(help="Address. Any but that of this machine itself needs an API key.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port; 0: any that is free.")] = 8000,
+    host: Annotated[str, option("Address. Any but that of this machine itself needs an API key.")] = "127.0.0.1",
+    port: Annotated[int, option("Port; 0: any that is free.", min=0, max=65_535)] = 8000,
     workers: Annotated[
-        int | None,
-        typer.Option(min=1, max=256, help="Number of processes. Default: one for each core, at most 4."),
+        int | None, option("Number of processes. Default: one for each core, at most 4.", min=1, max=256)
     ] = None,
     key_file: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="File with the API key. Without it, the environment variable TRUELIKE_API_KEY is read.",
-        ),
+        option("File with the API key. Without it, the environment variable TRUELIKE_API_KEY is read.", "FILE"),
     ] = None,
     events: Annotated[
-        Path | None,
-        typer.Option(metavar="DIRECTORY", help="Keep clicks and purchases (POST /v1/events) in a file here."),
+        Path | None, option("Keep clicks and purchases (POST /v1/events) in a file here.", "DIRECTORY")
     ] = None,
     events_days: Annotated[
-        float, typer.Option(metavar="DAYS", min=0.0, max=36_500, help="Days for which an event counts in lists.")
+        float, option("Days for which an event counts in lists.", "DAYS", min=0.0, max=36_500)
     ] = 90.0,
     items: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Table of item ids and attributes, for filters: CSV, TSV, JSONL or Parquet."
-        ),
+        Path | None, option("Table of item ids and attributes, for filters: CSV, TSV, JSONL or Parquet.", "FILE")
     ] = None,
-    titles: Annotated[Path | None, typer.Option(metavar="FILE", help="File with item ids and titles.")] = None,
+    titles: Annotated[Path | None, option("File with item ids and titles.", "FILE")] = None,
     shares: Annotated[
-        str | None,
-        typer.Option(metavar="N,N,...", help="Share of the users of each model, e.g. 90,10. Default: equal."),
+        str | None, option("Share of the users of each model, e.g. 90,10. Default: equal.", "N,N,...")
     ] = None,
     salt: Annotated[
-        str,
-        typer.Option(metavar="TEXT", help="Another text gives other users to each model: one for each A/B test."),
+        str, option("Another text gives other users to each model: one for each A/B test.", "TEXT")
     ] = "",
     index: Annotated[
         Literal["auto", "exact", "ivf"],
-        typer.Option(help="Exact lists, an approximate index, or an index only where exact lists are slow."),
+        option("Exact lists, an approximate index, or an index only where exact lists are slow."),
     ] = "auto",
     min_recall: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Recall@20 of an index below which it is not used.")
+        float, option("Recall@20 of an index below which it is not used.", min=0.0, max=1.0)
     ] = 0.95,
     slow_ms: Annotated[
-        float, typer.Option(min=0.0, help="Milliseconds of an exact list above which `auto` builds an index.")
+        float, option("Milliseconds of an exact list above which `auto` builds an index.", min=0.0)
     ] = 10.0,
     watch: Annotated[
-        float,
-        typer.Option(min=0.0, help="Seconds between two looks for a new model in the directories; 0: never."),
+        float, option("Seconds between two looks for a new model in the directories; 0: never.", min=0.0)
     ] = 1.0,
-    page: Annotated[bool, typer.Option("--page/--no-page", help="Serve the page for people at /.")] = True,
-    access_log: Annotated[bool, typer.Option("--access-log", help="Print a line for each request.")] = False,
+    page: Annotated[bool, option("Serve the page for people at /.", None, "--page/--no-page")] = True,
+    access_log: Annotated[bool, option("Print a line for each request.", None, "--access-log")] = False,
     allowed_host: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Another name by which a server without a key may be called."),
+        list[str] | None, option("Another name by which a server without a key may be called.", "NAME")
     ] = None,
-    max_body: Annotated[
-        int, typer.Option(min=1_000, rich_help_panel=LIMITS, help="Bytes of the body of a request.")
-    ] = 1_000_000,
-    max_in_flight: Annotated[
-        int, typer.Option(min=1, rich_help_panel=LIMITS, help="Requests that a worker handles at once.")
-    ] = 100,
-    timeout: Annotated[
-        float, typer.Option(min=0.1, max=3_600, rich_help_panel=LIMITS, help="Seconds of a request.")
-    ] = 10.0,
+    max_body: Annotated[int, option("Bytes of the body of a request.", min=1_000, panel=LIMITS)] = 1_000_000,
+    max_in_flight: Annotated[int, option("Requests that a worker handles at once.", min=1, panel=LIMITS)] = 100,
+    timeout: Annotated[float, option("Seconds of a request.", min=0.1, max=3_600, panel=LIMITS)] = 10.0,
 ) -> None:
     """Serve models by HTTP, with a page for people.
 
@@ -110,9 +91,9 @@ def serve(
     from truelike.serving.supervisor import serve as run
 
     found = named_models(models)
-    for file, option in ((items, "--items"), (titles, "--titles")):
+    for file, flag in ((items, "--items"), (titles, "--titles")):
         if file is not None and not file.is_file():
-            raise ParameterError(f"{option} is {str(file)!r}, which is no file")
+            raise ParameterError(f"{flag} is {str(file)!r}, which is no file")
 
     def absolute(path: Path | None) -> str | None:
         return None if path is None else str(path.absolute())

@@ -17,6 +17,7 @@ from truelike.cli.options import (
     Read,
     Reading,
     Settings,
+    option,
     parse_settings,
     refuse,
     share_or_file,
@@ -36,52 +37,37 @@ if TYPE_CHECKING:
 def train(
     read: Reading,
     log: Annotated[str | None, LOG] = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="Directory of the model.")
-    ] = Path("model"),
+    output: Annotated[Path, option("Directory of the model.", "DIRECTORY", "--output", "-o")] = Path("model"),
     model: Annotated[
         str | None,
-        typer.Option(
-            "--model",
-            "-m",
-            metavar="NAME",
-            help="Model, such as NBPO or EASE. Default: the best on held-out interactions.",
+        option(
+            "Model, such as NBPO or EASE. Default: the best on held-out interactions.", "NAME", "--model", "-m"
         ),
     ] = None,
     set_: Settings = None,
     budget: Annotated[
         str | None,
-        typer.Option(
-            metavar="quick|normal|thorough|SECONDS",
-            help="How much to try before a model is chosen. Default: normal.",
-        ),
+        option("How much to try before a model is chosen. Default: normal.", "quick|normal|thorough|SECONDS"),
     ] = None,
     config: Annotated[
-        Path | None,
-        typer.Option(
-            "--config", "-c", metavar="FILE", help="TOML file with data, model, [parameters] and [read]."
-        ),
+        Path | None, option("TOML file with data, model, [parameters] and [read].", "FILE", "--config", "-c")
     ] = None,
     validation: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE|SHARE",
-            help="Held-out interactions, to keep the best epoch by; or a share of LOG to find the number of epochs "
+        option(
+            "Held-out interactions, to keep the best epoch by; or a share of LOG to find the number of epochs "
             "with, before training on all of LOG. Default for a log whose epochs are not set: 0.1.",
+            "FILE|SHARE",
         ),
     ] = None,
     events: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIRECTORY",
-            help="Add the events that `truelike serve --events DIRECTORY` kept to the training data.",
-        ),
+        option("Add the events that `truelike serve --events DIRECTORY` kept to the training data.", "DIRECTORY"),
     ] = None,
     checkpoint: Annotated[
-        Path | None,
-        typer.Option(metavar="DIRECTORY", help="Directory for checkpoints, written every 10 epochs or 5 minutes."),
+        Path | None, option("Directory for checkpoints, written every 10 epochs or 5 minutes.", "DIRECTORY")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint.")] = False,
+    resume: Annotated[bool, option("Continue from the checkpoint.", None, "--resume")] = False,
     n_jobs: Jobs = -1,
     cluster: OnCluster = None,
 ) -> None:

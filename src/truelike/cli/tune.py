@@ -5,40 +5,30 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-
 from truelike.cli.inputs import open_data
 from truelike.cli.messages import say
-from truelike.cli.options import Fixed, Log, OnCluster, Reading, SearchSeed, Workers, parse_settings
+from truelike.cli.options import Fixed, Log, OnCluster, Reading, SearchSeed, Workers, option, parse_settings
 from truelike.cli.output import check_output, put, write
 
 
 def tune(
     log: Log,
     read: Reading,
-    model: Annotated[str, typer.Option("--model", "-m", metavar="NAME", help="Name of the model.")] = "NBPO",
+    model: Annotated[str, option("Name of the model.", "NAME", "--model", "-m")] = "NBPO",
     search: Annotated[
         Literal["halving", "optuna", "paper"],
-        typer.Option(help="Successive halving, Optuna (TPE), or the grids of the paper."),
+        option("Successive halving, Optuna (TPE), or the grids of the paper."),
     ] = "halving",
-    metric: Annotated[str, typer.Option(help="Metric to maximize on validation.")] = "ndcg@20",
-    trials: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Number of candidates of halving and optuna.")
-    ] = 54,
+    metric: Annotated[str, option("Metric to maximize on validation.")] = "ndcg@20",
+    trials: Annotated[int, option("Number of candidates of halving and optuna.", "N", min=1)] = 54,
     set_: Fixed = None,
     directory: Annotated[
-        Path | None,
-        typer.Option(
-            "--directory", "-d", metavar="DIRECTORY", help="Keep trials here; a stopped search continues."
-        ),
+        Path | None, option("Keep trials here; a stopped search continues.", "DIRECTORY", "--directory", "-d")
     ] = None,
     config: Annotated[
-        Path | None,
-        typer.Option("--config", "-c", metavar="FILE", help="Write the best settings for `train --config`."),
+        Path | None, option("Write the best settings for `train --config`.", "FILE", "--config", "-c")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the table of all trials.")
-    ] = None,
+    output: Annotated[Path | None, option("Write the table of all trials.", "FILE", "--output", "-o")] = None,
     seed: SearchSeed = 0,
     n_workers: Workers = -1,
     cluster: OnCluster = None,

@@ -13,8 +13,7 @@ from truelike.paper.claims import judge
 from truelike.paper.experiments import Results
 from truelike.paper.protocol import BY_NAME, FULL, QUICK, SETTINGS, TITLES, Plan
 from truelike.paper.verdicts import HOLDS, MISSING, NOT, PART
-from truelike.report import Page
-from truelike.report.machine import machine
+from truelike.report import Page, machine
 from truelike.selection.grids import SLOWER
 from truelike.selection.trials import METRICS
 
