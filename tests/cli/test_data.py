@@ -108,19 +108,6 @@ def test_options_that_cannot_apply_are_an_error(run: Run, split: Path) -> None:
         assert words in done.err
 
 
-def test_bad_rows_stop_with_their_lines_or_are_dropped_with_one_warning(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "bad.csv"
-    path.write_text("user,item\na,1\n,2\nb,2\na,3,9\nb,1\n")
-    refused = run("data", "describe", path)
-    assert refused.code == 1
-    assert "line 3" in refused.err
-    assert "line 5" in refused.err
-    accepted = run("data", "describe", path, "--on-bad-rows", "drop")
-    assert accepted.code == 0
-    assert accepted.err.startswith("warning: dropped 2 bad rows")
-    assert accepted.err.count("\n") == 1
-
-
 def test_the_list_says_what_is_in_the_cache(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRUELIKE_DATA", str(tmp_path))
     table = run("data", "list").table

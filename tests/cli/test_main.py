@@ -65,6 +65,7 @@ def test_wrong_usage_is_exit_code_2(run: Run, log: Path, arguments: list[str], w
         (["train", "{log}", "--model", "BPR", "--set", "factors=few"], "whole number"),
         (["train", "{log}", "--user", "customer"], "'customer'"),
         (["train", "{log}", "--n-jobs", "0"], "n_jobs is 0"),
+        (["train", "{log}", "--model", "ItemPop", "--checkpoint", "run"], "ItemPop is not trained in epochs"),
         (["recommend", "nowhere", "--users", "a"], "no model"),
         (["data", "fetch", "no-such-data"], "ml-1m"),
         (["data", "split", "{log}", "-o", "x", "--by", "temporal"], "--time"),

@@ -108,12 +108,6 @@ def test_a_full_run_has_no_word_of_a_quick_one(results: Results) -> None:
     assert "run" not in judge([full]).columns
 
 
-def test_tables_of_the_page_have_at_most_twelve_columns(results: Results) -> None:
-    """Wider ones do not fit a window of usual width."""
-    tables_of_page = [part for part in report.page([results]).parts if part["kind"] == "table"]
-    assert max(len(part["columns"]) for part in tables_of_page) <= 12
-
-
 def test_metrics_with_spread_show_mean_and_deviation(results: Results) -> None:
     table = tables.on_test([results])
     shown = tables.with_spread(table, "ndcg").filter(pl.col("settings") == "tuned alike")
