@@ -91,11 +91,6 @@ def truelike_path() -> list[str]:
     return list(importlib.import_module("truelike").__path__)
 
 
-def test_a_class_says_where_it_lives() -> None:
-    assert tl.ItemKNN.__module__ == "truelike.models.item_knn"
-    assert tl.errors.TruelikeError.__mro__[1] is Exception
-
-
 WITHOUT_TORCH = """
 import sys
 sys.modules["torch"] = None  # as if it were not installed

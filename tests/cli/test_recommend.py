@@ -215,16 +215,9 @@ def test_hidden_likes_from_a_saved_model(run: Run, noisy: Any, files: Path, tmp_
     assert "known from the impressions" in done.err
 
     (tmp_path / "few.txt").write_text("\n".join(map(str, range(20))))
-    more = (
-        "--candidates",
-        tmp_path / "few.txt",
-        "--titles",
-        files / "titles.csv",
-        "-o",
-        tmp_path / "hidden.parquet",
-    )
+    more = ("--candidates", tmp_path / "few.txt", "--titles", files / "titles.csv", "-o", tmp_path / "h.parquet")
     assert run("recommend", noisy["alone"], "--all", "-k", 3, "--hidden-likes", *more).code == 0
-    table = pl.read_parquet(tmp_path / "hidden.parquet")
+    table = pl.read_parquet(tmp_path / "h.parquet")
     assert table["item_id"].max() < 20
     assert set(table["evidence"]) == {"interactions"}
     assert table["title"].str.starts_with("Caf").all()

@@ -193,23 +193,6 @@ def test_impressions_set_the_flip_probabilities(run: Run, files: Path, tmp_path:
     assert flips == pytest.approx(0.75, rel=1e-3)
 
 
-def test_positions_of_impressions_reach_the_model(run: Run, tmp_path: Path) -> None:
-    world = tl.synthetic.World(n_users=300, n_items=60, impressions_per_user=80, seed=1)
-    data, shown = world.impression_log(examination=[1.0, 0.3])
-    data.to_frame().drop("weight").write_csv(tmp_path / "log.csv")
-    shown.rename({"user_id": "who"}).write_csv(tmp_path / "shown.csv")
-    shown.write_csv(tmp_path / "named.csv")
-    to = (*IMPRESSION_MF, "-o", tmp_path / "model")
-    done = run("train", tmp_path / "log.csv", "--impressions", tmp_path / "shown.csv", *to)
-    assert (done.code, "no column looks like the user" in done.err) == (1, True)
-    assert run("train", tmp_path / "log.csv", "--impressions", tmp_path / "named.csv", *to).code == 0
-    once = shown.filter(~pl.struct("user_id", "item_id").is_duplicated(), pl.col("position") == 2)
-    once = once.join(data.to_frame(), on=["user_id", "item_id"], how="anti")
-    once = once.filter(pl.col("item_id").is_in(data.to_frame()["item_id"].to_list()))
-    flips = tl.load(tmp_path / "model").flip_probability(once["user_id"][:9], once["item_id"][:9])
-    assert flips == pytest.approx(0.7, abs=0.15)
-
-
 def test_a_held_out_interaction_is_not_taken_for_a_dislike(run: Run, files: Path, tmp_path: Path) -> None:
     to = (*IMPRESSION_MF, "-o", tmp_path / "model")
     assert run("train", files / "split", "--impressions", files / "shown.csv", *to).code == 0

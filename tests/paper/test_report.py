@@ -106,13 +106,3 @@ def test_a_full_run_has_no_word_of_a_quick_one(results: Results) -> None:
     assert page.parts[0]["kind"] == "answer"
     assert "quick" not in re.sub("<svg.*?</svg>", "", page.html(), flags=re.DOTALL).lower()
     assert "run" not in judge([full]).columns
-
-
-def test_metrics_with_spread_show_mean_and_deviation(results: Results) -> None:
-    table = tables.on_test([results])
-    shown = tables.with_spread(table, "ndcg").filter(pl.col("settings") == "tuned alike")
-    assert shown.columns == ["data", "settings", "model", "seeds", "ndcg@2", "ndcg@5", "ndcg@10", "ndcg@20"]
-    row = table.row(by_predicate=(pl.col("model") == "NBPO") & (pl.col("settings") == "tuned alike"), named=True)
-    expected = f"{row['ndcg@20']:.4f} ± {row['ndcg@20 std']:.4f}"
-    assert shown.filter(pl.col("model") == "NBPO")["ndcg@20"].to_list() == [expected]
-    assert "±" not in shown.filter(pl.col("model") == "ItemPop")["ndcg@20"].item(), "one run has no deviation"

@@ -30,7 +30,6 @@ def run(
     data: Annotated[
         str | None, option("amazon or movielens; with --quick also world. Default: the first two.")
     ] = None,
-    nice: Annotated[int, option("Niceness of the processes.", "N", min=0, max=19)] = 0,
     n_workers: Workers = -1,
 ) -> None:
     """Run the experiments of the paper. A stopped run continues where it was.
@@ -38,7 +37,7 @@ def run(
     For example:
     ```
     truelike paper run --quick -d quick/
-    truelike paper run -d paper/ --nice 10
+    truelike paper run -d paper/
     ```
     """
     from truelike.core.files import check_place
@@ -59,11 +58,11 @@ def run(
         except TruelikeError as error:
             say(f"{TITLES[name]} is left out: {error}")
             continue
-        experiments.run(plans[name], split, directory, n_workers=n_workers, nice=nice, say=say)
+        experiments.run(plans[name], split, directory, n_workers=n_workers, say=say)
         has_run = True
     if not has_run and quick and data is None:
         say("none of the paper's datasets is available: a synthetic dataset is used instead")
-        experiments.run(QUICK["world"], load("world"), directory, n_workers=n_workers, nice=nice, say=say)
+        experiments.run(QUICK["world"], load("world"), directory, n_workers=n_workers, say=say)
         has_run = True
     if not has_run:
         raise DataError(

@@ -46,9 +46,7 @@ QUICK_VALUES = {"factors": (10, 50, 100), "n_negatives": (1, 3, 5), "flip_factor
 VALUES = {"factors": FACTORS, "n_negatives": NEGATIVES, "flip_factors": FLIP_FACTORS}
 
 
-def run(
-    plan: Plan, split: Split, directory: Path, *, n_workers: int | None, nice: int, say: Callable[[str], None]
-) -> None:
+def run(plan: Plan, split: Split, directory: Path, *, n_workers: int | None, say: Callable[[str], None]) -> None:
     """Run a plan; trials that are finished already are not run again.
 
     The results are in a subdirectory with the name of the dataset. `say` is called with lines of progress.
@@ -65,7 +63,6 @@ def run(
     options: dict[str, Any] = {
         "n_workers": checked_workers(n_workers),
         "n_jobs": 1,
-        "nice": nice,
         "report": report,
     }
     with (
