@@ -107,33 +107,44 @@ def counts(verdicts: pl.DataFrame) -> str:
     return " ".join(parts)
 
 
+def _tables(all_results: Sequence[Results]) -> dict[str, pl.DataFrame]:
+    return {
+        "claims": judge(all_results),
+        "test": tables.on_test(all_results),
+        "tuned": tables.tuned(all_results),
+        "curves": tables.curves(all_results),
+        "timings": tables.timings(all_results),
+    }
+
+
 def page(all_results: Sequence[Results]) -> Page:
     """Return the HTML page of the report."""
-    verdicts = judge(all_results)
+    frames = _tables(all_results)
     banner = quick_banner(all_results)
     made = Page(_title(all_results), machine())
     if banner:
         made.banner(banner)
-    made.answer(counts(verdicts))
+    made.answer(counts(frames["claims"]))
     made.text(INTRODUCTION)
     for results in all_results:
         made.text(describe_plan(results))
     made.heading("Claims and verdicts")
-    made.table(verdicts, figures.caption("The claims of the paper and our verdicts.", all_results), digits=3)
+    made.table(
+        frames["claims"], figures.caption("The claims of the paper and our verdicts.", all_results), digits=3
+    )
     made.heading("Figures 2 to 9")
     for number, draw in figures.FIGURES.items():
         made.figure(draw(all_results), figures.caption(figures.CAPTIONS[number], all_results))
-    on_test = tables.on_test(all_results)
     made.heading("Metrics on the test part")
     for metric in METRICS:
         text = figures.caption("Mean and standard deviation over seeds.", all_results)
-        made.table(tables.with_spread(on_test, metric), text)
-    for heading, frame, text, digits in (
-        ("Tuned settings", tables.tuned(all_results), "The best settings on validation.", 4),
-        ("Curves", tables.curves(all_results), "The points of Figures 4, 5 and 8.", 4),
-        ("Computation", tables.timings(all_results), "Trials, hours in all and seconds of the median trial.", 2),
+        made.table(tables.with_spread(frames["test"], metric), text)
+    for heading, name, text, digits in (
+        ("Tuned settings", "tuned", "The best settings on validation.", 4),
+        ("Curves", "curves", "The points of Figures 4, 5 and 8.", 4),
+        ("Computation", "timings", "Trials, hours in all and seconds of the median trial.", 2),
     ):
-        made.heading(heading).table(frame, figures.caption(text, all_results), digits=digits)
+        made.heading(heading).table(frames[name], figures.caption(text, all_results), digits=digits)
     return made
 
 
@@ -145,15 +156,7 @@ def write(directory: Path, output: Path) -> list[Path]:
     """Write the report, the tables, the figures and the tuned settings of the runs in a directory."""
     all_results = plans(directory)
     written = [page(all_results).write(output / "report.html"), *figures.write(all_results, output / "figures")]
-    verdicts = judge(all_results)
-    frames = {
-        "claims": verdicts,
-        "test": tables.on_test(all_results),
-        "tuned": tables.tuned(all_results),
-        "curves": tables.curves(all_results),
-        "timings": tables.timings(all_results),
-    }
-    for name, frame in frames.items():
+    for name, frame in _tables(all_results).items():
         written.append(output / "tables" / f"{name}.csv")
         with replacing_file(written[-1]) as fresh:
             frame.write_csv(fresh)
