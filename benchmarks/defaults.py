@@ -1,6 +1,7 @@
 """What a user gets: every public model at its defaults, fitted by `fit(split)`, beside implicit's at its defaults.
 
     python benchmarks/defaults.py [--data ml-1m amazon-electronics-14core] [--models BPR IALS]
+    python benchmarks/defaults.py --users 30 100 300 1000     # on samples of the users: which model for a small dataset
 
 Prints test NDCG@20 and F1@20 (all items ranked but those of the training part) and the seconds of the fit, one seed,
 all cores. Run it twice: the first run of an installation compiles the loops.
@@ -20,6 +21,7 @@ import numpy as np
 from common import machine
 
 import truelike as tl
+from truelike.core import randomness
 from truelike.engines.tables import Tables
 from truelike.models.factor_model import FactorScorer
 from truelike.models.registry import build, usual_models
@@ -56,10 +58,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", nargs="+", default=["amazon-electronics-14core", "ml-1m"])
     parser.add_argument("--models", nargs="+", default=["AutoRecommender", *usual_models()])
+    parser.add_argument(
+        "--users", nargs="+", type=int, help="numbers of users to draw, for fewer than 1,000 three times"
+    )
     given = parser.parse_args()
     print(machine())
     for name in given.data:
         data = tl.datasets.load(name, progress=False)
+        if given.users:
+            samples(name, whole(data), given.users, given.models)
+            continue
         split = data if isinstance(data, tl.Split) else tl.splits.by_user(data, validation=0.1, test=0.1, seed=0)
         print(f"\n{name}: {split}\n{'model':<18}{'ndcg@20':>9}{'f1@20':>9}{'seconds':>9}")
         for model in given.models:
@@ -73,6 +81,26 @@ def main() -> None:
 def show(name: str, model: Any, split: Any, seconds: float) -> None:
     found = tl.evaluate(model, split.test, ks=20, metrics=["ndcg", "f1"])
     print(f"{name:<18}{found['ndcg@20']:>9.4f}{found['f1@20']:>9.4f}{seconds:>9.1f}", flush=True)
+
+
+def whole(data: Any) -> tl.Dataset:
+    return data.train.merge(data.validation).merge(data.test) if isinstance(data, tl.Split) else data
+
+
+def samples(name: str, data: tl.Dataset, sizes: list[int], models: list[str]) -> None:
+    """Print test NDCG@20 of the models for some users and the items that they have."""
+    for n in sizes:
+        figures = []
+        for seed in range(3 if n < 1000 else 1):
+            order = np.argsort(randomness.bits(randomness.key(seed, "s"), np.arange(data.n_users)))
+            chosen = data.select(np.isin(data.user_of_entry, order[:n]))
+            split = tl.splits.by_user(tl.read(chosen.to_frame().select("user_id", "item_id")), seed=0)
+            made = [build(model, {}).fit(split, progress=False) for model in models]
+            figures.append([tl.evaluate(each, split.test, metrics=["ndcg"], ks=(20,))["ndcg@20"] for each in made])
+        cells = ", ".join(
+            f"{model} {value:.4f}" for model, value in zip(models, np.mean(figures, axis=0), strict=True)
+        )
+        print(f"{name}, {n:,} users, {len(figures)} samples: {cells}", flush=True)
 
 
 if __name__ == "__main__":

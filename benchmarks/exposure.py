@@ -482,7 +482,7 @@ def strengths_figure(means: pl.DataFrame) -> Any:
 
 
 def new_panels(n: int, width: float, height: float) -> tuple[Any, Any]:
-    figure, axes = new_figure(width, height)
+    figure, [axes] = new_figure(width=width, height=height)
     axes.remove()
     panels = figure.subplots(1, n, squeeze=False)[0]
     for each in panels:

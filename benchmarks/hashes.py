@@ -27,6 +27,7 @@ SEEDED = {
     "BPR": {}, "WBPR": {}, "NBPR": {}, "ShiftMC": {}, "BPO": {}, "NBPO": {},
     "SoftmaxMF": {}, "ExactBPO": {}, "ExactNBPO": {}, "IALS": {},
 }  # fmt: skip
+WITH_IMPRESSIONS = {"steps": 40, "burn_in": 10, "samples": 4, "n_jobs": 2}  # of ImpressionMF on a small world
 UNSEEDED = ("EASE", "EDLAE", "ItemKNN", "ItemPop")
 ON_BLOCKS = ("BPR", "NBPO", "IALS")
 
@@ -58,6 +59,13 @@ def hashes(tl: Any) -> Iterator[tuple[str, str]]:
         yield f"{recipe}, the paper's recipe", digest(model.fit(split.train, progress=False))
     model = tl.NBPO(epochs=EPOCHS).fit(split, progress=False)
     yield "NBPO, with validation", digest(model)
+    world = tl.synthetic.World(n_users=400, n_items=300, seed=0)
+    shown = tl.read(world.dataset(), impressions=world.impressions())
+    for seed in (0, 1):
+        model = tl.ImpressionMF(seed=seed, **WITH_IMPRESSIONS).fit(shown, progress=False)
+        yield f"ImpressionMF, seed {seed}", digest(model)
+        likes = model.hidden_likes(list(shown.users)[:100], 20).select("posterior", "flip_probability").to_numpy()
+        yield f"ImpressionMF, probabilities, seed {seed}", hashlib.sha256(likes.tobytes()).hexdigest()[:16]
     for name in UNSEEDED:
         yield name, digest(getattr(tl, name)().fit(split.train, progress=False))
     with tempfile.TemporaryDirectory() as place:

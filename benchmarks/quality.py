@@ -154,7 +154,7 @@ def main() -> None:
 def plot(frame: pl.DataFrame) -> Any:
     from truelike.report.figures import COLOURS, new_figure
 
-    figure, axes = new_figure(7.5, 4.2)
+    figure, [axes] = new_figure(height=4.2)
     for n, (name, curve) in enumerate(frame.group_by("model", maintain_order=True)):
         style = {"color": COLOURS[n % len(COLOURS)], "linestyle": "-" if n < len(COLOURS) else "--"}
         axes.plot(curve["seconds"], curve["ndcg@20"], label=name[0], marker=".", **style)

@@ -74,7 +74,12 @@ def test_the_wheel_is_built_from_what_dockerignore_lets_in_and_holds_all_files(t
     package = source / "src"
     expected = {each.relative_to(package).as_posix() for each in package.rglob("*") if each.is_file()}
     assert packed == expected
-    assert {"truelike/__init__.pyi", "truelike/py.typed", "truelike/report/page.html.jinja"} <= packed
+    assert {
+        "truelike/__init__.pyi",
+        "truelike/py.typed",
+        "truelike/report/page.html.jinja",
+        "truelike/paper/claims.csv",
+    } <= packed
     for line in DOCKERFILE.read_text().splitlines():
         if line.startswith("COPY ") and "--from" not in line:
             assert line == "COPY . .", "the build stage copies what .dockerignore lets in"

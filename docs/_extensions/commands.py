@@ -26,7 +26,7 @@ def _cell(text: Any) -> str:
 
 
 def _default(parameter: Any) -> str:
-    value = getattr(parameter.default, "value", parameter.default)
+    value = parameter.default
     if value is None or value is False or value == () or callable(value) or "UNSET" in str(value).upper():
         return ""
     return f"`{value}`"

@@ -4,35 +4,9 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-
-__all__ = [
-    "ClusterError",
-    "DataError",
-    "DataWarning",
-    "DivergedError",
-    "EventsUnavailableError",
-    "FetchError",
-    "ForkError",
-    "MissingExtraError",
-    "NotFittedError",
-    "NotFoundError",
-    "ParameterError",
-    "ParameterWarning",
-    "StorageError",
-    "TooLargeError",
-    "TrainingWarning",
-    "TruelikeError",
-    "UnknownIdError",
-    "UnknownMeasureError",
-    "WorkerError",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
 
 
 class TruelikeError(Exception):
@@ -116,6 +90,13 @@ class MissingExtraError(TruelikeError, ImportError):
     """An optional package is not installed."""
 
 
+__all__ = [name for name, each in globals().items() if isinstance(each, type) and each.__module__ == __name__]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 _MUTED: ContextVar[bool] = ContextVar("muted", default=False)
 
 
@@ -139,7 +120,7 @@ def warn(message: str, category: type[Warning]) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
-def some(values: object, limit: int = 5, longest: int = 80) -> str:
+def some(values: Iterable[object], limit: int = 5, longest: int = 80) -> str:
     """The first few of many values, for a message. A value of more than `longest` letters is cut.
 
     >>> some([1, 2, 3])
@@ -147,7 +128,7 @@ def some(values: object, limit: int = 5, longest: int = 80) -> str:
     >>> some(range(10))
     '0, 1, 2, 3, 4 and 5 more'
     """
-    shown = list(values)  # type: ignore[call-overload]
+    shown = list(values)
     head = ", ".join(_cut(str(value), longest) for value in shown[:limit])
     return head if len(shown) <= limit else f"{head} and {len(shown) - limit:,} more"
 

@@ -33,18 +33,7 @@ def test_options_reach_the_builder(run: Run, log: Path, tmp_path: Path) -> None:
     frame[::2].write_parquet(parts[0])
     frame[1::2].write_parquet(parts[1])
     columns = ("--user", "who", "--item", "what", "--rating", "stars", "--weight", "often", "--time", "when")
-    more = (
-        "--min-rating",
-        "2",
-        "--min-user",
-        "3",
-        "--min-item",
-        "2",
-        "--memory",
-        "200MB",
-        "--scratch",
-        tmp_path / "s",
-    )
+    more = ("--min-rating", 2, "--min-user", 3, "--min-item", 2, "--memory", "200MB", "--scratch", tmp_path / "s")
     done = run("blocks", *parts, "-o", tmp_path / "blocks", *columns, *more)
     assert done.code == 0, done.err
     names = {"user": "who", "item": "what", "rating": "stars", "weight": "often", "time": "when"}

@@ -65,6 +65,7 @@ def test_wrong_usage_is_exit_code_2(run: Run, log: Path, arguments: list[str], w
         (["train", "{log}", "--model", "BPR", "--set", "factors=few"], "whole number"),
         (["train", "{log}", "--user", "customer"], "'customer'"),
         (["train", "{log}", "--n-jobs", "0"], "n_jobs is 0"),
+        (["train", "{log}", "--model", "ItemPop", "--checkpoint", "run"], "ItemPop is not trained in epochs"),
         (["recommend", "nowhere", "--users", "a"], "no model"),
         (["data", "fetch", "no-such-data"], "ml-1m"),
         (["data", "split", "{log}", "-o", "x", "--by", "temporal"], "--time"),
@@ -154,16 +155,12 @@ def test_an_id_is_never_taken_for_markup(capsys: pytest.CaptureFixture[str]) -> 
 # --- progress -------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("truelike.core.progress.interactive", lambda: True)
-
-
-def test_a_note_is_shown_once_whether_logging_is_set_up_or_not(
-    terminal: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_notes_are_shown_once_and_bars_to_a_person_unless_the_logger_is_quiet(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from truelike.core.progress import note
+    from truelike.core.progress import note, progress_bar
 
+    monkeypatch.setattr("truelike.core.progress.interactive", lambda: True)
     monkeypatch.setattr(logger, "propagate", False)  # pytest's own handlers are those of the root logger
     note("first")
     handler = logging.StreamHandler(sys.stderr)
@@ -172,27 +169,17 @@ def test_a_note_is_shown_once_whether_logging_is_set_up_or_not(
     try:
         logger.setLevel("INFO")
         note("second")
+        assert not progress_bar("", show=True).disable
+        assert progress_bar("", show=False).disable
         logger.setLevel("WARNING")
         note("third")
+        assert progress_bar("", show=True).disable
         logger.removeHandler(handler)
         note("fourth")
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
     assert capsys.readouterr().err == "first\nsecond\n"
-
-
-def test_bars_are_shown_to_a_person_unless_the_logger_is_quiet(terminal: None) -> None:
-    from truelike.core.progress import progress_bar
-
-    level = logger.level
-    try:
-        assert not progress_bar("", show=True).disable
-        assert progress_bar("", show=False).disable
-        logger.setLevel("WARNING")
-        assert progress_bar("", show=True).disable
-    finally:
-        logger.setLevel(level)
 
 
 # --- processes ------------------------------------------------------------------------------------

@@ -44,15 +44,6 @@ def test_several_blocks_are_trained_with_ials_and_the_reason_is_said(
     assert own.out == of_blocks.out
 
 
-def test_a_named_model_is_trained_on_blocks_without_a_validation_part(
-    run: Run, blocks: Path, tmp_path: Path
-) -> None:
-    done = run("train", blocks / "several", "--model", "BPR", "--set", "epochs=2", "-o", tmp_path / "m")
-    assert done.code == 0, done.err
-    assert "AutoRecommender" not in done.err
-    assert tl.load(tmp_path / "m").name == "BPR"
-
-
 def test_one_block_is_trained_as_a_log(run: Run, files: Path, blocks: Path, tmp_path: Path) -> None:
     for source, name in ((blocks / "one", "blocks"), (files / "train.csv", "log")):
         done = run("train", source, "--model", "IALS", *SMALL, "-o", tmp_path / name)

@@ -16,7 +16,7 @@ def test_a_quick_run_says_so_at_the_start_and_the_end(
     asked: list[Any] = []
     monkeypatch.setattr(
         "truelike.paper.experiments.run",
-        lambda plan, split, directory, *, n_workers, nice, say: asked.append((plan.data, n_workers)),
+        lambda plan, split, directory, *, n_workers, say: asked.append((plan.data, n_workers)),
     )
     done = run("paper", "run", "--quick", "--data", "world", "-d", tmp_path / "runs", "--n-workers", 2)
     assert done.code == 0, done.err

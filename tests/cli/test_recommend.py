@@ -40,23 +40,6 @@ def test_users_come_from_stdin_or_a_file(run: Run, model: Path, tmp_path: Path) 
     assert (wrong.code, "Rename one to user_id" in wrong.err) == (1, True)
 
 
-@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".parquet"])
-def test_all_users_are_written_in_the_format_of_the_name(
-    run: Run, model: Path, tmp_path: Path, ending: str
-) -> None:
-    path = tmp_path / f"recommended{ending}"
-    done = run("recommend", model, "--all-users", "-k", 3, "-o", path)
-    assert (done.code, done.out) == (0, "")
-    reader = {
-        ".csv": pl.read_csv,
-        ".tsv": lambda p: pl.read_csv(p, separator="\t"),
-        ".jsonl": pl.read_ndjson,
-        ".parquet": pl.read_parquet,
-    }
-    loaded = tl.load(model)
-    assert reader[ending](path)["item_id"].to_list() == loaded.recommend(k=3)["item_id"].to_list()
-
-
 def test_new_users_come_from_an_option_or_a_file_of_histories(run: Run, model: Path, tmp_path: Path) -> None:
     one = run("recommend", model, "--from-items", "1,2", "-k", 3).table
     assert one.columns == ["item_id", "score", "rank"]
@@ -177,28 +160,6 @@ def test_after_kill_9_the_same_command_continues_to_the_same_file(run: Run, mode
     assert "continuing" not in again.err
 
 
-def test_other_options_after_a_kill_start_anew(run: Run, model: Path, tmp_path: Path) -> None:
-    output = tmp_path / "lists.parquet"
-    call = ("recommend", model, "--all", "--block-size", 10, "-o", output)
-    killed = subprocess.run([sys.executable, "-c", KILLED, *map(str, call)], capture_output=True, check=False)
-    assert killed.returncode != 0
-    done = run(*call, "--include-seen")
-    assert done.code == 0
-    assert "were computed with other options (exclude_seen)" in done.err
-    assert pl.read_parquet(output).equals(tl.load(model).recommend(exclude_seen=False))
-    assert [each.name for each in tmp_path.iterdir()] == ["lists.parquet"]
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-def test_a_full_disk_is_one_line(run: Run, model: Path, tmp_path: Path) -> None:
-    place = tmp_path / "lists.csv"
-    place.symlink_to("/dev/full")
-    assert run("recommend", model, "--all", "-o", place).code == 0  # the link is replaced, not followed
-    done = run("recommend", model, "--all", "-o", tmp_path / "lists.csv" / "x.parquet")
-    assert (done.code, done.err.count("\n")) == (1, 1)
-    assert "is a file" in done.err
-
-
 # --- probabilities --------------------------------------------------------------------------------
 
 
@@ -245,16 +206,6 @@ def test_lists_with_probabilities_say_what_they_rest_on(run: Run, noisy: Any, tm
     assert "a ranking by the model, not probabilities" in alone.err
 
 
-def test_the_probabilities_of_lists_are_those_of_the_library(run: Run, files: Path, tmp_path: Path) -> None:
-    data = tl.read(files / "log.csv")
-    shown = tl.read(files / "shown.csv").recode(data.users, data.items)[0]
-    model = tl.ImpressionMF(steps=30, burn_in=10, samples=4).fit(tl.read(data, impressions=shown), progress=False)
-    model.save(tmp_path / "model")
-    table = run("recommend", tmp_path / "model", "--all", "-k", 3, "--probability").table
-    expected = model.like_probability(table["user_id"], table["item_id"])["probability"]
-    assert table["probability"].to_numpy() == pytest.approx(expected.to_numpy(), abs=1e-5)
-
-
 def test_hidden_likes_from_a_saved_model(run: Run, noisy: Any, files: Path, tmp_path: Path) -> None:
     done = run("recommend", noisy["shown"], "--users", "u3,u1", "-k", 4, "--hidden-likes")
     columns = ["user_id", "item_id", "posterior", "flip_probability", "rank", "evidence"]
@@ -264,35 +215,12 @@ def test_hidden_likes_from_a_saved_model(run: Run, noisy: Any, files: Path, tmp_
     assert "known from the impressions" in done.err
 
     (tmp_path / "few.txt").write_text("\n".join(map(str, range(20))))
-    more = (
-        "--candidates",
-        tmp_path / "few.txt",
-        "--titles",
-        files / "titles.csv",
-        "-o",
-        tmp_path / "hidden.parquet",
-    )
+    more = ("--candidates", tmp_path / "few.txt", "--titles", files / "titles.csv", "-o", tmp_path / "h.parquet")
     assert run("recommend", noisy["alone"], "--all", "-k", 3, "--hidden-likes", *more).code == 0
-    table = pl.read_parquet(tmp_path / "hidden.parquet")
+    table = pl.read_parquet(tmp_path / "h.parquet")
     assert table["item_id"].max() < 20
     assert set(table["evidence"]) == {"interactions"}
     assert table["title"].str.starts_with("Caf").all()
-
-
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_hidden_likes_of_all_users_are_written_block_by_block(
-    run: Run, noisy: Any, tmp_path: Path, ending: str
-) -> None:
-    whole = run("recommend", noisy["shown"], "--all", "-k", 3, "--hidden-likes").table
-    out = tmp_path / f"hidden.{ending}"
-    assert (
-        run("recommend", noisy["shown"], "--all", "-k", 3, "--hidden-likes", "--block-size", 7, "-o", out).code
-        == 0
-    )
-    found = pl.read_csv(out) if ending == "csv" else pl.read_parquet(out)
-    assert found.columns == whole.columns
-    assert found["item_id"].to_list() == whole["item_id"].to_list()
-    assert found["posterior"].to_list() == pytest.approx(whole["posterior"].to_list(), abs=1e-6)
 
 
 def test_probabilities_that_cannot_be_had_are_explained(run: Run, noisy: Any, model: Path) -> None:

@@ -172,12 +172,6 @@ def test_training_that_resumes_from_a_checkpoint_ends_the_same(run: Run, split: 
     assert whole.item_factors_.tobytes() == resumed.item_factors_.tobytes()
 
 
-def test_a_model_without_epochs_has_no_checkpoints(run: Run, log: Path, tmp_path: Path) -> None:
-    done = run("train", log, "--model", "ItemPop", "--checkpoint", tmp_path / "run")
-    assert done.code == 1
-    assert "ItemPop is not trained in epochs" in done.err
-
-
 # --- impressions and features ---------------------------------------------------------------------
 
 IMPRESSION_MF = ("--model", "impression-mf", "-s", "factors=4", "-s", "steps=30")
@@ -197,27 +191,6 @@ def test_impressions_set_the_flip_probabilities(run: Run, files: Path, tmp_path:
     assert run("train", log, "--impressions", tmp_path / "likely.csv", *to).code == 0
     flips = tl.load(tmp_path / "model").flip_probability(likely["user_id"][:9], likely["item_id"][:9])
     assert flips == pytest.approx(0.75, rel=1e-3)
-
-
-def test_positions_of_impressions_and_block_directories_reach_the_model(run: Run, tmp_path: Path) -> None:
-    world = tl.synthetic.World(n_users=300, n_items=60, impressions_per_user=80, seed=1)
-    data, shown = world.impression_log(examination=[1.0, 0.3])
-    data.to_frame().drop("weight").write_csv(tmp_path / "log.csv")
-    shown.rename({"user_id": "who"}).write_csv(tmp_path / "shown.csv")
-    shown.write_csv(tmp_path / "named.csv")
-    to = (*IMPRESSION_MF, "-o", tmp_path / "model")
-    done = run("train", tmp_path / "log.csv", "--impressions", tmp_path / "shown.csv", *to)
-    assert (done.code, "no column looks like the user" in done.err) == (1, True)
-    assert run("train", tmp_path / "log.csv", "--impressions", tmp_path / "named.csv", *to).code == 0
-    once = shown.filter(~pl.struct("user_id", "item_id").is_duplicated(), pl.col("position") == 2)
-    once = once.join(data.to_frame(), on=["user_id", "item_id"], how="anti")
-    once = once.filter(pl.col("item_id").is_in(data.to_frame()["item_id"].to_list()))
-    flips = tl.load(tmp_path / "model").flip_probability(once["user_id"][:9], once["item_id"][:9])
-    assert flips == pytest.approx(0.7, abs=0.15)
-    tl.blocks.build(world.impressions(), tmp_path / "blocks", blocks=2, progress=False)
-    assert run("train", tmp_path / "log.csv", "--impressions", tmp_path / "blocks", *to).code == 0
-    flips = tl.load(tmp_path / "model").flip_probability(once["user_id"][:9], once["item_id"][:9])
-    assert flips.max() < 1e-6
 
 
 def test_a_held_out_interaction_is_not_taken_for_a_dislike(run: Run, files: Path, tmp_path: Path) -> None:
@@ -249,17 +222,6 @@ def test_impressions_are_a_file_with_any_columns_or_a_block_directory(
         assert done.code == 0, done.err
         found.append(tl.load(tmp_path / "model").recommend("u1", k=5)["item_id"].to_list())
     assert found[0] == found[1] == found[2]
-
-
-def test_the_miss_rate_is_estimated_from_a_log_with_positions(run: Run, tmp_path: Path) -> None:
-    world = tl.synthetic.World(n_users=300, n_items=80, impressions_per_user=60, seed=2)
-    data, shown = world.impression_log(miss_rate=0.2, examination=(1.0, 0.7, 0.4))
-    data.to_frame().select("user_id", "item_id", "time").write_csv(tmp_path / "log.csv")
-    shown.write_csv(tmp_path / "shown.csv")
-    call = ("train", tmp_path / "log.csv", "--impressions", tmp_path / "shown.csv", *IMPRESSION_MF)
-    done = run(*call, "-o", tmp_path / "model")
-    assert done.code == 0, done.err
-    assert "miss rate by position estimated" in done.err
 
 
 def test_impressions_that_cannot_be_used_are_explained(run: Run, files: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def split() -> Any:
 @pytest.fixture(scope="session")
 def runs(split: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("paper")
-    experiments.run(TINY, split, directory, n_workers=2, nice=0, say=lambda _: None)
+    experiments.run(TINY, split, directory, n_workers=2, say=lambda _: None)
     (directory / "quick").touch()
     return directory
 

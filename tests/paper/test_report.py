@@ -58,21 +58,13 @@ def test_an_unfinished_run_has_figures_and_verdicts(runs: Path, tmp_path: Path) 
 
 def test_the_report_is_one_page_with_all_claims_and_figures(runs: Path, tmp_path: Path, tiny: Any) -> None:
     written = report.write(runs, tmp_path)
-    assert {path.name for path in written} >= {"report.html", "index.md", "claims.csv", "test.csv", "figure-2.png"}
+    assert {path.name for path in written} >= {"report.html", "claims.csv", "test.csv", "figure-2.png"}
     html = (tmp_path / "report.html").read_text()
     assert html.count("<svg") == 8
     assert "http://" not in re.sub(r'xmlns[:a-z]*="[^"]*"|<!DOCTYPE[^>]*>|"http://[^"]*"', "", html)
-    text = (tmp_path / "index.md").read_text()
-    assert "## Claims and verdicts" in text
-    assert "figures/figure-9.svg" in text
     table = pl.read_csv(tmp_path / "tables" / "test.csv")
     nbpo = table.filter((pl.col("model") == "NBPO") & (pl.col("settings") == "tuned alike"))
     assert nbpo["seeds"].to_list() == [2]
-
-
-def test_a_markdown_table_has_a_cell_for_each_value() -> None:
-    text = tables.markdown(pl.DataFrame({"a": [0.12345, None], "b": ["x|y", "z"]}))
-    assert text.splitlines() == ["| a | b |", "|---|---|", "| 0.1235 | x\\|y |", "|  | z |"]
 
 
 def test_each_tuned_model_of_a_public_dataset_has_a_settings_file(results: Results, tmp_path: Path) -> None:
@@ -96,13 +88,10 @@ def test_a_quick_run_says_so_at_the_top_and_in_every_caption(results: Results) -
     assert html.index('class="banner"') < html.index('class="answer"') < html.index("<table")
 
 
-def test_a_quick_run_says_so_in_markdown_and_settings(
+def test_a_quick_run_says_so_in_tables_and_settings(
     runs: Path, results: Results, tmp_path: Path, tiny: Any
 ) -> None:
     report.write(runs, tmp_path)
-    lines = (tmp_path / "index.md").read_text().splitlines()
-    assert lines[0] == "# Quick run of the paper's experiments"
-    assert lines[2].startswith("> **This is a quick run, not a reproduction")
     assert pl.read_csv(tmp_path / "tables" / "claims.csv")["run"].unique().to_list() == ["quick"]
     public = Results(Plan("amazon", seeds=1, quick=True), results.records, results.tuned, results.directory)
     assert "# A quick run" in tables.write_settings([public], tmp_path)[0].read_text()
@@ -117,19 +106,3 @@ def test_a_full_run_has_no_word_of_a_quick_one(results: Results) -> None:
     assert page.parts[0]["kind"] == "answer"
     assert "quick" not in re.sub("<svg.*?</svg>", "", page.html(), flags=re.DOTALL).lower()
     assert "run" not in judge([full]).columns
-
-
-def test_tables_of_the_page_have_at_most_twelve_columns(results: Results) -> None:
-    """Wider ones do not fit a window of usual width."""
-    tables_of_page = [part for part in report.page([results]).parts if part["kind"] == "table"]
-    assert max(len(part["columns"]) for part in tables_of_page) <= 12
-
-
-def test_metrics_with_spread_show_mean_and_deviation(results: Results) -> None:
-    table = tables.on_test([results])
-    shown = tables.with_spread(table, "ndcg").filter(pl.col("settings") == "tuned alike")
-    assert shown.columns == ["data", "settings", "model", "seeds", "ndcg@2", "ndcg@5", "ndcg@10", "ndcg@20"]
-    row = table.row(by_predicate=(pl.col("model") == "NBPO") & (pl.col("settings") == "tuned alike"), named=True)
-    expected = f"{row['ndcg@20']:.4f} ± {row['ndcg@20 std']:.4f}"
-    assert shown.filter(pl.col("model") == "NBPO")["ndcg@20"].to_list() == [expected]
-    assert "±" not in shown.filter(pl.col("model") == "ItemPop")["ndcg@20"].item(), "one run has no deviation"

@@ -11,7 +11,7 @@ import pytest
 from truelike.paper import gains, verdicts
 from truelike.paper.experiments import Results
 from truelike.paper.protocol import Plan
-from truelike.paper.verdicts import HOLDS, MISSING, NOT, PART
+from truelike.paper.verdicts import HOLDS, MISSING, NOT, PART, RULES, Claim, Verdict
 from truelike.selection.trials import METRICS
 
 MEASURES = [f"{metric}@{k}" for metric in METRICS for k in (2, 5, 10, 20)]
@@ -37,6 +37,10 @@ def synthetic_results(
     return results
 
 
+def decide(rule: str, results: Results, *models: str, **more: Any) -> Verdict:
+    return RULES[rule](Claim(models=models, **more), [results], "tuned")
+
+
 @pytest.mark.parametrize(
     ("level", "paper", "expected"),
     [(1.10, 0.08, HOLDS), (1.02, 0.08, PART), (1.02, None, HOLDS), (0.95, 0.08, NOT), (1.0, None, NOT)],
@@ -45,7 +49,7 @@ def test_a_gain_holds_if_it_is_significant_and_large_enough(
     level: float, paper: float | None, expected: str, tmp_path: Path
 ) -> None:
     results = synthetic_results(tmp_path, {"NBPO": level, "BPO": 1.0}, noise=1e-4)
-    found = verdicts.better("NBPO", "BPO", paper)([results], "tuned")
+    found = decide("better", results, "NBPO", "BPO", values=() if paper is None else (paper,))
     assert found.verdict == expected, found
     if level > 1:
         [gain, *_] = gains.gains(results, "tuned", "NBPO", "BPO")
@@ -55,37 +59,37 @@ def test_a_gain_holds_if_it_is_significant_and_large_enough(
 
 def test_a_gain_that_is_not_significant_does_not_hold(tmp_path: Path) -> None:
     results = synthetic_results(tmp_path, {"NBPO": 1.002, "BPO": 1.0}, noise=0.2)
-    assert verdicts.better("NBPO", "BPO")([results], "tuned").verdict in (NOT, PART)
+    assert decide("better", results, "NBPO", "BPO").verdict in (NOT, PART)
     assert max(g.p for g in gains.gains(results, "tuned", "NBPO", "BPO")) > 0.05
 
 
 def test_a_gain_that_is_significant_over_seeds_only_holds_in_part(tmp_path: Path) -> None:
     results = synthetic_results(tmp_path, {"NBPO": 1.03, "BPO": 1.0}, noise=1e-4)
-    assert verdicts.better("NBPO", "BPO")([results], "tuned").verdict == HOLDS
+    assert decide("better", results, "NBPO", "BPO").verdict == HOLDS
     results.p_value = lambda *_: 0.3  # type: ignore[method-assign]
-    assert verdicts.better("NBPO", "BPO")([results], "tuned").verdict == PART
+    assert decide("better", results, "NBPO", "BPO").verdict == PART
 
 
 def test_a_contender_that_was_not_run_gives_no_verdict(tmp_path: Path) -> None:
     results = synthetic_results(tmp_path, {"NBPO": 1.0})
-    assert verdicts.better("NBPO", "BPO")([results], "tuned").verdict == MISSING
-    assert verdicts.in_order("NBPO-o", "BPO")([results], "tuned").verdict == MISSING
+    assert decide("better", results, "NBPO", "BPO").verdict == MISSING
+    assert decide("in_order", results, "NBPO-o", "BPO").verdict == MISSING
 
 
 def test_a_contender_that_diverged_is_named(tmp_path: Path) -> None:
     results = synthetic_results(tmp_path, {"NBPO": 1.0, "ShiftMC": 1.0})
     for trial in results.finals("tuned", "ShiftMC"):
         results.records[trial.key] = {"key": trial.key, "error": "diverged"}
-    found = verdicts.better("NBPO", "ShiftMC")([results], "tuned")
+    found = decide("better", results, "NBPO", "ShiftMC")
     assert (found.verdict, found.measured) == (MISSING, "ShiftMC diverges at these settings")
 
 
 def test_an_order_holds_if_every_step_is_significant(tmp_path: Path) -> None:
     results = synthetic_results(tmp_path, {"NBPO": 1.2, "NBPO-o": 1.1, "NBPO-s": 1.0}, noise=1e-4)
-    assert verdicts.in_order("NBPO", "NBPO-o", "NBPO-s")([results], "tuned").verdict == HOLDS
-    assert verdicts.in_order("NBPO-s", "NBPO-o", "NBPO")([results], "tuned").verdict == NOT
-    assert verdicts.all_above(("NBPO", "NBPO-o"), "NBPO-s")([results], "tuned").verdict == HOLDS
-    assert verdicts.all_above(("NBPO-s", "NBPO-o"), "NBPO")([results], "tuned").verdict == NOT
+    assert decide("in_order", results, "NBPO", "NBPO-o", "NBPO-s").verdict == HOLDS
+    assert decide("in_order", results, "NBPO-s", "NBPO-o", "NBPO").verdict == NOT
+    assert decide("all_above", results, "NBPO", "NBPO-o", "NBPO-s").verdict == HOLDS
+    assert decide("all_above", results, "NBPO-s", "NBPO-o", "NBPO").verdict == NOT
 
 
 def test_a_value_holds_if_it_is_best_and_in_part_if_it_is_not_significantly_worse() -> None:
@@ -94,24 +98,20 @@ def test_a_value_holds_if_it_is_best_and_in_part_if_it_is_not_significantly_wors
     points = {value: level[value] + 0.01 * rng.normal(size=10) for value in level}
     best = max(points, key=lambda value: points[value].mean())
     near = ({50, 100} - {best}).pop()
-    assert verdicts._best_of(points, best).verdict == HOLDS
-    assert verdicts._best_of(points, near).verdict == PART
-    assert verdicts._best_of(points, 10).verdict == NOT
-    assert verdicts._best_of(points, 7).verdict == NOT
-    assert verdicts._best_of({10: np.array([1.0]), 20: np.array([2.0])}, 10).verdict == NOT
-    assert verdicts._best_of({10: np.array([1.99]), 20: np.array([2.0])}, 10).verdict == PART
+    assert verdicts.best_of(points, best).verdict == HOLDS
+    assert verdicts.best_of(points, near).verdict == PART
+    assert verdicts.best_of(points, 10).verdict == NOT
+    assert verdicts.best_of(points, 7).verdict == NOT
+    assert verdicts.best_of({10: np.array([1.0]), 20: np.array([2.0])}, 10).verdict == NOT
+    assert verdicts.best_of({10: np.array([1.99]), 20: np.array([2.0])}, 10).verdict == PART
 
 
 def test_without_metrics_per_user_there_is_no_verdict(tmp_path: Path) -> None:
     results = synthetic_results(tmp_path, {"NBPO": 1.2, "NBPO-o": 1.1, "NBPO-s": 1.0})
     for path in (tmp_path / "amazon" / "final" / "users").iterdir():
         path.unlink()
-    for decide in (
-        verdicts.better("NBPO", "NBPO-o"),
-        verdicts.in_order("NBPO", "NBPO-o"),
-        verdicts.all_above(["NBPO"], "NBPO-s"),
-    ):
-        assert decide([results], "tuned").verdict == MISSING
+    for rule in ("better", "in_order", "all_above"):
+        assert decide(rule, results, "NBPO", "NBPO-o").verdict == MISSING
 
 
 def test_an_unfinished_curve_gives_no_verdict(tmp_path: Path) -> None:
@@ -120,18 +120,18 @@ def test_an_unfinished_curve_gives_no_verdict(tmp_path: Path) -> None:
     for trial in planned[:-1]:
         level = 0.03 if trial.parameters["factors"] == 50 else 0.02
         results.records[trial.key] = {"key": trial.key, "peaks": {"f1@2": level}}
-    decide = verdicts.best_value("factors", "NBPO", "amazon", 50)
-    assert decide([results], "tuned").verdict == MISSING
+    about: Any = {"data": "amazon", "on": ("factors",), "values": (50.0,)}
+    assert decide("best_value", results, "NBPO", **about).verdict == MISSING
     results.records[planned[-1].key] = {"key": planned[-1].key, "peaks": {"f1@2": 0.02}}
-    assert decide([results], "tuned").verdict == HOLDS
+    assert decide("best_value", results, "NBPO", **about).verdict == HOLDS
 
 
 def test_tuned_values_hold_if_equal_and_in_part_if_near(tmp_path: Path) -> None:
     results = synthetic_results(tmp_path, {"BPR": 1.0})
     results.tuned["BPR"]["parameters"] |= {"learning_rate": 0.02, "regularization": 2.0}
     for paper, expected in (((0.02, 2.0), HOLDS), ((0.02, 1.0), PART), ((0.05, 2.0), NOT)):
-        decide = verdicts.tuned_to("BPR", "amazon", learning_rate=paper[0], regularization=paper[1])
-        assert decide([results], "tuned").verdict == expected
+        about: Any = {"on": ("learning_rate", "regularization"), "values": paper}
+        assert decide("tuned_to", results, "BPR", data="amazon", **about).verdict == expected
 
 
 def test_the_interval_covers_the_true_ratio_about_as_often_as_its_confidence() -> None:

@@ -11,7 +11,8 @@ import typer
 
 from truelike._version import __version__
 from truelike.cli import blocks, compare, data, demo, evaluate, events, paper, recommend, serve, train, tune
-from truelike.cli.messages import fail, messages, with_verbosity
+from truelike.cli.messages import fail, messages
+from truelike.cli.options import command
 from truelike.cli.output import ReaderGone
 from truelike.errors import TruelikeError
 
@@ -26,13 +27,13 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(with_verbosity(demo.demo))
+app.command()(command(demo.demo))
 app.add_typer(data.app, name="data")
-for command in (
+for each in (
     train.train, evaluate.evaluate, recommend.recommend, serve.serve, tune.tune, compare.compare,
     blocks.blocks,
 ):  # fmt: skip
-    app.command()(with_verbosity(command))
+    app.command()(command(each))
 app.add_typer(events.app, name="events")
 app.add_typer(paper.app, name="paper")
 

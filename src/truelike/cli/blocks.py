@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from truelike.cli.inputs import COLUMNS, PARTS, READING
 from truelike.cli.messages import say
-from truelike.cli.options import add_options
+from truelike.cli.options import Group, Read, option, read_options
 from truelike.cli.output import emit
 
-_OPTIONS = (*COLUMNS, "min_rating", "on_bad_rows", "titles", *PARTS)
+OTHERS = ("k_core", "format", "separator", "no_header", "encoding", "kind", "kinds", "target")
 
 
-def _blocks(
+def blocks(
     logs: Annotated[
         list[str],
         typer.Argument(
@@ -25,33 +24,21 @@ def _blocks(
             show_default=False,
         ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="Directory of the blocks.")],
-    read: dict[str, Any],
+    output: Annotated[Path, option("Directory of the blocks.", "DIRECTORY", "--output", "-o")],
+    read: Annotated[Read, Group(read_options, OTHERS)],
     blocks: Annotated[
         int | None,
-        typer.Option(
-            "--blocks",
-            "-b",
-            metavar="N",
-            min=1,
-            help="Number of blocks. Default: one for 20 million interactions.",
-        ),
+        option("Number of blocks. Default: one for 20 million interactions.", "N", "--blocks", "-b", min=1),
     ] = None,
-    min_user: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Drop users with fewer items, as long as there are any.")
-    ] = 0,
-    min_item: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Drop items with fewer users, as long as there are any.")
-    ] = 0,
+    min_user: Annotated[int, option("Drop users with fewer items, as long as there are any.", "N", min=0)] = 0,
+    min_item: Annotated[int, option("Drop items with fewer users, as long as there are any.", "N", min=0)] = 0,
     memory: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="Memory to use, e.g. 8GB. Default: half of what is available."),
+        str | None, option("Memory to use, e.g. 8GB. Default: half of what is available.", "SIZE")
     ] = None,
     scratch: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIRECTORY",
-            help="Directory for temporary files, about as large as the log. Default: beside the output.",
+        option(
+            "Directory for temporary files, about as large as the log. Default: beside the output.", "DIRECTORY"
         ),
     ] = None,
 ) -> None:
@@ -70,17 +57,11 @@ def _blocks(
 
     from truelike.data.blocks.build import build
 
-    source: Any = logs if len(logs) > 1 else logs[0]
-    more: dict[str, Any] = {
-        "blocks": blocks,
-        "min_user": min_user,
-        "min_item": min_item,
-        "memory": memory,
-        "scratch": scratch,
-    }
-    report = build(source, output, **more, **read).report
+    report = build(
+        logs if len(logs) > 1 else logs[0], output,
+        blocks=blocks, min_user=min_user, min_item=min_item, memory=memory, scratch=scratch, **read,
+    ).report  # fmt: skip
     assert report is not None
-    size = sum(path.stat().st_size for path in output.rglob("*"))
     figures = {
         "users": report.users,
         "items": report.items,
@@ -89,20 +70,7 @@ def _blocks(
         "rows": report.rows,
         "dropped rows": report.dropped,
         "seconds": round(report.seconds, 1),
-        "bytes": size,
+        "bytes": sum(path.stat().st_size for path in output.rglob("*")),
     }
     emit(pl.DataFrame([figures]))
     say(f"wrote {output}")
-
-
-def _keywords(given: dict[str, Any]) -> dict[str, Any]:
-    """The options that were given, as plain values for `build`."""
-    found = {name: value for name, value in given.items() if value is not None}
-    for name in ("on_bad_rows", "titles", "items", "users"):
-        if name in found:
-            found[name] = str(found[name])
-    return {"read": found}
-
-
-_blocks.__name__ = "blocks"
-blocks = add_options(_blocks, {name: READING[name] for name in _OPTIONS}, _keywords, replaced="read")

@@ -3,81 +3,62 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
-from truelike.cli.inputs import LOG, open_data, parse_settings, reads_log
+from truelike.cli.inputs import open_data
 from truelike.cli.messages import say
-from truelike.cli.options import N_WORKERS, runs_on_cluster
+from truelike.cli.options import Log, OnCluster, Reading, SearchSeed, Workers, listed, option, parse_settings
 from truelike.cli.output import check_output, emit, show, write
 
-
-class HoldOut(StrEnum):
-    """Which interactions of each user are held out."""
-
-    TIME = "time"
-    RANDOM = "random"
+if TYPE_CHECKING:
+    from truelike.selection.comparison import Comparison
+    from truelike.selection.variants import Variant
 
 
-@runs_on_cluster
-@reads_log()
 def compare(
-    read: dict[str, Any],
-    log: Annotated[str, LOG],
+    log: Log,
+    read: Reading,
     models: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Models, e.g. BPR,ItemKNN,NeuMF:objective=NBPO. Default: all except networks.",
+            "NAME,NAME,...",
             "--models",
             "-m",
-            metavar="NAME,NAME,...",
-            help="Models, e.g. BPR,ItemKNN,NeuMF:objective=NBPO. Default: all except networks.",
         ),
     ] = None,
-    metric: Annotated[
-        str, typer.Option(help="Metric to tune by on validation and to rank by on test.")
-    ] = "ndcg@20",
+    metric: Annotated[str, option("Metric to tune by on validation and to rank by on test.")] = "ndcg@20",
     by: Annotated[
-        HoldOut | None,
-        typer.Option(
-            help="Hold out each user's last interactions (time) or random ones. Default: time if LOG has times."
-        ),
+        Literal["time", "random"] | None,
+        option("Hold out each user's last interactions (time) or random ones. Default: time if LOG has times."),
     ] = None,
-    trials: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Number of candidates of each model. Default: 18.")
-    ] = None,
+    trials: Annotated[int | None, option("Number of candidates of each model. Default: 18.", "N", min=1)] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="Instead of --trials: search time of each model, in one process.")
+        float | None, option("Instead of --trials: search time of each model, in one process.")
     ] = None,
-    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Number of final runs of each model.")] = 3,
+    seeds: Annotated[int, option("Number of final runs of each model.", "N", min=1)] = 3,
     set_: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "Parameter that is not searched, of all models that have it. Can be repeated.",
+            "NAME=VALUE",
             "--set",
             "-s",
-            metavar="NAME=VALUE",
-            help="Parameter that is not searched, of all models that have it. Can be repeated.",
         ),
     ] = None,
     directory: Annotated[
-        Path,
-        typer.Option(
-            "--directory", "-d", metavar="DIRECTORY", help="Keep all runs here; a stopped comparison continues."
-        ),
+        Path, option("Keep all runs here; a stopped comparison continues.", "DIRECTORY", "--directory", "-d")
     ] = Path("comparison"),
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="HTML page. Default: report.html in the directory."),
+        Path | None, option("HTML page. Default: report.html in the directory.", "FILE", "--output", "-o")
     ] = None,
     table: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the table to a .csv, .tsv, .jsonl or .parquet file."),
+        Path | None, option("Write the table to a .csv, .tsv, .jsonl or .parquet file.", "FILE")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the split of a log, of the search and of the models.")] = 0,
-    n_workers: Annotated[int, N_WORKERS] = -1,
-    cluster: Any = None,
+    seed: SearchSeed = 0,
+    n_workers: Workers = -1,
+    cluster: OnCluster = None,
 ) -> None:
     """Find out which model suits a dataset.
 
@@ -97,9 +78,9 @@ def compare(
     from truelike.selection.compare import chosen_models
     from truelike.selection.comparison_page import shown, split_used
 
-    names = None if models is None else [name.strip() for name in models.split(",") if name.strip()]
+    names = None if models is None else listed(models)
     chosen = chosen_models(names)
-    fixed = _parse(chosen, parse_settings(set_ or []))
+    fixed = _parse(chosen, parse_settings(set_))
     check_output(table)
     if output is not None:
         require_report_extra()  # before the work, not after it
@@ -107,7 +88,7 @@ def compare(
     say(f"comparing {', '.join(model.name for model in chosen)} on {data}")
     try:
         found = tl.compare(
-            data, names, metric=metric, by=None if by is None else by.value, n_trials=trials, minutes=minutes,
+            data, names, metric=metric, by=by, n_trials=trials, minutes=minutes,
             seeds=seeds, directory=directory, n_workers=n_workers, seed=seed, cluster=cluster, **fixed,
         )  # fmt: skip
     except KeyboardInterrupt:
@@ -128,7 +109,7 @@ def compare(
     say(found.sentence)
 
 
-def _parse(models: list[Any], pairs: dict[str, str]) -> dict[str, Any]:
+def _parse(models: list[Variant], pairs: dict[str, str]) -> dict[str, Any]:
     """Settings in the types of the models that have them; `tl.compare` rejects those that no model has."""
     from truelike.core.parameters import parameter_fields, parse
 
@@ -139,7 +120,7 @@ def _parse(models: list[Any], pairs: dict[str, str]) -> dict[str, Any]:
     return found
 
 
-def _write_page(found: Any, path: Path) -> None:
+def _write_page(found: Comparison, path: Path) -> None:
     """Write the HTML page if the packages for it are installed."""
     from truelike.errors import MissingExtraError
 

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from truelike.cli.inputs import LOG, open_data, open_part, reads_log, share_or_file, whole_dataset
-from truelike.cli.messages import say, with_verbosity
+from truelike.cli.inputs import open_data, open_part
+from truelike.cli.messages import say
+from truelike.cli.options import Group, Log, Read, Reading, command, option, read_options, share_or_file
 from truelike.cli.output import emit, put, show
 from truelike.errors import ParameterError
 
-SHARE = 0.1
+if TYPE_CHECKING:
+    from truelike.data.dataset import Dataset
+    from truelike.data.splits import Split
 
 
-class Strategy(StrEnum):
-    """The ways to split."""
-
-    RANDOM = "random"
-    USER = "user"
-    USER_TIME = "user-time"
-    LEAVE_ONE_OUT = "leave-one-out"
-    TEMPORAL = "temporal"
+Strategy = Literal["random", "user", "user-time", "leave-one-out", "temporal"]
 
 
 def fetch(
@@ -63,8 +58,7 @@ def list_() -> None:
     emit(pl.DataFrame(rows, schema=["name", "description", "terms", "cached"], orient="row"))
 
 
-@reads_log(without=("titles",))
-def describe(log: Annotated[str, LOG], read: dict[str, Any]) -> None:
+def describe(log: Log, read: Annotated[Read, Group(read_options, ("titles",))]) -> None:
     """Describe a dataset: its size, its sparsity, and how interactions are spread over users and items.
 
     The parts of a split are described together.
@@ -80,10 +74,10 @@ def describe(log: Annotated[str, LOG], read: dict[str, Any]) -> None:
     from truelike.data.describe import table_1
 
     data = open_data(log, read)
-    dataset = whole_dataset(data)
     if isinstance(data, tl.Split):
         say(f"{data}; all parts together:")
-    line, properties = table_1(dataset), tl.describe(dataset)
+        data = data.train.merge(data.validation).merge(data.test)
+    line, properties = table_1(data), tl.describe(data)
     if sys.stdout.isatty():
         show(pl.DataFrame([line]))
         show(properties)
@@ -91,31 +85,24 @@ def describe(log: Annotated[str, LOG], read: dict[str, Any]) -> None:
         emit(pl.concat([pl.DataFrame({"property": list(line), "value": list(line.values())}), properties]))
 
 
-@reads_log()
 def split(
-    log: Annotated[str, LOG],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="Directory of the split.")],
-    read: dict[str, Any],
+    log: Log,
+    output: Annotated[Path, option("Directory of the split.", "DIRECTORY", "--output", "-o")],
+    read: Reading,
     by: Annotated[
         Strategy,
-        typer.Option(
-            help="Hold out a share of each user's interactions, drawn at random (user) or the last ones (user-time); "
+        option(
+            "Hold out a share of each user's interactions, drawn at random (user) or the last ones (user-time); "
             "of all interactions, drawn at random (random) or the last ones (temporal); or one or two of each user."
         ),
-    ] = Strategy.USER,
+    ] = "user",
     validation: Annotated[
-        str | None,
-        typer.Option(metavar="SHARE|FILE", help="Share of the validation part, or its file. Default: 0.1."),
+        str | None, option("Share of the validation part, or its file. Default: 0.1.", "SHARE|FILE")
     ] = None,
-    test: Annotated[
-        str | None, typer.Option(metavar="SHARE|FILE", help="Share of the test part, or its file. Default: 0.1.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
+    test: Annotated[str | None, option("Share of the test part, or its file. Default: 0.1.", "SHARE|FILE")] = None,
+    seed: Annotated[int, option("Seed of the draw.")] = 0,
     item_guard: Annotated[
-        int,
-        typer.Option(
-            metavar="N", min=0, help="With --by user and user-time: interactions of an item that stay in training."
-        ),
+        int, option("With --by user and user-time: interactions of an item that stay in training.", "N", min=0)
     ] = 0,
 ) -> None:
     """Write a split directory: training, validation and test part.
@@ -145,25 +132,27 @@ def split(
         held_out = {option.strip("-"): open_part(part, option, read) for option, part in files.items()}
         made = tl.Split(data, **held_out, info={"strategy": "own files"})
     else:
-        made = _split(data, by, {name.strip("-"): part for name, part in parts.items()}, seed, item_guard)
+        shares = {option.strip("-"): part for option, part in parts.items() if isinstance(part, float)}
+        made = _split(data, by, shares, seed, item_guard)
     made.save(output)
     say(f"{made}")
     say(f"wrote {output}")
 
 
-def _split(data: Any, by: Strategy, given: dict[str, Any], seed: int, item_guard: int) -> Any:
+def _split(data: Dataset, by: Strategy, shares: dict[str, float], seed: int, item_guard: int) -> Split:
     """Split a dataset, and report what was dropped."""
-    import truelike as tl
+    from truelike.data import splits
 
-    shares: dict[str, Any] = {name: SHARE if share is None else share for name, share in given.items()}
-    strategies: dict[Strategy, Any] = {
-        Strategy.RANDOM: lambda: tl.splits.random(data, **shares, seed=seed),
-        Strategy.USER: lambda: tl.splits.by_user(data, **shares, seed=seed, item_guard=item_guard),
-        Strategy.USER_TIME: lambda: tl.splits.by_user(data, **shares, by="time", seed=seed, item_guard=item_guard),
-        Strategy.LEAVE_ONE_OUT: lambda: tl.splits.leave_one_out(data, seed=seed),
-        Strategy.TEMPORAL: lambda: tl.splits.temporal(data, **shares),
-    }
-    made = strategies[by]()
+    if by == "random":
+        made = splits.random(data, **shares, seed=seed)
+    elif by == "temporal":
+        made = splits.temporal(data, **shares)
+    elif by == "leave-one-out":
+        made = splits.leave_one_out(data, seed=seed)
+    else:
+        made = splits.by_user(
+            data, **shares, by="time" if by == "user-time" else "random", seed=seed, item_guard=item_guard
+        )
     dropped = made.info["dropped"]
     if any(dropped.values()):
         say(
@@ -175,7 +164,5 @@ def _split(data: Any, by: Strategy, given: dict[str, Any], seed: int, item_guard
 
 
 app = typer.Typer(help="Fetch, describe and split data.", no_args_is_help=True, rich_markup_mode="markdown")
-app.command()(with_verbosity(fetch))
-app.command("list")(with_verbosity(list_))
-app.command()(with_verbosity(describe))
-app.command()(with_verbosity(split))
+for name, each in (("fetch", fetch), ("list", list_), ("describe", describe), ("split", split)):
+    app.command(name)(command(each))

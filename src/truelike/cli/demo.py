@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from truelike.cli.messages import say
+from truelike.cli.options import option
 from truelike.cli.output import show, write
 from truelike.errors import ParameterError
 
@@ -28,12 +27,12 @@ PRINTED = ("model", "test NDCG@20", "hidden NDCG@20", "hidden prec.@5", "P(like)
 
 
 def demo(
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="Directory of the report.")
-    ] = Path("truelike-demo"),
-    users: Annotated[int, typer.Option(metavar="N", min=1, help="Number of users.")] = 2_000,
-    items: Annotated[int, typer.Option(metavar="N", min=1, help="Number of items.")] = 1_500,
-    seed: Annotated[int, typer.Option(help="Seed of the data and the split.")] = 0,
+    output: Annotated[Path, option("Directory of the report.", "DIRECTORY", "--output", "-o")] = Path(
+        "truelike-demo"
+    ),
+    users: Annotated[int, option("Number of users.", "N", min=1)] = 2_000,
+    items: Annotated[int, option("Number of items.", "N", min=1)] = 1_500,
+    seed: Annotated[int, option("Seed of the data and the split.")] = 0,
 ) -> None:
     """Train all models on synthetic data whose true likes are known, and compare them.
 
@@ -64,7 +63,7 @@ def demo(
     )
     split = tl.splits.by_user(data, validation=0.1, test=0.1, seed=seed)
     models = _fit(split, world)
-    table, reliability = _evaluate(models, split, world, _never_observed(likes, data))
+    table, reliability = _evaluate(models, split, world)
     show(table.select(PRINTED), title=TABLE_TITLE)
     lists = _lists(world, split, models[WITH_IMPRESSIONS])
     title = f"Items that {WITH_IMPRESSIONS} recommends to two users"
@@ -91,48 +90,40 @@ def _fit(split: Split, world: World) -> dict[str, Recommender]:
     return found
 
 
-def _never_observed(likes: Dataset, data: Dataset) -> Dataset:
-    """The true likes that are no interaction, neither in training nor held out."""
-    import numpy as np
+def _hidden(world: World, split: Split) -> Dataset:
+    """The true likes that are no interaction, neither in training nor held out, in the ids of the training part."""
+    import truelike as tl
 
-    def pairs(part: Dataset) -> Any:
-        return part.user_of_entry.astype(np.int64) * part.n_items + part.csr.indices
-
-    return likes.select(np.isin(pairs(likes), pairs(data), invert=True))
+    keys = ["user_id", "item_id"]
+    pairs, observed = world.true_likes().to_frame(), world.dataset().to_frame()
+    hidden = tl.read(pairs.join(observed, on=keys, how="anti").select(keys))
+    return hidden.recode(split.train.users, split.train.items)[0]
 
 
 def _evaluate(
-    models: dict[str, Recommender], split: Split, world: World, never_observed: Dataset
+    models: dict[str, Recommender], split: Split, world: World
 ) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
     """A table with one row a model, and the reliability of the models that have flip probabilities."""
     import polars as pl
 
     import truelike as tl
 
-    hidden = never_observed.recode(split.train.users, split.train.items)[0]
-    truth = world.truth()
+    hidden, truth = _hidden(world, split), world.truth()
     rows, reliability = [], {}
     for name, model in models.items():
         started = time.perf_counter()
         on_test, on_hidden = (tl.evaluate(model, part, ks=(5, 20)) for part in (split.test, hidden))
         seconds = time.perf_counter() - started
         labels = tl.evaluate(model, truth=truth, ks=(20,))
-        has_flips = hasattr(model, "hidden_likes")
+        has_flips = labels.truth is not None and hasattr(model, "hidden_likes")
         calibration = labels.means() if has_flips else {}
-        rows.append(
-            {
-                "model": name,
-                "test NDCG@20": on_test["ndcg@20"],
-                "test F1@5": on_test["f1@5"],
-                "hidden NDCG@20": on_hidden["ndcg@20"],
-                "hidden prec.@5": on_hidden["precision@5"],
-                "likes AUC": labels["truth_auc"],
-                "P(like) AUC": calibration.get("hidden_pooled_auc"),
-                "P(like) ECE": calibration.get("hidden_ece"),
-                "coverage@20": on_test["coverage@20"],
-                "ranking (s)": seconds,
-            }
-        )
+        rows.append({
+            "model": name, "test NDCG@20": on_test["ndcg@20"], "test F1@5": on_test["f1@5"],
+            "hidden NDCG@20": on_hidden["ndcg@20"], "hidden prec.@5": on_hidden["precision@5"],
+            "likes AUC": labels["truth_auc"], "P(like) AUC": calibration.get("hidden_pooled_auc"),
+            "P(like) ECE": calibration.get("hidden_ece"), "coverage@20": on_test["coverage@20"],
+            "ranking (s)": seconds,
+        })  # fmt: skip
         if labels.truth is not None and has_flips:
             reliability[name] = labels.truth.reliability()
     return pl.DataFrame(rows), reliability
@@ -140,28 +131,19 @@ def _evaluate(
 
 def _lists(world: World, split: Split, model: Recommender) -> pl.DataFrame:
     """What is recommended to the two most active users, and which of it they truly like."""
-    import numpy as np
     import polars as pl
 
-    active = np.argsort(-split.train.interactions_per_user(), kind="stable")[:2]
-    frames = []
-    for code in active:
-        user = int(split.train.users.values[int(code)])
-        found: Any = model.recommend(user, k=5, titles=True)
-        items = found["item_id"].to_numpy().astype(np.int32)
-        liked = world.likes(np.full(len(items), user, dtype=np.int32), items)
-        frames.append(
-            pl.DataFrame(
-                {
-                    "user": user,
-                    "likes": " and ".join(world.tastes(user)),
-                    "rank": found["rank"],
-                    "recommended": found["title"],
-                    "truly liked": ["yes" if like else "no" for like in liked],
-                }
-            )
-        )
-    return pl.concat(frames)
+    active = (-split.train.interactions_per_user()).argsort(kind="stable")[:2]
+    users = [int(split.train.users[int(row)]) for row in active]
+    lists = model.recommend(users, k=5, titles=True)
+    liked = world.likes(lists["user_id"].to_numpy(), lists["item_id"].to_numpy())
+    return lists.select(
+        pl.col("user_id").alias("user"),
+        pl.Series("likes", [" and ".join(world.tastes(user)) for user in lists["user_id"]]),
+        "rank",
+        pl.col("title").alias("recommended"),
+        pl.Series("truly liked", ["yes" if like else "no" for like in liked]),
+    )
 
 
 def _save(output: Path, models: dict[str, Recommender], table: pl.DataFrame) -> None:
@@ -195,8 +177,7 @@ def _write(
     from truelike.report.figures import grouped_bars, reliability_curves
 
     page = Page(
-        "truelike demo",
-        f"Synthetic data: {world.n_users:,} users and {world.n_items:,} items, seed {world.seed}",
+        "truelike demo", f"Synthetic data: {world.n_users:,} users and {world.n_items:,} items, seed {world.seed}"
     )
     page.text(
         "All models are trained on interactions; the last one is also given the impressions, i.e. what was shown to "

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from truelike.cli.inputs import PARTS, impressions_from, open_data, open_model, reads_log
+from truelike.cli.inputs import impressions_from, open_data, open_model
 from truelike.cli.messages import say
-from truelike.cli.options import N_JOBS, OUTPUT_TABLE, runs_on_cluster
+from truelike.cli.options import (
+    PARTS,
+    Group,
+    Jobs,
+    OnCluster,
+    OutputTable,
+    Read,
+    listed,
+    number_or_text,
+    option,
+    read_options,
+)
 from truelike.cli.output import check_output, drawn, emit, show, write
 
+if TYPE_CHECKING:
+    import polars as pl
 
-class Part(StrEnum):
-    """The held-out parts of a split."""
-
-    VALIDATION = "validation"
-    TEST = "test"
+    from truelike.data.blocks.blocks import Blocks
+    from truelike.data.dataset import Dataset
+    from truelike.evaluation.evaluate import Evaluation
 
 
-@runs_on_cluster
-@reads_log(without=("titles", *PARTS))
 def evaluate(
     paths: Annotated[
         list[str],
@@ -32,43 +40,36 @@ def evaluate(
             help="Model directories, then a split directory, a test log or a block directory.",
         ),
     ],
-    read: dict[str, Any],
-    part: Annotated[Part, typer.Option(help="Part of a split to evaluate on.")] = Part.TEST,
-    ks: Annotated[str, typer.Option(metavar="K,K,...", help="Lengths of the lists.")] = "2,5,10,20",
-    metrics: Annotated[
-        str | None, typer.Option(metavar="NAME,NAME,...", help="Metrics, e.g. ndcg,recall. Default: all.")
-    ] = None,
+    read: Annotated[Read, Group(read_options, ("titles", *PARTS))],
+    part: Annotated[Literal["validation", "test"], option("Part of a split to evaluate on.")] = "test",
+    ks: Annotated[str, option("Lengths of the lists.", "K,K,...")] = "2,5,10,20",
+    metrics: Annotated[str | None, option("Metrics, e.g. ndcg,recall. Default: all.", "NAME,NAME,...")] = None,
     measure: Annotated[
-        str | None,
-        typer.Option(help="What several models are compared by, e.g. ndcg@20. Default: NDCG of the longest list."),
+        str | None, option("What several models are compared by, e.g. ndcg@20. Default: NDCG of the longest list.")
     ] = None,
     propensity: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE|popularity^P|NUMBER",
-            help="Also weight held-out rows by 1 / propensity: a file with user, item and propensity (or item and "
+        option(
+            "Also weight held-out rows by 1 / propensity: a file with user, item and propensity (or item and "
             "propensity), or a power of the popularity in training, e.g. popularity^0.5.",
+            "FILE|popularity^P|NUMBER",
         ),
     ] = None,
     propensity_clip: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="Raise smaller propensities to this one. Default: none.")
+        float | None, option("Raise smaller propensities to this one. Default: none.", "SHARE")
     ] = None,
     impressions: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Score on held-out impressions instead of lists: pairs that were shown; LOG says which were taken.",
+        option(
+            "Score on held-out impressions instead of lists: pairs that were shown; LOG says which were taken.",
+            "FILE",
         ),
     ] = None,
-    output: Annotated[Path | None, OUTPUT_TABLE] = None,
-    comparison: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the comparison of several models to a file.")
-    ] = None,
-    per_user: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the metrics of each user to a file.")
-    ] = None,
-    n_jobs: Annotated[int, N_JOBS] = -1,
-    cluster: Any = None,
+    output: OutputTable = None,
+    comparison: Annotated[Path | None, option("Write the comparison of several models to a file.", "FILE")] = None,
+    per_user: Annotated[Path | None, option("Write the metrics of each user to a file.", "FILE")] = None,
+    n_jobs: Jobs = -1,
+    cluster: OnCluster = None,
 ) -> None:
     """Evaluate saved models on held-out interactions.
 
@@ -98,7 +99,7 @@ def evaluate(
         raise typer.BadParameter("expected model directories and then LOG: truelike evaluate model/ split/")
     *models, source = paths
     lengths = _lengths(ks)
-    chosen = list(ALL_METRICS) if metrics is None else [name.strip() for name in metrics.split(",")]
+    chosen = list(ALL_METRICS) if metrics is None else listed(metrics)
     names = _names(models)
     compared = _compared_by(measure, chosen, lengths, impressions) if len(models) > 1 else ""
     for file in (output, comparison, per_user):
@@ -112,16 +113,14 @@ def evaluate(
         if hasattr(model, "choice_"):
             say(f"{path}: {model.choice_.model}, chosen by AutoRecommender: {model.choice_.reason}")
         called = model.name if len(models) == 1 else f"{model.name} ({name})"
-        options = {"ks": lengths, "metrics": chosen, "name": called, "n_jobs": n_jobs, "cluster": cluster}
-        weights: dict[str, Any] = {"propensity": _number_or_text(propensity), "propensity_clip": propensity_clip}
-        weights["impressions"] = impressions is not None
-        results.append(tl.evaluate(model, held_out, **options, **weights))
-        _say_notes(results[-1])
-    if output is None and sys.stdout.isatty():
-        for result in results:
-            _show(result)
-    else:
-        emit(pl.concat([_table(result) for result in results]), output=output)
+        result = tl.evaluate(
+            model, held_out, ks=lengths, metrics=chosen, name=called, n_jobs=n_jobs, cluster=cluster,
+            impressions=impressions is not None, propensity=number_or_text(propensity), propensity_clip=propensity_clip,
+        )  # fmt: skip
+        for note in result.notes:
+            say(f"{result.model}: {note}")
+        results.append(result)
+    _put(results, output)
     if per_user is not None:
         each = [text_for_uuids(r.per_user()).with_columns(pl.lit(r.model).alias("model")) for r in results]
         write(pl.concat(each), per_user)
@@ -132,7 +131,7 @@ def evaluate(
             write(table, comparison)
 
 
-def _with_impressions(held_out: Any, source: str | None, model: str, read: dict[str, Any]) -> Any:
+def _with_impressions(held_out: Dataset | Blocks, source: str | None, model: str, read: Read) -> Dataset | Blocks:
     """Held-out interactions with the impressions of a file, over the users and items of a model."""
     import truelike as tl
 
@@ -144,35 +143,28 @@ def _with_impressions(held_out: Any, source: str | None, model: str, read: dict[
     return tl.read(held_out.recode(train.users, train.items)[0], impressions=impressions_from(source), **of_rows)
 
 
-def _say_notes(result: Any) -> None:
-    for note in result.notes:
-        say(f"{result.model}: {note}")
+def _put(results: list[Evaluation], output: Path | None) -> None:
+    """Show the tables of each result in a terminal, or write one table of all."""
+    import polars as pl
+
+    if output is not None or not sys.stdout.isatty():
+        emit(pl.concat([_table(result) for result in results]), output=output)
+        return
+    for result in results:
+        show(result.summary(), title=f"{result.model}, {len(result.users):,} users")
+        if result.propensity is not None:
+            about = f"weighted by 1 / propensity ({result.propensity._rests_on()})"
+            show(result.propensity.estimates().drop("model", "effective_sample_size"), title=about)
 
 
-def _show(result: Any) -> None:
-    """Show the tables of a result in a terminal."""
-    show(result.summary(), title=f"{result.model}, {len(result.users):,} users")
-    if result.propensity is not None:
-        about = f"weighted by 1 / propensity ({result.propensity._rests_on()})"
-        show(result.propensity.estimates().drop("model", "effective_sample_size"), title=about)
-
-
-def _table(result: Any) -> Any:
+def _table(result: Evaluation) -> pl.DataFrame:
     """One row per measure, with the weighted estimates if there are any."""
-    table = result.intervals()
+    table: pl.DataFrame = result.intervals()
     if result.propensity is None:
         return table
     names = {"value": "weighted", "low": "weighted_low", "high": "weighted_high"}
-    estimates = result.propensity.estimates().drop("model").rename(names)
+    estimates: pl.DataFrame = result.propensity.estimates().drop("model").rename(names)
     return table.join(estimates, on=["metric", "k"], how="left", maintain_order="left", nulls_equal=True)
-
-
-def _number_or_text(text: str | None) -> float | str | None:
-    """The value of --propensity: a number, or a file or a power of popularity."""
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        return text
 
 
 def _lengths(text: str) -> list[int]:

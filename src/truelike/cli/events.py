@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from truelike.cli.messages import say, with_verbosity
+from truelike.cli.messages import say
+from truelike.cli.options import command, option
 
 
 def export(
@@ -15,7 +16,7 @@ def export(
         Path,
         typer.Argument(metavar="DIRECTORY", help="Directory of `truelike serve --events`.", show_default=False),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Parquet file.")],
+    output: Annotated[Path, option("Parquet file.", "FILE", "--output", "-o")],
 ) -> None:
     """Write the events that a server kept into a Parquet file. The server may run meanwhile.
 
@@ -32,4 +33,4 @@ def export(
 app = typer.Typer(
     help="Events that `truelike serve --events` kept.", no_args_is_help=True, rich_markup_mode="markdown"
 )
-app.command()(with_verbosity(export))
+app.command()(command(export))

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping
-from enum import StrEnum
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
-
-import typer
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 from truelike.cli.messages import say
-from truelike.cli.options import Options, add_options
+from truelike.cli.options import COLUMNS, PARTS, Read
 from truelike.errors import DataError, ParameterError, some
 
 if TYPE_CHECKING:
@@ -19,119 +16,8 @@ if TYPE_CHECKING:
     from truelike.data.dataset import Dataset
     from truelike.data.splits import Split
 
-LOG = typer.Argument(
-    metavar="LOG",
-    help="A CSV, TSV, JSONL or Parquet file of interactions, a split directory, or the name of a public dataset.",
-    show_default=False,
-)
-
-
-class OnBadRows(StrEnum):
-    """What to do with rows that cannot be read."""
-
-    RAISE = "raise"
-    DROP = "drop"
-
-
-class Format(StrEnum):
-    """Formats of files."""
-
-    CSV = "csv"
-    TSV = "tsv"
-    JSONL = "jsonl"
-    PARQUET = "parquet"
-
-
-def _option(kind: Any, flag: str, help: str, **more: Any) -> tuple[Any, Any]:
-    default = False if kind is bool else None
-    return kind, typer.Option(default, flag, help=help, rich_help_panel="Reading files", **more)
-
-
-# by the argument of `tl.read` that each is passed to; k_core is applied afterwards
-READING: Options = {
-    "user": _option(str | None, "--user", "Name or position of the user column."),
-    "item": _option(str | None, "--item", "Name or position of the item column."),
-    "rating": _option(str | None, "--rating", "Name or position of the rating column."),
-    "time": _option(str | None, "--time", "Name or position of the time column."),
-    "weight": _option(str | None, "--weight", "Name or position of the weight column."),
-    "min_rating": _option(float | None, "--min-rating", "Use only rows with at least this rating."),
-    "k_core": _option(
-        int | None, "--k-core", "Keep users and items with at least this many interactions.", min=1, metavar="N"
-    ),
-    "format": _option(Format | None, "--format", "Format of a file whose name does not tell."),
-    "separator": _option(str | None, "--separator", "Separator of a CSV file; guessed by default."),
-    "no_header": _option(bool, "--no-header", "The first line is a row; columns are named 0, 1, ..."),
-    "encoding": _option(str | None, "--encoding", "Encoding, e.g. latin-1; utf-8 by default."),
-    "on_bad_rows": _option(
-        OnBadRows | None, "--on-bad-rows", "Stop at rows that cannot be read (default), or drop them."
-    ),
-    "titles": _option(Path | None, "--titles", "File with item ids and titles, to show with recommendations."),
-    "kind": _option(
-        str | None, "--kind", "Name or position of the column that says what a row is: view, buy, ..."
-    ),
-    "kinds": _option(
-        str | None, "--kinds", "Weight of each kind; of impressions: shown.", metavar="view=0.2,buy=1,seen=shown"
-    ),
-    "target": _option(str | None, "--target", "The kind to recommend by. Default: all with a positive weight."),
-    "items": _option(Path | None, "--items", "Table of item ids and features, and maybe titles.", metavar="FILE"),
-    "users": _option(Path | None, "--users", "Table of user ids and features.", metavar="FILE"),
-    "impressions": _option(
-        str | None,
-        "--impressions",
-        "What was shown to whom: a row for each showing, or a column count or propensity; position and time are used "
-        "if present. Or a block directory.",
-        metavar="FILE|DIRECTORY",
-    ),
-}
-COLUMNS = ("user", "item", "rating", "time", "weight")
-PARTS = ("items", "users", "impressions")  # what a dataset carries beside the rows
+Source = TypeVar("Source", bound="Dataset | Split | Blocks")
 NOT_OF_ROWS = ("k_core", "titles", *PARTS)  # options of a dataset, not of each file that is read for it
-
-
-def reads_log(*, without: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add the options of READING to a command, which gets the given ones as a dict `read`."""
-    options = {name: option for name, option in READING.items() if name not in without}
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        return add_options(command, options, lambda given: {"read": _keywords(given)}, replaced="read")
-
-    return decorate
-
-
-def _keywords(given: dict[str, Any]) -> dict[str, Any]:
-    """The options that were given, as plain values for `tl.read`."""
-    found = {name: value for name, value in given.items() if value not in (None, False)}
-    for name in ("format", "on_bad_rows", "titles", "items", "users"):
-        if name in found:
-            found[name] = str(found[name])
-    if "kinds" in found:
-        found["kinds"] = _kinds(found["kinds"])
-    if "separator" in found:
-        found["separator"] = {"\\t": "\t", "tab": "\t"}.get(found["separator"], found["separator"])
-    if found.pop("no_header", False):
-        found["header"] = False
-        found.update({name: int(found[name]) for name in (*COLUMNS, "kind") if str(found.get(name, "")).isdigit()})
-    return found
-
-
-def _kinds(text: str) -> dict[str, float | str]:
-    """The kinds of a log.
-
-    >>> _kinds("view=0.2, buy=1, seen=shown")
-    {'view': 0.2, 'buy': 1.0, 'seen': 'shown'}
-    """
-    found: dict[str, float | str] = {}
-    for pair in text.split(","):
-        name, equals, value = (part.strip() for part in pair.partition("="))
-        try:
-            found[name] = "shown" if value == "shown" else float(value)
-        except ValueError:
-            equals = ""
-        if not equals:
-            raise typer.BadParameter(
-                f"--kinds is {text!r}; expected numbers by kind, e.g. view=0.2,buy=1,seen=shown"
-            )
-    return found
 
 
 def open_blocks(source: str) -> Blocks | None:
@@ -143,66 +29,57 @@ def open_blocks(source: str) -> Blocks | None:
 
 
 @overload
-def open_data(source: str, read: Mapping[str, Any], *, strict: bool = True) -> Dataset | Split: ...
+def open_data(source: str, read: Read, *, strict: bool = True) -> Dataset | Split: ...
 @overload
 def open_data(
-    source: str, read: Mapping[str, Any], *, strict: bool = True, blocks: Literal[True]
+    source: str, read: Read, *, strict: bool = True, blocks: Literal[True]
 ) -> Dataset | Split | Blocks: ...
-def open_data(
-    source: str, read: Mapping[str, Any], *, strict: bool = True, blocks: bool = False
-) -> Dataset | Split | Blocks:
+def open_data(source: str, read: Read, *, strict: bool = True, blocks: bool = False) -> Dataset | Split | Blocks:
     """Open a file, a split directory, a public dataset or, with `blocks`, a block directory.
 
-    Parameters
-    ----------
-    source
-        What was given on the command line.
-    read
-        The options of READING that were given.
-    strict
-        Raise an error for options that `source` has no use for. Set it to False where another file is read with
-        the same options.
-    blocks
-        Whether the command takes block directories.
+    Options that `source` has no use for are an error, unless `strict` is False: where another file is read with them.
     """
     import truelike as tl
     from truelike.data.files import refuse_address
 
     refuse_address(source)
+    read, path = dict(read), Path(source)
+    parts = {name: read.pop(name) for name in PARTS if name in read}
     if (found := open_blocks(source)) is not None:
-        if not blocks:
-            raise ParameterError(
-                f"{source!r} is a block directory; `truelike train` and `truelike evaluate` take one. Give a log or a "
-                "split directory here."
-            )
-        if "k_core" in read:
-            raise ParameterError(
-                f"{source!r} is a block directory, of which --k-core cannot be taken: build it of users and items with "
-                "enough interactions"
-            )
-        of_blocks = {name: value for name, value in read.items() if name != "impressions"}
-        with_titles: Blocks = _with_titles(found, source, "a block directory", of_blocks, strict)
-        return with_titles.with_impressions(read["impressions"]) if "impressions" in read else with_titles
-    path, of_rows = Path(source), {name: value for name, value in read.items() if name != "k_core"}
-    if "impressions" in of_rows:
-        of_rows["impressions"] = impressions_from(of_rows["impressions"])
+        return _open_of_blocks(found, source, {**read, **parts}, strict, blocks)
+    k = read.pop("k_core", None)
+    if "impressions" in parts:
+        parts["impressions"] = impressions_from(parts["impressions"])
     data: Dataset | Split
-    parts = {name: of_rows[name] for name in PARTS if name in of_rows}
-    others = {name: value for name, value in of_rows.items() if name not in PARTS}
     if _is(Path.is_dir, path):
-        data = _with_parts(_with_titles(tl.Split.load(path), source, "a split directory", others, strict), parts)
+        data = _with_parts(_with_titles(tl.Split.load(path), source, "a split directory", read, strict), parts)
     elif _is(Path.exists, path):
-        data = tl.read(path, **of_rows)
+        data = tl.read(path, **read, **parts)
     elif source in tl.datasets.names():
-        data = _with_parts(
-            _with_titles(tl.datasets.load(source), source, "a public dataset", others, strict), parts
-        )
+        public = tl.datasets.load(source)
+        data = _with_parts(_with_titles(public, source, "a public dataset", read, strict), parts)
     else:
         raise DataError(
             f"there is no file, split directory or public dataset {some([repr(source)])}. The public datasets are "
             f"{', '.join(tl.datasets.names())}."
         )
-    return _core(data, source, read["k_core"]) if "k_core" in read else data
+    return data if k is None else _core(data, source, k)
+
+
+def _open_of_blocks(found: Blocks, source: str, read: Read, strict: bool, allowed: bool) -> Blocks:
+    if not allowed:
+        raise ParameterError(
+            f"{source!r} is a block directory; `truelike train` and `truelike evaluate` take one. Give a log or a "
+            "split directory here."
+        )
+    if "k_core" in read:
+        raise ParameterError(
+            f"{source!r} is a block directory, of which --k-core cannot be taken: build it of users and items with "
+            "enough interactions"
+        )
+    impressions = read.pop("impressions", None)
+    with_titles = _with_titles(found, source, "a block directory", read, strict)
+    return with_titles if impressions is None else with_titles.with_impressions(impressions)
 
 
 def _is(question: Callable[[Path], bool], path: Path) -> bool:
@@ -213,7 +90,7 @@ def _is(question: Callable[[Path], bool], path: Path) -> bool:
         return False
 
 
-def _with_titles(data: Any, source: str, what: str, of_rows: Mapping[str, Any], strict: bool) -> Any:
+def _with_titles(data: Source, source: str, what: str, of_rows: Read, strict: bool) -> Source:
     """Data that is not read from rows, with titles from a file where one was given."""
     unused = [f"--{name.replace('_', '-')}" for name in of_rows if name not in ("titles", "encoding")]
     if unused and strict:
@@ -221,10 +98,10 @@ def _with_titles(data: Any, source: str, what: str, of_rows: Mapping[str, Any], 
         raise ParameterError(f"{source!r} is {what}, which {flags} cannot change: use it with a file")
     if "titles" not in of_rows:
         return data
-    return data.with_titles(of_rows["titles"], encoding=of_rows.get("encoding", "utf-8"))
+    return cast("Source", data.with_titles(of_rows["titles"], encoding=of_rows.get("encoding", "utf-8")))
 
 
-def _with_parts(data: Any, parts: Mapping[str, Any]) -> Any:
+def _with_parts(data: Dataset | Split, parts: Read) -> Dataset | Split:
     """Data with features and impressions. Of a split, the training part has none of a held-out pair."""
     import truelike as tl
 
@@ -248,7 +125,7 @@ def _core(data: Dataset | Split, source: str, k: int) -> Dataset:
     return core
 
 
-def open_part(source: str, option: str, read: Mapping[str, Any]) -> Dataset:
+def open_part(source: str, option: str, read: Read) -> Dataset:
     """Open a log that is a part of a split or lists impressions: no split directory, no k-core, no titles."""
     from truelike.data.splits import Split
 
@@ -259,31 +136,13 @@ def open_part(source: str, option: str, read: Mapping[str, Any]) -> Dataset:
     return part
 
 
-def impressions_from(source: str) -> Any:
+def impressions_from(source: str) -> Blocks | Dataset | Split | Path:
     """What `tl.read` takes as impressions: a file, a public dataset or the blocks of a directory."""
     import truelike as tl
 
     if (blocks := open_blocks(source)) is not None:
         return blocks
     return tl.datasets.load(source) if source in tl.datasets.names() else Path(source)
-
-
-def share_or_file(option: str, text: str | None) -> float | str | None:
-    """The value of an option that takes a share, such as 0.1, or a file.
-
-    >>> share_or_file("--validation", "0.1"), share_or_file("--validation", "held-out.csv")
-    (0.1, 'held-out.csv')
-    """
-    from truelike.data.checks import check_share
-
-    if text is None:
-        return None
-    try:
-        share = float(text)
-    except ValueError:
-        return text
-    check_share(option, share)
-    return share
 
 
 def open_model(directory: str | Path, *, titles: str | None = None, encoding: str = "utf-8") -> Any:
@@ -299,23 +158,7 @@ def open_model(directory: str | Path, *, titles: str | None = None, encoding: st
     return model.with_train(train)
 
 
-def whole_dataset(data: Dataset | Split) -> Dataset:
-    """The dataset; of a split, its three parts together."""
-    from truelike.data.splits import Split
-
-    return data.train.merge(data.validation).merge(data.test) if isinstance(data, Split) else data
-
-
 # --- lists of ids ---------------------------------------------------------------------------------
-
-
-def split_ids(text: str) -> list[str]:
-    """Ids that are separated by commas.
-
-    >>> split_ids("alice, bob,")
-    ['alice', 'bob']
-    """
-    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def read_ids(path: Path, role: str, encoding: str = "utf-8") -> list[str]:
@@ -373,21 +216,6 @@ _CONFIG_READ: dict[str, tuple[type, ...]] = {
     "header": (bool,),
 }
 _TYPES = {str: "text", int: "a whole number", float: "a number", bool: "true or false", dict: "a table"}
-
-
-def parse_settings(pairs: list[str]) -> dict[str, str]:
-    """The values of --set.
-
-    >>> parse_settings(["neighbors=50"])
-    {'neighbors': '50'}
-    """
-    found = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise typer.BadParameter(f"--set is {pair!r}; expected name=value, e.g. --set factors=64")
-        found[name.strip().replace("-", "_")] = value.strip()
-    return found
 
 
 def read_config(path: Path | None) -> dict[str, Any]:

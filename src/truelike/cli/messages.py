@@ -6,27 +6,13 @@ import logging
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-import typer
-
-from truelike.cli.options import Options, add_options
 from truelike.core.progress import logger
 from truelike.errors import DataWarning, ParameterWarning, TrainingWarning
 
 SHOWN = (DataWarning, ParameterWarning, TrainingWarning)
-QUIET = typer.Option(False, "--quiet", "-q", help="Print warnings and errors only.", rich_help_panel="Messages")
-VERBOSE = typer.Option(
-    False,
-    "--verbose",
-    "-v",
-    help="Print the time of each line, details, and the traceback of an error.",
-    rich_help_panel="Messages",
-)
-VERBOSITY: Options = {"quiet": (bool, QUIET), "verbose": (bool, VERBOSE)}
-
 # arguments of functions that are options of the command line under the same name
 _SAME_NAME = (
     "user", "item", "rating", "time", "weight", "min_rating", "on_bad_rows", "format", "separator", "encoding",
@@ -68,7 +54,7 @@ def messages() -> Iterator[None]:
     logger.setLevel(logging.INFO)
     shown: set[str] = set()
 
-    def show(message: Any, category: type[Warning], *_: Any) -> None:
+    def show(message: Warning | str, category: type[Warning], *_: object) -> None:
         text = as_options(str(message))
         if text not in shown:
             shown.add(text)
@@ -84,18 +70,6 @@ def messages() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def with_verbosity(command: Callable[..., None]) -> Callable[..., None]:
-    """Add --quiet and --verbose to a command."""
-
-    def set_level(given: dict[str, Any]) -> dict[str, Any]:
-        if given["quiet"] and given["verbose"]:
-            raise typer.BadParameter("--quiet and --verbose exclude each other")
-        logger.setLevel(logging.WARNING if given["quiet"] else logging.DEBUG if given["verbose"] else logging.INFO)
-        return {}
-
-    return add_options(command, VERBOSITY, set_level)
-
-
 def as_options(message: str) -> str:
     """A message of the library with the options of the command line in place of arguments.
 
@@ -108,10 +82,10 @@ def as_options(message: str) -> str:
     """
     for call, option in _CALLS.items():
         message = message.replace(call, option)
-    return _ARGUMENT.sub(_option, _READ.sub(r"\1", message))
+    return _ARGUMENT.sub(_as_option, _READ.sub(r"\1", message))
 
 
-def _option(found: re.Match[str]) -> str:
+def _as_option(found: re.Match[str]) -> str:
     name, *values = found.groups()
     value = next(each for each in values if each is not None)
     flag = f"--{name.replace('_', '-')}"

@@ -80,7 +80,7 @@ def drawn(frame: pl.DataFrame, *, title: str = "", digits: int = 4) -> str:
     from rich.table import Table
     from rich.text import Text
 
-    from truelike.report.cells import cell, digits_of
+    from truelike.report import cell, digits_of
 
     table = Table(title=Text(title) if title else None, title_justify="left", title_style="bold")
     places = [digits_of(name, digits) for name in frame.columns]

@@ -7,15 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-from truelike.cli.messages import say, with_verbosity
-from truelike.cli.options import N_WORKERS, OUTPUT_TABLE
+from truelike.cli.messages import say
+from truelike.cli.options import OutputTable, Workers, command, option
 from truelike.cli.output import check_output, emit
 from truelike.errors import DataError, ParameterError, TruelikeError
 
-OUTPUT = typer.Option(
-    "--output", "-o", metavar="DIRECTORY", help="Directory to write to. Default: that of the runs."
-)
-DIRECTORY = typer.Option("--directory", "-d", metavar="DIRECTORY", help="Directory of the runs.")
+Output = Annotated[
+    Path | None, option("Directory to write to. Default: that of the runs.", "DIRECTORY", "--output", "-o")
+]
+Directory = Annotated[Path, option("Directory of the runs.", "DIRECTORY", "--directory", "-d")]
 QUICK_RUN = (
     "This is a quick run, not a reproduction: fewer seeds and epochs, smaller grids. Its figures and verdicts say "
     "little about the paper. For the full experiments, run without --quick."
@@ -23,22 +23,21 @@ QUICK_RUN = (
 
 
 def run(
-    directory: Annotated[Path, DIRECTORY] = Path("paper"),
+    directory: Directory = Path("paper"),
     quick: Annotated[
-        bool, typer.Option("--quick", help="Check in minutes that the experiments work; not a reproduction.")
+        bool, option("Check in minutes that the experiments work; not a reproduction.", None, "--quick")
     ] = False,
     data: Annotated[
-        str | None, typer.Option(help="amazon or movielens; with --quick also world. Default: the first two.")
+        str | None, option("amazon or movielens; with --quick also world. Default: the first two.")
     ] = None,
-    nice: Annotated[int, typer.Option(metavar="N", min=0, max=19, help="Niceness of the processes.")] = 0,
-    n_workers: Annotated[int, N_WORKERS] = -1,
+    n_workers: Workers = -1,
 ) -> None:
     """Run the experiments of the paper. A stopped run continues where it was.
 
     For example:
     ```
     truelike paper run --quick -d quick/
-    truelike paper run -d paper/ --nice 10
+    truelike paper run -d paper/
     ```
     """
     from truelike.core.files import check_place
@@ -59,11 +58,11 @@ def run(
         except TruelikeError as error:
             say(f"{TITLES[name]} is left out: {error}")
             continue
-        experiments.run(plans[name], split, directory, n_workers=n_workers, nice=nice, say=say)
+        experiments.run(plans[name], split, directory, n_workers=n_workers, say=say)
         has_run = True
     if not has_run and quick and data is None:
         say("none of the paper's datasets is available: a synthetic dataset is used instead")
-        experiments.run(QUICK["world"], load("world"), directory, n_workers=n_workers, nice=nice, say=say)
+        experiments.run(QUICK["world"], load("world"), directory, n_workers=n_workers, say=say)
         has_run = True
     if not has_run:
         raise DataError(
@@ -86,10 +85,7 @@ def _mark(directory: Path, quick: bool) -> None:
         mark.touch()
 
 
-def figures(
-    directory: Annotated[Path, DIRECTORY] = Path("paper"),
-    output: Annotated[Path | None, OUTPUT] = None,
-) -> None:
+def figures(directory: Directory = Path("paper"), output: Output = None) -> None:
     """Draw Figures 2 to 9 of the paper from the runs, each as SVG and PNG.
 
     For example:
@@ -103,10 +99,7 @@ def figures(
         say(f"wrote {path}")
 
 
-def report(
-    directory: Annotated[Path, DIRECTORY] = Path("paper"),
-    output: Annotated[Path | None, OUTPUT] = None,
-) -> None:
+def report(directory: Directory = Path("paper"), output: Output = None) -> None:
     """Write the report: an HTML page, and its tables, figures and tuned settings as files.
 
     For example:
@@ -122,10 +115,7 @@ def report(
     say(f"wrote {len(written)} files; open {output / 'report.html'}")
 
 
-def claims(
-    directory: Annotated[Path, DIRECTORY] = Path("paper"),
-    output: Annotated[Path | None, OUTPUT_TABLE] = None,
-) -> None:
+def claims(directory: Directory = Path("paper"), output: OutputTable = None) -> None:
     """Print the claims of the paper with a verdict on each.
 
     For example:
@@ -154,5 +144,5 @@ def _results(directory: Path) -> Any:
 app = typer.Typer(
     help="Run the paper's experiments and judge its claims.", no_args_is_help=True, rich_markup_mode="markdown"
 )
-for command in (run, figures, report, claims):
-    app.command()(with_verbosity(command))
+for each in (run, figures, report, claims):
+    app.command()(command(each))

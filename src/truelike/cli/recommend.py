@@ -3,108 +3,90 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-from truelike.cli.inputs import PARTS, open_model, open_part, read_ids, reads_log, split_ids
+from truelike.cli.inputs import open_model, open_part, read_ids
 from truelike.cli.messages import say, warn
-from truelike.cli.options import N_JOBS, OUTPUT_TABLE, runs_on_cluster
+from truelike.cli.options import (
+    PARTS,
+    Group,
+    Jobs,
+    OnCluster,
+    OutputTable,
+    Read,
+    listed,
+    option,
+    read_options,
+    refuse,
+)
 from truelike.cli.output import check_output, emit, put
 from truelike.errors import ParameterError
 
 FOR_WHOM = "For whom"
+OTHERS = ("time", "weight", "k_core", "kind", "kinds", "target", *PARTS)  # options of reading without a use here
 
 
-class OnUnknown(StrEnum):
-    """What to do with ids that are not in the training data."""
-
-    RAISE = "raise"
-    POPULAR = "popular"
-    SKIP = "skip"
-
-
-@runs_on_cluster
-@reads_log(without=("time", "weight", "k_core", "kind", "kinds", "target", *PARTS))
 def recommend(
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="Directory of a saved model.", show_default=False)
     ],
-    read: dict[str, Any],
+    read: Annotated[Read, Group(read_options, OTHERS)],
     users: Annotated[
-        str | None,
-        typer.Option(
-            "--users", "-u", metavar="ID,ID,...", rich_help_panel=FOR_WHOM, help="Users; -: read ids from stdin."
-        ),
+        str | None, option("Users; -: read ids from stdin.", "ID,ID,...", "--users", "-u", panel=FOR_WHOM)
     ] = None,
     users_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", rich_help_panel=FOR_WHOM, help="Users: one id a line, or a table with a user column."
-        ),
+        Path | None, option("Users: one id a line, or a table with a user column.", "FILE", panel=FOR_WHOM)
     ] = None,
     all_users: Annotated[
-        bool,
-        typer.Option("--all", "--all-users", rich_help_panel=FOR_WHOM, help="All users of the training data."),
+        bool, option("All users of the training data.", None, "--all", "--all-users", panel=FOR_WHOM)
     ] = False,
     from_items: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID,ID,...", rich_help_panel=FOR_WHOM, help="A new user who interacted with these items."
-        ),
+        str | None, option("A new user who interacted with these items.", "ID,ID,...", panel=FOR_WHOM)
     ] = None,
     histories: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", rich_help_panel=FOR_WHOM, help="Many new users: a log of their interactions."
-        ),
+        str | None, option("Many new users: a log of their interactions.", "FILE", panel=FOR_WHOM)
     ] = None,
     similar_to: Annotated[
-        str | None,
-        typer.Option(metavar="ID,ID,...", rich_help_panel=FOR_WHOM, help="Items: find items similar to each."),
+        str | None, option("Items: find items similar to each.", "ID,ID,...", panel=FOR_WHOM)
     ] = None,
-    k: Annotated[int, typer.Option("--k", "-k", metavar="N", min=1, help="Number of items in each list.")] = 10,
+    k: Annotated[int, option("Number of items in each list.", "N", "--k", "-k", min=1)] = 10,
     candidates: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Recommend only these items: one id a line, or a table with an item column."
-        ),
+        Path | None, option("Recommend only these items: one id a line, or a table with an item column.", "FILE")
     ] = None,
     exclude: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Never recommend these items; a file as for --candidates.")
+        Path | None, option("Never recommend these items; a file as for --candidates.", "FILE")
     ] = None,
     include_seen: Annotated[
-        bool, typer.Option("--include-seen", help="Also recommend items that the user interacted with.")
+        bool, option("Also recommend items that the user interacted with.", None, "--include-seen")
     ] = False,
     on_unknown: Annotated[
-        OnUnknown,
-        typer.Option(help="An id that is not in the training data: stop, return popular items, or skip it."),
-    ] = OnUnknown.RAISE,
+        Literal["raise", "popular", "skip"],
+        option("An id that is not in the training data: stop, return popular items, or skip it."),
+    ] = "raise",
     probability: Annotated[
         bool,
-        typer.Option(
-            "--probability",
-            help="Add the probability that the user likes each item, and the evidence for it.",
+        option(
+            "Add the probability that the user likes each item, and the evidence for it.", None, "--probability"
         ),
     ] = False,
     hidden_likes: Annotated[
         bool,
-        typer.Option(
+        option(
+            "List the items without an interaction that are most probably liked, given that there was none.",
+            None,
             "--hidden-likes",
-            help="List the items without an interaction that are most probably liked, given that there was none.",
         ),
     ] = False,
-    output: Annotated[Path | None, OUTPUT_TABLE] = None,
+    output: OutputTable = None,
     block_size: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", min=1, help="Number of users that are computed and written at a time; about 500,000 rows."
-        ),
+        option("Number of users that are computed and written at a time; about 500,000 rows.", "N", min=1),
     ] = None,
-    n_jobs: Annotated[int, N_JOBS] = -1,
-    cluster: Any = None,
+    n_jobs: Jobs = -1,
+    cluster: OnCluster = None,
 ) -> None:
     """Recommend items with a saved model.
 
@@ -126,27 +108,25 @@ def recommend(
     truelike recommend model/ --users alice --hidden-likes
     ```
     """
-    given = [users is not None, users_file is not None, all_users, from_items is not None, histories is not None,
-             similar_to is not None]  # fmt: skip
-    if sum(given) != 1:
-        raise typer.BadParameter(
-            "expected one of --users, --users-file, --all, --from-items, --histories and --similar-to"
-        )
-    is_of_users = any(given[:3])
-    if cluster is not None and (output is None or not is_of_users):
-        raise typer.BadParameter(
-            "--cluster is for lists of users in a file: give --all, --users or --users-file, and --output"
-        )
-    if hidden_likes:
-        _check_hidden(
-            {
-                "--from-items, --histories and --similar-to": not is_of_users, "--probability": probability,
-                "--include-seen": include_seen, "--on-unknown": on_unknown != OnUnknown.RAISE,
-                "--cluster": cluster is not None,
-            }
-        )  # fmt: skip
-    if probability and (similar_to is not None or on_unknown == OnUnknown.POPULAR):
-        raise typer.BadParameter("--probability is for lists by the model: similar and popular items have none")
+    whom = (users, users_file, all_users or None, from_items, histories, similar_to)
+    is_of_users = any(each is not None for each in whom[:3])
+    hidden = (
+        "--hidden-likes lists items without an interaction for users of the training data: {} cannot be used "
+        "with it"
+    )
+    refuse({
+        "expected one of --users, --users-file, --all, --from-items, --histories and --similar-to":
+            sum(each is not None for each in whom) != 1,
+        "--cluster is for lists of users in a file: give --all, --users or --users-file, and --output":
+            cluster is not None and (output is None or not is_of_users),
+        hidden.format("--from-items, --histories and --similar-to"): hidden_likes and not is_of_users,
+        hidden.format("--probability"): hidden_likes and probability,
+        hidden.format("--include-seen"): hidden_likes and include_seen,
+        hidden.format("--on-unknown"): hidden_likes and on_unknown != "raise",
+        hidden.format("--cluster"): hidden_likes and cluster is not None,
+        "--probability is for lists by the model: similar and popular items have none":
+            probability and (similar_to is not None or on_unknown == "popular"),
+    })  # fmt: skip
     from truelike.data.frames import text_for_uuids
     from truelike.models.batch import with_probability
 
@@ -160,31 +140,20 @@ def recommend(
     if probability or hidden_likes:
         _say_evidence(loaded)
     shared: dict[str, Any] = {"k": k, "titles": loaded.train_.titles is not None, **allowed}
-    unknown = str(on_unknown)
     if is_of_users:
         asked = None if all_users else _users(users, users_file, encoding)
-        shared |= {"on_unknown": unknown, "exclude_seen": not include_seen, "n_jobs": n_jobs}
+        shared |= {"on_unknown": on_unknown, "exclude_seen": not include_seen, "n_jobs": n_jobs}
         shared |= {"block_size": block_size, "probability": probability, "hidden_likes": hidden_likes}
         _put_lists(loaded, asked, output, cluster, **shared)
         return
     if similar_to is not None:
-        found = loaded.similar_items(split_ids(similar_to), on_unknown=unknown, n_jobs=n_jobs, **shared)
+        found = loaded.similar_items(listed(similar_to), on_unknown=on_unknown, n_jobs=n_jobs, **shared)
     else:
-        rows = split_ids(str(from_items)) if histories is None else open_part(histories, "--histories", read)
-        shared |= {"on_unknown": unknown, "exclude_seen": not include_seen}
+        rows = listed(str(from_items)) if histories is None else open_part(histories, "--histories", read)
+        shared |= {"on_unknown": on_unknown, "exclude_seen": not include_seen}
         found = loaded.recommend_from_items(rows, **shared)
     found = with_probability(loaded, found, trained=False) if probability else found
     emit(text_for_uuids(found), output=output)
-
-
-def _check_hidden(others: dict[str, bool]) -> None:
-    """Refuse options that hidden likes have no use for."""
-    unused = [option for option, is_given in others.items() if is_given]
-    if unused:
-        raise typer.BadParameter(
-            f"--hidden-likes lists items without an interaction for users of the training data: {unused[0]} cannot be "
-            "used with it"
-        )
 
 
 def _put_lists(model: Any, users: Any, output: Path | None, cluster: Any, **options: Any) -> None:
@@ -221,4 +190,4 @@ def _users(text: str | None, file: Path | None, encoding: str) -> list[str]:
         return read_ids(file, "user", encoding)
     if text == "-":
         return [line.strip() for line in sys.stdin if line.strip()]
-    return split_ids(str(text))
+    return listed(str(text))

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from truelike.cli.messages import say
+from truelike.cli.options import option
 
 LIMITS = "Limits"
-
-
-class Index(StrEnum):
-    """How lists are computed."""
-
-    AUTO = "auto"
-    EXACT = "exact"
-    IVF = "ivf"
 
 
 def serve(
@@ -30,75 +23,52 @@ def serve(
             show_default=False,
         ),
     ],
-    host: Annotated[
-        str, typer.Option(help="Address. Any but that of this machine itself needs an API key.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port; 0: any that is free.")] = 8000,
+    host: Annotated[str, option("Address. Any but that of this machine itself needs an API key.")] = "127.0.0.1",
+    port: Annotated[int, option("Port; 0: any that is free.", min=0, max=65_535)] = 8000,
     workers: Annotated[
-        int | None,
-        typer.Option(min=1, max=256, help="Number of processes. Default: one for each core, at most 4."),
+        int | None, option("Number of processes. Default: one for each core, at most 4.", min=1, max=256)
     ] = None,
     key_file: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="File with the API key. Without it, the environment variable TRUELIKE_API_KEY is read.",
-        ),
+        option("File with the API key. Without it, the environment variable TRUELIKE_API_KEY is read.", "FILE"),
     ] = None,
     events: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIRECTORY",
-            help="Keep clicks and purchases (POST /v1/events) in a file here.",
-        ),
+        Path | None, option("Keep clicks and purchases (POST /v1/events) in a file here.", "DIRECTORY")
     ] = None,
     events_days: Annotated[
-        float, typer.Option(metavar="DAYS", min=0.0, max=36_500, help="Days for which an event counts in lists.")
+        float, option("Days for which an event counts in lists.", "DAYS", min=0.0, max=36_500)
     ] = 90.0,
     items: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Table of item ids and attributes, for filters: CSV, TSV, JSONL or Parquet."
-        ),
+        Path | None, option("Table of item ids and attributes, for filters: CSV, TSV, JSONL or Parquet.", "FILE")
     ] = None,
-    titles: Annotated[Path | None, typer.Option(metavar="FILE", help="File with item ids and titles.")] = None,
+    titles: Annotated[Path | None, option("File with item ids and titles.", "FILE")] = None,
     shares: Annotated[
-        str | None,
-        typer.Option(metavar="N,N,...", help="Share of the users of each model, e.g. 90,10. Default: equal."),
+        str | None, option("Share of the users of each model, e.g. 90,10. Default: equal.", "N,N,...")
     ] = None,
     salt: Annotated[
-        str,
-        typer.Option(metavar="TEXT", help="Another text gives other users to each model: one for each A/B test."),
+        str, option("Another text gives other users to each model: one for each A/B test.", "TEXT")
     ] = "",
     index: Annotated[
-        Index,
-        typer.Option(help="Exact lists, an approximate index, or an index only where exact lists are slow."),
-    ] = Index.AUTO,
+        Literal["auto", "exact", "ivf"],
+        option("Exact lists, an approximate index, or an index only where exact lists are slow."),
+    ] = "auto",
     min_recall: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Recall@20 of an index below which it is not used.")
+        float, option("Recall@20 of an index below which it is not used.", min=0.0, max=1.0)
     ] = 0.95,
     slow_ms: Annotated[
-        float, typer.Option(min=0.0, help="Milliseconds of an exact list above which `auto` builds an index.")
+        float, option("Milliseconds of an exact list above which `auto` builds an index.", min=0.0)
     ] = 10.0,
     watch: Annotated[
-        float,
-        typer.Option(min=0.0, help="Seconds between two looks for a new model in the directories; 0: never."),
+        float, option("Seconds between two looks for a new model in the directories; 0: never.", min=0.0)
     ] = 1.0,
-    page: Annotated[bool, typer.Option("--page/--no-page", help="Serve the page for people at /.")] = True,
-    access_log: Annotated[bool, typer.Option("--access-log", help="Print a line for each request.")] = False,
+    page: Annotated[bool, option("Serve the page for people at /.", None, "--page/--no-page")] = True,
+    access_log: Annotated[bool, option("Print a line for each request.", None, "--access-log")] = False,
     allowed_host: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Another name by which a server without a key may be called."),
+        list[str] | None, option("Another name by which a server without a key may be called.", "NAME")
     ] = None,
-    max_body: Annotated[
-        int, typer.Option(min=1_000, rich_help_panel=LIMITS, help="Bytes of the body of a request.")
-    ] = 1_000_000,
-    max_in_flight: Annotated[
-        int, typer.Option(min=1, rich_help_panel=LIMITS, help="Requests that a worker handles at once.")
-    ] = 100,
-    timeout: Annotated[
-        float, typer.Option(min=0.1, max=3_600, rich_help_panel=LIMITS, help="Seconds of a request.")
-    ] = 10.0,
+    max_body: Annotated[int, option("Bytes of the body of a request.", min=1_000, panel=LIMITS)] = 1_000_000,
+    max_in_flight: Annotated[int, option("Requests that a worker handles at once.", min=1, panel=LIMITS)] = 100,
+    timeout: Annotated[float, option("Seconds of a request.", min=0.1, max=3_600, panel=LIMITS)] = 10.0,
 ) -> None:
     """Serve models by HTTP, with a page for people.
 
@@ -116,40 +86,23 @@ def serve(
     from truelike.errors import MissingExtraError, ParameterError
     from truelike.serving.settings import Settings, api_key, named_models, shares_of
 
-    try:
-        import orjson  # noqa: F401
-        import prometheus_client  # noqa: F401
-        import pydantic  # noqa: F401
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError('truelike serve needs more packages: pip install "truelike[serve]"') from error
+    if not all(find_spec(name) for name in ("orjson", "prometheus_client", "pydantic", "starlette", "uvicorn")):
+        raise MissingExtraError('truelike serve needs more packages: pip install "truelike[serve]"')
     from truelike.serving.supervisor import serve as run
 
     found = named_models(models)
-    for file, option in ((items, "--items"), (titles, "--titles")):
+    for file, flag in ((items, "--items"), (titles, "--titles")):
         if file is not None and not file.is_file():
-            raise ParameterError(f"{option} is {str(file)!r}, which is no file")
+            raise ParameterError(f"{flag} is {str(file)!r}, which is no file")
+
+    def absolute(path: Path | None) -> str | None:
+        return None if path is None else str(path.absolute())
+
     settings = Settings(
         models={name: str(Path(directory).absolute()) for name, directory in found.items()},
-        shares=shares_of(shares, len(found)),
-        host=host,
-        port=port,
-        workers=workers or min(4, cores()),
-        events=None if events is None else str(events.absolute()),
-        items=None if items is None else str(items.absolute()),
-        titles=None if titles is None else str(titles.absolute()),
-        events_days=events_days,
-        salt=salt,
-        index=index.value,
-        min_recall=min_recall,
-        slow_ms=slow_ms,
-        max_body=max_body,
-        max_in_flight=max_in_flight,
-        timeout=timeout,
-        watch=watch,
-        page=page,
-        access_log=access_log,
-        allowed_hosts=allowed_host or [],
-    )
+        shares=shares_of(shares, len(found)), events=absolute(events), items=absolute(items), titles=absolute(titles),
+        workers=workers or min(4, cores()), allowed_hosts=allowed_host or [], host=host, port=port, page=page,
+        events_days=events_days, salt=salt, index=index, min_recall=min_recall, slow_ms=slow_ms, watch=watch,
+        max_body=max_body, max_in_flight=max_in_flight, timeout=timeout, access_log=access_log,
+    )  # fmt: skip
     run(settings, api_key(key_file, host), say)

@@ -4,82 +4,72 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from truelike.cli.inputs import (
+from truelike.cli.inputs import open_blocks, open_data, open_part, read_config
+from truelike.cli.messages import say, warn
+from truelike.cli.options import (
     LOG,
-    open_blocks,
-    open_data,
-    open_part,
+    Jobs,
+    OnCluster,
+    Read,
+    Reading,
+    Settings,
+    option,
     parse_settings,
-    read_config,
-    reads_log,
+    refuse,
     share_or_file,
 )
-from truelike.cli.messages import say, warn
-from truelike.cli.options import N_JOBS, runs_on_cluster
 from truelike.core.parameters import parameter_fields
 from truelike.errors import DataError, ParameterError
 
+if TYPE_CHECKING:
+    from truelike.data.blocks.blocks import Blocks
+    from truelike.data.dataset import Dataset
+    from truelike.data.splits import Split
+    from truelike.models.base import Recommender
 
-@runs_on_cluster
-@reads_log()
+    Data = Dataset | Split | Blocks
+
+
 def train(
-    read: dict[str, Any],
+    read: Reading,
     log: Annotated[str | None, LOG] = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="Directory of the model.")
-    ] = Path("model"),
+    output: Annotated[Path, option("Directory of the model.", "DIRECTORY", "--output", "-o")] = Path("model"),
     model: Annotated[
         str | None,
-        typer.Option(
-            "--model",
-            "-m",
-            metavar="NAME",
-            help="Model, such as NBPO or EASE. Default: the best on held-out interactions.",
+        option(
+            "Model, such as NBPO or EASE. Default: the best on held-out interactions.", "NAME", "--model", "-m"
         ),
     ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", "-s", metavar="NAME=VALUE", help="Parameter of the model. Can be repeated."),
-    ] = None,
+    set_: Settings = None,
     budget: Annotated[
         str | None,
-        typer.Option(
-            metavar="quick|normal|thorough|SECONDS",
-            help="How much to try before a model is chosen. Default: normal.",
-        ),
+        option("How much to try before a model is chosen. Default: normal.", "quick|normal|thorough|SECONDS"),
     ] = None,
     config: Annotated[
-        Path | None,
-        typer.Option(
-            "--config", "-c", metavar="FILE", help="TOML file with data, model, [parameters] and [read]."
-        ),
+        Path | None, option("TOML file with data, model, [parameters] and [read].", "FILE", "--config", "-c")
     ] = None,
     validation: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE|SHARE",
-            help="Held-out interactions, to keep the best epoch by; or a share of LOG to find the number of epochs "
+        option(
+            "Held-out interactions, to keep the best epoch by; or a share of LOG to find the number of epochs "
             "with, before training on all of LOG. Default for a log whose epochs are not set: 0.1.",
+            "FILE|SHARE",
         ),
     ] = None,
     events: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIRECTORY",
-            help="Add the events that `truelike serve --events DIRECTORY` kept to the training data.",
-        ),
+        option("Add the events that `truelike serve --events DIRECTORY` kept to the training data.", "DIRECTORY"),
     ] = None,
     checkpoint: Annotated[
-        Path | None,
-        typer.Option(metavar="DIRECTORY", help="Directory for checkpoints, written every 10 epochs or 5 minutes."),
+        Path | None, option("Directory for checkpoints, written every 10 epochs or 5 minutes.", "DIRECTORY")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint.")] = False,
-    n_jobs: Annotated[int, N_JOBS] = -1,
-    cluster: Any = None,
+    resume: Annotated[bool, option("Continue from the checkpoint.", None, "--resume")] = False,
+    n_jobs: Jobs = -1,
+    cluster: OnCluster = None,
 ) -> None:
     """Train a model and save it.
 
@@ -112,28 +102,37 @@ def train(
     source = log or file.get("data")
     if source is None:
         raise typer.BadParameter("LOG is missing: truelike train LOG, or `data` in the config file")
-    if resume and checkpoint is None:
-        raise typer.BadParameter("--resume needs --checkpoint, the directory to continue from")
     held_out = share_or_file("--validation", validation)
     keywords = {**file.get("read", {}), **read}
-    if held_out and isinstance(held_out, float) and "impressions" in keywords:
-        raise typer.BadParameter(
-            "with --impressions, a held-out interaction would count as a dislike: use --validation with a file, or a "
-            "split directory"
-        )
-    blocks = open_blocks(source)
-    _check_blocks(blocks, held_out, events, cluster)
-    given = {**file.get("parameters", {}), **parse_settings(set_ or [])}
-    name = model or file.get("model")
+    name, blocks = model or file.get("model"), open_blocks(source)
+    n_blocks = 0 if blocks is None else len(blocks)
+    is_share, several = isinstance(held_out, float), n_blocks > 1
+    refuse({
+        "--resume needs --checkpoint, the directory to continue from": resume and checkpoint is None,
+        "with --impressions, a held-out interaction would count as a dislike: use --validation with a file, or a split "
+        "directory": is_share and held_out and "impressions" in keywords,
+        "--cluster trains on a block directory, and LOG is none: write one with `truelike blocks LOG -o blocks/`":
+            blocks is None and cluster is not None,
+        "LOG is a block directory, to which --events cannot be added: build the blocks of the log and the events":
+            blocks is not None and events is not None,
+        "LOG has several blocks, of which --validation cannot hold out a share: give it a file of held-out "
+        "interactions": several and is_share,
+        f"--budget is for the choice of a model, and the model is {name}: leave one out":
+            budget is not None and name is not None and _class_name(name) != "AutoRecommender",
+        "--budget is for the choice of a model, which is not made for several blocks: leave it out":
+            budget is not None and name is None and several,
+    })  # fmt: skip
+    given = {**file.get("parameters", {}), **parse_settings(set_)}
     if budget is not None:
-        _check_budget(name, blocks)
         given["budget"] = budget
-    name = name or _for_blocks(blocks, source)
+    if name is None and several:
+        name = "IALS"
+        say(
+            f"{source} has {n_blocks} blocks, and AutoRecommender needs all interactions in memory, so IALS is "
+            "trained; --model names another model"
+        )
     made = _build(name, given, n_jobs)
-    options: dict[str, Any] = {
-        "checkpoint": checkpoint,
-        "resume": resume,
-    }
+    options: dict[str, Any] = {"checkpoint": checkpoint, "resume": resume}
     check_options(made, FitOptions(**options))  # before the log is read
     check_model_place(output)
 
@@ -157,84 +156,45 @@ def train(
     say(f"wrote {output}{chosen}")
 
 
-def _check_blocks(blocks: Any, held_out: Any, events: Path | None, cluster: Any) -> None:
-    """Refuse what a block directory, or a log in place of one, cannot be trained with."""
-    if blocks is None and cluster is not None:
-        raise typer.BadParameter(
-            "--cluster trains on a block directory, and LOG is none: write one with `truelike blocks LOG -o blocks/`"
-        )
-    if blocks is not None and events is not None:
-        raise typer.BadParameter(
-            "LOG is a block directory, to which --events cannot be added: build the blocks of the log and the events"
-        )
-    if blocks is not None and len(blocks) > 1 and isinstance(held_out, float):
-        raise typer.BadParameter(
-            "LOG has several blocks, of which --validation cannot hold out a share: give it a file of held-out "
-            "interactions"
-        )
-
-
-def _check_budget(name: str | None, blocks: Any) -> None:
-    """Refuse --budget where no model is chosen."""
-    if name is not None and name.partition(":")[0].strip() != "AutoRecommender":
-        raise typer.BadParameter(f"--budget is for the choice of a model, and the model is {name}: leave one out")
-    if name is None and blocks is not None and len(blocks) > 1:
-        raise typer.BadParameter(
-            "--budget is for the choice of a model, which is not made for several blocks: leave it out"
-        )
-
-
-def _for_blocks(blocks: Any, source: str) -> str | None:
-    """The model for several blocks; None: an AutoRecommender chooses one."""
-    if blocks is None or len(blocks) == 1:
-        return None
-    say(
-        f"{source} has {len(blocks)} blocks, and AutoRecommender needs all interactions in memory, so IALS is trained; "
-        "--model names another model"
-    )
-    return "IALS"
+def _class_name(name: str) -> str:
+    return name.partition(":")[0].strip()
 
 
 def _build(name: str | None, given: dict[str, Any], n_jobs: int) -> Any:
     """The model by its name; without one, an AutoRecommender."""
-    import truelike as tl
     from truelike.models.registry import build, model_class
 
-    known = [f.name for f in parameter_fields(tl.AutoRecommender)]
+    known = {f.name for f in parameter_fields(model_class(_class_name(name or "AutoRecommender")))}
     unknown = [parameter for parameter in given if parameter not in known]
     if name is None and unknown:
         raise ParameterError(
             f"{unknown[0]} is a parameter of some models only: name a model with --model, e.g. "
             f"--model NBPO --set {unknown[0]}={given[unknown[0]]}"
         )
-    name = name or "AutoRecommender"
-    if n_jobs != -1 and "n_jobs" in {
-        f.name for f in parameter_fields(model_class(name.partition(":")[0].strip()))
-    }:
-        given = {"n_jobs": n_jobs, **given}
-    return build(name, given)
+    of_threads = {"n_jobs": n_jobs} if n_jobs != -1 and "n_jobs" in known else {}
+    return build(name or "AutoRecommender", {**of_threads, **given})
 
 
-def _with_events(data: Any, directory: Path | None) -> Any:
+def _with_events(data: Data, directory: Path | None) -> Data:
     """The data with events added; of a split, to its training part."""
     import truelike as tl
     from truelike.serving.event_data import interactions, with_events
     from truelike.serving.events import read_events
 
-    if directory is None:
+    before = data.train if isinstance(data, tl.Split) else data
+    if directory is None or not isinstance(before, tl.Dataset):
         return data
     found = read_events(directory)
     rows = interactions(found)
-    before = data.train if isinstance(data, tl.Split) else data
     train = with_events(before, found) if rows.height else before
     new = train.n_interactions - before.n_interactions
     say(f"{rows.height:,} interactions of the events in {directory} were read; {new:,} of them are new")
-    if not isinstance(data, tl.Split):
-        return train
-    return tl.Split(train, data.validation, data.test)
+    return tl.Split(train, data.validation, data.test) if isinstance(data, tl.Split) else train
 
 
-def _with_validation(data: Any, held_out: Any, source: str, read: dict[str, Any]) -> tuple[Any, Any]:
+def _with_validation(
+    data: Data, held_out: float | str | None, source: str, read: Read
+) -> tuple[Data, Dataset | None]:
     """The data and its validation part, from a file if one was given; None: it has none."""
     import truelike as tl
 
@@ -254,7 +214,7 @@ def _with_validation(data: Any, held_out: Any, source: str, read: dict[str, Any]
     return data, data.validation
 
 
-def _share(given: Any, model: Any, dataset: Any) -> float | None:
+def _share(given: float | str | None, model: Any, dataset: Any) -> float | None:
     """The share of the interactions to find the number of epochs with; None: train for all epochs.
 
     An AutoRecommender decides it itself. Of other models, it is a tenth unless the epochs were set.
@@ -275,7 +235,7 @@ def _share(given: Any, model: Any, dataset: Any) -> float | None:
     return None if is_set else usual_validation(dataset)
 
 
-def _evaluate(model: Any, validation: Any, n_jobs: int) -> dict[str, float]:
+def _evaluate(model: Recommender, validation: Dataset, n_jobs: int) -> dict[str, float]:
     """The metrics on the validation part."""
     import truelike as tl
 

@@ -2,59 +2,36 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
-import typer
-
-from truelike.cli.inputs import LOG, open_data, parse_settings, reads_log
+from truelike.cli.inputs import open_data
 from truelike.cli.messages import say
-from truelike.cli.options import N_WORKERS, runs_on_cluster
+from truelike.cli.options import Fixed, Log, OnCluster, Reading, SearchSeed, Workers, option, parse_settings
 from truelike.cli.output import check_output, put, write
 
 
-class Search(StrEnum):
-    """The ways to search."""
-
-    HALVING = "halving"
-    OPTUNA = "optuna"
-    PAPER = "paper"
-
-
-@runs_on_cluster
-@reads_log()
 def tune(
-    read: dict[str, Any],
-    log: Annotated[str, LOG],
-    model: Annotated[str, typer.Option("--model", "-m", metavar="NAME", help="Name of the model.")] = "NBPO",
+    log: Log,
+    read: Reading,
+    model: Annotated[str, option("Name of the model.", "NAME", "--model", "-m")] = "NBPO",
     search: Annotated[
-        Search, typer.Option(help="Successive halving, Optuna (TPE), or the grids of the paper.")
-    ] = Search.HALVING,
-    metric: Annotated[str, typer.Option(help="Metric to maximize on validation.")] = "ndcg@20",
-    trials: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Number of candidates of halving and optuna.")
-    ] = 54,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", "-s", metavar="NAME=VALUE", help="Parameter that is not searched. Can be repeated."),
-    ] = None,
+        Literal["halving", "optuna", "paper"],
+        option("Successive halving, Optuna (TPE), or the grids of the paper."),
+    ] = "halving",
+    metric: Annotated[str, option("Metric to maximize on validation.")] = "ndcg@20",
+    trials: Annotated[int, option("Number of candidates of halving and optuna.", "N", min=1)] = 54,
+    set_: Fixed = None,
     directory: Annotated[
-        Path | None,
-        typer.Option(
-            "--directory", "-d", metavar="DIRECTORY", help="Keep trials here; a stopped search continues."
-        ),
+        Path | None, option("Keep trials here; a stopped search continues.", "DIRECTORY", "--directory", "-d")
     ] = None,
     config: Annotated[
-        Path | None,
-        typer.Option("--config", "-c", metavar="FILE", help="Write the best settings for `train --config`."),
+        Path | None, option("Write the best settings for `train --config`.", "FILE", "--config", "-c")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the table of all trials.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the split of a log, of the search and of the models.")] = 0,
-    n_workers: Annotated[int, N_WORKERS] = -1,
-    cluster: Any = None,
+    output: Annotated[Path | None, option("Write the table of all trials.", "FILE", "--output", "-o")] = None,
+    seed: SearchSeed = 0,
+    n_workers: Workers = -1,
+    cluster: OnCluster = None,
 ) -> None:
     """Search for the parameters of a model that are best on validation.
 
@@ -76,7 +53,7 @@ def tune(
     from truelike.selection.trials import settings, toml
 
     kind, own = variant(model)
-    fixed = {**own, **parse(kind, parse_settings(set_ or []))}
+    fixed = {**own, **parse(kind, parse_settings(set_))}
     check_output(output)
     data = open_data(log, read)
     split = data if isinstance(data, tl.Split) else tl.splits.by_user(data, by=None, seed=seed)
@@ -86,8 +63,8 @@ def tune(
     say(f"tuning {kind.__name__} on {split}")
     try:
         found = tl.tune(
-            kind, split, search=str(search), metric=metric, n_trials=trials,  # type: ignore[arg-type]
-            directory=directory, n_workers=n_workers, seed=seed, cluster=cluster, **fixed,
+            kind, split, search=search, metric=metric, n_trials=trials, directory=directory,
+            n_workers=n_workers, seed=seed, cluster=cluster, **fixed,
         )  # fmt: skip
     except KeyboardInterrupt:
         if directory is not None:

@@ -7,12 +7,10 @@ There are two Executors for each dataset. The one in `tuning/` has the training 
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
-from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -44,30 +42,14 @@ from truelike.selection.tune import checked_workers
 from truelike.selection.variants import learns_flips, variant
 
 MEASURES = [f"{metric}@{k}" for metric in METRICS for k in KS]
-SETTINGS: tuple[Setting, ...] = ("authors", "tuned")
 QUICK_VALUES = {"factors": (10, 50, 100), "n_negatives": (1, 3, 5), "flip_factors": (0, 10, 50)}
 VALUES = {"factors": FACTORS, "n_negatives": NEGATIVES, "flip_factors": FLIP_FACTORS}
 
 
-def run(
-    plan: Plan, split: Split, directory: Path, *, n_workers: int | None, nice: int, say: Callable[[str], None]
-) -> None:
+def run(plan: Plan, split: Split, directory: Path, *, n_workers: int | None, say: Callable[[str], None]) -> None:
     """Run a plan; trials that are finished already are not run again.
 
-    Parameters
-    ----------
-    plan
-        The plan of one dataset.
-    split
-        The parts of the dataset.
-    directory
-        The results are in a subdirectory with the name of the dataset.
-    n_workers
-        Number of processes; -1: one for each core.
-    nice
-        The niceness of the processes, 0 to 19.
-    say
-        Called with lines of progress.
+    The results are in a subdirectory with the name of the dataset. `say` is called with lines of progress.
     """
     place = directory / plan.data
     done = 0
@@ -81,7 +63,6 @@ def run(
     options: dict[str, Any] = {
         "n_workers": checked_workers(n_workers),
         "n_jobs": 1,
-        "nice": nice,
         "report": report,
     }
     with (
@@ -107,7 +88,6 @@ def run(
         say(f"{plan.data}: curves over K, rho and L, {plan.curve_seeds} seeds")
         for seed in range(plan.curve_seeds):
             tuning.run([trial for name in VALUES for _, _, trial in results.curve(name, seed)])
-    Results.read(directory, plan).save_p_values()
 
 
 def tune(plan: Plan, contender: Contender, executor: Executor) -> Tuned:
@@ -144,27 +124,12 @@ def _as_json(found: Tuned) -> dict[str, Any]:
 
 @dataclass(eq=False)
 class Results:
-    """The results on one dataset, by experiment. The runs need not be finished.
-
-    Attributes
-    ----------
-    plan
-        The plan of the runs.
-    records
-        The records of the finished trials, by key.
-    tuned
-        The tuned parameters and the stages of the search, by contender.
-    directory
-        The directory of the runs.
-    tests
-        The p-values that were saved, by a key of the figures that they belong to.
-    """
+    """The results on one dataset, by experiment. The runs need not be finished."""
 
     plan: Plan
-    records: dict[str, Record]
-    tuned: dict[str, dict[str, Any]]
+    records: dict[str, Record]  # of the finished trials, by key
+    tuned: dict[str, dict[str, Any]]  # the tuned parameters and the stages of the search, by contender
     directory: Path | None = None
-    tests: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def read(cls, directory: Path, plan: Plan) -> Results:
@@ -173,11 +138,8 @@ class Results:
         records = {}
         for kind in ("tuning", "final"):
             records.update(read_records(place / kind / "trials.jsonl"))
-        tuned, tests = (
-            json.loads(path.read_text("utf-8")) if path.exists() else {}
-            for path in (place / "tuned.json", place / "tests.json")
-        )
-        return cls(plan, records, tuned, place, tests)
+        path = place / "tuned.json"
+        return cls(plan, records, json.loads(path.read_text("utf-8")) if path.exists() else {}, place)
 
     def parameters(self, setting: Setting, name: str) -> dict[str, Any] | None:
         """Return the parameters of a contender without the seed; None if it has no such setting (yet)."""
@@ -226,32 +188,11 @@ class Results:
 
     def p_value(self, setting: Setting, a: str, b: str, measure: str) -> float:
         """Return the p-value of the paired t-test over users, averaged over seeds; NaN without values per user."""
-        saved = self.tests.get(self._test_key(setting, a, b, measure))
-        if saved is not None:
-            return saved
         users = [self.per_user(setting, name) for name in (a, b)]
         if users[0] is None or users[1] is None:
             return float("nan")
         row = MEASURES.index(measure)
         return paired_t(users[0][:, row], users[1][:, row])
-
-    def save_p_values(self) -> None:
-        """Write the p-values of all pairs to a file, so that a copy of the results needs no values per user."""
-        assert self.directory is not None
-        for setting in SETTINGS:
-            for a, b in permutations((contender.name for contender in CONTENDERS), 2):
-                for measure in MEASURES:
-                    p = self.p_value(setting, a, b, measure)
-                    if not np.isnan(p):
-                        self.tests[self._test_key(setting, a, b, measure)] = p
-        with replacing_file(self.directory / "tests.json") as fresh:
-            fresh.write_text(json.dumps(self.tests, indent=0) + "\n", encoding="utf-8")
-
-    def _test_key(self, setting: Setting, a: str, b: str, measure: str) -> str:
-        """Return the key of a p-value. It has a digest of the results, so that an outdated p-value is not used."""
-        found = [record["test"] for name in (a, b) for record in self.found(self.finals(setting, name))]
-        mark = hashlib.sha256(json.dumps(found).encode()).hexdigest()[:12]
-        return f"{setting}: {a} - {b}, {measure} ({mark})"
 
     @lru_cache(maxsize=64)  # noqa: B019 - a program has few results
     def per_user(self, setting: Setting, name: str) -> NDArray[np.float64] | None:

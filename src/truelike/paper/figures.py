@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from truelike.core.files import replacing_file
 from truelike.paper.experiments import Results
 from truelike.paper.protocol import COMPARED, KS, METRIC, TITLES, Setting
-from truelike.report.figures import COLOURS
+from truelike.report.figures import COLOURS, new_figure
 from truelike.selection.trials import score
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # colour, marker and line style: lines also differ in black and white
 STYLES = {
@@ -42,6 +46,7 @@ CAPTIONS = {
 }
 
 
+WIDTH = 3.6  # of a panel
 QUICK = "(Quick run: fewer seeds and epochs, smaller grids.)"  # ends each caption of a quick run
 
 
@@ -51,58 +56,39 @@ def caption(text: str, all_results: Sequence[Results]) -> str:
     return " ".join(part for part in (text, QUICK if quick else "") if part)
 
 
-def _canvas(panels: int, width: float = 3.6, height: float = 3.0) -> tuple[Any, list[Any]]:
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width * panels, height), layout="constrained")
-    FigureCanvasSVG(figure)
-    axes = list(figure.subplots(1, panels, squeeze=False)[0])
-    for one in axes:
-        one.spines[["top", "right"]].set_visible(False)
-        one.grid(color="#dde2ea", linewidth=0.8)
-        one.set_axisbelow(True)
-    return figure, axes
-
-
-def _line(axes: Any, name: str, at: Sequence[Any], values: Sequence[Sequence[float]], label: str = "") -> None:
+def _line(axes: Axes, name: str, at: Sequence[Any], values: Sequence[Sequence[float]], label: str) -> None:
     """Draw the means over seeds as a line, with standard deviations."""
     colour, marker, dash = STYLES[name]
     middle = [float(np.mean(each)) for each in values]
     spread = [float(np.std(each, ddof=1)) if len(each) > 1 else 0.0 for each in values]
     axes.errorbar(
-        at, middle, spread, label=label or name, color=colour, marker=marker, linestyle=dash,
+        at, middle, spread, label=label, color=colour, marker=marker, linestyle=dash,
         markersize=4.5, linewidth=1.4, capsize=2.5, elinewidth=0.9,
     )  # fmt: skip
 
 
-def _test_panel(axes: Any, results: Results, metric: str, names: Sequence[str], setting: Setting) -> None:
+def _test_panel(axes: Axes, results: Results, metric: str, names: Sequence[str], setting: Setting) -> None:
     for name in names:
         found = results.found(results.finals(setting, name))
         if found:
             values = [[record["test"][f"{metric}@{k}"] for record in found] for k in KS]
-            _line(
-                axes,
-                name,
-                range(len(KS)),
-                values,
-                {"NBPO": "NBPO-ss"}.get(name, name) if "NBPO-s" in names else "",
-            )
+            label = "NBPO-ss" if name == "NBPO" and "NBPO-s" in names else name
+            _line(axes, name, range(len(KS)), values, label)
     axes.set_xticks(range(len(KS)), [str(k) for k in KS])
     axes.set_xlabel("k")
     axes.set_ylabel({"f1": "F1@k", "ndcg": "NDCG@k"}[metric])
 
 
-def _legend(figure: Any, axes: Sequence[Any]) -> None:
+def _legend(figure: Figure, axes: Sequence[Axes]) -> None:
     """Draw one legend for all panels above them."""
     handles, labels = axes[0].get_legend_handles_labels()
     columns = min(len(labels), 3 * len(axes))
     figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False, fontsize=8)
 
 
-def on_test(all_results: Sequence[Results], metrics: Sequence[str], names: Sequence[str]) -> Any:
+def on_test(all_results: Sequence[Results], metrics: Sequence[str], names: Sequence[str]) -> Figure:
     """Draw metrics on the test part by list length, a panel for each dataset and metric."""
-    figure, axes = _canvas(len(all_results) * len(metrics))
+    figure, axes = new_figure(len(all_results) * len(metrics), WIDTH, 3.0)
     place = iter(axes)
     for results in all_results:
         for metric in metrics:
@@ -115,16 +101,16 @@ def on_test(all_results: Sequence[Results], metrics: Sequence[str], names: Seque
 
 def by_parameter(
     all_results: Sequence[Results], parameter: str, label: str, *, reference: str | None = None
-) -> Any:
+) -> Figure:
     """Draw F1@2 on validation by the value of one parameter, a panel for each dataset."""
-    figure, axes = _canvas(len(all_results))
+    figure, axes = new_figure(len(all_results), WIDTH, 3.0)
     for one, results in zip(axes, all_results, strict=True):
         points = curve_points(results, parameter)
         values: list[Any] = sorted({value for _, value in points})
         for name in COMPARED:
             at = [n for n, value in enumerate(values) if (name, value) in points]
             if at:
-                _line(one, name, at, [points[name, values[n]] for n in at])
+                _line(one, name, at, [points[name, values[n]] for n in at], name)
         if reference is not None:
             base = results.parameters("tuned", reference) or {}
             same = curve_points(results, "factors").get((reference, base.get("factors", 50)), [])
@@ -162,9 +148,9 @@ def grid_points(
     return {(r["settings"][across], r["settings"][down]): r for r in records}
 
 
-def heat(all_results: Sequence[Results], stage: str, across: str, down: str, labels: tuple[str, str]) -> Any:
+def heat(all_results: Sequence[Results], stage: str, across: str, down: str, labels: tuple[str, str]) -> Figure:
     """Draw F1@2 on validation by two parameters. Cells in italics were stopped early by successive halving."""
-    figure, axes = _canvas(len(all_results), width=4.0, height=3.3)
+    figure, axes = new_figure(len(all_results), 4.0, 3.3)
     for one, results in zip(axes, all_results, strict=True):
         one.set_title(TITLES[results.plan.data], fontsize=9)
         one.grid(False)
@@ -194,7 +180,7 @@ def heat(all_results: Sequence[Results], stage: str, across: str, down: str, lab
     return figure
 
 
-FIGURES: dict[int, Callable[[Sequence[Results]], Any]] = {
+FIGURES: dict[int, Callable[[Sequence[Results]], Figure]] = {
     2: lambda r: on_test(r, ("f1", "ndcg"), ("ItemPop", "ItemKNN", "BPR", "WBPR", "ShiftMC", "NBPO")),
     3: lambda r: heat(r, "fine", "learning_rate", "regularization", ("η", "λΘ = λΦ")),
     4: lambda r: by_parameter(r, "factors", "K"),

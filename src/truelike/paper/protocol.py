@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from truelike.data.splits import Split
 
 METRIC = "f1@2"  # the metric of the paper's search
 KS = (2, 5, 10, 20)
@@ -12,31 +15,18 @@ FACTORS = (10, 20, 50, 100, 200)
 NEGATIVES = (1, 2, 3, 4, 5, 6, 7)
 FLIP_FACTORS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500)
 Setting = Literal["authors", "tuned"]
+SETTINGS: dict[Setting, str] = {"authors": "the authors'", "tuned": "tuned alike"}
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A model of the paper, trained with the authors' recipe.
+    """A model of the paper, trained with the authors' recipe."""
 
-    Attributes
-    ----------
-    name
-        The name in figures and tables.
-    model
-        The class in truelike.
-    fixed
-        Parameters that define the model.
-    release
-        The authors' settings, by dataset.
-    like
-        The contender whose tuned settings it takes; None: it is tuned itself.
-    """
-
-    name: str
-    model: str
-    fixed: dict[str, Any] = field(default_factory=dict)
-    release: dict[str, dict[str, Any]] = field(default_factory=dict)
-    like: str | None = None
+    name: str  # in figures and tables
+    model: str  # the class in truelike
+    fixed: dict[str, Any] = field(default_factory=dict)  # parameters that define the model
+    release: dict[str, dict[str, Any]] = field(default_factory=dict)  # the authors' settings, by dataset
+    like: str | None = None  # the contender whose tuned settings it takes; None: it is tuned itself
 
     @property
     def learns(self) -> bool:
@@ -96,36 +86,16 @@ COMPARED = ("BPR", "WBPR", "ShiftMC", "BPO", "NBPO")  # the models of Figures 4 
 
 @dataclass(frozen=True)
 class Plan:
-    """The size of the experiments on one dataset.
+    """The size of the experiments on one dataset."""
 
-    Attributes
-    ----------
-    data
-        The dataset: "amazon", "movielens" or "world".
-    seeds
-        Seeds of the runs that are evaluated on the test part.
-    curve_seeds
-        Seeds of the curves over K, rho and L.
-    epochs
-        Epochs of a full run.
-    patience
-        Epochs without improvement after which a run stops; None: no early stopping.
-    rungs
-        Shares of the epochs at which the grids are reduced (successive halving); (1.0,): no reduction.
-    quick
-        Whether the plan is reduced to minutes: fewer seeds and epochs, smaller grids.
-    why
-        The reason why the plan differs from the paper's.
-    """
-
-    data: str
-    seeds: int = SEEDS
-    curve_seeds: int = SEEDS
-    epochs: int = 200
-    patience: int | None = None
-    rungs: tuple[float, ...] = (1.0,)
-    quick: bool = False
-    why: str = ""
+    data: str  # "amazon", "movielens" or "world"
+    seeds: int = SEEDS  # of the runs that are evaluated on the test part
+    curve_seeds: int = SEEDS  # of the curves over K, rho and L
+    epochs: int = 200  # of a full run
+    patience: int | None = None  # epochs without improvement after which a run stops
+    rungs: tuple[float, ...] = (1.0,)  # shares of the epochs at which the grids are reduced (successive halving)
+    quick: bool = False  # fewer seeds and epochs, smaller grids
+    why: str = ""  # the reason why it differs from the paper's
 
     @property
     def base(self) -> dict[str, Any]:
@@ -154,10 +124,12 @@ SOURCES = {"amazon": "amazon-electronics-14core", "movielens": "ml-1m-split"}  #
 TITLES = {"amazon": "Amazon", "movielens": "MovieLens", "world": "Synthetic world"}
 
 
-def load(data: str) -> Any:
+def load(data: str) -> Split:
     """Load the split of a dataset of the paper."""
     import truelike as tl
 
     if data in SOURCES:
-        return tl.datasets.load(SOURCES[data])
+        split = tl.datasets.load(SOURCES[data])
+        assert isinstance(split, tl.Split)
+        return split
     return tl.splits.by_user(tl.synthetic.World(n_users=800, n_items=400).dataset(), seed=0)

@@ -1,4 +1,4 @@
-"""The report: claims, figures, tables, settings and timings, as HTML, Markdown and CSV."""
+"""The report: claims, figures, tables, settings and timings, as HTML and CSV."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import polars as pl
 from truelike.core.files import replacing_file
 from truelike.paper import figures, tables
 from truelike.paper.claims import judge
-from truelike.paper.experiments import MEASURES, Results
-from truelike.paper.protocol import BY_NAME, FULL, QUICK, TITLES, Plan
+from truelike.paper.experiments import Results
+from truelike.paper.protocol import BY_NAME, FULL, QUICK, SETTINGS, TITLES, Plan
 from truelike.paper.verdicts import HOLDS, MISSING, NOT, PART
-from truelike.report import Page
-from truelike.report.machine import machine
+from truelike.report import Page, machine
 from truelike.selection.grids import SLOWER
 from truelike.selection.trials import METRICS
 
@@ -74,7 +73,7 @@ def describe_plan(results: Results) -> str:
     missing = results.missing()
     if missing:
         words.append(f"not finished yet: {', '.join(missing)}")
-    for setting, label in tables.SETTINGS:
+    for setting, label in SETTINGS.items():
         failed = results.diverged(setting)
         if failed:
             words.append(f"diverged with {label} settings, for one or more seeds: {', '.join(failed)}")
@@ -108,33 +107,44 @@ def counts(verdicts: pl.DataFrame) -> str:
     return " ".join(parts)
 
 
+def _tables(all_results: Sequence[Results]) -> dict[str, pl.DataFrame]:
+    return {
+        "claims": judge(all_results),
+        "test": tables.on_test(all_results),
+        "tuned": tables.tuned(all_results),
+        "curves": tables.curves(all_results),
+        "timings": tables.timings(all_results),
+    }
+
+
 def page(all_results: Sequence[Results]) -> Page:
     """Return the HTML page of the report."""
-    verdicts = judge(all_results)
+    frames = _tables(all_results)
     banner = quick_banner(all_results)
     made = Page(_title(all_results), machine())
     if banner:
         made.banner(banner)
-    made.answer(counts(verdicts))
+    made.answer(counts(frames["claims"]))
     made.text(INTRODUCTION)
     for results in all_results:
         made.text(describe_plan(results))
     made.heading("Claims and verdicts")
-    made.table(verdicts, figures.caption("The claims of the paper and our verdicts.", all_results), digits=3)
+    made.table(
+        frames["claims"], figures.caption("The claims of the paper and our verdicts.", all_results), digits=3
+    )
     made.heading("Figures 2 to 9")
     for number, draw in figures.FIGURES.items():
         made.figure(draw(all_results), figures.caption(figures.CAPTIONS[number], all_results))
-    on_test = tables.on_test(all_results)
     made.heading("Metrics on the test part")
     for metric in METRICS:
         text = figures.caption("Mean and standard deviation over seeds.", all_results)
-        made.table(tables.with_spread(on_test, metric), text)
-    for heading, frame, text, digits in (
-        ("Tuned settings", tables.tuned(all_results), "The best settings on validation.", 4),
-        ("Curves", tables.curves(all_results), "The points of Figures 4, 5 and 8.", 4),
-        ("Computation", tables.timings(all_results), "Trials, hours in all and seconds of the median trial.", 2),
+        made.table(tables.with_spread(frames["test"], metric), text)
+    for heading, name, text, digits in (
+        ("Tuned settings", "tuned", "The best settings on validation.", 4),
+        ("Curves", "curves", "The points of Figures 4, 5 and 8.", 4),
+        ("Computation", "timings", "Trials, hours in all and seconds of the median trial.", 2),
     ):
-        made.heading(heading).table(frame, figures.caption(text, all_results), digits=digits)
+        made.heading(heading).table(frames[name], figures.caption(text, all_results), digits=digits)
     return made
 
 
@@ -145,56 +155,10 @@ def _title(all_results: Sequence[Results]) -> str:
 def write(directory: Path, output: Path) -> list[Path]:
     """Write the report, the tables, the figures and the tuned settings of the runs in a directory."""
     all_results = plans(directory)
-    for results in all_results:
-        results.save_p_values()
     written = [page(all_results).write(output / "report.html"), *figures.write(all_results, output / "figures")]
-    verdicts = judge(all_results)
-    frames = {
-        "claims": verdicts,
-        "test": tables.on_test(all_results),
-        "tuned": tables.tuned(all_results),
-        "curves": tables.curves(all_results),
-        "timings": tables.timings(all_results),
-    }
-    for name, frame in frames.items():
+    for name, frame in _tables(all_results).items():
         written.append(output / "tables" / f"{name}.csv")
         with replacing_file(written[-1]) as fresh:
             frame.write_csv(fresh)
     written += tables.write_settings(all_results, output / "settings")
-    written.append(output / "index.md")
-    with replacing_file(written[-1]) as fresh:
-        fresh.write_text(_markdown(all_results, frames), encoding="utf-8")
     return written
-
-
-def _markdown(all_results: Sequence[Results], frames: dict[str, pl.DataFrame]) -> str:
-    short = frames["test"].select("data", "settings", "model", "seeds", *MEASURES)
-    shown = frames["claims"].with_columns(pl.format("**{}**", "verdict").alias("verdict")).drop("p")
-    banner = quick_banner(all_results)
-    captions = {number: figures.caption(text, all_results) for number, text in figures.CAPTIONS.items()}
-    quick = figures.caption("", all_results)
-    parts = [
-        f"# {_title(all_results)}",
-        f"> **{banner}**" if banner else "",
-        counts(frames["claims"]),
-        "Written by `truelike paper report`, which also writes this page as HTML (`report.html`). Tables as CSV "
-        "are in `tables/`, a TOML file for each tuned model is in `settings/`.",
-        INTRODUCTION,
-        *(describe_plan(results) for results in all_results),
-        machine() + ".",
-        "## Claims and verdicts",
-        quick,
-        tables.markdown(shown),
-        "## Figures",
-        *(f"![{text}](figures/figure-{number}.svg)\n\n*{text}*" for number, text in captions.items()),
-        "## Metrics on the test part",
-        quick,
-        tables.markdown(short),
-        "## Tuned settings",
-        quick,
-        tables.markdown(frames["tuned"]),
-        "## Computation",
-        quick,
-        tables.markdown(frames["timings"], digits=2),
-    ]
-    return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"

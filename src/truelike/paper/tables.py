@@ -12,17 +12,15 @@ import polars as pl
 from truelike.core.files import replacing_file
 from truelike.paper.experiments import MEASURES, VALUES, Results
 from truelike.paper.figures import curve_points
-from truelike.paper.protocol import BY_NAME, CONTENDERS, KS, METRIC, SOURCES, TITLES, Setting
+from truelike.paper.protocol import BY_NAME, CONTENDERS, KS, METRIC, SETTINGS, SOURCES, TITLES
 from truelike.selection.trials import Record, Trial, settings, toml
-
-SETTINGS: tuple[tuple[Setting, str], ...] = (("authors", "the authors'"), ("tuned", "tuned alike"))
 
 
 def on_test(all_results: Sequence[Results]) -> pl.DataFrame:
     """Return a row per dataset, setting and model: seeds, mean and standard deviation of each test measure."""
     rows = []
     for results in all_results:
-        for setting, label in SETTINGS:
+        for setting, label in SETTINGS.items():
             for contender in CONTENDERS:
                 found = results.found(results.finals(setting, contender.name))
                 if found:
@@ -113,18 +111,6 @@ def _model_name(record: Record) -> str:
     """Return the name of the preset, or of the objective of a model without a preset."""
     name = record["model"]
     return str(record["parameters"].get("objective", name) if name == "SampledMF" else name)
-
-
-def markdown(frame: pl.DataFrame, digits: int = 4) -> str:
-    """Format a frame as a Markdown table."""
-    from truelike.report.cells import cell, digits_of
-
-    places = [digits_of(name, digits) for name in frame.columns]
-    lines = ["| " + " | ".join(frame.columns) + " |", "|" + "---|" * frame.width]
-    for row in frame.iter_rows():
-        cells = [cell(value, n).replace("|", "\\|") for value, n in zip(row, places, strict=True)]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
 
 
 def write_settings(all_results: Sequence[Results], directory: Path) -> list[Path]:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import io
+import os
+import platform
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
 
+from truelike._version import __version__
 from truelike.core.files import replacing_file
 from truelike.errors import MissingExtraError
-from truelike.report.cells import cell, digits_of
 
-__all__ = ["Page", "require_report_extra"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Page", "cell", "digits_of", "machine", "require_report_extra"]
 
 
 def require_report_extra() -> None:
@@ -25,6 +30,28 @@ def require_report_extra() -> None:
         raise MissingExtraError(
             f'reports need {error.name}, which is not installed: pip install "truelike[plot]"'
         ) from error
+
+
+def machine() -> str:
+    """Return the versions of truelike and Python and the processor, in one line."""
+    model = platform.processor() or platform.machine()
+    return f"truelike {__version__}, Python {platform.python_version()}, {os.cpu_count()} cores ({model})"
+
+
+def cell(value: object, digits: int = 4) -> str:
+    """Format a value: an empty text for None, a number of decimal places for a fraction, else as it is.
+
+    >>> cell(None), cell(0.5, 2), cell(12345)
+    ('', '0.50', '12345')
+    """
+    if value is None:
+        return ""
+    return f"{value:.{digits}f}" if isinstance(value, float) else str(value)
+
+
+def digits_of(column: str, digits: int = 4) -> int:
+    """Return the decimal places of a column: two for seconds, else `digits`."""
+    return 2 if column.endswith("(s)") else digits
 
 
 @dataclass
@@ -75,7 +102,7 @@ class Page:
         numeric = [dtype.is_numeric() for dtype in frame.dtypes]
         return self._add(kind="table", columns=frame.columns, rows=rows, numeric=numeric, caption=caption)
 
-    def figure(self, figure: Any, caption: str) -> Self:
+    def figure(self, figure: Figure, caption: str) -> Self:
         """Add a matplotlib figure, as SVG."""
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", bbox_inches="tight")

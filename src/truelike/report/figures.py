@@ -2,67 +2,71 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 COLOURS = ("#2f6fdb", "#e08a1e", "#3a9a5b", "#b8457a", "#6b5bb5", "#4a5568")
 
 
-def new_figure(width: float = 7.5, height: float = 3.6) -> tuple[Any, Any]:
-    """Return a new figure and its axes."""
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
+def new_figure(panels: int = 1, width: float = 7.5, height: float = 3.6) -> tuple[Figure, list[Axes]]:
+    """Return a new figure and the axes of its panels, which are side by side."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasSVG(figure)
-    axes = figure.add_subplot()
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color="#dde2ea", linewidth=0.8)
-    axes.set_axisbelow(True)
+    figure = Figure(figsize=(width * panels, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = list(figure.subplots(1, panels, squeeze=False)[0])
+    for one in axes:
+        one.spines[["top", "right"]].set_visible(False)
+        one.grid(color="#dde2ea", linewidth=0.8)
+        one.set_axisbelow(True)
     return figure, axes
 
 
-def grouped_bars(table: pl.DataFrame, label: str, measures: list[str]) -> Any:
+def grouped_bars(table: pl.DataFrame, label: str, measures: list[str]) -> Figure:
     """Draw bars of several measures side by side for each row of a table."""
     many = len(table) > 6
-    figure, axes = new_figure(width=10.5, height=4.4) if many else new_figure()
+    figure, [axes] = new_figure(width=10.5, height=4.4) if many else new_figure()
+    axes.grid(False, axis="x")
     at = np.arange(len(table))
     width = 0.8 / len(measures)
     for n, measure in enumerate(measures):
         offset = (n - (len(measures) - 1) / 2) * width
         bars = axes.bar(at + offset, table[measure], width * 0.94, label=measure, color=COLOURS[n])
         axes.bar_label(bars, fmt="%.3f", fontsize=6.5 if many else 8, padding=2)
-    slant = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if many else {}
-    axes.set_xticks(at, table[label].to_list(), **slant)
+    names = table[label].to_list()
+    if many:
+        axes.set_xticks(at, names, rotation=30, ha="right", rotation_mode="anchor")
+    else:
+        axes.set_xticks(at, names)
     axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=len(measures))
     return figure
 
 
-def reliability_curves(panels: dict[str, dict[str, pl.DataFrame]], notes: dict[str, str] | None = None) -> Any:
+def reliability_curves(panels: dict[str, dict[str, pl.DataFrame]], notes: dict[str, str] | None = None) -> Figure:
     """Draw the share of truly liked pairs by predicted probability, a panel for each group of models.
 
     The tables (predicted, liked) are given by the title of the panel and the name of the model. `notes` are added to
     the names of models in the legend.
     """
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(4.4 * len(panels), 4.2), layout="constrained")
-    FigureCanvasSVG(figure)
+    figure, places = new_figure(len(panels), width=4.4, height=4.2)
     tables = [table for group in panels.values() for table in group.values()]
     top = 1.05 * max(0.1, *(float(table.select("predicted", "liked").to_numpy().max()) for table in tables))
     number = 0
-    for axes, (title, group) in zip(
-        figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
-    ):
-        axes.spines[["top", "right"]].set_visible(False)
+    for axes, (title, group) in zip(places, panels.items(), strict=True):
         axes.plot([0, top], [0, top], color="#94a3b8", linewidth=1, linestyle="--", label="perfect calibration")
         for name, table in group.items():
             note = "" if not notes or name not in notes else f"\n{notes[name]}"
-            look = {"color": COLOURS[number % len(COLOURS)], "marker": "osD^vP"[number % 6]}
-            axes.plot(table["predicted"], table["liked"], markersize=5, linewidth=1.5, label=name + note, **look)
+            axes.plot(
+                table["predicted"], table["liked"], color=COLOURS[number % len(COLOURS)],
+                marker="osD^vP"[number % 6], markersize=5, linewidth=1.5, label=name + note,
+            )  # fmt: skip
             number += 1
         axes.set(title=title, xlim=(0, top), ylim=(0, top), xlabel="predicted probability of a hidden like")
         axes.set_ylabel("share of true likes")

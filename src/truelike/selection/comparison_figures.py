@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from truelike.evaluation.breakdown import THIRDS, activity_quarters
-from truelike.report.figures import COLOURS
+from truelike.report.figures import COLOURS, new_figure
 from truelike.selection.comparison import Comparison, ModelResult
 
 MORE_COLOURS = ("#8a5a2b", "#1a9aa8", "#c0392b", "#7f8c2a", "#d16ba5", "#94a3b8")
+WIDTH = 9.8
 MARKERS = "osD^vPXd*<>h"
 DASHES = ("-", "--", "-.", ":")
 # possible offsets of a label from its point, in points, with its alignment
@@ -21,20 +22,6 @@ SPOTS = [
     (14, 15, "left", "bottom"), (14, -15, "left", "top"), (-14, 15, "right", "bottom"), (-14, -15, "right", "top"),
     (0, 22, "center", "bottom"), (0, -22, "center", "top"),
 ]  # fmt: skip
-
-
-def _canvas(panels: int = 1, width: float = 9.8, height: float = 4.4) -> tuple[Any, list[Any]]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)  # measures labels; the page itself is SVG
-    axes = list(figure.subplots(1, panels, squeeze=False)[0])
-    for one in axes:
-        one.spines[["top", "right"]].set_visible(False)
-        one.grid(color="#dde2ea", linewidth=0.8)
-        one.set_axisbelow(True)
-    return figure, axes
 
 
 def _styled(comparison: Comparison) -> Iterator[tuple[ModelResult, dict[str, Any]]]:
@@ -48,7 +35,7 @@ def _line_plot(
     comparison: Comparison, labels: Sequence[str], values: dict[str, list[float]], x: str, y: str
 ) -> Any:
     """A line for each model over a few labelled places."""
-    figure, [axes] = _canvas(height=3.8)
+    figure, [axes] = new_figure(width=WIDTH, height=3.8)
     for n, (each, style) in enumerate(_styled(comparison)):
         look = {"linestyle": DASHES[n // 2 % len(DASHES)], "markersize": 5, "linewidth": 1.5, **style}
         axes.plot(range(len(labels)), values[each.model], label=each.model, **look)
@@ -67,7 +54,7 @@ def _legend(figure: Any, axes: Any) -> None:
 
 def quality_against_time(comparison: Comparison) -> Any:
     """The metric against the seconds of training: up and to the left is better."""
-    figure, [axes] = _canvas()
+    figure, [axes] = new_figure(width=WIDTH, height=4.4)
     points, texts = [], []
     for each, style in _styled(comparison):
         low, high = (bound[0] for bound in comparison.intervals[each.model])
@@ -169,7 +156,7 @@ def learning_curves(comparison: Comparison) -> Any | None:
     learning = [(each, style) for each, style in _styled(comparison) if "curve" in each.records[0]]
     if not learning:
         return None
-    figure, (left, right) = _canvas(2, height=3.8)
+    figure, (left, right) = new_figure(2, WIDTH / 2, 3.8)
     for each, style in learning:
         curve = each.records[0]["curve"]
         epochs = range(1, len(curve["values"]) + 1)

@@ -6,8 +6,7 @@ from html import escape
 
 import polars as pl
 
-from truelike.report import Page
-from truelike.report.machine import machine
+from truelike.report import Page, machine
 from truelike.selection import comparison_figures as figures
 from truelike.selection import references
 from truelike.selection.comparison import LEVEL, Comparison, ModelResult
