@@ -15,6 +15,7 @@ import truelike as tl
 from truelike.core import randomness
 from truelike.errors import DataError, DataWarning, ParameterError, UnknownMeasureError
 from truelike.evaluation.metrics import METRICS
+from truelike.evaluation.pairs import hits_of
 from truelike.evaluation.propensity import gain_by_rank, ranks_of_relevant, ratio_interval
 
 
@@ -140,7 +141,7 @@ def test_ranks_of_relevant_items() -> None:
 
     relevant = sparse.csr_array(np.array([[1, 0, 1, 0], [0, 1, 1, 0]], dtype=np.float32))
     best = np.array([[2, 3, -1], [0, 3, 1]], dtype=np.int32)
-    assert ranks_of_relevant(best, relevant).tolist() == [0, 1, 3, 0]
+    assert ranks_of_relevant(relevant.nnz, *hits_of(best, relevant)).tolist() == [0, 1, 3, 0]
 
 
 # --- the interval -----------------------------------------------------------------------------------------------

@@ -8,11 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truelike.data.dataset import Dataset
-from truelike.evaluation.evaluate import hit_matrix, relevant_items
 from truelike.evaluation.metrics import coverage
+from truelike.evaluation.pairs import hits_of, relevant_items
 from truelike.evaluation.protocol import Ranker
-
-__all__ = ["THIRDS", "activity_quarters", "by_popularity", "popularity_thirds"]
 
 THIRDS = ("head", "middle", "tail")
 
@@ -66,8 +64,7 @@ def by_popularity(model: Ranker, test: Dataset, k: int, *, n_jobs: int | None = 
     users = np.flatnonzero(np.diff(relevant.indptr)).astype(np.int32)
     best = model.scorer.top_k(users, k, n_jobs=n_jobs).items
     third = popularity_thirds(train.popularity())
-    hit = hit_matrix(best, users, relevant) > 0
-    hits = np.bincount(third[best[hit]], minlength=3)
+    hits = np.bincount(third[best[hits_of(best, relevant[users])[0]]], minlength=3)
     interactions = np.bincount(third[relevant.indices], minlength=3)
     return {
         "k": k,

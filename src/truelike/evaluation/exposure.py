@@ -23,8 +23,6 @@ from truelike.data.ids import Codes
 from truelike.evaluation.pairs import is_seen
 from truelike.evaluation.protocol import Ranker
 
-__all__ = ["ExposureSample", "exposure_notes"]
-
 USERS = 500  # of the sample
 PAIRS = 4_000  # held-out interactions of these users at most
 FEWEST = 200  # pairs below which nothing is said

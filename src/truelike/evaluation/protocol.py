@@ -12,8 +12,6 @@ from truelike.data.ids import Codes
 from truelike.errors import ParameterError
 from truelike.ranking.top_k import TopK
 
-__all__ = ["Likes", "Ranker", "check_ranker", "likes_of"]
-
 Floats = NDArray[np.float32]
 
 

@@ -16,7 +16,7 @@ from truelike.data.checks import check_number
 from truelike.data.dataset import Dataset
 from truelike.data.splits import Split, by_user
 from truelike.errors import DataError, ParameterError
-from truelike.evaluation.evaluate import relevant_items
+from truelike.evaluation.pairs import relevant_items
 from truelike.models.registry import REGISTRY, usual_models
 from truelike.selection.comparison import Comparison, ModelResult
 from truelike.selection.executor import Executor

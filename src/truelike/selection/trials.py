@@ -27,7 +27,7 @@ from truelike.selection.variants import Model, Variant, is_iterative, variant
 
 if TYPE_CHECKING:
     from truelike.data.splits import Split
-    from truelike.evaluation.evaluate import Evaluation
+    from truelike.evaluation.result import Evaluation
     from truelike.models.base import Recommender
 
 KS = (2, 5, 10, 20)
