@@ -16,6 +16,7 @@ from truelike.data.checks import check_number
 from truelike.data.dataset import Dataset
 from truelike.data.splits import Split, by_user
 from truelike.errors import DataError, ParameterError
+from truelike.evaluation.metrics import parse_measure
 from truelike.evaluation.pairs import relevant_items
 from truelike.models.registry import REGISTRY, usual_models
 from truelike.selection.comparison import Comparison, ModelResult
@@ -26,7 +27,7 @@ from truelike.selection.records import users_file
 from truelike.selection.references import identity, reference
 from truelike.selection.search import RUNGS, Search, Tuned, no_result_reason, run_searches, staged
 from truelike.selection.space import SearchSpace
-from truelike.selection.trials import Record, Trial, check_metric, score
+from truelike.selection.trials import Record, Trial, score
 from truelike.selection.tune import checked_workers
 from truelike.selection.variants import Model, Parameters, Variant, variant
 
@@ -108,7 +109,7 @@ def compare(
     ['model', 'ndcg@20', 'ndcg@20 low', 'ndcg@20 high']
     """
     chosen = chosen_models(models)
-    check_metric(metric)
+    parse_measure(metric)
     n_trials = _checked_trials(n_trials, minutes)
     check_number("seeds", seeds, low=1, whole=True)
     check_number("seed", seed, low=0, whole=True)

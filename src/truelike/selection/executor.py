@@ -19,12 +19,11 @@ from truelike.core.parallel import cores, one_blas_thread
 from truelike.data.dataset import Dataset
 from truelike.data.splits import Split
 from truelike.errors import DataWarning, WorkerError
-from truelike.selection.processes import Processes
+from truelike.selection.processes import Processes, run_safely
 from truelike.selection.progress import TrialLog
 from truelike.selection.records import Journal, save_users, users_file
 from truelike.selection.references import NotImportableError, plain
 from truelike.selection.trials import Record, Trial
-from truelike.selection.worker import run_safely
 
 if TYPE_CHECKING:
     from truelike.cluster import Cluster

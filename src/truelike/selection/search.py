@@ -95,12 +95,9 @@ class Tuned:
 
     def checked(self) -> Tuned:
         """Return the result; raise an error that says why if there is none."""
-        if self.best:
-            return self
-        kind: type[TruelikeError] = DivergedError
-        if any("refused" in record for record in self.records):
-            kind = ParameterError
-        raise kind(no_result_reason(self.model, self.records))
+        if not self.best:
+            raise no_result(no_result_reason(self.model, self.records), self.records)
+        return self
 
 
 Search = Generator[list[Trial], None, Tuned]
@@ -247,6 +244,11 @@ def trial_lengths(n: int, rungs: Sequence[float]) -> list[float]:
 
 def _best_third(n: int) -> int:
     return max(1, -(-n // 3))
+
+
+def no_result(why: str, records: Sequence[Record]) -> TruelikeError:
+    """The error of a search without a result."""
+    return ParameterError(why) if any("refused" in record for record in records) else DivergedError(why)
 
 
 def no_result_reason(model: str, records: Sequence[Record]) -> str:

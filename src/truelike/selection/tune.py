@@ -16,12 +16,13 @@ from truelike.data.checks import check_number
 from truelike.data.dataset import Dataset
 from truelike.data.splits import Split
 from truelike.errors import DataError, MissingExtraError, ParameterError
+from truelike.evaluation.metrics import parse_measure
 from truelike.selection.executor import Executor
 from truelike.selection.grids import Stage, paper_stages
 from truelike.selection.progress import TrialLog
 from truelike.selection.search import RUNGS, Search, Tuned, run_search, staged
 from truelike.selection.space import SearchSpace
-from truelike.selection.trials import Record, Trial, check_metric
+from truelike.selection.trials import Record, Trial
 from truelike.selection.variants import Model, Parameters, Variant, learns_flips, variant
 
 SUGGESTED_AT_ONCE = 4  # trials of Optuna; fixed, so that the result does not depend on n_workers
@@ -92,7 +93,7 @@ def tune(
     >>> model = found.make().fit(split.train)
     """
     chosen = variant(model)
-    check_metric(metric)
+    parse_measure(metric)
     if search not in ("halving", "optuna", "paper"):
         raise ParameterError(f"search is {search!r}; it must be 'halving', 'optuna' or 'paper'")
     check_number("n_trials", n_trials, low=1, whole=True)

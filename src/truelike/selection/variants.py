@@ -49,7 +49,7 @@ class Variant:
 
     def of_training(self, metric: str, seed: int) -> dict[str, Any]:
         """The seed, and the metric whose best epoch is kept, where the class has such parameters."""
-        watched = {"metric": metric} if is_iterative(self.model_class) else {}
+        watched = {"metric": metric} if self.model_class.iterative else {}
         return self.applicable({**watched, "seed": seed})
 
     def check(self, parameters: Mapping[str, Any]) -> None:
@@ -105,7 +105,7 @@ def _changed(model: Recommender) -> dict[str, Any]:
     except TypeError:  # a parameter without a default
         recipe, defaults = {}, {}
     changed = {name: value for name, value in given.items() if name not in defaults or defaults[name] != value}
-    left_out = set(NOT_FIXED) - (set() if is_iterative(model) else {"metric"})
+    left_out = set(NOT_FIXED) - (set() if model.iterative else {"metric"})
     return {name: value for name, value in {**recipe, **changed}.items() if name not in left_out}
 
 
@@ -113,27 +113,17 @@ def _shown(value: Any) -> Any:
     return getattr(value, "__name__", None) or references.plain(value)
 
 
-def learns_flips(model: Any) -> bool:
+def learns_flips(model: Recommender) -> bool:
     """Whether a model has flip probabilities that it learns.
 
     >>> import truelike as tl
     >>> learns_flips(tl.NBPO()), learns_flips(tl.NBPO(flip_factors=0)), learns_flips(tl.BPR())
     (True, False, False)
     """
-    return uses_flips(model) and getattr(model, "flip_factors", None) != 0
-
-
-def uses_flips(model: Any) -> bool:
-    """Whether the objective of a model has flip probabilities."""
     objective = getattr(model, "_objective", None)
-    if objective is None:
+    if objective is None or getattr(model, "flip_factors", None) == 0:
         return False
     try:
         return bool(getattr(objective(), "uses_flips", False))
     except TruelikeError:  # an objective that only its trial can report: a class that is no longer known
         return False
-
-
-def is_iterative(model: Any) -> bool:
-    """Whether a model is trained epoch by epoch."""
-    return bool(getattr(model, "iterative", False))
