@@ -132,26 +132,6 @@ def test_a_stopped_comparison_continues_and_repeats_nothing(ran: Any, tmp_path: 
     assert found.table.select(quality).equals(ran.found.table.select(quality))
 
 
-def test_a_budget_of_time_includes_the_time_of_an_earlier_call(ran: Any, tmp_path: Path) -> None:
-    reported: list[Any] = []
-
-    def call() -> Any:
-        settings: dict[str, Any] = {**QUICK, "n_trials": None, "seeds": 1, "minutes": 0.002}
-        return tl.compare(
-            ran.data, ["BPR", "ItemKNN"], directory=tmp_path, report=reported.append, n_workers=1, **settings
-        )
-
-    found = call()
-    for each in found.results:
-        seconds = [record["seconds"] for record in of(lines(tmp_path, "tuning"), each.model)]
-        assert each.candidates >= 1
-        assert sum(seconds) - max(seconds) < 0.12  # no trial was started after its time
-    count = len(reported)
-    assert call().table.equals(found.table)
-    assert len(reported) == count
-    assert "0.002 minutes" in found.budget
-
-
 def test_a_model_that_rejects_the_dataset_is_reported_and_the_others_go_on(ran: Any, tmp_path: Path) -> None:
     class Demanding(tl.ItemPop):
         def _make_scorer(self) -> Any:
@@ -278,8 +258,6 @@ def test_a_model_of_one_s_own_is_compared_and_trained_in_python(ran: Any, tmp_pa
         ({"models": [3]}, "3 is not a model; give a name"),
         ({"metric": "good"}, "ndcg@20"),
         ({"n_trials": 0}, "n_trials is 0"),
-        ({"n_trials": 2, "minutes": 1}, "give one of them"),
-        ({"minutes": -1}, "minutes is -1"),
         ({"seeds": 0}, "seeds is 0"),
         ({"n_workers": 0}, "n_workers is 0"),
         ({"seed": -1}, "seed is -1"),

@@ -45,12 +45,7 @@ def compare(
             help="Hold out each user's last interactions (time) or random ones. Default: time if LOG has times."
         ),
     ] = None,
-    trials: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Number of candidates of each model. Default: 18.")
-    ] = None,
-    minutes: Annotated[
-        float | None, typer.Option(help="Instead of --trials: search time of each model, in one process.")
-    ] = None,
+    trials: Annotated[int, typer.Option(metavar="N", min=1, help="Number of candidates of each model.")] = 18,
     seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Number of final runs of each model.")] = 3,
     set_: Annotated[
         list[str] | None,
@@ -89,7 +84,7 @@ def compare(
     For example:
     ```
     truelike compare purchases.csv
-    truelike compare split/ --models ItemKNN,BPR,NBPO --minutes 5
+    truelike compare split/ --models ItemKNN,BPR,NBPO
     ```
     """
     import truelike as tl
@@ -107,7 +102,7 @@ def compare(
     say(f"comparing {', '.join(model.name for model in chosen)} on {data}")
     try:
         found = tl.compare(
-            data, names, metric=metric, by=None if by is None else by.value, n_trials=trials, minutes=minutes,
+            data, names, metric=metric, by=None if by is None else by.value, n_trials=trials,
             seeds=seeds, directory=directory, n_workers=n_workers, seed=seed, cluster=cluster, **fixed,
         )  # fmt: skip
     except KeyboardInterrupt:

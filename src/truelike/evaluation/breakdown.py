@@ -31,25 +31,8 @@ def popularity_thirds(popularity: NDArray[Any]) -> NDArray[np.int64]:
 def by_popularity(model: Ranker, test: Dataset, k: int, *, n_jobs: int | None = -1) -> dict[str, Any]:
     """Return the recall@k of popular and of rare items, and the coverage of the catalogue.
 
-    This recall is over interactions, not over users: of all test interactions with the items of a third, the share
-    that is among the k best items of their users.
-
-    Parameters
-    ----------
-    model
-        A fitted model.
-    test
-        The interactions to find.
-    k
-        The list length.
-    n_jobs
-        Number of threads; -1: all cores. It does not change the result.
-
-    Returns
-    -------
-    dict
-        "k", "coverage", and for each third (head, middle, tail) "items", "interactions" and "recall", which is
-        None for a third without test interactions.
+    This recall is over interactions, not over users: of all test interactions with the items of a third (head, middle,
+    tail), the share that is among the k best items of their users; None for a third without test interactions.
 
     Examples
     --------
@@ -78,19 +61,8 @@ def by_popularity(model: Ranker, test: Dataset, k: int, *, n_jobs: int | None = 
 def activity_quarters(interactions: NDArray[Any]) -> tuple[list[str], NDArray[np.int64]]:
     """Divide users into quarters by their number of training interactions.
 
-    Users with the same number are in the same quarter, so there may be fewer than four.
-
-    Parameters
-    ----------
-    interactions
-        The number of training interactions of each user.
-
-    Returns
-    -------
-    names
-        The range of each quarter, as text.
-    quarter
-        The quarter of each user.
+    Users with the same number are in the same quarter, so there may be fewer than four. Returns the range of each
+    quarter, as text, and the quarter of each user.
 
     Examples
     --------

@@ -52,18 +52,7 @@ def ratio_interval(
     The quantile is that of Student's t. Its degrees of freedom are the effective number of users,
     (sum z^2)^2 / sum z^4 - 1, with the residuals z = gains - estimate * weights: few users with large weights count as
     few users. Where all gains are the same, the jackknife has no variance, and the bound is that of Clopper and Pearson
-    for the effective sample size.
-
-    Parameters
-    ----------
-    gains, weights
-        For each user, the weighted sum of gains and the sum of weights.
-    size
-        The effective sample size.
-    largest
-        The largest possible gain.
-    confidence
-        The confidence of the interval.
+    for the effective sample size `size`. The largest possible gain is `largest`.
 
     Examples
     --------

@@ -52,21 +52,8 @@ def score_blocks(
 ) -> LabelScores:
     """Score functions that return a number for each item of a block of users; see `score_truth`.
 
-    Parameters
-    ----------
-    train
-        The observed interactions; these pairs are left out.
-    truth
-        The true labels.
-    score_block, posterior_block
-        Functions that return new arrays (len(users), n_items): the scores to rank by, and
-        p(truly liked | not observed).
-    ties
-        All items, in the order in which equal scores are ranked; None: in item order.
-    ks
-        The list lengths of NDCG.
-    n_jobs
-        Number of threads; -1: all cores. It does not change the result.
+    `score_block` gives the scores to rank by, `posterior_block` p(truly liked | not observed), both as new arrays
+    (len(users), n_items). Equal scores are ranked in the order of `ties`; None: in item order.
     """
     labels = _Labels(train, truth)
     pooled = Pooled()

@@ -230,6 +230,7 @@ class BudgetError(Exception):
     """No further trial may start."""
 
 
+@dataclass(eq=False)
 class Race:
     """Candidates that are trained on `train` and compared on `held_out`, one after another, in this process.
 
@@ -237,29 +238,22 @@ class Race:
     `max_trial_seconds`. After `deadline`, a value of `time.monotonic`, and after `n_trials`, no further trial starts.
     """
 
-    def __init__(
-        self,
-        train: Dataset,
-        held_out: Dataset,
-        *,
-        metric: str,
-        budget: float,
-        max_trial_seconds: float,
-        deadline: float | None,
-        n_trials: int | None,
-        seed: int,
-        n_jobs: int | None,
-        progress: bool,
-    ) -> None:
-        self.train, self.held_out, self.metric = train, held_out, metric
-        self.budget, self.max_trial_seconds, self.deadline = budget, max_trial_seconds, deadline
-        self.n_trials, self.seed, self.n_jobs, self.progress = n_trials, seed, n_jobs, progress
-        self.trials: dict[Candidate | Blended, Trial] = {}  # in their order
-        self.spent = 0.0
-        self.unaffordable: list[Trial] = []
-        self.narrow = False  # whether a larger budget would search more widely
-        self.stopped = ""  # why the race ended before its end
-        self._known: set[Candidate | Blended] = set()
+    train: Dataset
+    held_out: Dataset
+    metric: str
+    budget: float
+    max_trial_seconds: float
+    deadline: float | None
+    n_trials: int | None
+    seed: int
+    n_jobs: int | None
+    progress: bool
+    trials: dict[Candidate | Blended, Trial] = field(default_factory=dict)  # in their order
+    spent: float = 0.0
+    unaffordable: list[Trial] = field(default_factory=list)
+    narrow: bool = False  # whether a larger budget would search more widely
+    stopped: str = ""  # why the race ended before its end
+    _known: set[Candidate | Blended] = field(default_factory=set)
 
     def run(self) -> Candidate | Blended:
         """The winner."""

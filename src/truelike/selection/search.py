@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any
 
 import polars as pl
@@ -134,12 +133,11 @@ def staged(
     rungs: Sequence[float] = (1.0,),
     log: TrialLog,
     keep_first: bool = False,
-    another: Callable[[], Stage | None] = lambda: None,
 ) -> Search:
     """Search one stage after another, each around the best setting so far.
 
     `fixed` parameters are not searched, even if a stage has them. With `keep_first` the first candidate of the first
-    stage is run for all epochs, whatever its score. After the last stage `another` may give a further one.
+    stage is run for all epochs, whatever its score.
     """
     given = {**model.parameters, **(fixed or {})}
     best: Parameters = {**(fixed or {}), **model.of_training(metric, seed)}
@@ -156,7 +154,7 @@ def staged(
     seen: dict[str, Record] = {}
     told: list[dict[str, Any]] = []
     winner: Record = {}
-    for number, stage in enumerate(chain(stages, iter(another, None)), 1):
+    for number, stage in enumerate(stages, 1):
         candidates = candidates_of(stage, best)
         found = yield from halving(
             model, candidates, metric, rungs, keep_first=keep_first and number == 1,
