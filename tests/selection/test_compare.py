@@ -30,19 +30,13 @@ def of(records: list[Any], model: str) -> list[Any]:
     return [record for record in records if record["model"] == model]
 
 
-def test_every_model_has_the_same_number_of_candidates(ran: Any) -> None:
+def test_every_model_has_the_same_number_of_candidates_and_one_with_a_seed_several_final_runs(ran: Any) -> None:
     assert {each.model: each.candidates for each in ran.found.results} == {"ItemPop": 1, "ItemKNN": 3, "BPR": 3}
     tried = of(lines(ran.directory, "tuning"), "BPR")
     assert len({record["settings"]["learning_rate"] for record in tried}) == 3
     assert any(record["settings"]["learning_rate"] == tl.BPR().learning_rate for record in tried)  # as it is
-
-
-def test_the_search_has_no_test_part(ran: Any) -> None:
     assert tl.Split.load(ran.directory / "tuning" / "split").test.n_interactions == 0
     assert not any("test" in record for record in lines(ran.directory, "tuning"))
-
-
-def test_a_model_with_a_seed_has_several_final_runs(ran: Any) -> None:
     final = lines(ran.directory, "final")
     assert sorted(record["settings"]["seed"] for record in of(final, "BPR")) == [0, 1]
     assert len(of(final, "ItemKNN")) == len(of(final, "ItemPop")) == 1
