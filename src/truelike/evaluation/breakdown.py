@@ -15,7 +15,7 @@ from truelike.evaluation.protocol import Ranker
 THIRDS = ("head", "middle", "tail")
 
 
-def popularity_thirds(popularity: NDArray[Any]) -> NDArray[np.int64]:
+def popularity_thirds(popularity: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return for each item 0 (head), 1 (middle) or 2 (tail). Each third has about a third of all interactions.
 
     >>> popularity_thirds(np.array([1, 6, 2, 3, 1, 1, 1])).tolist()
@@ -58,7 +58,7 @@ def by_popularity(model: Ranker, test: Dataset, k: int, *, n_jobs: int | None = 
     }
 
 
-def activity_quarters(interactions: NDArray[Any]) -> tuple[list[str], NDArray[np.int64]]:
+def activity_quarters(interactions: NDArray[np.int64]) -> tuple[list[str], NDArray[np.int64]]:
     """Divide users into quarters by their number of training interactions.
 
     Users with the same number are in the same quarter, so there may be fewer than four. Returns the range of each

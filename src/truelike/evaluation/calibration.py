@@ -26,7 +26,7 @@ SMALLEST = 1e-6  # probabilities are clipped to it, because the log loss of zero
 Counts = NDArray[np.int64]
 
 
-def auc(scores: NDArray[Any], liked: NDArray[np.bool_]) -> float:
+def auc(scores: NDArray[np.floating], liked: NDArray[np.bool_]) -> float:
     """Return the share of (like, dislike) pairs in which the like has the higher score; ties count half.
 
     NaN if there are no likes or no dislikes.

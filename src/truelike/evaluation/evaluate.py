@@ -255,14 +255,16 @@ class _Measured:
         return np.concatenate(self.users), values, totals
 
 
-def _checked_metrics(metrics: Any) -> list[str]:
-    wanted = [metrics] if isinstance(metrics, str) or not isinstance(metrics, Iterable) else list(metrics)
+def _checked_metrics(metrics: object) -> list[str]:
+    wanted: list[Any] = (
+        [metrics] if isinstance(metrics, str) or not isinstance(metrics, Iterable) else list(metrics)
+    )
     if not wanted or any(name not in ALL_METRICS for name in wanted):
         raise ParameterError(f"metrics is {metrics!r}; it must be one or more of {', '.join(ALL_METRICS)}")
     return wanted
 
 
-def _checked_ks(ks: Any) -> list[int]:
+def _checked_ks(ks: object) -> list[int]:
     wanted: list[Any] = list(ks) if isinstance(ks, Iterable) else [ks]
     if not wanted or not all(isinstance(k, Integral) and not isinstance(k, bool) and int(k) >= 1 for k in wanted):
         raise ParameterError(f"ks is {ks!r}; it must be one or more whole numbers from 1 up")

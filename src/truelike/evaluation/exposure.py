@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from truelike.core import randomness
 from truelike.data.blocks.blocks import Blocks
@@ -41,7 +42,7 @@ class ExposureSample:
         self.users = np.empty(0, dtype=np.int32)
         self.items: list[Codes] = []
 
-    def add(self, users: Codes, relevant: Any) -> None:
+    def add(self, users: Codes, relevant: sparse.csr_array) -> None:
         """Add some users, and a CSR of their relevant items, a row for each."""
         noise = randomness.bits(self.key, users)
         candidates = np.argsort(noise, kind="stable")[:USERS]

@@ -9,7 +9,6 @@ A *measure* is a metric at a list length, written "ndcg@20".
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,7 +104,7 @@ METRICS: dict[str, Metric] = {
 }
 
 
-def is_metric_at_k(value: Any) -> bool:
+def is_metric_at_k(value: object) -> bool:
     """Return whether a value is a metric at a list length.
 
     >>> is_metric_at_k("ndcg@20"), is_metric_at_k("ndcg"), is_metric_at_k("auc@20"), is_metric_at_k("f1@0")

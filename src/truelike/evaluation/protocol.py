@@ -80,7 +80,7 @@ def likes_of(model: Ranker) -> Likes | None:
     return getattr(model, "likes", None)
 
 
-def check_ranker(model: Any, caller: str = "evaluate") -> None:
+def check_ranker(model: object) -> None:
     """Raise an error with a suggestion if a value is not a model.
 
     >>> check_ranker("model/")
@@ -90,8 +90,8 @@ def check_ranker(model: Any, caller: str = "evaluate") -> None:
     """
     if isinstance(model, type):
         fit = f"; create and fit it first: {model.__name__}().fit(train)" if hasattr(model, "scorer") else ""
-        raise ParameterError(f"{caller} takes a fitted model, not the class {model.__name__}{fit}")
+        raise ParameterError(f"evaluate takes a fitted model, not the class {model.__name__}{fit}")
     if not hasattr(type(model), "scorer"):
         raise ParameterError(
-            f"{caller} takes a fitted model, not {type(model).__name__}; load a saved one with tl.load(directory)"
+            f"evaluate takes a fitted model, not {type(model).__name__}; load a saved one with tl.load(directory)"
         )

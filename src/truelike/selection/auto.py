@@ -41,11 +41,10 @@ RACE_SHARE, MAX_TRIAL_SHARE = 0.75, 0.25  # of a number of seconds: for all tria
 MODEL_WITHOUT_RACE = "EDLAE"  # for data too small to hold out a part
 
 
-def _is_budget(value: Any) -> bool:
+def _is_budget(value: object) -> bool:
     if isinstance(value, str):
         return value in BUDGET_FITS
-    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    return is_number and bool(0 < value < float("inf"))
+    return isinstance(value, int | float | np.number) and value is not True and bool(0 < value < float("inf"))
 
 
 class Choice(NamedTuple):
@@ -277,7 +276,7 @@ class AutoRecommender(Recommender):
         return self.model_.like_probability(users, items)
 
 
-def _learned(fitted: Recommender) -> dict[str, Any]:
+def _learned(fitted: Recommender) -> Mapping[str, object]:
     return {name: value for name, value in vars(fitted)["_state"].items() if name != "train_"}
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from truelike.cluster import Cluster, as_cluster
 from truelike.data.checks import check_number
@@ -159,7 +160,7 @@ def chosen_models(models: Model | Sequence[Model] | None) -> list[Variant]:
     """
     if models is None:
         return [variant(name) for name in usual_models()]
-    asked: list[Any] = list(models) if isinstance(models, Sequence) and not isinstance(models, str) else [models]
+    asked: list[Model] = list(models) if isinstance(models, Sequence) and not isinstance(models, str) else [models]
     if not asked:
         raise ParameterError(
             f"models is {models!r}; give one or more of {', '.join(REGISTRY)}, classes of your own, or None for "
@@ -193,7 +194,7 @@ def _with_unique_names(models: list[Variant]) -> list[Variant]:
     return list(named.values())
 
 
-def _check_fixed(models: Sequence[Variant], fixed: Mapping[str, Any]) -> None:
+def _check_fixed(models: Sequence[Variant], fixed: Parameters) -> None:
     for parameter in fixed:
         if not any(parameter in model.parameter_names for model in models):
             raise ParameterError(f"none of {', '.join(map(str, models))} has a parameter {parameter!r}")
@@ -201,7 +202,7 @@ def _check_fixed(models: Sequence[Variant], fixed: Mapping[str, Any]) -> None:
         model.make(model.applicable(fixed))  # raises for a wrong value
 
 
-def _checked_split(data: Any, by: Literal["time", "random"] | None, seed: int) -> Split:
+def _checked_split(data: object, by: Literal["time", "random"] | None, seed: int) -> Split:
     if isinstance(data, Split):
         if by is not None:
             raise ParameterError(
@@ -216,7 +217,7 @@ def _checked_split(data: Any, by: Literal["time", "random"] | None, seed: int) -
     )
 
 
-def _activity(split: Split) -> np.ndarray[Any, Any]:
+def _activity(split: Split) -> NDArray[np.int64]:
     """The number of training interactions of each user that is evaluated on the test part."""
     train = split.train
     evaluated = {}
@@ -227,7 +228,7 @@ def _activity(split: Split) -> np.ndarray[Any, Any]:
                 f"the {name} part has interactions of {int(evaluated[name].sum())} users that can be evaluated; "
                 "two or more are needed"
             )
-    counts: np.ndarray[Any, Any] = np.diff(train.csr.indptr)[evaluated["test"]]
+    counts: NDArray[np.int64] = np.diff(train.csr.indptr)[evaluated["test"]]
     return counts
 
 

@@ -21,10 +21,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -45,6 +44,7 @@ from truelike.models.registry import build
 from truelike.selection.search import no_result
 from truelike.selection.space import SearchSpace
 from truelike.selection.trials import Trial, recorded
+from truelike.selection.variants import Parameters
 
 MIN_SHARES_OF_BEST = 0.75, 0.9  # for a family to go on after the first stage and after the second
 MAX_SEARCHED_FAMILIES = 3  # that go on after the first stage
@@ -63,7 +63,7 @@ L2 = [0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8]
 FACTORS = [64, 128, 256, 512]
 RATES = [0.25, 0.5, 1.0, 2.0, 4.0]
 POWERS = [0.5, 0.75, 1.0]
-At = Mapping[str, Any]  # a value of each axis
+At = Parameters  # a value of each axis
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,11 @@ class Family:
     start: tuple[int, ...]
     first: tuple[str, ...]
     later: tuple[str, ...]
-    parameters: Callable[[Dataset, At], dict[str, Any]]
+    parameters: Callable[[Dataset, At], Parameters]
 
 
-def _exact(model: type[ExactMF]) -> Callable[[Dataset, At], dict[str, Any]]:
-    def parameters(train: Dataset, at: At) -> dict[str, Any]:
+def _exact(model: type[ExactMF]) -> Callable[[Dataset, At], Parameters]:
+    def parameters(train: Dataset, at: At) -> Parameters:
         usual = model(factors=at["factors"])
         rate, l2 = usual._learning_rate(train), default_regularization(train)
         return {**at, "learning_rate": at["learning_rate"] * rate, "regularization": at["regularization"] * l2}
@@ -92,7 +92,7 @@ def _exact(model: type[ExactMF]) -> Callable[[Dataset, At], dict[str, Any]]:
     return parameters
 
 
-def _ials(train: Dataset, at: At) -> dict[str, Any]:
+def _ials(train: Dataset, at: At) -> Parameters:
     unobserved = at["unobserved_weight"] * IALS()._weights(train).unobserved
     usual = IALS(unobserved_weight=unobserved)._weights(train).regularization
     return {**at, "unobserved_weight": unobserved, "regularization": at["regularization"] * usual}
@@ -101,7 +101,7 @@ def _ials(train: Dataset, at: At) -> dict[str, Any]:
 _USUAL_EASE: WeakKeyDictionary[Dataset, float] = WeakKeyDictionary()  # it takes a while to compute
 
 
-def _edlae(train: Dataset, at: At) -> dict[str, Any]:
+def _edlae(train: Dataset, at: At) -> Parameters:
     if train not in _USUAL_EASE:
         _USUAL_EASE[train] = usual_regularization(train, -1)  # the same for any number of threads
     usual = _USUAL_EASE[train] * float(np.sqrt(1 - at["dropout"]))
@@ -177,7 +177,7 @@ class Candidate:
 
     family: Family
     places: tuple[int, ...]
-    counting: tuple[tuple[str, Any], ...] = ()
+    counting: tuple[tuple[str, object], ...] = ()
 
     def moved(self, name: str, step: int) -> Candidate | None:
         """The candidate one step up or down an axis; None: there is none."""

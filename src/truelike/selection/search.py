@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 import polars as pl
 
 from truelike.errors import DivergedError, ParameterError, TruelikeError
+from truelike.models.base import Recommender
 from truelike.selection.grids import Stage
 from truelike.selection.progress import TrialLog
 from truelike.selection.trials import Record, Trial, score
@@ -22,6 +23,14 @@ from truelike.selection.variants import Parameters, Variant
 
 RUNGS = (1 / 9, 1 / 3, 1.0)  # shares of the epochs; after each rung the best third goes on
 MIN_EPOCHS_OF_RUNG = 5  # a rung of fewer says too little and is left out
+
+
+class Told(TypedDict):
+    """The keys of the trials of a stage: the last one of each candidate, and those of equal length of all."""
+
+    stage: str
+    candidates: list[str]
+    even: list[str]
 
 
 @dataclass(repr=False)
@@ -49,7 +58,7 @@ class Tuned:
     parameters: Parameters
     best: Record
     records: list[Record]
-    stages: list[dict[str, Any]] = field(default_factory=list)
+    stages: list[Told] = field(default_factory=list)
 
     def __repr__(self) -> str:
         return f"Tuned({self.make()!r}: {self.metric} {self.score:.4f} on validation, {len(self.records)} trials)"
@@ -88,7 +97,7 @@ class Tuned:
             strict=False,
         )
 
-    def make(self, **more: Any) -> Any:
+    def make(self, **more: Any) -> Recommender:
         """Create the unfitted model with the best parameters."""
         return self.variant.make({**self.parameters, **more})
 
@@ -129,7 +138,7 @@ def staged(
     *,
     metric: str,
     seed: int = 0,
-    fixed: Mapping[str, Any] | None = None,
+    fixed: Parameters | None = None,
     rungs: Sequence[float] = (1.0,),
     log: TrialLog,
     keep_first: bool = False,
@@ -152,7 +161,7 @@ def staged(
         return lambda lengths: log.expect(model.name, [*lengths, *after])
 
     seen: dict[str, Record] = {}
-    told: list[dict[str, Any]] = []
+    told: list[Told] = []
     winner: Record = {}
     for number, stage in enumerate(stages, 1):
         candidates = candidates_of(stage, best)

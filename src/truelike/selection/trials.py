@@ -8,7 +8,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,7 @@ from truelike.evaluation.result import Evaluation
 from truelike.models.base import Recommender
 from truelike.selection import references
 from truelike.selection.references import is_own
-from truelike.selection.variants import Model, Variant, variant
+from truelike.selection.variants import Model, Parameters, Variant, variant
 
 METRICS = ("f1", "ndcg")  # that are always measured, at the lengths KS
 PEAK_MEMORY, RESET_PEAK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -63,7 +63,7 @@ class Trial:
     """
 
     model: Model
-    parameters: dict[str, Any] = field(default_factory=dict)
+    parameters: Parameters = field(default_factory=dict)
     test: bool = False
     metric: str | None = None
     record: Record = field(default_factory=dict, repr=False)
@@ -101,7 +101,7 @@ class Trial:
         """The metric on held-out data; minus infinity for a trial that failed or was not run."""
         return score(self.record, metric or str(self.metric))
 
-    def message(self) -> dict[str, Any]:
+    def message(self) -> Record:
         """Convert to a message for a worker process; raise NotImportableError where a class cannot reach it."""
         return {
             "key": self.key,
@@ -114,7 +114,7 @@ class Trial:
         }
 
     @classmethod
-    def from_message(cls, message: Mapping[str, Any]) -> Trial:
+    def from_message(cls, message: Record) -> Trial:
         """Recreate a trial from its message; raise NotImportableError where a class is not the same here."""
         own, parameters = (
             {name: references.decode(value) for name, value in message[part].items()}
@@ -127,12 +127,12 @@ class Trial:
         return trial
 
 
-def settings(model: Recommender) -> dict[str, Any]:
+def settings(model: Recommender) -> Parameters:
     """All parameters that decide the result, as plain values."""
     return {name: references.plain(value) for name, value in _result_params(model).items()}
 
 
-def _result_params(model: Recommender) -> dict[str, Any]:
+def _result_params(model: Recommender) -> Parameters:
     """The parameters that decide the result; a whole number is a float where the parameter is one."""
     found = dict(model._result_params())
     for parameter in parameter_fields(model):
@@ -246,9 +246,9 @@ def score(record: Record, metric: str) -> float:
 def toml(
     data: str,
     model: str,
-    parameters: Mapping[str, Any],
+    parameters: Parameters,
     about: Sequence[str] = (),
-    read: Mapping[str, Any] | None = None,
+    read: Parameters | None = None,
 ) -> str:
     """Write a file that `truelike train --config` runs.
 

@@ -35,7 +35,7 @@ def tune(
     search: Literal["halving", "optuna", "paper"] = "halving",
     metric: str = "ndcg@20",
     n_trials: int = 54,
-    search_space: Mapping[str, Any] | None = None,
+    search_space: Mapping[str, object] | None = None,
     directory: str | Path | None = None,
     n_workers: int | None = -1,
     seed: int = 0,
@@ -121,7 +121,7 @@ def tune(
 def _space_search(
     search: str,
     model: Variant,
-    search_space: Mapping[str, Any] | None,
+    search_space: Mapping[str, object] | None,
     metric: str,
     n_trials: int,
     seed: int,
@@ -145,7 +145,7 @@ def _space_search(
     return staged(model, stages, metric=metric, seed=seed, fixed=fixed, rungs=RUNGS, log=log)
 
 
-def _check_split(split: Any) -> None:
+def _check_split(split: object) -> None:
     """Raise DataError, with what to write instead, for anything but a split with a validation part."""
     if isinstance(split, Split):
         if not split.validation.n_interactions:
@@ -179,7 +179,7 @@ def paper_search(
             f"search='paper' needs a model with learning_rate and recipe; {model} does not have them"
         )
     fixed = {**model.applicable({"recipe": "paper", "patience": None}), **fixed}
-    made: Any = model.make(fixed)
+    made = model.make(fixed)
     flip_rate = getattr(made, "objective", None) == "ShiftMC" and "flip_rate" in made.get_params()
     stages = paper_stages(flips=learns_flips(made), flip_rate=flip_rate)
     return staged(model, stages, metric=metric, seed=seed, fixed=fixed, log=log)
