@@ -80,6 +80,12 @@ def likes_of(model: Ranker) -> Likes | None:
     return getattr(model, "likes", None)
 
 
+def exposure_of(model: Ranker) -> NDArray[np.float64] | None:
+    """The number of users that each item was shown to, of a model that knows impressions; else None."""
+    found: NDArray[np.float64] | None = getattr(model, "exposed_users", lambda: None)()
+    return found
+
+
 def check_ranker(model: object) -> None:
     """Raise an error with a suggestion if a value is not a model.
 
