@@ -29,8 +29,8 @@ from common import arguments, load_split, machine, output_directory, start
 from scipy.sparse import csr_matrix
 
 import truelike as tl
-from truelike.evaluation.evaluate import hit_matrix, relevant_items
 from truelike.evaluation.metrics import METRICS
+from truelike.evaluation.pairs import hits_of, relevant_items
 from truelike.ranking.factor_ranker import top_k_by_factors
 
 TARGETS = (0.259, 0.265, 0.273)
@@ -44,10 +44,11 @@ def ndcg_on_test(split: tl.Split) -> Callable[..., float]:
     relevant = relevant_items(split.train, split.test)
     counts = np.diff(relevant.indptr)
     users = np.flatnonzero(counts).astype(np.int32)
+    relevant = relevant[users]
 
     def ndcg(user_factors: Any, item_factors: Any, bias: Any = None) -> float:
         best = top_k_by_factors(user_factors, item_factors, users, 20, item_bias=bias, seen=split.train.matrix)
-        hits = hit_matrix(best.items, users, relevant)
+        hits = hits_of(best.items, relevant)[0].astype(float)
         return float(METRICS["ndcg"](hits, counts[users].astype(float), 20).mean())
 
     return ndcg

@@ -16,7 +16,7 @@ from .data.filters import k_core as k_core
 from .data.read import read as read
 from .data.splits import Split as Split
 from .data.truth import Truth as Truth
-from .evaluation.evaluate import Evaluation as Evaluation
+from .evaluation.result import Evaluation as Evaluation
 from .evaluation.evaluate import evaluate as evaluate
 from .evaluation.significance import compare_means as compare_means
 from .models.base import Recommender as Recommender

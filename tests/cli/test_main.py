@@ -75,7 +75,6 @@ def test_wrong_usage_is_exit_code_2(run: Run, log: Path, arguments: list[str], w
         (["compare", "{log}", "--models", "BPR,Nobody"], "there is no model 'Nobody'; there are"),
         (["compare", "{log}", "--models", "BPR:4"], "after a colon comes name=value"),
         (["compare", "{log}", "--metric", "good"], "ndcg@20"),
-        (["compare", "{log}", "--trials", "2", "--minutes", "1"], "one of them"),
         (["compare", "{log}", "--set", "fuctors=3"], "'fuctors'"),
         (["compare", "{log}", "--set", "factors=many"], "factors is 'many'"),
         (["paper", "run", "--data", "netflix"], "amazon, movielens"),

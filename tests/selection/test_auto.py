@@ -161,6 +161,17 @@ def test_partial_fit_updates_the_chosen_model(split: Any) -> None:
     assert model.choice_ == choice
 
 
+def test_a_candidate_that_runs_out_of_memory_does_not_end_the_race(
+    split: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fit(*_: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(tl.ItemKNN, "_fit", fit)
+    choice = tl.AutoRecommender(n_trials=3).fit(split, progress=False).choice_
+    assert [model for model, value, _ in choice.trials if value is None] == ["ItemKNN()"]
+
+
 def test_impressions_and_features_decide_first(fitted: Any) -> None:
     world = tl.synthetic.World(n_users=120, n_items=60)
     data, impressions = world.dataset(), world.impressions()

@@ -30,19 +30,13 @@ def of(records: list[Any], model: str) -> list[Any]:
     return [record for record in records if record["model"] == model]
 
 
-def test_every_model_has_the_same_number_of_candidates(ran: Any) -> None:
+def test_every_model_has_the_same_number_of_candidates_and_one_with_a_seed_several_final_runs(ran: Any) -> None:
     assert {each.model: each.candidates for each in ran.found.results} == {"ItemPop": 1, "ItemKNN": 3, "BPR": 3}
     tried = of(lines(ran.directory, "tuning"), "BPR")
     assert len({record["settings"]["learning_rate"] for record in tried}) == 3
     assert any(record["settings"]["learning_rate"] == tl.BPR().learning_rate for record in tried)  # as it is
-
-
-def test_the_search_has_no_test_part(ran: Any) -> None:
     assert tl.Split.load(ran.directory / "tuning" / "split").test.n_interactions == 0
     assert not any("test" in record for record in lines(ran.directory, "tuning"))
-
-
-def test_a_model_with_a_seed_has_several_final_runs(ran: Any) -> None:
     final = lines(ran.directory, "final")
     assert sorted(record["settings"]["seed"] for record in of(final, "BPR")) == [0, 1]
     assert len(of(final, "ItemKNN")) == len(of(final, "ItemPop")) == 1
@@ -130,26 +124,6 @@ def test_a_stopped_comparison_continues_and_repeats_nothing(ran: Any, tmp_path: 
     assert len(first) + len(second) == len(ran.records)
     quality = ["model", "ndcg@20", "ndcg@20 low", "p_holm"]  # times differ
     assert found.table.select(quality).equals(ran.found.table.select(quality))
-
-
-def test_a_budget_of_time_includes_the_time_of_an_earlier_call(ran: Any, tmp_path: Path) -> None:
-    reported: list[Any] = []
-
-    def call() -> Any:
-        settings: dict[str, Any] = {**QUICK, "n_trials": None, "seeds": 1, "minutes": 0.002}
-        return tl.compare(
-            ran.data, ["BPR", "ItemKNN"], directory=tmp_path, report=reported.append, n_workers=1, **settings
-        )
-
-    found = call()
-    for each in found.results:
-        seconds = [record["seconds"] for record in of(lines(tmp_path, "tuning"), each.model)]
-        assert each.candidates >= 1
-        assert sum(seconds) - max(seconds) < 0.12  # no trial was started after its time
-    count = len(reported)
-    assert call().table.equals(found.table)
-    assert len(reported) == count
-    assert "0.002 minutes" in found.budget
 
 
 def test_a_model_that_rejects_the_dataset_is_reported_and_the_others_go_on(ran: Any, tmp_path: Path) -> None:
@@ -278,8 +252,6 @@ def test_a_model_of_one_s_own_is_compared_and_trained_in_python(ran: Any, tmp_pa
         ({"models": [3]}, "3 is not a model; give a name"),
         ({"metric": "good"}, "ndcg@20"),
         ({"n_trials": 0}, "n_trials is 0"),
-        ({"n_trials": 2, "minutes": 1}, "give one of them"),
-        ({"minutes": -1}, "minutes is -1"),
         ({"seeds": 0}, "seeds is 0"),
         ({"n_workers": 0}, "n_workers is 0"),
         ({"seed": -1}, "seed is -1"),

@@ -183,13 +183,6 @@ def test_a_process_ends_when_its_parent_is_killed(split: Any, tmp_path: Path) ->
     pytest.fail("the process is still there 30 s after its parent was killed")
 
 
-def test_a_skipped_trial_has_no_record_and_can_be_run_later(split: Any, tmp_path: Path) -> None:
-    with executor(tmp_path, split) as workers:
-        found = workers.run_some(trials(), lambda trial: trial.parameters["seed"] == 1)
-        assert [record.get("key") for record in found] == [trials()[0].key, None, trials()[2].key]
-        assert all(workers.run(trials()))
-
-
 def test_a_model_that_rejects_the_dataset_is_tried_again_next_time(split: Any, tmp_path: Path) -> None:
     class Demanding(tl.ItemPop):
         def _make_scorer(self) -> Any:
@@ -210,5 +203,6 @@ def test_an_exception_of_a_model_names_the_model_and_the_exception(own: Any, spl
             with pytest.raises(WorkerError, match=words):
                 workers.run([Trial(own.Broken)])
             workers.log.local_models.add("Broken")  # the second time in this process
-        [record] = workers.run_some([Trial(own.Broken)])
+        record, left_out = workers.run_some([Trial(own.Broken), Trial(own.Broken, metric="f1@3")])
         assert record["error"] == "ZeroDivisionError: the model is broken"
+        assert left_out == {}

@@ -42,10 +42,3 @@ def test_final_runs_are_counted_from_the_start() -> None:
     assert log.line(record("BPR", 0.1, 1.0)).startswith("trial 1 of 3:")
     final = {**record("BPR", 0.1, 1.0), "test": {"ndcg@20": 0.09}}
     assert log.line(final, final=True).startswith("trial 2 of 3: BPR, ndcg@20 0.0900 on test")
-
-
-def test_a_budget_of_time_has_no_number_of_trials() -> None:
-    log = TrialLog("ndcg@20", n_workers=1)
-    log.is_open_ended = True
-    log.expect("BPR", [1.0])
-    assert log.line(record("BPR", 0.1, 1.0)) == "trial 1: BPR, ndcg@20 0.1000 (best), 1.0 s"

@@ -52,8 +52,8 @@ def family_of(candidate: Any) -> str:
 
 
 def at(candidate: Candidate) -> dict[str, Any]:
-    pairs = zip(candidate.family.axes, candidate.places, strict=True)
-    return {axis.name: axis.values[place] for axis, place in pairs}
+    axes = candidate.family.space.axes.items()
+    return {name: values[place] for (name, values), place in zip(axes, candidate.places, strict=True)}
 
 
 def counts(race: Race) -> dict[str, int]:
@@ -196,7 +196,7 @@ def test_a_candidate_is_better_only_beyond_noise(train: Any) -> None:
     rng = np.random.default_rng(0)
     base = rng.random(300)
     race = Scripted(train, lambda candidate: 0.1)
-    one, other = (Candidate.start(family) for family in FAMILIES[:2])
+    one, other = (Candidate(family, family.start) for family in FAMILIES[:2])
 
     def is_better(values: Any, others: Any) -> bool:
         for candidate, each in ((one, values), (other, others)):
@@ -211,8 +211,8 @@ def test_a_candidate_is_better_only_beyond_noise(train: Any) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_a_candidate_and_its_name_give_the_same_model(family: Any, train: Any) -> None:
-    start = Candidate.start(family)
-    moved = [start.moved(axis.name, step) for axis in family.axes for step in (-1, 1)]
+    start = Candidate(family, family.start)
+    moved = [start.moved(name, step) for name in family.space.axes for step in (-1, 1)]
     for candidate in (start, *(each for each in moved if each is not None)):
         model = candidate.make(train, 0, None)
         assert build(named(model), {"n_jobs": None} if "n_jobs" in model.get_params() else {}).get_params() == (

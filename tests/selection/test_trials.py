@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import math
+import sys
 import tomllib
 from typing import Any
 
+import numpy as np
 import pytest
 
 import truelike as tl
 from truelike.cli.inputs import read_config
 from truelike.errors import ParameterError
-from truelike.selection.trials import Trial, check_metric, run, score, toml
+from truelike.evaluation.metrics import parse_measure
+from truelike.selection import trials
+from truelike.selection.trials import Trial, run, score, toml
 
 QUICK = {"factors": 4, "epochs": 3, "batch_size": 200, "metric": "f1@2"}
 
@@ -65,7 +69,7 @@ def test_a_trial_that_diverges_scores_below_all_others(split: Any) -> None:
 @pytest.mark.parametrize("wrong", ["good", "ndcg", "ndcg@0", "ndcg@x", "coverage@20", None])
 def test_only_a_metric_of_users_at_a_list_length_can_be_searched_by(wrong: Any) -> None:
     with pytest.raises(ParameterError, match="such as 'ndcg@20'"):
-        check_metric(wrong)
+        parse_measure(wrong)
 
 
 def test_the_command_line_reads_the_toml_file_back(tmp_path: Any) -> None:
@@ -82,3 +86,14 @@ def test_models_of_every_engine_can_be_trials(model: str, split: Any) -> None:
     record, _ = run(Trial(model, {}, test=True, metric="ndcg@20"), split)
     assert "error" not in record
     assert 0 < score(record, "ndcg@20") <= 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak is reset on Linux only")
+def test_the_peak_memory_is_measured_since_the_reset() -> None:
+    def peak(n_bytes: int) -> float:
+        trials._reset_peak_memory()
+        np.ones(n_bytes, dtype=np.uint8)
+        return trials._peak_memory() or 0.0
+
+    peak(200_000_000)  # freed before the others: not counted
+    assert 90 < -peak(1) + peak(100_000_000) < 150

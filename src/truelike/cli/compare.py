@@ -33,10 +33,7 @@ def compare(
         Literal["time", "random"] | None,
         option("Hold out each user's last interactions (time) or random ones. Default: time if LOG has times."),
     ] = None,
-    trials: Annotated[int | None, option("Number of candidates of each model. Default: 18.", "N", min=1)] = None,
-    minutes: Annotated[
-        float | None, option("Instead of --trials: search time of each model, in one process.")
-    ] = None,
+    trials: Annotated[int, option("Number of candidates of each model.", "N", min=1)] = 18,
     seeds: Annotated[int, option("Number of final runs of each model.", "N", min=1)] = 3,
     set_: Annotated[
         list[str] | None,
@@ -70,7 +67,7 @@ def compare(
     For example:
     ```
     truelike compare purchases.csv
-    truelike compare split/ --models ItemKNN,BPR,NBPO --minutes 5
+    truelike compare split/ --models ItemKNN,BPR,NBPO
     ```
     """
     import truelike as tl
@@ -88,7 +85,7 @@ def compare(
     say(f"comparing {', '.join(model.name for model in chosen)} on {data}")
     try:
         found = tl.compare(
-            data, names, metric=metric, by=by, n_trials=trials, minutes=minutes,
+            data, names, metric=metric, by=by, n_trials=trials,
             seeds=seeds, directory=directory, n_workers=n_workers, seed=seed, cluster=cluster, **fixed,
         )  # fmt: skip
     except KeyboardInterrupt:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from truelike.data.blocks.blocks import Blocks
     from truelike.data.dataset import Dataset
-    from truelike.evaluation.evaluate import Evaluation
+    from truelike.evaluation.result import Evaluation
 
 
 def evaluate(

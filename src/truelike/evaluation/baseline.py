@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from truelike.data.dataset import Dataset
-from truelike.evaluation.evaluate import relevant_items
 from truelike.evaluation.metrics import METRICS, parse_measure
-
-__all__ = ["popularity_baseline"]
+from truelike.evaluation.pairs import relevant_items
 
 
 def popularity_baseline(train: Dataset, validation: Dataset, measure: str) -> float:
@@ -17,19 +15,7 @@ def popularity_baseline(train: Dataset, validation: Dataset, measure: str) -> fl
     In the list of a user, an item stands at its rank by popularity less the number of more popular items that the
     user has in training. So only the validation items are looked at.
 
-    Parameters
-    ----------
-    train
-        The training interactions.
-    validation
-        The held-out interactions, with the ids of `train`.
-    measure
-        A metric at a list length, such as "ndcg@20".
-
-    Returns
-    -------
-    float
-        The mean over users; NaN if no user has a relevant item.
+    The validation part has the ids of `train`. The value is the mean over users; NaN if no user has a relevant item.
 
     Examples
     --------

@@ -8,16 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truelike.data.dataset import Dataset
-from truelike.evaluation.evaluate import hit_matrix, relevant_items
 from truelike.evaluation.metrics import coverage
+from truelike.evaluation.pairs import hits_of, relevant_items
 from truelike.evaluation.protocol import Ranker
-
-__all__ = ["THIRDS", "activity_quarters", "by_popularity", "popularity_thirds"]
 
 THIRDS = ("head", "middle", "tail")
 
 
-def popularity_thirds(popularity: NDArray[Any]) -> NDArray[np.int64]:
+def popularity_thirds(popularity: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return for each item 0 (head), 1 (middle) or 2 (tail). Each third has about a third of all interactions.
 
     >>> popularity_thirds(np.array([1, 6, 2, 3, 1, 1, 1])).tolist()
@@ -33,25 +31,8 @@ def popularity_thirds(popularity: NDArray[Any]) -> NDArray[np.int64]:
 def by_popularity(model: Ranker, test: Dataset, k: int, *, n_jobs: int | None = -1) -> dict[str, Any]:
     """Return the recall@k of popular and of rare items, and the coverage of the catalogue.
 
-    This recall is over interactions, not over users: of all test interactions with the items of a third, the share
-    that is among the k best items of their users.
-
-    Parameters
-    ----------
-    model
-        A fitted model.
-    test
-        The interactions to find.
-    k
-        The list length.
-    n_jobs
-        Number of threads; -1: all cores. It does not change the result.
-
-    Returns
-    -------
-    dict
-        "k", "coverage", and for each third (head, middle, tail) "items", "interactions" and "recall", which is
-        None for a third without test interactions.
+    This recall is over interactions, not over users: of all test interactions with the items of a third (head, middle,
+    tail), the share that is among the k best items of their users; None for a third without test interactions.
 
     Examples
     --------
@@ -66,8 +47,7 @@ def by_popularity(model: Ranker, test: Dataset, k: int, *, n_jobs: int | None = 
     users = np.flatnonzero(np.diff(relevant.indptr)).astype(np.int32)
     best = model.scorer.top_k(users, k, n_jobs=n_jobs).items
     third = popularity_thirds(train.popularity())
-    hit = hit_matrix(best, users, relevant) > 0
-    hits = np.bincount(third[best[hit]], minlength=3)
+    hits = np.bincount(third[best[hits_of(best, relevant[users])[0]]], minlength=3)
     interactions = np.bincount(third[relevant.indices], minlength=3)
     return {
         "k": k,
@@ -78,22 +58,11 @@ def by_popularity(model: Ranker, test: Dataset, k: int, *, n_jobs: int | None = 
     }
 
 
-def activity_quarters(interactions: NDArray[Any]) -> tuple[list[str], NDArray[np.int64]]:
+def activity_quarters(interactions: NDArray[np.int64]) -> tuple[list[str], NDArray[np.int64]]:
     """Divide users into quarters by their number of training interactions.
 
-    Users with the same number are in the same quarter, so there may be fewer than four.
-
-    Parameters
-    ----------
-    interactions
-        The number of training interactions of each user.
-
-    Returns
-    -------
-    names
-        The range of each quarter, as text.
-    quarter
-        The quarter of each user.
+    Users with the same number are in the same quarter, so there may be fewer than four. Returns the range of each
+    quarter, as text, and the quarter of each user.
 
     Examples
     --------

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-__all__ = ["Bin", "Pooled", "auc"]
+from truelike.data.frames import Library, to_native
 
 BINS = 15
 DROPPED = 10  # the last bits of the 23-bit mantissa, which a cell ignores
@@ -25,7 +26,7 @@ SMALLEST = 1e-6  # probabilities are clipped to it, because the log loss of zero
 Counts = NDArray[np.int64]
 
 
-def auc(scores: NDArray[Any], liked: NDArray[np.bool_]) -> float:
+def auc(scores: NDArray[np.floating], liked: NDArray[np.bool_]) -> float:
     """Return the share of (like, dislike) pairs in which the like has the higher score; ties count half.
 
     NaN if there are no likes or no dislikes.
@@ -59,7 +60,7 @@ class Pooled:
 
     count: Counts = field(default_factory=lambda: np.zeros(N_CELLS, dtype=np.int64))
     liked: Counts = field(default_factory=lambda: np.zeros(N_CELLS, dtype=np.int64))
-    _lock: Any = field(default_factory=threading.Lock, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def add(self, predicted: NDArray[np.floating], liked: NDArray[np.bool_]) -> None:
         """Add pairs."""
@@ -124,3 +125,35 @@ class Bin:
     predicted: float
     liked: float
     count: int
+
+
+@dataclass(frozen=True, eq=False)
+class LabelScores:
+    """The scores of a model on pairs with a label: true likes, or what was taken of what was shown.
+
+    Attributes
+    ----------
+    users
+        The ids of the users with pairs of both labels.
+    values
+        For each measure one value per user.
+    totals
+        Measures over all pairs.
+    n_pairs
+        The number of pairs.
+    bins
+        The reliability table; empty for a model without probabilities.
+    """
+
+    users: pl.Series
+    values: dict[str, NDArray[np.float64]]
+    totals: dict[str, float]
+    n_pairs: int
+    bins: list[Bin]
+    library: Library
+
+    def reliability(self) -> Any:
+        """Return a frame bin, predicted, liked, count: mean probability, share of likes and pairs of each bin."""
+        rows = [(n, b.predicted, b.liked, b.count) for n, b in enumerate(self.bins, 1)]
+        schema = {"bin": pl.Int64, "predicted": pl.Float64, "liked": pl.Float64, "count": pl.Int64}
+        return to_native(pl.DataFrame(rows, schema=schema, orient="row"), self.library)

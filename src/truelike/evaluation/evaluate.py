@@ -23,19 +23,16 @@ from truelike.data.truth import Truth
 from truelike.errors import DataError, DataWarning, ParameterError, warn
 from truelike.evaluation.exposure import ExposureSample, exposure_notes
 from truelike.evaluation.impressions import score_impressions
-from truelike.evaluation.metrics import METRICS, popularity_and_novelty
-from truelike.evaluation.pairs import is_seen
+from truelike.evaluation.metrics import METRICS, Floats, mean_of_listed
+from truelike.evaluation.pairs import USERS_AT_ONCE, hits_of, relevant_items
 from truelike.evaluation.propensity import WeightedGains
 from truelike.evaluation.protocol import Ranker, check_ranker
 from truelike.evaluation.result import ALL_METRICS, Evaluation
-from truelike.evaluation.truth import TruthScores, score_truth
+from truelike.evaluation.truth import score_truth
 from truelike.ranking.on_cluster import check_dot_product, top_k_on_cluster
 from truelike.ranking.top_k import TopK
 
-__all__ = ["ALL_METRICS", "KS", "Evaluation", "evaluate", "hit_matrix", "relevant_items"]
-
 KS = (2, 5, 10, 20)
-USERS_AT_ONCE = 50_000  # whose lists are in memory at a time, or go to a worker of a cluster
 
 
 def evaluate(
@@ -119,14 +116,13 @@ def evaluate(
     >>> tl.evaluate(tl.ItemPop().fit(world.dataset()), truth=world.truth(), ks=(5,))
     Evaluation(ItemPop, ... users: truth_auc 0..., truth_ndcg@5 0..., hidden_share 0...)
     """
-    ks = _checked_ks(ks)
-    metrics = _checked_metrics(metrics)
+    ks, metrics = _checked_ks(ks), _checked_metrics(metrics)
     check_ranker(model)
     cluster = as_cluster(cluster)
-    _check_lists(test, impressions, cluster=cluster, propensity=propensity)
-    clip = _checked_clip(propensity_clip, propensity)
+    _check_options(test, impressions, propensity, propensity_clip, cluster)
     vectors = None if cluster is None else check_dot_product(model.name, model.scorer.vectors)
-    scores = None if truth is None else _score_truth(model, truth, ks, n_jobs)
+    labels = truth if truth is None or isinstance(truth, Truth) else Truth(truth)
+    scores = None if labels is None else score_truth(model, labels, ks=ks, n_jobs=n_jobs)
     name = name or model.name
     if test is None and scores is not None:
         return Evaluation(name, scores.users, scores.values, scores.totals, scores.library, scores)
@@ -137,32 +133,11 @@ def evaluate(
     if impressions:
         shown = score_impressions(model, test)
         return Evaluation(name, shown.users, shown.values, shown.totals, shown.library, scores, impressions=shown)
-    train = model.train_
+    train, k = model.train_, max(ks)
     measured = _Measured(train, metrics, ks)
     if propensity is not None:
-        measured.weighted = WeightedGains(Propensities.of(propensity, train), metrics, ks, clip)
+        measured.weighted = WeightedGains(Propensities.of(propensity, train), metrics, ks, propensity_clip)
     measured.sample = ExposureSample() if notes else None
-    _measure(model, test, measured, cluster, vectors, n_jobs)
-    users, values, totals = measured.results()
-    estimates = None if measured.weighted is None else measured.weighted.results(name, train)
-    found = () if measured.sample is None else exposure_notes(model, measured.sample)
-    of_users = train.users.take(users)
-    return Evaluation(name, of_users, values, totals, train.library, scores, estimates, notes=found)
-
-
-_Chunk = tuple[Codes, Any]  # row numbers of users, and a CSR of their relevant items, a row for each
-
-
-def _measure(
-    model: Ranker,
-    test: Dataset | Blocks,
-    measured: _Measured,
-    cluster: Cluster | None,
-    vectors: Any,
-    n_jobs: int | None,
-) -> None:
-    """Add the lists of all users of a test set, some users at a time."""
-    train, k = model.train_, max(measured.ks)
     waiting = deque[_Chunk]()
 
     def asked() -> Iterator[Codes]:
@@ -183,6 +158,14 @@ def _measure(
             f"no user of the held-out part ({test.n_interactions:,} interactions) has a relevant item: one that the "
             "model knows and the user does not have in training. Give interactions held out of training."
         )
+    users, values, totals = measured.results()
+    estimates = None if measured.weighted is None else measured.weighted.results(name, train)
+    found = () if measured.sample is None else exposure_notes(model, measured.sample)
+    of_users = train.users.take(users)
+    return Evaluation(name, of_users, values, totals, train.library, scores, estimates, notes=found)
+
+
+_Chunk = tuple[Codes, sparse.csr_array]  # row numbers of users, and their relevant items, a row for each
 
 
 def _chunks(train: Dataset | Blocks, test: Dataset | Blocks) -> Iterator[_Chunk]:
@@ -218,38 +201,35 @@ class _Measured:
         self.metrics, self.ks = metrics, ks
         self.users: list[Codes] = []
         self.hits: list[NDArray[np.bool_]] = []
-        self.relevant: list[NDArray[np.float64]] = []
-        self.of_lists: dict[str, list[NDArray[np.float64]]] = {
-            f"{metric}@{k}": [] for metric in metrics if metric in ("popularity", "novelty") for k in ks
-        }
+        self.relevant: list[Floats] = []
+        self.of_items: dict[str, Floats] = {}
+        if "popularity" in metrics or "novelty" in metrics:
+            shares = np.maximum(train.popularity(), 0.5) / train.n_users
+            of_items = {"popularity": shares, "novelty": -np.log2(shares)}
+            self.of_items = {metric: of_items[metric] for metric in metrics if metric in of_items}
+        self.of_lists: dict[str, list[Floats]] = {f"{metric}@{k}": [] for metric in self.of_items for k in ks}
         self.listed = {k: np.zeros(train.n_items, dtype=bool) for k in ks if "coverage" in metrics}
-        self.shares = np.maximum(train.popularity(), 0.5) / train.n_users if self.of_lists else None
         self.weighted: WeightedGains | None = None
         self.sample: ExposureSample | None = None
 
-    def add(self, users: Codes, relevant: Any, best: Codes) -> None:
+    def add(self, users: Codes, relevant: sparse.csr_array, best: Codes) -> None:
         """Add the lists of some users."""
+        hits, entries = hits_of(best, relevant)
         self.users.append(users)
-        self.hits.append(hit_matrix(best, np.arange(len(users), dtype=np.int32), relevant) > 0)
+        self.hits.append(hits)
         self.relevant.append(np.diff(relevant.indptr).astype(np.float64))
         if self.weighted is not None:
-            self.weighted.add(users, relevant, best)
+            self.weighted.add(users, relevant, hits, entries)
         if self.sample is not None:
             self.sample.add(users, relevant)
         for k in self.ks:
-            if self.shares is not None:
-                popularity, novelty = popularity_and_novelty(best, self.shares, k)
-                self._keep(f"popularity@{k}", popularity)
-                self._keep(f"novelty@{k}", novelty)
+            for metric, values in self.of_items.items():
+                self.of_lists[f"{metric}@{k}"].append(mean_of_listed(best, values, k))
             if k in self.listed:
                 items = best[:, :k]
                 self.listed[k][items[items >= 0]] = True
 
-    def _keep(self, measure: str, values: NDArray[np.float64]) -> None:
-        if measure in self.of_lists:
-            self.of_lists[measure].append(values)
-
-    def results(self) -> tuple[Codes, dict[str, NDArray[np.float64]], dict[str, float]]:
+    def results(self) -> tuple[Codes, dict[str, Floats], dict[str, float]]:
         """The users, the values of each user, and the totals.
 
         A metric is computed of all users at once: BLAS may round a row otherwise beside fewer others.
@@ -266,72 +246,38 @@ class _Measured:
         return np.concatenate(self.users), values, totals
 
 
-def _score_truth(model: Ranker, truth: Any, ks: Sequence[int], n_jobs: int | None) -> TruthScores:
-    labels = truth if isinstance(truth, Truth) else Truth(truth)
-    return score_truth(model, labels, ks=ks, n_jobs=n_jobs)
-
-
-def hit_matrix(best: Codes, users: Codes, relevant: Any) -> NDArray[np.float64]:
-    """Return 1 where a recommended item is one of the user's relevant items, else 0."""
-    n_items = relevant.shape[1]
-    owners = np.repeat(np.arange(relevant.shape[0], dtype=np.int64), np.diff(relevant.indptr))
-    liked = owners * n_items + relevant.indices  # sorted, because the rows of the CSR are
-    asked = users[:, None].astype(np.int64) * n_items + best
-    at = np.minimum(np.searchsorted(liked, asked), len(liked) - 1)
-    return np.asarray((liked[at] == asked) & (best >= 0), dtype=np.float64)
-
-
-def relevant_items(train: Dataset | Blocks, test: Dataset) -> Any:
-    """Return a CSR (users x items) of the test interactions that are not in training.
-
-    Both datasets must have the same ids. The rows of the result are sorted, and its data are ones.
-    """
-    matrix = sparse.csr_array(test.csr, copy=True)
-    matrix.sort_indices()
-    owners = np.repeat(np.arange(matrix.shape[0], dtype=np.int32), np.diff(matrix.indptr))
-    kept = np.ones(len(owners), dtype=bool)
-    active = np.flatnonzero(np.diff(matrix.indptr))
-    for start in range(0, len(active), USERS_AT_ONCE):  # the seen items of all users at once could fill the memory
-        users = active[start : start + USERS_AT_ONCE]
-        entries = slice(matrix.indptr[users[0]], matrix.indptr[users[-1] + 1])
-        kept[entries] = ~is_seen(train, owners[entries], matrix.indices[entries])
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(owners[kept], minlength=matrix.shape[0]))])
-    ones = np.ones(np.count_nonzero(kept), dtype=np.float32)
-    return sparse.csr_array((ones, matrix.indices[kept], indptr.astype(np.int32)), shape=matrix.shape)
-
-
-def _checked_metrics(metrics: Any) -> list[str]:
-    wanted = [metrics] if isinstance(metrics, str) or not isinstance(metrics, Iterable) else list(metrics)
+def _checked_metrics(metrics: object) -> list[str]:
+    wanted: list[Any] = (
+        [metrics] if isinstance(metrics, str) or not isinstance(metrics, Iterable) else list(metrics)
+    )
     if not wanted or any(name not in ALL_METRICS for name in wanted):
         raise ParameterError(f"metrics is {metrics!r}; it must be one or more of {', '.join(ALL_METRICS)}")
     return wanted
 
 
-def _check_lists(test: Any, impressions: bool, **options: Any) -> None:
-    """Raise an error for options of lists if no lists are computed."""
+def _checked_ks(ks: object) -> list[int]:
+    wanted: list[Any] = list(ks) if isinstance(ks, Iterable) else [ks]
+    if not wanted or not all(isinstance(k, Integral) and not isinstance(k, bool) and int(k) >= 1 for k in wanted):
+        raise ParameterError(f"ks is {ks!r}; it must be one or more whole numbers from 1 up")
+    return sorted({int(k) for k in wanted})
+
+
+def _check_options(
+    test: object, impressions: bool, propensity: object, clip: float | None, cluster: Cluster | None
+) -> None:
+    """Raise an error for options of lists if no lists are computed, and for a clip that is none."""
     if impressions and test is None:
         raise ParameterError(
             "impressions need a test set, which says what was taken of what was shown; test is None"
         )
-    for name, value in options.items():
+    for name, value in (("cluster", cluster), ("propensity", propensity)):
         if value is not None and (test is None or impressions):
             why = "test is None" if test is None else "with impressions no lists are computed"
             raise ParameterError(f"{name} is for the lists of a test set, and {why}: leave {name} out")
-
-
-def _checked_clip(clip: Any, propensity: Any) -> float | None:
     if clip is None:
-        return None
+        return
     if propensity is None:
         raise ParameterError("propensity_clip is given without propensity; pass both, or none")
     check_number("propensity_clip", clip, high=1)
     if clip <= 0:
         raise ParameterError(f"propensity_clip is {clip}; it must be above 0 and at most 1")
-    return float(clip)
-
-
-def _checked_ks(ks: Any) -> list[int]:
-    wanted: list[Any] = list(ks) if isinstance(ks, Iterable) else [ks]
-    if not wanted or not all(isinstance(k, Integral) and not isinstance(k, bool) and int(k) >= 1 for k in wanted):
-        raise ParameterError(f"ks is {ks!r}; it must be one or more whole numbers from 1 up")
-    return sorted({int(k) for k in wanted})

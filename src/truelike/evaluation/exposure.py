@@ -15,15 +15,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from truelike.core import randomness
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.evaluation.pairs import is_seen
-from truelike.evaluation.protocol import Ranker
-
-__all__ = ["ExposureSample", "exposure_notes"]
+from truelike.evaluation.protocol import Ranker, exposure_of
 
 USERS = 500  # of the sample
 PAIRS = 4_000  # held-out interactions of these users at most
@@ -43,7 +42,7 @@ class ExposureSample:
         self.users = np.empty(0, dtype=np.int32)
         self.items: list[Codes] = []
 
-    def add(self, users: Codes, relevant: Any) -> None:
+    def add(self, users: Codes, relevant: sparse.csr_array) -> None:
         """Add some users, and a CSR of their relevant items, a row for each."""
         noise = randomness.bits(self.key, users)
         candidates = np.argsort(noise, kind="stable")[:USERS]
@@ -120,10 +119,10 @@ def _aucs(model: Ranker, users: Codes, items: Codes) -> dict[str, float]:
         unobserved = _unobserved(train, many, others, relevant)
         found[name] = _auc(scores, model.scorer.score_pairs(many, others), unobserved)
         if name == "model":
-            of_items = {"popularity": popularity}
-            shown = getattr(model, "_shown_users", lambda: None)()
-            if shown is not None:
-                of_items["exposure"] = shown
+            of_items: dict[str, NDArray[Any]] = {"popularity": popularity}
+            exposure = exposure_of(model)
+            if exposure is not None:
+                of_items["exposure"] = exposure
             for what, value in of_items.items():
                 found[what] = _auc(np.repeat(value[items], NEGATIVES), value[others], unobserved)
     return found

@@ -6,59 +6,20 @@ reward a model for following the exposure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
-
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.data.entries import users_of
-from truelike.data.frames import Library
 from truelike.data.ids import Codes
 from truelike.errors import DataError, DataWarning, warn
-from truelike.evaluation.calibration import Bin, Pooled, auc
-from truelike.evaluation.pairs import is_seen
+from truelike.evaluation.calibration import Bin, LabelScores, Pooled, auc
+from truelike.evaluation.pairs import find, is_seen, pairs_of
 from truelike.evaluation.protocol import Ranker, likes_of
-from truelike.evaluation.truth import reliability_frame
-
-__all__ = ["ImpressionScores", "auc_by_user", "score_impressions"]
 
 
-@dataclass(frozen=True, eq=False)
-class ImpressionScores:
-    """The scores of a model on held-out pairs that were shown.
-
-    Attributes
-    ----------
-    users
-        The ids of the users with both a taken and another pair among them.
-    values
-        One value per user: "shown_auc".
-    totals
-        Over all pairs: "shown_share", the share that was taken, "shown_pooled_auc", and for models with probabilities
-        "shown_log_loss" and "shown_ece".
-    n_pairs
-        The number of pairs.
-    bins
-        The reliability table; empty for a model without probabilities.
-    """
-
-    users: pl.Series
-    values: dict[str, NDArray[np.float64]]
-    totals: dict[str, float]
-    n_pairs: int
-    bins: list[Bin] = field(default_factory=list)
-    library: Library = "polars"
-
-    def reliability(self) -> Any:
-        """Return a frame bin, predicted, liked, count: mean probability, share taken and pairs of each bin."""
-        return reliability_frame(self.bins, self.library)
-
-
-def score_impressions(model: Ranker, test: Dataset | Blocks) -> ImpressionScores:
+def score_impressions(model: Ranker, test: Dataset | Blocks) -> LabelScores:
     """Score a fitted model on the impressions of a test part; see `tl.evaluate(..., impressions=True)`.
 
     The cost is that of the shown pairs if the score is a dot product, and else that of all items for the users of these
@@ -93,7 +54,7 @@ def score_impressions(model: Ranker, test: Dataset | Blocks) -> ImpressionScores
         totals |= {"shown_log_loss": pooled.log_loss(), "shown_ece": pooled.calibration_error()}
         bins = pooled.reliability()
     of_users = {"shown_auc": per_user} if len(per_user) else {}
-    return ImpressionScores(train.users.take(known), of_users, totals, len(users), bins, train.library)
+    return LabelScores(train.users.take(known), of_users, totals, len(users), bins, train.library)
 
 
 def _shown_pairs(train: Dataset | Blocks, test: Dataset) -> tuple[Codes, Codes]:
@@ -133,13 +94,8 @@ def _shown_pairs(train: Dataset | Blocks, test: Dataset) -> tuple[Codes, Codes]:
 def _taken(train: Dataset | Blocks, test: Dataset, users: Codes, items: Codes) -> NDArray[np.bool_]:
     """Whether each shown pair is among the held-out interactions; a warning if some of these were not shown."""
     known = test.recode(train.users, train.items)[0]
-    n_items = train.n_items
-    interactions = np.sort(known.entry_users.astype(np.int64) * n_items + known.csr.indices)
-    shown = users.astype(np.int64) * n_items + items
-    taken = np.zeros(len(shown), dtype=bool)
-    if len(interactions):
-        at = np.minimum(np.searchsorted(interactions, shown), len(interactions) - 1)
-        taken = interactions[at] == shown
+    interactions = np.sort(pairs_of(known.csr))
+    taken = find(interactions, users.astype(np.int64) * train.n_items + items)[1]
     lacking = test.n_interactions - int(np.count_nonzero(taken))
     if lacking:
         warn(
@@ -147,7 +103,7 @@ def _taken(train: Dataset | Blocks, test: Dataset, users: Codes, items: Codes) -
             "can be scored; they are left out",
             DataWarning,
         )
-    return np.asarray(taken)
+    return taken
 
 
 def auc_by_user(

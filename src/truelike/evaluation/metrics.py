@@ -9,28 +9,11 @@ A *measure* is a metric at a list length, written "ndcg@20".
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from truelike.errors import ParameterError
-
-__all__ = [
-    "METRICS",
-    "Metric",
-    "average_precision",
-    "coverage",
-    "f1",
-    "hit_rate",
-    "is_metric_at_k",
-    "ndcg",
-    "parse_measure",
-    "popularity_and_novelty",
-    "precision",
-    "recall",
-    "reciprocal_rank",
-]
 
 Floats = NDArray[np.float64]
 Metric = Callable[[Floats, Floats, int], Floats]
@@ -121,7 +104,7 @@ METRICS: dict[str, Metric] = {
 }
 
 
-def is_metric_at_k(value: Any) -> bool:
+def is_metric_at_k(value: object) -> bool:
     """Return whether a value is a metric at a list length.
 
     >>> is_metric_at_k("ndcg@20"), is_metric_at_k("ndcg"), is_metric_at_k("auc@20"), is_metric_at_k("f1@0")
@@ -139,8 +122,8 @@ def parse_measure(measure: str) -> tuple[str, int]:
     """
     if not is_metric_at_k(measure):
         raise ParameterError(
-            f"{measure!r} is not a measure; it must be a metric at a list length, e.g. 'ndcg@20'. "
-            f"Metrics are {', '.join(METRICS)}."
+            f"metric is {measure!r}; it must be a metric at a list length, such as 'ndcg@20'. The metrics are "
+            f"{', '.join(METRICS)}"
         )
     metric, _, k = measure.partition("@")
     return metric, int(k)
@@ -156,20 +139,16 @@ def coverage(recommended: NDArray[np.int32], n_items: int, k: int) -> float:
     return float((listed >= 0).sum() / n_items)
 
 
-def popularity_and_novelty(recommended: NDArray[np.int32], shares: Floats, k: int) -> tuple[Floats, Floats]:
-    """Popularity@k and novelty@k of the list of each user.
+def mean_of_listed(recommended: NDArray[np.int32], values: Floats, k: int) -> Floats:
+    """The mean of a value of items over the list of each user.
 
     Popularity@k = mean(p_i) and novelty@k = mean(-log2 p_i). p_i is the share of users who interacted with item i
     in training. An item without interactions counts as half of one, so that its novelty is finite.
 
-    >>> shares = np.array([0.5, 0.25])
-    >>> popularity, novelty = popularity_and_novelty(np.array([[0, 1]], dtype=np.int32), shares, 2)
-    >>> popularity.tolist(), novelty.tolist()
-    ([0.375], [1.5])
+    >>> mean_of_listed(np.array([[0, 1, -1]], dtype=np.int32), np.array([0.5, 0.25]), 3)
+    array([0.375])
     """
     listed = recommended[:, :k]
     filled = listed >= 0
-    count = np.maximum(filled.sum(axis=1), 1)
-    popularity = np.where(filled, shares[listed], 0.0)
-    novelty = np.where(filled, -np.log2(shares[listed]), 0.0)
-    return popularity.sum(axis=1) / count, novelty.sum(axis=1) / count
+    mean: Floats = np.where(filled, values[listed], 0.0).sum(axis=1) / np.maximum(filled.sum(axis=1), 1)
+    return mean

@@ -20,15 +20,17 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy import sparse
 
+from truelike.data.dataset import Dataset
 from truelike.data.frames import Library, to_native
+from truelike.data.html import table
+from truelike.data.ids import Codes
 from truelike.data.propensities import Propensities
 from truelike.errors import DataError, DataWarning, ParameterError, UnknownMeasureError, warn
-from truelike.evaluation.metrics import METRICS
+from truelike.evaluation.metrics import METRICS, Floats
+from truelike.evaluation.significance import tail_of
 
-__all__ = ["PropensityEstimates", "WeightedGains", "gain_by_rank", "ratio_interval"]
-
-Floats = NDArray[np.float64]
 LEAST_SHARE, LEAST_SIZE = 0.05, 100  # of the effective sample size, below which there is a warning
 
 
@@ -50,18 +52,7 @@ def ratio_interval(
     The quantile is that of Student's t. Its degrees of freedom are the effective number of users,
     (sum z^2)^2 / sum z^4 - 1, with the residuals z = gains - estimate * weights: few users with large weights count as
     few users. Where all gains are the same, the jackknife has no variance, and the bound is that of Clopper and Pearson
-    for the effective sample size.
-
-    Parameters
-    ----------
-    gains, weights
-        For each user, the weighted sum of gains and the sum of weights.
-    size
-        The effective sample size.
-    largest
-        The largest possible gain.
-    confidence
-        The confidence of the interval.
+    for the effective sample size `size`. The largest possible gain is `largest`.
 
     Examples
     --------
@@ -71,11 +62,9 @@ def ratio_interval(
     """
     from scipy.special import stdtrit
 
-    if not 0 < confidence < 1:
-        raise ParameterError(f"confidence is {confidence}; it must be between 0 and 1, e.g. 0.95")
+    tail = tail_of(confidence)
     n, total = len(weights), weights.sum()
     value = float(gains.sum() / total)
-    tail = (1 - confidence) / 2
     residuals = gains - value * weights
     if n < 2:
         return 0.0, largest
@@ -196,18 +185,16 @@ class PropensityEstimates:
         return f"PropensityEstimates({self.model}, {self._rests_on()}: {', '.join([*shown, *more])})"
 
     def _repr_html_(self) -> str:
-        style = 'style="text-align: right; padding: .2em .7em"'
-        head = "".join(f"<th {style}>{name}</th>" for name in ("estimate", "95 % interval", "without weights"))
-        body = "".join(
-            f'<tr><th style="text-align: left">{escape(row["metric"])}@{row["k"]}</th>'
-            f"<td {style}>{row['value']:.4f}</td>"
-            f"<td {style}>{row['low']:.4f} to {row['high']:.4f}</td><td {style}>{row['unweighted']:.4f}</td></tr>"
+        rows = [
+            (
+                f"{row['metric']}@{row['k']}",
+                *(f"{row[name]:.4f}" for name in ("value", "low", "high", "unweighted")),
+            )
             for row in self._estimates().iter_rows(named=True)
-        )
-        return (
-            f"<table><caption>{escape(self.model)}, weighted by 1 / propensity ({escape(self._rests_on())})</caption>"
-            f"<thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table>"
-        )
+        ]
+        header = ("", "estimate", "95 % from", "to", "without weights")
+        about = f"{escape(self.model)}, weighted by 1 / propensity ({escape(self._rests_on())})"
+        return f"<div><b>PropensityEstimates</b> {about}{table(rows, header)}</div>"
 
 
 class WeightedGains:
@@ -234,8 +221,10 @@ class WeightedGains:
         self.smallest = 1.0
         self.example: tuple[int, int] | None = None  # an interaction without a propensity
 
-    def add(self, users: NDArray[np.int32], relevant: Any, best: NDArray[np.int32]) -> None:
-        """Add the lists of some users, and a CSR of their relevant items, a row for each."""
+    def add(
+        self, users: Codes, relevant: sparse.csr_array, hits: NDArray[np.bool_], entries: NDArray[np.int64]
+    ) -> None:
+        """Add some users with their relevant items, and what `hits_of` says of their lists."""
         rows = np.repeat(np.arange(len(users)), np.diff(relevant.indptr))
         q = self.propensities.lookup(users[rows], relevant.indices)
         known = ~np.isnan(q)
@@ -243,7 +232,7 @@ class WeightedGains:
             at = int(np.flatnonzero(~known)[0])
             self.example = self.example or (int(users[rows[at]]), int(relevant.indices[at]))
             self.n_left_out += int(np.count_nonzero(~known))
-        ranks = ranks_of_relevant(best, relevant)[known]
+        ranks = ranks_of_relevant(relevant.nnz, hits, entries)[known]
         rows, q = rows[known], q[known]
         if not len(q):
             return
@@ -263,7 +252,7 @@ class WeightedGains:
             self.gains[measure].append(sums[there])
             self.plain[measure] += float(gains.sum())
 
-    def results(self, model: str, train: Any) -> PropensityEstimates:
+    def results(self, model: str, train: Dataset) -> PropensityEstimates:
         """Return the estimates; a warning where they rest on little."""
         if self.example is not None:
             user, item = (repr(ids[n]) for ids, n in zip((train.users, train.items), self.example, strict=True))
@@ -297,14 +286,9 @@ class WeightedGains:
         )
 
 
-def ranks_of_relevant(best: NDArray[np.int32], relevant: Any) -> NDArray[np.int64]:
-    """Return the rank of each entry of a CSR in the list of its row, from 1 up; 0 if it is not listed."""
-    n_items = relevant.shape[1]
-    owners = np.repeat(np.arange(relevant.shape[0], dtype=np.int64), np.diff(relevant.indptr))
-    liked = owners * n_items + relevant.indices  # sorted, because the rows of the CSR are
-    listed = np.arange(len(best), dtype=np.int64)[:, None] * n_items + best
-    at = np.minimum(np.searchsorted(liked, listed), len(liked) - 1)
-    rows, places = np.nonzero((liked[at] == listed) & (best >= 0))
-    ranks = np.zeros(len(liked), dtype=np.int64)
-    ranks[at[rows, places]] = places + 1
+def ranks_of_relevant(n: int, hits: NDArray[np.bool_], entries: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the rank of each of n relevant items in the list of its user, from 1 up; 0 if it is not listed."""
+    rows, places = np.nonzero(hits)
+    ranks = np.zeros(n, dtype=np.int64)
+    ranks[entries[rows, places]] = places + 1
     return ranks

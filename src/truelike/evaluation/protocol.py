@@ -12,8 +12,6 @@ from truelike.data.ids import Codes
 from truelike.errors import ParameterError
 from truelike.ranking.top_k import TopK
 
-__all__ = ["Likes", "Ranker", "check_ranker", "likes_of"]
-
 Floats = NDArray[np.float32]
 
 
@@ -82,7 +80,13 @@ def likes_of(model: Ranker) -> Likes | None:
     return getattr(model, "likes", None)
 
 
-def check_ranker(model: Any, caller: str = "evaluate") -> None:
+def exposure_of(model: Ranker) -> NDArray[np.float64] | None:
+    """The number of users that each item was shown to, of a model that knows impressions; else None."""
+    found: NDArray[np.float64] | None = getattr(model, "exposed_users", lambda: None)()
+    return found
+
+
+def check_ranker(model: object) -> None:
     """Raise an error with a suggestion if a value is not a model.
 
     >>> check_ranker("model/")
@@ -92,8 +96,8 @@ def check_ranker(model: Any, caller: str = "evaluate") -> None:
     """
     if isinstance(model, type):
         fit = f"; create and fit it first: {model.__name__}().fit(train)" if hasattr(model, "scorer") else ""
-        raise ParameterError(f"{caller} takes a fitted model, not the class {model.__name__}{fit}")
+        raise ParameterError(f"evaluate takes a fitted model, not the class {model.__name__}{fit}")
     if not hasattr(type(model), "scorer"):
         raise ParameterError(
-            f"{caller} takes a fitted model, not {type(model).__name__}; load a saved one with tl.load(directory)"
+            f"evaluate takes a fitted model, not {type(model).__name__}; load a saved one with tl.load(directory)"
         )

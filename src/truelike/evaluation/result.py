@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
@@ -9,17 +11,14 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from truelike.data.frames import Library, to_native
+from truelike.data.html import table
 from truelike.errors import UnknownMeasureError
-from truelike.evaluation.impressions import ImpressionScores
-from truelike.evaluation.metrics import METRICS
+from truelike.evaluation.calibration import LabelScores
+from truelike.evaluation.metrics import METRICS, Floats
 from truelike.evaluation.propensity import PropensityEstimates
 from truelike.evaluation.significance import bootstrap_interval
-from truelike.evaluation.truth import TruthScores
-
-__all__ = ["ALL_METRICS", "LIST_METRICS", "Evaluation"]
 
 LIST_METRICS = ("coverage", "novelty", "popularity")  # of the lists alone, whatever is relevant
 ALL_METRICS = (*METRICS, *LIST_METRICS)  # in the order of tables
@@ -66,12 +65,12 @@ class Evaluation:
 
     model: str
     users: pl.Series
-    values: dict[str, NDArray[np.float64]]
+    values: dict[str, Floats]
     totals: dict[str, float] = field(default_factory=dict)
     library: Library = "polars"
-    truth: TruthScores | None = None
+    truth: LabelScores | None = None
     propensity: PropensityEstimates | None = None
-    impressions: ImpressionScores | None = None
+    impressions: LabelScores | None = None
     notes: tuple[str, ...] = ()
 
     def __getitem__(self, measure: str) -> float:
@@ -102,14 +101,9 @@ class Evaluation:
 
         Measures without a list length, such as "truth_auc", are in a column `value`.
         """
-        rows, columns = self._grid()
-        means = self.means()
-        table = [[means.get(_measure(metric, column)) for column in columns] for metric in rows]
+        columns, rows = self._table(self.means().__getitem__)
         schema = {"metric": pl.String, **dict.fromkeys(columns, pl.Float64)}
-        frame = pl.DataFrame(
-            [(metric, *row) for metric, row in zip(rows, table, strict=True)], schema=schema, orient="row"
-        )
-        return to_native(frame, self.library)
+        return to_native(pl.DataFrame(rows, schema=schema, orient="row"), self.library)
 
     def intervals(self, *, confidence: float = 0.95, resamples: int = 1_000, seed: int = 0) -> Any:
         """Return a frame model, metric, k, value, low, high: one row per measure, with confidence intervals.
@@ -129,43 +123,50 @@ class Evaluation:
             In the frame library of the training data. Measures of all lists together, such as coverage, have no
             interval.
         """
-        return to_native(self._intervals(confidence, resamples, seed), self.library)
-
-    def _intervals(self, confidence: float, resamples: int, seed: int) -> pl.DataFrame:
-        bounds: dict[str, tuple[float | None, float | None]] = {}
-        for values in (self.values, {} if self.truth is None else self.truth.values):
-            if not values:
-                continue
-            each = np.array(list(values.values())).T
-            low, high = bootstrap_interval(each, confidence=confidence, resamples=resamples, seed=seed)
-            bounds |= {name: (float(low[n]), float(high[n])) for n, name in enumerate(values)}
+        bounds = self._bounds(confidence, resamples, seed)
         rows = []
         for name, value in self._sorted_means().items():
             metric, _, k = name.partition("@")
             rows.append((self.model, metric, int(k) if k else None, value, *bounds.get(name, (None, None))))
         numbers = dict.fromkeys(("value", "low", "high"), pl.Float64)
         schema = {"model": pl.String, "metric": pl.String, "k": pl.Int64, **numbers}
-        return pl.DataFrame(rows, schema=schema, orient="row")
+        return to_native(pl.DataFrame(rows, schema=schema, orient="row"), self.library)
+
+    def _bounds(self, confidence: float, resamples: int, seed: int) -> dict[str, tuple[float, float]]:
+        """The interval of each measure that has one value per user."""
+        bounds: dict[str, tuple[float, float]] = {}
+        for values in (self.values, {} if self.truth is None else self.truth.values):
+            if values:
+                each = np.array(list(values.values())).T
+                low, high = bootstrap_interval(each, confidence=confidence, resamples=resamples, seed=seed)
+                bounds |= {name: (float(low[n]), float(high[n])) for n, name in enumerate(values)}
+        return bounds
 
     @cached_property
-    def _shown_intervals(self) -> dict[str, tuple[float, float]]:
+    def _shown_bounds(self) -> dict[str, tuple[float, float]]:
         """The intervals that a notebook shows: computed once, since a bootstrap of many users takes seconds."""
-        rows = self._intervals(0.95, 1_000, 0).iter_rows(named=True)
-        return {
-            _measure(row["metric"], row["k"]): (row["low"], row["high"]) for row in rows if row["low"] is not None
-        }
+        return self._bounds(0.95, 1_000, 0)
 
     def _sorted_means(self) -> dict[str, float]:
-        """The means in the order of tables: NDCG first, then by list length."""
-        means = self.means()
-        return {name: means[name] for name in sorted(means, key=_table_order)}
+        """The means in the order of tables: NDCG first, then by list length; those of the truth last."""
 
-    def _grid(self) -> tuple[list[str], list[str]]:
-        """The metrics and the columns of a table with one row per metric."""
-        parts = [name.partition("@") for name in self._sorted_means()]
-        lengths = sorted({int(k) for _, _, k in parts if k})
-        columns = [f"@{k}" for k in lengths] + ([NO_LENGTH] if any(not k for _, _, k in parts) else [])
-        return list(dict.fromkeys(metric for metric, _, _ in parts)), columns
+        def place(measure: str) -> tuple[int, int]:
+            metric, _, k = measure.partition("@")
+            known = metric in ALL_METRICS
+            return ALL_METRICS.index(metric) if known else len(ALL_METRICS), int(k or 0) if known else 0
+
+        means = self.means()
+        return {name: means[name] for name in sorted(means, key=place)}
+
+    def _table(self, cell: Callable[[str], Any]) -> tuple[list[str], list[list[Any]]]:
+        """The columns and the rows of a table with one row per metric, of the cells of its measures."""
+        cells: dict[str, dict[str, Any]] = {}
+        for name in self._sorted_means():
+            metric, _, k = name.partition("@")
+            cells.setdefault(metric, {})[k] = cell(name)
+        lengths = sorted({k for row in cells.values() for k in row}, key=lambda k: int(k or sys.maxsize))
+        columns = [f"@{k}" if k else NO_LENGTH for k in lengths]
+        return columns, [[metric, *(row.get(k) for k in lengths)] for metric, row in cells.items()]
 
     def __repr__(self) -> str:
         shown = [f"{name} {value:.4f}" for name, value in self._sorted_means().items()]
@@ -175,40 +176,18 @@ class Evaluation:
         return f"Evaluation({self.model}, {len(self.users):,} users: {', '.join(listed)}{weighted}){notes}"
 
     def _repr_html_(self) -> str:
-        rows, columns = self._grid()
-        means, bounds = self.means(), self._shown_intervals
+        means = self.means()
 
         def cell(measure: str) -> str:
-            if measure not in means:
-                return "<td></td>"
-            low, high = bounds.get(measure, (None, None))
-            around = "" if low is None else f"<br><small>{low:.4f} to {high:.4f}</small>"
-            return f'<td style="text-align: right; padding: .2em .7em">{means[measure]:.4f}{around}</td>'
+            low, high = self._shown_bounds.get(measure, (None, None))
+            return f"{means[measure]:.4f}" + ("" if low is None else f" ({low:.4f} to {high:.4f})")
 
-        head = "".join(f'<th style="text-align: right; padding: .2em .7em">{name}</th>' for name in columns)
-        body = "".join(
-            f'<tr><th style="text-align: left">{escape(metric)}</th>'
-            + "".join(cell(_measure(metric, column)) for column in columns)
-            + "</tr>"
-            for metric in rows
-        )
+        columns, rows = self._table(cell)
+        filled = [["" if each is None else each for each in row] for row in rows]
         return (
-            f"<table><caption>{escape(self.model)}, {len(self.users):,} users, with 95 % bootstrap intervals"
-            f"</caption><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table>"
+            f"<div><b>Evaluation</b> {escape(self.model)}, {len(self.users):,} users, with 95 % bootstrap intervals"
+            + table(filled, ("", *columns))
             + ("" if self.propensity is None else self.propensity._repr_html_())
             + "".join(f"<p>Note: {escape(note)}</p>" for note in self.notes)
+            + "</div>"
         )
-
-
-def _measure(metric: str, column: str | int | None) -> str:
-    """The name of the measure in a cell of a table: by the column's name, or by the list length."""
-    if column is None or column == NO_LENGTH:
-        return metric
-    return f"{metric}@{str(column).removeprefix('@')}"
-
-
-def _table_order(measure: str) -> tuple[int, int]:
-    """NDCG first; measures of the truth, which come as they are, last."""
-    metric, _, k = measure.partition("@")
-    place = ALL_METRICS.index(metric) if metric in ALL_METRICS else len(ALL_METRICS)
-    return place, int(k or 0) if metric in ALL_METRICS else 0

@@ -11,30 +11,25 @@ import polars as pl
 from numpy.typing import NDArray
 
 from truelike.core import randomness
+from truelike.core.compile_cache import cached_njit
 from truelike.data.frames import to_native
 from truelike.errors import DataError, ParameterError, some
+from truelike.evaluation.metrics import Floats
 
 if TYPE_CHECKING:
-    from truelike.evaluation.evaluate import Evaluation
+    from truelike.evaluation.result import Evaluation
 
-__all__ = [
-    "TESTS",
-    "bootstrap_interval",
-    "bootstrap_means",
-    "compare_means",
-    "holm",
-    "paired_bootstrap",
-    "paired_t",
-    "wilcoxon",
-]
 
-Floats = NDArray[np.float64]
+@cached_njit(nogil=True)
+def _add_drawn_rows(values: Floats, drawn: NDArray[np.int64], out: Floats) -> None:
+    """Add the drawn rows to `out`, in order, so that the sum of a column does not depend on other columns."""
+    for row in drawn:
+        for column in range(values.shape[1]):
+            out[column] += values[row, column]
 
 
 def bootstrap_means(values: Floats, *, resamples: int = 1_000, seed: int = 0) -> Floats:
     """Return the column means of bootstrap samples of the rows: an array (resamples, columns)."""
-    from truelike.evaluation.kernels import add_drawn_rows
-
     if resamples < 1:
         raise ParameterError(f"resamples is {resamples}; it must be a whole number from 1 up")
     n = len(values)
@@ -43,8 +38,15 @@ def bootstrap_means(values: Floats, *, resamples: int = 1_000, seed: int = 0) ->
     sums = np.zeros((resamples, values.shape[1]))
     for r in range(resamples):
         drawn = (randomness.uniform(key, np.arange(r * n, (r + 1) * n)) * n).astype(np.int64)
-        add_drawn_rows(values, drawn, sums[r])
+        _add_drawn_rows(values, drawn, sums[r])
     return sums / n
+
+
+def tail_of(confidence: float) -> float:
+    """The probability on each side of a confidence interval."""
+    if not 0 < confidence < 1:
+        raise ParameterError(f"confidence is {confidence}; it must be between 0 and 1, e.g. 0.95")
+    return (1 - confidence) / 2
 
 
 def bootstrap_interval(
@@ -56,10 +58,8 @@ def bootstrap_interval(
     >>> bool(low[0] < 49.5 < high[0])
     True
     """
-    if not 0 < confidence < 1:
-        raise ParameterError(f"confidence is {confidence}; it must be between 0 and 1, e.g. 0.95")
+    tail = tail_of(confidence)
     means = bootstrap_means(values, resamples=resamples, seed=seed)
-    tail = (1 - confidence) / 2
     low, high = np.quantile(means, (tail, 1 - tail), axis=0)
     return low, high
 

@@ -3,67 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
+from scipy import sparse
 
 from truelike.core.parallel import for_each
 from truelike.data.dataset import Dataset
-from truelike.data.frames import Library, to_native
 from truelike.data.ids import Codes
 from truelike.data.truth import Truth
 from truelike.errors import DataError
-from truelike.evaluation.calibration import Bin, Pooled, auc
+from truelike.evaluation.calibration import Bin, LabelScores, Pooled, auc
 from truelike.evaluation.metrics import ndcg
 from truelike.evaluation.protocol import Ranker, likes_of
 from truelike.ranking.top_k import top_k_by_scores
-
-__all__ = ["TruthScores", "reliability_frame", "score_blocks", "score_truth"]
 
 Block = Callable[[Codes], NDArray[np.float32]]
 PAIRS_AT_ONCE = 2**22  # pairs that a thread scores at a time
 
 
-@dataclass(frozen=True, eq=False)
-class TruthScores:
-    """The scores of a model against true labels, over the unobserved pairs whose label is known.
-
-    Attributes
-    ----------
-    users
-        The ids of the users with both a like and a dislike among these pairs.
-    values
-        One value per user: "truth_auc" and "truth_ndcg@20" of the ranking; "hidden_auc" and "hidden_ndcg@20" of the
-        posterior, i.e. of the list of `hidden_likes`.
-    totals
-        Over all pairs: "hidden_share", the share of truly liked pairs; and "hidden_pooled_auc", "hidden_ece" and
-        "hidden_log_loss" of the posterior.
-    bins
-        The reliability table; empty for a model without flip probabilities.
-    """
-
-    users: pl.Series
-    values: dict[str, NDArray[np.float64]]
-    totals: dict[str, float]
-    bins: list[Bin] = field(default_factory=list)
-    library: Library = "polars"
-
-    def reliability(self) -> Any:
-        """Return a frame bin, predicted, liked, count: mean posterior, share of likes and pairs of each bin."""
-        return reliability_frame(self.bins, self.library)
-
-
-def reliability_frame(bins: Sequence[Bin], library: Library) -> Any:
-    """Return a reliability table as a frame: bin, predicted, liked, count."""
-    rows = [(n, b.predicted, b.liked, b.count) for n, b in enumerate(bins, 1)]
-    schema = {"bin": pl.Int64, "predicted": pl.Float64, "liked": pl.Float64, "count": pl.Int64}
-    return to_native(pl.DataFrame(rows, schema=schema, orient="row"), library)
-
-
-def score_truth(model: Ranker, truth: Truth, *, ks: Sequence[int] = (20,), n_jobs: int | None = -1) -> TruthScores:
+def score_truth(model: Ranker, truth: Truth, *, ks: Sequence[int] = (20,), n_jobs: int | None = -1) -> LabelScores:
     """Score a fitted model against true labels; see `tl.evaluate(..., truth=...)`.
 
     Examples
@@ -89,24 +48,11 @@ def score_blocks(
     ties: Codes | None = None,
     ks: Sequence[int] = (20,),
     n_jobs: int | None = -1,
-) -> TruthScores:
+) -> LabelScores:
     """Score functions that return a number for each item of a block of users; see `score_truth`.
 
-    Parameters
-    ----------
-    train
-        The observed interactions; these pairs are left out.
-    truth
-        The true labels.
-    score_block, posterior_block
-        Functions that return new arrays (len(users), n_items): the scores to rank by, and
-        p(truly liked | not observed).
-    ties
-        All items, in the order in which equal scores are ranked; None: in item order.
-    ks
-        The list lengths of NDCG.
-    n_jobs
-        Number of threads; -1: all cores. It does not change the result.
+    `score_block` gives the scores to rank by, `posterior_block` p(truly liked | not observed), both as new arrays
+    (len(users), n_items). Equal scores are ranked in the order of `ties`; None: in item order.
     """
     labels = _Labels(train, truth)
     pooled = Pooled()
@@ -150,7 +96,7 @@ def score_blocks(
             "hidden_ece": pooled.calibration_error(),
             "hidden_log_loss": pooled.log_loss(),
         }
-    return TruthScores(train.users.take(users), values, totals, bins, train.library)
+    return LabelScores(train.users.take(users), values, totals, int(pairs.sum()), bins, train.library)
 
 
 def _hits(
@@ -199,7 +145,7 @@ class _Labels:
         return row
 
 
-def _pattern(matrix: Any, users: Codes) -> NDArray[np.bool_]:
+def _pattern(matrix: sparse.csr_array, users: Codes) -> NDArray[np.bool_]:
     """Return a mask of the entries of a sparse matrix, whatever their weight."""
     rows = matrix[users]
     dense = np.zeros(rows.shape, dtype=bool)

@@ -334,7 +334,7 @@ class ImpressionMF(LabelNoise, FactorModel):
     def _flips(self) -> Flips:
         return self.shown_ or _NoFlips(self.train_.n_items)
 
-    def _shown_users(self) -> NDArray[np.float64] | None:
+    def exposed_users(self) -> NDArray[np.float64] | None:
         """The expected number of users who noticed each item; None without impressions."""
         return None if self.shown_ is None else self.shown_.exposed_users()
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from truelike.core.files import replacing_file
 from truelike.data.splits import Split
 from truelike.errors import DivergedError
+from truelike.evaluation.evaluate import KS
 from truelike.evaluation.significance import paired_t
 from truelike.paper.protocol import (
     BY_NAME,
@@ -37,7 +38,7 @@ from truelike.selection.executor import Executor
 from truelike.selection.grids import Stage, axis, paper_stages
 from truelike.selection.records import read_records
 from truelike.selection.search import Tuned, run_search, staged
-from truelike.selection.trials import KS, METRICS, Record, Trial
+from truelike.selection.trials import METRICS, Record, Trial
 from truelike.selection.tune import checked_workers
 from truelike.selection.variants import learns_flips, variant
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from truelike.core.parameters import jobs, special, whole_number
 from truelike.core.progress import note
@@ -31,7 +32,6 @@ from truelike.models.label_noise import Likes
 from truelike.models.lists import Frame
 from truelike.models.registry import build
 from truelike.models.scorer import Floats, Scorer
-from truelike.selection.choice import Choice
 from truelike.selection.race import Blended, Candidate, Race
 
 HELD_OUT_SHARE = 0.1  # of the interactions, that candidates are compared on
@@ -41,11 +41,46 @@ RACE_SHARE, MAX_TRIAL_SHARE = 0.75, 0.25  # of a number of seconds: for all tria
 MODEL_WITHOUT_RACE = "EDLAE"  # for data too small to hold out a part
 
 
-def _is_budget(value: Any) -> bool:
+def _is_budget(value: object) -> bool:
     if isinstance(value, str):
         return value in BUDGET_FITS
-    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    return is_number and bool(0 < value < float("inf"))
+    return isinstance(value, int | float | np.number) and value is not True and bool(0 < value < float("inf"))
+
+
+class Choice(NamedTuple):
+    """What an `AutoRecommender` chose.
+
+    Attributes
+    ----------
+    model
+        The model, as it is written in Python. Fitted on the same training data, without a validation part, it has the
+        same bits.
+    reason
+        Why, in a sentence.
+    outlook
+        What a larger budget might bring.
+    metric
+        The metric of the trials.
+    trial
+        The trial that won. Its model may have other numbers than `model`, which follows all interactions.
+    trials
+        A row for each trial, in their order: the model, its metric on the held-out interactions (None if it failed)
+        and the seconds of training (of a blend none: its models are trained already).
+    """
+
+    model: str
+    reason: str
+    outlook: str = ""
+    metric: str = ""
+    trial: str = ""
+    trials: tuple[tuple[str, float | None, float], ...] = ()
+
+    def table(self) -> pl.DataFrame:
+        """A frame with a row for each trial, the best first."""
+        names = ("trial", "model", self.metric or "metric", "seconds")
+        rows = [(number, *row) for number, row in enumerate(self.trials, 1)]
+        schema = dict(zip(names, (pl.Int64, pl.String, pl.Float64, pl.Float64), strict=True))
+        return pl.DataFrame(rows, schema=schema, orient="row").sort(names[2], descending=True, nulls_last=True)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -133,7 +168,13 @@ class AutoRecommender(Recommender):
     @staticmethod
     def choice_from(saved: Any) -> Choice:
         """The choice that was saved with a model; raises ValueError if it cannot be one."""
-        return Choice.from_saved(saved)
+        words = {name: saved[name] for name in ("model", "reason", "outlook", "metric", "trial")}
+        trials = tuple((model, value, seconds) for model, value, seconds in saved["trials"])
+        numbers = [x for _, value, seconds in trials for x in (value, seconds) if x is not None]
+        texts = [*words.values(), *(model for model, _, _ in trials)]
+        if not all(isinstance(x, str) for x in texts) or not all(isinstance(x, int | float) for x in numbers):
+            raise ValueError("the choice of the AutoRecommender is not words and numbers")
+        return Choice(**words, trials=trials)
 
     def _counts_weights(self) -> bool:
         return True  # where it helps
@@ -227,7 +268,12 @@ class AutoRecommender(Recommender):
 def _rows(race: Race) -> tuple[tuple[str, float | None, float], ...]:
     records = [trial.record for trial in race.trials.values()]
     return tuple(
-        (each["model"], each.get("validation", {}).get(race.metric), round(each["seconds"], 2)) for each in records
+        (
+            each["model"],
+            each.get("validation", {}).get(race.metric),
+            round(each.get("fit", {}).get("seconds", 0.0), 2),
+        )
+        for each in records
     )
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from truelike.cluster import Cluster, as_cluster
 from truelike.data.checks import check_number
 from truelike.data.dataset import Dataset
 from truelike.data.splits import Split, by_user
 from truelike.errors import DataError, ParameterError
-from truelike.evaluation.evaluate import relevant_items
+from truelike.evaluation.metrics import parse_measure
+from truelike.evaluation.pairs import relevant_items
 from truelike.models.registry import REGISTRY, usual_models
 from truelike.selection.comparison import Comparison, ModelResult
 from truelike.selection.executor import Executor
@@ -26,13 +27,9 @@ from truelike.selection.records import users_file
 from truelike.selection.references import identity, reference
 from truelike.selection.search import RUNGS, Search, Tuned, no_result_reason, run_searches, staged
 from truelike.selection.space import SearchSpace
-from truelike.selection.trials import Record, Trial, check_metric, score
+from truelike.selection.trials import Record, Trial, score
 from truelike.selection.tune import checked_workers
 from truelike.selection.variants import Model, Parameters, Variant, variant
-
-DEFAULT_CANDIDATES = 18  # of each model, without a budget
-ROUND_CANDIDATES = 9  # at a time under a budget of time: 9 for 1/9 of the epochs, 3 for 1/3, 1 for all
-MAX_CANDIDATES = 999
 
 
 def compare(
@@ -41,8 +38,7 @@ def compare(
     *,
     metric: str = "ndcg@20",
     by: Literal["time", "random"] | None = None,
-    n_trials: int | None = None,
-    minutes: float | None = None,
+    n_trials: int = 18,
     seeds: int = 3,
     directory: str | Path | None = None,
     n_workers: int | None = -1,
@@ -69,18 +65,15 @@ def compare(
         by time if the dataset has times. To hold out all interactions after one point in time, pass
         `tl.splits.temporal(data)`; most users may then have none to be tested on, or none to train on.
     n_trials
-        Number of candidates of each model, run by successive halving as in `tl.tune`; 18 where neither this nor
-        `minutes` is given. The first candidate is the defaults. A model with nothing to search has one candidate.
-    minutes
-        Instead of `n_trials`: as many candidates as fit into this time of one process, for each model.
+        Number of candidates of each model, run by successive halving as in `tl.tune`. The first candidate is the
+        defaults. A model with nothing to search has one candidate.
     seeds
         Number of final runs of a model whose result depends on a seed.
     directory
         Where all trials are kept. Called again with the same directory, a stopped comparison continues.
     n_workers
         Number of processes; -1 is one for each core, None is 1. Each trial has one thread. Changes no result except
-        times, and how many candidates fit into `minutes`. A class that other processes cannot import, such as one of
-        a notebook, is run in this process.
+        times. A class that other processes cannot import, such as one of a notebook, is run in this process.
     seed
         Seed of the split, the search and the models.
     report
@@ -108,8 +101,8 @@ def compare(
     ['model', 'ndcg@20', 'ndcg@20 low', 'ndcg@20 high']
     """
     chosen = chosen_models(models)
-    check_metric(metric)
-    n_trials = _checked_trials(n_trials, minutes)
+    parse_measure(metric)
+    check_number("n_trials", n_trials, low=1, whole=True)
     check_number("seeds", seeds, low=1, whole=True)
     check_number("seed", seed, low=0, whole=True)
     processes, places = checked_workers(n_workers), as_cluster(cluster)
@@ -117,7 +110,6 @@ def compare(
     split = _checked_split(data, by, seed)
     activity = _activity(split)
     log = TrialLog(metric, processes)
-    log.is_open_ended = minutes is not None
     for model in chosen:
         log.expect(model.name, [1.0] * (seeds if "seed" in model.parameter_names else 1), final=True)
     options: dict[str, Any] = {
@@ -132,23 +124,23 @@ def compare(
         Executor(Path(directory or spare) / "final", *split.parts, **options) as final,
         Executor(Path(directory or spare) / "tuning", split.train, split.validation, **options) as tuning,
     ):
-        if minutes is not None:
-            _compile(chosen, fixed)
-        budget = _Budget(tuning, None if minutes is None else minutes * 60)
-        searches = {each.name: _search(each, metric, seed, n_trials, budget, fixed, log) for each in chosen}
-        found = run_searches(searches, budget.run)
+        searches = {each.name: _search(each, metric, seed, n_trials, fixed, log) for each in chosen}
+        found = run_searches(searches, tuning.run_some)
         tuning.close()  # its processes are no longer needed
         runs = {name: _final_trials(each, metric, seed, seeds) for name, each in found.items()}
         for name, trials in runs.items():
             log.expect(name, [1.0] * len(trials), final=True)
-        _run_final(final, [trial for trials in runs.values() for trial in trials])
+        for trial in (each for trials in runs.values() for each in trials):
+            if not users_file(final.directory, trial.key).exists():  # it may be missing in a copy of a directory
+                final.records.pop(trial.key, None)
+        final.run_some([trial for trials in runs.values() for trial in trials])
         results = [_result(found[model.name], runs[model.name], final, metric) for model in chosen]
     comparison = Comparison(
         results,
         metric=metric,
         split=split,
         activity=activity,
-        budget=f"{n_trials} candidates" if minutes is None else f"{minutes:g} minutes of one process",
+        budget=f"{n_trials} candidates",
         from_dataset=not isinstance(data, Split),
         directory=None if directory is None else Path(directory),
     )
@@ -168,7 +160,7 @@ def chosen_models(models: Model | Sequence[Model] | None) -> list[Variant]:
     """
     if models is None:
         return [variant(name) for name in usual_models()]
-    asked: list[Any] = list(models) if isinstance(models, Sequence) and not isinstance(models, str) else [models]
+    asked: list[Model] = list(models) if isinstance(models, Sequence) and not isinstance(models, str) else [models]
     if not asked:
         raise ParameterError(
             f"models is {models!r}; give one or more of {', '.join(REGISTRY)}, classes of your own, or None for "
@@ -202,18 +194,7 @@ def _with_unique_names(models: list[Variant]) -> list[Variant]:
     return list(named.values())
 
 
-def _checked_trials(n_trials: int | None, minutes: float | None) -> int | None:
-    if n_trials is not None and minutes is not None:
-        raise ParameterError("both n_trials and minutes are given; give one of them")
-    if minutes is not None:
-        check_number("minutes", minutes, low=0)
-        return None
-    n_trials = DEFAULT_CANDIDATES if n_trials is None else n_trials
-    check_number("n_trials", n_trials, low=1, whole=True)
-    return n_trials
-
-
-def _check_fixed(models: Sequence[Variant], fixed: Mapping[str, Any]) -> None:
+def _check_fixed(models: Sequence[Variant], fixed: Parameters) -> None:
     for parameter in fixed:
         if not any(parameter in model.parameter_names for model in models):
             raise ParameterError(f"none of {', '.join(map(str, models))} has a parameter {parameter!r}")
@@ -221,7 +202,7 @@ def _check_fixed(models: Sequence[Variant], fixed: Mapping[str, Any]) -> None:
         model.make(model.applicable(fixed))  # raises for a wrong value
 
 
-def _checked_split(data: Any, by: Literal["time", "random"] | None, seed: int) -> Split:
+def _checked_split(data: object, by: Literal["time", "random"] | None, seed: int) -> Split:
     if isinstance(data, Split):
         if by is not None:
             raise ParameterError(
@@ -236,7 +217,7 @@ def _checked_split(data: Any, by: Literal["time", "random"] | None, seed: int) -
     )
 
 
-def _activity(split: Split) -> np.ndarray[Any, Any]:
+def _activity(split: Split) -> NDArray[np.int64]:
     """The number of training interactions of each user that is evaluated on the test part."""
     train = split.train
     evaluated = {}
@@ -247,84 +228,20 @@ def _activity(split: Split) -> np.ndarray[Any, Any]:
                 f"the {name} part has interactions of {int(evaluated[name].sum())} users that can be evaluated; "
                 "two or more are needed"
             )
-    counts: np.ndarray[Any, Any] = np.diff(train.csr.indptr)[evaluated["test"]]
+    counts: NDArray[np.int64] = np.diff(train.csr.indptr)[evaluated["test"]]
     return counts
 
 
-def _compile(models: Sequence[Variant], fixed: Mapping[str, Any]) -> None:
-    """Compile the loops of all models, which are then cached on disk: compiling must not use up a model's time."""
-    from truelike.synthetic import World
-
-    dataset = World(n_users=40, n_items=30).dataset()
-    for model in models:
-        # a model may reject this dataset; its trials report what it says of the real one
-        with contextlib.suppress(Exception):
-            short = model.applicable({**fixed, "epochs": 1, "n_jobs": 1})
-            model.make(short).fit(dataset, progress=False)
-
-
-def _search(
-    model: Variant,
-    metric: str,
-    seed: int,
-    n_trials: int | None,
-    budget: _Budget,
-    fixed: Mapping[str, Any],
-    log: TrialLog,
-) -> Search:
-    """The search of one model. The first candidate is the defaults, the others are drawn, in rounds under a budget.
+def _search(model: Variant, metric: str, seed: int, n_trials: int, fixed: Parameters, log: TrialLog) -> Search:
+    """The search of one model. The first candidate is the defaults, the others are drawn.
 
     The defaults are run for all epochs, so that no search ends below them.
     """
     own = model.applicable(fixed)
     space = SearchSpace.of(model, own)
-    size = (n_trials or ROUND_CANDIDATES) if space else 1
-    known = [0]  # number of trials before each round
-
-    def drawn(first: int) -> Stage:
-        candidates: list[Parameters] = [space.draw(seed, n) if n else {} for n in range(first, first + size)]
-        return Stage("drawn", lambda best: candidates)
-
-    def another() -> Stage | None:
-        first, ran = len(known) * size, len(budget.records(model.name))
-        # a round without a new trial would repeat for ever
-        if n_trials or not space or ran == known[-1] or budget.is_spent(model.name) or first >= MAX_CANDIDATES:
-            return None
-        known.append(ran)
-        return drawn(first)
-
-    return staged(
-        model, [drawn(0)], metric=metric, seed=seed, fixed=own, rungs=RUNGS, log=log, keep_first=True,
-        another=another,
-    )  # fmt: skip
-
-
-class _Budget:
-    """The seconds that each model has used, including those of an earlier call, and which may use more."""
-
-    def __init__(self, executor: Executor, limit: float | None) -> None:
-        self.executor, self.limit = executor, limit
-        self.keys: dict[str, dict[str, None]] = {}
-
-    def run(self, trials: list[Trial]) -> None:
-        """Run those trials of a step that are within the budget."""
-        for trial in trials:
-            self.keys.setdefault(trial.name, {})[trial.key] = None
-        self.executor.run_some(trials, self._skip)
-
-    def records(self, name: str) -> list[Record]:
-        """The records of a model."""
-        known = self.executor.records
-        return [known[key] for key in self.keys.get(name, ()) if key in known]
-
-    def is_spent(self, name: str) -> bool:
-        """Whether the time of a model is used up."""
-        return self.limit is not None and sum(record["seconds"] for record in self.records(name)) >= self.limit
-
-    def _skip(self, trial: Trial) -> bool:
-        """Whether a trial is left out: its model has a record and no time left, or its process ended."""
-        records = self.records(trial.name)
-        return bool(records) and (self.is_spent(trial.name) or any("crashed" in record for record in records))
+    candidates = [{}, *(space.draw(seed, n) for n in range(1, n_trials if space else 1))]
+    stages = [Stage("drawn", lambda best: candidates)]
+    return staged(model, stages, metric=metric, seed=seed, fixed=own, rungs=RUNGS, log=log, keep_first=True)
 
 
 def _final_trials(found: Tuned, metric: str, seed: int, seeds: int) -> list[Trial]:
@@ -334,20 +251,6 @@ def _final_trials(found: Tuned, metric: str, seed: int, seeds: int) -> list[Tria
     numbers = range(seed, seed + seeds) if "seed" in found.parameters else (None,)
     each = [found.parameters if n is None else {**found.parameters, "seed": n} for n in numbers]
     return [Trial(found.variant, parameters, test=True, metric=metric) for parameters in each]
-
-
-def _run_final(executor: Executor, trials: Sequence[Trial]) -> None:
-    """Run the trials, but no more of a model after one of its trials failed."""
-    keys: dict[str, list[str]] = {}
-    for trial in trials:
-        keys.setdefault(trial.name, []).append(trial.key)
-        if not users_file(executor.directory, trial.key).exists():  # they may be missing in a copy of a directory
-            executor.records.pop(trial.key, None)
-
-    def skip(trial: Trial) -> bool:
-        return any("crashed" in executor.records.get(key, {}) for key in keys[trial.name])
-
-    executor.run_some(trials, skip)
 
 
 def _result(found: Tuned, trials: Sequence[Trial], executor: Executor, metric: str) -> ModelResult:

@@ -17,11 +17,12 @@ from truelike.data.frames import to_native
 from truelike.data.splits import Split
 from truelike.errors import ParameterError
 from truelike.evaluation.significance import bootstrap_interval, holm, paired_t
+from truelike.models.base import Recommender
 from truelike.report import Page
 from truelike.selection import references
 from truelike.selection.references import is_own
 from truelike.selection.trials import Record, settings, toml
-from truelike.selection.variants import NOT_FIXED, Variant
+from truelike.selection.variants import NOT_FIXED, Parameters, Variant
 
 LEVEL = 0.05  # significance level of the tests
 CHEAPER = 5.0  # a model that trains so many times faster is worth mentioning
@@ -39,7 +40,7 @@ class ModelResult:
     """
 
     variant: Variant
-    parameters: dict[str, Any]
+    parameters: Parameters
     score: float
     candidates: int
     search_seconds: float
@@ -114,12 +115,12 @@ class Comparison:
     results: list[ModelResult]
     metric: str
     split: Split
-    activity: NDArray[Any]
+    activity: NDArray[np.int64]
     budget: str
     from_dataset: bool
     directory: Path | None = None
     source: str = "LOG"
-    read: dict[str, Any] = field(default_factory=dict)
+    read: Parameters = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         def rank(result: ModelResult) -> float:
@@ -147,7 +148,7 @@ class Comparison:
         """The name of the model that is best on the test part."""
         return self.ranked[0].model
 
-    def make(self, **more: Any) -> Any:
+    def make(self, **more: Any) -> Recommender:
         """Create the best model, unfitted, with its tuned parameters.
 
         Where a whole dataset was given, `epochs` is the best epoch, so that `fit(dataset)` trains for as many.
@@ -175,7 +176,7 @@ class Comparison:
         k = self.metric.partition("@")[2]
         rows = []
         for each in self.results:
-            row: dict[str, Any] = {"model": each.model}
+            row: dict[str, str | float | bool | None] = {"model": each.model}
             nothing = [None] * len(self.measures)
             low, high = self.intervals.get(each.model, (nothing, nothing))
             for n, measure in enumerate(self.measures):
@@ -266,7 +267,7 @@ class Comparison:
                 )
         return ", ".join(parts)
 
-    def _parameters(self, result: ModelResult) -> dict[str, Any]:
+    def _parameters(self, result: ModelResult) -> Parameters:
         """The tuned parameters; for a whole dataset with the best number of epochs."""
         more = {"epochs": result.epochs} if self.from_dataset and result.epochs else {}
         return {**result.parameters, **more}

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from truelike.evaluation.breakdown import THIRDS, activity_quarters
 from truelike.report.figures import COLOURS, new_figure
 from truelike.selection.comparison import Comparison, ModelResult
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.text import Annotation
+    from matplotlib.transforms import Bbox
 
 MORE_COLOURS = ("#8a5a2b", "#1a9aa8", "#c0392b", "#7f8c2a", "#d16ba5", "#94a3b8")
 WIDTH = 9.8
@@ -33,7 +39,7 @@ def _styled(comparison: Comparison) -> Iterator[tuple[ModelResult, dict[str, Any
 
 def _line_plot(
     comparison: Comparison, labels: Sequence[str], values: dict[str, list[float]], x: str, y: str
-) -> Any:
+) -> Figure:
     """A line for each model over a few labelled places."""
     figure, [axes] = new_figure(width=WIDTH, height=3.8)
     for n, (each, style) in enumerate(_styled(comparison)):
@@ -47,12 +53,12 @@ def _line_plot(
     return figure
 
 
-def _legend(figure: Any, axes: Any) -> None:
+def _legend(figure: Figure, axes: Axes) -> None:
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=9)
 
 
-def quality_against_time(comparison: Comparison) -> Any:
+def quality_against_time(comparison: Comparison) -> Figure:
     """The metric against the seconds of training: up and to the left is better."""
     figure, [axes] = new_figure(width=WIDTH, height=4.4)
     points, texts = [], []
@@ -72,13 +78,15 @@ def quality_against_time(comparison: Comparison) -> Any:
     return figure
 
 
-def _logarithmic(axes: Any) -> None:
+def _logarithmic(axes: Axes) -> None:
     """A logarithmic axis of seconds, labelled with plain numbers."""
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
 
 
-def _place_labels(figure: Any, axes: Any, texts: Sequence[Any], points: Sequence[tuple[float, ...]]) -> None:
+def _place_labels(
+    figure: Figure, axes: Axes, texts: Sequence[Annotation], points: Sequence[tuple[float, ...]]
+) -> None:
     """Place each label where it covers the fewest points, error bars and other labels."""
     from matplotlib.transforms import Bbox
 
@@ -93,7 +101,7 @@ def _place_labels(figure: Any, axes: Any, texts: Sequence[Any], points: Sequence
         ends.append([(0, above + 3, "center", "bottom"), (0, below - 3, "center", "top")])
     for text, at_ends in zip(texts, ends, strict=True):
 
-        def cost(spot: tuple[float, float, str, str], text: Any = text) -> float:
+        def cost(spot: tuple[float, float, str, str], text: Annotation = text) -> float:
             _move(text, spot)
             box = text.get_window_extent()
             covered = sum(_area(box, other) for other in taken)
@@ -104,20 +112,19 @@ def _place_labels(figure: Any, axes: Any, texts: Sequence[Any], points: Sequence
         taken.append(text.get_window_extent())
 
 
-def _move(text: Any, spot: tuple[float, float, str, str]) -> None:
+def _move(text: Annotation, spot: tuple[float, float, str, str]) -> None:
     text.xyann = spot[:2]
-    text.set_ha(spot[2])
-    text.set_va(spot[3])
+    text.set(ha=spot[2], va=spot[3])
 
 
-def _area(one: Any, other: Any) -> float:
+def _area(one: Bbox, other: Bbox) -> float:
     """The area of the overlap of two boxes."""
     width = min(one.x1, other.x1) - max(one.x0, other.x0)
     height = min(one.y1, other.y1) - max(one.y0, other.y0)
     return float(max(width, 0.0) * max(height, 0.0))
 
 
-def by_length(comparison: Comparison) -> Any:
+def by_length(comparison: Comparison) -> Figure:
     """The metric against the length of the list."""
     name = comparison.metric.partition("@")[0]
     ks = sorted(int(m.partition("@")[2]) for m in comparison.ranked[0].measures if m.startswith(f"{name}@"))
@@ -126,7 +133,7 @@ def by_length(comparison: Comparison) -> Any:
     return _line_plot(comparison, [str(k) for k in ks], values, "k, the length of the list", y)
 
 
-def by_activity(comparison: Comparison) -> Any:
+def by_activity(comparison: Comparison) -> Figure:
     """The metric for users with few and with many training interactions."""
     names, quarter = activity_quarters(comparison.activity)
     values = {
@@ -139,7 +146,7 @@ def by_activity(comparison: Comparison) -> Any:
     return _line_plot(comparison, labels, values, "training interactions of the user", y)
 
 
-def by_popularity(comparison: Comparison) -> Any:
+def by_popularity(comparison: Comparison) -> Figure:
     """Recall of test interactions with popular and with rare items."""
     about = comparison.ranked[0].records[0]["popularity"]
     values = {}
@@ -151,7 +158,7 @@ def by_popularity(comparison: Comparison) -> Any:
     return _line_plot(comparison, labels, values, x, f"recall@{about['k']} of test interactions")
 
 
-def learning_curves(comparison: Comparison) -> Any | None:
+def learning_curves(comparison: Comparison) -> Figure | None:
     """The metric on validation by epoch and by seconds; None if no model is trained epoch by epoch."""
     learning = [(each, style) for each, style in _styled(comparison) if "curve" in each.records[0]]
     if not learning:

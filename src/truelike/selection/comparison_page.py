@@ -6,6 +6,7 @@ from html import escape
 
 import polars as pl
 
+from truelike.data.html import table
 from truelike.report import Page, machine
 from truelike.selection import comparison_figures as figures
 from truelike.selection import references
@@ -171,16 +172,9 @@ def _differing(result: ModelResult) -> str:
 
 def html(comparison: Comparison) -> str:
     """The answer and the table as HTML, without anything that must be installed."""
-    failed = not_trained(comparison)
+    frames = [frame for frame in (shown(comparison), not_trained(comparison)) if len(frame)]
     return (
         f"<div><p><strong>{escape(comparison.verdict)}.</strong> Train it with: "
         f"<code>{escape(comparison.command)}</code></p>"
-        f"{_html_table(shown(comparison))}{_html_table(failed) if len(failed) else ''}</div>"
+        f"{''.join(table(frame.iter_rows(), frame.columns) for frame in frames)}</div>"
     )
-
-
-def _html_table(frame: pl.DataFrame) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in frame.columns)
-    rows = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in frame.iter_rows())
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,19 +17,18 @@ from truelike.core import progress
 from truelike.core.parallel import cores, one_blas_thread
 from truelike.data.dataset import Dataset
 from truelike.data.splits import Split
-from truelike.errors import DataWarning, WorkerError
-from truelike.selection.processes import Processes
+from truelike.errors import WorkerError, muted
+from truelike.selection.processes import Processes, run_safely
 from truelike.selection.progress import TrialLog
 from truelike.selection.records import Journal, save_users, users_file
 from truelike.selection.references import NotImportableError, plain
 from truelike.selection.trials import Record, Trial
-from truelike.selection.worker import run_safely
 
 if TYPE_CHECKING:
     from truelike.cluster import Cluster
     from truelike.selection.ray_workers import RayWorkers
 
-Skip = Callable[[Trial], bool]
+Finished = tuple[Trial, Record]
 
 
 class Executor:
@@ -75,11 +73,11 @@ class Executor:
             part.with_parts(titles=None, library="polars")
             for part in (train, validation, nothing if test is None else test)
         ]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DataWarning)  # the caller's split has warned already
+        with muted():  # the caller's split has warned already
             self._split = Split(parts[0], parts[1], parts[2])
         self.journal = Journal(self.directory, self._split)
         self.records = self.journal.records
+        self._failed: set[str] = set()  # models of which a trial raised an exception or ended its process
         self._workers: Processes | RayWorkers
         if cluster is None:
             self._workers = Processes(self.directory, n_workers, n_jobs or max(1, cores() // n_workers), nice)
@@ -98,7 +96,7 @@ class Executor:
 
         A trial that raises an exception, or whose process ends, is a WorkerError.
         """
-        with contextlib.closing(self._work(trials, lambda trial: False)) as work:
+        with contextlib.closing(self._work(trials, set())) as work:
             for trial, record in work:
                 if "failed" in record:
                     trace = f"\n\n{record['traceback']}" if "traceback" in record else ""
@@ -109,15 +107,17 @@ class Executor:
                 self._add(trial, record)
         return self._assign(trials)
 
-    def run_some(self, trials: Sequence[Trial], skip: Skip = lambda trial: False) -> list[Record]:
-        """Do the same, but leave out a trial where `skip` says so when its turn comes: its record is empty.
+    def run_some(self, trials: Sequence[Trial]) -> list[Record]:
+        """Do the same, but give a trial that fails a record with the error, and go on with other models.
 
-        A trial that fails gets a record with the error; the others go on.
+        The further trials of its model are left out: their records are empty.
         """
-        with contextlib.closing(self._work(trials, skip)) as work:
+        with contextlib.closing(self._work(trials, self._failed)) as work:
             for trial, record in work:
                 if "traceback" in record:
                     progress.note(f"a trial of {trial.name} raised an exception\n{record['traceback']}")
+                if "failed" in record:
+                    self._failed.add(trial.name)
                 self._add(trial, _failed(trial, record) if "failed" in record else record)
         return self._assign(trials)
 
@@ -157,10 +157,13 @@ class Executor:
                 self.log.skip(trial.name, finished=True, final=trial.test)
         return deque(missing.values())
 
-    def _work(self, trials: Sequence[Trial], skip: Skip) -> Generator[tuple[Trial, Record], None, None]:
-        """Yield each new trial with its record as it is finished; "failed" says why it has no result."""
+    def _work(self, trials: Sequence[Trial], skipped: set[str]) -> Generator[Finished, None, None]:
+        """Yield each new trial with its record as it is finished; "failed" says why it has no result.
+
+        Trials of `skipped` models are left out when their turn comes.
+        """
         waiting, here = self._missing(trials), deque[Trial]()
-        busy: dict[Future[Any], tuple[Trial, float]] = {}
+        busy: dict[Future[Record], tuple[Trial, float]] = {}
 
         def start() -> None:
             """Give trials to free workers."""
@@ -169,13 +172,13 @@ class Executor:
                 message = self._message(trial)
                 if message is None:
                     here.append(trial)
-                elif not self._skipped(trial, skip):
+                elif not self._is_skipped(trial, skipped):
                     busy[self._workers.submit(message)] = trial, time.perf_counter()
 
         try:
             start()
             while busy or here:
-                if here and not self._skipped(trial := here.popleft(), skip):
+                if here and not self._is_skipped(trial := here.popleft(), skipped):
                     yield trial, self._run_here(trial)
                 # short waits, so that Ctrl-C is noticed
                 for future in wait(busy, 0.0 if here else 1.0, FIRST_COMPLETED).done:
@@ -219,11 +222,10 @@ class Executor:
             record["fit"]["mb"] = None  # this process holds more than the trial needs
         return record
 
-    def _skipped(self, trial: Trial, skip: Skip) -> bool:
-        if not skip(trial):
-            return False
-        self.log.skip(trial.name, finished=False, final=trial.test)
-        return True
+    def _is_skipped(self, trial: Trial, skipped: set[str]) -> bool:
+        if trial.name in skipped:
+            self.log.skip(trial.name, finished=False, final=trial.test)
+        return trial.name in skipped
 
 
 def _failed(trial: Trial, record: Record) -> Record:

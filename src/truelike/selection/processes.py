@@ -1,22 +1,32 @@
-"""Worker processes of this machine, started by loky.
+"""Worker processes of this machine, started by loky: a message about a trial in, its record out.
 
-Each is a pool of one process: loky ends all processes of a pool if one is killed, and here only its own trial fails.
+Each process is a pool of one: loky ends all processes of a pool if one is killed, and here only its own trial fails.
+The directory of the search holds the split. A search writes it without a test part, so that no trial of a search can
+use one.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 
-from joblib.externals.loky import ProcessPoolExecutor
+import numpy as np
+from joblib.externals.loky import ProcessPoolExecutor, process_executor
 from joblib.externals.loky.process_executor import BrokenProcessPool
 
-from truelike.selection.trials import Record
-from truelike.selection.worker import answer, prepare
+from truelike.data.splits import Split
+from truelike.selection.records import Values, save_users
+from truelike.selection.references import NotImportableError
+from truelike.selection.trials import Record, Trial, run
 
 THREAD_LIMITS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
 
@@ -89,3 +99,63 @@ def _without_current_directory() -> Iterator[None]:
             del os.environ["PYTHONSAFEPATH"]
         else:
             os.environ["PYTHONSAFEPATH"] = before
+
+
+# --- inside a worker ---
+
+
+def prepare(nice: int) -> None:
+    """Prepare a process for trials. Each line keeps a promise that loky does not make."""
+    # a search that was killed leaves no process behind
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started the search
+    os.dup2(2, 1)  # stdout has the results of the command line, so what a trial prints goes to stderr
+    process_executor._USE_PSUTIL = (
+        False  # a worker that keeps a large split is not taken for one that leaks memory
+    )
+    if nice and hasattr(os, "nice"):
+        os.nice(nice)
+
+
+def answer(directory: str, message: Record, n_jobs: int) -> Record:
+    """Run the trial of a message. "not_importable" or "failed" in the record says why there is no result."""
+    record, values = run_message(message, lambda: _split(directory), n_jobs)
+    if values is not None:
+        save_users(Path(directory), message["key"], values)
+    return record
+
+
+def run_message(message: Record, split: Callable[[], Split], n_jobs: int) -> tuple[Record, Values | None]:
+    """Run the trial of a message: its record, and the test figures of each user where it has some."""
+    try:
+        trial = Trial.from_message(message)
+    except NotImportableError as error:
+        return {"not_importable": str(error)}, None
+    return run_safely(trial, split(), n_jobs)
+
+
+def run_safely(trial: Trial, split: Split, n_jobs: int) -> tuple[Record, Values | None]:
+    """Run a trial; an exception of a model becomes a record that describes it."""
+    started = time.perf_counter()
+    try:
+        record, evaluation = run(trial, split, n_jobs=n_jobs)
+    except Exception as error:  # a model of the user's own may raise anything
+        return {
+            "failed": f"{type(error).__name__}: {error}",
+            "traceback": "".join(traceback.format_exception(error)),
+            "seconds": round(time.perf_counter() - started, 3),
+        }, None
+    if evaluation is None:
+        return record, None
+    return record, np.stack(list(evaluation.values.values()), axis=1).astype(np.float32)
+
+
+@lru_cache(maxsize=1)
+def _split(directory: str) -> Split:
+    return Split.load(Path(directory) / "split")
+
+
+def _end_with_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)

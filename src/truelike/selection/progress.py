@@ -30,7 +30,6 @@ class TrialLog:
     def __init__(self, metric: str, n_workers: int, *, quiet: bool = False) -> None:
         self.metric, self.n_workers, self.quiet = metric, n_workers, quiet
         self.done = 0
-        self.is_open_ended = False  # a budget of time decides the number of trials
         self.local_models: set[str] = set()  # those whose trials are run in this process
         self._expected: dict[tuple[str, bool], deque[float]] = {}  # by model and phase: lengths of trials to come
         self._spent: dict[str, tuple[float, float]] = {}  # by model: seconds and lengths of its trials so far
@@ -68,8 +67,8 @@ class TrialLog:
             self._spent[name] = known[0] + seconds, known[1] + length
         self.done += 1
         left = sum(map(len, self._expected.values()))
-        total = "" if self.is_open_ended else f" of {self.done + left}"
-        return f"trial {self.done}{total}: {name}, {self._result(record)}, {seconds:.1f} s{self._time_left()}"
+        number = f"trial {self.done} of {self.done + left}"
+        return f"{number}: {name}, {self._result(record)}, {seconds:.1f} s{self._time_left()}"
 
     def _next_length(self, name: str, final: bool) -> float:
         expected = self._expected.get((name, final))
@@ -86,7 +85,7 @@ class TrialLog:
 
     def _time_left(self) -> str:
         rates = {name: seconds / length for name, (seconds, length) in self._spent.items()}
-        if self.is_open_ended or not rates or not any(self._expected.values()):
+        if not rates or not any(self._expected.values()):
             return ""
         usual = sum(rates.values()) / len(rates)  # for a model of which no trial has been run yet
         work = sum(rates.get(name, usual) * sum(lengths) for (name, _), lengths in self._expected.items())

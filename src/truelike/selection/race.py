@@ -21,18 +21,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from itertools import combinations, product
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from truelike.core.parameters import changed
 from truelike.core.progress import note
 from truelike.data.dataset import Dataset
 from truelike.engines.weights import settings_to_try
-from truelike.errors import DivergedError, TooLargeError, muted
 from truelike.evaluation.evaluate import evaluate
 from truelike.evaluation.metrics import parse_measure
 from truelike.evaluation.significance import paired_t
@@ -43,7 +42,10 @@ from truelike.models.exact_mf import ExactBPO, ExactMF, SoftmaxMF, default_learn
 from truelike.models.ials import usual_weights
 from truelike.models.objective_names import kind_of
 from truelike.models.registry import build
-from truelike.selection.trials import Trial
+from truelike.selection.search import no_result
+from truelike.selection.space import SearchSpace
+from truelike.selection.trials import Trial, recorded
+from truelike.selection.variants import Parameters
 
 MIN_SHARES_OF_BEST = 0.75, 0.9  # for a family to go on after the first stage and after the second
 MAX_SEARCHED_FAMILIES = 3  # that go on after the first stage
@@ -53,43 +55,37 @@ MIN_SPEEDUP_ON_TIE = 3.0  # for a candidate to be taken on a tie
 MAX_DENSE_START_ITEMS = 6_000  # items above which EDLAE starts with few neighbors
 # weights of the second model of a blend, and the weight that follows where one of them is the best
 BLENDS = {0.5: None, 0.3: 0.2, 0.7: 0.8}
-MAX_TRIAL_SHARE = 0.01  # part of the budget that a trial may cost to move along two axes at once
+MAX_PAIR_TRIAL_SHARE = 0.01  # part of the budget that a trial may cost to move along two axes at once
 TRIAL_OVERHEAD = 0.1  # seconds of a trial on the smallest data
 MAX_P_VALUE = 0.2  # of the two-sided test: 10 % for the better one
 
 
-@dataclass(frozen=True)
-class Axis:
-    """The values of a parameter, ascending, and where the search starts."""
-
-    name: str
-    values: tuple[Any, ...]
-    start: int
-
-
-L2 = Axis("regularization", (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8), 4)
-FACTORS = Axis("factors", (64, 128, 256, 512), 0)
-RATE = Axis("learning_rate", (0.25, 0.5, 1.0, 2.0, 4.0), 2)
-POWER = Axis("frequency_power", (0.5, 0.75, 1.0), 1)
+L2 = [0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8]
+FACTORS = [64, 128, 256, 512]
+RATES = [0.25, 0.5, 1.0, 2.0, 4.0]
+POWERS = [0.5, 0.75, 1.0]
+At = Parameters  # a value of each axis
 
 
 @dataclass(frozen=True)
 class Family:
     """A model class and how it is searched.
 
-    The axes named in `first` are searched in the second stage and those in `later` in the third, in this order.
-    `parameters` turns values of the axes into parameters for some data.
+    The space has the values of each axis, ascending, and `start` the places where the search starts. The axes named in
+    `first` are searched in the second stage and those in `later` in the third, in this order. `parameters` turns
+    values of the axes into parameters for some data.
     """
 
     name: str
-    axes: tuple[Axis, ...]
+    space: SearchSpace = field(hash=False)
+    start: tuple[int, ...]
     first: tuple[str, ...]
     later: tuple[str, ...]
-    parameters: Callable[[Dataset, Mapping[str, Any]], dict[str, Any]]
+    parameters: Callable[[Dataset, At], Parameters]
 
 
-def _exact(model: type[ExactMF]) -> Callable[[Dataset, Mapping[str, Any]], dict[str, Any]]:
-    def parameters(train: Dataset, at: Mapping[str, Any]) -> dict[str, Any]:
+def _exact(model: type[ExactMF]) -> Callable[[Dataset, At], Parameters]:
+    def parameters(train: Dataset, at: At) -> Parameters:
         usual = model(factors=at["factors"])
         rate = default_learning_rate(train, kind_of(usual.objective), usual.factors)
         l2 = default_regularization(train)
@@ -98,7 +94,7 @@ def _exact(model: type[ExactMF]) -> Callable[[Dataset, Mapping[str, Any]], dict[
     return parameters
 
 
-def _ials(train: Dataset, at: Mapping[str, Any]) -> dict[str, Any]:
+def _ials(train: Dataset, at: At) -> Parameters:
     unobserved = at["unobserved_weight"] * usual_weights(train).unobserved
     usual = usual_weights(train, unobserved).regularization
     return {**at, "unobserved_weight": unobserved, "regularization": at["regularization"] * usual}
@@ -107,7 +103,7 @@ def _ials(train: Dataset, at: Mapping[str, Any]) -> dict[str, Any]:
 _USUAL_EASE: WeakKeyDictionary[Dataset, float] = WeakKeyDictionary()  # it takes a while to compute
 
 
-def _edlae(train: Dataset, at: Mapping[str, Any]) -> dict[str, Any]:
+def _edlae(train: Dataset, at: At) -> Parameters:
     if train not in _USUAL_EASE:
         _USUAL_EASE[train] = usual_regularization(train, -1)  # the same for any number of threads
     usual = _USUAL_EASE[train] * float(np.sqrt(1 - at["dropout"]))
@@ -120,36 +116,56 @@ def _edlae(train: Dataset, at: Mapping[str, Any]) -> dict[str, Any]:
 
 
 FAMILIES = (
-    Family("ItemPop", (), (), (), lambda train, at: dict(at)),
-    Family("ItemKNN", (), (), (), lambda train, at: dict(at)),
+    Family("ItemPop", SearchSpace({}), (), (), (), lambda train, at: {}),
+    Family("ItemKNN", SearchSpace({}), (), (), (), lambda train, at: {}),
     Family(
         "IALS",
-        (L2, Axis("unobserved_weight", (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0), 3), FACTORS),
+        SearchSpace(
+            {
+                "regularization": L2,
+                "unobserved_weight": [0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0],
+                "factors": FACTORS,
+            }
+        ),
+        (4, 3, 0),
         ("regularization", "unobserved_weight", "factors"),
         ("regularization",),
         _ials,
     ),
     Family(
         "EDLAE",
-        (
-            Axis("dropout", (0.2, 0.33, 0.5, 0.67, 0.8, 0.9), 3),
-            Axis("regularization", (0.1, 0.3, 1.0, 3.0), 2),
-            Axis("dense", (False, True), 0),
+        SearchSpace(
+            {
+                "dropout": [0.2, 0.33, 0.5, 0.67, 0.8, 0.9],
+                "regularization": [0.1, 0.3, 1.0, 3.0],
+                "dense": [False, True],
+            }
         ),
+        (3, 2, 0),
         ("regularization", "dropout"),
         ("dense",),
         _edlae,
     ),
     Family(
         "ExactBPO",
-        (L2, RATE, FACTORS, POWER, Axis("unobserved_weight", (0.1, 0.3, 1.0), 2)),
+        SearchSpace(
+            {
+                "regularization": L2,
+                "learning_rate": RATES,
+                "factors": FACTORS,
+                "frequency_power": POWERS,
+                "unobserved_weight": [0.1, 0.3, 1.0],
+            }
+        ),
+        (4, 2, 0, 1, 2),
         ("regularization", "learning_rate", "factors"),
         ("regularization", "learning_rate", "unobserved_weight", "frequency_power"),
         _exact(ExactBPO),
     ),
     Family(
         "SoftmaxMF",
-        (L2, RATE, FACTORS, POWER),
+        SearchSpace({"regularization": L2, "learning_rate": RATES, "factors": FACTORS, "frequency_power": POWERS}),
+        (4, 2, 0, 1),
         ("regularization", "learning_rate", "factors"),
         ("regularization", "learning_rate", "frequency_power"),
         _exact(SoftmaxMF),
@@ -163,24 +179,21 @@ class Candidate:
 
     family: Family
     places: tuple[int, ...]
-    counting: tuple[tuple[str, Any], ...] = ()
-
-    @classmethod
-    def start(cls, family: Family) -> Candidate:
-        """Where the search of a family starts."""
-        return cls(family, tuple(axis.start for axis in family.axes))
+    counting: tuple[tuple[str, object], ...] = ()
 
     def moved(self, name: str, step: int) -> Candidate | None:
         """The candidate one step up or down an axis; None: there is none."""
-        [at] = [n for n, axis in enumerate(self.family.axes) if axis.name == name]
+        axes = self.family.space.axes
+        at = list(axes).index(name)
         place = self.places[at] + step
-        if not 0 <= place < len(self.family.axes[at].values):
+        if not 0 <= place < len(axes[name]):
             return None
         return replace(self, places=(*self.places[:at], place, *self.places[at + 1 :]))
 
     def make(self, train: Dataset, seed: int, n_jobs: int | None) -> Recommender:
         """The model for some data, not fitted."""
-        at = {axis.name: axis.values[place] for axis, place in zip(self.family.axes, self.places, strict=True)}
+        axes = self.family.space.axes.items()
+        at = {name: values[place] for (name, values), place in zip(axes, self.places, strict=True)}
         model = build(self.family.name, {})
         parameters = {
             name: float(f"{value:.4g}") if isinstance(value, float) else value
@@ -211,8 +224,6 @@ def named(model: Recommender) -> str:
     >>> named(IALS(factors=8, n_jobs=2))
     'IALS:factors=8'
     """
-    from truelike.core.parameters import changed
-
     given = {name: value for name, value in changed(model).items() if name not in ("n_jobs", "seed")}
     return ":".join([model.name, *(f"{name}={value}" for name, value in given.items())])
 
@@ -221,6 +232,7 @@ class BudgetError(Exception):
     """No further trial may start."""
 
 
+@dataclass(eq=False)
 class Race:
     """Candidates that are trained on `train` and compared on `held_out`, one after another, in this process.
 
@@ -228,39 +240,31 @@ class Race:
     `max_trial_seconds`. After `deadline`, a value of `time.monotonic`, and after `n_trials`, no further trial starts.
     """
 
-    def __init__(
-        self,
-        train: Dataset,
-        held_out: Dataset,
-        *,
-        metric: str,
-        budget: float,
-        max_trial_seconds: float,
-        deadline: float | None,
-        n_trials: int | None,
-        seed: int,
-        n_jobs: int | None,
-        progress: bool,
-    ) -> None:
-        self.train, self.held_out, self.metric = train, held_out, metric
-        self.budget, self.max_trial_seconds, self.deadline = budget, max_trial_seconds, deadline
-        self.n_trials, self.seed, self.n_jobs, self.progress = n_trials, seed, n_jobs, progress
-        self.trials: dict[Candidate | Blended, Trial] = {}  # in their order
-        self.spent = 0.0
-        self.unaffordable: list[Trial] = []
-        self.narrow = False  # whether a larger budget would search more widely
-        self.stopped = ""  # why the race ended before its end
-        self._known: set[Candidate | Blended] = set()
+    train: Dataset
+    held_out: Dataset
+    metric: str
+    budget: float
+    max_trial_seconds: float
+    deadline: float | None
+    n_trials: int | None
+    seed: int
+    n_jobs: int | None
+    progress: bool
+    trials: dict[Candidate | Blended, Trial] = field(default_factory=dict)  # in their order
+    spent: float = 0.0
+    unaffordable: list[Trial] = field(default_factory=list)
+    narrow: bool = False  # whether a larger budget would search more widely
+    stopped: str = ""  # why the race ended before its end
+    _known: set[Candidate | Blended] = field(default_factory=set)
 
     def run(self) -> Candidate | Blended:
         """The winner."""
         try:
-            for candidate in sorted((Candidate.start(family) for family in FAMILIES), key=self._cost):
+            for candidate in sorted((Candidate(family, family.start) for family in FAMILIES), key=self._cost):
                 self.attempt(candidate)
             tried = 0
-            while (
-                len(self.trials) > tried
-            ):  # a round ends where the one before ended, unless it finds something new
+            # a round ends where the one before ended, unless it finds something new
+            while len(self.trials) > tried:
                 tried = len(self.trials)
                 self._round()
         except BudgetError as reason:
@@ -298,7 +302,7 @@ class Race:
     def _search_pairs(self, family: Family) -> None:
         """Move along two axes at once, once, where a trial costs little: parameters may depend on each other."""
         best = self.best_of(family)
-        if self._cost_of(best) > MAX_TRIAL_SHARE * self.budget:
+        if self._cost_of(best) > MAX_PAIR_TRIAL_SHARE * self.budget:
             self.narrow = True
             return
         for one, other in combinations(family.first, 2):
@@ -344,7 +348,7 @@ class Race:
             return self.score(candidate) > -math.inf
         self._known.add(candidate)
         cost, model = self._cost(candidate), candidate.make(self.train, self.seed, self.n_jobs)
-        trial = Trial(model, metric=self.metric, record={"model": repr(model), "cost": cost, "seconds": 0.0})
+        trial = Trial(model, metric=self.metric, record={"model": repr(model), "cost": cost})
         if any(other.record["model"] == trial.record["model"] for other in self.trials.values()):
             return False  # other places of the axes, the same model
         dear = self.spent + cost > self.budget or cost > self.max_trial_seconds
@@ -366,18 +370,13 @@ class Race:
 
     def _run(self, candidate: Candidate | Blended, model: Recommender) -> None:
         trial, started = self.trials[candidate], time.perf_counter()
-        with muted():  # warnings of candidates that rank badly or take long
-            try:
-                trial.fitted = self._fitted(candidate, model)
-                trial.record["seconds"] = time.perf_counter() - started
-                metric, k = parse_measure(self.metric)
-                found = evaluate(
-                    trial.fitted, self.held_out, ks=k, metrics=metric, n_jobs=self.n_jobs, notes=False
-                )
-                trial.values = found.values[self.metric]
-                trial.record["validation"] = {self.metric: float(trial.values.mean())}
-            except (DivergedError, TooLargeError) as error:
-                trial.record["error"] = str(error)
+        with recorded(trial.record):
+            trial.fitted = self._fitted(candidate, model)
+            trial.record["fit"] = {"seconds": time.perf_counter() - started}
+            metric, k = parse_measure(self.metric)
+            found = evaluate(trial.fitted, self.held_out, ks=k, metrics=metric, n_jobs=self.n_jobs, notes=False)
+            trial.values = found.values[self.metric]
+            trial.record["validation"] = {self.metric: float(trial.values.mean())}
 
     def _fitted(self, candidate: Candidate | Blended, model: Recommender) -> Recommender:
         if isinstance(candidate, Blended):
@@ -421,14 +420,14 @@ class Race:
         least = near * max(scores.values(), default=0.0)
         tried = [family for family in FAMILIES if scores.get(family.name, -math.inf) >= least]
         ranked = sorted(tried, key=lambda family: -scores[family.name])
-        return [family for family in ranked if family.axes or not searched][:n]
+        return [family for family in ranked if family.space or not searched][:n]
 
     def winner(self) -> Candidate | Blended:
         """The best candidate; on a tie a much cheaper one; a blend only if it is better beyond noise."""
         tried = [each for each in self.trials if self.score(each) > -math.inf]
         if not tried:
-            error = list(self.trials.values())[-1].record["error"]
-            raise DivergedError(f"no model could be trained: {error}")
+            records = [trial.record for trial in self.trials.values()]
+            raise no_result(f"no model could be trained: {records[-1]['error']}", records)
         single = [each for each in tried if isinstance(each, Candidate)]
         best: Candidate | Blended = max(single, key=self.score)
         for each in sorted(single, key=self._cost_of):

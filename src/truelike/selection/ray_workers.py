@@ -18,9 +18,9 @@ import numpy as np
 from truelike.cluster import TASK_TRIES, Cluster, cause_of, check_store, is_lost
 from truelike.core.parallel import one_blas_thread
 from truelike.data.splits import Split
+from truelike.selection.processes import run_message
 from truelike.selection.records import Values, save_users
 from truelike.selection.trials import Record
-from truelike.selection.worker import run_message
 
 AS_MANY_AS_FIT = 10_000  # workers
 

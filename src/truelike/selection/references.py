@@ -41,7 +41,7 @@ def reference(value: Any) -> str:
     return f"{value.__module__}:{value.__qualname__}"
 
 
-def is_own(value: Any) -> bool:
+def is_own(value: object) -> bool:
     """Whether a class or a function is defined outside truelike.
 
     >>> is_own(reference), is_own(dict)
@@ -69,7 +69,7 @@ def plain(value: Any) -> Any:
     return value if _is_json(value) else f"an object of {reference(type(value))}"
 
 
-def is_plain(value: Any) -> bool:
+def is_plain(value: object) -> bool:
     """Whether a value can be written to a file, so that it means the same when it is read."""
     if isinstance(value, list | tuple):
         return all(map(is_plain, value))
@@ -120,11 +120,11 @@ def identity(value: Any) -> Any:
     return plain(value)
 
 
-def _has_reference(value: Any) -> bool:
+def _has_reference(value: object) -> bool:
     return isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__"))
 
 
-def _is_json(value: Any) -> bool:
+def _is_json(value: object) -> bool:
     return value is None or isinstance(value, bool | int | float | str)
 
 
@@ -134,7 +134,7 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _describe(value: Any, seen: set[int]) -> Iterator[str]:
+def _describe(value: object, seen: set[int]) -> Iterator[str]:
     """Yield lines that are the same for the same definition, in any process."""
     value = _unwrapped(value)
     if isinstance(value, list | tuple):
@@ -158,7 +158,7 @@ def _describe(value: Any, seen: set[int]) -> Iterator[str]:
         yield reference(type(value))
 
 
-def _unwrapped(value: Any) -> Any:
+def _unwrapped(value: object) -> object:
     """The functions inside a method, a property or a partial function; other values as they are."""
     if isinstance(value, staticmethod | classmethod):
         return value.__func__

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import Any
+from typing import Any, TypedDict
 
 import polars as pl
 
 from truelike.errors import DivergedError, ParameterError, TruelikeError
+from truelike.models.base import Recommender
 from truelike.selection.grids import Stage
 from truelike.selection.progress import TrialLog
 from truelike.selection.trials import Record, Trial, score
@@ -23,6 +23,14 @@ from truelike.selection.variants import Parameters, Variant
 
 RUNGS = (1 / 9, 1 / 3, 1.0)  # shares of the epochs; after each rung the best third goes on
 MIN_EPOCHS_OF_RUNG = 5  # a rung of fewer says too little and is left out
+
+
+class Told(TypedDict):
+    """The keys of the trials of a stage: the last one of each candidate, and those of equal length of all."""
+
+    stage: str
+    candidates: list[str]
+    even: list[str]
 
 
 @dataclass(repr=False)
@@ -50,7 +58,7 @@ class Tuned:
     parameters: Parameters
     best: Record
     records: list[Record]
-    stages: list[dict[str, Any]] = field(default_factory=list)
+    stages: list[Told] = field(default_factory=list)
 
     def __repr__(self) -> str:
         return f"Tuned({self.make()!r}: {self.metric} {self.score:.4f} on validation, {len(self.records)} trials)"
@@ -89,18 +97,15 @@ class Tuned:
             strict=False,
         )
 
-    def make(self, **more: Any) -> Any:
+    def make(self, **more: Any) -> Recommender:
         """Create the unfitted model with the best parameters."""
         return self.variant.make({**self.parameters, **more})
 
     def checked(self) -> Tuned:
         """Return the result; raise an error that says why if there is none."""
-        if self.best:
-            return self
-        kind: type[TruelikeError] = DivergedError
-        if any("refused" in record for record in self.records):
-            kind = ParameterError
-        raise kind(no_result_reason(self.model, self.records))
+        if not self.best:
+            raise no_result(no_result_reason(self.model, self.records), self.records)
+        return self
 
 
 Search = Generator[list[Trial], None, Tuned]
@@ -133,16 +138,15 @@ def staged(
     *,
     metric: str,
     seed: int = 0,
-    fixed: Mapping[str, Any] | None = None,
+    fixed: Parameters | None = None,
     rungs: Sequence[float] = (1.0,),
     log: TrialLog,
     keep_first: bool = False,
-    another: Callable[[], Stage | None] = lambda: None,
 ) -> Search:
     """Search one stage after another, each around the best setting so far.
 
     `fixed` parameters are not searched, even if a stage has them. With `keep_first` the first candidate of the first
-    stage is run for all epochs, whatever its score. After the last stage `another` may give a further one.
+    stage is run for all epochs, whatever its score.
     """
     given = {**model.parameters, **(fixed or {})}
     best: Parameters = {**(fixed or {}), **model.of_training(metric, seed)}
@@ -157,9 +161,9 @@ def staged(
         return lambda lengths: log.expect(model.name, [*lengths, *after])
 
     seen: dict[str, Record] = {}
-    told: list[dict[str, Any]] = []
+    told: list[Told] = []
     winner: Record = {}
-    for number, stage in enumerate(chain(stages, iter(another, None)), 1):
+    for number, stage in enumerate(stages, 1):
         candidates = candidates_of(stage, best)
         found = yield from halving(
             model, candidates, metric, rungs, keep_first=keep_first and number == 1,
@@ -247,6 +251,11 @@ def trial_lengths(n: int, rungs: Sequence[float]) -> list[float]:
 
 def _best_third(n: int) -> int:
     return max(1, -(-n // 3))
+
+
+def no_result(why: str, records: Sequence[Record]) -> TruelikeError:
+    """The error of a search without a result."""
+    return ParameterError(why) if any("refused" in record for record in records) else DivergedError(why)
 
 
 def no_result_reason(model: str, records: Sequence[Record]) -> str:

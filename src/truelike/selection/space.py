@@ -15,6 +15,7 @@ from truelike.selection.references import plain
 from truelike.selection.variants import Parameters, Variant, learns_flips
 
 Range = tuple[float, float]
+Axis = list[Any] | Range
 
 
 @dataclass(frozen=True)
@@ -27,20 +28,20 @@ class SearchSpace:
     {'neighbors': [5, 20]}
     """
 
-    axes: dict[str, list[Any] | Range]
+    axes: dict[str, Axis]
 
     def __bool__(self) -> bool:
         return bool(self.axes)
 
     @classmethod
-    def of(cls, model: Variant, fixed: Mapping[str, Any]) -> SearchSpace:
+    def of(cls, model: Variant, fixed: Parameters) -> SearchSpace:
         """The space of a model's class without fixed parameters and those that have no effect.
 
         >>> from truelike.selection.variants import variant
         >>> SearchSpace.of(variant("ItemKNN"), {}).axes
         {'neighbors': (5, 500)}
         """
-        made: Any = model.make(fixed)
+        made = model.make(fixed)
         left_out = {*fixed, *model.parameters}
         if not learns_flips(made):
             left_out |= {"flip_factors", "flip_regularization"}
@@ -51,7 +52,7 @@ class SearchSpace:
     @classmethod
     def given(cls, space: Mapping[str, Any]) -> SearchSpace:
         """The space that a user gave, after checking each axis."""
-        axes: dict[str, list[Any] | Range] = {}
+        axes: dict[str, Axis] = {}
         for name, axis in space.items():
             if isinstance(axis, list) and axis:
                 axes[name] = [plain(value) if isinstance(value, np.generic) else value for value in axis]
@@ -65,7 +66,7 @@ class SearchSpace:
             axes[name] = plain(axis[0]), plain(axis[1])
         return cls(axes)
 
-    def defaults(self, model: Variant, fixed: Mapping[str, Any]) -> Parameters:
+    def defaults(self, model: Variant, fixed: Parameters) -> Parameters:
         """The defaults of the searched parameters; one that follows from the data is left out.
 
         >>> from truelike.selection.variants import variant

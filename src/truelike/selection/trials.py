@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
+import sys
 import time
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from truelike._version import __version__
 from truelike.core.parameters import parameter_fields
-from truelike.errors import DataWarning, DivergedError, ParameterError, TrainingWarning, TruelikeError
-from truelike.evaluation.metrics import METRICS as PER_USER
-from truelike.evaluation.metrics import is_metric_at_k
+from truelike.data.dataset import Dataset
+from truelike.data.splits import Split
+from truelike.errors import DivergedError, TruelikeError, muted
+from truelike.evaluation.breakdown import by_popularity
+from truelike.evaluation.evaluate import KS, evaluate
+from truelike.evaluation.result import Evaluation
+from truelike.models.base import Recommender
 from truelike.selection import references
-from truelike.selection.memory import Peak
 from truelike.selection.references import is_own
-from truelike.selection.variants import Model, Variant, is_iterative, variant
+from truelike.selection.variants import Model, Parameters, Variant, variant
 
-if TYPE_CHECKING:
-    from truelike.data.splits import Split
-    from truelike.evaluation.evaluate import Evaluation
-    from truelike.models.base import Recommender
-
-KS = (2, 5, 10, 20)
-METRICS = ("f1", "ndcg")
+METRICS = ("f1", "ndcg")  # that are always measured, at the lengths KS
+PEAK_MEMORY, RESET_PEAK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 Record = dict[str, Any]  # the result of a trial, plain values only; one line of trials.jsonl
 
 
@@ -63,7 +63,7 @@ class Trial:
     """
 
     model: Model
-    parameters: dict[str, Any] = field(default_factory=dict)
+    parameters: Parameters = field(default_factory=dict)
     test: bool = False
     metric: str | None = None
     record: Record = field(default_factory=dict, repr=False)
@@ -92,7 +92,7 @@ class Trial:
         kind = type(model)
         name = references.identity(kind) if is_own(kind) else kind.__name__
         values = {each: references.identity(value) for each, value in _result_params(model).items()}
-        watched = is_iterative(model) and hasattr(model, "metric")
+        watched = model.iterative and hasattr(model, "metric")
         asked = [] if self.metric is None or watched else [self.metric]
         text = json.dumps([name, values, self.test, *asked], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -101,7 +101,7 @@ class Trial:
         """The metric on held-out data; minus infinity for a trial that failed or was not run."""
         return score(self.record, metric or str(self.metric))
 
-    def message(self) -> dict[str, Any]:
+    def message(self) -> Record:
         """Convert to a message for a worker process; raise NotImportableError where a class cannot reach it."""
         return {
             "key": self.key,
@@ -114,7 +114,7 @@ class Trial:
         }
 
     @classmethod
-    def from_message(cls, message: Mapping[str, Any]) -> Trial:
+    def from_message(cls, message: Record) -> Trial:
         """Recreate a trial from its message; raise NotImportableError where a class is not the same here."""
         own, parameters = (
             {name: references.decode(value) for name, value in message[part].items()}
@@ -127,12 +127,12 @@ class Trial:
         return trial
 
 
-def settings(model: Recommender) -> dict[str, Any]:
+def settings(model: Recommender) -> Parameters:
     """All parameters that decide the result, as plain values."""
     return {name: references.plain(value) for name, value in _result_params(model).items()}
 
 
-def _result_params(model: Recommender) -> dict[str, Any]:
+def _result_params(model: Recommender) -> Parameters:
     """The parameters that decide the result; a whole number is a float where the parameter is one."""
     found = {name: value for name, value in model.get_params().items() if name != "n_jobs"}
     for parameter in parameter_fields(model):
@@ -140,6 +140,23 @@ def _result_params(model: Recommender) -> dict[str, Any]:
         if isinstance(value, int) and not isinstance(value, bool) and parameter.metadata.get("whole") is False:
             found[parameter.name] = float(value)
     return found
+
+
+@contextlib.contextmanager
+def recorded(record: Record) -> Iterator[None]:
+    """A context for a trial: its record gets the seconds, and the error of a model that cannot be trained.
+
+    Warnings are silent: a search tries bad settings, too, and their scores show it.
+    """
+    started = time.perf_counter()
+    try:
+        with muted():
+            yield
+    except DivergedError as error:
+        record["error"] = str(error)
+    except (TruelikeError, MemoryError) as error:  # not for this dataset, or not on this machine
+        record.update(error=str(error) or type(error).__name__, refused=True)
+    record["seconds"] = round(time.perf_counter() - started, 3)
 
 
 def run(trial: Trial, split: Split, *, n_jobs: int | None = 1) -> tuple[Record, Evaluation | None]:
@@ -159,35 +176,21 @@ def run(trial: Trial, split: Split, *, n_jobs: int | None = 1) -> tuple[Record, 
     if is_own(type(model)):
         record["class"] = references.reference(type(model))
     evaluation = None
-    started = time.perf_counter()
-    with warnings.catch_warnings():
-        # a search tries bad settings, too; their scores show it
-        warnings.simplefilter("ignore", TrainingWarning)
-        warnings.simplefilter("ignore", DataWarning)
-        try:
-            evaluation = _fit_and_evaluate(trial, model, split, record, n_jobs)
-        except DivergedError as error:
-            record["error"] = str(error)
-        except (TruelikeError, MemoryError) as error:  # not for this dataset, or not on this machine
-            record.update(error=str(error) or type(error).__name__, refused=True)
-    record["seconds"] = round(time.perf_counter() - started, 3)
+    with recorded(record):
+        evaluation = _fit_and_evaluate(trial, model, split, record, n_jobs)
     return record, evaluation
 
 
 def _fit_and_evaluate(
-    trial: Trial, model: Any, split: Split, record: Record, n_jobs: int | None
+    trial: Trial, model: Recommender, split: Split, record: Record, n_jobs: int | None
 ) -> Evaluation | None:
     """Fit, and add the results to the record step by step."""
-    from truelike.evaluation.breakdown import by_popularity
-    from truelike.evaluation.evaluate import evaluate
-
     started = time.perf_counter()
-    with Peak() as peak:
-        model.fit(split.train, validation=split.validation, progress=False)
-    seconds = time.perf_counter() - started
-    watched, history = None, None
-    if is_iterative(model):
-        watched, history = getattr(model, "metric", None), getattr(model, "history_", None)
+    _reset_peak_memory()
+    model.fit(split.train, validation=split.validation, progress=False)
+    mb, seconds = _peak_memory(), time.perf_counter() - started
+    watched = getattr(model, "metric", None) if model.iterative else None
+    history = getattr(model, "history_", None) if model.iterative else None
     curve: list[float] = []
     if history is not None:
         curve = [float(value) for value in history[watched]] if watched in history.columns else []
@@ -196,14 +199,16 @@ def _fit_and_evaluate(
         record["peaks"] = {name: float(history[name].max()) for name in history.columns if "@" in name}
     metric, _, k = str(trial.metric or watched or "f1@2").partition("@")
     metrics, ks = tuple(dict.fromkeys((*METRICS, metric))), sorted({*KS, int(k)})
-    record["validation"] = evaluate(
-        model, split.validation, ks=ks, metrics=metrics, n_jobs=n_jobs, notes=False
-    ).means()
+
+    def measured(part: Dataset) -> Evaluation:
+        return evaluate(model, part, ks=ks, metrics=metrics, n_jobs=n_jobs, notes=False)
+
+    record["validation"] = measured(split.validation).means()
     if not trial.test:
         return None
-    evaluation = evaluate(model, split.test, ks=ks, metrics=metrics, n_jobs=n_jobs, notes=False)
+    evaluation = measured(split.test)
     record["test"] = evaluation.means()
-    record["fit"] = {"seconds": round(seconds, 3), "mb": peak.mb and round(peak.mb, 1)}
+    record["fit"] = {"seconds": round(seconds, 3), "mb": mb and round(mb, 1)}
     record["popularity"] = by_popularity(model, split.test, int(k), n_jobs=n_jobs)
     if history is not None and curve:
         record["curve"] = {
@@ -214,19 +219,22 @@ def _fit_and_evaluate(
     return evaluation
 
 
-def check_metric(metric: str) -> None:
-    """Raise ParameterError for what is not a metric at a list length.
+def _reset_peak_memory() -> None:
+    with contextlib.suppress(OSError):  # not Linux, or not permitted: the peak since the start is used
+        RESET_PEAK.write_text("5")
 
-    >>> check_metric("good")
-    Traceback (most recent call last):
-    ...
-    truelike.errors.ParameterError: metric is 'good'; it must be a metric at a list length, such as 'ndcg@20'. ...
-    """
-    if not is_metric_at_k(metric):
-        raise ParameterError(
-            f"metric is {metric!r}; it must be a metric at a list length, such as 'ndcg@20'. The metrics are "
-            f"{', '.join(PER_USER)}"
-        )
+
+def _peak_memory() -> float | None:
+    """The peak resident memory of this process in MB: since the reset on Linux, else since the start or None."""
+    with contextlib.suppress(OSError, StopIteration):
+        lines = PEAK_MEMORY.read_text(encoding="utf-8").splitlines()
+        return next(int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("VmHWM"))
+    with contextlib.suppress(ImportError):  # Windows has none
+        import resource
+
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+    return None
 
 
 def score(record: Record, metric: str) -> float:
@@ -238,9 +246,9 @@ def score(record: Record, metric: str) -> float:
 def toml(
     data: str,
     model: str,
-    parameters: Mapping[str, Any],
+    parameters: Parameters,
     about: Sequence[str] = (),
-    read: Mapping[str, Any] | None = None,
+    read: Parameters | None = None,
 ) -> str:
     """Write a file that `truelike train --config` runs.
 

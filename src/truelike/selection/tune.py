@@ -16,12 +16,13 @@ from truelike.data.checks import check_number
 from truelike.data.dataset import Dataset
 from truelike.data.splits import Split
 from truelike.errors import DataError, MissingExtraError, ParameterError
+from truelike.evaluation.metrics import parse_measure
 from truelike.selection.executor import Executor
 from truelike.selection.grids import Stage, paper_stages
 from truelike.selection.progress import TrialLog
 from truelike.selection.search import RUNGS, Search, Tuned, run_search, staged
 from truelike.selection.space import SearchSpace
-from truelike.selection.trials import Record, Trial, check_metric
+from truelike.selection.trials import Record, Trial
 from truelike.selection.variants import Model, Parameters, Variant, learns_flips, variant
 
 SUGGESTED_AT_ONCE = 4  # trials of Optuna; fixed, so that the result does not depend on n_workers
@@ -34,7 +35,7 @@ def tune(
     search: Literal["halving", "optuna", "paper"] = "halving",
     metric: str = "ndcg@20",
     n_trials: int = 54,
-    search_space: Mapping[str, Any] | None = None,
+    search_space: Mapping[str, object] | None = None,
     directory: str | Path | None = None,
     n_workers: int | None = -1,
     seed: int = 0,
@@ -92,7 +93,7 @@ def tune(
     >>> model = found.make().fit(split.train)
     """
     chosen = variant(model)
-    check_metric(metric)
+    parse_measure(metric)
     if search not in ("halving", "optuna", "paper"):
         raise ParameterError(f"search is {search!r}; it must be 'halving', 'optuna' or 'paper'")
     check_number("n_trials", n_trials, low=1, whole=True)
@@ -120,7 +121,7 @@ def tune(
 def _space_search(
     search: str,
     model: Variant,
-    search_space: Mapping[str, Any] | None,
+    search_space: Mapping[str, object] | None,
     metric: str,
     n_trials: int,
     seed: int,
@@ -144,7 +145,7 @@ def _space_search(
     return staged(model, stages, metric=metric, seed=seed, fixed=fixed, rungs=RUNGS, log=log)
 
 
-def _check_split(split: Any) -> None:
+def _check_split(split: object) -> None:
     """Raise DataError, with what to write instead, for anything but a split with a validation part."""
     if isinstance(split, Split):
         if not split.validation.n_interactions:
@@ -178,7 +179,7 @@ def paper_search(
             f"search='paper' needs a model with learning_rate and recipe; {model} does not have them"
         )
     fixed = {**model.applicable({"recipe": "paper", "patience": None}), **fixed}
-    made: Any = model.make(fixed)
+    made = model.make(fixed)
     flip_rate = getattr(made, "objective", None) == "ShiftMC" and "flip_rate" in made.get_params()
     stages = paper_stages(flips=learns_flips(made), flip_rate=flip_rate)
     return staged(model, stages, metric=metric, seed=seed, fixed=fixed, log=log)

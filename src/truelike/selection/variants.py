@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -24,7 +23,7 @@ class Variant:
 
     name: str
     model_class: type[Recommender]
-    parameters: dict[str, Any] = field(default_factory=dict)
+    parameters: Parameters = field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.name
@@ -35,11 +34,11 @@ class Variant:
         found = inspect.signature(self.model_class).parameters.values()
         return tuple(each.name for each in found if each.kind != each.VAR_KEYWORD)
 
-    def make(self, parameters: Mapping[str, Any]) -> Recommender:
+    def make(self, parameters: Parameters) -> Recommender:
         """Create the unfitted model with these parameters on top of its own."""
         return self.model_class(**{**self.parameters, **parameters})
 
-    def applicable(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    def applicable(self, parameters: Parameters) -> Parameters:
         """Select those parameters that the class has and the variant leaves open."""
         return {
             name: value
@@ -47,12 +46,12 @@ class Variant:
             if name in self.parameter_names and name not in self.parameters
         }
 
-    def of_training(self, metric: str, seed: int) -> dict[str, Any]:
+    def of_training(self, metric: str, seed: int) -> Parameters:
         """The seed, and the metric whose best epoch is kept, where the class has such parameters."""
-        watched = {"metric": metric} if is_iterative(self.model_class) else {}
+        watched = {"metric": metric} if self.model_class.iterative else {}
         return self.applicable({**watched, "seed": seed})
 
-    def check(self, parameters: Mapping[str, Any]) -> None:
+    def check(self, parameters: Parameters) -> None:
         """Raise ParameterError for a parameter that the class does not have."""
         parse(self.model_class, dict(parameters))
 
@@ -96,7 +95,7 @@ def variant(model: Model) -> Variant:
     )
 
 
-def _changed(model: Recommender) -> dict[str, Any]:
+def _changed(model: Recommender) -> Parameters:
     """The parameters of a model that differ from the defaults; with a recipe, from those of the recipe."""
     given, kind = model.get_params(), type(model)
     try:
@@ -105,35 +104,25 @@ def _changed(model: Recommender) -> dict[str, Any]:
     except TypeError:  # a parameter without a default
         recipe, defaults = {}, {}
     changed = {name: value for name, value in given.items() if name not in defaults or defaults[name] != value}
-    left_out = set(NOT_FIXED) - (set() if is_iterative(model) else {"metric"})
+    left_out = set(NOT_FIXED) - (set() if model.iterative else {"metric"})
     return {name: value for name, value in {**recipe, **changed}.items() if name not in left_out}
 
 
-def _shown(value: Any) -> Any:
+def _shown(value: object) -> object:
     return getattr(value, "__name__", None) or references.plain(value)
 
 
-def learns_flips(model: Any) -> bool:
+def learns_flips(model: Recommender) -> bool:
     """Whether a model has flip probabilities that it learns.
 
     >>> import truelike as tl
     >>> learns_flips(tl.NBPO()), learns_flips(tl.NBPO(flip_factors=0)), learns_flips(tl.BPR())
     (True, False, False)
     """
-    return uses_flips(model) and getattr(model, "flip_factors", None) != 0
-
-
-def uses_flips(model: Any) -> bool:
-    """Whether the objective of a model has flip probabilities."""
     objective = getattr(model, "_objective", None)
-    if objective is None:
+    if objective is None or getattr(model, "flip_factors", None) == 0:
         return False
     try:
         return bool(getattr(objective(), "uses_flips", False))
     except TruelikeError:  # an objective that only its trial can report: a class that is no longer known
         return False
-
-
-def is_iterative(model: Any) -> bool:
-    """Whether a model is trained epoch by epoch."""
-    return bool(getattr(model, "iterative", False))
