@@ -14,7 +14,7 @@ from truelike.errors import DivergedError, ParameterError, StorageError, Trainin
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'truelike[deep]'")
 
-from truelike.models.networks import outputs  # noqa: E402
+from truelike.models.networks import scorer  # noqa: E402
 
 Quick = Callable[..., dict[str, Any]]
 
@@ -48,7 +48,7 @@ def test_a_network_that_only_has_forward_answers_everything(world: Any, quick: Q
 def test_all_items_are_scored_in_blocks(world: Any, quick: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
     model = tl.DeepRecommender(preference=Plain, **quick(objective="BPR", epochs=2)).fit(world)
     whole = model.recommend(k=9)
-    monkeypatch.setattr(outputs, "ITEMS_AT_ONCE", 7)
+    monkeypatch.setattr(scorer, "ITEMS_AT_ONCE", 7)
     sizes: list[int] = []
     model.networks_.preference.register_forward_hook(lambda _, given, __: sizes.append(len(given[0])))
     assert model.recommend(k=9)["item_id"].equals(whole["item_id"])

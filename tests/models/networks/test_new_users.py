@@ -15,7 +15,7 @@ import truelike as tl
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'truelike[deep]'")
 
 from truelike.models.fold_in import SampledFoldIn  # noqa: E402
-from truelike.models.networks.new_users import fixed_copy  # noqa: E402
+from truelike.models.networks.scorer import fixed_copy  # noqa: E402
 
 Quick = Callable[..., dict[str, Any]]
 ITEMS = [f"{kind}{i}" for kind in "xy" for i in range(10)]

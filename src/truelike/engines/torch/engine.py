@@ -7,7 +7,7 @@ The objective's functions are evaluated on the tensors r and g. The steps they r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +20,12 @@ from truelike.engines.torch.networks import Networks, array, scores
 from truelike.negatives import Negatives
 from truelike.objectives import Objective, Pairwise, Pointwise
 
-Optimizer = Literal["adam", "sgd"]
-
 
 class NetworkEngine:
     """Trains networks in place, an epoch at a time.
 
-    "sgd" updates a parameter by rate x (the summed gradients of the batch - the batch's part of lambda x
-    parameter), as the sampled engine updates its tables. "adam" uses the same gradient.
+    Adam gets the summed gradients of a batch, minus the batch's part of lambda x parameter: the step of the sampled
+    engine, which adds it to its tables.
 
     Parameters
     ----------
@@ -41,8 +39,6 @@ class NetworkEngine:
         The sampling distribution of negatives.
     settings
         Learning rate, regularization, batches.
-    optimizer
-        "adam" or "sgd".
     seed
         Determines the samples and the random numbers of the networks.
     device
@@ -59,7 +55,6 @@ class NetworkEngine:
         negatives: Negatives,
         settings: SGDSettings,
         *,
-        optimizer: Optimizer = "adam",
         seed: int,
         device: Any,
         n_jobs: int | None = -1,
@@ -68,21 +63,15 @@ class NetworkEngine:
         self.samples = Samples(train, negatives, settings, seed)
         self.seed, self.device, self.n_jobs = seed, device, n_jobs
         self.candidates = negatives.candidates
-        self.optimizer = self._optimizer(optimizer)
+        self.optimizer = self._adam()
 
-    def _optimizer(self, kind: Optimizer) -> Any:
-        batch_part = (
-            min(1.0, self.settings.batch_size / self.train.n_interactions)
-            if self.settings.l2_schedule == "epoch"
-            else 1
-        )
+    def _adam(self) -> Any:
+        batch_part = min(1.0, self.settings.batch_size / self.train.n_interactions)
         l2 = {"preference": self.settings.regularization, "flips": self.settings.flip_regularization}
         groups: list[dict[str, Any]] = [
             {"params": list(network.parameters()), "weight_decay": l2[part] * batch_part}
             for part, network in self.networks.parts().items()
         ]
-        if kind == "sgd":
-            return torch.optim.SGD(groups, lr=self.settings.learning_rate)
         adam = torch.optim.Adam(groups, lr=self.settings.learning_rate, fused=True)
         for parameter in (p for group in groups for p in group["params"]):
             adam.state[parameter] = {  # created here, so that a checkpoint can be read into it
@@ -116,7 +105,7 @@ class NetworkEngine:
         items = torch.cat([positives[:, None], self._hardest(users, candidates)], dim=1)
         r, g = self._scores(users, items)
         with torch.no_grad():
-            steps = sampled_steps(self.objective, r, g, self.settings.positive_factor)
+            steps = sampled_steps(self.objective, r, g, float(self.settings.n_negatives))
         self.optimizer.zero_grad(set_to_none=True)
         trained = [(score, -step) for score, step in zip((r, g), steps, strict=True) if score.requires_grad]
         torch.autograd.backward([score for score, _ in trained], [gradient for _, gradient in trained])

@@ -11,19 +11,19 @@ predicted from, because it is not there when items are recommended.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from truelike.core.parameters import choice, number, with_inherited_parameters
-from truelike.engines.torch.backend import nn, torch
+from truelike.engines.torch.backend import Tensor, nn, torch
 from truelike.engines.torch.networks import Inputs, Maker
 from truelike.models.networks.base import NetworkModel, objective_field
 from truelike.models.networks.ragged import row_entries, sum_by_owner, take_rows
 
 INTERACTIONS_AT_ONCE = 1 << 18  # whose attention is computed together
+INIT_SCALE = 0.02  # standard deviation of the initial embeddings
 MIN_ATTENTION = 1e-4  # left over when the positive that is predicted is left out
 
 
@@ -39,14 +39,14 @@ class ACFNetwork(nn.Module):
 
     broadcasts = True
 
-    def __init__(self, inputs: Inputs, *, init_scale: float = 0.02) -> None:
+    def __init__(self, inputs: Inputs) -> None:
         super().__init__()
         width, self.n_items = inputs.factors, inputs.n_items
         self.users = nn.Embedding(inputs.n_users, width)
         self.items = nn.Embedding(inputs.n_items, width)
         self.history_items = nn.Embedding(inputs.n_items, width)  # p of the paper
         for table in (self.users, self.items, self.history_items):
-            nn.init.normal_(table.weight, std=init_scale)
+            nn.init.normal_(table.weight, std=INIT_SCALE)
         self.of_user = nn.Linear(width, width)
         self.of_item = nn.Linear(width, width, bias=False)
         self.of_history_item = nn.Linear(width, width, bias=False)
@@ -56,7 +56,7 @@ class ACFNetwork(nn.Module):
         self.register_buffer("indptr", torch.from_numpy(observed.indptr.astype(np.int64)), persistent=False)
         self.register_buffer("indices", torch.from_numpy(observed.indices.astype(np.int64)), persistent=False)
 
-    def forward(self, users: Any, items: Any) -> Any:
+    def forward(self, users: Tensor, items: Tensor) -> Tensor:
         """Score pairs, each without the pair itself in the history."""
         distinct, owner = torch.unique(users, return_inverse=True)
         own = self.users(distinct)
@@ -172,13 +172,8 @@ class ACF(NetworkModel):
 
     Parameters
     ----------
-    init_scale : float, default 0.02
-        Standard deviation of the initial embeddings.
     regularization : float, default 5.0
         L2 of the preference network, which counts once per pass over the data.
-    order : {'users', 'shuffled', 'file'}, default 'users'
-        Order of the positives in an epoch. "users": shuffled users, each with all positives, so that a batch needs
-        few histories.
     missing_features : {'raise', 'zeros'}, default 'raise'
         What to do with items of the training data that have no row of features: "raise" an error, or train
         them without features ("zeros").
@@ -193,17 +188,14 @@ class ACF(NetworkModel):
 
     search_space: ClassVar[dict[str, Any]] = {
         **NetworkModel.search_space,
-        "learning_rate": (0.001, 0.02),
         "regularization": (0.5, 30.0),
-        "init_scale": (0.01, 0.1),
     }
     uses: ClassVar[frozenset[str]] = frozenset({"item_features"})
+    order: ClassVar[Literal["shuffled", "users"]] = "users"  # so that a batch needs few histories
 
     objective: Any = objective_field("BPR")
     regularization: float | None = number(5.0, low=0.0)
-    order: Literal["shuffled", "file", "users"] = choice("users", "shuffled", "file")
-    init_scale: float = number(0.02, low=0.0)
     missing_features: Literal["raise", "zeros"] = choice("raise", "zeros")
 
     def _preference(self) -> Maker:
-        return partial(ACFNetwork, init_scale=self.init_scale)
+        return ACFNetwork

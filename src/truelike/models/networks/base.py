@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, final
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from truelike import negatives as sampling
 from truelike import objectives
 from truelike.core import randomness
-from truelike.core.parameters import choice, jobs, number, special, whole_number
+from truelike.core.parameters import jobs, number, special, whole_number
 from truelike.data.checks import known_interactions
 from truelike.data.dataset import Dataset
 from truelike.data.features import Features, OnMissing
@@ -34,15 +34,16 @@ from truelike.models import objective_names
 from truelike.models.base import Recommender
 from truelike.models.label_noise import Flips, LabelNoise
 from truelike.models.networks import checks, network_names
-from truelike.models.networks.outputs import Outputs
-from truelike.models.networks.scorer import NetworkScorer, Settings
+from truelike.models.networks.scorer import NetworkScorer, Outputs, Settings
 
-SIDES: tuple[Literal["user", "item"], ...] = ("user", "item")
+Side = Literal["user", "item"]
+FeatureTables = dict[Side, Features]
+SIDES: tuple[Side, ...] = ("user", "item")
+DECAY = 0.95  # of the learning rate, an epoch
+FLIP_RATE = 0.1  # of ShiftMC and NBPR
 FLAT = 0.02  # standard deviation of the scores below which they rank nothing
 MEASURED_USERS = 20  # users for whom it is measured
 SMALL_BATCH = 1 << 18  # numbers in a batch below which one thread is as fast as several
-
-FeatureTables = dict[str, Features]
 
 
 def objective_field(default: str) -> Any:
@@ -62,7 +63,8 @@ class NetworkModel(LabelNoise, Recommender):
     Parameters
     ----------
     objective : str or class, default 'NBPO'
-        "BPO", "BPR", "NBPO", "NBPO-s", "NBPO-o", "ShiftMC", "NBPR", or a Pointwise or Pairwise class.
+        "BPO", "BPR", "NBPO", "NBPO-s", "NBPO-o", "ShiftMC", "NBPR", or a Pointwise or Pairwise class. The flip rate of
+        ShiftMC and NBPR is 0.1.
     flips : str, function or None, default 'MF'
         The network of the flip logits g, for objectives with flips: "MF", "FM", "NeuMF", "ACF", "LightGCN", or a
         function that makes one from `Inputs`. None: g = 0 (the paper's Equation 11).
@@ -73,26 +75,16 @@ class NetworkModel(LabelNoise, Recommender):
     flip_factors : int, default 32
         Width of the flip network.
     learning_rate : float, default 0.005
-        Epoch e (from 0) runs at learning_rate x decay^(e + 1).
-    decay : float, default 0.95
-        Decay of the learning rate.
+        Learning rate of Adam. Epoch e (from 0) runs at learning_rate x 0.95^(e + 1).
     regularization : float or None, default None
         L2 of the preference network, which counts once per pass over the data. None: 15, or 8 for an objective with
         flips; less for data with fewer than about 20 interactions a user and an item.
     flip_regularization : float, default 15.0
         L2 of the flip network.
-    optimizer : {'adam', 'sgd'}, default 'adam'
-        "adam", or "sgd" without momentum.
     n_negatives : int, default 4
-        Negatives for each positive, 1 to 50.
+        Negatives for each positive, 1 to 50. A positive counts once for each of them.
     batch_size : int, default 2000
         Positives in a batch.
-    order : {'shuffled', 'file', 'users'}, default 'shuffled'
-        Order of the positives in an epoch; "users": shuffled users, each with all positives.
-    positive_weight : {'per_negative', 'once'}, default 'per_negative'
-        Whether a positive counts once for each of its negatives, or once.
-    flip_rate : float, default 0.1
-        The constant flip rate of ShiftMC and NBPR.
     epochs : int, default 40
         Maximum number of epochs.
     metric : str, default 'ndcg@20'
@@ -121,6 +113,7 @@ class NetworkModel(LabelNoise, Recommender):
     scores_by_vectors: ClassVar[bool] = True
     supports_partial_fit: ClassVar[bool] = False
     scores_by_features: ClassVar[bool] = False  # also users and items without interactions
+    order: ClassVar[Literal["shuffled", "users"]] = "shuffled"  # of the positives in an epoch: see `SGDSettings`
     search_space: ClassVar[dict[str, Any]] = {
         "factors": [32, 64, 128],
         "learning_rate": (0.001, 0.02),
@@ -135,15 +128,10 @@ class NetworkModel(LabelNoise, Recommender):
     factors: int = whole_number(64, low=1)
     flip_factors: int = whole_number(32, low=1)
     learning_rate: float = number(0.005, low=1e-9)
-    decay: float = number(0.95, low=1e-6, high=1.0)
     regularization: float | None = number(None, low=0.0)
     flip_regularization: float = number(15.0, low=0.0)
-    optimizer: Literal["adam", "sgd"] = choice("adam", "sgd")
     n_negatives: int = whole_number(4, low=1, high=50)
     batch_size: int | None = whole_number(2_000, low=1, high=2**31 - 1)
-    order: Literal["shuffled", "file", "users"] = choice("shuffled", "file", "users")
-    positive_weight: Literal["per_negative", "once"] = choice("per_negative", "once")
-    flip_rate: float = number(0.1, low=0.0, high=0.99)
     epochs: int = whole_number(40, low=0)
     metric: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
     patience: int | None = whole_number(5, low=1, optional=True)
@@ -167,9 +155,6 @@ class NetworkModel(LabelNoise, Recommender):
         """The number of positives in a batch if `batch_size` is None."""
         raise ParameterError(f"{self.name}: batch_size is None; it must be a whole number")
 
-    def _prepare(self, train: Dataset, networks: Networks, features: FeatureTables) -> None:
-        """Called before the first epoch, and not when training resumes from a checkpoint."""
-
     def _never_drawn(self) -> Codes:
         """Items that were never sampled as negatives in training."""
         return np.zeros(0, dtype=np.int32)
@@ -178,7 +163,7 @@ class NetworkModel(LabelNoise, Recommender):
 
     @final
     def _objective(self) -> type[objectives.Objective]:
-        return objective_names.objective(self.objective, self.flip_rate)
+        return objective_names.objective(self.objective, FLIP_RATE)
 
     def _saved_parameters(self) -> dict[str, Any]:
         negatives = self.negatives
@@ -193,17 +178,17 @@ class NetworkModel(LabelNoise, Recommender):
 
     @final
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        given = self._read_features(train)
-        features = _of_dataset(given, train, getattr(self, "missing_features", "raise"))
-        observed = {"user": train.interactions_per_user() > 0, "item": train.popularity() > 0}
-        kept = [observed[side] | (side not in features) for side in SIDES]
+        features = _of_dataset(self._read_features(train), train, getattr(self, "missing_features", "raise"))
         warm = train
-        if self.scores_by_features and not all(each.all() for each in kept):
+        if self.scores_by_features:
             # ids without interactions are not trained on: as negatives they would be learned as disliked
-            warm = train.restrict(*kept)
-            if isinstance(options.validation, Dataset):
-                options = replace(options, validation=known_interactions(options.validation, warm))
-        self._check_cold(warm, train)
+            observed = {"user": train.interactions_per_user() > 0, "item": train.popularity() > 0}
+            kept = [observed[side] | (side not in features) for side in SIDES]
+            if not all(each.all() for each in kept):
+                self._check_cold()
+                warm = train.restrict(*kept)
+                if isinstance(options.validation, Dataset):
+                    options = replace(options, validation=known_interactions(options.validation, warm))
         own = _of_dataset(features, warm)
         with backend.gradients_enabled():
             result = fit_epochs(self._training(own), warm, options)
@@ -218,16 +203,19 @@ class NetworkModel(LabelNoise, Recommender):
         }
 
     def _read_features(self, train: Dataset) -> FeatureTables:
-        sides = {"user": (train.user_features, train.users), "item": (train.item_features, train.items)}
-        return {
-            side: Features.read(known.table(ids), side).with_kind_of(ids)
-            for side, (known, ids) in sides.items()
-            if known is not None and f"{side}_features" in self.uses
-        }
+        found: FeatureTables = {}
+        for side, known, ids in (
+            (SIDES[0], train.user_features, train.users),
+            (SIDES[1], train.item_features, train.items),
+        ):
+            if known is not None and f"{side}_features" in self.uses:
+                found[side] = Features.read(known.table(ids), side).with_kind_of(ids)
+        return found
 
-    def _check_cold(self, warm: Dataset, whole: Dataset) -> None:
-        """Raise if there are ids without interactions that the flip network cannot score."""
-        if warm.csr.shape != whole.csr.shape and self._has_flips and self.flips != "FM":
+    @final
+    def _check_cold(self) -> None:
+        """Raise if the flip network cannot score ids without interactions."""
+        if self._has_flips and self.flips != "FM":
             raise ParameterError(
                 f"flips={self.flips!r} cannot score users or items without interactions, and the features have some: "
                 'use flips="FM" or flips=None, or remove them from the features'
@@ -263,7 +251,6 @@ class NetworkModel(LabelNoise, Recommender):
             initial=lambda train: self._networks(train, own(train)).to(backend.device(self.device)),
             engine=self._engine,
             ranker=lambda train, networks: self._fitted(train, self._learned(networks, own(train))),
-            prepare=lambda train, networks: self._prepare(train, networks, own(train)),
             identity={"class": type(self).__name__, **self._saved_parameters(), **tables},
             advice=f"at learning_rate={self.learning_rate:g}. Try learning_rate={self.learning_rate / 5:g}.",
         )
@@ -284,17 +271,23 @@ class NetworkModel(LabelNoise, Recommender):
 
     @final
     def _engine(self, train: Dataset, networks: Networks) -> NetworkEngine:
-        own = {f.name: getattr(self, f.name) for f in fields(SGDSettings) if hasattr(self, f.name)}
-        own["regularization"] = self._strength(train)
-        own["batch_size"] = self._default_batch_size(train) if self.batch_size is None else self.batch_size
-        samples = min(own["batch_size"], train.n_interactions) * (1 + self.n_negatives)
+        settings = SGDSettings(
+            learning_rate=self.learning_rate,
+            decay=DECAY,
+            regularization=self._strength(train),
+            flip_regularization=self.flip_regularization,
+            l2_schedule="epoch",
+            n_negatives=self.n_negatives,
+            batch_size=self._default_batch_size(train) if self.batch_size is None else self.batch_size,
+            order=self.order,
+        )
+        samples = min(settings.batch_size, train.n_interactions) * (1 + self.n_negatives)
         return NetworkEngine(
             train,
             networks,
             self._objective(),
             sampling.parse(self.negatives),
-            SGDSettings(**own, l2_schedule="epoch"),
-            optimizer=self.optimizer,
+            settings,
             seed=self.seed,
             device=backend.device(self.device),
             n_jobs=self.n_jobs if samples * self.factors > SMALL_BATCH else 1,
@@ -308,9 +301,9 @@ class NetworkModel(LabelNoise, Recommender):
         return usual * min(1.0, interactions_per_row(train) / 20)
 
     def _warn_if_flat(self, result: Result[Networks], train: Dataset, features: FeatureTables) -> None:
-        spread, strength = _spread(Outputs(result.trained), train), self._strength(train)
+        spread, strength = _spread(result.trained, train), self._strength(train)
         # a network whose scores are that small from the start is not flattened by regularization
-        if strength and spread < FLAT and spread < _spread(Outputs(self._networks(train, features)), train) / 8:
+        if strength and spread < FLAT and spread < _spread(self._networks(train, features), train) / 8:
             warn(
                 f"{self.name}: the standard deviation of the scores is only {spread:.1g}: regularization={strength:g} "
                 f"shrinks the network to zero. Try regularization={strength / 4:g}.",
@@ -332,7 +325,6 @@ class NetworkModel(LabelNoise, Recommender):
             self._objective(),
             probabilities,
             self.n_negatives,
-            weight=float(self.n_negatives) if self.positive_weight == "per_negative" else 1.0,
             l2=self._strength(self.train_),
             seed=self.seed,
         )
@@ -368,13 +360,12 @@ class NetworkModel(LabelNoise, Recommender):
 
     @final
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
-        ids = {"user": train.users, "item": train.items}
         features: FeatureTables = {}
-        for side in SIDES:
+        for side, ids in zip(SIDES, (train.users, train.items), strict=True):
             prefix = f"{side}_features."
             parts = {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
             if parts:
-                features[side] = Features.restored(parts, ids[side])
+                features[side] = Features.restored(parts, ids)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TrainingWarning)  # about the initial parameters, which are replaced
             networks = self._networks(train, features)
@@ -392,7 +383,7 @@ def _of_dataset(features: FeatureTables, data: Dataset, missing: OnMissing = "ra
     return {side: known.of(ids[side], missing) for side, known in features.items()}
 
 
-def _spread(outputs: Outputs, train: Dataset) -> float:
+def _spread(networks: Networks, train: Dataset) -> float:
     """The standard deviation of the scores of all items for some users."""
     users = np.arange(min(train.n_users, MEASURED_USERS), dtype=np.int32)
-    return float(outputs.block("preference", users, train.n_items).std())
+    return float(Outputs(networks, networks.preference, train).dense_logits(users).std())

@@ -16,7 +16,7 @@ import numpy as np
 from truelike.engines.torch.backend import nn, torch
 from truelike.engines.torch.networks import Inputs, Maker, check_scores
 from truelike.errors import DivergedError, ParameterError, TrainingWarning, TruelikeError, warn
-from truelike.models.networks.new_users import fixed_copy
+from truelike.models.networks.scorer import fixed_copy
 
 PAIRS = 60  # number of pairs that are compared
 ANY = "any number"

@@ -18,11 +18,12 @@ from scipy import sparse
 
 from truelike.core.parameters import number, whole_number, with_inherited_parameters
 from truelike.data.dataset import Dataset
-from truelike.engines.torch.backend import nn, torch
+from truelike.engines.torch.backend import Tensor, nn, torch
 from truelike.engines.torch.networks import Inputs, Maker
 from truelike.models.networks.base import NetworkModel, objective_field
 from truelike.models.networks.ragged import take_rows
 
+INIT_SCALE = 0.1  # standard deviation of the initial embeddings
 MIN_BATCH = 5_000
 MAX_BATCHES = 40  # per epoch, if batch_size is None: every batch propagates over the whole graph
 
@@ -32,11 +33,11 @@ class LightGCNNetwork(nn.Module):
 
     broadcasts = True
 
-    def __init__(self, inputs: Inputs, *, layers: int = 3, init_scale: float = 0.1) -> None:
+    def __init__(self, inputs: Inputs, *, layers: int = 3) -> None:
         super().__init__()
         self.layers, self.n_users = layers, inputs.n_users
         self.embeddings = nn.Embedding(inputs.n_users + inputs.n_items, inputs.factors)
-        nn.init.normal_(self.embeddings.weight, std=init_scale)
+        nn.init.normal_(self.embeddings.weight, std=INIT_SCALE)
         train = inputs.dataset
         self.popularity = np.maximum(train.popularity(), 1)
         by_user = np.sqrt(np.maximum(train.interactions_per_user(), 1))[train.user_of_entry]
@@ -46,7 +47,7 @@ class LightGCNNetwork(nn.Module):
         )
         self.graph = _Graph(observed)
 
-    def forward(self, users: Any, items: Any) -> Any:
+    def forward(self, users: Tensor, items: Tensor) -> Tensor:
         """Score pairs of users and items."""
         final = self._final()
         return (take_rows(final, users) * take_rows(final, items + self.n_users)).sum(dim=-1)
@@ -128,8 +129,6 @@ class LightGCN(NetworkModel):
     ----------
     layers : int, default 3
         Number of propagation layers.
-    init_scale : float, default 0.1
-        Standard deviation of the initial embeddings.
     batch_size : int or None, default None
         Positives in a batch. None: 5,000, or a fortieth of the interactions if this is more, because every batch
         propagates over the whole graph.
@@ -157,10 +156,9 @@ class LightGCN(NetworkModel):
     regularization: float | None = number(1.0, low=0.0)
     batch_size: int | None = whole_number(None, low=1, high=2**31 - 1)
     layers: int = whole_number(3, low=1)
-    init_scale: float = number(0.1, low=0.0)
 
     def _preference(self) -> Maker:
-        return partial(LightGCNNetwork, layers=self.layers, init_scale=self.init_scale)
+        return partial(LightGCNNetwork, layers=self.layers)
 
     def _default_batch_size(self, train: Dataset) -> int:
         return max(MIN_BATCH, -(-train.n_interactions // MAX_BATCHES))
