@@ -15,7 +15,7 @@ import pytest
 
 import truelike as tl
 from truelike.errors import DataError, DataWarning
-from truelike.exposure import impressions
+from truelike.exposure import shown_pairs as exposure
 from truelike.exposure.shown_pairs import CERTAIN
 
 TRAIN = [("ann", "tea"), ("ann", "rum"), ("bob", "rum"), ("eve", "gin")]
@@ -37,7 +37,7 @@ def table(rows: list[tuple[Any, ...]] = SHOWN, **columns: Any) -> pl.DataFrame: 
 def shown_pairs(source: Any, train: Any, miss_rate: float | None) -> Any:
     data = tl.read(train, impressions=source)
     assert data.shown is not None
-    return impressions.shown_pairs(data, data.shown, miss_rate)
+    return exposure.shown_pairs(data, data.shown, miss_rate)
 
 
 def flips(pairs: Any) -> list[float]:
@@ -123,7 +123,7 @@ def test_a_split_has_impressions_that_can_be_used() -> None:
     data = tl.read(world.dataset(), impressions=world.impressions())
     split = tl.splits.random(data, validation=0.2, test=0.3, seed=0)
     assert split.train.shown is not None
-    pairs = impressions.shown_pairs(split.train, split.train.shown, None)
+    pairs = exposure.shown_pairs(split.train, split.train.shown, None)
     assert pairs.evidence == "impressions"
     assert pairs.added == 0
 

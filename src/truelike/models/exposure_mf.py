@@ -20,12 +20,11 @@ from truelike.engines.regularization import learning_rate
 from truelike.engines.spectral import add_spectrum
 from truelike.engines.tables import Tables
 from truelike.evaluation.metrics import is_metric_at_k
-from truelike.exposure.evidence import ACTIVITY, INTERACTIONS
 from truelike.exposure.rates import ExposureRates
 from truelike.exposure.structured import structured
 from truelike.models.exact_mf import INIT_SCALE, POINTWISE_RATE, AllItemsMF, default_regularization
 from truelike.models.factor_model import TableFlips, learned_tables, restored_tables, table_attributes
-from truelike.models.label_noise import Flips
+from truelike.models.label_noise import ACTIVITY, INTERACTIONS, Flips
 
 MOST_TAKEN = 0.95  # the largest share of those who saw an item that its bias starts at
 

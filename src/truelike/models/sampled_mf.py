@@ -29,7 +29,6 @@ from truelike.engines.sgd.samples import SGDSettings
 from truelike.engines.tables import Tables
 from truelike.errors import ParameterError
 from truelike.evaluation.metrics import is_metric_at_k
-from truelike.exposure.evidence import INTERACTIONS
 from truelike.models import objective_names
 from truelike.models.factor_model import (
     FactorModel,
@@ -308,11 +307,6 @@ class SampledMF(LabelNoise, FactorModel):
     @property
     def _has_flips(self) -> bool:
         return objective_names.kind_of(self.objective).uses_flips and self.flip_factors > 0
-
-    @property
-    def evidence(self) -> str:
-        """What the flips are known from: interactions alone."""
-        return INTERACTIONS
 
     @property
     def _flips(self) -> Flips:

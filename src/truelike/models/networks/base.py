@@ -29,7 +29,6 @@ from truelike.engines.torch.engine import NetworkEngine
 from truelike.engines.torch.networks import Inputs, Maker, Networks
 from truelike.errors import ParameterError, StorageError, TrainingWarning, warn
 from truelike.evaluation.metrics import is_metric_at_k
-from truelike.exposure.evidence import INTERACTIONS
 from truelike.models import objective_names
 from truelike.models.base import Recommender
 from truelike.models.label_noise import Flips, LabelNoise
@@ -333,11 +332,6 @@ class NetworkModel(LabelNoise, Recommender):
     @property
     def _has_flips(self) -> bool:
         return objective_names.kind_of(self.objective).uses_flips and self.flips is not None
-
-    @property
-    def evidence(self) -> str:
-        """What the flips are known from: interactions alone."""
-        return INTERACTIONS
 
     @final
     @property
