@@ -337,8 +337,7 @@ def _missed(train: Dataset, shown: Shown, miss_rate: float | None) -> Missed:
             return Missed(-np.log1p(-noticed), miss_rate or 0.0)
     has_order = shown.times is not None and train.times is not None
     if miss_rate is None and (shown.positions is not None or has_order):
-        counts = shown.csr.data.astype(np.float64)
-        return estimated(shown.users, shown.items, train, counts, shown.positions, shown.times)
+        return estimated(train, shown)
     with np.errstate(divide="ignore"):
         rate = -np.log(miss_rate or 0.0)
     times = shown.counts.data
@@ -353,18 +352,18 @@ def average_logits(exposed_users: NDArray[np.float64], n_users: int) -> NDArray[
     return np.asarray(np.log(hidden) - np.log1p(-hidden))
 
 
-def flip_logits(rates: NDArray[Any]) -> NDArray[np.float32]:
+def flip_logits(rates: NDArray[np.floating]) -> NDArray[np.float32]:
     """Return the logits of exp(-rate), the probability that a like was not noticed, within CERTAIN.
 
     >>> flip_logits(np.array([0.0, 1.0, np.inf])).round(3)
     array([ 30.   ,  -0.541, -30.   ], dtype=float32)
     """
-    logits = np.empty(len(rates), dtype=np.float32)
+    logits, flat = np.empty(rates.size, dtype=np.float32), rates.reshape(-1)
     with np.errstate(over="ignore", divide="ignore"):
-        for start in range(0, len(rates), PAIRS_AT_ONCE):
-            part = rates[start : start + PAIRS_AT_ONCE].astype(np.float64)
+        for start in range(0, len(flat), PAIRS_AT_ONCE):
+            part = flat[start : start + PAIRS_AT_ONCE].astype(np.float64)
             logits[start : start + PAIRS_AT_ONCE] = np.clip(-part - np.log(-np.expm1(-part)), -CERTAIN, CERTAIN)
-    return logits
+    return logits.reshape(rates.shape)
 
 
 def _is_union(indptr: Indptr, indices: Codes, taken: NDArray[np.uint8], train: sparse.csr_array) -> bool:
