@@ -56,15 +56,19 @@ def test_every_objective_trains_a_network(world: Any, quick: Quick, objective: s
     assert hasattr(model, "hidden_likes") == objective.startswith("NBPO")
 
 
-@pytest.mark.parametrize(("interactions", "expected"), [(10_000, 5_000), (250_000, 6_250)])
-def test_lightgcn_takes_forty_batches_an_epoch_at_most(interactions: int, expected: int) -> None:
-    assert tl.LightGCN()._default_batch_size(SimpleNamespace(n_interactions=interactions)) == expected
-
-
-@pytest.mark.parametrize(("given", "expected"), [(None, 5_000), (77, 77)])
-def test_lightgcn_uses_the_given_batch_size(given: int | None, expected: int, world: Any) -> None:
-    model = tl.LightGCN(factors=2, epochs=0, batch_size=given).fit(world)
-    assert model._engine(world, model.networks_).settings.batch_size == expected
+@pytest.mark.parametrize(
+    ("given", "interactions", "expected"), [(None, 10_000, 5_000), (None, 250_000, 6_250), (77, 250_000, 77)]
+)
+def test_lightgcn_takes_forty_batches_an_epoch_at_most(
+    given: int | None, interactions: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "NetworkEngine", lambda *given, **how: given[4])
+    assert (
+        tl.LightGCN(batch_size=given, regularization=1.0, n_jobs=1)
+        ._engine(SimpleNamespace(n_interactions=interactions), None)
+        .batch_size
+        == expected
+    )
 
 
 def test_acf_uses_and_saves_item_features(world: Any, quick: Quick, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from truelike.core import randomness
 from truelike.data.dataset import Dataset
 from truelike.engines.sgd.samples import Samples, SGDSettings, mean_loss
-from truelike.engines.torch.backend import seeded, torch, using_threads
+from truelike.engines.torch.backend import Tensor, seeded, torch, using_threads
 from truelike.engines.torch.networks import Networks, array, scores
 from truelike.negatives import Negatives
 from truelike.objectives import Objective, Pairwise, Pointwise
@@ -25,26 +25,7 @@ class NetworkEngine:
     """Trains networks in place, an epoch at a time.
 
     Adam gets the summed gradients of a batch, minus the batch's part of lambda x parameter: the step of the sampled
-    engine, which adds it to its tables.
-
-    Parameters
-    ----------
-    train
-        The training data.
-    networks
-        The networks, which are trained in place.
-    objective
-        A pointwise or pairwise objective.
-    negatives
-        The sampling distribution of negatives.
-    settings
-        Learning rate, regularization, batches.
-    seed
-        Determines the samples and the random numbers of the networks.
-    device
-        The device of the networks.
-    n_jobs
-        Number of threads; -1: all cores.
+    engine, which adds it to its tables. The seed determines the samples, and the random numbers of the networks.
     """
 
     def __init__(
@@ -111,12 +92,12 @@ class NetworkEngine:
         torch.autograd.backward([score for score, _ in trained], [gradient for _, gradient in trained])
         self.optimizer.step()
 
-    def _scores(self, users: Any, items: Any) -> tuple[Any, Any]:
+    def _scores(self, users: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
         """Return r and g of rows of items, one row for each user. Without a network for the flips g is 0."""
         found = {part: scores(part, network, users, items) for part, network in self.networks.parts().items()}
         return found["preference"], found.get("flips", torch.zeros(items.shape, device=items.device))
 
-    def _hardest(self, users: Any, drawn: Any) -> Any:
+    def _hardest(self, users: Tensor, drawn: Tensor) -> Tensor:
         """Return the best-scored of the candidates of each negative."""
         if self.candidates == 1:
             return drawn
@@ -128,7 +109,7 @@ class NetworkEngine:
         best = r.view(shape).argmax(dim=2, keepdim=True)
         return drawn.view(shape).gather(2, best).squeeze(2)
 
-    def _tensor(self, codes: NDArray[np.int32]) -> Any:
+    def _tensor(self, codes: NDArray[np.int32]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(codes, dtype=np.int64)).to(self.device)
 
     # --- loss and state -------------------------------------------------------------------------
@@ -141,7 +122,7 @@ class NetworkEngine:
             r, g = self._scores(self._tensor(users), rows)
         return mean_loss(self.objective, *(x.double().cpu().numpy() for x in (r, g)))
 
-    def _moments(self) -> dict[str, Any]:
+    def _moments(self) -> dict[str, Tensor]:
         """Return the tensors of the optimizer's state, by name."""
         names = {
             id(parameter): f"{part}.{name}"
@@ -166,7 +147,7 @@ class NetworkEngine:
             tensor.copy_(torch.from_numpy(np.array(arrays[name])).reshape(tensor.shape))
 
 
-def sampled_steps(objective: type[Objective], r: Any, g: Any, weight: float) -> tuple[Any, Any]:
+def sampled_steps(objective: type[Objective], r: Tensor, g: Tensor, weight: float) -> tuple[Tensor, Tensor]:
     """Return an objective's steps of r and of g for rows of (a positive, its negatives).
 
     `weight` is the factor of a positive's step. For a pairwise objective the steps of a positive are summed.

@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from truelike.core.parameters import choice, number, with_inherited_parameters
 from truelike.engines.torch.backend import Tensor, nn, torch
@@ -30,8 +31,8 @@ MIN_ATTENTION = 1e-4  # left over when the positive that is predicted is left ou
 class _Histories(NamedTuple):
     """The interactions of some users: `owner` counts the users from 0; the items of each user are sorted."""
 
-    owner: Any
-    item: Any
+    owner: Tensor
+    item: Tensor
 
 
 class ACFNetwork(nn.Module):
@@ -71,11 +72,11 @@ class ACFNetwork(nn.Module):
         history = (take_rows(total, owner) - observed[..., None] * take_rows(weighted, place)) / rest[..., None]
         return ((take_rows(own, owner) + history) * self.items(items)).sum(dim=-1)
 
-    def vectors(self) -> tuple[Any, Any, None]:
+    def vectors(self) -> tuple[Tensor, Tensor, None]:
         """Return the users with their whole histories, and the items."""
         return self._all_users(), self.items.weight, None
 
-    def new_user_vectors(self, histories: Any) -> Any:
+    def new_user_vectors(self, histories: sparse.csr_array) -> Tensor:
         """Return the vectors of new users: the average user with these histories."""
         where = self.users.weight.device
         own = self.users.weight.mean(dim=0, keepdim=True)
@@ -85,7 +86,7 @@ class ACFNetwork(nn.Module):
             rows.append(self._with_history(own, _Histories(torch.zeros_like(item), item)))
         return torch.cat(rows)
 
-    def _all_users(self) -> Any:
+    def _all_users(self) -> Tensor:
         """The vectors of all users, computed in blocks with a bounded number of interactions."""
         bounds, start = [0], 0
         ends = self.indptr.cpu().numpy()
@@ -97,23 +98,23 @@ class ACFNetwork(nn.Module):
         blocks = [torch.arange(a, b, device=where) for a, b in pairwise(bounds)]
         return torch.cat([self._with_history(self.users(users), self._histories(users)) for users in blocks])
 
-    def _histories(self, users: Any) -> _Histories:
+    def _histories(self, users: Tensor) -> _Histories:
         """All interactions of some users, who are sorted."""
         owner, place = row_entries(self.indptr, users)
         return _Histories(owner, self.indices[place])
 
-    def _with_history(self, own: Any, histories: _Histories) -> Any:
+    def _with_history(self, own: Tensor, histories: _Histories) -> Tensor:
         _, _, total_weight, total = self._weighted(own, histories)
         return own + total / total_weight.clamp(min=MIN_ATTENTION)[:, None]
 
-    def _weighted(self, own: Any, histories: _Histories) -> tuple[Any, Any, Any, Any]:
+    def _weighted(self, own: Tensor, histories: _Histories) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The attention weight and weighted vector of each interaction, and the sums of both for each user."""
         weight = self._attention(own, histories)
         weighted = weight[:, None] * self.history_items(histories.item)
         owner, n = histories.owner, len(own)
         return weight, weighted, sum_by_owner(weight, owner, n), sum_by_owner(weighted, owner, n)
 
-    def _attention(self, own: Any, histories: _Histories) -> Any:
+    def _attention(self, own: Tensor, histories: _Histories) -> Tensor:
         """The exp of the item-level attention of each interaction, scaled such that a user's largest is 1."""
         owner, item = histories
         of_items = self.of_item(self.items.weight) + self.of_history_item(self.history_items.weight)
@@ -124,7 +125,7 @@ class ACFNetwork(nn.Module):
         return torch.exp(score - _largest(score, owner, len(own))[owner])
 
 
-def _largest(score: Any, owner: Any, n: int) -> Any:
+def _largest(score: Tensor, owner: Tensor, n: int) -> Tensor:
     """The largest score of each owner, without a gradient."""
     lowest = torch.full((n,), -torch.inf, dtype=score.dtype, device=score.device)
     return lowest.scatter_reduce(0, owner, score.detach(), "amax")
@@ -147,7 +148,7 @@ class _Components(nn.Module):
         self.register_buffer("indices", torch.from_numpy(matrix.indices.astype(np.int64)), persistent=False)
         self.register_buffer("values", torch.from_numpy(matrix.data.astype(np.float32)), persistent=False)
 
-    def forward(self, own: Any, owner: Any, item: Any) -> Any:
+    def forward(self, own: Tensor, owner: Tensor, item: Tensor) -> Tensor:
         """For each interaction, the item's components weighted by its owner's attention."""
         table = self.embeddings.weight
         interaction, place = row_entries(self.indptr, item)

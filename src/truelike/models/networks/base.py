@@ -25,6 +25,7 @@ from truelike.engines.options import FitOptions
 from truelike.engines.regularization import interactions_per_row
 from truelike.engines.sgd.samples import SGDSettings
 from truelike.engines.torch import backend
+from truelike.engines.torch.backend import Module
 from truelike.engines.torch.engine import NetworkEngine
 from truelike.engines.torch.networks import Inputs, Maker, Networks
 from truelike.errors import ParameterError, StorageError, TrainingWarning, warn
@@ -40,6 +41,7 @@ FeatureTables = dict[Side, Features]
 SIDES: tuple[Side, ...] = ("user", "item")
 DECAY = 0.95  # of the learning rate, an epoch
 FLIP_RATE = 0.1  # of ShiftMC and NBPR
+MIN_BATCH, MAX_BATCHES = 5_000, 40  # positives in a batch, and batches in an epoch, if batch_size is None
 FLAT = 0.02  # standard deviation of the scores below which they rank nothing
 MEASURED_USERS = 20  # users for whom it is measured
 SMALL_BATCH = 1 << 18  # numbers in a batch below which one thread is as fast as several
@@ -82,8 +84,8 @@ class NetworkModel(LabelNoise, Recommender):
         L2 of the flip network.
     n_negatives : int, default 4
         Negatives for each positive, 1 to 50. A positive counts once for each of them.
-    batch_size : int, default 2000
-        Positives in a batch.
+    batch_size : int or None, default 2000
+        Positives in a batch. None: 5,000, or a fortieth of the interactions if this is more.
     epochs : int, default 40
         Maximum number of epochs.
     metric : str, default 'ndcg@20'
@@ -130,7 +132,7 @@ class NetworkModel(LabelNoise, Recommender):
     regularization: float | None = number(None, low=0.0)
     flip_regularization: float = number(15.0, low=0.0)
     n_negatives: int = whole_number(4, low=1, high=50)
-    batch_size: int | None = whole_number(2_000, low=1, high=2**31 - 1)
+    batch_size: int | None = whole_number(2_000, low=1, high=2**31 - 1, optional=True)
     epochs: int = whole_number(40, low=0)
     metric: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
     patience: int | None = whole_number(5, low=1, optional=True)
@@ -149,14 +151,6 @@ class NetworkModel(LabelNoise, Recommender):
     @abstractmethod
     def _preference(self) -> Maker:
         """The function that makes the preference network."""
-
-    def _default_batch_size(self, train: Dataset) -> int:
-        """The number of positives in a batch if `batch_size` is None."""
-        raise ParameterError(f"{self.name}: batch_size is None; it must be a whole number")
-
-    def _never_drawn(self) -> Codes:
-        """Items that were never sampled as negatives in training."""
-        return np.zeros(0, dtype=np.int32)
 
     # --- parameters -----------------------------------------------------------------------------
 
@@ -226,7 +220,7 @@ class NetworkModel(LabelNoise, Recommender):
         for network in networks.parts().values():
             if hasattr(network, "describe"):
                 where = network.bias.device
-                network.describe(self._inputs(whole, self.factors, features))
+                network.describe(_inputs(whole, self.factors, features))
                 network.to(where)
         networks.version += 1
 
@@ -234,10 +228,6 @@ class NetworkModel(LabelNoise, Recommender):
     def _learned(networks: Networks, features: FeatureTables) -> dict[str, Any]:
         networks.training(False)
         return {"networks_": networks, "features_": features}
-
-    @staticmethod
-    def _inputs(train: Dataset, factors: int, features: FeatureTables) -> Inputs:
-        return Inputs(train, factors, features.get("user"), features.get("item"))
 
     def _training(self, features: FeatureTables) -> Training[Networks]:
         tables = {f"{side}_features": known.digest() for side, known in features.items()}
@@ -256,16 +246,16 @@ class NetworkModel(LabelNoise, Recommender):
 
     @final
     def _networks(self, train: Dataset, features: FeatureTables) -> Networks:
+        def made(part: str, maker: Maker, factors: int) -> Module:
+            with backend.seeded(randomness.key(self.seed, part)):
+                return checks.make(part, maker, _inputs(train, factors, features))
+
         with backend.gradients_enabled():
-            with backend.seeded(randomness.key(self.seed, "preference")):
-                inputs = self._inputs(train, self.factors, features)
-                preference = checks.make("preference", self._preference(), inputs)
-            flips = None
-            if self._has_flips:
-                with backend.seeded(randomness.key(self.seed, "flips")):
-                    inputs = self._inputs(train, self.flip_factors, features)
-                    flips = checks.make("flips", network_names.maker(self.flips), inputs)
-                checks.check_separate(preference, flips)
+            preference = made("preference", self._preference(), self.factors)
+            if not self._has_flips:
+                return Networks(preference, None)
+            flips = made("flips", network_names.maker(self.flips), self.flip_factors)
+            checks.check_separate(preference, flips)
             return Networks(preference, flips)
 
     @final
@@ -277,7 +267,7 @@ class NetworkModel(LabelNoise, Recommender):
             flip_regularization=self.flip_regularization,
             l2_schedule="epoch",
             n_negatives=self.n_negatives,
-            batch_size=self._default_batch_size(train) if self.batch_size is None else self.batch_size,
+            batch_size=self.batch_size or max(MIN_BATCH, -(-train.n_interactions // MAX_BATCHES)),
             order=self.order,
         )
         samples = min(settings.batch_size, train.n_interactions) * (1 + self.n_negatives)
@@ -313,19 +303,16 @@ class NetworkModel(LabelNoise, Recommender):
 
     @final
     def _make_scorer(self) -> NetworkScorer:
-        never = self._never_drawn()
         popularity, distribution = self.train_.popularity(), sampling.parse(self.negatives)
+        # items that have features alone were never sampled in training
+        never = np.flatnonzero(popularity == 0 if self.scores_by_features and "item" in self.features_ else [])
 
         def probabilities(history: Codes) -> NDArray[np.float64]:
             """The probability of each item as a negative of a new user."""
             return distribution.probabilities(popularity, np.union1d(history, never))
 
         settings = Settings(
-            self._objective(),
-            probabilities,
-            self.n_negatives,
-            l2=self._strength(self.train_),
-            seed=self.seed,
+            self._objective(), probabilities, self.n_negatives, self._strength(self.train_), self.seed
         )
         return NetworkScorer(self.train_, self.networks_, settings)
 
@@ -369,6 +356,10 @@ class NetworkModel(LabelNoise, Recommender):
         except ParameterError as error:
             raise StorageError(f"{error}. Load it with tl.load(directory, device='cpu').") from error
         return self._learned(networks.to(where), features)
+
+
+def _inputs(train: Dataset, factors: int, features: FeatureTables) -> Inputs:
+    return Inputs(train, factors, features.get("user"), features.get("item"))
 
 
 def _of_dataset(features: FeatureTables, data: Dataset, missing: OnMissing = "raise") -> FeatureTables:

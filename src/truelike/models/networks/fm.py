@@ -14,11 +14,11 @@ from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike.core.parameters import choice, number, with_inherited_parameters
 from truelike.data.features import Features, OnUnknownValue
-from truelike.data.ids import Codes
 from truelike.engines.torch.backend import Tensor, nn, torch
 from truelike.engines.torch.networks import Inputs, Maker
 from truelike.errors import ParameterError
@@ -52,7 +52,7 @@ class FMNetwork(nn.Module):
         (P, a), (Q, b) = self.user(users), self.item(items)
         return self.bias + a + b + (P * Q).sum(dim=-1)
 
-    def vectors(self) -> tuple[Any, Any, Any]:
+    def vectors(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return U, V and b; the terms that depend on the user only are one more factor, whose counterpart is 1."""
         (P, a), (Q, b) = self.user.all(), self.item.all()
         return (
@@ -61,7 +61,7 @@ class FMNetwork(nn.Module):
             b,
         )
 
-    def item_vectors(self) -> Any:
+    def item_vectors(self) -> Tensor:
         """Return the sums of the vectors of the items' features."""
         return self.item.all()[0]
 
@@ -73,7 +73,7 @@ class _Side(nn.Module):
         super().__init__()
         self.factors, self.id_dropout = factors, id_dropout
 
-    def describe(self, observed: Any, features: Features | None) -> None:
+    def describe(self, observed: NDArray[np.bool_], features: Features | None) -> None:
         """Set the features of each row: its id, and the given ones.
 
         With given features, a row without interactions has no id, because nothing would be learned about it.
@@ -92,17 +92,17 @@ class _Side(nn.Module):
         self.weights = nn.Parameter(torch.zeros(self.width))
         self.table = nn.Parameter(torch.empty(self.width, self.factors).normal_(std=INIT_SCALE))
 
-    def forward(self, rows: Any) -> tuple[Any, Any]:
+    def forward(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return the vectors of rows, and the terms of their features alone."""
         distinct, place = torch.unique(rows, return_inverse=True)
         vectors, alone = self._of(distinct)
         return take_rows(vectors, place), take_rows(alone, place)
 
-    def all(self) -> tuple[Any, Any]:
+    def all(self) -> tuple[Tensor, Tensor]:
         """Return the same for all rows."""
         return self._of(torch.arange(len(self.indptr) - 1, device=self.indptr.device))
 
-    def _of(self, rows: Any) -> tuple[Any, Any]:
+    def _of(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         owner, place = row_entries(self.indptr, rows)
         features, x = self.indices[place], self.values[place]
         if self.training and self.id_dropout and self.n_ids < self.width:
@@ -187,7 +187,3 @@ class FM(NetworkModel):
         self._describe(networks, whole, features)
         self._assign(whole, {**vars(self)["_state"], **self._learned(networks, features), "train_": whole})
         return self
-
-    def _never_drawn(self) -> Codes:
-        observed = self.train_.popularity() > 0
-        return np.flatnonzero(~observed if "item" in self.features_ else []).astype(np.int32)

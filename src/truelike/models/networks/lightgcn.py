@@ -17,15 +17,12 @@ import numpy as np
 from scipy import sparse
 
 from truelike.core.parameters import number, whole_number, with_inherited_parameters
-from truelike.data.dataset import Dataset
 from truelike.engines.torch.backend import Tensor, nn, torch
 from truelike.engines.torch.networks import Inputs, Maker
 from truelike.models.networks.base import NetworkModel, objective_field
 from truelike.models.networks.ragged import take_rows
 
 INIT_SCALE = 0.1  # standard deviation of the initial embeddings
-MIN_BATCH = 5_000
-MAX_BATCHES = 40  # per epoch, if batch_size is None: every batch propagates over the whole graph
 
 
 class LightGCNNetwork(nn.Module):
@@ -52,12 +49,12 @@ class LightGCNNetwork(nn.Module):
         final = self._final()
         return (take_rows(final, users) * take_rows(final, items + self.n_users)).sum(dim=-1)
 
-    def vectors(self) -> tuple[Any, Any, None]:
+    def vectors(self) -> tuple[Tensor, Tensor, None]:
         """Return the final embeddings."""
         final = self._final()
         return final[: self.n_users], final[self.n_users :], None
 
-    def new_user_vectors(self, histories: Any) -> Any:
+    def new_user_vectors(self, histories: sparse.csr_array) -> Tensor:
         """Return the vectors of new users, whose own embedding is zero: the propagated layers of their items."""
         layers = [self.embeddings.weight]
         for _ in range(self.layers - 1):
@@ -68,19 +65,19 @@ class LightGCNNetwork(nn.Module):
         rows = scaled @ of_items.detach().cpu().numpy() / np.sqrt(np.maximum(observed.sum(axis=1), 1))[:, None]
         return torch.from_numpy(rows.astype(np.float32))
 
-    def _layer(self, table: Any) -> Any:
+    def _layer(self, table: Tensor) -> Tensor:
         """D^-1/2 A D^-1/2 times a table."""
         by_user, by_item = self.graph.on(table.device)
         return torch.cat([by_user @ table[self.n_users :], by_item @ table[: self.n_users]])
 
-    def _mean_of_layers(self, table: Any) -> Any:
+    def _mean_of_layers(self, table: Tensor) -> Tensor:
         total = layer = table
         for _ in range(self.layers):
             layer = self._layer(layer)
             total = total + layer
         return total / (self.layers + 1)
 
-    def _final(self) -> Any:
+    def _final(self) -> Tensor:
         return _Symmetric.apply(self.embeddings.weight, self._mean_of_layers)
 
 
@@ -88,22 +85,22 @@ class _Symmetric(torch.autograd.Function):
     """A linear map with a symmetric matrix: its backward pass is the map itself, so no layer is stored."""
 
     @staticmethod
-    def forward(context: Any, table: Any, linear: Any) -> Any:
+    def forward(context: Any, table: Tensor, linear: Any) -> Tensor:
         context.linear = linear
         return linear(table)
 
     @staticmethod
-    def backward(context: Any, gradient: Any) -> tuple[Any, None]:
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return context.linear(gradient), None
 
 
 class _Graph:
     """The normalised interactions and their transpose. They never change, so copies of a network share them."""
 
-    def __init__(self, by_user: Any) -> None:
+    def __init__(self, by_user: sparse.csr_array) -> None:
         self.both = (_tensor(by_user), _tensor(by_user.T.tocsr()))
 
-    def on(self, device: Any) -> Any:
+    def on(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return both matrices on a device."""
         if self.both[0].device != device:
             self.both = (self.both[0].to(device), self.both[1].to(device))
@@ -113,7 +110,7 @@ class _Graph:
         return self
 
 
-def _tensor(matrix: Any) -> Any:
+def _tensor(matrix: sparse.csr_array) -> Tensor:
     parts = (torch.from_numpy(matrix.indptr), torch.from_numpy(matrix.indices), torch.from_numpy(matrix.data))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
@@ -159,6 +156,3 @@ class LightGCN(NetworkModel):
 
     def _preference(self) -> Maker:
         return partial(LightGCNNetwork, layers=self.layers)
-
-    def _default_batch_size(self, train: Dataset) -> int:
-        return max(MIN_BATCH, -(-train.n_interactions // MAX_BATCHES))

@@ -72,16 +72,16 @@ class MLPNetwork(nn.Module):
         item_part = self._item_part(items)
         return torch.stack([self._after_first_layer(self._user_part(user) + item_part) for user in users])
 
-    def _user_part(self, users: Any) -> Any:
+    def _user_part(self, users: Tensor) -> Tensor:
         """The users' part of the first layer."""
         return nn.functional.linear(self.users(users), self.layers[0].weight[:, : self.width])
 
-    def _item_part(self, items: Any) -> Any:
+    def _item_part(self, items: Tensor) -> Tensor:
         """The items' part of the first layer, and its bias."""
         first = self.layers[0]
         return nn.functional.linear(self.items(items), first.weight[:, self.width :], first.bias)
 
-    def _after_first_layer(self, hidden: Any) -> Any:
+    def _after_first_layer(self, hidden: Tensor) -> Tensor:
         """The scores from the sums of the first layer."""
         hidden = torch.relu(hidden)
         for layer in self.layers[1:]:
@@ -108,7 +108,7 @@ class NeuMFNetwork(nn.Module):
         """Score all pairs of some users and some items."""
         return self.gmf.score_grid(users, items) + self.mlp.score_grid(users, items)
 
-    def item_vectors(self) -> Any:
+    def item_vectors(self) -> Tensor:
         """Return the item embeddings of both towers."""
         return torch.cat([self.gmf.items.weight, self.mlp.items.weight], dim=1)
 

@@ -10,15 +10,7 @@ from truelike.engines.torch.backend import Tensor, torch
 
 
 def row_entries(indptr: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Find all entries of some rows of a CSR.
-
-    Returns
-    -------
-    owner
-        For each entry, the position of its row in `rows`.
-    place
-        For each entry, its position in the arrays of the CSR.
-    """
+    """Return for each entry of some rows of a CSR the place of its row in `rows`, and its place in the CSR."""
     start = indptr[rows]
     lengths = indptr[rows + 1] - start
     owner = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), lengths)

@@ -174,17 +174,7 @@ class Settings:
 
 @final
 class NetworkScorer(Scorer):
-    """Scores of networks.
-
-    Parameters
-    ----------
-    train
-        The training data.
-    networks
-        The trained networks.
-    settings
-        How they were trained.
-    """
+    """Scores of trained networks."""
 
     def __init__(self, train: Dataset, networks: Networks, settings: Settings) -> None:
         super().__init__(train)
