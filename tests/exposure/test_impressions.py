@@ -198,7 +198,7 @@ PROPENSITY = {"propensity": [0.5] * 8}
         ),
         *((empty, "empty") for empty in ([], table([]), pd.DataFrame({"user_id": [], "item_id": []}))),
         (pl.DataFrame({"who": ["ann"], "item_id": ["tea"]}), "no column looks like the user"),
-        *((source, "") for source in ("missing.csv", 7, "http://example.org/log.csv")),
+        *((source, ".") for source in ("missing.csv", 7, "http://example.org/log.csv")),
         (TRAIN, "every pair of the impressions is an interaction"),
     ],
 )

@@ -101,23 +101,6 @@ def test_every_setting_equals_the_sampled_engine(train: Any, change: dict[str, A
     assert largest_difference(tables_engine.tables, network_engine.networks) < 1e-4
 
 
-@pytest.mark.parametrize(
-    "objective", [e for e in EVERY if issubclass(e, objectives.Pointwise)], ids=lambda e: e.name
-)
-def test_the_steps_of_a_batch_are_those_of_the_objective(objective: Any) -> None:
-    rng = np.random.default_rng(0)
-    r, g = (torch.from_numpy(rng.normal(size=(7, 4)).astype(np.float32)) for _ in range(2))
-    steps, flips = sampled_steps(objective, r, g, 3.0)
-    for row in range(7):
-        up, up_flip = objective.positive(float(r[row, 0]), float(g[row, 0]))
-        assert float(steps[row, 0]) == pytest.approx(3 * up, rel=1e-5, abs=1e-6)
-        assert float(flips[row, 0]) == pytest.approx(3 * up_flip, rel=1e-5, abs=1e-6)
-        for place in range(1, 4):
-            down, down_flip = objective.negative(float(r[row, place]), float(g[row, place]))
-            assert float(steps[row, place]) == pytest.approx(down, rel=1e-4, abs=1e-6)
-            assert float(flips[row, place]) == pytest.approx(down_flip, rel=1e-4, abs=1e-6)
-
-
 def test_the_gradient_of_bpo_is_that_of_its_likelihood_by_autograd(train: Any) -> None:
     network = MFNetwork(Inputs(train, 5))
     users, items = torch.arange(40), torch.arange(160).view(40, 4) % train.n_items
