@@ -201,18 +201,9 @@ def calibrated_fit(
 
     Return the result of the training, and the map from its scores to probabilities; None if there are too few pairs.
 
-    Parameters
-    ----------
-    known
-        The shown pairs.
-    seed
-        Determines which pairs are held out, whether they were taken or not.
-    run
-        Trains on shown pairs.
-    scores
-        Returns the scores of pairs by what `run` returned.
-    revise
-        Gets what `run` returned and the held-out pairs, and may return another way to train, which is taken instead.
+    The seed determines which pairs are held out, whether they were taken or not. `run` trains on shown pairs, and
+    `scores` returns the scores of pairs by what it returned. `revise` gets that and the held-out pairs, and may return
+    another way to train, which is taken instead.
     """
     which = HeldOut.of(known.n_pairs, seed)
     held_out = known.held_out(which)

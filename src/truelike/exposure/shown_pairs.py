@@ -45,15 +45,7 @@ def entries_of(indptr: Indptr, rows: NDArray[np.integer]) -> tuple[NDArray[np.in
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Which shown pairs are held out: a tenth of those of some users. It depends on the pair alone.
-
-    Attributes
-    ----------
-    seed
-        Determines the users and the pairs.
-    user_share
-        The share of users of whom pairs are held out.
-    """
+    """Which shown pairs are held out: a tenth of those of a share of the users, by the seed and the pair alone."""
 
     seed: int
     user_share: float
@@ -75,12 +67,7 @@ class HeldOut:
         return users[drawn < self.user_share]
 
     def entries(
-        self,
-        indptr: Indptr,
-        indices: Codes,
-        n_items: int,
-        users: NDArray[np.int64],
-        rows: NDArray[np.int64],
+        self, indptr: Indptr, indices: Codes, n_items: int, users: NDArray[np.int64], rows: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """Return the places in a CSR of the pairs that are held out; `users` are those of the method, in `rows`."""
         entries, lengths = entries_of(indptr, rows)
@@ -90,15 +77,7 @@ class HeldOut:
 
 
 class HeldOutPairs(NamedTuple):
-    """Pairs that were held out.
-
-    Attributes
-    ----------
-    users, items, taken, logits
-        Of each pair.
-    shown
-        The number of pairs of its user, held out or not.
-    """
+    """Pairs that were held out; `shown` is the number of pairs of the user of each, held out or not."""
 
     users: NDArray[np.int32]
     items: NDArray[np.int32]
@@ -113,16 +92,12 @@ class ShownPairs:
 
     Attributes
     ----------
-    indptr, indices
+    indptr, indices, n_items
         The items of each user, sorted.
     taken
         1 for an interaction, 0 for a pair that was shown without one.
-    logits
-        The flip logit of each pair, sigma(g) = p(not taken | truly liked); empty if all have `logit`.
-    logit
-        The flip logit of all pairs.
-    n_items
-        Number of items.
+    logits, logit
+        The flip logit of each pair, sigma(g) = p(not taken | truly liked); empty if all have the same, `logit`.
     added
         Interactions that are not among the impressions. They count as shown.
     evidence

@@ -184,10 +184,10 @@ class _Comparison:
         if not _is_close(found, expected):
             wrong = int((found - expected).abs().argmax())
             user, item = int(self.users[wrong]), int((self.items if items is None else items)[wrong])
+            ours, theirs = found[wrong].item(), expected[wrong].item()
             raise self._error(
-                f": {what} gives {found[wrong].item():.4g} for the pair (user {user}, item {item}), in row numbers, and "
-                f"forward gives {expected[wrong].item():.4g}. They must be equal: items are ranked by one and trained by "
-                "the other."
+                f": {what} gives {ours:.4g} for the pair (user {user}, item {item}), in row numbers, and forward gives "
+                f"{theirs:.4g}. They must be equal: items are ranked by one and trained by the other."
             )
 
 
