@@ -15,7 +15,7 @@ import pytest
 
 import truelike as tl
 from truelike.errors import DataError, DataWarning
-from truelike.exposure import impressions
+from truelike.exposure import shown_pairs as exposure
 from truelike.exposure.shown_pairs import CERTAIN
 
 TRAIN = [("ann", "tea"), ("ann", "rum"), ("bob", "rum"), ("eve", "gin")]
@@ -37,7 +37,7 @@ def table(rows: list[tuple[Any, ...]] = SHOWN, **columns: Any) -> pl.DataFrame: 
 def shown_pairs(source: Any, train: Any, miss_rate: float | None) -> Any:
     data = tl.read(train, impressions=source)
     assert data.shown is not None
-    return impressions.shown_pairs(data, data.shown, miss_rate)
+    return exposure.shown_pairs(data, data.shown, miss_rate)
 
 
 def flips(pairs: Any) -> list[float]:
@@ -123,7 +123,7 @@ def test_a_split_has_impressions_that_can_be_used() -> None:
     data = tl.read(world.dataset(), impressions=world.impressions())
     split = tl.splits.random(data, validation=0.2, test=0.3, seed=0)
     assert split.train.shown is not None
-    pairs = impressions.shown_pairs(split.train, split.train.shown, None)
+    pairs = exposure.shown_pairs(split.train, split.train.shown, None)
     assert pairs.evidence == "impressions"
     assert pairs.added == 0
 
@@ -154,17 +154,6 @@ def test_the_miss_rate_is_estimated_from_times_and_positions(tmp_path: Path, for
     assert np.allclose(np.array(flips(pairs))[skipped], product["flip"].to_numpy()[skipped], atol=1e-5)
 
 
-def test_rows_have_positions_and_counts(train: Any) -> None:
-    rows = table(SHOWN[:2], position=["3", "1"], count=[2, 1], time=[5, 6])
-    shown = tl.read(train, impressions=rows).shown
-    assert shown is not None
-    assert {name: values.tolist() for name, values in shown.known.items()} == {
-        "positions": [1, 3],
-        "times": [6, 5],
-    }
-    assert shown.csr.data.tolist() == [1, 2]
-
-
 # --- bad input -----------------------------------------------------------------------------------
 
 
@@ -183,28 +172,6 @@ def test_ids_that_are_not_known_are_a_counted_warning(train: Any) -> None:
         check(shown_pairs(tl.read(rows), train, 0.5))
 
 
-@pytest.mark.parametrize("make", [list, tl.read, table])
-def test_a_log_of_other_users_is_an_error(train: Any, make: Any) -> None:
-    with pytest.raises(DataError, match="none of the 2 impressions has both a user and an item of the dataset"):
-        shown_pairs(make([("dan", "tea"), ("ann", "ale")]), train, None)
-
-
-@pytest.mark.parametrize("value", [0.0, -0.5, 1.5])
-def test_propensities_outside_0_to_1_are_an_error(train: Any, value: float) -> None:
-    frame = table(SHOWN[:6], propensity=[1.0, value, 1.0, value, 0.5, 0.5])
-    with pytest.raises(DataError, match=rf"2 propensities are outside \(0, 1\], e\.g\. {value:g}"):
-        shown_pairs(frame, train, None)
-
-
-@pytest.mark.parametrize(("column", "value"), [("count", 0), ("count", -1), ("weight", -2), ("count", 2.5)])
-def test_counts_are_whole_numbers_above_0(train: Any, column: str, value: float) -> None:
-    frame = table(SHOWN[:6], **{column: [1, value, 1, 1, 1, 1]})
-    with pytest.raises(
-        DataError, match=rf"1 impressions have a {column} that is no whole number above 0, e\.g\. {value:g}"
-    ):
-        shown_pairs(frame, train, None)
-
-
 @pytest.mark.parametrize("column", ["count", "propensity", "position"])
 @pytest.mark.parametrize("value", [None, float("nan"), float("inf"), "many"])
 def test_values_that_are_not_numbers_are_bad_rows(train: Any, column: str, value: Any) -> None:
@@ -213,50 +180,37 @@ def test_values_that_are_not_numbers_are_bad_rows(train: Any, column: str, value
         shown_pairs(table(SHOWN[:6], **{column: values}), train, None)
 
 
-def test_a_bad_line_of_a_file_is_named(train: Any, tmp_path: Path) -> None:
-    (tmp_path / "log.csv").write_text("user_id,item_id,position\nann,tea,1\nann,gin,top\n,gin,2\n")
-    with pytest.raises(DataError, match=r"2 rows are bad: .*line 3 has no usable position"):
-        shown_pairs(tmp_path / "log.csv", train, None)
+OTHERS = [("dan", "tea"), ("ann", "ale")]
+PROPENSITY = {"propensity": [0.5] * 8}
 
 
-@pytest.mark.parametrize("value", [0, -3, 1.5])
-def test_positions_are_whole_numbers_from_1(train: Any, value: float) -> None:
-    with pytest.raises(DataError, match=rf"1 positions are not whole numbers from 1, e\.g\. {value:g}"):
-        shown_pairs(table(SHOWN[:6], position=[1, value, 1, 1, 1, 1]), train, None)
-
-
-def test_a_pair_has_one_propensity(train: Any, tmp_path: Path) -> None:
-    frame = table(propensity=[0.5] * 8)
-    frame.write_csv(tmp_path / "log.csv")
-    for form in (frame, tmp_path / "log.csv"):
-        with pytest.raises(DataError, match="2 rows have a pair of user and item that is listed before"):
-            shown_pairs(form, train, None)
-
-
-@pytest.mark.parametrize("column", ["count", "position", "weight"])
-def test_a_propensity_says_all(train: Any, column: str) -> None:
-    frame = table(propensity=[0.5] * 8, **{column: [1] * 8})
-    with pytest.raises(DataError, match=f"the columns 'propensity' and '{column}'"):
-        shown_pairs(frame, train, None)
-
-
-@pytest.mark.parametrize("empty", [[], table([]), pd.DataFrame({"user_id": [], "item_id": []})])
-def test_an_empty_table_is_an_error(train: Any, empty: Any) -> None:
-    with pytest.raises(DataError, match="empty"):
-        shown_pairs(empty, train, None)
-
-
-def test_a_table_without_a_column_of_users_is_an_error(train: Any) -> None:
-    with pytest.raises(DataError, match="no column looks like the user"):
-        shown_pairs(pl.DataFrame({"who": ["ann"], "item_id": ["tea"]}), train, None)
-
-
-@pytest.mark.parametrize("source", ["missing.csv", 7, "http://example.org/log.csv"])
-def test_what_is_no_table_is_an_error(train: Any, source: Any) -> None:
-    with pytest.raises(DataError):
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        *(
+            (make(OTHERS), "none of the 2 impressions has both a user and an item")
+            for make in (list, tl.read, table)
+        ),
+        (table(**PROPENSITY), "2 rows have a pair of user and item that is listed before"),
+        *(
+            (table(**PROPENSITY, **{column: [1] * 8}), f"the columns 'propensity' and '{column}'")
+            for column in ("count", "position", "weight")
+        ),
+        *((empty, "empty") for empty in ([], table([]), pd.DataFrame({"user_id": [], "item_id": []}))),
+        (pl.DataFrame({"who": ["ann"], "item_id": ["tea"]}), "no column looks like the user"),
+        *((source, ".") for source in ("missing.csv", 7, "http://example.org/log.csv")),
+        (TRAIN, "every pair of the impressions is an interaction"),
+    ],
+)
+def test_impressions_that_cannot_be_used_are_an_error(train: Any, source: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
         shown_pairs(source, train, None)
 
 
-def test_impressions_that_were_all_taken_are_an_error(train: Any) -> None:
-    with pytest.raises(DataError, match="every pair of the impressions is an interaction"):
-        shown_pairs(TRAIN, train, None)
+def test_bad_lines_of_files_are_named(train: Any, tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("user_id,item_id,position\nann,tea,1\nann,gin,top\n,gin,2\n")
+    with pytest.raises(DataError, match=r"2 rows are bad: .*line 3 has no usable position"):
+        shown_pairs(tmp_path / "log.csv", train, None)
+    table(**PROPENSITY).write_csv(tmp_path / "log.csv")
+    with pytest.raises(DataError, match="2 rows have a pair of user and item that is listed before"):
+        shown_pairs(tmp_path / "log.csv", train, None)

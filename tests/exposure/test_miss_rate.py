@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import truelike as tl
+from truelike.data.shown import Shown
 from truelike.errors import DataWarning
 from truelike.exposure import miss_rate
 from truelike.exposure.miss_rate import Estimate, by_position, by_showing, estimated
@@ -129,10 +130,15 @@ def world() -> Any:
     return tl.synthetic.World(n_users=800, n_items=300, impressions_per_user=300, seed=2)
 
 
+def estimate_of(data: Any, users: Any, items: Any, counts: Any = None, **known: Any) -> Any:
+    pairs = (np.asarray(each, dtype=np.int32) for each in (users, items))
+    return estimated(data, Shown.from_pairs(*pairs, data.csr.shape, counts, **known))
+
+
 def of_log(data: Any, shown: Any, **changed: Any) -> Any:
     columns = {name: shown[name].to_numpy() for name in shown.columns}
     log = {"times": columns["time"], "positions": columns.get("position"), **changed}
-    return estimated(columns["user_id"], columns["item_id"], data, **log)
+    return estimate_of(data, columns["user_id"], columns["item_id"], **log)
 
 
 def test_a_log_tells_the_miss_rate_of_a_world(world: Any) -> None:
@@ -175,20 +181,20 @@ def test_showings_after_the_interaction_do_not_count(caplog: pytest.LogCaptureFi
     data = tl.read((users[taken], items[taken], np.ones(taken.sum()), at[taken]))
     codes = np.repeat(data.users.codes(users), 5), np.repeat(data.items.codes(items), 5)
     with caplog.at_level("INFO", logger="truelike"):
-        found = estimated(*codes, data, times=times)
+        found = estimate_of(data, *codes, times=times)
     assert found.miss_rate == pytest.approx(0.5, abs=0.03)
     expected = np.where(taken, at, 5) * -np.log(found.miss_rate)
     assert np.allclose(found.rates, expected)
     assert "miss rate estimated from" in caplog.text
     assert "(0.4" in caplog.text
-    late = estimated(*codes, data, times=times, counts=np.full(50_000, 2.0))
+    late = estimate_of(data, *codes, np.full(50_000, 2), times=times)
     assert np.allclose(late.rates, 2 * np.where(taken, at, 5) * -np.log(late.miss_rate))
 
 
 def test_a_log_that_tells_nothing_says_so_and_means_a_miss_rate_of_0(caplog: pytest.LogCaptureFixture) -> None:
     data = tl.read([("a", "x", 1, 5), ("b", "y", 1, 5)])
     with caplog.at_level("INFO", logger="truelike"):
-        found = estimated(np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1]), data, times=np.array([5, 5, 4, 5]))
+        found = estimate_of(data, [0, 0, 1, 1], [0, 1, 1, 1], times=np.array([5, 5, 4, 5]))
     assert found.miss_rate == 0
     assert np.isinf(found.rates).all()
     assert "taken to be 0" in caplog.text
@@ -197,4 +203,4 @@ def test_a_log_that_tells_nothing_says_so_and_means_a_miss_rate_of_0(caplog: pyt
 def test_times_of_another_unit_are_a_warning() -> None:
     data = tl.read([("a", "x", 1, 5), ("b", "y", 1, 5)])
     with pytest.warns(DataWarning, match="2 of 2 interactions come before"):
-        estimated(np.array([0, 0, 1]), np.array([0, 1, 1]), data, times=np.array([5, 5, 4]) * 1_000_000)
+        estimate_of(data, [0, 0, 1], [0, 1, 1], times=np.array([5, 5, 4]) * 1_000_000)

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 
-from truelike.exposure.probability_map import LEAST_OF_ISOTONIC, SLOPE, ProbabilityMap
+from truelike.exposure.calibration import LEAST_OF_ISOTONIC, SLOPE, ProbabilityMap
 
 
 def sample(n: int, probability: Any, seed: int = 0, spread: float = 2.0) -> tuple[Any, Any]:

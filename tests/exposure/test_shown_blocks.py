@@ -14,9 +14,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import truelike as tl
 from truelike.errors import DataError, DataWarning, ParameterError, StorageError
-from truelike.exposure.impressions import shown_pairs
 from truelike.exposure.shown_blocks import ShownSource, shown_blocks
-from truelike.exposure.shown_pairs import HeldOut, ShownPairs
+from truelike.exposure.shown_pairs import HeldOut, ShownPairs, shown_pairs
 
 WORLD = tl.synthetic.World(n_users=900, n_items=250, impressions_per_user=60, exposure_skew=1.5)
 B = 3

@@ -5,7 +5,7 @@ from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
 import truelike as tl
-from truelike.exposure.structured import LIKING_SHARE, _Cells, _Model, _Side, structured
+from truelike.exposure.structured import LIKING_SHARE, _Cells, _Model, structured
 
 
 def simulated(seed: int, visibility_spread: float) -> tuple[tl.Dataset, np.ndarray, np.ndarray]:
@@ -80,15 +80,6 @@ def test_cells_count_pairs_without_themselves() -> None:
     assert cells.interactions.tolist() == [[1, 2, 0], [2, 1, 0], [0, 0, 0]]
     assert cells.interactions.sum() == 6
     assert cells.others.tolist() == [[1, 1, 0], [1, 0, 0], [0, 0, 0]]
-
-
-def test_large_counts_are_merged_and_small_ones_are_not() -> None:
-    counts = np.concatenate([np.arange(40), np.arange(1_000, 3_000)])
-    side = _Side(counts)
-    assert side.values[:3].tolist() == [0, 1, 2]
-    assert len(side.values) < 110
-    assert side.sizes.sum() == len(counts)
-    assert np.isclose(side.values @ side.sizes, counts.sum())
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import truelike as tl
-from truelike.errors import ParameterError
 
 WORLD = tl.synthetic.World(n_users=400, n_items=200, impressions_per_user=120, exposure_skew=1.8, seed=1)
 EVIDENCE = {"structured": "assumed: user activity and item visibility", "item": "interactions"}
@@ -55,12 +54,3 @@ def test_the_flips_of_the_engine_are_the_estimated_exposure() -> None:
     shown = 1 - model.flip_probability(np.repeat(users, 3), np.tile([0, 1, 2], 5)).astype(float)
     expected = model.rates_.propensity(np.repeat(users, 3), np.tile([0, 1, 2], 5))
     np.testing.assert_allclose(shown, expected, rtol=1e-3, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", ["Rel-MF", "MF-DU", "UBPR", "UPL"])
-def test_objectives_by_popularity_are_gone(name: str) -> None:
-    for kind in (tl.SampledMF, tl.ExactMF):
-        with pytest.raises(ParameterError, match=f"objective is '{name}'"):
-            kind(objective=name)
-    with pytest.raises(ParameterError, match="exposure is 'popularity'; it must be 'structured' or 'item'"):
-        tl.ExposureMF(exposure="popularity")  # type: ignore[arg-type]

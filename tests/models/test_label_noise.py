@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 
 import truelike as tl
 from truelike.errors import ParameterError, UnknownIdError
-from truelike.exposure.evidence import sentence
+from truelike.models.label_noise import NOTES
 
 WORLD = tl.synthetic.World(n_users=200, n_items=100, impressions_per_user=70, seed=0)
 QUICK: dict[str, Any] = {"factors": 6, "epochs": 4}
@@ -118,8 +118,8 @@ def test_propensities_are_evidence_of_their_own(data: Any, shown: Any) -> None:
 
 def test_the_sentences_say_when_a_number_is_no_probability(informed: Any) -> None:
     assert f"calibrated on {informed.calibration_.pairs:,} held-out impressions" in informed.likes.note
-    assert "not probabilities" in sentence(ALONE)
-    assert "not probabilities" not in sentence("assumed: user activity and item visibility")
+    assert "not probabilities" in NOTES[ALONE]
+    assert "not probabilities" not in NOTES["assumed: user activity and item visibility"]
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,6 @@ class Training(Generic[T]):
         All that decides the result beside the data, for the fingerprint of a checkpoint.
     advice
         What to try when training diverges: the end of an error message.
-    prepare
-        Called before the first epoch, and not when training resumes from a checkpoint.
     """
 
     name: str
@@ -66,7 +64,6 @@ class Training(Generic[T]):
     n_jobs: int | None
     identity: Mapping[str, Any]
     advice: str
-    prepare: Callable[[Dataset, T], None] | None = None
 
     @classmethod
     def of(cls, model: Any, **how: Any) -> Training[T]:
@@ -255,8 +252,6 @@ def _trained(
                 "train for as many at least, or delete it"
             )
         callbacks.append(saver)
-    if state is None and training.prepare is not None:
-        training.prepare(train, trained)
     try:
         if state is None or best is None or not best.exhausted(state.epoch):
             state = run_epochs(

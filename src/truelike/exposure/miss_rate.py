@@ -19,6 +19,7 @@ from scipy.optimize import minimize_scalar
 from truelike.core import randomness
 from truelike.core.progress import note
 from truelike.data.dataset import Dataset
+from truelike.data.shown import Shown
 from truelike.errors import DataWarning, warn
 
 LAST_POSITION = 50  # positions beyond it count as one
@@ -55,13 +56,8 @@ class Estimate:
 class Missed:
     """What is known of the misses of shown pairs.
 
-    Attributes
-    ----------
-    rates
-        For each pair, minus the logarithm of the probability that a like was missed at all showings.
-    miss_rate
-        The miss rate of one showing, or that of each position, from 1; the last one is that of all positions beyond
-        `LAST_POSITION`.
+    `rates` are minus the logarithms of the probability that a like was missed at all showings of a pair. `miss_rate` is
+    that of one showing, or of each position, from 1; the last one is that of all positions beyond `LAST_POSITION`.
     """
 
     rates: Floats
@@ -81,30 +77,9 @@ def by_showing(n: NDArray[Any], taken: NDArray[np.bool_], group: Numbers | None 
     groups. What is left within a group is small where the number of showings varies by chance. Interactions that came
     about elsewhere, e.g. by a search, look as if they had needed many showings, and m is too large, too.
 
-    Cost: pairs once, then distinct (group, n) some hundred times.
-
-    Parameters
-    ----------
-    n
-        The number of showings of each pair: of a pair that was taken, up to the one at which it was.
-    taken
-        Whether each pair was taken.
-    group
-        The group of each pair, a number from 0; None: all are in one.
-
-    Returns
-    -------
-    Estimate
-        Without a repeated showing or without a pair that was taken, m is 0 and the standard error None.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> at = rng.geometric(1 - 0.3, 20_000)  # the showing at which a liked item is noticed
-    >>> taken = (rng.random(20_000) < 0.2) & (at <= 4)
-    >>> estimate = by_showing(np.where(taken, at, 4), taken)
-    >>> abs(estimate.miss_rate - 0.3) < 3 * estimate.standard_error < 0.05
-    True
+    `n` is the number of showings of each pair: of a pair that was taken, up to the one at which it was. Without a
+    repeated showing or without a pair that was taken, m is 0 and the standard error None. Cost: pairs once, then
+    distinct (group, n) some hundred times.
     """
     n, taken = np.asarray(n, dtype=np.float64), np.asarray(taken, dtype=bool)
     repeated = int((n > 1).sum())
@@ -136,28 +111,6 @@ def by_position(item: Numbers, position: Positions, taken: NDArray[np.bool_]) ->
     likelihood of each q is concave, and given q that of each e. They are maximised in turn, which leads to the maximum
     that EM climbs to, in far fewer steps where interactions are rare. Positions beyond 50 count as one. A position
     with few rows is shrunk to the mean, an item with few rows to the mean item.
-
-    Parameters
-    ----------
-    item
-        The item of each showing, a number from 0.
-    position
-        Its position, from 1.
-    taken
-        Whether it was taken.
-
-    Returns
-    -------
-    ndarray
-        e of position 1, 2, ...; the largest is 1.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> item, position = rng.integers(20, size=50_000), rng.integers(1, 4, size=50_000)
-    >>> taken = rng.random(50_000) < 0.3 * np.array([1.0, 0.5, 0.25])[position - 1]
-    >>> np.abs(by_position(item, position, taken) - [1, 0.5, 0.25]).max() < 0.05
-    np.True_
     """
     item, place = np.asarray(item, dtype=np.int64), pooled(position)
     taken = np.asarray(taken, dtype=bool)
@@ -195,43 +148,16 @@ def pooled(position: Positions) -> NDArray[np.int64]:
     return np.minimum(position, LAST_POSITION + 1).astype(np.int64) - 1
 
 
-def estimated(
-    users: Numbers,
-    items: Numbers,
-    train: Dataset,
-    counts: Floats | None = None,
-    positions: Positions | None = None,
-    times: NDArray[np.int64] | None = None,
-) -> Missed:
+def estimated(train: Dataset, shown: Shown) -> Missed:
     """Estimate the miss rate of a log of showings, and how likely a like was missed at all showings of each pair.
 
     A pair is taken at its last showing that is not after the interaction; later showings do not count. Only the latest
     interaction of a pair has a time, so a pair with several does not enter the estimate. Without times of both showings
     and interactions, the pairs that were shown once tell the examination of positions relative to the best one, and
-    nothing else is known.
-
-    Parameters
-    ----------
-    users, items
-        Row numbers of the training data, for each row of the log.
-    train
-        The interactions.
-    counts
-        How many showings each row stands for; None: one.
-    positions
-        Positions from 1; None: unknown.
-    times
-        Times, as those of the training data; None: unknown.
-
-    Returns
-    -------
-    Missed
-        The pairs are in the order of (user, item).
+    nothing else is known. What is returned is in the order of (user, item).
     """
-    showings = _Showings.of(users, items, train, counts, positions, times)
-    if positions is None:
-        return showings.by_showing()
-    return showings.by_position()
+    showings = _Showings.of(train, shown)
+    return showings.by_showing() if showings.place is None else showings.by_position()
 
 
 @dataclass(frozen=True)
@@ -252,34 +178,24 @@ class _Showings:
     has_order: bool
 
     @classmethod
-    def of(
-        cls,
-        users: Numbers,
-        items: Numbers,
-        train: Dataset,
-        counts: Floats | None,
-        positions: Positions | None,
-        times: NDArray[np.int64] | None,
-    ) -> _Showings:
-        columns: dict[str, Any] = {"pair": users.astype(np.int64) * train.n_items + items}
-        has_order = times is not None and train.times is not None
-        if has_order:
-            columns["time"] = times
-        if counts is not None:
-            columns["count"] = counts
-        if positions is not None:
-            columns["place"] = pooled(positions).astype(np.int8)
+    def of(cls, train: Dataset, shown: Shown) -> _Showings:
+        pairs = shown.users.astype(np.int64) * train.n_items + shown.items
+        columns: dict[str, NDArray[Any]] = {"pair": pairs, "count": shown.csr.data.astype(np.float64)}
+        if shown.times is not None and train.times is not None:
+            columns["time"] = shown.times
+        if shown.positions is not None:
+            columns["place"] = pooled(shown.positions).astype(np.int8)
+        has_order = "time" in columns
         keys = ["pair", "time"] if has_order else ["pair"]
         rows = pl.DataFrame(columns).sort(keys, maintain_order=True)
-        pair = rows["pair"].to_numpy()
+        pair, count = rows["pair"].to_numpy(), rows["count"].to_numpy()
         starts = np.flatnonzero(np.concatenate([[True], pair[1:] != pair[:-1]]))
-        count = np.ones(len(pair)) if counts is None else rows["count"].to_numpy().astype(np.float64)
-        place = None if positions is None else rows["place"].to_numpy().astype(np.int64)
+        place = rows["place"].to_numpy().astype(np.int64) if "place" in columns else None
         keys_of_train = train.entry_users.astype(np.int64) * train.n_items + train.csr.indices
-        shown = pair[starts]
-        entry = np.minimum(np.searchsorted(keys_of_train, shown), len(keys_of_train) - 1)
-        taken = keys_of_train[entry] == shown
-        usable, counted = np.ones(len(shown), dtype=bool), np.ones(len(pair), dtype=bool)
+        first = pair[starts]
+        entry = np.minimum(np.searchsorted(keys_of_train, first), len(keys_of_train) - 1)
+        taken = keys_of_train[entry] == first
+        usable, counted = np.ones(len(first), dtype=bool), np.ones(len(pair), dtype=bool)
         if has_order:
             assert train.times is not None
             taken_time = np.where(taken, train.times[entry], NEVER)
@@ -289,7 +205,7 @@ class _Showings:
             _check_order(before, taken)
             counted |= np.repeat(before, length)  # taken elsewhere: all that is known is that it was shown
             usable = ~before & ~(taken & (train.csr.data[entry] != 1))
-        return cls(starts, shown % train.n_items, taken, usable, count, place, counted, has_order)
+        return cls(starts, first % train.n_items, taken, usable, count, place, counted, has_order)
 
     def total(self) -> Floats:
         """The showings of each pair that count."""

@@ -18,17 +18,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from truelike.errors import ParameterError
-from truelike.exposure.shown_pairs import CERTAIN, PAIRS_AT_ONCE, average_logits
+from truelike.exposure.shown_pairs import PAIRS_AT_ONCE, average_logits, flip_logits
 
 
 @dataclass(frozen=True, eq=False)
 class ExposureRates:
-    """Estimated exposure: p(shown to u, i) = 1 - exp(-user[u] item[i]).
-
-    Attributes
-    ----------
-    user, item
-        The activity of each user and the visibility of each item, float32, not negative.
+    """Estimated exposure: p(shown to u, i) = 1 - exp(-user[u] item[i]), the activity and the visibility.
 
     Examples
     --------
@@ -55,12 +50,8 @@ class ExposureRates:
         return np.asarray(-np.expm1(-user.astype(np.float64) * item))
 
     def dense_logits(self, users: ArrayLike) -> NDArray[np.float32]:
-        """Return g with sigma(g) = p(never shown), between -30 and 30, of all items for some users.
-
-        >>> ExposureRates(np.array([1.0]), np.array([0.0, 1.0, 90.0])).dense_logits([0]).round(3)
-        array([[ 30.   ,  -0.541, -30.   ]], dtype=float32)
-        """
-        return logits_of(self.user[np.asarray(users)][:, None], self.item)
+        """Return g with sigma(g) = p(never shown), between -30 and 30, of all items for some users."""
+        return flip_logits(self.user[np.asarray(users)][:, None].astype(np.float64) * self.item)
 
     def exposed_users(self) -> NDArray[np.float64]:
         """Return the expected number of users to whom each item was shown."""
@@ -95,14 +86,3 @@ class ExposureRates:
         if (user.shape, item.shape) != ((shape[0],), (shape[1],)):
             raise ValueError(f"the exposure is of {len(user)} users and {len(item)} items, not of {shape}")
         return cls(user, item)
-
-    def __repr__(self) -> str:
-        return f"ExposureRates({len(self.user):,} users, {len(self.item):,} items)"
-
-
-def logits_of(user: NDArray[np.float32], item: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return -log(exp(rate) - 1), as -rate - log(1 - exp(-rate)), which does not overflow, of rates user x item."""
-    rate = user.astype(np.float64) * item
-    with np.errstate(divide="ignore"):
-        logits = -rate - np.log(-np.expm1(-rate))
-    return np.clip(logits, -CERTAIN, CERTAIN).astype(np.float32)

@@ -225,7 +225,7 @@ class ShownBlocks:
     def count(self, number: int) -> NDArray[np.float64]:
         """Return the values of `Counts` of a block."""
         pairs = self.block(number)
-        head = [self._known[number], pairs.added, pairs.n_pairs, pairs.n_taken]
+        head = [self._known[number], pairs.added, pairs.n_pairs, pairs.taken.sum()]
         return np.concatenate([np.array(head, dtype=np.float64), pairs.pairs_of_item(), pairs.exposed_users()])
 
     @property

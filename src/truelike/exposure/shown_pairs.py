@@ -1,4 +1,9 @@
-"""`ShownPairs`: the pairs of which it is known what the user did: the interactions, and what was shown without one."""
+"""`ShownPairs`: the pairs of which it is known what the user did: the interactions, and what was shown without one.
+
+If a user likes an item, it is missed at one showing with probability m, the miss rate, and at all of them with the
+product of their miss rates. That is the flip probability p(observed 0 | truly 1) of the pair. For an item that was not
+shown it is 1.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +13,39 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from truelike import objectives
 from truelike.core import randomness
 from truelike.core.compile_cache import cached_njit
+from truelike.data.dataset import Dataset
+from truelike.data.ids import Codes
+from truelike.data.matrix import checked_csr
+from truelike.data.shown import Shown
+from truelike.errors import DataError, DataWarning, warn
+from truelike.exposure.miss_rate import Missed, estimated
 
 HELD_OUT_SHARE, MOST_HELD_OUT = 0.1, 200_000  # of the shown pairs, for a calibration
 PAIRS_AT_ONCE = 2**22  # in steps that need memory for each pair
 CERTAIN = 30.0  # the largest flip logit: sigma is 1 in float32, and 0 for its negative
+NONE: NDArray[np.float32] = np.zeros(0, dtype=np.float32)
+Indptr = NDArray[np.int32]
+
+
+def entries_of(indptr: Indptr, rows: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the places of all entries of some rows of a CSR, and how many each row has.
+
+    >>> entries_of(np.array([0, 2, 2, 5], dtype=np.int32), np.array([2, 0]))
+    (array([2, 3, 4, 0, 1]), array([3, 2]))
+    """
+    lengths = np.diff(indptr)[rows].astype(np.int64)
+    before = np.cumsum(lengths) - lengths
+    return np.arange(lengths.sum()) + np.repeat(indptr[rows] - before, lengths), lengths
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Which shown pairs are held out: a tenth of those of some users. It depends on the pair alone.
-
-    Attributes
-    ----------
-    seed
-        Determines the users and the pairs.
-    user_share
-        The share of users of whom pairs are held out.
-    """
+    """Which shown pairs are held out: a tenth of those of a share of the users, by the seed and the pair alone."""
 
     seed: int
     user_share: float
@@ -50,32 +67,17 @@ class HeldOut:
         return users[drawn < self.user_share]
 
     def entries(
-        self,
-        indptr: NDArray[Any],
-        indices: NDArray[Any],
-        n_items: int,
-        users: NDArray[np.int64],
-        rows: NDArray[np.int64],
+        self, indptr: Indptr, indices: Codes, n_items: int, users: NDArray[np.int64], rows: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """Return the places in a CSR of the pairs that are held out; `users` are those of the method, in `rows`."""
-        lengths = np.diff(indptr)[rows].astype(np.int64)
-        ends = np.cumsum(lengths)
-        entries = np.arange(lengths.sum()) + np.repeat(indptr[rows] - (ends - lengths), lengths)
+        entries, lengths = entries_of(indptr, rows)
         pairs = np.repeat(users, lengths) * n_items + indices[entries]
         key = randomness.key(self.seed, "held-out impressions")
         return np.asarray(entries[randomness.uniform(key, pairs) < HELD_OUT_SHARE])
 
 
 class HeldOutPairs(NamedTuple):
-    """Pairs that were held out.
-
-    Attributes
-    ----------
-    users, items, taken, logits
-        Of each pair.
-    shown
-        The number of pairs of its user, held out or not.
-    """
+    """Pairs that were held out; `shown` is the number of pairs of the user of each, held out or not."""
 
     users: NDArray[np.int32]
     items: NDArray[np.int32]
@@ -90,22 +92,16 @@ class ShownPairs:
 
     Attributes
     ----------
-    indptr, indices
+    indptr, indices, n_items
         The items of each user, sorted.
     taken
         1 for an interaction, 0 for a pair that was shown without one.
-    logits
-        The flip logit of each pair, sigma(g) = p(not taken | truly liked); empty if all have `logit`.
-    logit
-        The flip logit of all pairs.
-    n_items
-        Number of items.
+    logits, logit
+        The flip logit of each pair, sigma(g) = p(not taken | truly liked); empty if all have the same, `logit`.
     added
         Interactions that are not among the impressions. They count as shown.
     evidence
-        What the labels rest on: "impressions" or "propensities".
-    all_shown
-        Whether all pairs were shown for sure. With propensities they may not have been.
+        What the labels rest on: "impressions", or "propensities" where pairs may not have been shown.
     unlisted
         1 for an interaction that is not among the impressions; empty if there is none, or it is not known any more.
     miss_rate
@@ -122,35 +118,32 @@ class ShownPairs:
     added: int = 0
     evidence: str = "impressions"
     miss_rate: float | NDArray[np.float64] | None = None
-    all_shown: bool = True
     unlisted: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
 
     @classmethod
     def merged(
         cls,
-        train: Any,
-        shown: Any,
+        train: sparse.csr_array,
+        shown: sparse.csr_array,
         logits: NDArray[np.float32],
         logit: float,
         evidence: str = "impressions",
     ) -> ShownPairs:
         """Merge the CSR of the interactions and that of the impressions, whose entries have the flip `logits`."""
+        given = (shown.indptr, shown.indices)
         indptr, indices, taken, merged, added = merge(
-            train.indptr, train.indices, shown.indptr, shown.indices, logits, np.float32(logit)
+            train.indptr, train.indices, *given, logits, np.float32(logit)
         )
-        unlisted = not_in(indptr, indices, shown.indptr, shown.indices) if added else np.zeros(0, dtype=np.uint8)
-        found = cls(indptr, indices, taken, merged, float(logit), shown.shape[1], int(added), evidence)
-        return replace(found, unlisted=unlisted)
+        # merged once more, what was shown counts as taken, so that the rest was not
+        unlisted = 1 - merge(*given, indptr, indices, NONE, np.float32(0))[2] if added else np.zeros(0, np.uint8)
+        return cls(
+            indptr, indices, taken, merged, float(logit), shown.shape[1], int(added), evidence, unlisted=unlisted
+        )
 
     @property
     def n_pairs(self) -> int:
         """Number of pairs."""
         return len(self.indices)
-
-    @property
-    def n_taken(self) -> int:
-        """Number of pairs that were taken."""
-        return int(self.taken.sum(dtype=np.int64))
 
     def pairs_of_item(self) -> NDArray[np.int64]:
         """Return the number of pairs of each item."""
@@ -158,10 +151,6 @@ class ShownPairs:
         for start in range(0, self.n_pairs, PAIRS_AT_ONCE):  # bincount makes a copy of 8 bytes for each pair
             counts += np.bincount(self.indices[start : start + PAIRS_AT_ONCE], minlength=self.n_items)
         return counts
-
-    def users_of(self, entries: NDArray[np.integer]) -> NDArray[np.int32]:
-        """Return the users of some pairs, by their places in `indices`."""
-        return (np.searchsorted(self.indptr, entries, side="right") - 1).astype(np.int32)
 
     def all_logits(self) -> NDArray[np.float32]:
         """Return the flip logit of each pair."""
@@ -171,13 +160,12 @@ class ShownPairs:
         """Return some of the pairs."""
         before = np.zeros(self.n_pairs + 1, dtype=np.int32)
         np.cumsum(entries, out=before[1:])
-        logits = self.logits[entries] if len(self.logits) else self.logits
         return replace(
             self,
             indptr=before[self.indptr],
             indices=self.indices[entries],
             taken=self.taken[entries],
-            logits=logits,
+            logits=self.logits[entries] if len(self.logits) else self.logits,
             unlisted=self.unlisted[entries] if len(self.unlisted) else self.unlisted,
         )
 
@@ -188,7 +176,7 @@ class ShownPairs:
 
     def listed(self, entries: NDArray[np.int64]) -> HeldOutPairs:
         """Return some pairs, by their places in `indices`."""
-        users = self.users_of(entries)
+        users = (np.searchsorted(self.indptr, entries, side="right") - 1).astype(np.int32)
         logits = self.logits[entries] if len(self.logits) else np.full(len(entries), self.logit, dtype=np.float32)
         shown = np.diff(self.indptr)[users].astype(np.int64)
         return HeldOutPairs(users, self.indices[entries], self.taken[entries] == 1, logits, shown)
@@ -202,7 +190,7 @@ class ShownPairs:
 
     def taken_share(self) -> float:
         """Return the share of pairs that were taken, away from 0 and 1."""
-        return float((self.n_taken + 0.5) / (self.n_pairs + 1))
+        return float((self.taken.sum(dtype=np.int64) + 0.5) / (self.n_pairs + 1))
 
     # --- as flips that are known: p(observed 0 | truly 1) of the listed pairs, and 1 for all others -----------------
 
@@ -214,9 +202,7 @@ class ShownPairs:
     def dense_logits(self, users: NDArray[np.int32]) -> NDArray[np.float32]:
         """Return the flip logits of all items for some users."""
         out = np.full((len(users), self.n_items), CERTAIN, dtype=np.float32)
-        lengths = np.diff(self.indptr)[users].astype(np.int64)
-        before = np.cumsum(lengths) - lengths
-        entries = np.arange(lengths.sum()) + np.repeat(self.indptr[users] - before, lengths)
+        entries, lengths = entries_of(self.indptr, users)
         flips = self.logits[entries] if len(self.logits) else np.float32(self.logit)
         out[np.repeat(np.arange(len(users)), lengths), self.indices[entries]] = flips
         return out
@@ -250,7 +236,7 @@ class ShownPairs:
         }
 
     @classmethod
-    def restored(cls, arrays: Mapping[str, NDArray[Any]], train: Any) -> ShownPairs | None:
+    def restored(cls, arrays: Mapping[str, NDArray[Any]], train: Dataset) -> ShownPairs | None:
         """Return the pairs of saved arrays; None if there are none."""
         if "shown.indptr" not in arrays:
             return None
@@ -262,15 +248,77 @@ class ShownPairs:
             each.ndim == 1 and each.dtype == kind
             for each, kind in zip((indptr, indices, taken, logits), kinds.values(), strict=True)
         )
-        is_good = is_good and (len(indptr), len(taken)) == (train.n_users + 1, len(indices))
-        is_good = is_good and len(logits) in (0, len(indices)) and bool((np.abs(logits) <= CERTAIN).all())
-        is_good = is_good and abs(logit) <= CERTAIN and bool(((missed >= 0) & (missed <= 1)).all())
-        own = (train.csr.indptr, train.csr.indices)
-        if not (is_good and is_union(indptr, indices, taken, train.n_items, *own)):
+        is_good = is_good and len(taken) == len(indices) and len(logits) in (0, len(indices))
+        is_good = is_good and bool((np.abs(logits) <= CERTAIN).all() and abs(logit) <= CERTAIN)
+        is_good = is_good and bool(((missed >= 0) & (missed <= 1)).all())
+        if not (is_good and _is_union(indptr, indices, taken, train.csr)):
             raise ValueError("the shown pairs are not those of the interactions")
         evidence = "propensities" if arrays["shown.propensities"][0] else "impressions"
         miss_rate = float(missed[0]) if len(missed) == 1 else missed if len(missed) else None
         return cls(indptr, indices, taken, logits, logit, train.n_items, evidence=evidence, miss_rate=miss_rate)
+
+
+def shown_pairs(train: Dataset, shown: Shown, miss_rate: float | None) -> ShownPairs:
+    """The interactions of a dataset, and what was shown without one.
+
+    `miss_rate` is the probability that a user misses a liked item when it is shown once. None: it is estimated where
+    positions, or times of repeated showings, are known, and 0 otherwise.
+
+    >>> import truelike as tl
+    >>> seen = [("ann", "tea"), ("ann", "rum"), ("ann", "rum"), ("bob", "rum")]
+    >>> data = tl.read([("ann", "tea"), ("bob", "rum")], impressions=seen)
+    >>> pairs = shown_pairs(data, data.shown, miss_rate=0.5)
+    >>> pairs.taken.tolist(), (1 / (1 + np.exp(-pairs.logits))).tolist()
+    ([0, 1, 1], [0.25, 0.5, 0.5])
+    """
+    missed = _missed(train, shown, miss_rate)
+    logits = flip_logits(missed.rates)
+    same = bool((logits == logits[0]).all())
+    once = float(logits[0]) if same else -CERTAIN
+    evidence = "impressions" if shown.propensities is None else "propensities"
+    pairs = ShownPairs.merged(train.csr, shown.counts, NONE if same else logits, once, evidence)
+    if pairs.added == train.n_interactions:
+        raise DataError(
+            f"none of the {train.n_interactions:,} interactions is among the impressions, so these say nothing of what "
+            "the users saw. Use impressions and interactions of the same time and place."
+        )
+    if pairs.added:
+        warn(
+            f"{pairs.added:,} of {train.n_interactions:,} interactions are not among the impressions; they count as "
+            "shown, since a user cannot take what was not shown. If the impressions are those of a part of the time "
+            "or of one page only, use the interactions of that part, too.",
+            DataWarning,
+        )
+    if not (pairs.taken == 0).any():
+        raise DataError(
+            "every pair of the impressions is an interaction, so nothing is known of what users saw and did not take"
+        )
+    seen = float(objectives.sigmoid(-pairs.logits if len(pairs.logits) else np.array([-pairs.logit])).mean())
+    noise = float(np.sqrt(seen * (1 - seen) / pairs.n_pairs))
+    if pairs.taken_share() > seen + 4 * noise:
+        warn(
+            f"{pairs.taken_share():.1%} of the shown pairs were taken, but only {seen:.1%} would be if all were liked: "
+            "the propensities or the miss rate contradict the interactions, and every probability comes out near 1",
+            DataWarning,
+        )
+    return replace(pairs, miss_rate=missed.miss_rate)
+
+
+def _missed(train: Dataset, shown: Shown, miss_rate: float | None) -> Missed:
+    """How likely a like of each shown pair was missed, as rates."""
+    if shown.propensities is not None:
+        noticed = shown.propensities.astype(np.float64) * (1 - (miss_rate or 0.0))
+        with np.errstate(divide="ignore"):
+            return Missed(-np.log1p(-noticed), miss_rate or 0.0)
+    has_order = shown.times is not None and train.times is not None
+    if miss_rate is None and (shown.positions is not None or has_order):
+        return estimated(train, shown)
+    with np.errstate(divide="ignore"):
+        rate = -np.log(miss_rate or 0.0)
+    times = shown.counts.data
+    if np.isinf(rate) or times.min() == times.max():  # one rate for all: there may be many pairs
+        times = times[:1]
+    return Missed(times.astype(np.float64) * rate, miss_rate or 0.0)
 
 
 def average_logits(exposed_users: NDArray[np.float64], n_users: int) -> NDArray[np.float64]:
@@ -279,57 +327,29 @@ def average_logits(exposed_users: NDArray[np.float64], n_users: int) -> NDArray[
     return np.asarray(np.log(hidden) - np.log1p(-hidden))
 
 
-def flip_logits(rates: NDArray[Any]) -> NDArray[np.float32]:
+def flip_logits(rates: NDArray[np.floating]) -> NDArray[np.float32]:
     """Return the logits of exp(-rate), the probability that a like was not noticed, within CERTAIN.
 
     >>> flip_logits(np.array([0.0, 1.0, np.inf])).round(3)
     array([ 30.   ,  -0.541, -30.   ], dtype=float32)
     """
-    logits = np.empty(len(rates), dtype=np.float32)
+    logits, flat = np.empty(rates.size, dtype=np.float32), rates.reshape(-1)
     with np.errstate(over="ignore", divide="ignore"):
-        for start in range(0, len(rates), PAIRS_AT_ONCE):
-            part = rates[start : start + PAIRS_AT_ONCE].astype(np.float64)
+        for start in range(0, len(flat), PAIRS_AT_ONCE):
+            part = flat[start : start + PAIRS_AT_ONCE].astype(np.float64)
             logits[start : start + PAIRS_AT_ONCE] = np.clip(-part - np.log(-np.expm1(-part)), -CERTAIN, CERTAIN)
-    return logits
+    return logits.reshape(rates.shape)
 
 
-@cached_njit(nogil=True)
-def not_in(indptr: Any, indices: Any, shown_indptr: Any, shown_items: Any) -> Any:
-    """Return 1 for each pair of a CSR that another one, of some of its pairs, lacks, and 0 for the others."""
-    found = np.ones(len(indices), dtype=np.uint8)
-    for user in range(len(indptr) - 1):
-        shown, stop = shown_indptr[user], shown_indptr[user + 1]
-        for k in range(indptr[user], indptr[user + 1]):
-            if shown < stop and shown_items[shown] == indices[k]:
-                found[k] = 0
-                shown += 1
-    return found
-
-
-@cached_njit(nogil=True)
-def is_union(indptr: Any, indices: Any, taken: Any, n_items: Any, train_indptr: Any, train_items: Any) -> bool:
+def _is_union(indptr: Indptr, indices: Codes, taken: NDArray[np.uint8], train: sparse.csr_array) -> bool:
     """Return whether a CSR has sorted items of each user, and those that were taken are the interactions."""
-    n_users = len(indptr) - 1
-    if indptr[0] != 0 or indptr[n_users] != len(indices):
+    try:
+        checked_csr((taken, indices, indptr), train.shape)
+    except ValueError:
         return False
-    for user in range(n_users):
-        if indptr[user + 1] < indptr[user] or indptr[user + 1] > len(indices):
-            return False
-        last, at, stop = -1, train_indptr[user], train_indptr[user + 1]
-        for k in range(indptr[user], indptr[user + 1]):
-            item = indices[k]
-            if item <= last or item >= n_items:
-                return False
-            last = item
-            if taken[k] > 1:
-                return False
-            if taken[k] == 1:
-                if at == stop or train_items[at] != item:
-                    return False
-                at += 1
-        if at != stop:
-            return False
-    return True
+    before = np.concatenate([[0], np.cumsum(taken, dtype=np.int64)])
+    own = (train.indptr, train.indices)
+    return taken.max(initial=0) < 2 and all(map(np.array_equal, (before[indptr], indices[taken == 1]), own))
 
 
 @cached_njit(nogil=True)

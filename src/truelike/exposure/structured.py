@@ -13,39 +13,28 @@ each cell of (group of items, group of users), are most likely. Then the count o
 posterior of z, or of (b, quality), and a_u and b_i are such that p(shown) is the expected one. Cost: interactions
 + groups^2 + distinct counts.
 
-What is identified:
+Relative activity and visibility are identified by the counts. The level hardly is: where a b is small, only the product
+p = m a b is known, and interactions that stop growing with activity, at m, tell it alone, blurred by tastes. So m has a
+prior, `like_rate`. For one item the count does not tell visibility from quality either, and is attributed to both, in
+the shares s_b^2 : s_m^2, so that a model with this exposure knows little of the quality of single items. The share of
+the users' differences that is liking is set to one half.
 
-- Relative activity and relative visibility follow the counts of users and items.
-- The level, hardly. Where a b is small, p = m a b, and only the product is known. Where items were shown to nearly all
-  active users, interactions stop growing with activity, at m. Cells tell it by this saturation alone, and tastes blur
-  it. So m is given a prior, `like_rate`, and the level is about right if that is. In worlds of strong exposure, whose
-  rate is .08, p(shown) is .76 of the true one on average; with a rate of .02 it is .25 of it, with .25 1.6 times.
-- How much of the popularity of items is visibility, and how much quality: also by saturation, and by a prior of the
-  spread of quality, s_m. For one item the count does not tell. It is attributed to both, in the shares s_b^2 : s_m^2.
-  So a model with this exposure knows little of the quality of single items.
-- Not identified, and set: the share of the users' differences that is liking, one half. In worlds of ratings it is
-  larger, and there the posterior of hidden likes orders users worse than without any exposure. Nor is it known whether
-  items are shown to those who like them.
-
-Three details matter. A user who interacted with item i has, by that alone, one interaction more. Grouped by all of
-them, users would show interactions in proportion to their counts, and nothing would seem saturated. So the groups of a
-pair are found without the pair. Tastes make the interactions of a cell vary more than independent draws, so the
-likelihood of cells is divided by their dispersion. And curves of single items are not used, because they follow the
-tastes of active users more than the item's visibility.
+A user who interacted with item i has, by that alone, one interaction more, so the groups of a pair are found without
+the pair. Tastes make the interactions of a cell vary more than independent draws, so the likelihood of cells is divided
+by their dispersion. Curves of single items follow the tastes of active users and are not used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 from scipy.special import expit, logit
 
 from truelike.core.parallel import one_blas_thread
-from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.exposure.rates import ExposureRates
 
@@ -58,15 +47,10 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def structured(train: Dataset | Blocks, like_rate: float = LIKE_RATE) -> ExposureRates:
+def structured(train: Dataset, like_rate: float = LIKE_RATE) -> ExposureRates:
     """Estimate the activity of users and the visibility of items from interactions alone.
 
-    Parameters
-    ----------
-    train
-        The interactions.
-    like_rate
-        About how likely a user likes an item. The level of exposure rests on it more than on the data.
+    `like_rate` is about how likely a user likes an item. The level of exposure rests on it more than on the data.
 
     Examples
     --------
@@ -87,12 +71,9 @@ def structured(train: Dataset | Blocks, like_rate: float = LIKE_RATE) -> Exposur
 class _Side:
     """Users, or items, by their numbers of interactions.
 
-    Attributes
-    ----------
-    lowest
-        The smallest count of each group. Equal counts are in one group, and groups are of about equal size.
-    values, sizes, group
-        Counts (large ones are merged with those that are within 5 %), how many have each, and their group.
+    `lowest` is the smallest count of each group. Equal counts are in one group, and groups are of about equal size.
+    `values` are the counts (large ones are merged with those that are within 5 %), `sizes` how many have each, and
+    `group` their group.
     """
 
     def __init__(self, counts: Ints) -> None:
@@ -132,7 +113,7 @@ class _Cells:
     others: Array
 
     @classmethod
-    def of(cls, train: Dataset | Blocks) -> _Cells:
+    def of(cls, train: Dataset) -> _Cells:
         by_user, by_item = train.interactions_per_user(), train.popularity()
         users, items = _Side(by_user), _Side(by_item)
         shape = len(items.lowest), len(users.lowest)
@@ -141,21 +122,10 @@ class _Cells:
             user_group, item_group = (
                 side.group_of(counts - less) for side, counts in ((users, by_user), (items, by_item))
             )
-            for user, item in _entries(train):
-                cell = item_group[item] * shape[1] + user_group[user]
-                found[less] += np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
+            cell = item_group[train.csr.indices] * shape[1] + user_group[train.user_of_entry]
+            found[less] = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
         pairs = np.outer(*(np.bincount(side.group, side.sizes) for side in (items, users)))
         return cls(users, items, train.n_users, train.n_items, found[1], pairs - found[0])
-
-
-def _entries(train: Dataset | Blocks) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Users and items of the interactions, a block at a time."""
-    if isinstance(train, Dataset):
-        yield train.entry_users, train.csr.indices
-        return
-    for block in train:
-        users = np.arange(block.first_user, block.first_user + block.n_users, dtype=np.int32)
-        yield np.repeat(users, np.diff(block.indptr)), block.indices
 
 
 class _Model:
@@ -174,8 +144,6 @@ class _Model:
 
     def fitted(self) -> Array:
         """Return the parameters. The first fit tells the dispersion of the cells."""
-        from scipy.optimize import minimize
-
         options = {"maxiter": 200, "eps": 1e-5, "ftol": 1e-9}
         found, dispersion = np.array([-1.0, 0.0, self.level, np.log(QUALITY_SPREAD), np.log(0.7)]), 1.0
         for _ in range(2):

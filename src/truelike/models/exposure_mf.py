@@ -20,13 +20,13 @@ from truelike.engines.regularization import learning_rate
 from truelike.engines.spectral import add_spectrum
 from truelike.engines.tables import Tables
 from truelike.evaluation.metrics import is_metric_at_k
-from truelike.exposure.evidence import ACTIVITY, INTERACTIONS
 from truelike.exposure.rates import ExposureRates
 from truelike.exposure.structured import structured
 from truelike.models.exact_mf import INIT_SCALE, POINTWISE_RATE, AllItemsMF, default_regularization
 from truelike.models.factor_model import TableFlips, learned_tables, restored_tables, table_attributes
-from truelike.models.label_noise import Flips
+from truelike.models.label_noise import ACTIVITY, INTERACTIONS, Flips
 
+BATCH_SIZE = 128  # users
 MOST_TAKEN = 0.95  # the largest share of those who saw an item that its bias starts at
 
 
@@ -49,8 +49,6 @@ class ExposureMF(AllItemsMF):
         Learning rate of the first epoch, which falls linearly to zero. None: as in `ExactMF`.
     regularization : float or None, default None
         L2 of the row of a user with the mean number of interactions. None: as in `ExactMF`.
-    batch_size : int, default 128
-        Users in a batch.
     epochs : int, default 20
         Maximum number of epochs.
     metric : str, default 'ndcg@20'
@@ -93,7 +91,6 @@ class ExposureMF(AllItemsMF):
     factors: int = whole_number(64, low=1)
     learning_rate: float | None = number(None, low=1e-9)
     regularization: float | None = number(None, low=0.0)
-    batch_size: int = whole_number(128, low=1, high=2**31 - 1)
     epochs: int = whole_number(20, low=0)
     metric: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
     patience: int | None = whole_number(10, low=1, optional=True)
@@ -112,16 +109,12 @@ class ExposureMF(AllItemsMF):
         return {**learned_tables(result, train), **derived}
 
     def _training(self, derived: Mapping[str, Any]) -> Training[Tables]:
-        def ranker(train: Dataset, tables: Tables) -> ExposureMF:
-            return self.with_learned(train, {**table_attributes(tables), **derived})
-
         rates: ExposureRates | None = derived["rates_"]
-
         return Training.of(
             self,
             initial=lambda train: self._initial(train, rates),
             engine=lambda train, tables: self._engine(train, tables, rates),
-            ranker=ranker,
+            ranker=lambda train, tables: self.with_learned(train, {**table_attributes(tables), **derived}),
             identity={"class": self.name, **self.get_params(), "schedule": self.epochs},
             advice=f"at learning_rate={self.learning_rate} (None: by the data). Try a fifth of the learning_rate.",
         )
@@ -140,8 +133,7 @@ class ExposureMF(AllItemsMF):
         return tables
 
     def _engine(self, train: Dataset, tables: Tables, rates: ExposureRates | None) -> ExactEngine:
-        rate = self.learning_rate
-        strength = self._strength(train)
+        rate, strength = self.learning_rate, self._strength(train)
         settings = ExactSettings(
             learning_rate=POINTWISE_RATE * learning_rate(train, self.factors) if rate is None else rate,
             epochs=self.epochs,
@@ -149,7 +141,7 @@ class ExposureMF(AllItemsMF):
             flip_regularization=strength,
             frequency_power=self.frequency_power,
             unobserved_weight=self.unobserved_weight,
-            batch_size=self.batch_size,
+            batch_size=BATCH_SIZE,
             item_share=1.0,
         )
         flips = None if rates is None else FixedFlips(rates)

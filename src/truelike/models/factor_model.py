@@ -22,7 +22,6 @@ from truelike.engines.loop import Result, Training, continue_epochs, fit_epochs
 from truelike.engines.options import FitOptions
 from truelike.engines.tables import Tables
 from truelike.errors import ParameterError
-from truelike.exposure.evidence import INTERACTIONS
 from truelike.models import objective_names
 from truelike.models.base import Recommender
 from truelike.models.fold_in import FoldIn, rows_of
@@ -271,11 +270,6 @@ class ObjectiveMF(LabelNoise, EpochMF):
     @property
     def _has_flips(self) -> bool:
         return self._trained_flips > 0
-
-    @property
-    def evidence(self) -> str:
-        """What the flips are known from: interactions alone."""
-        return INTERACTIONS
 
     @final
     @property

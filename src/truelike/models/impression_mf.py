@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from truelike import objectives
 from truelike.core import randomness
@@ -21,27 +22,26 @@ from truelike.engines.blocks.langevin import BlockSampler
 from truelike.engines.blocks.workers import allocator
 from truelike.engines.callbacks import step_bar
 from truelike.engines.langevin.engine import LangevinSampler, Sample, Shape, stretches
-from truelike.engines.langevin.link import CLEARLY, Link, are_shown, tested
+from truelike.engines.langevin.link import CLEARLY, are_shown, tested
 from truelike.engines.options import FitOptions
 from truelike.engines.tables import Tables
 from truelike.errors import ParameterError
-from truelike.exposure.calibration import Calibrated, calibrated_fit
-from truelike.exposure.impressions import shown_pairs
-from truelike.exposure.probability_map import ProbabilityMap
+from truelike.exposure.calibration import ProbabilityMap, Run, Shown, calibrated_fit
 from truelike.exposure.shown_blocks import ShownBlocks, shown_blocks
-from truelike.exposure.shown_pairs import CERTAIN, HeldOutPairs, ShownPairs
+from truelike.exposure.shown_pairs import CERTAIN, NONE, HeldOutPairs, ShownPairs, shown_pairs
 from truelike.models.factor_model import FactorModel, restored_tables, table_attributes
 from truelike.models.fold_in import AllItemsFoldIn
-from truelike.models.label_noise import Flips, LabelNoise
+from truelike.models.label_noise import INTERACTIONS, Flips, LabelNoise
 from truelike.models.scorer import DotProduct, Floats
 
-Shown = ShownPairs | ShownBlocks
 NEGATIVES = 4  # unobserved items of a user, for each interaction, that count as shown without impressions
 CHEAP_PAIRS, MANY_STEPS, FEW_STEPS = 4_000_000, 300, 150  # shown pairs up to which there are many steps
 PAIRS_PER_FACTOR = 8.0  # shown pairs of a row, for each factor
 FEWEST, MOST = 4, 16  # factors
+PAIRS_AT_ONCE = 65_536  # whose probabilities are computed together
 
 
+@final
 class _Posterior:
     """Samples of the posterior, as tables of a factor model whose score is the mean of the samples' scores."""
 
@@ -59,38 +59,30 @@ class _Posterior:
         )
         assert tables.item_bias is not None
         user_bias, item_bias = (np.empty((size, n), dtype=np.float32) for size in (train.n_users, train.n_items))
-        root, weights, spread = np.float32(np.sqrt(n)), [], 0.0
+        root, weights, precision = np.float32(np.sqrt(n)), [], 0.0
         for k, sample in enumerate(samples):
             columns = slice(k * factors, (k + 1) * factors)
             tables.user_factors[:, columns] = sample.users[:, :-1] / root
             tables.item_factors[:, columns] = sample.items[:, :-1] / root
             user_bias[:, k], item_bias[:, k] = sample.users[:, -1], sample.items[:, -1]
             weights.append(sample.weight)
-            spread = sample.precision
+            precision = sample.precision
         tables.user_factors[:, -1], tables.item_factors[:, -1] = user_bias.mean(axis=1), 1.0
         tables.item_bias[:] = item_bias.mean(axis=1)
-        return cls(tables, user_bias, item_bias, spread, float(np.mean(weights)))
+        return cls(tables, user_bias, item_bias, precision, float(np.mean(weights)))
 
     def tastes(self, users: Codes, items: Codes) -> Floats:
         """The mean of the samples' u . v of pairs."""
         found = np.empty(len(users), dtype=np.float32)
-        for start in range(0, len(users), 65_536):
-            part = slice(start, start + 65_536)
+        for part in _parts(len(users)):
             u, v = self.tables.user_factors[users[part], :-1], self.tables.item_factors[items[part], :-1]
             found[part] = np.einsum("nk,nk->n", u, v)
         return found
 
-    @cached_property
-    def line(self) -> tuple[float, float]:
-        """The slope and the intercept of the line from the mean score to the logit of the mean probability."""
-        users = np.unique(np.linspace(0, len(self.user_bias) - 1, 100).astype(np.int32))
-        vectors = DotProduct(self.tables.user_factors, self.tables.item_factors, self.tables.item_bias)
-        r, p = vectors.scores(users).ravel(), _logits(self.probabilities(users)).astype(np.float32).ravel()
-        slope = float(np.cov(r, p)[0, 1] / max(float(np.var(r)), 1e-9))
-        return slope, float(p.mean() - slope * r.mean())
+    # --- the logits of the mean of the samples' probabilities: see `LikeLogits` --------------------
 
-    def probabilities(self, users: Codes) -> NDArray[np.float64]:
-        """The mean of the samples' probabilities of all items for some users."""
+    def of_users(self, users: Codes) -> Floats:
+        """Those of all items for some users."""
         tables, n = self.tables, self.user_bias.shape[1]
         factors = (tables.factors - 1) // n
         total = np.zeros((len(users), len(tables.items)))
@@ -98,19 +90,37 @@ class _Posterior:
             columns = slice(k * factors, (k + 1) * factors)
             r = n * (tables.user_factors[users, columns] @ tables.item_factors[:, columns].T)
             total += objectives.sigmoid(r + self.user_bias[users, k][:, None] + self.item_bias[:, k])
-        return np.asarray(total / n)
+        return _logits(total / n).astype(np.float32)
 
-    def pair_logits(self, users: Codes, items: Codes) -> NDArray[np.float64]:
-        """The logits of the mean probabilities of pairs."""
-        found = np.empty(len(users))
-        for start in range(0, len(users), 65_536):
-            part = slice(start, start + 65_536)
+    def of_pairs(self, users: Codes, items: Codes) -> Floats:
+        """Those of pairs, at the cost of the pairs."""
+        return self.exact_of_pairs(users, items).astype(np.float32)
+
+    def exact_of_pairs(self, users: Codes, items: Codes) -> NDArray[np.float64]:
+        """The same in double precision, which a calibration is fitted to."""
+        found, n = np.empty(len(users)), self.user_bias.shape[1]
+        for part in _parts(len(users)):
             u, i = users[part], items[part]
-            n = self.user_bias.shape[1]
             products = self.tables.user_factors[u, :-1] * self.tables.item_factors[i, :-1]
             r = n * products.reshape(len(u), n, -1).sum(axis=2) + self.user_bias[u] + self.item_bias[i]
             found[part] = _logits(objectives.sigmoid(r.astype(np.float64)).mean(axis=1))
         return found
+
+    def of_scores(self, scores: Floats) -> Floats:
+        """About: those of pairs with these scores on average."""
+        slope, intercept = self._line
+        return np.asarray(slope * scores + intercept, dtype=np.float32)
+
+    @cached_property
+    def _line(self) -> tuple[float, float]:
+        """The slope and the intercept of the line from the mean score to the logit of the mean probability."""
+        users = np.unique(np.linspace(0, len(self.user_bias) - 1, 100).astype(np.int32))
+        vectors = DotProduct(self.tables.user_factors, self.tables.item_factors, self.tables.item_bias)
+        r, p = vectors.scores(users).ravel(), self.of_users(users).ravel()
+        slope = float(np.cov(r, p)[0, 1] / max(float(np.var(r)), 1e-9))
+        return slope, float(p.mean() - slope * r.mean())
+
+    # --- storage ------------------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays that are saved."""
@@ -124,11 +134,10 @@ class _Posterior:
         }
 
     @classmethod
-    def restored(cls, arrays: dict[str, NDArray[Any]], train: Dataset) -> _Posterior:
+    def restored(cls, arrays: Mapping[str, NDArray[Any]], train: Dataset) -> _Posterior:
         """The posterior of saved arrays."""
         user_bias, item_bias = arrays["sample.user_bias"], arrays["sample.item_bias"]
-        n = user_bias.shape[1]
-        factors = int(arrays["sample.factors"][0])
+        n, factors = user_bias.shape[1], int(arrays["sample.factors"][0])
         if not 1 < factors <= arrays["users"].shape[1] or (factors - 1) % n:
             raise ValueError("the factors of the samples are not those of the rows")
         tables: Tables = restored_tables(arrays, train, factors)["tables_"]
@@ -140,7 +149,12 @@ class _Posterior:
         return cls(tables, user_bias, item_bias, precision, weight)
 
 
-def _logits(p: NDArray[Any]) -> NDArray[Any]:
+def _parts(n: int) -> Iterator[slice]:
+    """Ranges of pairs, so that memory is bounded."""
+    return (slice(start, start + PAIRS_AT_ONCE) for start in range(0, n, PAIRS_AT_ONCE))
+
+
+def _logits(p: NDArray[np.float64]) -> NDArray[np.float64]:
     p = np.clip(p, 1e-12, 1 - 1e-12)
     return np.asarray(np.log(p) - np.log1p(-p))
 
@@ -245,17 +259,19 @@ class ImpressionMF(LabelNoise, FactorModel):
     n_jobs: int | None = jobs()
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        pairs, given = self._shown(train, options), train.shown is not None
-        sampling = _Sampling(self, pairs, train, options, self._factors(pairs))
-        if given and self.calibrate:
-            revise = sampling.revised if self.taste_in_exposure else None
-            found = calibrated_fit(
-                pairs, seed=self.seed, run=sampling.run, scores=_Posterior.pair_logits, revise=revise
-            )
+        pairs = self._shown(train, options)
+        sampling = _Sampling(self, pairs, train, options)
+        if train.shown is None or not self.calibrate:
+            posterior, calibration = sampling.run(pairs), None
         else:
-            found = Calibrated(sampling.run(pairs), None)
-        z = None if sampling.link is None else sampling.link.z
-        return self._learned(found.result, pairs if given else None, found.probability, sampling.steps, z)
+            posterior, calibration = calibrated_fit(
+                pairs,
+                seed=self.seed,
+                run=sampling.run,
+                scores=_Posterior.exact_of_pairs,
+                revise=sampling.revised if self.taste_in_exposure else None,
+            )
+        return _learned(posterior, None if train.shown is None else pairs, calibration, sampling.steps, sampling.z)
 
     def _shown(self, train: Dataset | Blocks, options: FitOptions) -> Shown:
         """The shown pairs: the one place that reads the impressions of a dataset."""
@@ -280,27 +296,6 @@ class ImpressionMF(LabelNoise, FactorModel):
         per_row = pairs.n_pairs / sum(pairs.shape) / PAIRS_PER_FACTOR
         return int(np.clip(2 ** round(np.log2(max(per_row, 1.0))), FEWEST, MOST))
 
-    # --- what is learned ------------------------------------------------------------------------
-
-    def _learned(
-        self,
-        posterior: _Posterior,
-        pairs: Shown | None,
-        calibration: ProbabilityMap | None,
-        steps: int,
-        z: float | None,
-    ) -> dict[str, Any]:
-        return {
-            **table_attributes(posterior.tables),
-            "posterior_": posterior,
-            "shown_": pairs,
-            "calibration_": calibration,
-            "miss_rate_": None if pairs is None else pairs.miss_rate,
-            "taste_in_exposure_": posterior.weight,
-            "exposure_z_": z,
-            "steps_": steps,
-        }
-
     def _expected_seconds(self, train: Dataset) -> float:
         pairs = train.n_interactions * (NEGATIVES + 1)
         return self._steps(pairs) * pairs * 5e-8
@@ -316,8 +311,7 @@ class ImpressionMF(LabelNoise, FactorModel):
         posterior = _Posterior.restored(arrays, train)
         pairs = ShownBlocks.restored(arrays, train) or ShownPairs.restored(arrays, train)
         z = float(arrays["exposure_z"][0]) if len(arrays["exposure_z"]) else None
-        about = (int(arrays["steps"][0]), z)
-        return self._learned(posterior, pairs, ProbabilityMap.restored(arrays), *about)
+        return _learned(posterior, pairs, ProbabilityMap.restored(arrays), int(arrays["steps"][0]), z)
 
     # --- probabilities --------------------------------------------------------------------------
 
@@ -328,28 +322,18 @@ class ImpressionMF(LabelNoise, FactorModel):
     @property
     def evidence(self) -> str:
         """What the probabilities are known from: "impressions" or "propensities"; "interactions" without."""
-        return "interactions" if self.shown_ is None else str(self.shown_.evidence)
+        return INTERACTIONS if self.shown_ is None else str(self.shown_.evidence)
 
     @property
     def _flips(self) -> Flips:
         return self.shown_ or _NoFlips(self.train_.n_items)
 
+    def _like_logits(self) -> tuple[_Posterior, ProbabilityMap | None]:
+        return self.posterior_, self.calibration_
+
     def exposed_users(self) -> NDArray[np.float64] | None:
         """The expected number of users who noticed each item; None without impressions."""
         return None if self.shown_ is None else self.shown_.exposed_users()
-
-    def _like_logits(self, users: Codes) -> Floats:
-        posterior: _Posterior = self.posterior_
-        return _logits(posterior.probabilities(users)).astype(np.float32)
-
-    def _like_of_scores(self, scores: Floats) -> Floats:
-        """About: the probability is that of a pair with this score on average."""
-        slope, intercept = self.posterior_.line
-        return super()._like_of_scores(np.asarray(slope * scores + intercept, dtype=np.float32))
-
-    def _like_of_pairs(self, users: Codes, items: Codes, scores: Floats) -> Floats:
-        posterior: _Posterior = self.posterior_
-        return LabelNoise._like_of_scores(self, posterior.pair_logits(users, items).astype(np.float32))
 
     # --- new users ------------------------------------------------------------------------------
 
@@ -365,58 +349,65 @@ class ImpressionMF(LabelNoise, FactorModel):
         )
 
 
+def _learned(
+    posterior: _Posterior, pairs: Shown | None, calibration: ProbabilityMap | None, steps: int, z: float | None
+) -> dict[str, Any]:
+    return {
+        **table_attributes(posterior.tables),
+        "posterior_": posterior,
+        "shown_": pairs,
+        "calibration_": calibration,
+        "miss_rate_": None if pairs is None else pairs.miss_rate,
+        "taste_in_exposure_": posterior.weight,
+        "exposure_z_": z,
+        "steps_": steps,
+    }
+
+
 class _Sampling:
     """Sampling the posterior: how many steps there are, and what was found of the exposure."""
 
-    def __init__(
-        self, model: ImpressionMF, pairs: Shown, train: Dataset | Blocks, options: FitOptions, factors: int
-    ) -> None:
-        self.model, self.pairs, self.train, self.options, self.factors = model, pairs, train, options, factors
-        self.steps = model._steps(pairs.n_pairs)
+    def __init__(self, model: ImpressionMF, pairs: Shown, train: Dataset | Blocks, options: FitOptions) -> None:
+        self.model, self.pairs, self.train, self.options = model, pairs, train, options
+        self.factors, self.steps = model._factors(pairs), model._steps(pairs.n_pairs)
         self.burn_in = min(self.steps // 5 if model.burn_in is None else model.burn_in, self.steps - 1)
-        self.link: Link | None = None
+        self.z: float | None = None
         self.added = 0  # interactions that are not among the impressions
 
-    def run(self, known: Any, *, link: float | None = None) -> _Posterior:
+    def run(self, known: Shown, *, link: float | None = None) -> _Posterior:
         """Sample given the labels of pairs, and with a link given the exposure, too."""
-        model, joint, options = self.model, link is not None, self.options
+        model, joint = self.model, link is not None
         note(f"{model.name}: {self.steps} steps over {known.n_pairs:,} shown pairs, {self.factors} factors")
-        sampler: LangevinSampler | BlockSampler
-        if isinstance(self.train, Blocks):
-            shape = Shape(self.factors, joint, model.seed)
-            start = link or 0.0
-            sampler = BlockSampler(
-                self.train, known, shape, cluster=options.cluster, n_jobs=model.n_jobs, link=start
-            )
-        else:
-            sampler = LangevinSampler(
-                known,
-                self.factors,
-                seed=model.seed,
-                n_jobs=model.n_jobs,
-                shown=self.pairs if isinstance(self.pairs, ShownPairs) and joint else None,
-                link=link or 0.0,
-            )
+        sampler = self._sampler(known, joint, link or 0.0)
         n = len(stretches(self.steps, self.burn_in, model.samples, joint=joint))
-        with step_bar(model.name, self.steps, show=options.progress) as done:
+        with step_bar(model.name, self.steps, show=self.options.progress) as done:
             samples = sampler.run(self.steps, self.burn_in, model.samples, done)
             posterior = _Posterior.of(samples, n, self.factors, self.train)
         self.added = known.counts.added if isinstance(known, ShownBlocks) else known.added
         return posterior
 
-    def revised(self, first: _Posterior, held_out: HeldOutPairs) -> Callable[..., _Posterior] | None:
+    def _sampler(self, known: Shown, joint: bool, link: float) -> LangevinSampler | BlockSampler:
+        seed, n_jobs = self.model.seed, self.model.n_jobs
+        if isinstance(known, ShownBlocks):
+            shape = Shape(self.factors, joint, seed)
+            return BlockSampler(known.train, known, shape, cluster=self.options.cluster, n_jobs=n_jobs, link=link)
+        shown = self.pairs if isinstance(self.pairs, ShownPairs) and joint else None
+        return LangevinSampler(known, self.factors, seed=seed, n_jobs=n_jobs, shown=shown, link=link)
+
+    def revised(self, first: _Posterior, held_out: HeldOutPairs) -> Run[_Posterior] | None:
         """Training with the exposure, if the held-out pairs tell that it follows tastes."""
         name, pairs, users, items = self.model.name, self.pairs, held_out.users, held_out.items
         if isinstance(pairs, ShownBlocks):
             if self.added:
                 note(f"{name}: some interactions are not among the impressions, so blocks do not tell of exposure")
                 return None
-        elif not pairs.all_shown:
+        elif pairs.evidence != "impressions":
             return None
         elif len(pairs.unlisted):
             listed = are_shown(pairs.select(pairs.unlisted == 0), users, items)
             users, items = users[listed], items[listed]
-        self.link = link = tested(users, items, partial(are_shown, pairs), first.tastes, self.model.seed)
+        link = tested(users, items, partial(are_shown, pairs), first.tastes, self.model.seed)
+        self.z = link.z
         follows = "follows tastes and is learned from" if link.is_clear else "does not follow tastes"
         note(f"{name}: exposure {follows} (z = {link.z:.1f}, with tastes above {CLEARLY:g})")
         return partial(self.run, link=link.weight) if link.is_clear else None
@@ -424,8 +415,6 @@ class _Sampling:
 
 def _random_pairs(train: Dataset | Blocks, seed: int) -> ShownPairs:
     """The interactions, and random items of the same users that count as shown."""
-    from scipy import sparse
-
     if isinstance(train, Blocks):
         raise ParameterError(
             "ImpressionMF needs impressions on several blocks: fit(blocks.with_impressions(another block directory))"
@@ -436,4 +425,4 @@ def _random_pairs(train: Dataset | Blocks, seed: int) -> ShownPairs:
     ones = np.ones(len(users), dtype=np.float32)
     shown = sparse.csr_array((ones, (users, items)), shape=train.csr.shape)
     shown.sort_indices()
-    return ShownPairs.merged(train.csr, shown, np.zeros(0, np.float32), -CERTAIN)
+    return ShownPairs.merged(train.csr, shown, NONE, -CERTAIN)

@@ -14,7 +14,7 @@ from truelike.errors import DivergedError, ParameterError, StorageError, Trainin
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'truelike[deep]'")
 
-from truelike.models.networks import outputs  # noqa: E402
+from truelike.models.networks import scorer  # noqa: E402
 
 Quick = Callable[..., dict[str, Any]]
 
@@ -48,7 +48,7 @@ def test_a_network_that_only_has_forward_answers_everything(world: Any, quick: Q
 def test_all_items_are_scored_in_blocks(world: Any, quick: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
     model = tl.DeepRecommender(preference=Plain, **quick(objective="BPR", epochs=2)).fit(world)
     whole = model.recommend(k=9)
-    monkeypatch.setattr(outputs, "ITEMS_AT_ONCE", 7)
+    monkeypatch.setattr(scorer, "ITEMS_AT_ONCE", 7)
     sizes: list[int] = []
     model.networks_.preference.register_forward_hook(lambda _, given, __: sizes.append(len(given[0])))
     assert model.recommend(k=9)["item_id"].equals(whole["item_id"])
@@ -99,13 +99,9 @@ def test_wrong_scores_are_an_error_that_names_the_network(
 
 
 class Broadcasting(Plain):
-    """A network that takes rows of items, and changes their scores as a test asks for."""
+    """A network that takes rows of items."""
 
     broadcasts = True
-    change = staticmethod(lambda r: r)
-
-    def forward(self, users: Any, items: Any) -> Any:
-        return self.change(super().forward(users, items))
 
 
 def test_a_network_that_broadcasts_scores_as_one_that_does_not(world: Any, quick: Quick) -> None:
@@ -114,25 +110,6 @@ def test_a_network_that_broadcasts_scores_as_one_that_does_not(world: Any, quick
         for network in (Broadcasting, Plain)
     )
     np.testing.assert_allclose(one.recommend([0, 1])["score"], other.recommend([0, 1])["score"], rtol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            lambda r: r.sum(dim=-1) if r.ndim == 2 else r,
-            r"of shape \((\d+),\) for \d+ pairs; it must be \(\1, 2\)",
-        ),
-        (lambda r: r / 0, r"returned -?(nan|inf) for the pair \(user \d+, item \d+\)"),
-    ],
-    ids=["shape", "NaN"],
-)
-def test_wrong_scores_of_rows_of_items_are_an_error(
-    world: Any, quick: Quick, monkeypatch: pytest.MonkeyPatch, change: Any, message: str
-) -> None:
-    monkeypatch.setattr(Broadcasting, "change", staticmethod(change))
-    with pytest.raises(TruelikeError, match=message):
-        tl.DeepRecommender(preference=Broadcasting, **quick(objective="BPR", epochs=1)).fit(world)
 
 
 # --- other ways to score --------------------------------------------------------------------------

@@ -15,9 +15,9 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 from truelike.engines.torch.networks import Inputs  # noqa: E402
 from truelike.models.networks import acf  # noqa: E402
 from truelike.models.networks.acf import ACFNetwork  # noqa: E402
+from truelike.models.networks.custom import MFNetwork  # noqa: E402
 from truelike.models.networks.fm import FMNetwork  # noqa: E402
 from truelike.models.networks.lightgcn import LightGCNNetwork  # noqa: E402
-from truelike.models.networks.mf import MFNetwork  # noqa: E402
 from truelike.models.networks.neumf import NeuMFNetwork  # noqa: E402
 
 

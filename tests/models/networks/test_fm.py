@@ -116,6 +116,30 @@ def test_validation_is_aligned_when_items_without_interactions_are_left_out_of_t
     assert model.train_.n_items == 21
 
 
+# --- new users ---------------------------------------------------------------------------------
+
+
+def test_a_history_of_new_items_counts_by_their_features(quick: Quick) -> None:
+    table = kinds("x-new", "x-newer", "y-new", "y-newer")
+    model = tl.FM(**quick()).fit(tl.read(tl.read(TWO_KINDS), items=table))
+    for kind in "xy":
+        best = model.recommend_from_items([f"{kind}-new"], k=11)["item_id"].to_list()
+        assert all(name.startswith(kind) for name in best[:8])
+        assert f"{kind}-newer" in best
+
+
+def test_items_added_later_do_not_change_the_scores_of_the_others_for_new_users(quick: Quick) -> None:
+    people = pl.DataFrame({"user": [f"u{u}" for u in range(40)], "side": [f"{'xy'[u % 2]}" for u in range(40)]})
+    model = tl.FM(**quick(regularization=None, objective="NBPO", epochs=10))
+    model.fit(tl.read(tl.read(TWO_KINDS), items=kinds(), users=people))
+    before = model.recommend_from_items(["x1", "x2"], candidates=ITEMS, k=20)
+    later = pl.DataFrame({"item": [f"z{i}" for i in range(500)], "kind": ["x"] * 500})
+    model.extend(item_features=later, user_features=pl.DataFrame({"user": ["new", "newer"], "side": ["x", "y"]}))
+    after = model.recommend_from_items(["x1", "x2"], candidates=ITEMS, k=20)
+    assert after["item_id"].equals(before["item_id"])
+    np.testing.assert_allclose(after["score"], before["score"], rtol=1e-4, atol=1e-5)
+
+
 # --- items without a row of features --------------------------------------------------------------
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 
 import truelike as tl
@@ -15,18 +14,8 @@ import truelike as tl
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'truelike[deep]'")
 
 from truelike.models.fold_in import SampledFoldIn  # noqa: E402
-from truelike.models.networks.new_users import fixed_copy  # noqa: E402
 
 Quick = Callable[..., dict[str, Any]]
-ITEMS = [f"{kind}{i}" for kind in "xy" for i in range(10)]
-# users of even number like items of kind x, the others items of kind y
-TWO_KINDS = [(f"u{u}", f"{'xy'[u % 2]}{i}") for u in range(40) for i in range(10) if (u + i) % 3]
-
-
-def kinds(*more: str) -> pl.DataFrame:
-    """The kind of every item, which is its first letter."""
-    items = [*ITEMS, *more]
-    return pl.DataFrame({"item": items, "kind": [name[0] for name in items]})
 
 
 def correlations_with_known_users(model: Any, data: Any) -> list[float]:
@@ -90,35 +79,6 @@ def test_a_new_user_who_interacted_with_every_item_has_finite_scores(name: str, 
     assert frame.height == 40
     assert np.isfinite(frame["score"].to_numpy()).all()
     assert model.recommend_from_items(list(range(40)), k=5).is_empty()
-
-
-def test_a_fixed_copy_shares_memory_and_is_not_trained(trained: Any) -> None:
-    network = trained("NeuMF", objective="BPR", epochs=3).networks_.preference
-    for one, other in zip(network.parameters(), fixed_copy(network).parameters(), strict=True):
-        assert one.data_ptr() == other.data_ptr()
-        assert one.requires_grad
-        assert not other.requires_grad
-
-
-def test_a_history_of_new_items_counts_by_their_features(quick: Quick) -> None:
-    table = kinds("x-new", "x-newer", "y-new", "y-newer")
-    model = tl.FM(**quick()).fit(tl.read(tl.read(TWO_KINDS), items=table))
-    for kind in "xy":
-        best = model.recommend_from_items([f"{kind}-new"], k=11)["item_id"].to_list()
-        assert all(name.startswith(kind) for name in best[:8])
-        assert f"{kind}-newer" in best
-
-
-def test_items_added_later_do_not_change_the_scores_of_the_others_for_new_users(quick: Quick) -> None:
-    people = pl.DataFrame({"user": [f"u{u}" for u in range(40)], "side": [f"{'xy'[u % 2]}" for u in range(40)]})
-    model = tl.FM(**quick(regularization=None, objective="NBPO", epochs=10))
-    model.fit(tl.read(tl.read(TWO_KINDS), items=kinds(), users=people))
-    before = model.recommend_from_items(["x1", "x2"], candidates=ITEMS, k=20)
-    later = pl.DataFrame({"item": [f"z{i}" for i in range(500)], "kind": ["x"] * 500})
-    model.extend(item_features=later, user_features=pl.DataFrame({"user": ["new", "newer"], "side": ["x", "y"]}))
-    after = model.recommend_from_items(["x1", "x2"], candidates=ITEMS, k=20)
-    assert after["item_id"].equals(before["item_id"])
-    np.testing.assert_allclose(after["score"], before["score"], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])

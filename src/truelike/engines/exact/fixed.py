@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truelike.engines.exact.adam import Floats, Rows
-from truelike.exposure.rates import ExposureRates, logits_of
+from truelike.exposure.rates import ExposureRates
+from truelike.exposure.shown_pairs import flip_logits
 
 
 class FixedFlips:
@@ -29,7 +30,7 @@ class FixedFlips:
 
     def scores(self, tile: slice, user_rows: Floats) -> Floats:
         """Return the flip logits of a tile of items."""
-        return logits_of(user_rows, self.item[tile])
+        return flip_logits(user_rows.astype(np.float64) * self.item[tile])
 
     def gradients(
         self, tile: slice, steps: Floats, step_sums: Floats, user_rows: Floats, *, first: bool

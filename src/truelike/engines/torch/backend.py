@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from truelike.core.parallel import SharedSetting, threads
 from truelike.errors import MissingExtraError, ParameterError
@@ -25,6 +25,12 @@ try:
 except ImportError:
     torch, nn = SimpleNamespace(autograd=SimpleNamespace(Function=object)), SimpleNamespace(Module=object)
     installed = False
+
+if TYPE_CHECKING:
+    from torch import Tensor as Tensor
+    from torch.nn import Module as Module
+else:  # for annotations alone
+    Module = Tensor = Any
 
 
 def need(model: str) -> None:

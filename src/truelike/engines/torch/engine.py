@@ -7,7 +7,7 @@ The objective's functions are evaluated on the tensors r and g. The steps they r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,40 +15,17 @@ from numpy.typing import NDArray
 from truelike.core import randomness
 from truelike.data.dataset import Dataset
 from truelike.engines.sgd.samples import Samples, SGDSettings, mean_loss
-from truelike.engines.torch.backend import seeded, torch, using_threads
+from truelike.engines.torch.backend import Tensor, seeded, torch, using_threads
 from truelike.engines.torch.networks import Networks, array, scores
 from truelike.negatives import Negatives
 from truelike.objectives import Objective, Pairwise, Pointwise
-
-Optimizer = Literal["adam", "sgd"]
 
 
 class NetworkEngine:
     """Trains networks in place, an epoch at a time.
 
-    "sgd" updates a parameter by rate x (the summed gradients of the batch - the batch's part of lambda x
-    parameter), as the sampled engine updates its tables. "adam" uses the same gradient.
-
-    Parameters
-    ----------
-    train
-        The training data.
-    networks
-        The networks, which are trained in place.
-    objective
-        A pointwise or pairwise objective.
-    negatives
-        The sampling distribution of negatives.
-    settings
-        Learning rate, regularization, batches.
-    optimizer
-        "adam" or "sgd".
-    seed
-        Determines the samples and the random numbers of the networks.
-    device
-        The device of the networks.
-    n_jobs
-        Number of threads; -1: all cores.
+    Adam gets the summed gradients of a batch, minus the batch's part of lambda x parameter: the step of the sampled
+    engine, which adds it to its tables. The seed determines the samples, and the random numbers of the networks.
     """
 
     def __init__(
@@ -59,7 +36,6 @@ class NetworkEngine:
         negatives: Negatives,
         settings: SGDSettings,
         *,
-        optimizer: Optimizer = "adam",
         seed: int,
         device: Any,
         n_jobs: int | None = -1,
@@ -68,21 +44,15 @@ class NetworkEngine:
         self.samples = Samples(train, negatives, settings, seed)
         self.seed, self.device, self.n_jobs = seed, device, n_jobs
         self.candidates = negatives.candidates
-        self.optimizer = self._optimizer(optimizer)
+        self.optimizer = self._adam()
 
-    def _optimizer(self, kind: Optimizer) -> Any:
-        batch_part = (
-            min(1.0, self.settings.batch_size / self.train.n_interactions)
-            if self.settings.l2_schedule == "epoch"
-            else 1
-        )
+    def _adam(self) -> Any:
+        batch_part = min(1.0, self.settings.batch_size / self.train.n_interactions)
         l2 = {"preference": self.settings.regularization, "flips": self.settings.flip_regularization}
         groups: list[dict[str, Any]] = [
             {"params": list(network.parameters()), "weight_decay": l2[part] * batch_part}
             for part, network in self.networks.parts().items()
         ]
-        if kind == "sgd":
-            return torch.optim.SGD(groups, lr=self.settings.learning_rate)
         adam = torch.optim.Adam(groups, lr=self.settings.learning_rate, fused=True)
         for parameter in (p for group in groups for p in group["params"]):
             adam.state[parameter] = {  # created here, so that a checkpoint can be read into it
@@ -116,18 +86,18 @@ class NetworkEngine:
         items = torch.cat([positives[:, None], self._hardest(users, candidates)], dim=1)
         r, g = self._scores(users, items)
         with torch.no_grad():
-            steps = sampled_steps(self.objective, r, g, self.settings.positive_factor)
+            steps = sampled_steps(self.objective, r, g, float(self.settings.n_negatives))
         self.optimizer.zero_grad(set_to_none=True)
         trained = [(score, -step) for score, step in zip((r, g), steps, strict=True) if score.requires_grad]
         torch.autograd.backward([score for score, _ in trained], [gradient for _, gradient in trained])
         self.optimizer.step()
 
-    def _scores(self, users: Any, items: Any) -> tuple[Any, Any]:
+    def _scores(self, users: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
         """Return r and g of rows of items, one row for each user. Without a network for the flips g is 0."""
         found = {part: scores(part, network, users, items) for part, network in self.networks.parts().items()}
         return found["preference"], found.get("flips", torch.zeros(items.shape, device=items.device))
 
-    def _hardest(self, users: Any, drawn: Any) -> Any:
+    def _hardest(self, users: Tensor, drawn: Tensor) -> Tensor:
         """Return the best-scored of the candidates of each negative."""
         if self.candidates == 1:
             return drawn
@@ -139,7 +109,7 @@ class NetworkEngine:
         best = r.view(shape).argmax(dim=2, keepdim=True)
         return drawn.view(shape).gather(2, best).squeeze(2)
 
-    def _tensor(self, codes: NDArray[np.int32]) -> Any:
+    def _tensor(self, codes: NDArray[np.int32]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(codes, dtype=np.int64)).to(self.device)
 
     # --- loss and state -------------------------------------------------------------------------
@@ -152,7 +122,7 @@ class NetworkEngine:
             r, g = self._scores(self._tensor(users), rows)
         return mean_loss(self.objective, *(x.double().cpu().numpy() for x in (r, g)))
 
-    def _moments(self) -> dict[str, Any]:
+    def _moments(self) -> dict[str, Tensor]:
         """Return the tensors of the optimizer's state, by name."""
         names = {
             id(parameter): f"{part}.{name}"
@@ -177,7 +147,7 @@ class NetworkEngine:
             tensor.copy_(torch.from_numpy(np.array(arrays[name])).reshape(tensor.shape))
 
 
-def sampled_steps(objective: type[Objective], r: Any, g: Any, weight: float) -> tuple[Any, Any]:
+def sampled_steps(objective: type[Objective], r: Tensor, g: Tensor, weight: float) -> tuple[Tensor, Tensor]:
     """Return an objective's steps of r and of g for rows of (a positive, its negatives).
 
     `weight` is the factor of a positive's step. For a pairwise objective the steps of a positive are summed.

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from truelike.data.dataset import Dataset
 from truelike.data.features import Features
-from truelike.engines.torch.backend import torch
+from truelike.engines.torch.backend import Module, Tensor, torch
 from truelike.errors import DataError, DivergedError, ParameterError, StorageError, some
 
 
@@ -70,11 +70,8 @@ class Inputs:
 Maker = Callable[[Inputs], Any]
 
 
-def scores(part: str, network: Any, users: Any, items: Any) -> Any:
-    """Return the scores of rows of items, a row for each user.
-
-    An error names the part of the model, "preference" or "flips", and the network.
-    """
+def scores(part: str, network: Module, users: Tensor, items: Tensor) -> Tensor:
+    """Return the scores of rows of items, a row for each user; errors name the part, "preference" or "flips"."""
     if getattr(network, "broadcasts", False):
         pairs = users[:, None], items
     else:
@@ -82,7 +79,7 @@ def scores(part: str, network: Any, users: Any, items: Any) -> Any:
     return check_scores(part, network, *pairs, network(*pairs)).view(items.shape)
 
 
-def check_scores(part: str, network: Any, users: Any, items: Any, found: Any) -> Any:
+def check_scores(part: str, network: Module, users: Tensor, items: Tensor, found: Any) -> Tensor:
     """Return the scores that a network gave for pairs, if there is one for each and all are finite."""
     title = f"the {part} network {type(network).__name__}"
     if not isinstance(found, torch.Tensor):
@@ -110,7 +107,7 @@ def check_scores(part: str, network: Any, users: Any, items: Any, found: Any) ->
     return found
 
 
-def array(tensor: Any) -> NDArray[Any]:
+def array(tensor: Tensor) -> NDArray[Any]:
     """Return a tensor as an array, sharing memory if possible. bfloat16, which NumPy lacks, becomes float32."""
     tensor = tensor.detach().cpu()
     numbers: NDArray[Any] = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
@@ -118,28 +115,21 @@ def array(tensor: Any) -> NDArray[Any]:
 
 
 class Networks:
-    """The networks of a model, as one object that is trained, copied and saved.
+    """The networks of the scores r and of the flip logits g (None: g = 0), which are trained, copied and saved as one.
 
-    Attributes
-    ----------
-    preference
-        The network of the scores r.
-    flips
-        The network of the flip logits g; None: g = 0.
-    version
-        Counts the changes of the parameters, so that results computed from them can be cached.
+    `version` counts the changes of the parameters, so that results computed from them can be cached.
     """
 
-    def __init__(self, preference: Any, flips: Any | None) -> None:
+    def __init__(self, preference: Module, flips: Module | None) -> None:
         self.preference, self.flips = preference, flips
         self.version = 0
 
-    def parts(self) -> dict[str, Any]:
+    def parts(self) -> dict[str, Module]:
         """Return the networks that are not None, by name."""
         both = {"preference": self.preference, "flips": self.flips}
         return {name: network for name, network in both.items() if network is not None}
 
-    def _tensors(self) -> dict[str, Any]:
+    def _tensors(self) -> dict[str, Tensor]:
         return {
             f"{part}.{name}": tensor
             for part, network in self.parts().items()

@@ -11,27 +11,28 @@ predicted from, because it is not there when items are recommended.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from truelike.core.parameters import choice, number, with_inherited_parameters
-from truelike.engines.torch.backend import nn, torch
+from truelike.engines.torch.backend import Tensor, nn, torch
 from truelike.engines.torch.networks import Inputs, Maker
 from truelike.models.networks.base import NetworkModel, objective_field
 from truelike.models.networks.ragged import row_entries, sum_by_owner, take_rows
 
 INTERACTIONS_AT_ONCE = 1 << 18  # whose attention is computed together
+INIT_SCALE = 0.02  # standard deviation of the initial embeddings
 MIN_ATTENTION = 1e-4  # left over when the positive that is predicted is left out
 
 
 class _Histories(NamedTuple):
     """The interactions of some users: `owner` counts the users from 0; the items of each user are sorted."""
 
-    owner: Any
-    item: Any
+    owner: Tensor
+    item: Tensor
 
 
 class ACFNetwork(nn.Module):
@@ -39,14 +40,14 @@ class ACFNetwork(nn.Module):
 
     broadcasts = True
 
-    def __init__(self, inputs: Inputs, *, init_scale: float = 0.02) -> None:
+    def __init__(self, inputs: Inputs) -> None:
         super().__init__()
         width, self.n_items = inputs.factors, inputs.n_items
         self.users = nn.Embedding(inputs.n_users, width)
         self.items = nn.Embedding(inputs.n_items, width)
         self.history_items = nn.Embedding(inputs.n_items, width)  # p of the paper
         for table in (self.users, self.items, self.history_items):
-            nn.init.normal_(table.weight, std=init_scale)
+            nn.init.normal_(table.weight, std=INIT_SCALE)
         self.of_user = nn.Linear(width, width)
         self.of_item = nn.Linear(width, width, bias=False)
         self.of_history_item = nn.Linear(width, width, bias=False)
@@ -56,7 +57,7 @@ class ACFNetwork(nn.Module):
         self.register_buffer("indptr", torch.from_numpy(observed.indptr.astype(np.int64)), persistent=False)
         self.register_buffer("indices", torch.from_numpy(observed.indices.astype(np.int64)), persistent=False)
 
-    def forward(self, users: Any, items: Any) -> Any:
+    def forward(self, users: Tensor, items: Tensor) -> Tensor:
         """Score pairs, each without the pair itself in the history."""
         distinct, owner = torch.unique(users, return_inverse=True)
         own = self.users(distinct)
@@ -71,11 +72,11 @@ class ACFNetwork(nn.Module):
         history = (take_rows(total, owner) - observed[..., None] * take_rows(weighted, place)) / rest[..., None]
         return ((take_rows(own, owner) + history) * self.items(items)).sum(dim=-1)
 
-    def vectors(self) -> tuple[Any, Any, None]:
+    def vectors(self) -> tuple[Tensor, Tensor, None]:
         """Return the users with their whole histories, and the items."""
         return self._all_users(), self.items.weight, None
 
-    def new_user_vectors(self, histories: Any) -> Any:
+    def new_user_vectors(self, histories: sparse.csr_array) -> Tensor:
         """Return the vectors of new users: the average user with these histories."""
         where = self.users.weight.device
         own = self.users.weight.mean(dim=0, keepdim=True)
@@ -85,7 +86,7 @@ class ACFNetwork(nn.Module):
             rows.append(self._with_history(own, _Histories(torch.zeros_like(item), item)))
         return torch.cat(rows)
 
-    def _all_users(self) -> Any:
+    def _all_users(self) -> Tensor:
         """The vectors of all users, computed in blocks with a bounded number of interactions."""
         bounds, start = [0], 0
         ends = self.indptr.cpu().numpy()
@@ -97,23 +98,23 @@ class ACFNetwork(nn.Module):
         blocks = [torch.arange(a, b, device=where) for a, b in pairwise(bounds)]
         return torch.cat([self._with_history(self.users(users), self._histories(users)) for users in blocks])
 
-    def _histories(self, users: Any) -> _Histories:
+    def _histories(self, users: Tensor) -> _Histories:
         """All interactions of some users, who are sorted."""
         owner, place = row_entries(self.indptr, users)
         return _Histories(owner, self.indices[place])
 
-    def _with_history(self, own: Any, histories: _Histories) -> Any:
+    def _with_history(self, own: Tensor, histories: _Histories) -> Tensor:
         _, _, total_weight, total = self._weighted(own, histories)
         return own + total / total_weight.clamp(min=MIN_ATTENTION)[:, None]
 
-    def _weighted(self, own: Any, histories: _Histories) -> tuple[Any, Any, Any, Any]:
+    def _weighted(self, own: Tensor, histories: _Histories) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The attention weight and weighted vector of each interaction, and the sums of both for each user."""
         weight = self._attention(own, histories)
         weighted = weight[:, None] * self.history_items(histories.item)
         owner, n = histories.owner, len(own)
         return weight, weighted, sum_by_owner(weight, owner, n), sum_by_owner(weighted, owner, n)
 
-    def _attention(self, own: Any, histories: _Histories) -> Any:
+    def _attention(self, own: Tensor, histories: _Histories) -> Tensor:
         """The exp of the item-level attention of each interaction, scaled such that a user's largest is 1."""
         owner, item = histories
         of_items = self.of_item(self.items.weight) + self.of_history_item(self.history_items.weight)
@@ -124,7 +125,7 @@ class ACFNetwork(nn.Module):
         return torch.exp(score - _largest(score, owner, len(own))[owner])
 
 
-def _largest(score: Any, owner: Any, n: int) -> Any:
+def _largest(score: Tensor, owner: Tensor, n: int) -> Tensor:
     """The largest score of each owner, without a gradient."""
     lowest = torch.full((n,), -torch.inf, dtype=score.dtype, device=score.device)
     return lowest.scatter_reduce(0, owner, score.detach(), "amax")
@@ -147,7 +148,7 @@ class _Components(nn.Module):
         self.register_buffer("indices", torch.from_numpy(matrix.indices.astype(np.int64)), persistent=False)
         self.register_buffer("values", torch.from_numpy(matrix.data.astype(np.float32)), persistent=False)
 
-    def forward(self, own: Any, owner: Any, item: Any) -> Any:
+    def forward(self, own: Tensor, owner: Tensor, item: Tensor) -> Tensor:
         """For each interaction, the item's components weighted by its owner's attention."""
         table = self.embeddings.weight
         interaction, place = row_entries(self.indptr, item)
@@ -172,13 +173,8 @@ class ACF(NetworkModel):
 
     Parameters
     ----------
-    init_scale : float, default 0.02
-        Standard deviation of the initial embeddings.
     regularization : float, default 5.0
         L2 of the preference network, which counts once per pass over the data.
-    order : {'users', 'shuffled', 'file'}, default 'users'
-        Order of the positives in an epoch. "users": shuffled users, each with all positives, so that a batch needs
-        few histories.
     missing_features : {'raise', 'zeros'}, default 'raise'
         What to do with items of the training data that have no row of features: "raise" an error, or train
         them without features ("zeros").
@@ -193,17 +189,14 @@ class ACF(NetworkModel):
 
     search_space: ClassVar[dict[str, Any]] = {
         **NetworkModel.search_space,
-        "learning_rate": (0.001, 0.02),
         "regularization": (0.5, 30.0),
-        "init_scale": (0.01, 0.1),
     }
     uses: ClassVar[frozenset[str]] = frozenset({"item_features"})
+    order: ClassVar[Literal["shuffled", "users"]] = "users"  # so that a batch needs few histories
 
     objective: Any = objective_field("BPR")
     regularization: float | None = number(5.0, low=0.0)
-    order: Literal["shuffled", "file", "users"] = choice("users", "shuffled", "file")
-    init_scale: float = number(0.02, low=0.0)
     missing_features: Literal["raise", "zeros"] = choice("raise", "zeros")
 
     def _preference(self) -> Maker:
-        return partial(ACFNetwork, init_scale=self.init_scale)
+        return ACFNetwork

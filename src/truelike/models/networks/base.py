@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, final
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from truelike import negatives as sampling
 from truelike import objectives
 from truelike.core import randomness
-from truelike.core.parameters import choice, jobs, number, special, whole_number
+from truelike.core.parameters import jobs, number, special, whole_number
 from truelike.data.checks import known_interactions
 from truelike.data.dataset import Dataset
 from truelike.data.features import Features, OnMissing
@@ -25,24 +25,26 @@ from truelike.engines.options import FitOptions
 from truelike.engines.regularization import interactions_per_row
 from truelike.engines.sgd.samples import SGDSettings
 from truelike.engines.torch import backend
+from truelike.engines.torch.backend import Module
 from truelike.engines.torch.engine import NetworkEngine
 from truelike.engines.torch.networks import Inputs, Maker, Networks
 from truelike.errors import ParameterError, StorageError, TrainingWarning, warn
 from truelike.evaluation.metrics import is_metric_at_k
-from truelike.exposure.evidence import INTERACTIONS
 from truelike.models import objective_names
 from truelike.models.base import Recommender
 from truelike.models.label_noise import Flips, LabelNoise
 from truelike.models.networks import checks, network_names
-from truelike.models.networks.outputs import Outputs
-from truelike.models.networks.scorer import NetworkScorer, Settings
+from truelike.models.networks.scorer import NetworkScorer, Outputs, Settings
 
-SIDES: tuple[Literal["user", "item"], ...] = ("user", "item")
+Side = Literal["user", "item"]
+FeatureTables = dict[Side, Features]
+SIDES: tuple[Side, ...] = ("user", "item")
+DECAY = 0.95  # of the learning rate, an epoch
+FLIP_RATE = 0.1  # of ShiftMC and NBPR
+MIN_BATCH, MAX_BATCHES = 5_000, 40  # positives in a batch, and batches in an epoch, if batch_size is None
 FLAT = 0.02  # standard deviation of the scores below which they rank nothing
 MEASURED_USERS = 20  # users for whom it is measured
 SMALL_BATCH = 1 << 18  # numbers in a batch below which one thread is as fast as several
-
-FeatureTables = dict[str, Features]
 
 
 def objective_field(default: str) -> Any:
@@ -62,7 +64,8 @@ class NetworkModel(LabelNoise, Recommender):
     Parameters
     ----------
     objective : str or class, default 'NBPO'
-        "BPO", "BPR", "NBPO", "NBPO-s", "NBPO-o", "ShiftMC", "NBPR", or a Pointwise or Pairwise class.
+        "BPO", "BPR", "NBPO", "NBPO-s", "NBPO-o", "ShiftMC", "NBPR", or a Pointwise or Pairwise class. The flip rate of
+        ShiftMC and NBPR is 0.1.
     flips : str, function or None, default 'MF'
         The network of the flip logits g, for objectives with flips: "MF", "FM", "NeuMF", "ACF", "LightGCN", or a
         function that makes one from `Inputs`. None: g = 0 (the paper's Equation 11).
@@ -73,26 +76,16 @@ class NetworkModel(LabelNoise, Recommender):
     flip_factors : int, default 32
         Width of the flip network.
     learning_rate : float, default 0.005
-        Epoch e (from 0) runs at learning_rate x decay^(e + 1).
-    decay : float, default 0.95
-        Decay of the learning rate.
+        Learning rate of Adam. Epoch e (from 0) runs at learning_rate x 0.95^(e + 1).
     regularization : float or None, default None
         L2 of the preference network, which counts once per pass over the data. None: 15, or 8 for an objective with
         flips; less for data with fewer than about 20 interactions a user and an item.
     flip_regularization : float, default 15.0
         L2 of the flip network.
-    optimizer : {'adam', 'sgd'}, default 'adam'
-        "adam", or "sgd" without momentum.
     n_negatives : int, default 4
-        Negatives for each positive, 1 to 50.
-    batch_size : int, default 2000
-        Positives in a batch.
-    order : {'shuffled', 'file', 'users'}, default 'shuffled'
-        Order of the positives in an epoch; "users": shuffled users, each with all positives.
-    positive_weight : {'per_negative', 'once'}, default 'per_negative'
-        Whether a positive counts once for each of its negatives, or once.
-    flip_rate : float, default 0.1
-        The constant flip rate of ShiftMC and NBPR.
+        Negatives for each positive, 1 to 50. A positive counts once for each of them.
+    batch_size : int or None, default 2000
+        Positives in a batch. None: 5,000, or a fortieth of the interactions if this is more.
     epochs : int, default 40
         Maximum number of epochs.
     metric : str, default 'ndcg@20'
@@ -121,6 +114,7 @@ class NetworkModel(LabelNoise, Recommender):
     scores_by_vectors: ClassVar[bool] = True
     supports_partial_fit: ClassVar[bool] = False
     scores_by_features: ClassVar[bool] = False  # also users and items without interactions
+    order: ClassVar[Literal["shuffled", "users"]] = "shuffled"  # of the positives in an epoch: see `SGDSettings`
     search_space: ClassVar[dict[str, Any]] = {
         "factors": [32, 64, 128],
         "learning_rate": (0.001, 0.02),
@@ -135,15 +129,10 @@ class NetworkModel(LabelNoise, Recommender):
     factors: int = whole_number(64, low=1)
     flip_factors: int = whole_number(32, low=1)
     learning_rate: float = number(0.005, low=1e-9)
-    decay: float = number(0.95, low=1e-6, high=1.0)
     regularization: float | None = number(None, low=0.0)
     flip_regularization: float = number(15.0, low=0.0)
-    optimizer: Literal["adam", "sgd"] = choice("adam", "sgd")
     n_negatives: int = whole_number(4, low=1, high=50)
-    batch_size: int | None = whole_number(2_000, low=1, high=2**31 - 1)
-    order: Literal["shuffled", "file", "users"] = choice("shuffled", "file", "users")
-    positive_weight: Literal["per_negative", "once"] = choice("per_negative", "once")
-    flip_rate: float = number(0.1, low=0.0, high=0.99)
+    batch_size: int | None = whole_number(2_000, low=1, high=2**31 - 1, optional=True)
     epochs: int = whole_number(40, low=0)
     metric: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
     patience: int | None = whole_number(5, low=1, optional=True)
@@ -162,22 +151,11 @@ class NetworkModel(LabelNoise, Recommender):
     def _preference(self) -> Maker:
         """The function that makes the preference network."""
 
-    def _default_batch_size(self, train: Dataset) -> int:
-        """The number of positives in a batch if `batch_size` is None."""
-        raise ParameterError(f"{self.name}: batch_size is None; it must be a whole number")
-
-    def _prepare(self, train: Dataset, networks: Networks, features: FeatureTables) -> None:
-        """Called before the first epoch, and not when training resumes from a checkpoint."""
-
-    def _never_drawn(self) -> Codes:
-        """Items that were never sampled as negatives in training."""
-        return np.zeros(0, dtype=np.int32)
-
     # --- parameters -----------------------------------------------------------------------------
 
     @final
     def _objective(self) -> type[objectives.Objective]:
-        return objective_names.objective(self.objective, self.flip_rate)
+        return objective_names.objective(self.objective, FLIP_RATE)
 
     def _saved_parameters(self) -> dict[str, Any]:
         negatives = self.negatives
@@ -192,17 +170,17 @@ class NetworkModel(LabelNoise, Recommender):
 
     @final
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        given = self._read_features(train)
-        features = _of_dataset(given, train, getattr(self, "missing_features", "raise"))
-        observed = {"user": train.interactions_per_user() > 0, "item": train.popularity() > 0}
-        kept = [observed[side] | (side not in features) for side in SIDES]
+        features = _of_dataset(self._read_features(train), train, getattr(self, "missing_features", "raise"))
         warm = train
-        if self.scores_by_features and not all(each.all() for each in kept):
+        if self.scores_by_features:
             # ids without interactions are not trained on: as negatives they would be learned as disliked
-            warm = train.restrict(*kept)
-            if isinstance(options.validation, Dataset):
-                options = replace(options, validation=known_interactions(options.validation, warm))
-        self._check_cold(warm, train)
+            observed = {"user": train.interactions_per_user() > 0, "item": train.popularity() > 0}
+            kept = [observed[side] | (side not in features) for side in SIDES]
+            if not all(each.all() for each in kept):
+                self._check_cold()
+                warm = train.restrict(*kept)
+                if isinstance(options.validation, Dataset):
+                    options = replace(options, validation=known_interactions(options.validation, warm))
         own = _of_dataset(features, warm)
         with backend.gradients_enabled():
             result = fit_epochs(self._training(own), warm, options)
@@ -217,16 +195,19 @@ class NetworkModel(LabelNoise, Recommender):
         }
 
     def _read_features(self, train: Dataset) -> FeatureTables:
-        sides = {"user": (train.user_features, train.users), "item": (train.item_features, train.items)}
-        return {
-            side: Features.read(known.table(ids), side).with_kind_of(ids)
-            for side, (known, ids) in sides.items()
-            if known is not None and f"{side}_features" in self.uses
-        }
+        found: FeatureTables = {}
+        for side, known, ids in (
+            (SIDES[0], train.user_features, train.users),
+            (SIDES[1], train.item_features, train.items),
+        ):
+            if known is not None and f"{side}_features" in self.uses:
+                found[side] = Features.read(known.table(ids), side).with_kind_of(ids)
+        return found
 
-    def _check_cold(self, warm: Dataset, whole: Dataset) -> None:
-        """Raise if there are ids without interactions that the flip network cannot score."""
-        if warm.csr.shape != whole.csr.shape and self._has_flips and self.flips != "FM":
+    @final
+    def _check_cold(self) -> None:
+        """Raise if the flip network cannot score ids without interactions."""
+        if self._has_flips and self.flips != "FM":
             raise ParameterError(
                 f"flips={self.flips!r} cannot score users or items without interactions, and the features have some: "
                 'use flips="FM" or flips=None, or remove them from the features'
@@ -238,7 +219,7 @@ class NetworkModel(LabelNoise, Recommender):
         for network in networks.parts().values():
             if hasattr(network, "describe"):
                 where = network.bias.device
-                network.describe(self._inputs(whole, self.factors, features))
+                network.describe(_inputs(whole, self.factors, features))
                 network.to(where)
         networks.version += 1
 
@@ -246,10 +227,6 @@ class NetworkModel(LabelNoise, Recommender):
     def _learned(networks: Networks, features: FeatureTables) -> dict[str, Any]:
         networks.training(False)
         return {"networks_": networks, "features_": features}
-
-    @staticmethod
-    def _inputs(train: Dataset, factors: int, features: FeatureTables) -> Inputs:
-        return Inputs(train, factors, features.get("user"), features.get("item"))
 
     def _training(self, features: FeatureTables) -> Training[Networks]:
         tables = {f"{side}_features": known.digest() for side, known in features.items()}
@@ -262,38 +239,43 @@ class NetworkModel(LabelNoise, Recommender):
             initial=lambda train: self._networks(train, own(train)).to(backend.device(self.device)),
             engine=self._engine,
             ranker=lambda train, networks: self.with_learned(train, self._learned(networks, own(train))),
-            prepare=lambda train, networks: self._prepare(train, networks, own(train)),
             identity={"class": type(self).__name__, **self._saved_parameters(), **tables},
             advice=f"at learning_rate={self.learning_rate:g}. Try learning_rate={self.learning_rate / 5:g}.",
         )
 
     @final
     def _networks(self, train: Dataset, features: FeatureTables) -> Networks:
+        def made(part: str, maker: Maker, factors: int) -> Module:
+            with backend.seeded(randomness.key(self.seed, part)):
+                return checks.make(part, maker, _inputs(train, factors, features))
+
         with backend.gradients_enabled():
-            with backend.seeded(randomness.key(self.seed, "preference")):
-                inputs = self._inputs(train, self.factors, features)
-                preference = checks.make("preference", self._preference(), inputs)
-            flips = None
-            if self._has_flips:
-                with backend.seeded(randomness.key(self.seed, "flips")):
-                    inputs = self._inputs(train, self.flip_factors, features)
-                    flips = checks.make("flips", network_names.maker(self.flips), inputs)
-                checks.check_separate(preference, flips)
+            preference = made("preference", self._preference(), self.factors)
+            if not self._has_flips:
+                return Networks(preference, None)
+            flips = made("flips", network_names.maker(self.flips), self.flip_factors)
+            checks.check_separate(preference, flips)
             return Networks(preference, flips)
 
     @final
     def _engine(self, train: Dataset, networks: Networks) -> NetworkEngine:
-        own = {f.name: getattr(self, f.name) for f in fields(SGDSettings) if hasattr(self, f.name)}
-        own["regularization"] = self._strength(train)
-        own["batch_size"] = self._default_batch_size(train) if self.batch_size is None else self.batch_size
-        samples = min(own["batch_size"], train.n_interactions) * (1 + self.n_negatives)
+        settings = SGDSettings(
+            learning_rate=self.learning_rate,
+            decay=DECAY,
+            regularization=self._strength(train),
+            flip_regularization=self.flip_regularization,
+            l2_schedule="epoch",
+            n_negatives=self.n_negatives,
+            batch_size=self.batch_size or max(MIN_BATCH, -(-train.n_interactions // MAX_BATCHES)),
+            order=self.order,
+        )
+        samples = min(settings.batch_size, train.n_interactions) * (1 + self.n_negatives)
         return NetworkEngine(
             train,
             networks,
             self._objective(),
             sampling.parse(self.negatives),
-            SGDSettings(**own, l2_schedule="epoch"),
-            optimizer=self.optimizer,
+            settings,
             seed=self.seed,
             device=backend.device(self.device),
             n_jobs=self.n_jobs if samples * self.factors > SMALL_BATCH else 1,
@@ -307,9 +289,9 @@ class NetworkModel(LabelNoise, Recommender):
         return usual * min(1.0, interactions_per_row(train) / 20)
 
     def _warn_if_flat(self, result: Result[Networks], train: Dataset, features: FeatureTables) -> None:
-        spread, strength = _spread(Outputs(result.trained), train), self._strength(train)
+        spread, strength = _spread(result.trained, train), self._strength(train)
         # a network whose scores are that small from the start is not flattened by regularization
-        if strength and spread < FLAT and spread < _spread(Outputs(self._networks(train, features)), train) / 8:
+        if strength and spread < FLAT and spread < _spread(self._networks(train, features), train) / 8:
             warn(
                 f"{self.name}: the standard deviation of the scores is only {spread:.1g}: regularization={strength:g} "
                 f"shrinks the network to zero. Try regularization={strength / 4:g}.",
@@ -320,31 +302,22 @@ class NetworkModel(LabelNoise, Recommender):
 
     @final
     def _make_scorer(self) -> NetworkScorer:
-        never = self._never_drawn()
         popularity, distribution = self.train_.popularity(), sampling.parse(self.negatives)
+        # items that have features alone were never sampled in training
+        never = np.flatnonzero(popularity == 0 if self.scores_by_features and "item" in self.features_ else [])
 
         def probabilities(history: Codes) -> NDArray[np.float64]:
             """The probability of each item as a negative of a new user."""
             return distribution.probabilities(popularity, np.union1d(history, never))
 
         settings = Settings(
-            self._objective(),
-            probabilities,
-            self.n_negatives,
-            weight=float(self.n_negatives) if self.positive_weight == "per_negative" else 1.0,
-            l2=self._strength(self.train_),
-            seed=self.seed,
+            self._objective(), probabilities, self.n_negatives, self._strength(self.train_), self.seed
         )
         return NetworkScorer(self.train_, self.networks_, settings)
 
     @property
     def _has_flips(self) -> bool:
         return objective_names.kind_of(self.objective).uses_flips and self.flips is not None
-
-    @property
-    def evidence(self) -> str:
-        """What the flips are known from: interactions alone."""
-        return INTERACTIONS
 
     @final
     @property
@@ -367,13 +340,12 @@ class NetworkModel(LabelNoise, Recommender):
 
     @final
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
-        ids = {"user": train.users, "item": train.items}
         features: FeatureTables = {}
-        for side in SIDES:
+        for side, ids in zip(SIDES, (train.users, train.items), strict=True):
             prefix = f"{side}_features."
             parts = {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
             if parts:
-                features[side] = Features.restored(parts, ids[side])
+                features[side] = Features.restored(parts, ids)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TrainingWarning)  # about the initial parameters, which are replaced
             networks = self._networks(train, features)
@@ -385,13 +357,17 @@ class NetworkModel(LabelNoise, Recommender):
         return self._learned(networks.to(where), features)
 
 
+def _inputs(train: Dataset, factors: int, features: FeatureTables) -> Inputs:
+    return Inputs(train, factors, features.get("user"), features.get("item"))
+
+
 def _of_dataset(features: FeatureTables, data: Dataset, missing: OnMissing = "raise") -> FeatureTables:
     """The features of the users and items of a dataset, in its order."""
     ids = {"user": data.users, "item": data.items}
     return {side: known.of(ids[side], missing) for side, known in features.items()}
 
 
-def _spread(outputs: Outputs, train: Dataset) -> float:
+def _spread(networks: Networks, train: Dataset) -> float:
     """The standard deviation of the scores of all items for some users."""
     users = np.arange(min(train.n_users, MEASURED_USERS), dtype=np.int32)
-    return float(outputs.block("preference", users, train.n_items).std())
+    return float(Outputs(networks, networks.preference, train).dense_logits(users).std())

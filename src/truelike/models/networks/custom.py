@@ -1,4 +1,4 @@
-"""DeepRecommender: a model of any networks."""
+"""DeepRecommender: a model of any networks, by default of matrix factorization."""
 
 from __future__ import annotations
 
@@ -6,9 +6,31 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from truelike.core.parameters import choice, special, with_inherited_parameters
-from truelike.engines.torch.networks import Maker
+from truelike.engines.torch.backend import Tensor, nn
+from truelike.engines.torch.networks import Inputs, Maker
 from truelike.models.networks import network_names
 from truelike.models.networks.base import NetworkModel
+
+
+class MFNetwork(nn.Module):
+    """U_u . V_i, without biases: the score of `SampledMF`."""
+
+    broadcasts = True
+
+    def __init__(self, inputs: Inputs) -> None:
+        super().__init__()
+        self.users = nn.Embedding(inputs.n_users, inputs.factors)
+        self.items = nn.Embedding(inputs.n_items, inputs.factors)
+        for table in (self.users, self.items):
+            nn.init.normal_(table.weight, std=0.1)
+
+    def forward(self, users: Tensor, items: Tensor) -> Tensor:
+        """Score pairs of users and items."""
+        return (self.users(users) * self.items(items)).sum(dim=-1)
+
+    def vectors(self) -> tuple[Tensor, Tensor, None]:
+        """Return U and V."""
+        return self.users.weight, self.items.weight, None
 
 
 @with_inherited_parameters

@@ -14,17 +14,18 @@ from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike.core.parameters import choice, number, with_inherited_parameters
-from truelike.data.dataset import Dataset
 from truelike.data.features import Features, OnUnknownValue
-from truelike.data.ids import Codes
-from truelike.engines.torch.backend import nn, torch
+from truelike.engines.torch.backend import Tensor, nn, torch
 from truelike.engines.torch.networks import Inputs, Maker
 from truelike.errors import ParameterError
-from truelike.models.networks.base import FeatureTables, NetworkModel, flips_field, objective_field
+from truelike.models.networks.base import NetworkModel, flips_field, objective_field
 from truelike.models.networks.ragged import row_entries, sum_by_owner, take_rows
+
+INIT_SCALE = 0.1  # standard deviation of the initial vectors
 
 
 class FMNetwork(nn.Module):
@@ -32,11 +33,10 @@ class FMNetwork(nn.Module):
 
     broadcasts = True
 
-    def __init__(self, inputs: Inputs, *, init_scale: float = 0.1, id_dropout: float = 0.0) -> None:
+    def __init__(self, inputs: Inputs, *, id_dropout: float = 0.0) -> None:
         super().__init__()
         self.bias = nn.Parameter(torch.zeros(1))
-        self.user = _Side(inputs.factors, init_scale, id_dropout)
-        self.item = _Side(inputs.factors, init_scale, id_dropout)
+        self.user, self.item = (_Side(inputs.factors, id_dropout) for _ in range(2))
         self.describe(inputs)
         self.user.initialise()
         self.item.initialise()
@@ -47,12 +47,12 @@ class FMNetwork(nn.Module):
         self.user.describe(data.interactions_per_user() > 0, inputs.user_features)
         self.item.describe(data.popularity() > 0, inputs.item_features)
 
-    def forward(self, users: Any, items: Any) -> Any:
+    def forward(self, users: Tensor, items: Tensor) -> Tensor:
         """Score pairs of users and items."""
         (P, a), (Q, b) = self.user(users), self.item(items)
         return self.bias + a + b + (P * Q).sum(dim=-1)
 
-    def vectors(self) -> tuple[Any, Any, Any]:
+    def vectors(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return U, V and b; the terms that depend on the user only are one more factor, whose counterpart is 1."""
         (P, a), (Q, b) = self.user.all(), self.item.all()
         return (
@@ -61,7 +61,7 @@ class FMNetwork(nn.Module):
             b,
         )
 
-    def item_vectors(self) -> Any:
+    def item_vectors(self) -> Tensor:
         """Return the sums of the vectors of the items' features."""
         return self.item.all()[0]
 
@@ -69,11 +69,11 @@ class FMNetwork(nn.Module):
 class _Side(nn.Module):
     """The users or the items: for each row, the sum of its feature vectors, and the terms of its features alone."""
 
-    def __init__(self, factors: int, init_scale: float, id_dropout: float) -> None:
+    def __init__(self, factors: int, id_dropout: float) -> None:
         super().__init__()
-        self.factors, self.init_scale, self.id_dropout = factors, init_scale, id_dropout
+        self.factors, self.id_dropout = factors, id_dropout
 
-    def describe(self, observed: Any, features: Features | None) -> None:
+    def describe(self, observed: NDArray[np.bool_], features: Features | None) -> None:
         """Set the features of each row: its id, and the given ones.
 
         With given features, a row without interactions has no id, because nothing would be learned about it.
@@ -90,19 +90,19 @@ class _Side(nn.Module):
     def initialise(self) -> None:
         """Create the parameters."""
         self.weights = nn.Parameter(torch.zeros(self.width))
-        self.table = nn.Parameter(torch.empty(self.width, self.factors).normal_(std=self.init_scale))
+        self.table = nn.Parameter(torch.empty(self.width, self.factors).normal_(std=INIT_SCALE))
 
-    def forward(self, rows: Any) -> tuple[Any, Any]:
+    def forward(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return the vectors of rows, and the terms of their features alone."""
         distinct, place = torch.unique(rows, return_inverse=True)
         vectors, alone = self._of(distinct)
         return take_rows(vectors, place), take_rows(alone, place)
 
-    def all(self) -> tuple[Any, Any]:
+    def all(self) -> tuple[Tensor, Tensor]:
         """Return the same for all rows."""
         return self._of(torch.arange(len(self.indptr) - 1, device=self.indptr.device))
 
-    def _of(self, rows: Any) -> tuple[Any, Any]:
+    def _of(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         owner, place = row_entries(self.indptr, rows)
         features, x = self.indices[place], self.values[place]
         if self.training and self.id_dropout and self.n_ids < self.width:
@@ -127,8 +127,6 @@ class FM(NetworkModel):
 
     Parameters
     ----------
-    init_scale : float, default 0.1
-        Standard deviation of the initial vectors.
     id_dropout : float, default 0.1
         Share of users and items whose id is left out in a batch, if they have features. More of it ranks users and
         items without interactions better, less of it the others.
@@ -152,12 +150,11 @@ class FM(NetworkModel):
 
     objective: Any = objective_field("BPR")
     flips: Any = flips_field("FM")
-    init_scale: float = number(0.1, low=0.0)
     id_dropout: float = number(0.1, low=0.0, high=0.95)
     missing_features: Literal["raise", "zeros"] = choice("raise", "zeros")
 
     def _preference(self) -> Maker:
-        return partial(FMNetwork, init_scale=self.init_scale, id_dropout=self.id_dropout)
+        return partial(FMNetwork, id_dropout=self.id_dropout)
 
     def extend(
         self, *, user_features: Any = None, item_features: Any = None, on_unknown: OnUnknownValue = "raise"
@@ -171,11 +168,8 @@ class FM(NetworkModel):
         on_unknown
             For a word that was not in the features of training: "raise" an error, or "skip" it.
         """
-        train, features = self.train_, dict(self.features_)
-        if self._has_flips and self.flips != "FM":
-            raise ParameterError(
-                f'flips={self.flips!r} cannot score users or items without interactions: use flips="FM" or flips=None'
-            )
+        features = dict(self.features_)
+        self._check_cold()
         for side, table in (("user", user_features), ("item", item_features)):
             if table is None:
                 continue
@@ -185,24 +179,11 @@ class FM(NetworkModel):
                 )
             more = Features.read(table, side, like=features[side].columns, on_unknown=on_unknown)
             features[side] = features[side].updated_with(more.with_kind_of(features[side].ids))
-        whole = _with_feature_ids(train, features)
-        ids = {"user": whole.users, "item": whole.items}
+        ids = {"user": self.train_.users, "item": self.train_.items}
+        ids.update({side: ids[side].union(known.ids) for side, known in features.items()})
+        whole = self.train_.recode(ids["user"], ids["item"])[0]
         features = {side: known.of(ids[side]) for side, known in features.items()}
         networks = self.networks_.copy()
         self._describe(networks, whole, features)
         self._assign(whole, {**vars(self)["_state"], **self._learned(networks, features), "train_": whole})
         return self
-
-    def _never_drawn(self) -> Codes:
-        observed = self.train_.popularity() > 0
-        return np.flatnonzero(~observed if "item" in self.features_ else []).astype(np.int32)
-
-
-def _with_feature_ids(train: Dataset, features: FeatureTables) -> Dataset:
-    """The training data with the ids of the features."""
-    users, items = train.users, train.items
-    if "user" in features:
-        users = users.union(features["user"].ids)
-    if "item" in features:
-        items = items.union(features["item"].ids)
-    return train.recode(users, items)[0]

@@ -17,14 +17,12 @@ import numpy as np
 from scipy import sparse
 
 from truelike.core.parameters import number, whole_number, with_inherited_parameters
-from truelike.data.dataset import Dataset
-from truelike.engines.torch.backend import nn, torch
+from truelike.engines.torch.backend import Tensor, nn, torch
 from truelike.engines.torch.networks import Inputs, Maker
 from truelike.models.networks.base import NetworkModel, objective_field
 from truelike.models.networks.ragged import take_rows
 
-MIN_BATCH = 5_000
-MAX_BATCHES = 40  # per epoch, if batch_size is None: every batch propagates over the whole graph
+INIT_SCALE = 0.1  # standard deviation of the initial embeddings
 
 
 class LightGCNNetwork(nn.Module):
@@ -32,11 +30,11 @@ class LightGCNNetwork(nn.Module):
 
     broadcasts = True
 
-    def __init__(self, inputs: Inputs, *, layers: int = 3, init_scale: float = 0.1) -> None:
+    def __init__(self, inputs: Inputs, *, layers: int = 3) -> None:
         super().__init__()
         self.layers, self.n_users = layers, inputs.n_users
         self.embeddings = nn.Embedding(inputs.n_users + inputs.n_items, inputs.factors)
-        nn.init.normal_(self.embeddings.weight, std=init_scale)
+        nn.init.normal_(self.embeddings.weight, std=INIT_SCALE)
         train = inputs.dataset
         self.popularity = np.maximum(train.popularity(), 1)
         by_user = np.sqrt(np.maximum(train.interactions_per_user(), 1))[train.user_of_entry]
@@ -46,17 +44,17 @@ class LightGCNNetwork(nn.Module):
         )
         self.graph = _Graph(observed)
 
-    def forward(self, users: Any, items: Any) -> Any:
+    def forward(self, users: Tensor, items: Tensor) -> Tensor:
         """Score pairs of users and items."""
         final = self._final()
         return (take_rows(final, users) * take_rows(final, items + self.n_users)).sum(dim=-1)
 
-    def vectors(self) -> tuple[Any, Any, None]:
+    def vectors(self) -> tuple[Tensor, Tensor, None]:
         """Return the final embeddings."""
         final = self._final()
         return final[: self.n_users], final[self.n_users :], None
 
-    def new_user_vectors(self, histories: Any) -> Any:
+    def new_user_vectors(self, histories: sparse.csr_array) -> Tensor:
         """Return the vectors of new users, whose own embedding is zero: the propagated layers of their items."""
         layers = [self.embeddings.weight]
         for _ in range(self.layers - 1):
@@ -67,19 +65,19 @@ class LightGCNNetwork(nn.Module):
         rows = scaled @ of_items.detach().cpu().numpy() / np.sqrt(np.maximum(observed.sum(axis=1), 1))[:, None]
         return torch.from_numpy(rows.astype(np.float32))
 
-    def _layer(self, table: Any) -> Any:
+    def _layer(self, table: Tensor) -> Tensor:
         """D^-1/2 A D^-1/2 times a table."""
         by_user, by_item = self.graph.on(table.device)
         return torch.cat([by_user @ table[self.n_users :], by_item @ table[: self.n_users]])
 
-    def _mean_of_layers(self, table: Any) -> Any:
+    def _mean_of_layers(self, table: Tensor) -> Tensor:
         total = layer = table
         for _ in range(self.layers):
             layer = self._layer(layer)
             total = total + layer
         return total / (self.layers + 1)
 
-    def _final(self) -> Any:
+    def _final(self) -> Tensor:
         return _Symmetric.apply(self.embeddings.weight, self._mean_of_layers)
 
 
@@ -87,22 +85,22 @@ class _Symmetric(torch.autograd.Function):
     """A linear map with a symmetric matrix: its backward pass is the map itself, so no layer is stored."""
 
     @staticmethod
-    def forward(context: Any, table: Any, linear: Any) -> Any:
+    def forward(context: Any, table: Tensor, linear: Any) -> Tensor:
         context.linear = linear
         return linear(table)
 
     @staticmethod
-    def backward(context: Any, gradient: Any) -> tuple[Any, None]:
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return context.linear(gradient), None
 
 
 class _Graph:
     """The normalised interactions and their transpose. They never change, so copies of a network share them."""
 
-    def __init__(self, by_user: Any) -> None:
+    def __init__(self, by_user: sparse.csr_array) -> None:
         self.both = (_tensor(by_user), _tensor(by_user.T.tocsr()))
 
-    def on(self, device: Any) -> Any:
+    def on(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return both matrices on a device."""
         if self.both[0].device != device:
             self.both = (self.both[0].to(device), self.both[1].to(device))
@@ -112,7 +110,7 @@ class _Graph:
         return self
 
 
-def _tensor(matrix: Any) -> Any:
+def _tensor(matrix: sparse.csr_array) -> Tensor:
     parts = (torch.from_numpy(matrix.indptr), torch.from_numpy(matrix.indices), torch.from_numpy(matrix.data))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
@@ -128,8 +126,6 @@ class LightGCN(NetworkModel):
     ----------
     layers : int, default 3
         Number of propagation layers.
-    init_scale : float, default 0.1
-        Standard deviation of the initial embeddings.
     batch_size : int or None, default None
         Positives in a batch. None: 5,000, or a fortieth of the interactions if this is more, because every batch
         propagates over the whole graph.
@@ -157,10 +153,6 @@ class LightGCN(NetworkModel):
     regularization: float | None = number(1.0, low=0.0)
     batch_size: int | None = whole_number(None, low=1, high=2**31 - 1)
     layers: int = whole_number(3, low=1)
-    init_scale: float = number(0.1, low=0.0)
 
     def _preference(self) -> Maker:
-        return partial(LightGCNNetwork, layers=self.layers, init_scale=self.init_scale)
-
-    def _default_batch_size(self, train: Dataset) -> int:
-        return max(MIN_BATCH, -(-train.n_interactions // MAX_BATCHES))
+        return partial(LightGCNNetwork, layers=self.layers)

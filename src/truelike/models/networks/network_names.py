@@ -10,7 +10,7 @@ from truelike.engines.torch.networks import Maker
 from truelike.errors import StorageError
 
 NETWORKS = {
-    "MF": ("truelike.models.networks.mf", "MFNetwork"),
+    "MF": ("truelike.models.networks.custom", "MFNetwork"),
     "FM": ("truelike.models.networks.fm", "FMNetwork"),
     "NeuMF": ("truelike.models.networks.neumf", "NeuMFNetwork"),
     "ACF": ("truelike.models.networks.acf", "ACFNetwork"),

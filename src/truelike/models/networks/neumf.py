@@ -13,16 +13,17 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from truelike.core.parameters import number, whole_number, with_inherited_parameters
-from truelike.data.dataset import Dataset
-from truelike.engines.torch.backend import nn, torch
-from truelike.engines.torch.networks import Inputs, Maker, Networks
-from truelike.models.networks.base import FeatureTables, NetworkModel, objective_field
+from truelike.core.parameters import whole_number, with_inherited_parameters
+from truelike.engines.torch.backend import Module, Tensor, nn, torch
+from truelike.engines.torch.networks import Inputs, Maker
+from truelike.models.networks.base import NetworkModel, objective_field
+
+INIT_SCALE = 0.1  # standard deviation of the initial embeddings
 
 
-def _embedding(n: int, width: int, init_scale: float) -> Any:
+def _embedding(n: int, width: int) -> Module:
     table = nn.Embedding(n, width)
-    nn.init.normal_(table.weight, std=init_scale)
+    nn.init.normal_(table.weight, std=INIT_SCALE)
     return table
 
 
@@ -31,18 +32,18 @@ class GMFNetwork(nn.Module):
 
     broadcasts = True
 
-    def __init__(self, inputs: Inputs, *, init_scale: float = 0.1) -> None:
+    def __init__(self, inputs: Inputs) -> None:
         super().__init__()
-        self.users = _embedding(inputs.n_users, inputs.factors, init_scale)
-        self.items = _embedding(inputs.n_items, inputs.factors, init_scale)
+        self.users = _embedding(inputs.n_users, inputs.factors)
+        self.items = _embedding(inputs.n_items, inputs.factors)
         self.head = nn.Linear(inputs.factors, 1, bias=False)
         nn.init.constant_(self.head.weight, 1.0)  # as in matrix factorization
 
-    def forward(self, users: Any, items: Any) -> Any:
+    def forward(self, users: Tensor, items: Tensor) -> Tensor:
         """Score pairs of users and items."""
         return (self.users(users) * self.items(items)) @ self.head.weight[0]
 
-    def score_grid(self, users: Any, items: Any) -> Any:
+    def score_grid(self, users: Tensor, items: Tensor) -> Tensor:
         """Score all pairs of some users and some items."""
         weighted = self.items(items) * self.head.weight
         return torch.stack([weighted @ user for user in self.users(users)])
@@ -53,39 +54,38 @@ class MLPNetwork(nn.Module):
 
     broadcasts = True
 
-    def __init__(self, inputs: Inputs, *, layers: int = 3, dropout: float = 0.0, init_scale: float = 0.1) -> None:
+    def __init__(self, inputs: Inputs, *, layers: int = 3) -> None:
         super().__init__()
         self.width = inputs.factors
         widths = [2 * inputs.factors, *(max(1, inputs.factors >> n) for n in range(layers))]
-        self.users = _embedding(inputs.n_users, inputs.factors, init_scale)
-        self.items = _embedding(inputs.n_items, inputs.factors, init_scale)
+        self.users = _embedding(inputs.n_users, inputs.factors)
+        self.items = _embedding(inputs.n_items, inputs.factors)
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
-        self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(widths[-1], 1, bias=False)
 
-    def forward(self, users: Any, items: Any) -> Any:
+    def forward(self, users: Tensor, items: Tensor) -> Tensor:
         """Score pairs of users and items."""
         return self._after_first_layer(self._user_part(users) + self._item_part(items))
 
-    def score_grid(self, users: Any, items: Any) -> Any:
+    def score_grid(self, users: Tensor, items: Tensor) -> Tensor:
         """Score all pairs of some users and some items."""
         item_part = self._item_part(items)
         return torch.stack([self._after_first_layer(self._user_part(user) + item_part) for user in users])
 
-    def _user_part(self, users: Any) -> Any:
+    def _user_part(self, users: Tensor) -> Tensor:
         """The users' part of the first layer."""
         return nn.functional.linear(self.users(users), self.layers[0].weight[:, : self.width])
 
-    def _item_part(self, items: Any) -> Any:
+    def _item_part(self, items: Tensor) -> Tensor:
         """The items' part of the first layer, and its bias."""
         first = self.layers[0]
         return nn.functional.linear(self.items(items), first.weight[:, self.width :], first.bias)
 
-    def _after_first_layer(self, hidden: Any) -> Any:
+    def _after_first_layer(self, hidden: Tensor) -> Tensor:
         """The scores from the sums of the first layer."""
-        hidden = self.dropout(torch.relu(hidden))
+        hidden = torch.relu(hidden)
         for layer in self.layers[1:]:
-            hidden = self.dropout(torch.relu(layer(hidden)))
+            hidden = torch.relu(layer(hidden))
         return hidden @ self.head.weight[0]
 
 
@@ -95,20 +95,20 @@ class NeuMFNetwork(nn.Module):
     broadcasts = True
     user_embedding_names = ("gmf.users", "mlp.users")
 
-    def __init__(self, inputs: Inputs, *, layers: int = 3, dropout: float = 0.0, init_scale: float = 0.1) -> None:
+    def __init__(self, inputs: Inputs, *, layers: int = 3) -> None:
         super().__init__()
-        self.gmf = GMFNetwork(inputs, init_scale=init_scale)
-        self.mlp = MLPNetwork(inputs, layers=layers, dropout=dropout, init_scale=init_scale)
+        self.gmf = GMFNetwork(inputs)
+        self.mlp = MLPNetwork(inputs, layers=layers)
 
-    def forward(self, users: Any, items: Any) -> Any:
+    def forward(self, users: Tensor, items: Tensor) -> Tensor:
         """Score pairs of users and items."""
         return self.gmf(users, items) + self.mlp(users, items)
 
-    def score_grid(self, users: Any, items: Any) -> Any:
+    def score_grid(self, users: Tensor, items: Tensor) -> Tensor:
         """Score all pairs of some users and some items."""
         return self.gmf.score_grid(users, items) + self.mlp.score_grid(users, items)
 
-    def item_vectors(self) -> Any:
+    def item_vectors(self) -> Tensor:
         """Return the item embeddings of both towers."""
         return torch.cat([self.gmf.items.weight, self.mlp.items.weight], dim=1)
 
@@ -122,13 +122,6 @@ class NeuMF(NetworkModel):
     ----------
     layers : int, default 3
         Hidden layers of the perceptron. The first has `factors` units, each further one half as many.
-    dropout : float, default 0.0
-        Share of hidden units that is dropped at each step of training.
-    init_scale : float, default 0.1
-        Standard deviation of the initial embeddings.
-    pretrain : int, default 0
-        Epochs of pretraining for each of the two towers alone. They are then combined with half their weights, as in
-        the paper. 0: both are trained together from the start.
 
     Examples
     --------
@@ -140,18 +133,6 @@ class NeuMF(NetworkModel):
 
     objective: Any = objective_field("BPO")
     layers: int = whole_number(3, low=1, high=10)
-    dropout: float = number(0.0, low=0.0, high=0.95)
-    init_scale: float = number(0.1, low=0.0)
-    pretrain: int = whole_number(0, low=0)
 
     def _preference(self) -> Maker:
-        return partial(NeuMFNetwork, layers=self.layers, dropout=self.dropout, init_scale=self.init_scale)
-
-    def _prepare(self, train: Dataset, networks: Networks, features: FeatureTables) -> None:
-        for tower in (networks.preference.gmf, networks.preference.mlp) if self.pretrain else ():
-            alone = Networks(tower, None if networks.flips is None else networks.copy().flips)
-            engine = self._engine(train, alone)
-            for epoch in range(self.pretrain):
-                engine.epoch(epoch)
-            with torch.no_grad():
-                tower.head.weight.mul_(0.5)
+        return partial(NeuMFNetwork, layers=self.layers)

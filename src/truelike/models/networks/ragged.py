@@ -6,21 +6,11 @@ no fixed order, so two runs would differ in their last bits.
 
 from __future__ import annotations
 
-from typing import Any
-
-from truelike.engines.torch.backend import torch
+from truelike.engines.torch.backend import Tensor, torch
 
 
-def row_entries(indptr: Any, rows: Any) -> tuple[Any, Any]:
-    """Find all entries of some rows of a CSR.
-
-    Returns
-    -------
-    owner
-        For each entry, the position of its row in `rows`.
-    place
-        For each entry, its position in the arrays of the CSR.
-    """
+def row_entries(indptr: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return for each entry of some rows of a CSR the place of its row in `rows`, and its place in the CSR."""
     start = indptr[rows]
     lengths = indptr[rows + 1] - start
     owner = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), lengths)
@@ -28,12 +18,12 @@ def row_entries(indptr: Any, rows: Any) -> tuple[Any, Any]:
     return owner, torch.arange(len(owner), device=rows.device) + (start - first)[owner]
 
 
-def take_rows(table: Any, index: Any) -> Any:
+def take_rows(table: Tensor, index: Tensor) -> Tensor:
     """Look up rows of a table by an index of any shape."""
     return torch.index_select(table, 0, index.reshape(-1)).view(*index.shape, *table.shape[1:])
 
 
-def sum_by_owner(values: Any, owner: Any, n: int) -> Any:
+def sum_by_owner(values: Tensor, owner: Tensor, n: int) -> Tensor:
     """Sum the values of each of n owners."""
     totals = torch.zeros((n, *values.shape[1:]), dtype=values.dtype, device=values.device)
     return totals.index_add(0, owner, values)
