@@ -33,8 +33,8 @@ from truelike.core.files import (
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.blocks.format import DESCRIPTION
 from truelike.data.dataset import Dataset
-from truelike.data.id_files import ID_FILES, known_library, read_ids, read_titles, write_ids
 from truelike.data.matrix import checked_csr
+from truelike.data.part_files import ID_FILES, known_library, read_ids, read_titles, write_ids
 from truelike.errors import ParameterError, StorageError, some
 
 FORMAT = 3

@@ -145,15 +145,9 @@ def test_a_dataset_of_one_user_or_item_can_be_read_but_not_trained_on(
     assert data.n_interactions == 2
     with pytest.raises(DataError, match=message):
         check_trainable(data)
-
-
-def test_a_dataset_without_interactions_cannot_be_trained_on() -> None:
+    check_trainable(tl.read([(1, 2), (3, 4)]))
     with pytest.raises(DataError, match="dataset is empty"):
         check_trainable(dataset([]))
-
-
-def test_a_dataset_of_two_users_and_items_can_be_trained_on() -> None:
-    check_trainable(tl.read([(1, 2), (3, 4)]))
 
 
 @pytest.mark.parametrize(

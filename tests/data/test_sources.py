@@ -99,16 +99,6 @@ def test_a_download_lands_in_the_cache_and_is_fetched_once(
     assert server.asked == ["/log.csv"]
 
 
-def test_a_file_that_is_there_is_used_without_any_request(
-    server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (cache / "fake").mkdir(parents=True)
-    (cache / "fake" / "log.csv").write_bytes(CSV)
-    offer(monkeypatch, address(server))
-    assert tl.datasets.load("fake").n_interactions == 35
-    assert server.asked == []
-
-
 @pytest.mark.parametrize(
     ("path", "promised", "sha256", "message"),
     [
@@ -158,11 +148,6 @@ def test_without_a_network_the_error_says_which_file_to_put_where(
     for part in (f"http://127.0.0.1:{port}/log.csv", str(cache / "fake" / "log.csv"), "TRUELIKE_DATA"):
         assert part in str(caught.value)
     assert files_in(cache) == []
-
-
-def test_a_dataset_without_an_address_says_which_file_to_put_where(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     offer(monkeypatch, None)
     with pytest.raises(FetchError) as caught:
         tl.datasets.load("fake")
@@ -293,15 +278,11 @@ def real(name: str, command: str) -> Any:
     return tl.datasets.load(name)
 
 
-def test_movielens_1m_has_its_published_counts_and_titles() -> None:
+def test_movielens_tells_of_its_users_and_films() -> None:
     data = real("ml-1m", "truelike data fetch ml-1m")
     assert (data.n_users, data.n_items, data.n_interactions) == (6_040, 3_706, 1_000_209)
     assert data.titles[int(data.items.known(1)[0])] == "Toy Story (1995)"
     assert data.times is not None
-
-
-def test_movielens_tells_of_its_users_and_films() -> None:
-    data = real("ml-1m", "truelike data fetch ml-1m")
     features = tl.datasets.movielens_features()
     users, items = features["user_features"], features["item_features"]
     assert users.row(0) == (1, "F", "1", "10")

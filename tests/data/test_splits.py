@@ -222,14 +222,6 @@ def test_a_pair_is_trained_on_only_if_all_of_its_rows_are_before_the_held_out_on
     assert ("ann", "tea") not in pairs(split.train)
 
 
-@pytest.mark.parametrize("timed", [False, True])
-def test_without_a_choice_a_split_is_by_time_where_there_are_times(timed: bool) -> None:
-    data = tl.read(ROWS if timed else [row[:2] for row in ROWS])
-    found = tl.splits.by_user(data, by=None, seed=5)
-    assert found.info["by"] == ("time" if timed else "random")
-    assert parts(found) == parts(tl.splits.by_user(data, by="time" if timed else "random", seed=5))
-
-
 @pytest.mark.filterwarnings("ignore:the .* part is empty")
 @pytest.mark.parametrize("guard", [1, 5, 9, 1000])
 def test_an_item_that_is_held_out_keeps_at_least_item_guard_rows_in_training(guard: int) -> None:
@@ -248,15 +240,11 @@ def test_leave_one_out_takes_one_row_for_each_part_of_users_with_three_or_more()
     assert split.test.n_interactions + cold["test_rows"] == 4
     assert split.validation.n_interactions + cold["validation_rows"] == 4
     assert {user for user, _ in parts(split)[1] + parts(split)[2]} <= {2, 3, 4, 5}
-
-
-def test_leave_one_out_by_time_takes_the_last_row_for_test_and_the_one_before_for_validation() -> None:
-    rows = [(user, item, 1, (item * 5 + user) % 7) for user in range(5) for item in range(7)]
-    split = tl.splits.leave_one_out(tl.read(rows))
-    assert split.info["by"] == "time"
-    for part, time in ((split.validation, 5), (split.test, 6)):
-        assert part.times is not None
-        assert part.times.tolist() == [time] * 5
+    timed = tl.splits.leave_one_out(tl.read([(u, i, 1, (i * 5 + u) % 7) for u in range(5) for i in range(7)]))
+    assert timed.info["by"] == "time"
+    assert [set(part.times.tolist()) for part in timed.parts[1:] if part.times is not None] == [{5}, {6}]
+    data = tl.read(ROWS)
+    assert parts(tl.splits.by_user(data, by=None, seed=5)) == parts(tl.splits.by_user(data, by="time", seed=5))
 
 
 def test_a_temporal_split_never_trains_on_the_future() -> None:
@@ -277,6 +265,8 @@ def test_cold_users_and_items_are_dropped_from_every_part_and_counted() -> None:
     assert split.info["dropped"] == {"users": 1, "items": 1, "validation_rows": 0, "test_rows": 4}
     assert split.train.users.values.to_list() == [0, 1, 2, 3]
     assert split.test.n_interactions == 0
+    with pytest.warns(DataWarning, match="the validation part is empty"):
+        tl.splits.by_user(tl.read([(1, 2), (1, 3), (2, 2), (2, 3)]), validation=0.1, test=0.0)
 
 
 @pytest.mark.parametrize(
@@ -295,6 +285,10 @@ def test_cold_users_and_items_are_dropped_from_every_part_and_counted() -> None:
         (lambda: tl.splits.by_user(WORLD, by="time"), DataError, r"by_user\(by='time'\) needs times.*time="),
         (lambda: tl.splits.leave_one_out(WORLD, by="time"), DataError, "needs times.*time="),
         (lambda: tl.splits.temporal(WORLD), DataError, "needs times.*by_user"),
+        (lambda: tl.splits.random([(1, 2)]), DataError, r"takes a Dataset, not list: pass tl\.read"),  # type: ignore[arg-type]
+        (lambda: tl.splits.random(WORLD, seed=1.5), ParameterError, "seed is 1.5; .*number"),  # type: ignore[arg-type]
+        (lambda: tl.splits.by_user(WORLD, validation="0.1"), ParameterError, "validation is '0.1'; .*number"),  # type: ignore[arg-type]
+        (lambda: tl.splits.by_user(WORLD, test=None), ParameterError, "test is None; .*number"),  # type: ignore[arg-type]
         (
             lambda: tl.splits.temporal(tl.read([(u, i, 1, 5) for u in "ab" for i in "xy"]), test=0.3),
             DataError,
@@ -386,7 +380,7 @@ def test_a_weight_that_is_not_a_positive_number_is_damage(tmp_path: Path, wrong:
     kind = pl.String if wrong == "x" else pl.Float32
     pl.read_parquet(path).with_columns(pl.lit(wrong, dtype=kind).alias("weight")).write_parquet(path)
     describe_again(tmp_path / "split")
-    with pytest.raises(StorageError, match=r"train\.parquet.* a weight is not a positive number"):
+    with pytest.raises(StorageError, match=r"train\.parquet has .* weight"):
         tl.Split.load(tmp_path / "split")
 
 
@@ -430,28 +424,6 @@ def test_a_damaged_file_of_the_authors_is_an_error(tmp_path: Path, train: Any) -
 
 
 # --- wrong arguments ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("way", [tl.splits.random, tl.splits.by_user, tl.splits.leave_one_out, tl.splits.temporal])
-def test_only_a_dataset_can_be_split(way: Any) -> None:
-    with pytest.raises(DataError, match=r"takes a Dataset, not list: pass tl\.read"):
-        way([(1, 2)])
-
-
-@pytest.mark.parametrize("way", [tl.splits.random, tl.splits.by_user])
-@pytest.mark.parametrize(
-    "wrong", [{"seed": None}, {"seed": "x"}, {"seed": 1.5}, {"validation": "0.1"}, {"test": None}]
-)
-def test_a_parameter_of_the_wrong_type_is_named(way: Any, wrong: dict[str, Any]) -> None:
-    data = tl.synthetic.World(n_users=50, n_items=40).dataset()
-    with pytest.raises(ParameterError, match=f"{next(iter(wrong))} is .*number"):
-        way(data, **wrong)
-
-
-def test_an_empty_part_that_was_asked_for_causes_a_warning() -> None:
-    data = tl.read([(1, 2), (1, 3), (2, 2), (2, 3)])
-    with pytest.warns(DataWarning, match="the validation part is empty"):
-        tl.splits.by_user(data, validation=0.1, test=0.0)
 
 
 @pytest.mark.parametrize("change", [{"ids": {"users": "uuid", "items": "int"}}, {"library": "os"}])

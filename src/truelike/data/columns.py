@@ -26,6 +26,9 @@ COMMON = {
 }
 
 
+Name = str | int | None  # the name or the position of a column; None: recognised
+
+
 @dataclass(frozen=True)
 class Columns:
     """The names of the columns to read; None for those that are not."""
@@ -52,23 +55,22 @@ class Columns:
 def choose(
     available: Sequence[str],
     *,
-    user: str | int | None,
-    item: str | int | None,
-    rating: str | int | None,
-    time: str | int | None,
-    weight: str | int | None,
-    needs_rating: bool,
-    kind: str | int | None = None,
+    user: Name = None,
+    item: Name = None,
+    rating: Name = None,
+    time: Name = None,
+    weight: Name = None,
+    kind: Name = None,
+    needs_rating: bool = False,
 ) -> Columns:
     """Choose the columns of a table: those that were asked for, the others by common names.
 
-    >>> choose(["ReviewerID", "asin"], user=None, item=None, rating=None, time=None, weight=None,
-    ...        needs_rating=False)
+    >>> choose(["ReviewerID", "asin"])
     Columns(user='ReviewerID', item='asin', rating=None, time=None, weight=None, time_guessed=True, position=None,
             kind=None)
     """
 
-    def pick(role: str, asked: str | int | None, required: bool) -> str | None:
+    def pick(role: str, asked: Name, required: bool) -> str | None:
         if isinstance(asked, int) and not isinstance(asked, bool) and 0 <= asked < len(available):
             return available[asked]
         if asked is not None:
@@ -87,11 +89,11 @@ def choose(
     chosen = Columns(
         user=str(pick("user", user, required=True)),
         item=str(pick("item", item, required=True)),
-        rating=pick("rating", rating, required=True) if needs_rating or rating is not None else None,
+        rating=None if rating is None and not needs_rating else pick("rating", rating, required=True),
         time=pick("time", time, required=False),
-        weight=pick("weight", weight, required=True) if weight is not None else None,
+        weight=None if weight is None else pick("weight", weight, required=True),
         time_guessed=time is None,
-        kind=pick("kind", kind, required=True) if kind is not None else None,
+        kind=None if kind is None else pick("kind", kind, required=True),
     )
     if chosen.user == chosen.item:
         raise DataError(f"user and item are the same column, {chosen.user!r}. Name two different ones.")

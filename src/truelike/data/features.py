@@ -1,7 +1,7 @@
-"""`Features` of users or items: columns of words, of lists of words, and of numbers, as a sparse matrix.
+"""Features of users or items: `FeatureTable`, as they were given, and `Features`, as a sparse matrix.
 
-Each word becomes a feature of its own, and each column of numbers one feature. How each column was read is kept,
-so that further rows can be read in the same way.
+In the matrix each word becomes a feature of its own, and each column of numbers one feature. How each column was read
+is kept, so that further rows can be read in the same way.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from scipy import sparse
 
 from truelike.data.columns import id_column
 from truelike.data.files import FORMATS, Picked, read_picked
-from truelike.data.frames import POLARS_ERRORS, library_of, missing, to_polars
-from truelike.data.ids import Ids, encode, normalise
+from truelike.data.frames import POLARS_ERRORS, is_frame, missing, names_of, to_polars
+from truelike.data.ids import Codes, Ids, encode, normalise
 from truelike.data.matrix import checked_csr
 from truelike.errors import DataError, DataWarning, ParameterError, quoted, some, warn
 
 OnUnknownValue = Literal["raise", "skip"]
 OnMissing = Literal["raise", "zeros"]
+TITLES = ("title", "name")  # of a column of items
 KINDS = (
     "Features are numbers, words (text, categories, True and False) or lists of words. Turn a date into a year, "
     "and a vector into a column for each number."
@@ -92,18 +93,11 @@ class Features:
         like: tuple[Column, ...] | None = None,
         on_unknown: OnUnknownValue = "raise",
     ) -> Self:
-        """Read a frame, or a CSV or Parquet file, with a row for each user or item.
+        """Read a frame, or a CSV or Parquet file, with a row for each user or item (`what`).
 
-        Parameters
-        ----------
-        table
-            The column of ids is recognised by a common name such as `item_id` or `id`; otherwise it is the first.
-        what
-            "user" or "item".
-        like
-            Columns of features that were read before. The table must have them; others are ignored.
-        on_unknown
-            What to do with a word that was not read before: "raise" an error, or "skip" it.
+        The column of ids is recognised by a common name such as `item_id` or `id`; otherwise it is the first. `like`
+        are columns that were read before: the table must have them, others are ignored, and a word that was not
+        read before is an error or skipped (`on_unknown`).
         """
         if on_unknown not in ("raise", "skip"):
             raise ParameterError(f'on_unknown is {on_unknown!r}; expected "raise" or "skip"')
@@ -136,18 +130,8 @@ class Features:
         return ids.take(np.flatnonzero(self.ids.codes(ids.values) < 0).astype(np.int32)).to_list()
 
     def of(self, ids: Ids, missing: OnMissing = "raise") -> Self:
-        """The features of the given ids, in their order.
+        """The features of the given ids, in their order; `missing` says what an id without a row gets.
 
-        Parameters
-        ----------
-        ids
-            The users or items of a dataset.
-        missing
-            What to do with an id that has no row: "raise" an error that names it, or "zeros", which gives it no
-            features, as if all its values were missing. `missing_ids` lists such ids.
-
-        Examples
-        --------
         >>> features = Features.read(pl.DataFrame({"item": ["milk", "tea"], "kind": ["cold", "hot"]}), "item")
         >>> items = Ids(pl.Series(["ale", "tea"]), "str", "item")
         >>> features.of(items, missing="zeros").matrix.toarray().tolist()
@@ -227,14 +211,14 @@ def _frame(table: Any, what: str) -> pl.DataFrame:
     """The table as polars, with the ids as the first column."""
     if isinstance(table, (str, Path)):
         table = _file(Path(table), what)
-    if library_of(table) is None or not hasattr(table, "columns"):
+    if not is_frame(table):
         raise DataError(
             f"{what} features are {type(table).__name__}; expected a pandas, polars or pyarrow frame, or the path "
             "of a CSV or Parquet file, with a column of ids and one or more others"
         )
     if getattr(getattr(table, "index", None), "name", None) is not None:  # a pandas frame with ids in its index
         table = table.reset_index()
-    names = [str(name) for name in getattr(table, "column_names", None) or list(table.columns)]
+    names = names_of(table)
     try:
         frame = to_polars(table, names)
     except (*POLARS_ERRORS, TypeError, ValueError) as error:
@@ -368,3 +352,86 @@ def _numbers(
     scaled = ((values.fill_null(0.0).to_numpy() - before.mean) / before.scale)[given]
     place = (rows[given], np.zeros(int(given.sum()), dtype=np.int32))
     return before, sparse.csr_array((scaled.astype(np.float32), place), shape=(n, 1))
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureTable:
+    """Features of the users or the items of a dataset: categories, lists, numbers, vectors and texts.
+
+    The columns are kept as they were given. A model turns them into numbers in its own way (`Features`).
+
+    Attributes
+    ----------
+    frame
+        A polars frame with a row for each user or item, in their order; null where nothing is known.
+    known
+        Which of them have a row in the table that was read.
+
+    Examples
+    --------
+    >>> import truelike as tl
+    >>> products = pl.DataFrame({"item": ["gin", "tea"], "name": ["Dry gin", "Green tea"], "price": [12.0, 3.0]})
+    >>> data = tl.read([("ann", "tea"), ("bob", "rum")], items=products)
+    >>> list(data.items), data.item_features.frame["price"].to_list(), data.titles.to_list()
+    (['gin', 'rum', 'tea'], [12.0, None, 3.0], ['Dry gin', 'rum', 'Green tea'])
+    """
+
+    frame: pl.DataFrame
+    known: NDArray[np.bool_]
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the features."""
+        return self.frame.columns
+
+    def recode(self, codes: Codes) -> FeatureTable:
+        """The rows at some row numbers; -1 is one of which nothing is known."""
+        there = codes >= 0
+        numbers = pl.Series(codes, dtype=pl.Int64).set(pl.Series(~there), None)
+        known = np.zeros(len(codes), dtype=bool)
+        known[there] = self.known[codes[there]]
+        return FeatureTable(self.frame.select(pl.all().gather(numbers)), known)
+
+    def merge(self, other: FeatureTable) -> FeatureTable:
+        """The rows of both, of the same ids; the row of `other` counts where both have one."""
+        chosen = pl.Series("known", other.known)
+        columns = []
+        for name in dict.fromkeys([*self.columns, *other.columns]):
+            old = self.frame[name] if name in self.columns else pl.Series(name, [None] * len(chosen))
+            new = other.frame[name] if name in other.columns else pl.Series(name, [None] * len(chosen))
+            both = pl.DataFrame({"old": old, "new": new, "known": chosen})
+            columns.append(both.select(pl.when("known").then("new").otherwise("old").alias(name)).to_series())
+        return FeatureTable(pl.DataFrame(columns), self.known | other.known)
+
+    def table(self, ids: Ids) -> pl.DataFrame:
+        """The ids of the dataset that have a row, and their features."""
+        named = pl.DataFrame([ids.values.alias(f"{ids.what}_id"), *self.frame.get_columns()])
+        return named.filter(pl.Series(self.known))
+
+
+@dataclass(frozen=True, eq=False)
+class ReadFeatures:
+    """A table as it was read: ids, features of these, and titles if there is a column of them."""
+
+    ids: Ids
+    table: FeatureTable | None
+    titles: pl.Series | None
+
+
+def read_features(source: Any, like: Ids) -> ReadFeatures:
+    """Read a frame, or a CSV or Parquet file, with a row for each user or item and a column of ids of the kind `like`.
+
+    A column `title` or `name` of items has their titles, and is no feature.
+    """
+    frame = _frame(source, like.what)
+    found, places = _ids(frame, like.what)
+    ids, order = ids_of_kind(found, like)
+    rows = frame.drop(frame.columns[0])[np.argsort(places)[order]]
+    lower = {name.strip().lower(): name for name in reversed(rows.columns)}
+    titled = next((lower[name] for name in TITLES if name in lower), None)
+    titles = None
+    if like.what == "item" and titled is not None:
+        titles = rows[titled].cast(pl.String)
+        rows = rows.drop(titled)
+    table = FeatureTable(rows, np.ones(len(ids), dtype=bool)) if rows.width else None
+    return ReadFeatures(ids, table, titles)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
 
@@ -58,6 +59,12 @@ class Feedback:
             times = read_only(np.maximum.reduceat(times[order], first) if len(first) else times[:0])
         parts = (merged.astype(np.float32), items[first].astype(np.int32), rows.pointers(users[first], shape[0]))
         return cls(sparse.csr_array(parts, shape=shape), times)
+
+    def table(self) -> pl.DataFrame:
+        """The row numbers, weights and times (null if there are none) of the entries."""
+        times = pl.lit(None, dtype=pl.Int64) if self.times is None else pl.Series(self.times)
+        columns = {"user": rows.users_of(self.csr), "item": self.csr.indices, "weight": self.csr.data}
+        return pl.DataFrame(columns).with_columns(times.alias("time"))
 
     def select(self, entries: NDArray[np.bool_]) -> Feedback:
         """The marked entries."""

@@ -54,6 +54,16 @@ def library_of(table: Any) -> Library | None:
     return cast(Library, name)
 
 
+def is_frame(table: Any) -> bool:
+    """Whether a value is a frame of a known library."""
+    return library_of(table) is not None and hasattr(table, "columns")
+
+
+def names_of(frame: Any) -> list[str]:
+    """The names of the columns of any frame."""
+    return [str(name) for name in (frame.column_names if hasattr(frame, "column_names") else frame.columns)]
+
+
 def to_polars(frame: Any, columns: Iterable[str]) -> pl.DataFrame:
     """The named columns of any frame, as polars."""
     native = nw.from_native(frame, eager_only=True)

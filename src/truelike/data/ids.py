@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from truelike.core.forks import check_not_forked
-from truelike.data.frames import POLARS_ERRORS, is_uuid, library_of, to_series
+from truelike.data.frames import POLARS_ERRORS, is_frame, is_uuid, library_of, names_of, to_series
 from truelike.errors import DataError, ParameterError, UnknownIdError, some
 
 Codes = NDArray[np.int32]
@@ -261,10 +261,10 @@ def one_or_many(ids: Any) -> Any:
         return ids.to_series()
     if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
         return [ids]
-    if library_of(ids) is not None and hasattr(ids, "columns"):
+    if is_frame(ids):
         raise ParameterError(
-            f"ids are expected, and a table with the columns {some(ids.columns)} was given. Pass one of its "
-            f"columns, e.g. frame[{str(next(iter(ids.columns), 'user'))!r}]"
+            f"ids are expected, and a table with the columns {some(names_of(ids))} was given. Pass one of its "
+            f"columns, e.g. frame[{next(iter(names_of(ids)), 'user')!r}]"
         )
     if library_of(ids) is not None or isinstance(ids, (list, np.ndarray)):
         return ids

@@ -16,8 +16,18 @@ from scipy import sparse
 from truelike.core.forks import check_not_forked
 from truelike.data.columns import Columns
 from truelike.data.dataset import Dataset
-from truelike.data.files import Table, as_path, read_file, refuse_address
-from truelike.data.frames import POLARS_ERRORS, Library, library_of, missing, repeated, to_polars, to_series
+from truelike.data.files import Table, W, as_path, read_file, refuse_address
+from truelike.data.frames import (
+    POLARS_ERRORS,
+    Library,
+    is_frame,
+    library_of,
+    missing,
+    names_of,
+    repeated,
+    to_polars,
+    to_series,
+)
 from truelike.data.ids import Codes, Ids, Kind, check_count, encode, normalise
 from truelike.errors import DataError, DataWarning, quoted, some, warn
 
@@ -28,22 +38,9 @@ MOST_REASONS = 5  # in one message
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """Rows of a table with ids as row numbers.
+    """Rows of a table with ids as row numbers: what each row has, or None if there is no such column.
 
-    Attributes
-    ----------
-    users, items
-        The ids.
-    user_codes, item_codes
-        The row numbers of the ids of each row.
-    columns
-        The names of the columns that were read.
-    weights, times, positions
-        A value for each row; None if there is no such column. Positions are as they were given.
-    library, name
-        Those of the dataset.
-    kinds
-        The kind of each row; None if there is no such column.
+    Positions are as they were given, and `columns` names those that were read.
     """
 
     users: Ids
@@ -51,9 +48,9 @@ class EncodedRows:
     user_codes: Codes
     item_codes: Codes
     columns: Columns
-    weights: NDArray[np.float64] | None
-    times: NDArray[np.int64] | None
-    positions: NDArray[np.float64] | None
+    weights: NDArray[np.float64] | None = None
+    times: NDArray[np.int64] | None = None
+    positions: NDArray[np.float64] | None = None
     library: Library = "polars"
     name: str = "dataset"
     kinds: pl.Series | None = None
@@ -63,7 +60,7 @@ class EncodedRows:
         times = None if self.times is None else self.times[mask]
         columns = Columns(self.columns.user, self.columns.item, time=self.columns.time)
         codes = (self.user_codes[mask], self.item_codes[mask])
-        return EncodedRows(self.users, self.items, *codes, columns, None, times, None)
+        return EncodedRows(self.users, self.items, *codes, columns, times=times)
 
     def to_dataset(self) -> Dataset:
         """The pairs of the rows."""
@@ -96,14 +93,14 @@ def read_rows(
     """
     check_not_forked()
     refuse_address(source)
-    return _encoded(_table(source, settle, name, **how), min_rating, on_bad_rows, any_weight=any_weight)
+    return _encoded(read_table(source, settle, name, **how), min_rating, on_bad_rows, any_weight=any_weight)
 
 
-def _table(source: Any, settle: Callable[[list[str]], Columns], name: str | None, **how: Any) -> _Rows:
+def read_table(source: Any, settle: Callable[[list[str]], W], name: str | None = None, **how: Any) -> Rows[W]:
     """The rows of a file, a frame, an array or a list."""
     if isinstance(source, (str, os.PathLike)):
         path = as_path(source)
-        return _Rows(**vars(read_file(path, settle, **how)), name=name or path.name.split(".")[0])
+        return Rows(**vars(read_file(path, settle, **how)), name=name or path.name.split(".")[0])
     frame, library, bad = _as_frame(source)
     columns = settle(_names(frame))
     if isinstance(frame, _ByName):
@@ -113,11 +110,11 @@ def _table(source: Any, settle: Callable[[list[str]], Columns], name: str | None
     def numbers() -> NDArray[np.int64]:
         return np.setdiff1d(np.arange(len(kept) + len(left_out)), left_out)
 
-    return _Rows(kept, columns, numbers, bad, text=False, unit="row", library=library, name=name or "dataset")
+    return Rows(kept, columns, numbers, bad, text=False, unit="row", library=library, name=name or "dataset")
 
 
 @dataclass
-class _Rows(Table[Columns]):
+class Rows(Table[W]):
     """A table that is being read: which rows are good so far, and why the others are bad."""
 
     library: Library = "polars"
@@ -144,53 +141,50 @@ class _Rows(Table[Columns]):
         return self.of_good(series)
 
 
-def _encoded(rows: _Rows, min_rating: float | None, on_bad_rows: str, *, any_weight: bool) -> EncodedRows:
+def _encoded(rows: Rows[Columns], min_rating: float | None, on_bad_rows: str, *, any_weight: bool) -> EncodedRows:
     columns = rows.columns
     check_count(len(rows.frame), "rows")
     for role, column in (("user", columns.user), ("item", columns.item)):
         rows.mark(missing(rows.frame[column]), f"has no {role} (column {quoted(column)})")
-    times = None if columns.time is None else _times(rows, columns.time)
-    weights, positions, ratings = None, None, None
+    found: dict[str, pl.Series] = {}
+    if columns.time is not None:
+        found["times"] = _times(rows, columns.time)
     if columns.weight is not None:
-        weights = _numbers(
-            rows, columns.weight, columns.weight if any_weight else "weight", bounded=not any_weight
-        )
+        role = columns.weight if any_weight else "weight"
+        found["weights"] = _numbers(rows, columns.weight, role, bounded=not any_weight)
     if columns.position is not None:
-        positions = _numbers(rows, columns.position, "position")
-    if min_rating is not None:
-        ratings = _numbers(rows, str(columns.rating), "rating")
-    kinds = None if columns.kind is None else _cast(rows.frame[columns.kind], pl.String())
-    if kinds is not None:
-        rows.mark(missing(kinds), f"has no kind (column {quoted(columns.kind)})")
+        found["positions"] = _numbers(rows, columns.position, "position")
+    ratings = None if min_rating is None else _numbers(rows, str(columns.rating), "rating")
+    if columns.kind is not None:
+        found["kinds"] = cast(rows.frame[columns.kind], pl.String())
+        rows.mark(missing(found["kinds"]), f"has no kind (column {quoted(columns.kind)})")
     if rows.bad:
-        _report_bad_rows(rows, on_bad_rows)
+        report_bad_rows(rows, on_bad_rows)
     if ratings is not None:
         rows.good &= (ratings >= min_rating).fill_null(False).to_numpy()
-    if weights is not None and not any_weight:
-        rows.good &= (weights > 0).fill_null(False).to_numpy()
-    weights, times, positions, kinds = (
-        None if values is None else rows.of_good(values) for values in (weights, times, positions, kinds)
-    )
+    if columns.weight is not None and not any_weight:
+        rows.good &= (found["weights"] > 0).fill_null(False).to_numpy()
+    found = {name: rows.of_good(values) for name, values in found.items()}
+    kinds = found.pop("kinds", None)
     # only the ids are left, and one column is freed after the other
     rows.frame = rows.frame.select(columns.user, columns.item)
-    user_ids, user_codes = _encode(rows.pop(columns.user), "user", rows.text)
-    item_ids, item_codes = _encode(rows.pop(columns.item), "item", rows.text)
+    user_ids, user_codes = encode_column(rows.pop(columns.user), "user", rows.text)
+    item_ids, item_codes = encode_column(rows.pop(columns.item), "item", rows.text)
+    arrays = {name: values.to_numpy() for name, values in found.items() if not values.null_count()}
     return EncodedRows(
         user_ids,
         item_ids,
         user_codes,
         item_codes,
         columns,
-        weights=None if weights is None else weights.to_numpy(),
-        times=None if times is None or times.null_count() else times.to_numpy(),
-        positions=None if positions is None else positions.to_numpy(),
+        **arrays,
         library=rows.library,
         name=rows.name,
         kinds=kinds,
     )
 
 
-def _encode(series: pl.Series, role: str, text: bool) -> tuple[Ids, Codes]:
+def encode_column(series: pl.Series, role: str, text: bool) -> tuple[Ids, Codes]:
     """The id map of a column and the code of each row."""
     series, kind = normalise(series, role)
     values, codes = encode(series)
@@ -199,9 +193,9 @@ def _encode(series: pl.Series, role: str, text: bool) -> tuple[Ids, Codes]:
     return Ids(values, kind, role), codes
 
 
-def _numbers(rows: _Rows, column: str, role: str, *, bounded: bool = False) -> pl.Series:
+def _numbers(rows: Rows[Columns], column: str, role: str, *, bounded: bool = False) -> pl.Series:
     """A column as numbers; a row without a usable number is bad."""
-    series = _cast(rows.frame[column], pl.Float64()).fill_nan(None)
+    series = cast(rows.frame[column], pl.Float64()).fill_nan(None)
     wrong = series.is_infinite()
     if bounded:  # weights are stored as float32; 0 is allowed
         wrong |= (series < 0) | (series > LARGEST) | ((series > 0) & (series < SMALLEST))
@@ -210,7 +204,7 @@ def _numbers(rows: _Rows, column: str, role: str, *, bounded: bool = False) -> p
     return series
 
 
-def _cast(series: pl.Series, kind: pl.DataType) -> pl.Series:
+def cast(series: pl.Series, kind: pl.DataType) -> pl.Series:
     """A series as another type; null where a value, or the whole series, cannot be converted."""
     try:
         found = series.cast(kind, strict=False)
@@ -224,7 +218,7 @@ def _nulls(series: pl.Series, kind: pl.DataType) -> pl.Series:
     return pl.Series(series.name, [None] * len(series), dtype=kind)
 
 
-def _times(rows: _Rows, column: str) -> pl.Series:
+def _times(rows: Rows[Columns], column: str) -> pl.Series:
     """The time column as whole numbers: its own, or microseconds since 1970."""
     times = _parse_times(rows.frame[column])
     wrong = times.filter(pl.Series(rows.good)).null_count()
@@ -243,35 +237,36 @@ def _times(rows: _Rows, column: str) -> pl.Series:
 
 def _parse_times(series: pl.Series) -> pl.Series:
     if series.dtype.is_temporal():
-        return _cast(_cast(series, pl.Datetime("us")), pl.Int64())
+        return cast(cast(series, pl.Datetime("us")), pl.Int64())
     if series.dtype == pl.String:
         whole = series.cast(pl.Int64, strict=False)
         if whole.null_count() == 0:
             return whole
-        seconds = _microseconds(series.cast(pl.Float64, strict=False))
+        seconds = microseconds(series.cast(pl.Float64, strict=False))
         # the interpretation that fits most values; the others are bad rows
         numbers = min((whole, seconds), key=pl.Series.null_count)
         if 2 * numbers.null_count() < len(series):  # parsing dates is slow
             return numbers
-        return min((numbers, _dates(series)), key=pl.Series.null_count)
+        return min((numbers, dates(series)), key=pl.Series.null_count)
     if series.dtype.is_float():
-        return _microseconds(series)
-    return _cast(series, pl.Int64())
+        return microseconds(series)
+    return cast(series, pl.Int64())
 
 
-def _dates(series: pl.Series) -> pl.Series:
+def dates(series: pl.Series) -> pl.Series:
+    """Dates in text as microseconds since 1970; null where there is none."""
     try:
         return series.str.to_datetime(time_unit="us", strict=False, time_zone=None).cast(pl.Int64)
     except POLARS_ERRORS:
         return _nulls(series, pl.Int64())
 
 
-def _microseconds(seconds: pl.Series) -> pl.Series:
+def microseconds(seconds: pl.Series) -> pl.Series:
     """Seconds with a fraction as whole microseconds."""
     return (seconds.fill_nan(None) * 1e6).round().cast(pl.Int64, strict=False)
 
 
-def _report_bad_rows(rows: _Rows, on_bad_rows: str) -> None:
+def report_bad_rows(rows: Rows[W], on_bad_rows: str) -> None:
     """An error that names the bad rows and what to do; a warning where they are to be dropped."""
     reasons: dict[str, list[int]] = {}
     for number, reason in sorted(rows.bad.items()):
@@ -340,8 +335,7 @@ def _as_frame(source: Any) -> tuple[Any, Library, dict[int, str]]:
     """The frame itself, or a polars frame of an array or list; its library; and why rows are left out."""
     if isinstance(source, pl.LazyFrame):
         source = _collect(source)
-    library = library_of(source)
-    if library is not None and hasattr(source, "columns"):
+    if (library := library_of(source)) is not None and is_frame(source):
         return source, library, {}
     bad: dict[int, str] = {}
     if isinstance(source, np.ndarray) and source.ndim == 2:
@@ -427,7 +421,7 @@ def _by_name(rows: list[Any]) -> tuple[_ByName, dict[int, str]]:
 
 
 def _names(frame: Any) -> list[str]:
-    names = [str(name) for name in (frame.column_names if hasattr(frame, "column_names") else frame.columns)]
+    names = names_of(frame)
     if twice := repeated(names):
         raise DataError(f"the table has more than one column named {some(twice)}. Rename all but one of them.")
     return names

@@ -1,50 +1,90 @@
-"""What a dataset carries beside its interactions, as Parquet files of a directory."""
+"""The parts of a dataset as Parquet files of a directory, for splits, models and blocks."""
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
-from typing import Any
+from typing import cast, get_args
 
 import numpy as np
 import polars as pl
 
 from truelike.core.files import OpenDirectory
-from truelike.data.dataset import Dataset
-from truelike.data.entries import users_of
-from truelike.data.feature_table import FeatureTable
+from truelike.data.dataset import Carried, Dataset
+from truelike.data.features import FeatureTable
 from truelike.data.feedback import Feedback
-from truelike.data.id_files import read_parquet
+from truelike.data.frames import Library
+from truelike.data.ids import Ids, Kind, check_kind
+from truelike.data.parquet_check import damage
+from truelike.data.protocol import Interactions
 from truelike.data.shown import Shown
+from truelike.errors import some
 
+ID_FILES = ("users.parquet", "items.parquet")
 SHOWN, KINDS, FEATURES = "shown.parquet", "kinds.parquet", ("item_features", "user_features")
+
+
+def write_ids(data: Interactions, place: Path) -> None:
+    """Write users.parquet and items.parquet (with titles, if there are any). The users of blocks stay there."""
+    users = data.users.values if isinstance(data, Dataset) else pl.Series([], dtype=data.users.dtype)
+    pl.DataFrame({"user_id": users}).write_parquet(place / "users.parquet")
+    items = pl.DataFrame({"item_id": data.items.values})
+    if data.titles is not None:
+        items = items.with_columns(data.titles.alias("title"))
+    items.write_parquet(place / "items.parquet")
+
+
+def read_ids(files: OpenDirectory, kinds: dict[str, Kind]) -> tuple[Ids, Ids, pl.Series | None]:
+    """Read the users, the items and the titles that `write_ids` wrote."""
+    users = read_parquet(files, "users.parquet")["user_id"]
+    items = read_parquet(files, "items.parquet")["item_id"]
+    check_kind(users, kinds["users"], "user")
+    check_kind(items, kinds["items"], "item")
+    return Ids(users, kinds["users"], "user"), Ids(items, kinds["items"], "item"), read_titles(files)
+
+
+def read_titles(files: OpenDirectory) -> pl.Series | None:
+    """Read the titles that `write_ids` wrote; None if there are none."""
+    items = read_parquet(files, "items.parquet")
+    return items["title"] if "title" in items.columns else None
+
+
+def read_parquet(files: OpenDirectory, name: str) -> pl.DataFrame:
+    """Read a Parquet file of an open directory; a panic of polars on a damaged one is an error like others."""
+    content = files.read(name)
+    if wrong := damage(io.BytesIO(content)):
+        raise ValueError(f"{name} is damaged: {wrong}")
+    try:
+        return pl.read_parquet(content)
+    except pl.exceptions.PanicException as error:
+        raise ValueError(f"{name} is damaged: {some([error], longest=300)}") from error
+
+
+def known_library(name: str) -> Library:
+    """The frame library that a file names; an error if it is not a known one."""
+    for library in get_args(Library):
+        if library == name:
+            return cast(Library, library)
+    raise ValueError(f"the library is {name!r}; expected one of {', '.join(get_args(Library))}")
 
 
 def write_entries(data: Dataset, place: Path, prefix: str = "") -> list[str]:
     """Write the impressions and the other feedback, and return the names of the files."""
-    names = []
+    tables: dict[str, pl.DataFrame] = {}
     if data.shown is not None:
-        columns = {
-            "user": data.shown.users,
-            "item": data.shown.items,
-            "count": data.shown.csr.data,
-            **data.shown.known,
-        }
-        pl.DataFrame(columns).write_parquet(place / f"{prefix}{SHOWN}")
-        names.append(f"{prefix}{SHOWN}")
+        tables[SHOWN] = pl.DataFrame(
+            {"user": data.shown.users, "item": data.shown.items, "count": data.shown.csr.data, **data.shown.known}
+        )
     if data.kinds:
-        tables = [
-            pl.DataFrame({"user": users_of(kind.csr), "item": kind.csr.indices, "weight": kind.csr.data}).with_columns(
-                pl.lit(name).alias("kind"), pl.Series("time", kind.times, dtype=pl.Int64)
-                if kind.times is not None else pl.lit(None, dtype=pl.Int64).alias("time"),
-            )
-            for name, kind in data.kinds.items()
-        ]  # fmt: skip
-        pl.concat(tables).write_parquet(place / f"{prefix}{KINDS}")
-        names.append(f"{prefix}{KINDS}")
-    return names
+        tables[KINDS] = pl.concat(
+            kind.table().with_columns(pl.lit(name).alias("kind")) for name, kind in data.kinds.items()
+        )
+    for name, table in tables.items():
+        table.write_parquet(place / f"{prefix}{name}")
+    return [f"{prefix}{name}" for name in tables]
 
 
-def write_features(data: Any, place: Path) -> list[str]:
+def write_features(data: Interactions, place: Path) -> list[str]:
     """Write the features of items and users, and return the names of the files."""
     names = []
     for which in FEATURES:
@@ -53,47 +93,44 @@ def write_features(data: Any, place: Path) -> list[str]:
             continue
         number = "row" + "_" * (1 + max(map(len, table.columns)))  # no feature has this name
         rows = np.flatnonzero(table.known).astype(np.int32)
-        pl.DataFrame([pl.Series(number, rows), *table.frame[rows].get_columns()]).write_parquet(
-            place / f"{which}.parquet"
-        )
+        frame = pl.DataFrame([pl.Series(number, rows), *table.frame[rows].get_columns()])
+        frame.write_parquet(place / f"{which}.parquet")
         names.append(f"{which}.parquet")
     return names
 
 
-def read_entries(
-    files: OpenDirectory, names: list[str], shape: tuple[int, int], prefix: str = ""
-) -> dict[str, Any]:
-    """Read what `write_entries` wrote: the arguments `shown` and `kinds` of a dataset; ValueError if it is damaged."""
-    found: dict[str, Any] = {}
-    if f"{prefix}{SHOWN}" in names:
-        rows = _rows(files, f"{prefix}{SHOWN}", shape, {"count": pl.Int32})
-        known = {
-            name: rows[name].to_numpy() for name in ("positions", "times", "propensities") if name in rows.columns
-        }
+def read_entries(files: OpenDirectory, names: list[str], shape: tuple[int, int], prefix: str = "") -> Carried:
+    """Read what `write_entries` wrote; ValueError if it is damaged."""
+    found: Carried = {}
+    if (name := f"{prefix}{SHOWN}") in names:
+        rows = entry_rows(files, name, shape, {"count": pl.Int32()})
+        known = {each: rows[each].to_numpy() for each in rows.columns[3:]}
         counts = rows["count"].to_numpy()
         if (counts < 1).any():
-            raise ValueError(f"{prefix}{SHOWN} has a count below 1")
+            raise ValueError(f"{name} has a count below 1")
         codes = (rows["user"].to_numpy(), rows["item"].to_numpy())
         found["shown"] = Shown.from_pairs(*codes, shape, counts, **known)
-    if f"{prefix}{KINDS}" in names:
-        rows = _rows(files, f"{prefix}{KINDS}", shape, {"weight": pl.Float32, "kind": pl.String})
+    if (name := f"{prefix}{KINDS}") in names:
+        rows = entry_rows(files, name, shape, {"weight": pl.Float32(), "kind": pl.String()})
         if not rows["weight"].is_finite().all():
-            raise ValueError(f"{prefix}{KINDS} has a weight that is not finite")
+            raise ValueError(f"{name} has a weight that is not finite")
         found["kinds"] = {
-            str(name): Feedback.from_pairs(
+            str(kind): Feedback.from_pairs(
                 mine["user"].to_numpy(),
                 mine["item"].to_numpy(),
                 shape,
                 mine["weight"].to_numpy(),
                 None if mine["time"].null_count() else mine["time"].to_numpy(),
             )
-            for (name,), mine in rows.group_by("kind")
+            for (kind,), mine in rows.group_by("kind")
         }
     return found
 
 
-def _rows(files: OpenDirectory, name: str, shape: tuple[int, int], types: dict[str, Any]) -> pl.DataFrame:
-    """The rows of a file, whose row numbers are checked, since SciPy does not."""
+def entry_rows(
+    files: OpenDirectory, name: str, shape: tuple[int, int], types: dict[str, pl.DataType]
+) -> pl.DataFrame:
+    """The rows of a file, whose row numbers and types are checked, since SciPy does not."""
     rows = read_parquet(files, name)
     for column, n in (("user", shape[0]), ("item", shape[1])):
         codes = rows[column]
@@ -105,9 +142,9 @@ def _rows(files: OpenDirectory, name: str, shape: tuple[int, int], types: dict[s
     return rows
 
 
-def read_features(files: OpenDirectory, names: list[str], shape: tuple[int, int]) -> dict[str, FeatureTable]:
-    """Read what `write_features` wrote: features by the name of the part."""
-    found = {}
+def read_features(files: OpenDirectory, names: list[str], shape: tuple[int, int]) -> Carried:
+    """Read what `write_features` wrote."""
+    found: dict[str, FeatureTable] = {}
     for which, n in zip(FEATURES, (shape[1], shape[0]), strict=True):
         if f"{which}.parquet" not in names:
             continue
@@ -119,4 +156,4 @@ def read_features(files: OpenDirectory, names: list[str], shape: tuple[int, int]
         places[rows] = np.arange(len(rows))
         table = FeatureTable(frame.drop(frame.columns[0]), np.ones(len(rows), dtype=bool))
         found[which] = table.recode(places)
-    return found
+    return cast(Carried, found)

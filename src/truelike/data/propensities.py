@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -17,12 +18,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from truelike.data.columns import Columns, choose, recognised
+from truelike.data.columns import choose, recognised
 from truelike.data.dataset import Dataset
-from truelike.data.files import refuse_address
+from truelike.data.files import Picked, refuse_address
 from truelike.data.frames import library_of, missing
 from truelike.data.ids import Codes, Ids
-from truelike.data.interactions import _cast, _encode, _report_bad_rows, _table
+from truelike.data.interactions import cast, encode_column, read_table, report_bad_rows
 from truelike.data.protocol import Interactions
 from truelike.errors import DataError, DataWarning, ParameterError, quoted, some, warn
 
@@ -64,15 +65,10 @@ class Propensities:
 
     @classmethod
     def of(cls, source: Any, train: Interactions) -> Propensities:
-        """Return the propensities of the users and items of the training data.
+        """The propensities of the users and items of the training data.
 
-        Parameters
-        ----------
-        source
-            A frame or a file with the columns user, item and propensity, or item and propensity; a Dataset whose
-            weights are propensities; one number; or "popularity^0.5": a power of the popularity in `train`.
-        train
-            The training data of a model.
+        The source is a frame or a file with the columns user, item and propensity, or item and propensity; a Dataset
+        whose weights are propensities; one number; or "popularity^0.5": a power of the popularity in `train`.
         """
         if isinstance(source, str) and (match := BY_POPULARITY.fullmatch(source.strip())):
             return cls._by_popularity(match["power"], source, train)
@@ -157,7 +153,7 @@ class Propensities:
         return np.where(self.pairs[at] == asked, self.values[at], np.nan)
 
 
-def _check_range(values: Floats, where: Any) -> None:
+def _check_range(values: Floats, where: Callable[[int], str]) -> None:
     """Raise an error for propensities outside (0, 1]."""
     wrong = np.flatnonzero(~((values > 0) & (values <= 1)))
     if len(wrong):
@@ -168,49 +164,34 @@ def _check_range(values: Floats, where: Any) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _ItemColumns:
-    """The columns of a table of propensities by item."""
-
-    item: str
-    weight: str
-
-    def needed(self) -> list[str]:
-        return [self.item, self.weight]
-
-    def required(self) -> list[str]:
-        return [self.item]
-
-
 def _read(source: Any) -> tuple[Ids | None, Codes | None, Ids, Codes, Floats]:
     """The users (None: by item), items and propensities of the rows of a frame, a file or a list."""
     refuse_address(source)
 
-    def settle(names: list[str]) -> Any:
+    def settle(names: list[str]) -> Picked:
         plain = not isinstance(source, (str, os.PathLike)) and library_of(source) is None
         column = "rating" if plain and COLUMN not in names and "rating" in names else COLUMN  # third of a tuple
         if column not in names:
             raise DataError(f"there is no column 'propensity'; the table has {some(map(repr, names), 20)}")
-        asked: dict[str, Any] = {"user": None, "item": None, "rating": None, "time": None, "weight": column}
-        if recognised(names, "user") is None and (item := recognised(names, "item")) is not None:
-            return _ItemColumns(item, column)
-        return choose(names, **asked, needs_rating=False)
+        item = recognised(names, "item")
+        if item is not None and recognised(names, "user") is None:
+            return Picked([item, column])
+        chosen = choose(names)
+        return Picked([chosen.user, chosen.item, column])
 
-    rows = _table(source, settle, None)
-    columns: Columns | _ItemColumns = rows.columns
-    by_item = isinstance(columns, _ItemColumns)
-    for role in ("item",) if by_item else ("user", "item"):
-        column = getattr(columns, role)
+    rows = read_table(source, settle)
+    *ids, given = rows.columns.names
+    for role, column in zip(("item", "user"), reversed(ids), strict=False):
         rows.mark(missing(rows.frame[column]), f"has no {role} (column {quoted(column)})")
-    numbers = _cast(rows.frame[str(columns.weight)], pl.Float64()).fill_nan(None)
-    rows.mark(numbers.is_null(), f"has no usable propensity (column {quoted(columns.weight)})")
+    numbers = cast(rows.frame[given], pl.Float64()).fill_nan(None)
+    rows.mark(numbers.is_null(), f"has no usable propensity (column {quoted(given)})")
     if rows.bad:
-        _report_bad_rows(rows, "raise")
+        report_bad_rows(rows, "raise")
     if not len(rows.frame):
         raise DataError("the table of propensities is empty")
-    items, item_codes = _encode(rows.frame[columns.item], "item", rows.text)
+    items, item_codes = encode_column(rows.frame[ids[-1]], "item", rows.text)
     values = numbers.to_numpy().astype(np.float64)
-    if isinstance(columns, _ItemColumns):
+    if len(ids) == 1:
         return None, None, items, item_codes, values
-    users, user_codes = _encode(rows.frame[columns.user], "user", rows.text)
+    users, user_codes = encode_column(rows.frame[ids[0]], "user", rows.text)
     return users, user_codes, items, item_codes, values

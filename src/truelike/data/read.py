@@ -8,9 +8,9 @@ from scipy import sparse
 
 from truelike.core.forks import check_not_forked
 from truelike.data.checks import check_not_empty, check_number
-from truelike.data.columns import Columns, choose
+from truelike.data.columns import Columns, Name, choose
 from truelike.data.dataset import Dataset, joined
-from truelike.data.feature_table import FeatureTable, ReadFeatures, read_features
+from truelike.data.features import FeatureTable, ReadFeatures, read_features
 from truelike.data.files import refuse_address
 from truelike.data.ids import Ids
 from truelike.data.impressions import read_shown
@@ -19,19 +19,17 @@ from truelike.data.kinds import Weights, check_kinds, dataset_of_kinds
 from truelike.data.titles import titles_of
 from truelike.errors import ParameterError
 
-Column = str | int | None
-
 
 def read(
     source: Any,
     *,
-    user: Column = None,
-    item: Column = None,
-    rating: Column = None,
-    time: Column = None,
-    weight: Column = None,
+    user: Name = None,
+    item: Name = None,
+    rating: Name = None,
+    time: Name = None,
+    weight: Name = None,
     min_rating: float | None = None,
-    kind: Column = None,
+    kind: Name = None,
     kinds: Weights | None = None,
     target: str | None = None,
     items: Any = None,
@@ -145,14 +143,13 @@ def read(
     elif sparse.issparse(source):
         dataset = from_matrix(source, min_rating, name or "matrix")
     else:
-        asked: dict[str, Any] = {
-            "user": user, "item": item, "rating": rating, "time": time, "weight": weight, "kind": kind
-        }  # fmt: skip
-        if not header:
-            asked.update(user=0 if user is None else user, item=1 if item is None else item)
+        first, second = (None, None) if header else (0, 1)
 
         def settle(names: list[str]) -> Columns:
-            return choose(names, **asked, needs_rating=min_rating is not None)
+            return choose(
+                names, user=first if user is None else user, item=second if item is None else item, rating=rating,
+                time=time, weight=weight, kind=kind, needs_rating=min_rating is not None,
+            )  # fmt: skip
 
         rows = read_rows(
             source, settle, on_bad_rows=on_bad_rows, any_weight=False, min_rating=min_rating, name=name, **how

@@ -32,10 +32,19 @@ from truelike.data.checks import check_dataset, check_number, check_share
 from truelike.data.cut import TEST, TRAIN, VALIDATION, Cut
 from truelike.data.dataset import Dataset
 from truelike.data.html import split_html
-from truelike.data.id_files import ID_FILES, known_library, read_ids, read_parquet, write_ids
 from truelike.data.ids import Ids
-from truelike.data.part_files import read_entries, read_features, write_entries, write_features
-from truelike.errors import DataError, DataWarning, NotFoundError, ParameterError, StorageError, warn
+from truelike.data.part_files import (
+    ID_FILES,
+    entry_rows,
+    known_library,
+    read_entries,
+    read_features,
+    read_ids,
+    write_entries,
+    write_features,
+    write_ids,
+)
+from truelike.errors import DataError, DataWarning, NotFoundError, ParameterError, warn
 
 PARTS = ("train", "validation", "test")
 FILES = ("split.json", *(f"{name}.parquet" for name in PARTS), *ID_FILES)
@@ -143,21 +152,15 @@ class Split:
         with replacing_directory(directory, own=OWN_FILES) as place:
             further = write_features(self.train, place)
             for name, part in zip(PARTS, self.parts, strict=True):
-                columns = {
-                    "user": part.entry_users,
-                    "item": part.csr.indices,
-                    "weight": part.csr.data,
-                }
-                if part.times is not None:
-                    columns["time"] = part.times
-                pl.DataFrame(columns).write_parquet(place / f"{name}.parquet")
+                columns = {"user": part.entry_users, "item": part.csr.indices, "weight": part.csr.data}
+                times = {} if part.times is None else {"time": part.times}
+                pl.DataFrame({**columns, **times}).write_parquet(place / f"{name}.parquet")
                 further += write_entries(part, place, f"{name}-")
             write_ids(self.train, place)
-            kinds = {"users": self.train.users.kind, "items": self.train.items.kind}
             about = {
                 "format": FORMAT,
                 "name": self.train.name,
-                "ids": kinds,
+                "ids": {"users": self.train.users.kind, "items": self.train.items.kind},
                 "library": self.train.library,
                 "info": self.info,
                 "files": describe_files(place, [*FILES[1:], *further]),
@@ -181,16 +184,15 @@ class Split:
         with opened as files, reading(files.place, "split"):
             about = files.about(FORMAT)
             users, items, titles = read_ids(files, about["ids"])
-            library = known_library(about["library"])
             shape = (len(users), len(items))
-            shared: dict[str, Any] = {"titles": titles, "library": library, "name": str(about["name"])}
-            shared |= read_features(files, names, shape)
-            parts = [
-                _load_part(files, f"{name}.parquet", users, items, shared).with_parts(
-                    **read_entries(files, names, shape, f"{name}-")
+            shared = read_features(files, names, shape)
+            shared |= {"titles": titles, "library": known_library(about["library"]), "name": str(about["name"])}
+            parts = []
+            for name in PARTS:
+                found = _read_part(files, f"{name}.parquet", users, items)
+                parts.append(
+                    found.with_parts(**shared).with_parts(**read_entries(files, names, shape, f"{name}-"))
                 )
-                for name in PARTS
-            ]
             return cls.unchecked(parts[0], parts[1], parts[2], dict(about["info"]))
 
 
@@ -289,21 +291,13 @@ def _message_of_shared(name: str, shared: int, total: int) -> str:
     )
 
 
-def _load_part(files: OpenDirectory, name: str, users: Ids, items: Ids, shared: dict[str, Any]) -> Dataset:
-    rows = read_parquet(files, name)
-    path = files.place / name
-    for column, ids in (("user", users), ("item", items)):
-        _check_codes(rows[column], ids, path)
-    weights = rows["weight"]
-    if (
-        weights.dtype != pl.Float32
-        or weights.null_count()
-        or not bool((weights.is_finite() & (weights > 0)).all())
-    ):
-        raise StorageError(f"{str(path)!r} is damaged: a weight is not a positive number. Recreate it.")
-    times = rows["time"] if "time" in rows.columns else None
+def _read_part(files: OpenDirectory, name: str, users: Ids, items: Ids) -> Dataset:
+    rows = entry_rows(files, name, (len(users), len(items)), {"weight": pl.Float32()})
+    weights, times = rows["weight"], rows["time"] if "time" in rows.columns else None
+    if not (weights.is_finite() & (weights > 0)).all():
+        raise ValueError(f"{name} has a weight that is not a positive number")
     if times is not None and (times.dtype != pl.Int64 or times.null_count()):
-        raise StorageError(f"{str(path)!r} is damaged: a time is not a whole number. Recreate it.")
+        raise ValueError(f"{name} has a time that is not a whole number")
     return Dataset.from_pairs(
         users,
         items,
@@ -311,17 +305,7 @@ def _load_part(files: OpenDirectory, name: str, users: Ids, items: Ids, shared: 
         rows["item"].to_numpy(),
         weights=weights.to_numpy(),
         times=None if times is None else times.to_numpy(),
-        **shared,
     )
-
-
-def _check_codes(codes: pl.Series | NDArray[np.integer], ids: Ids, path: Path) -> None:
-    """Raise an error where a row number from a file is out of bounds, which SciPy does not check."""
-    codes = codes.to_numpy() if isinstance(codes, pl.Series) else codes  # nulls become floats
-    if codes.dtype.kind not in "iu" or (len(codes) and not 0 <= codes.min() <= codes.max() < len(ids)):
-        raise StorageError(
-            f"{str(path)!r} is damaged: it has numbers of {ids.what}s outside its {len(ids):,}. Recreate it."
-        )
 
 
 def _load_authors(place: Path) -> Split:
@@ -339,8 +323,6 @@ def _load_authors(place: Path) -> Split:
                 )
             user_codes = np.repeat(np.arange(n_users, dtype=np.int32), [len(row) for row in part])
             item_codes = np.array([item for row in part for item in row] or np.empty(0, dtype=np.int32))
-            _check_codes(item_codes, items, place / f"{name}_data.json")
-            item_codes = item_codes.astype(np.int32)
             parts.append(Dataset.from_pairs(users, items, user_codes, item_codes, name=place.name))
     return _without_cold(parts, {"strategy": "authors"})
 

@@ -10,26 +10,14 @@ import polars as pl
 
 from truelike.data.columns import id_column, recognised
 from truelike.data.files import Picked, as_path, read_picked, refuse_address
-from truelike.data.frames import POLARS_ERRORS, library_of, missing, to_polars, to_series
+from truelike.data.frames import POLARS_ERRORS, is_frame, missing, names_of, to_polars, to_series
 from truelike.data.ids import Ids
 from truelike.errors import DataError, some
 
 
 def titles_of(items: Ids, titles: Any, *, encoding: str = "utf-8") -> pl.Series:
-    """A title for each item; its id where none is given.
+    """A title for each item; its id where none is given. The titles are as in `Dataset.with_titles`.
 
-    Parameters
-    ----------
-    items
-        The items of a dataset.
-    titles
-        A mapping {item: title}; a pair of columns (items, titles); a frame, or the path of a CSV, TSV, JSONL or
-        Parquet file, with a column of item ids and one of titles. Titles of other items are ignored.
-    encoding
-        That of a text file.
-
-    Examples
-    --------
     >>> items = Ids(pl.Series([7, 9]), "int", "item")
     >>> titles_of(items, {7: "Green tea"}).to_list()
     ['Green tea', '9']
@@ -62,10 +50,8 @@ def _columns(titles: Any, encoding: str) -> tuple[pl.Series, pl.Series]:
         return table.frame[item], _texts(table.frame[title])
     if isinstance(titles, Mapping):
         return pl.Series([_key(key) for key in titles], dtype=pl.String), _texts(list(titles.values()))
-    if library_of(titles) is not None and hasattr(titles, "columns"):
-        item, title = _choose(
-            [str(name) for name in getattr(titles, "column_names", None) or titles.columns]
-        ).names
+    if is_frame(titles):
+        item, title = _choose(names_of(titles)).names
         frame = to_polars(titles, [item, title])
         return frame[item], _texts(frame[title])
     if isinstance(titles, tuple) and len(titles) == 2 and not any(isinstance(each, str) for each in titles):

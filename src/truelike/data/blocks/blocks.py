@@ -27,14 +27,13 @@ from truelike.core.memory import check_memory
 from truelike.data.blocks.format import DESCRIPTION, FORMAT, ITEMS, SHOWN, array_file, tiles, user_file
 from truelike.data.blocks.ids import BlockIds
 from truelike.data.dataset import Dataset
-from truelike.data.feature_table import FeatureTable
+from truelike.data.features import FeatureTable
 from truelike.data.feedback import Feedback
 from truelike.data.frames import Library
-from truelike.data.id_files import read_parquet
 from truelike.data.ids import Codes, Ids, check_kind
 from truelike.data.impressions import read_shown
 from truelike.data.parquet_check import damage
-from truelike.data.part_files import FEATURES, KINDS, read_entries, read_features
+from truelike.data.part_files import FEATURES, KINDS, read_entries, read_features, read_parquet
 from truelike.data.titles import titles_of
 from truelike.errors import ParameterError, StorageError
 

@@ -47,11 +47,11 @@ from truelike.data.blocks.tables import (
 from truelike.data.checks import check_not_empty, check_number
 from truelike.data.columns import Columns, choose, recognised
 from truelike.data.dataset import Dataset
-from truelike.data.feature_table import read_features
+from truelike.data.features import read_features
 from truelike.data.files import column_names
 from truelike.data.filters import k_core
 from truelike.data.ids import Codes, Ids, Kind, check_count, encode
-from truelike.data.interactions import _cast
+from truelike.data.interactions import cast
 from truelike.data.part_files import write_entries, write_features
 from truelike.data.read import read
 from truelike.data.titles import titles_of
@@ -380,7 +380,7 @@ class _Work:
         users, codes = _numbered(frame["u"])
         items = frame["i"].to_numpy()
         times = table.times(frame["t"]).to_numpy() if self.timed else None
-        row_weights = _cast(frame["w"], pl.Float64()).to_numpy() if "w" in frame.columns else None
+        row_weights = cast(frame["w"], pl.Float64()).to_numpy() if "w" in frame.columns else None
         del frame
         weights: NDArray[np.float32] | None
         if times is None and row_weights is None:

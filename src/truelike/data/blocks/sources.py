@@ -37,7 +37,7 @@ from truelike.data.files import (
     text_frame,
 )
 from truelike.data.frames import POLARS_ERRORS
-from truelike.data.interactions import _dates, _microseconds
+from truelike.data.interactions import dates, microseconds
 from truelike.data.parquet_check import damage
 from truelike.errors import DataError, quoted, some
 
@@ -292,8 +292,8 @@ def _carefully(source: TextFile, log: LogFiles, target: Path) -> None:
 
 READINGS: dict[str, Callable[[pl.Series], pl.Series]] = {
     "whole numbers": lambda texts: texts.cast(pl.Int64, strict=False),
-    "seconds": lambda texts: _microseconds(texts.cast(pl.Float64, strict=False)),
-    "dates": _dates,
+    "seconds": lambda texts: microseconds(texts.cast(pl.Float64, strict=False)),
+    "dates": dates,
 }
 
 
