@@ -265,7 +265,9 @@ class LogTable:
         """A query of the rows, with the reason why each is bad (0: it is good), and whether it is kept."""
         columns = self.log.columns
         roles = {"u": columns.user, "i": columns.item, "r": columns.rating, "t": columns.time, "w": columns.weight}
-        selected = [f"{name(self.log.stored(column))} AS {alias}" for alias, column in roles.items() if column]
+        selected = [
+            f"{name(self.log.stored(column))} AS {alias}" for alias, column in roles.items() if column is not None
+        ]
         more = ", filename = true, file_row_number = true" if numbered else ""
         if numbered:
             selected += ["filename AS file", "file_row_number AS row"]
