@@ -39,8 +39,7 @@ def test_what_is_no_address_is_an_error(address: Any) -> None:
 
 def test_a_cluster_is_a_text_a_cluster_or_nothing() -> None:
     own = tl.Cluster("auto", workers=3)
-    assert as_cluster(own) is own
-    assert as_cluster(None) is None
+    assert (as_cluster(own), as_cluster(None)) == (own, None)
     with pytest.raises(ParameterError, match="cluster is 7"):
         as_cluster(7)
 

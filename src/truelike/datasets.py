@@ -17,6 +17,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal, overload
 
@@ -69,23 +70,23 @@ class Source:
 # --- parsers -------------------------------------------------------------------------------------
 
 
-def _movielens_1m(paths: list[Path]) -> Dataset:
-    return _movielens(paths[0], "ml-1m/ratings.dat", b"::", "ml-1m/movies.dat", "::")
-
-
-def _movielens_100k(paths: list[Path]) -> Dataset:
-    return _movielens(paths[0], "ml-100k/u.data", b"\t", "ml-100k/u.item", "|")
-
-
-def _movielens(archive: Path, ratings: str, mark: bytes, movies: str, movie_mark: str) -> Dataset:
+def _movielens(paths: list[Path], ratings: str, mark: bytes, movies: str, movie_mark: str) -> Dataset:
     """All ratings as interactions, with the titles of the films."""
-    with zipfile.ZipFile(archive) as bundle:
+    with zipfile.ZipFile(paths[0]) as bundle:
         table = bundle.read(ratings).replace(mark, b"\t")
         listed = bundle.read(movies).decode("latin-1")
     names = ["user", "item", "rating", "time"]
     frame = pl.read_csv(io.BytesIO(table), separator="\t", has_header=False, new_columns=names)
     fields = (line.split(movie_mark) for line in listed.splitlines() if line)
     return read(frame).with_titles({int(number): title for number, title, *_ in fields})
+
+
+_movielens_1m = partial(
+    _movielens, ratings="ml-1m/ratings.dat", mark=b"::", movies="ml-1m/movies.dat", movie_mark="::"
+)
+_movielens_100k = partial(
+    _movielens, ratings="ml-100k/u.data", mark=b"\t", movies="ml-100k/u.item", movie_mark="|"
+)
 
 
 def _amazon_5core(paths: list[Path]) -> Dataset:
@@ -298,6 +299,8 @@ def _source(name: str) -> Source:
 def _ensure(file: File, name: str, progress: bool) -> Path:
     import pooch
 
+    from truelike.core.progress import Download
+
     path = cache_directory() / file.path
     if path.is_file():
         if file.sha256 is not None and pooch.file_hash(str(path)) != file.sha256:
@@ -312,25 +315,17 @@ def _ensure(file: File, name: str, progress: bool) -> Path:
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _download(file.url, path, file.sha256, progress)
+        downloader = pooch.HTTPDownloader(progressbar=Download(path.name, show=progress), timeout=30)
+        known = None if file.sha256 is None else f"sha256:{file.sha256}"
+        pooch.get_logger().setLevel("ERROR")
+        # to a temporary file, which is renamed when it is complete and correct
+        pooch.retrieve(file.url, known, fname=path.name, path=path.parent, downloader=downloader)
     except Exception as error:  # network, disk or checksum: the remedy is the same
         raise FetchError(
             f"{name} could not be downloaded ({type(error).__name__}: {error}). Get {file.url} by other means, "
             f"put it at {str(path)!r} and try again; or set TRUELIKE_DATA to a directory that has it."
         ) from error
     return path
-
-
-def _download(url: str, path: Path, sha256: str | None, progress: bool) -> None:
-    """Download to a temporary file and rename it to `path` when it is complete and correct; pooch does this."""
-    import pooch
-
-    from truelike.core.progress import Download
-
-    downloader = pooch.HTTPDownloader(progressbar=Download(path.name, show=progress), timeout=30)
-    known = None if sha256 is None else f"sha256:{sha256}"
-    pooch.get_logger().setLevel("ERROR")
-    pooch.retrieve(url, known, fname=path.name, path=path.parent, downloader=downloader)
 
 
 def _checked(found: Dataset | Split, name: str, source: Source, paths: list[Path]) -> None:

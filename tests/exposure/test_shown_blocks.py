@@ -95,24 +95,6 @@ def test_ids_may_be_numbers_in_one_directory_and_text_in_the_other(tmp_path: Pat
     assert found.counts.known == inner.sum()
 
 
-@pytest.mark.parametrize("model", [quick(), quick(miss_rate=0.3)], ids=repr)
-def test_the_result_does_not_depend_on_threads_or_memory(
-    place: Path, data: tl.Dataset, seen: tl.Dataset, model: Any
-) -> None:
-    plain = tl.clone(model).fit(tl.read(data, impressions=seen), progress=False)
-    one = tl.clone(model).fit(
-        tl.blocks.open(place / "1").with_impressions(tl.blocks.open(place / "seen")), progress=False
-    )
-    assert digest(one) == digest(plain), "one block is the plain engine"
-    out_of_core = tl.clone(model, n_jobs=2).fit(
-        tl.blocks.open(place / str(B)).with_impressions(tl.blocks.open(place / "seen")), progress=False
-    )
-    train = tl.blocks.open(place / str(B), in_memory=True)
-    in_core = tl.clone(model, n_jobs=1).fit(train.with_impressions(place / "seen"), progress=False)
-    assert digest(out_of_core) == digest(in_core)
-    assert digest(out_of_core) == digest(plain)
-
-
 def test_a_saved_model_finds_its_impressions_and_says_what_is_missing(
     place: Path, data: tl.Dataset, tmp_path: Path
 ) -> None:

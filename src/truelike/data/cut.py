@@ -30,12 +30,8 @@ class Cut:
 
     Attributes
     ----------
-    data
-        The dataset.
     label
-        The part of each interaction.
-    seed
-        Decides the draws.
+        The part of each interaction of `data`.
     by_time
         "all": the latest interactions are held out; "user": the latest of each user; None: others.
     shares
@@ -77,10 +73,11 @@ class Cut:
             users, pairs = _pairs(csr, lo, hi)
             of_pair, is_interaction = self._of_interactions(pairs, lo, hi)
             if self.by_time is not None and times is not None:
-                other = self._by_time(users, times[entries])
-                found[entries] = np.maximum(other, of_pair)
+                found[entries] = np.maximum(of_pair, _parts_of(times[entries] >= self._moments[:, users]))
             else:
-                found[entries] = np.where(is_interaction, of_pair, self._drawn(users, pairs))
+                drawn = randomness.uniform(randomness.key(self.seed, "split", "pairs"), pairs)
+                shares = np.cumsum(self._shares_of_users[::-1], axis=0)[::-1]
+                found[entries] = np.where(is_interaction, of_pair, _parts_of(drawn < shares[:, users]))
         return found
 
     def _of_interactions(self, pairs: NDArray[np.int64], lo: int, hi: int) -> tuple[Labels, NDArray[np.bool_]]:
@@ -92,18 +89,6 @@ class Cut:
         at = np.minimum(np.searchsorted(own, pairs), len(own) - 1)
         there = own[at] == pairs
         return np.where(there, label[at], TRAIN).astype(np.uint8), there
-
-    def _by_time(self, users: Codes, times: NDArray[np.int64]) -> Labels:
-        validation_from, test_from = self._moments
-        late = np.where(times >= validation_from[users], VALIDATION, TRAIN)
-        return np.where(times >= test_from[users], TEST, late).astype(np.uint8)
-
-    def _drawn(self, users: Codes, pairs: NDArray[np.int64]) -> Labels:
-        draws = randomness.uniform(randomness.key(self.seed, "split", "pairs"), pairs)
-        validation, test = (share[users] for share in self._shares_of_users)
-        return np.where(draws < test, TEST, np.where(draws < test + validation, VALIDATION, TRAIN)).astype(
-            np.uint8
-        )
 
     @cached_property
     def _shares_of_users(self) -> NDArray[np.float64]:
@@ -129,13 +114,19 @@ class Cut:
         return found
 
 
+def _parts_of(held_out: NDArray[np.bool_]) -> Labels:
+    """The part of each entry, from whether it is held out for validation or test, and for test."""
+    return np.where(held_out[1], TEST, np.where(held_out[0], VALIDATION, TRAIN)).astype(np.uint8)
+
+
 def _ranges(indptr: NDArray[np.integer]) -> Iterator[tuple[int, int]]:
     """Ranges of users with about `ENTRIES_AT_ONCE` entries."""
     lo, n = 0, len(indptr) - 1
     while lo < n:
         hi = int(np.searchsorted(indptr, indptr[lo] + ENTRIES_AT_ONCE, side="right")) - 1
-        yield lo, min(max(hi, lo + 1), n)
-        lo = min(max(hi, lo + 1), n)
+        hi = min(max(hi, lo + 1), n)
+        yield lo, hi
+        lo = hi
 
 
 def _pairs(csr: sparse.csr_array, lo: int, hi: int) -> tuple[Codes, NDArray[np.int64]]:

@@ -118,7 +118,8 @@ class Dataset:
         if not (isinstance(users, Ids) and isinstance(items, Ids)):
             raise DataError("users and items of a Dataset are Ids; pass tl.read(rows)")
         csr = own_csr(matrix, (len(users), len(items)))
-        self._assign(users, items, csr, own_times(times, csr.nnz), titles=titles, library=library, name=name)
+        times = own_times(times, csr.nnz)
+        self._assign(users=users, items=items, csr=csr, times=times, titles=titles, library=library, name=name)
 
     @classmethod
     def unchecked(
@@ -131,23 +132,18 @@ class Dataset:
     ) -> Dataset:
         """Build a dataset of parts that belong to it alone and are known to be valid, without any check."""
         dataset = cls.__new__(cls)
-        dataset._assign(users, items, csr, times, **carried)
+        dataset._assign(
+            users=users, items=items, csr=csr, times=None if times is None else read_only(times), **carried
+        )
         return dataset
 
-    def _assign(
-        self,
-        users: Ids,
-        items: Ids,
-        csr: sparse.csr_array,
-        times: NDArray[np.int64] | None,
-        **carried: Unpack[Carried],
-    ) -> None:
-        values: Parts = {
-            "users": users, "items": items, "csr": csr, "times": None if times is None else read_only(times),
+    def _assign(self, **given: Unpack[Parts]) -> None:
+        nothing: Carried = {
             "titles": None, "library": "polars", "name": "dataset", "shown": None, "item_features": None,
-            "user_features": None, **carried, "kinds": dict(sorted(carried.get("kinds", {}).items())),
+            "user_features": None,
         }  # fmt: skip
-        for name, value in values.items():
+        kinds = dict(sorted(given.get("kinds", {}).items()))
+        for name, value in {**nothing, **given, "kinds": kinds}.items():
             object.__setattr__(self, name, value)  # the class is frozen
 
     def with_parts(self, **changed: Unpack[Parts]) -> Dataset:
@@ -323,16 +319,13 @@ class Dataset:
         >>> data.to_frame("shown").rows()
         [('ann', 'rum', 1), ('ann', 'tea', 1)]
         """
-        if part == "interactions":
-            frame = self._pairs(self.csr, weight=self.csr.data, time=self.times)
-        elif part == "shown" and self.shown is not None:
-            known = {"position": "positions", "time": "times", "propensity": "propensities"}
-            of_entries = {name: self.shown.known.get(each) for name, each in known.items()}
-            frame = self._pairs(self.shown.csr, count=self.shown.csr.data, **of_entries)
-        elif part in self.kinds:
-            frame = self._pairs(
-                self.kinds[part].csr, weight=self.kinds[part].csr.data, time=self.kinds[part].times
-            )
+        if part == "shown" and self.shown is not None:
+            known = {name: self.shown.known.get(f"{name}s") for name in ("position", "time")}
+            propensity = self.shown.propensities
+            frame = self._pairs(self.shown.csr, count=self.shown.csr.data, **known, propensity=propensity)
+        elif part == "interactions" or part in self.kinds:
+            kind = Feedback(self.csr, self.times) if part == "interactions" else self.kinds[part]
+            frame = self._pairs(kind.csr, weight=kind.csr.data, time=kind.times)
         elif part == "item_features" and self.item_features is not None:
             frame = self.item_features.table(self.items)
         elif part == "user_features" and self.user_features is not None:

@@ -93,18 +93,11 @@ class Features:
         like: tuple[Column, ...] | None = None,
         on_unknown: OnUnknownValue = "raise",
     ) -> Self:
-        """Read a frame, or a CSV or Parquet file, with a row for each user or item.
+        """Read a frame, or a CSV or Parquet file, with a row for each user or item (`what`).
 
-        Parameters
-        ----------
-        table
-            The column of ids is recognised by a common name such as `item_id` or `id`; otherwise it is the first.
-        what
-            "user" or "item".
-        like
-            Columns of features that were read before. The table must have them; others are ignored.
-        on_unknown
-            What to do with a word that was not read before: "raise" an error, or "skip" it.
+        The column of ids is recognised by a common name such as `item_id` or `id`; otherwise it is the first. `like`
+        are columns that were read before: the table must have them, others are ignored, and a word that was not
+        read before is an error or skipped (`on_unknown`).
         """
         if on_unknown not in ("raise", "skip"):
             raise ParameterError(f'on_unknown is {on_unknown!r}; expected "raise" or "skip"')
@@ -137,18 +130,8 @@ class Features:
         return ids.take(np.flatnonzero(self.ids.codes(ids.values) < 0).astype(np.int32)).to_list()
 
     def of(self, ids: Ids, missing: OnMissing = "raise") -> Self:
-        """The features of the given ids, in their order.
+        """The features of the given ids, in their order; `missing` says what an id without a row gets.
 
-        Parameters
-        ----------
-        ids
-            The users or items of a dataset.
-        missing
-            What to do with an id that has no row: "raise" an error that names it, or "zeros", which gives it no
-            features, as if all its values were missing. `missing_ids` lists such ids.
-
-        Examples
-        --------
         >>> features = Features.read(pl.DataFrame({"item": ["milk", "tea"], "kind": ["cold", "hot"]}), "item")
         >>> items = Ids(pl.Series(["ale", "tea"]), "str", "item")
         >>> features.of(items, missing="zeros").matrix.toarray().tolist()

@@ -23,23 +23,9 @@ from truelike.errors import DataError, DataWarning, warn
 def read_shown(source: Any, users: Ids, items: Ids, *, user: Name = None, item: Name = None, **how: Any) -> Shown:
     """Read what was shown to the given users of the given items; the rows of others are counted in a warning.
 
-    A table may have a column `count` (how often the pair was shown; also `weight`), `propensity` (how likely it was
-    shown), `position` (where in a list, from 1) and a time. In any other form the weight of a pair is how often it was
-    shown. Rows of the same pair are further showings.
+    The source is as in `tl.read(impressions=)`, or blocks, whose weights are counts. Rows of the same pair are further
+    showings. `user` and `item` name columns, if the table has them, and `how` are further options of `tl.read`.
 
-    Parameters
-    ----------
-    source
-        Anything that `tl.read` takes as rows, or a Dataset or Blocks, whose weights are counts.
-    users, items
-        The ids of a dataset.
-    user, item
-        The columns of ids, if the table has them; otherwise they are recognised by common names.
-    how
-        Further options of `tl.read`.
-
-    Examples
-    --------
     >>> seen = [{"user": 0, "item": 1, "position": 3}, {"user": 0, "item": 1, "position": 1}]
     >>> read_shown(seen, Ids.range(2, "user"), Ids.range(2, "item")).positions.tolist()
     [3, 1]
@@ -94,11 +80,19 @@ def _of_rows(source: Any, user: Name, item: Name, **how: Any) -> EncodedRows:
     if not len(rows.user_codes):
         raise DataError("the table of impressions is empty. Pass a row for each pair that was shown.")
     if rows.weights is not None and _is_propensity(rows.columns):
-        _check_propensities(rows.weights)
+        message = (
+            "{n:,} propensities are outside (0, 1], e.g. {example:g}; a propensity is the probability that the pair "
+            "was shown. Leave out pairs that cannot have been shown."
+        )
+        _check(rows.weights, (rows.weights > 0) & (rows.weights <= 1), message)
     elif rows.weights is not None:
         _check_counts(rows.weights, f"a {rows.columns.weight}")
     if rows.positions is not None:
-        _check_positions(rows.positions)
+        message = (
+            "{n:,} positions are not whole numbers from 1, e.g. {example:g}; position 1 is the first place of a list. "
+            "Add 1 if yours begin at 0."
+        )
+        _check(rows.positions, (rows.positions >= 1) & (rows.positions == np.floor(rows.positions)), message)
     return rows
 
 
@@ -136,28 +130,15 @@ def _check_known(known: int, total: int) -> None:
         )
 
 
+def _check(values: NDArray[np.floating], right: NDArray[np.bool_], message: str) -> None:
+    """Raise an error that counts the values that are not right, and has one of them."""
+    if not right.all():
+        raise DataError(message.format(n=int((~right).sum()), example=values[~right][0]))
+
+
 def _check_counts(counts: NDArray[np.floating], what: str) -> None:
-    wrong = ~((counts > 0) & (counts == np.floor(counts)))
-    if wrong.any():
-        raise DataError(
-            f"{int(wrong.sum()):,} impressions have {what} that is no whole number above 0, e.g. {counts[wrong][0]:g}; "
-            "it is how often the pair was shown. Leave out pairs that were not shown."
-        )
-
-
-def _check_propensities(propensities: NDArray[np.floating]) -> None:
-    wrong = ~((propensities > 0) & (propensities <= 1))
-    if wrong.any():
-        raise DataError(
-            f"{int(wrong.sum()):,} propensities are outside (0, 1], e.g. {propensities[wrong][0]:g}; a propensity is "
-            "the probability that the pair was shown. Leave out pairs that cannot have been shown."
-        )
-
-
-def _check_positions(positions: NDArray[np.floating]) -> None:
-    wrong = ~((positions >= 1) & (positions == np.floor(positions)))
-    if wrong.any():
-        raise DataError(
-            f"{int(wrong.sum()):,} positions are not whole numbers from 1, e.g. {positions[wrong][0]:g}; position 1 is "
-            "the first place of a list. Add 1 if yours begin at 0."
-        )
+    message = (
+        f"{{n:,}} impressions have {what} that is no whole number above 0, e.g. {{example:g}}; it is how often the "
+        "pair was shown. Leave out pairs that were not shown."
+    )
+    _check(counts, (counts > 0) & (counts == np.floor(counts)), message)

@@ -38,22 +38,9 @@ MOST_REASONS = 5  # in one message
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """Rows of a table with ids as row numbers.
+    """Rows of a table with ids as row numbers: what each row has, or None if there is no such column.
 
-    Attributes
-    ----------
-    users, items
-        The ids.
-    user_codes, item_codes
-        The row numbers of the ids of each row.
-    columns
-        The names of the columns that were read.
-    weights, times, positions
-        A value for each row; None if there is no such column. Positions are as they were given.
-    library, name
-        Those of the dataset.
-    kinds
-        The kind of each row; None if there is no such column.
+    Positions are as they were given, and `columns` names those that were read.
     """
 
     users: Ids

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal
 
@@ -44,35 +43,22 @@ def check_kinds(kind: Any, kinds: Any, target: Any) -> None:
         raise ParameterError("no kind has a positive weight, so there would be no interactions")
 
 
-@dataclass(frozen=True)
-class _Roles:
-    """What each kind of a log is."""
-
-    interactions: list[str]
-    others: list[str]
-    shown: list[str]
-
-    @classmethod
-    def of(cls, kinds: Weights, target: str | None) -> _Roles:
-        weights = {name: weight for name, weight in kinds.items() if weight != SHOWN}
-        chosen = [target] if target is not None else [name for name, weight in weights.items() if weight > 0]
-        others = [name for name, weight in weights.items() if name not in chosen and weight != 0]
-        return cls(chosen, others, [name for name, weight in kinds.items() if weight == SHOWN])
-
-
 def dataset_of_kinds(rows: EncodedRows, kinds: Weights, target: str | None) -> Dataset:
     """The dataset of rows of several kinds: see `tl.read`."""
     assert rows.kinds is not None
     names, codes = encode(rows.kinds)
     _check_declared(names, codes, kinds)
-    roles = _Roles.of(kinds, target)
+    of_shown = [name for name, weight in kinds.items() if weight == SHOWN]
+    signed = {name: float(weight) for name, weight in kinds.items() if weight != SHOWN}
+    chosen = [target] if target is not None else [name for name, weight in signed.items() if weight > 0]
+    others = [name for name, weight in signed.items() if name not in chosen and weight != 0]
 
     def of(wanted: list[str]) -> NDArray[np.bool_]:
         return np.isin(names.to_numpy(), wanted)[codes] if wanted else np.zeros(len(codes), dtype=bool)
 
-    factors = np.array([0.0 if kinds[name] == SHOWN else float(kinds[name]) for name in names])
+    factors = np.array([signed.get(name, 0.0) for name in names])
     weights = factors[codes] * (1.0 if rows.weights is None else rows.weights)
-    used = of([*roles.interactions, *roles.others])
+    used = of([*chosen, *others])
     users, user_codes = _subset(rows.users, rows.user_codes, used)
     items, item_codes = _subset(rows.items, rows.item_codes, used)
 
@@ -83,9 +69,9 @@ def dataset_of_kinds(rows: EncodedRows, kinds: Weights, target: str | None) -> D
             user_codes[mine], item_codes[mine], (len(users), len(items)), weights[mine], times
         )
 
-    found = feedback(roles.interactions)
+    found = feedback(chosen)
     shown = None
-    if (mine := of(roles.shown)).any():
+    if (mine := of(of_shown)).any():
         shown = read_shown(rows.taken(mine), users, items)
     there = set(names)
     return Dataset.unchecked(
@@ -95,7 +81,7 @@ def dataset_of_kinds(rows: EncodedRows, kinds: Weights, target: str | None) -> D
         found.times,
         library=rows.library,
         name=rows.name,
-        kinds={name: feedback([name]) for name in roles.others if name in there},
+        kinds={name: feedback([name]) for name in others if name in there},
         shown=shown,
     )
 

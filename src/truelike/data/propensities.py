@@ -65,15 +65,10 @@ class Propensities:
 
     @classmethod
     def of(cls, source: Any, train: Interactions) -> Propensities:
-        """Return the propensities of the users and items of the training data.
+        """The propensities of the users and items of the training data.
 
-        Parameters
-        ----------
-        source
-            A frame or a file with the columns user, item and propensity, or item and propensity; a Dataset whose
-            weights are propensities; one number; or "popularity^0.5": a power of the popularity in `train`.
-        train
-            The training data of a model.
+        The source is a frame or a file with the columns user, item and propensity, or item and propensity; a Dataset
+        whose weights are propensities; one number; or "popularity^0.5": a power of the popularity in `train`.
         """
         if isinstance(source, str) and (match := BY_POPULARITY.fullmatch(source.strip())):
             return cls._by_popularity(match["power"], source, train)

@@ -16,20 +16,8 @@ from truelike.errors import DataError, some
 
 
 def titles_of(items: Ids, titles: Any, *, encoding: str = "utf-8") -> pl.Series:
-    """A title for each item; its id where none is given.
+    """A title for each item; its id where none is given. The titles are as in `Dataset.with_titles`.
 
-    Parameters
-    ----------
-    items
-        The items of a dataset.
-    titles
-        A mapping {item: title}; a pair of columns (items, titles); a frame, or the path of a CSV, TSV, JSONL or
-        Parquet file, with a column of item ids and one of titles. Titles of other items are ignored.
-    encoding
-        That of a text file.
-
-    Examples
-    --------
     >>> items = Ids(pl.Series([7, 9]), "int", "item")
     >>> titles_of(items, {7: "Green tea"}).to_list()
     ['Green tea', '9']

@@ -15,6 +15,7 @@ from scipy import sparse
 
 from truelike.cluster import Cluster, map_on
 from truelike.data.ids import Codes
+from truelike.data.protocol import Interactions
 from truelike.errors import ParameterError
 from truelike.ranking.factor_ranker import FactorRanker
 from truelike.ranking.top_k import Floats, TopK
@@ -33,7 +34,7 @@ def check_dot_product(model: str, vectors: Any) -> Any:
 def top_k_on_cluster(
     cluster: Cluster,
     vectors: Any,
-    train: Any,
+    train: Interactions,
     blocks: Iterable[Codes],
     k: int,
     *,

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
-import polars as pl
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truelike.data.blocks.format import block_bounds, writing
+from truelike.data.blocks.format import block_bounds
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=60), st.data())
@@ -26,14 +22,3 @@ def test_blocks_have_about_as_many_interactions() -> None:
     counts = np.random.default_rng(0).integers(1, 100, 10_000)
     sizes = np.add.reduceat(counts, block_bounds(counts, 7)[:-1])
     assert sizes.max() - sizes.min() <= 2 * counts.max()
-
-
-def test_a_writer_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    def fail() -> None:
-        with writing(tmp_path / "blocks", pl.Series([1, 2]), {"user": "int", "item": "int"}, "log") as writer:
-            writer.add(pl.Series([5]), np.array([0, 1]), np.array([1], dtype=np.int32))
-            raise RuntimeError("stop")
-
-    with pytest.raises(RuntimeError, match="stop"):
-        fail()
-    assert list(tmp_path.iterdir()) == []

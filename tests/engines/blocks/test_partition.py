@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +54,10 @@ def test_any_two_items_meet_in_some_epoch(blocks: tl.blocks.Blocks) -> None:
     assert together[np.ix_(most, most)].all(), "the most popular ones, too"
 
 
-def worker_of(blocks: tl.blocks.Blocks, negatives: Any, settings: SGDSettings, seed: int) -> StratifiedWorker:
+def worker_of(blocks: tl.blocks.Blocks, name: str, n_negatives: int, seed: int) -> StratifiedWorker:
+    settings = SGDSettings(0.1, 1.0, 0.0, 0.0, "epoch", n_negatives, 1_000, "blocks", "once")
     share = Share(blocks, range(PARTS), np.zeros((blocks.n_users, 8), dtype=np.float32), 1)
-    return StratifiedWorker(share, objectives.BPR, negatives, settings, seed, 8, 0)
+    return StratifiedWorker(share, objectives.BPR, sampling.parse(name), settings, seed, 8, 0)
 
 
 def weights_of(blocks: tl.blocks.Blocks, worker: StratifiedWorker, negatives: Any) -> NDArray[np.float64]:
@@ -65,24 +67,25 @@ def weights_of(blocks: tl.blocks.Blocks, worker: StratifiedWorker, negatives: An
     return corrected_weights(negatives.weights(popularity), popularity, sums, PARTS)
 
 
+def strata(worker: StratifiedWorker, blocks: tl.blocks.Blocks, epoch: int) -> Iterator[tuple[int, Any, Any]]:
+    """The block, the interactions and the drawn negatives of each stratum of an epoch."""
+    worker.begin(epoch, blocks.popularity(), weights_of(blocks, worker, worker.negatives))
+    for number in range(PARTS):
+        for part in range(PARTS):
+            stratum = worker._stratum(number, part)
+            own: Any = worker.part_negatives(part)
+            samples = Samples(stratum, own, worker.settings, seed=number * PARTS + part)
+            entries = np.arange(stratum.n_interactions, dtype=np.int32)
+            yield number, stratum, worker._parts.members[part][samples.draw(samples.key(epoch), entries)]
+
+
 def drawn(blocks: tl.blocks.Blocks, name: str, epochs: int, n_negatives: int) -> NDArray[np.int64]:
     """How often each item is drawn as a negative in some epochs, by the strata that are trained."""
-    negatives = sampling.parse(name)
-    settings = SGDSettings(0.1, 1.0, 0.0, 0.0, "epoch", n_negatives, 1_000, "blocks", "once")
-    worker = worker_of(blocks, negatives, settings, 7)
+    worker = worker_of(blocks, name, n_negatives, 7)
     counts = np.zeros(blocks.n_items, dtype=np.int64)
-    weights = weights_of(blocks, worker, negatives)
     for epoch in range(epochs):
-        worker.begin(epoch, blocks.popularity(), weights)
-        members = worker._parts.members
-        for number in range(PARTS):
-            for part in range(PARTS):
-                stratum = worker._stratum(number, part)
-                own: Any = worker.part_negatives(part)
-                samples = Samples(stratum, own, settings, seed=number * PARTS + part)
-                entries = np.arange(stratum.n_interactions, dtype=np.int32)
-                found = members[part][samples.draw(samples.key(epoch), entries)]
-                counts += np.bincount(found.reshape(-1), minlength=blocks.n_items)
+        for _, _, found in strata(worker, blocks, epoch):
+            counts += np.bincount(found.reshape(-1), minlength=blocks.n_items)
     return counts
 
 
@@ -107,20 +110,10 @@ def test_over_a_rotation_every_item_has_its_declared_probability(blocks: tl.bloc
     assert stats.chisquare(counts, wrong).pvalue < 1e-9, "the test tells distributions apart"
 
 
-def test_no_negative_is_a_positive_of_its_user(blocks: tl.blocks.Blocks, tmp_path: Path) -> None:
-    settings = SGDSettings(0.1, 1.0, 0.0, 0.0, "epoch", 5, 1_000, "blocks", "once")
-    worker = worker_of(blocks, sampling.parse("uniform"), settings, 0)
-    block = blocks.block(1)
-    worker.begin(0, blocks.popularity(), weights_of(blocks, worker, worker.negatives))
-    for part in range(PARTS):
-        stratum = worker._stratum(1, part)
-        members = worker._parts.members[part]
-        own_negatives: Any = worker.part_negatives(part)
-        samples = Samples(stratum, own_negatives, settings, seed=0)
-        entries = np.arange(stratum.n_interactions, dtype=np.int32)
-        found = members[samples.draw(samples.key(0), entries)]
-        users = stratum.entry_users
-        for user in np.unique(users)[:200]:
+def test_no_negative_is_a_positive_of_its_user(blocks: tl.blocks.Blocks) -> None:
+    for number, stratum, found in strata(worker_of(blocks, "uniform", 5, 0), blocks, 0):
+        block, users = blocks.block(number), stratum.entry_users
+        for user in np.unique(users)[:50]:
             own = block.indices[block.indptr[user] : block.indptr[user + 1]]
             assert not np.isin(found[users == user], own).any()
 

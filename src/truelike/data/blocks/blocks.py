@@ -410,7 +410,10 @@ class Blocks:
 
         indptr = np.concatenate([[0], np.cumsum(self.interactions_per_user())])
         indptr = indptr.astype(np.int32 if self.n_interactions < 2**31 else np.int64)
-        indices, data = joined([block.indices for block in blocks]), joined([block.csr.data for block in blocks])
+        indices, data = joined([block.indices for block in blocks]), np.ones(self.n_interactions, dtype=np.float32)
+        for block in blocks:
+            if block.weights is not None:
+                data[indptr[block.first_user] : indptr[block.rows.stop]] = block.weights
         times = joined([block.times for block in blocks if block.times is not None]) if self.has_times else None
         matrix = sparse.csr_array((data, indices, indptr), shape=(self.n_users, self.n_items))
         users = Ids(self.users.values, self.users.kind, "user")

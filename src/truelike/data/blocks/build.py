@@ -33,7 +33,7 @@ from truelike.core.progress import note
 from truelike.data.blocks.blocks import Blocks, BuildReport
 from truelike.data.blocks.format import ITEMS, OWN_FILES, SHOWN, block_bounds, writing
 from truelike.data.blocks.kernels import merge_rows, number_by_hash
-from truelike.data.blocks.sources import ADDRESS, LogFiles, find, from_text
+from truelike.data.blocks.sources import ADDRESS, Choose, LogFiles, find, from_text
 from truelike.data.blocks.tables import (
     EMPTY,
     Checked,
@@ -157,7 +157,7 @@ def build(
         made = _of_dataset(source, directory, blocks, least, name)
     else:
         duckdb()
-        files, kind, hive, found_name = find(source)
+        files, kind, found_name = find(source)
 
         def settle(names: list[str]) -> Columns:
             return choose(names, **asked, needs_rating=min_rating is not None)
@@ -173,7 +173,7 @@ def build(
 
         with scratch_directory(directory, scratch) as place:
             work = _Work(place, limit, tell)
-            work.group(files, kind, hive, settle, min_rating, on_bad_rows)
+            work.group(files, kind, settle, min_rating, on_bad_rows)
             made = work.write(directory, blocks, least, titles, name or found_name, further)
     report = replace(made, seconds=clock.perf_counter() - started)
     tell(
@@ -187,7 +187,7 @@ def _count_column(source: Any) -> str | None:
     """The column of a log of impressions that says how often a pair was shown; None: each row is one showing."""
     if isinstance(source, Dataset):
         return None
-    files, kind, _, _ = find(source)
+    files, kind, _ = find(source)
     names = list(pl.read_parquet_schema(files[0])) if kind == "parquet" else column_names(Path(files[0]))
     return recognised(names, "count")
 
@@ -325,13 +325,7 @@ class _Work:
         self.groups: list[_Group] = []
 
     def group(
-        self,
-        files: list[str],
-        kind: str,
-        hive: bool,
-        settle: Callable[[list[str]], Columns],
-        min_rating: float | None,
-        on_bad_rows: str,
+        self, files: list[str], kind: str, settle: Choose, min_rating: float | None, on_bad_rows: str
     ) -> None:
         """Write the interactions of the log as groups of users."""
         log: LogFiles | None = None
@@ -344,7 +338,7 @@ class _Work:
         parts = self.place / "parts"
         network = any(ADDRESS.match(file) for file in files)
         with connected(self.place, self.memory, self.threads, network=network) as connection:
-            log = open_parquet(connection, files, hive, settle) if log is None else log
+            log = open_parquet(connection, files, settle) if log is None else log
             self.tell("checking the rows and collecting the items ...")
             table = LogTable(connection, log, self.place, min_rating)
             self.found: Checked = table.check(on_bad_rows)

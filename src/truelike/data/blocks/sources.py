@@ -94,7 +94,6 @@ class LogFiles:
 
     parquet: list[str]
     columns: Columns
-    hive: bool = False
     text: bool = False
     bad: BadRows = field(default_factory=BadRows)
     origins: dict[str, tuple[TextFile, int]] = field(default_factory=dict)  # of a Parquet file: text, first row
@@ -103,6 +102,11 @@ class LogFiles:
         """Add a Parquet file that has the rows of a text file from number `first` on."""
         self.parquet.append(str(file))
         self.origins[str(file)] = (source, first)
+
+    @property
+    def hive(self) -> bool:
+        """Whether directories are named key=value, which are columns then."""
+        return not self.text and any("=" in part for file in self.parquet for part in Path(file).parts[:-1])
 
     def stored(self, column: str) -> str:
         """The name of a column in the Parquet files."""
@@ -122,8 +126,8 @@ def own_name(columns: Columns, name: str) -> str:
     return f"c{columns.needed().index(name)}"
 
 
-def find(source: Any) -> tuple[list[str], str, bool, str]:
-    """The files of a source, sorted; their format; whether their directories are named key=value; and a name.
+def find(source: Any) -> tuple[list[str], str, str]:
+    """The files of a source, sorted; their format; and a name.
 
     >>> find("no/such/file.csv")
     Traceback (most recent call last):
@@ -145,8 +149,7 @@ def find(source: Any) -> tuple[list[str], str, bool, str]:
         )
     first = Path(os.fspath(given[0]))
     name = (files[0] if len(given) > 1 or set("*?[") & set(first.name) else first.name).rpartition("/")[2]
-    hive = any("=" in part for file in files for part in Path(file).parts[:-1])
-    return files, formats.pop(), hive, name.split(".")[0]
+    return files, formats.pop(), name.split(".")[0]
 
 
 def _files_of(given: str) -> list[str]:

@@ -22,6 +22,7 @@ from truelike.data.blocks.sources import (
     MOST_BAD_TIMES,
     READINGS,
     BadRows,
+    Choose,
     LogFiles,
     check_parquet,
     read_text_times,
@@ -264,7 +265,9 @@ class LogTable:
         """A query of the rows, with the reason why each is bad (0: it is good), and whether it is kept."""
         columns = self.log.columns
         roles = {"u": columns.user, "i": columns.item, "r": columns.rating, "t": columns.time, "w": columns.weight}
-        selected = [f"{name(self.log.stored(column))} AS {alias}" for alias, column in roles.items() if column]
+        selected = [
+            f"{name(self.log.stored(column))} AS {alias}" for alias, column in roles.items() if column is not None
+        ]
         more = ", filename = true, file_row_number = true" if numbered else ""
         if numbered:
             selected += ["filename AS file", "file_row_number AS row"]
@@ -401,17 +404,20 @@ def described(connection: Connection, source: str) -> dict[str, str]:
     return {row[0]: row[1] for row in rows}
 
 
-def open_parquet(connection: Connection, files: list[str], hive: bool, choose: Any) -> LogFiles:
+def open_parquet(connection: Connection, files: list[str], choose: Choose) -> LogFiles:
     """The columns of Parquet files, which are checked."""
-    check_parquet(files, Columns("", ""))
-    names = list(described(connection, f"read_parquet({path(files[0])}, hive_partitioning = {str(hive).lower()})"))
+    log = LogFiles(files, Columns("", ""))
+    check_parquet(files, log.columns)
+    names = list(
+        described(connection, f"read_parquet({path(files[0])}, hive_partitioning = {str(log.hive).lower()})")
+    )
     if twice := repeated(each.lower() for each in names):
         raise DataError(
             f"{quoted(files[0])} has more than one column named {some(twice)}. Rename all but one of them."
         )
-    columns = choose(names)
-    check_parquet(files, columns)
-    return LogFiles(files, columns, hive)
+    log.columns = choose(names)
+    check_parquet(files, log.columns)
+    return log
 
 
 def sort_users(scratch: Path, memory: int, threads: int, sources: list[Path], target: Path) -> None:
