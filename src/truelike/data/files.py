@@ -34,7 +34,7 @@ from decimal import Decimal
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, Generic, Protocol, TypeVar
+from typing import IO, Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 
 import numpy as np
 import polars as pl
@@ -85,6 +85,15 @@ class Picked:
         return self.names[:1]
 
 
+class Form(TypedDict, total=False):
+    """What is to be known of a file: see `tl.read`."""
+
+    format: str | None
+    separator: str | None
+    header: bool
+    encoding: str
+
+
 W = TypeVar("W", bound=Wanted)
 
 
@@ -100,20 +109,13 @@ class Table(Generic[W]):
     unit: str = "line"
 
 
-def read_file(
-    path: Path,
-    choose: Callable[[list[str]], W],
-    *,
-    format: str | None = None,
-    separator: str | None = None,
-    header: bool = True,
-    encoding: str = "utf-8",
-) -> Table[W]:
+def read_file(path: Path, choose: Callable[[list[str]], W], **form: Unpack[Form]) -> Table[W]:
     """Read the columns that `choose` picks by their names from a CSV, TSV, JSONL or Parquet file."""
-    _check_arguments(format, separator)
-    text = Text(path, zipped=path.suffix.lower() == ".gz", encoding=_codec(encoding))
+    separator, header = form.get("separator"), form.get("header", True)
+    _check_arguments(form.get("format"), separator)
+    text = Text(path, zipped=path.suffix.lower() == ".gz", encoding=_codec(form.get("encoding", "utf-8")))
     named = [suffix.lower() for suffix in path.suffixes[: -1 if text.zipped else None]]
-    kind = format or FORMATS.get(named[-1] if named else "")
+    kind = form.get("format") or FORMATS.get(named[-1] if named else "")
     try:
         check_file(path)
         if kind == "parquet":
@@ -136,9 +138,11 @@ def read_file(
     )
 
 
-def read_picked(path: Path, choose: Callable[[list[str]], Picked], what: str, **how: Any) -> Table[Picked]:
+def read_picked(
+    path: Path, choose: Callable[[list[str]], Picked], what: str, **form: Unpack[Form]
+) -> Table[Picked]:
     """Read columns of a file in which no row may be bad; `what` it has is for the message."""
-    table = read_file(path, choose, **how)
+    table = read_file(path, choose, **form)
     if table.bad:
         line, reason = min(table.bad.items())
         raise DataError(
@@ -152,26 +156,26 @@ class _Done(Exception):  # noqa: N818 - not an error
     """Ends the reading of a file after its header."""
 
 
-def column_names(path: Path, **how: Any) -> list[str]:
-    """The names of a file's columns, without reading its rows; `how` is what `read_file` takes."""
+def column_names(path: Path, **form: Unpack[Form]) -> list[str]:
+    """The names of a file's columns, without reading its rows."""
     found: list[str] = []
 
-    def choose(names: list[str]) -> Any:
+    def choose(names: list[str]) -> Picked:
         found.extend(names)
         raise _Done
 
     with contextlib.suppress(_Done):
-        read_file(path, choose, **how)
+        read_file(path, choose, **form)
     return found
 
 
-def refuse_address(source: Any) -> None:
+def refuse_address(source: object) -> None:
     """Raise an error where an internet address was given instead of a file."""
     if isinstance(source, str) and re.match(r"[A-Za-z][\w+.-]*://", source):
         raise DataError(f"{quoted(source)} is an address; only files can be read. Download it and pass its path.")
 
 
-def as_path(source: str | os.PathLike[Any]) -> Path:
+def as_path(source: str | os.PathLike[str]) -> Path:
     """The path of a file, as it was given."""
     try:
         return Path(source)
@@ -186,7 +190,7 @@ def as_path(source: str | os.PathLike[Any]) -> Path:
 ENCODING = 'Name the encoding of the file, e.g. encoding="latin-1", "cp1252" or "utf-16".'
 
 
-def _codec(encoding: Any) -> str:
+def _codec(encoding: str) -> str:
     """Python's name of an encoding."""
     try:
         name = codecs.lookup(encoding).name
@@ -261,7 +265,7 @@ class Text:
         return copy.getvalue()
 
 
-def _check_arguments(format: Any, separator: Any) -> None:
+def _check_arguments(format: object, separator: object) -> None:
     if format is not None and format not in FORMATS.values():
         raise ParameterError(f"format is {format!r}; expected 'csv', 'tsv', 'jsonl' or 'parquet'")
     if separator is None:
@@ -292,7 +296,7 @@ def check_file(path: Path) -> None:
 
 
 def _parquet(path: Path, zipped: bool, choose: Callable[[list[str]], W]) -> Table[W]:
-    source: Any = io.BytesIO(gzip.decompress(path.read_bytes())) if zipped else path.absolute()
+    source = io.BytesIO(gzip.decompress(path.read_bytes())) if zipped else path.absolute()
     try:
         table = pl.scan_parquet(source, glob=False, hive_partitioning=False)
         columns = choose(table.collect_schema().names())

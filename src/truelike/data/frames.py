@@ -34,7 +34,7 @@ def repeated(names: Iterable[str]) -> list[str]:
 PLAIN = {int, str, type(None)}  # types of values that polars takes as they are
 
 
-def library_of(table: Any) -> Library | None:
+def library_of(table: object) -> Library | None:
     """The library of a frame or a series; None if it is neither.
 
     >>> library_of(pl.DataFrame({"a": [1]})), library_of([1, 2])
@@ -54,7 +54,7 @@ def library_of(table: Any) -> Library | None:
     return cast(Library, name)
 
 
-def is_frame(table: Any) -> bool:
+def is_frame(table: object) -> bool:
     """Whether a value is a frame of a known library."""
     return library_of(table) is not None and hasattr(table, "columns")
 
@@ -155,7 +155,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _is_nan(value: Any) -> bool:
+def _is_nan(value: object) -> bool:
     """Whether a value differs from itself; not so for one that cannot tell, such as an array."""
     return isinstance(value, (float, complex, Decimal)) and value != value
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import polars as pl
@@ -16,7 +16,7 @@ from scipy import sparse
 from truelike.core.forks import check_not_forked
 from truelike.data.columns import Columns
 from truelike.data.dataset import Dataset
-from truelike.data.files import Table, W, as_path, read_file, refuse_address
+from truelike.data.files import Form, Table, W, as_path, read_file, refuse_address
 from truelike.data.frames import (
     POLARS_ERRORS,
     Library,
@@ -84,23 +84,24 @@ def read_rows(
     any_weight: bool = True,
     min_rating: float | None = None,
     name: str | None = None,
-    **how: Any,
+    **form: Unpack[Form],
 ) -> EncodedRows:
     """Read the rows of a frame, a file, an array or a list, without merging those of the same pair.
 
-    `settle` names the columns, and `how` is what `read_file` takes. Positions, and with `any_weight` weights, are any
-    finite numbers.
+    `settle` names the columns. Positions, and with `any_weight` weights, are any finite numbers.
     """
     check_not_forked()
     refuse_address(source)
-    return _encoded(read_table(source, settle, name, **how), min_rating, on_bad_rows, any_weight=any_weight)
+    return _encoded(read_table(source, settle, name, **form), min_rating, on_bad_rows, any_weight=any_weight)
 
 
-def read_table(source: Any, settle: Callable[[list[str]], W], name: str | None = None, **how: Any) -> Rows[W]:
+def read_table(
+    source: Any, settle: Callable[[list[str]], W], name: str | None = None, **form: Unpack[Form]
+) -> Rows[W]:
     """The rows of a file, a frame, an array or a list."""
     if isinstance(source, (str, os.PathLike)):
         path = as_path(source)
-        return Rows(**vars(read_file(path, settle, **how)), name=name or path.name.split(".")[0])
+        return Rows(**vars(read_file(path, settle, **form)), name=name or path.name.split(".")[0])
     frame, library, bad = _as_frame(source)
     columns = settle(_names(frame))
     if isinstance(frame, _ByName):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeGuard
+from typing import Protocol, TypeGuard
 
 import numpy as np
 import polars as pl
@@ -12,6 +12,13 @@ from scipy import sparse
 from truelike.data.ids import Codes, Ids
 
 ASKED = ("n_interactions", "interactions_per_user", "popularity", "rows")  # what nothing else has
+
+
+class Digest(Protocol):
+    """A hash of `hashlib`."""
+
+    def update(self, data: bytes, /) -> None:
+        """Add bytes."""
 
 
 class Interactions(Protocol):
@@ -64,11 +71,11 @@ class Interactions(Protocol):
     def every(self, step: int) -> sparse.csr_array:
         """A CSR of every `step`-th user."""
 
-    def digest_into(self, digest: Any) -> None:
+    def digest_into(self, digest: Digest) -> None:
         """Add all that models learn from to a digest."""
 
 
-def has_interactions(value: Any) -> TypeGuard[Interactions]:
+def has_interactions(value: object) -> TypeGuard[Interactions]:
     """Whether a value is a Dataset or Blocks.
 
     >>> import truelike as tl

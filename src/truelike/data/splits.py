@@ -433,7 +433,7 @@ def hold_out(
 
 
 def _drawn_by_user(
-    data: Dataset, quota: NDArray[Any], by: Literal["random", "time"], seed: int, item_guard: int
+    data: Dataset, quota: NDArray[np.float64], by: Literal["random", "time"], seed: int, item_guard: int
 ) -> NDArray[np.uint8]:
     """The part of each row: `quota` rows of each user for validation and test, as far as the guard allows."""
     from truelike.data.kernels import draw_by_user
@@ -454,16 +454,16 @@ def _drawn_by_user(
     return label
 
 
-def _checked_by(data: Dataset, by: Any, what: str) -> Literal["random", "time"]:
+def _checked_by(data: Dataset, by: str | None, what: str) -> Literal["random", "time"]:
     """How rows are chosen; None is by time if there are times."""
     if by is None:
         return "random" if data.times is None else "time"
-    if by not in ("random", "time"):
+    if by == "random":
+        return "random"
+    if by != "time":
         raise ParameterError(f'by is {by!r}; expected "time" or "random"')
-    if by == "time":
-        _need_times(data, f"{what}(by='time')")
-    found: Literal["random", "time"] = by
-    return found
+    _need_times(data, f"{what}(by='time')")
+    return "time"
 
 
 def leave_one_out(data: Dataset, *, by: Literal["time", "random"] | None = None, seed: int = 0) -> Split:
