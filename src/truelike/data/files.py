@@ -323,16 +323,27 @@ def _delimited(text: Text, choose: Callable[[list[str]], W], separator: str | No
     places = dict(zip(names, range(len(names)), strict=True))
     positions = [places[name] for name in columns.needed()]
     frame = _fast_csv(text, columns, positions, len(names), separator, header)
+    return _read(
+        text, columns, positions, frame, lambda lines: csv_rows(lines, separator, len(names), header, text)
+    )
+
+
+def _read(
+    text: Text,
+    columns: W,
+    positions: list[int],
+    frame: pl.DataFrame | None,
+    rows: Callable[[Iterator[str]], Iterator[tuple[int, list[str] | str]]],
+) -> Table[W]:
+    """The table of the fast reader, or where it has none, that of the careful one, of some rows of the lines."""
     if frame is None:
         with text.lines() as lines:
-            return _carefully(csv_rows(lines, separator, len(names), header, text), columns, positions)
-
+            return _carefully(rows(lines), columns, positions)
     text.forget()
 
     def numbers() -> NDArray[np.int64]:
         with text.lines() as lines:
-            rows = csv_rows(lines, separator, len(names), header, text)
-            return np.fromiter((line for line, _ in rows), dtype=np.int64)
+            return np.fromiter((line for line, _ in rows(lines)), dtype=np.int64)
 
     return Table(frame, columns, numbers)
 
@@ -343,7 +354,7 @@ def first_row(text: Text, separator: str | None) -> tuple[str, list[str]]:
         first = next(lines, "")
         if not first.strip():
             raise DataError(f"the first line of {quoted(text.path)} is blank; expected a header or a row")
-        separator = separator or _guess_separator(first)
+        separator = separator or max(GUESSED_SEPARATORS, key=first.count)
         _, fields = next(_csv_records(chain([first], lines), separator))
     if _undecodable(first if isinstance(fields, str) else "".join(fields)):
         raise DataError(
@@ -389,10 +400,6 @@ def _is_number(text: str) -> bool:
     return re.fullmatch(r"\s*[-+]?\d+(\.\d*)?([eE][-+]?\d+)?\s*", text) is not None
 
 
-def _guess_separator(first: str) -> str:
-    return max(GUESSED_SEPARATORS, key=first.count)
-
-
 def _fast_csv(
     text: Text, columns: Wanted, positions: list[int], width: int, separator: str, header: bool
 ) -> pl.DataFrame | None:
@@ -423,8 +430,8 @@ def _complete(frame: pl.DataFrame, columns: Wanted) -> pl.DataFrame | None:
     """The table of a fast reader with null for empty text; None if a row lacks a required value."""
     if any(missing(frame[name]).any() for name in columns.required()):
         return None
-    empty = [name for name in columns.needed() if (frame[name] == "").any()]
-    return frame.with_columns(null_for_empty(name) for name in empty)
+    others = set(columns.needed()) - set(columns.required())
+    return frame.with_columns(null_for_empty(name) for name in others)
 
 
 def null_for_empty(name: str) -> pl.Expr:
@@ -506,23 +513,13 @@ def _json_lines(text: Text, choose: Callable[[list[str]], W]) -> Table[W]:
             f"{quoted(text.path)} has no JSON object in its first lines; expected one per line: {found}"
         )
     columns = choose(list(names))
-    frame = _fast_json(text, columns)
-    if frame is None:
-        needed = columns.needed()
-        with text.lines() as lines:
-            rows = (
-                (line, row if isinstance(row, str) else _json_values(row, needed))
-                for line, row in _json_rows(lines, text)
-            )
-            return _carefully(rows, columns, list(range(len(needed))))
+    needed = columns.needed()
 
-    text.forget()
+    def rows(lines: Iterator[str]) -> Iterator[tuple[int, list[str] | str]]:
+        for line, row in _json_rows(lines, text):
+            yield line, row if isinstance(row, str) else _json_values(row, needed)
 
-    def numbers() -> NDArray[np.int64]:
-        with text.lines() as lines:
-            return np.fromiter((line for line, _ in _filled(lines)), dtype=np.int64)
-
-    return Table(frame, columns, numbers)
+    return _read(text, columns, list(range(len(needed))), _fast_json(text, columns), rows)
 
 
 def _fast_json(text: Text, columns: Wanted) -> pl.DataFrame | None:
@@ -547,12 +544,10 @@ def _differs(column: pl.Series) -> bool:
     return bool(odd.any()) or numbers.cast(pl.Int64, strict=False).null_count() > 0
 
 
-def _filled(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    return ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
-
-
 def _json_rows(lines: Iterable[str], text: Text) -> Iterator[tuple[int, dict[str, Any] | str]]:
-    for number, line in _filled(lines):
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
         if _undecodable(line):
             yield number, text.undecodable
             continue

@@ -190,7 +190,7 @@ def encode_column(series: pl.Series, role: str, text: bool) -> tuple[Ids, Codes]
     series, kind = normalise(series, role)
     values, codes = encode(series)
     if text and kind == "str":
-        values, codes, kind = _as_integers(values, codes)
+        values, codes, kind = as_integers(values, codes)
     return Ids(values, kind, role), codes
 
 
@@ -221,7 +221,7 @@ def _nulls(series: pl.Series, kind: pl.DataType) -> pl.Series:
 
 def _times(rows: Rows[Columns], column: str) -> pl.Series:
     """The time column as whole numbers: its own, or microseconds since 1970."""
-    times = _parse_times(rows.frame[column])
+    times = parse_times(rows.frame[column])
     wrong = times.filter(pl.Series(rows.good)).null_count()
     if not wrong:
         return times
@@ -236,7 +236,8 @@ def _times(rows: Rows[Columns], column: str) -> pl.Series:
     return _nulls(times, pl.Int64())
 
 
-def _parse_times(series: pl.Series) -> pl.Series:
+def parse_times(series: pl.Series) -> pl.Series:
+    """Times as whole numbers: their own, or microseconds since 1970; null where there is none."""
     if series.dtype.is_temporal():
         return cast(cast(series, pl.Datetime("us")), pl.Int64())
     if series.dtype == pl.String:
@@ -293,7 +294,7 @@ def _where(unit: str, numbers: list[int], reason: str) -> str:
     return f"{unit} {some(numbers)}{counted} {verb} {rest}"
 
 
-def _as_integers(values: pl.Series, codes: Codes) -> tuple[pl.Series, Codes, Kind]:
+def as_integers(values: pl.Series, codes: Codes) -> tuple[pl.Series, Codes, Kind]:
     """Text ids become integers if all of them are plain integers ("7", not "007")."""
     numbers = values.cast(pl.Int64, strict=False)
     if numbers.null_count() or not bool((numbers.cast(pl.String) == values).all()):
