@@ -12,7 +12,7 @@ from truelike.data.checks import check_trainable
 from truelike.data.dataset import Dataset
 from truelike.data.entries import stable_order
 from truelike.data.ids import Ids
-from truelike.errors import DataError, UnknownIdError
+from truelike.errors import DataError
 
 ROWS = st.lists(
     st.tuples(st.integers(0, 5), st.integers(0, 7), st.integers(1, 9), st.integers(-5, 5)), max_size=40
@@ -118,13 +118,6 @@ def test_counts_and_sparsity_are_those_of_the_pairs() -> None:
     ] == [0, 1]
     assert data.has_weights
     assert "4 interactions, 3 users, 3 items, sparsity 55.5556%" in repr(data)
-
-
-def test_what_a_user_has_seen_is_given_in_the_callers_ids() -> None:
-    data = tl.read([("a", "x"), ("a", "y"), ("b", "x")])
-    assert data.seen("a").to_list() == ["x", "y"]
-    with pytest.raises(UnknownIdError, match="'eve'"):
-        data.seen("eve")
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,11 @@ def is_frame(table: object) -> bool:
 
 
 def names_of(frame: Any) -> list[str]:
-    """The names of the columns of any frame."""
-    return [str(name) for name in (frame.column_names if hasattr(frame, "column_names") else frame.columns)]
+    """The names of the columns of any frame; an error if one is repeated."""
+    names = [str(name) for name in (frame.column_names if hasattr(frame, "column_names") else frame.columns)]
+    if twice := repeated(names):
+        raise DataError(f"the table has more than one column named {some(twice)}. Rename all but one of them.")
+    return names
 
 
 def to_polars(frame: Any, columns: Iterable[str]) -> pl.DataFrame:

@@ -24,7 +24,6 @@ from truelike.data.frames import (
     library_of,
     missing,
     names_of,
-    repeated,
     to_polars,
     to_series,
 )
@@ -103,7 +102,7 @@ def read_table(
         path = as_path(source)
         return Rows(**vars(read_file(path, settle, **form)), name=name or path.name.split(".")[0])
     frame, library, bad = _as_frame(source)
-    columns = settle(_names(frame))
+    columns = settle(names_of(frame))
     if isinstance(frame, _ByName):
         frame = frame.select(columns.needed())
     kept, left_out = to_polars(frame, columns.needed()), list(bad)
@@ -420,10 +419,3 @@ def _by_name(rows: list[Any]) -> tuple[_ByName, dict[int, str]]:
     bad = {number: "is not a dict" for number, row in enumerate(rows) if not isinstance(row, Mapping)}
     good = [row for row in rows if isinstance(row, Mapping)]
     return _ByName(good, dict.fromkeys(key for row in good for key in row)), bad
-
-
-def _names(frame: Any) -> list[str]:
-    names = names_of(frame)
-    if twice := repeated(names):
-        raise DataError(f"the table has more than one column named {some(twice)}. Rename all but one of them.")
-    return names
