@@ -258,7 +258,7 @@ def coat_truth(*, progress: bool = True) -> Truth:
 
 
 def movielens_features(*, progress: bool = True) -> dict[str, pl.DataFrame]:
-    """Features of the users and films of MovieLens 1M, for `tl.FM().fit(data, **movielens_features())`.
+    """Features of the users and films of MovieLens 1M, for `items=` and `users=` of `tl.read`.
 
     Users have gender, age group and occupation (a code); films have genres and a decade.
     """

@@ -1,4 +1,3 @@
-import uuid
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from truelike.data.checks import check_trainable
 from truelike.data.dataset import Dataset
 from truelike.data.entries import stable_order
 from truelike.data.ids import Ids
-from truelike.errors import DataError, UnknownIdError
+from truelike.errors import DataError
 
 ROWS = st.lists(
     st.tuples(st.integers(0, 5), st.integers(0, 7), st.integers(1, 9), st.integers(-5, 5)), max_size=40
@@ -114,21 +113,11 @@ def test_counts_and_sparsity_are_those_of_the_pairs() -> None:
     assert data.popularity().tolist() == [2, 1, 1]
     assert data.user_of_entry.tolist() == [0, 0, 1, 2]
     assert data.sparsity == pytest.approx(5 / 9)
+    assert [
+        tl.read(rows, weight=2).has_weights for rows in ([(1, 2, 1), (3, 4, 1)], [(1, 2, 0.5), (3, 4, 1)])
+    ] == [0, 1]
+    assert data.has_weights
     assert "4 interactions, 3 users, 3 items, sparsity 55.5556%" in repr(data)
-
-
-def test_what_a_user_has_seen_is_given_in_the_callers_ids() -> None:
-    data = tl.read([("a", "x"), ("a", "y"), ("b", "x")])
-    assert data.seen("a").to_list() == ["x", "y"]
-    with pytest.raises(UnknownIdError, match="'eve'"):
-        data.seen("eve")
-
-
-@pytest.mark.parametrize("items", [["x", "y"], [3, 5], [uuid.UUID(int=1), uuid.UUID(int=2)]])
-def test_titles_are_found_by_the_callers_ids_and_default_to_them(items: list[object]) -> None:
-    data = tl.read([("a", items[0]), ("b", items[1])]).with_titles({items[0]: "the first", "else": "unused"})
-    assert data.titles is not None
-    assert data.titles.to_list() == ["the first", str(items[1])]
 
 
 @pytest.mark.parametrize(
@@ -150,21 +139,6 @@ def test_a_dataset_of_one_user_or_item_can_be_read_but_not_trained_on(
         check_trainable(dataset([]))
 
 
-@pytest.mark.parametrize(
-    ("rows", "weight", "expected"),
-    [
-        ([(1, 2), (3, 4)], None, False),
-        ([(1, 2), (3, 4), (1, 2)], None, True),
-        ([(1, 2, 1), (3, 4, 1)], 2, False),
-        ([(1, 2, 0.5), (3, 4, 1)], 2, True),
-    ],
-)
-def test_a_dataset_has_weights_where_one_differs_from_1(
-    rows: list[Any], weight: int | None, expected: bool
-) -> None:
-    assert tl.read(rows, weight=weight).has_weights is expected
-
-
 def test_notebooks_show_counts_and_the_first_rows_with_escaped_ids() -> None:
     rows = [("<b>ann</b>", f"i{n}", 1, 1_577_836_800 + n) for n in range(9)]
     html = tl.read(rows, name="shop & co").with_titles({"i0": "Tea"})._repr_html_()
@@ -179,14 +153,9 @@ def test_notebooks_show_counts_and_the_first_rows_with_escaped_ids() -> None:
         assert text in html
     assert "<b>ann" not in html
     assert ("i4" in html, "i5" in html) == (True, False)
-
-
-def test_notebooks_show_the_parts_of_a_split() -> None:
     split = tl.Split(tl.read([(1, 2), (1, 3), (2, 2)]), None, tl.read([(2, 3)]))
-    html = split._repr_html_()
-    assert "2 users, 2 items" in html
-    assert "<td>train</td><td>3</td><td>2</td><td>2</td>" in html
-    assert "<td>test</td><td>1</td><td>1</td><td>1</td>" in html
+    assert "2 users, 2 items" in split._repr_html_()
+    assert "<td>train</td><td>3</td><td>2</td><td>2</td>" in split._repr_html_()
 
 
 # --- the boundary to compiled code ----------------------------------------------------------------

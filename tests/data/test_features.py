@@ -116,10 +116,6 @@ def test_ids_without_a_row_are_an_error_that_names_them_and_the_option() -> None
         features.of(items)
     with pytest.raises(ParameterError, match="missing_features is 'skip'"):
         features.of(items, missing="skip")  # type: ignore[arg-type]
-
-
-def test_ids_without_a_row_may_have_no_features_instead() -> None:
-    features, items = Features.read(pl.DataFrame(ROWS), "item"), items_of([3, 8, 9])
     filled = features.of(items, missing="zeros")
     assert features.missing_ids(items) == [8, 9]
     assert filled.ids == items
@@ -144,15 +140,11 @@ def test_a_column_that_cannot_be_a_feature_is_an_error_that_names_it() -> None:
         Features.read(pl.DataFrame({**ids, "size": [1.7e308, 1.7e308]}), "item")
 
 
-def test_a_column_of_names_causes_a_warning() -> None:
-    table = pl.DataFrame({"item": range(100), "title": [f"film {n}" for n in range(100)]})
-    with pytest.warns(DataWarning, match=r"'title' of the item features has 100 different words in 100 rows"):
-        Features.read(table, "item")
-
-
 def test_a_text_with_bars_is_a_list_and_a_row_of_missing_values_has_no_features() -> None:
     first = Features.read(pl.DataFrame({"item": [1, 2], "kind": ["a|b", "b"], "size": [1.0, 3.0]}), "item")
     assert dense(first) == {"kind=a": [0.5, 0.0], "kind=b": [0.5, 1.0], "size": [-1.0, 1.0]}
+    with pytest.warns(DataWarning, match=r"'title' of the item features has 100 different words in 100 rows"):
+        Features.read(pl.DataFrame({"item": range(100), "title": [f"film {n}" for n in range(100)]}), "item")
     later = pl.DataFrame({"item": [3], "kind": [None], "size": [None]})
     assert Features.read(later, "item", like=first.columns).matrix.nnz == 0
 

@@ -424,15 +424,10 @@ def test_a_first_line_that_looks_like_data_is_an_error_that_names_header(
     path = write(tmp_path, f"{first}\n{first.replace('7', '8')}\n")
     with pytest.raises(DataError, match=r"first line .* looks like data, .*header=False.*user=0, item=1"):
         tl.read(path, **asked)
+    if first.startswith("196"):
+        with pytest.warns(DataWarning, match="first line .* looks like data, .*header=False"):
+            tl.read(path, user=0, item=1)
     assert tl.read(path, header=False).n_rows == 2
-
-
-def test_a_first_line_that_looks_like_data_is_warned_of_where_columns_are_given_by_position(
-    tmp_path: Path,
-) -> None:
-    path = write(tmp_path, "196,242,3\n186,302,3\n")
-    with pytest.warns(DataWarning, match="first line .* looks like data, .*header=False"):
-        assert tl.read(path, user=0, item=1).n_interactions == 1
 
 
 @pytest.mark.parametrize("header", ["0,1,2", ",0,1", "user,item,2020"])

@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -74,6 +73,8 @@ def test_a_least_number_of_zero_asks_for_nothing() -> None:
     data = tl.read([(1, 1), (2, 1), (3, 2)])
     assert tl.k_core(data, user=0, item=0).dataset.to_frame().equals(data.to_frame())
     assert tl.k_core(data, user=0, item=2).dataset.matrix.toarray().tolist() == [[1], [1], [0]]
+    with pytest.raises(ParameterError, match="user is -1"):
+        tl.k_core(data, user=-1)
 
 
 def test_weights_times_and_titles_stay_with_their_rows() -> None:
@@ -86,8 +87,3 @@ def test_weights_times_and_titles_stay_with_their_rows() -> None:
     assert core.titles is not None
     assert core.titles.to_list() == ["one", "two"]
     assert data.n_interactions == 5
-
-
-def test_a_negative_number_of_interactions_is_refused() -> None:
-    with pytest.raises(ParameterError, match="user is -1"):
-        tl.k_core(tl.read(np.array([[1, 2], [3, 4]])), user=-1)

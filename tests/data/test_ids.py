@@ -8,7 +8,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-import truelike as tl
 from truelike.data.frames import to_series
 from truelike.data.ids import Ids, encode, normalise, one_or_many
 from truelike.errors import DataError, UnknownIdError
@@ -80,11 +79,6 @@ def test_an_id_and_its_plain_text_are_the_same_id(known: list[Any], asked: Any) 
     assert id_map(known).known(asked).tolist() == [0]
 
 
-def test_a_subset_keeps_its_order_and_its_kind() -> None:
-    ids = id_map([uuid.UUID(int=n) for n in range(4)]).subset(np.array([False, True, False, True]))
-    assert ids.take(np.arange(2, dtype=np.int32)).to_list() == [uuid.UUID(int=1), uuid.UUID(int=3)]
-
-
 def test_id_maps_are_equal_by_their_values() -> None:
     assert id_map([1, 2]) == id_map([2, 1, 1])
     assert id_map([1, 2]) != id_map([1, 3])
@@ -127,14 +121,6 @@ def test_ids_are_a_sequence_of_what_the_caller_gave(values: list[Any]) -> None:
 @pytest.mark.parametrize("absent", [9, "eve", None, 1.5, [1, 2], {"a": 1}, object(), uuid.UUID(int=9)])
 def test_what_is_not_an_id_is_not_in_the_sequence(absent: Any) -> None:
     assert absent not in id_map([1, 2])
-
-
-def test_all_users_of_a_dataset_can_be_asked_for() -> None:
-    data = tl.synthetic.World(n_users=50, n_items=40).dataset()
-    model = tl.ItemPop().fit(data)
-    assert model.recommend(data.users, k=2)["user_id"].unique().sort().to_list() == list(data.users)
-    assert model.recommend(data.users[:3], k=1)["user_id"].to_list() == data.users[:3]
-    assert len(model.score(data.users[0], data.items)) == data.n_items
 
 
 @pytest.mark.parametrize(

@@ -18,15 +18,13 @@ EVERYTHING = np.tile(np.arange(80, dtype=np.int32), 300)
 def test_a_world_is_always_the_same() -> None:
     again = tl.synthetic.World(n_users=300, n_items=80, impressions_per_user=60, seed=4).dataset()
     assert again.to_frame().equals(SMALL.dataset().to_frame())
+    some = np.random.default_rng(0).permutation(len(EVERYONE))[:500]
+    assert np.array_equal(SMALL.likes(EVERYONE[some], EVERYTHING[some]), SMALL.likes(EVERYONE, EVERYTHING)[some])
+    other = tl.synthetic.World(n_users=300, n_items=80, impressions_per_user=60, seed=5)
+    assert not other.dataset().to_frame().equals(again.to_frame())
     assert (again.n_users, again.n_items) == (300, 80)
     assert again.titles is not None
     assert again.titles.n_unique() == 80
-
-
-def test_the_seed_decides_everything() -> None:
-    other = tl.synthetic.World(n_users=300, n_items=80, impressions_per_user=60, seed=5)
-    assert not SMALL.dataset().to_frame().equals(other.dataset().to_frame())
-    assert not np.array_equal(SMALL.likes(EVERYONE, EVERYTHING), other.likes(EVERYONE, EVERYTHING))
 
 
 def test_a_pair_is_observed_exactly_if_it_is_liked_and_shown() -> None:
@@ -82,11 +80,6 @@ def test_likes_follow_their_probability() -> None:
         inside = (probability >= low) & (probability <= high)
         error = np.sqrt((probability * (1 - probability))[inside].sum()) / inside.sum()
         assert abs(liked[inside].mean() - probability[inside].mean()) < 4.5 * error
-
-
-def test_the_label_of_a_pair_does_not_depend_on_the_other_pairs_asked_for() -> None:
-    some = np.random.default_rng(0).permutation(len(EVERYONE))[:500]
-    assert np.array_equal(SMALL.likes(EVERYONE[some], EVERYTHING[some]), SMALL.likes(EVERYONE, EVERYTHING)[some])
 
 
 def test_blocks_make_up_the_whole_dataset_whatever_their_size(monkeypatch: pytest.MonkeyPatch) -> None:

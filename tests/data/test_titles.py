@@ -55,23 +55,13 @@ def test_titles_are_read_from_files(tmp_path: Path, name: str) -> None:
     assert titles(tl.read(ROWS).with_titles(str(path))) == EXPECTED
 
 
-def test_a_file_of_titles_is_read_in_its_encoding(tmp_path: Path) -> None:
-    (tmp_path / "titles.csv").write_bytes("item,title\n7,Thé\n".encode("latin-1"))
-    assert titles(tl.read(ROWS).with_titles(tmp_path / "titles.csv", encoding="latin-1")) == ["Thé", "9", "12"]
-    with pytest.raises(DataError, match=r"line 2 is not UTF-8 .*encoding="):
-        tl.read(ROWS, titles=tmp_path / "titles.csv")
-
-
-@pytest.mark.parametrize("missing", [None, "", float("nan")])
-def test_an_item_without_a_title_gets_its_id(missing: Any) -> None:
-    assert titles(tl.read(ROWS, titles={7: missing, 9: "Milk"})) == ["7", "Milk", "12"]
-
-
 def test_titles_are_found_by_ids_of_every_kind() -> None:
     one, two = uuid.UUID(int=1), uuid.UUID(int=2)
     data = tl.read([("a", one), ("b", two)])
     assert titles(data.with_titles({one: "first", "else": "unused"})) == ["first", str(two)]
     assert titles(tl.read([("a", "x"), ("b", "y")], titles={"x": "first"})) == ["first", "y"]
+    for missing in (None, "", float("nan")):
+        assert titles(tl.read(ROWS, titles={7: missing, 9: "Milk"})) == ["7", "Milk", "12"]
 
 
 @pytest.mark.parametrize(
@@ -98,6 +88,10 @@ def test_titles_that_cannot_be_used_are_an_error(given: Any, message: str) -> No
 def test_a_bad_line_in_a_file_of_titles_is_named(tmp_path: Path) -> None:
     (tmp_path / "titles.csv").write_text("item,title\n7,Toy Story, The\n9,Milk\n")
     with pytest.raises(DataError, match=r"1 lines of the titles in .* are bad: line 2 has 3 fields instead of 2"):
+        tl.read(ROWS, titles=tmp_path / "titles.csv")
+    (tmp_path / "titles.csv").write_bytes("item,title\n7,Thé\n".encode("latin-1"))
+    assert titles(tl.read(ROWS).with_titles(tmp_path / "titles.csv", encoding="latin-1")) == ["Thé", "9", "12"]
+    with pytest.raises(DataError, match=r"line 2 is not UTF-8 .*encoding="):
         tl.read(ROWS, titles=tmp_path / "titles.csv")
 
 

@@ -12,7 +12,7 @@ from truelike.data.protocol import Interactions, has_interactions
 from truelike.errors import DataError, DataWarning, ParameterError, warn
 
 
-def check_dataset(value: Any, what: str, part: str = "train") -> None:
+def check_dataset(value: object, what: str, part: str = "train") -> None:
     """Raise an error that says what to pass instead, if a value is not a Dataset.
 
     >>> check_dataset([("ann", "tea")], "fit")
@@ -68,7 +68,7 @@ def known_interactions(validation: Any, train: Interactions) -> Dataset:
     return known
 
 
-def check_share(name: str, value: Any) -> None:
+def check_share(name: str, value: float) -> None:
     """Raise an error if a value is not a share, at least 0 and below 1."""
     check_number(name, value)
     if not 0 <= value < 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import numpy as np
 import polars as pl
@@ -19,9 +19,12 @@ from truelike.data.frames import Library, to_native
 from truelike.data.html import dataset_html
 from truelike.data.ids import Codes, Ids
 from truelike.data.matrix import check_mask, own_csr, own_times, read_only
+from truelike.data.protocol import Digest
 from truelike.data.shown import Shown
 from truelike.data.titles import titles_of
 from truelike.errors import DataError, ParameterError, some
+
+M = TypeVar("M", Shown, FeatureTable)
 
 
 class Carried(TypedDict, total=False):
@@ -109,7 +112,7 @@ class Dataset:
         self,
         users: Ids,
         items: Ids,
-        matrix: Any,
+        matrix: sparse.csr_array,
         times: NDArray[np.int64] | None = None,
         titles: pl.Series | None = None,
         library: Library = "polars",
@@ -244,11 +247,11 @@ class Dataset:
         """The number of users of each item, in the order of `items`."""
         return np.bincount(self.csr.indices, minlength=self.n_items)
 
-    def seen(self, user: Any) -> pl.Series:
+    def seen(self, user: object) -> pl.Series:
         """The items that a user interacted with."""
         return self.items.take(self.items_of(int(self.users.known(user)[0]))).alias("item_id")
 
-    def history(self, user: Any) -> pl.Series:
+    def history(self, user: object) -> pl.Series:
         """The items that a user interacted with, in the order of time; without times, in that of their ids.
 
         >>> import truelike as tl
@@ -283,7 +286,7 @@ class Dataset:
         """The dataset itself, as all blocks in memory are one."""
         return self
 
-    def digest_into(self, digest: Any) -> None:
+    def digest_into(self, digest: Digest) -> None:
         """Add all that models learn from to a digest."""
         for array in (self.csr.indptr, self.csr.indices):
             digest.update(np.ascontiguousarray(array).tobytes())
@@ -335,7 +338,7 @@ class Dataset:
             raise ParameterError(f"the dataset has no part {part!r}; it has {some(sorted(there))}")
         return to_native(frame, self.library)
 
-    def _pairs(self, csr: sparse.csr_array, **columns: NDArray[Any] | None) -> pl.DataFrame:
+    def _pairs(self, csr: sparse.csr_array, **columns: NDArray[np.generic] | None) -> pl.DataFrame:
         users, items = self.users.take(rows.users_of(csr)), self.items.take(csr.indices)
         values = [pl.Series(name, array) for name, array in columns.items() if array is not None]
         return pl.DataFrame([users.alias("user_id"), items.alias("item_id"), *values])
@@ -450,5 +453,5 @@ def joined(one: pl.Series | None, other: pl.Series | None, items: Ids) -> pl.Ser
     return one.zip_with(one != items.values.cast(pl.String), other)
 
 
-def _merged(one: Any, other: Any) -> Any:
+def _merged(one: M | None, other: M | None) -> M | None:
     return other if one is None else one if other is None else one.merge(other)

@@ -76,7 +76,7 @@ class Features:
     """
 
     ids: Ids
-    matrix: Any
+    matrix: sparse.csr_array
     columns: tuple[Column, ...]
 
     @property
@@ -103,7 +103,7 @@ class Features:
             raise ParameterError(f'on_unknown is {on_unknown!r}; expected "raise" or "skip"')
         frame = _frame(table, what)
         ids, rows = _ids(frame, what)
-        parts: list[Any] = []
+        parts: list[sparse.csr_array] = []
         columns: list[Column] = []
         for name in (column.name for column in like) if like is not None else frame.columns[1:]:
             if name not in frame.columns:
@@ -174,13 +174,13 @@ class Features:
     def _columns_as_bytes(self) -> bytes:
         return json.dumps([asdict(column) for column in self.columns]).encode()
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
         """Everything but the ids, as arrays of numbers."""
         parts = {"data": self.matrix.data, "indices": self.matrix.indices, "indptr": self.matrix.indptr}
         return {**parts, "columns": np.frombuffer(self._columns_as_bytes(), dtype=np.uint8)}
 
     @classmethod
-    def restored(cls, arrays: dict[str, NDArray[Any]], ids: Ids) -> Self:
+    def restored(cls, arrays: dict[str, NDArray[np.generic]], ids: Ids) -> Self:
         """Features from what `arrays` gave, and the ids."""
         stored = json.loads(arrays["columns"].tobytes())
         columns = tuple(
@@ -283,7 +283,7 @@ def _column(
     ids: Ids,
     rows: NDArray[np.int32],
     on_unknown: OnUnknownValue,
-) -> tuple[Column, Any]:
+) -> tuple[Column, sparse.csr_array]:
     """How a column is read, and its part of the matrix; `before` is how it was read before."""
     numbers = before is not None and before.words is None
     if series.dtype == pl.Null:  # all values are missing
@@ -335,7 +335,7 @@ def _words(series: pl.Series, rows: NDArray[np.int32], what: str) -> pl.DataFram
 
 def _numbers(
     series: pl.Series, before: Column | None, rows: NDArray[np.int32], n: int, what: str
-) -> tuple[Column, Any]:
+) -> tuple[Column, sparse.csr_array]:
     values = series.cast(pl.Float64).fill_nan(None)
     if values.is_infinite().any():
         raise DataError(

@@ -34,7 +34,7 @@ from decimal import Decimal
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, Generic, Protocol, TypeVar
+from typing import IO, Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 
 import numpy as np
 import polars as pl
@@ -85,6 +85,15 @@ class Picked:
         return self.names[:1]
 
 
+class Form(TypedDict, total=False):
+    """What is to be known of a file: see `tl.read`."""
+
+    format: str | None
+    separator: str | None
+    header: bool
+    encoding: str
+
+
 W = TypeVar("W", bound=Wanted)
 
 
@@ -100,20 +109,13 @@ class Table(Generic[W]):
     unit: str = "line"
 
 
-def read_file(
-    path: Path,
-    choose: Callable[[list[str]], W],
-    *,
-    format: str | None = None,
-    separator: str | None = None,
-    header: bool = True,
-    encoding: str = "utf-8",
-) -> Table[W]:
+def read_file(path: Path, choose: Callable[[list[str]], W], **form: Unpack[Form]) -> Table[W]:
     """Read the columns that `choose` picks by their names from a CSV, TSV, JSONL or Parquet file."""
-    _check_arguments(format, separator)
-    text = Text(path, zipped=path.suffix.lower() == ".gz", encoding=_codec(encoding))
+    separator, header = form.get("separator"), form.get("header", True)
+    _check_arguments(form.get("format"), separator)
+    text = Text(path, zipped=path.suffix.lower() == ".gz", encoding=_codec(form.get("encoding", "utf-8")))
     named = [suffix.lower() for suffix in path.suffixes[: -1 if text.zipped else None]]
-    kind = format or FORMATS.get(named[-1] if named else "")
+    kind = form.get("format") or FORMATS.get(named[-1] if named else "")
     try:
         check_file(path)
         if kind == "parquet":
@@ -136,9 +138,11 @@ def read_file(
     )
 
 
-def read_picked(path: Path, choose: Callable[[list[str]], Picked], what: str, **how: Any) -> Table[Picked]:
+def read_picked(
+    path: Path, choose: Callable[[list[str]], Picked], what: str, **form: Unpack[Form]
+) -> Table[Picked]:
     """Read columns of a file in which no row may be bad; `what` it has is for the message."""
-    table = read_file(path, choose, **how)
+    table = read_file(path, choose, **form)
     if table.bad:
         line, reason = min(table.bad.items())
         raise DataError(
@@ -152,26 +156,26 @@ class _Done(Exception):  # noqa: N818 - not an error
     """Ends the reading of a file after its header."""
 
 
-def column_names(path: Path, **how: Any) -> list[str]:
-    """The names of a file's columns, without reading its rows; `how` is what `read_file` takes."""
+def column_names(path: Path, **form: Unpack[Form]) -> list[str]:
+    """The names of a file's columns, without reading its rows."""
     found: list[str] = []
 
-    def choose(names: list[str]) -> Any:
+    def choose(names: list[str]) -> Picked:
         found.extend(names)
         raise _Done
 
     with contextlib.suppress(_Done):
-        read_file(path, choose, **how)
+        read_file(path, choose, **form)
     return found
 
 
-def refuse_address(source: Any) -> None:
+def refuse_address(source: object) -> None:
     """Raise an error where an internet address was given instead of a file."""
     if isinstance(source, str) and re.match(r"[A-Za-z][\w+.-]*://", source):
         raise DataError(f"{quoted(source)} is an address; only files can be read. Download it and pass its path.")
 
 
-def as_path(source: str | os.PathLike[Any]) -> Path:
+def as_path(source: str | os.PathLike[str]) -> Path:
     """The path of a file, as it was given."""
     try:
         return Path(source)
@@ -186,7 +190,7 @@ def as_path(source: str | os.PathLike[Any]) -> Path:
 ENCODING = 'Name the encoding of the file, e.g. encoding="latin-1", "cp1252" or "utf-16".'
 
 
-def _codec(encoding: Any) -> str:
+def _codec(encoding: str) -> str:
     """Python's name of an encoding."""
     try:
         name = codecs.lookup(encoding).name
@@ -261,7 +265,7 @@ class Text:
         return copy.getvalue()
 
 
-def _check_arguments(format: Any, separator: Any) -> None:
+def _check_arguments(format: object, separator: object) -> None:
     if format is not None and format not in FORMATS.values():
         raise ParameterError(f"format is {format!r}; expected 'csv', 'tsv', 'jsonl' or 'parquet'")
     if separator is None:
@@ -292,7 +296,7 @@ def check_file(path: Path) -> None:
 
 
 def _parquet(path: Path, zipped: bool, choose: Callable[[list[str]], W]) -> Table[W]:
-    source: Any = io.BytesIO(gzip.decompress(path.read_bytes())) if zipped else path.absolute()
+    source = io.BytesIO(gzip.decompress(path.read_bytes())) if zipped else path.absolute()
     try:
         table = pl.scan_parquet(source, glob=False, hive_partitioning=False)
         columns = choose(table.collect_schema().names())
@@ -319,16 +323,27 @@ def _delimited(text: Text, choose: Callable[[list[str]], W], separator: str | No
     places = dict(zip(names, range(len(names)), strict=True))
     positions = [places[name] for name in columns.needed()]
     frame = _fast_csv(text, columns, positions, len(names), separator, header)
+    return _read(
+        text, columns, positions, frame, lambda lines: csv_rows(lines, separator, len(names), header, text)
+    )
+
+
+def _read(
+    text: Text,
+    columns: W,
+    positions: list[int],
+    frame: pl.DataFrame | None,
+    rows: Callable[[Iterator[str]], Iterator[tuple[int, list[str] | str]]],
+) -> Table[W]:
+    """The table of the fast reader, or where it has none, that of the careful one, of some rows of the lines."""
     if frame is None:
         with text.lines() as lines:
-            return _carefully(csv_rows(lines, separator, len(names), header, text), columns, positions)
-
+            return _carefully(rows(lines), columns, positions)
     text.forget()
 
     def numbers() -> NDArray[np.int64]:
         with text.lines() as lines:
-            rows = csv_rows(lines, separator, len(names), header, text)
-            return np.fromiter((line for line, _ in rows), dtype=np.int64)
+            return np.fromiter((line for line, _ in rows(lines)), dtype=np.int64)
 
     return Table(frame, columns, numbers)
 
@@ -339,7 +354,7 @@ def first_row(text: Text, separator: str | None) -> tuple[str, list[str]]:
         first = next(lines, "")
         if not first.strip():
             raise DataError(f"the first line of {quoted(text.path)} is blank; expected a header or a row")
-        separator = separator or _guess_separator(first)
+        separator = separator or max(GUESSED_SEPARATORS, key=first.count)
         _, fields = next(_csv_records(chain([first], lines), separator))
     if _undecodable(first if isinstance(fields, str) else "".join(fields)):
         raise DataError(
@@ -385,10 +400,6 @@ def _is_number(text: str) -> bool:
     return re.fullmatch(r"\s*[-+]?\d+(\.\d*)?([eE][-+]?\d+)?\s*", text) is not None
 
 
-def _guess_separator(first: str) -> str:
-    return max(GUESSED_SEPARATORS, key=first.count)
-
-
 def _fast_csv(
     text: Text, columns: Wanted, positions: list[int], width: int, separator: str, header: bool
 ) -> pl.DataFrame | None:
@@ -419,8 +430,8 @@ def _complete(frame: pl.DataFrame, columns: Wanted) -> pl.DataFrame | None:
     """The table of a fast reader with null for empty text; None if a row lacks a required value."""
     if any(missing(frame[name]).any() for name in columns.required()):
         return None
-    empty = [name for name in columns.needed() if (frame[name] == "").any()]
-    return frame.with_columns(null_for_empty(name) for name in empty)
+    others = set(columns.needed()) - set(columns.required())
+    return frame.with_columns(null_for_empty(name) for name in others)
 
 
 def null_for_empty(name: str) -> pl.Expr:
@@ -502,23 +513,13 @@ def _json_lines(text: Text, choose: Callable[[list[str]], W]) -> Table[W]:
             f"{quoted(text.path)} has no JSON object in its first lines; expected one per line: {found}"
         )
     columns = choose(list(names))
-    frame = _fast_json(text, columns)
-    if frame is None:
-        needed = columns.needed()
-        with text.lines() as lines:
-            rows = (
-                (line, row if isinstance(row, str) else _json_values(row, needed))
-                for line, row in _json_rows(lines, text)
-            )
-            return _carefully(rows, columns, list(range(len(needed))))
+    needed = columns.needed()
 
-    text.forget()
+    def rows(lines: Iterator[str]) -> Iterator[tuple[int, list[str] | str]]:
+        for line, row in _json_rows(lines, text):
+            yield line, row if isinstance(row, str) else _json_values(row, needed)
 
-    def numbers() -> NDArray[np.int64]:
-        with text.lines() as lines:
-            return np.fromiter((line for line, _ in _filled(lines)), dtype=np.int64)
-
-    return Table(frame, columns, numbers)
+    return _read(text, columns, list(range(len(needed))), _fast_json(text, columns), rows)
 
 
 def _fast_json(text: Text, columns: Wanted) -> pl.DataFrame | None:
@@ -543,12 +544,10 @@ def _differs(column: pl.Series) -> bool:
     return bool(odd.any()) or numbers.cast(pl.Int64, strict=False).null_count() > 0
 
 
-def _filled(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    return ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
-
-
 def _json_rows(lines: Iterable[str], text: Text) -> Iterator[tuple[int, dict[str, Any] | str]]:
-    for number, line in _filled(lines):
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
         if _undecodable(line):
             yield number, text.undecodable
             continue

@@ -34,7 +34,7 @@ def repeated(names: Iterable[str]) -> list[str]:
 PLAIN = {int, str, type(None)}  # types of values that polars takes as they are
 
 
-def library_of(table: Any) -> Library | None:
+def library_of(table: object) -> Library | None:
     """The library of a frame or a series; None if it is neither.
 
     >>> library_of(pl.DataFrame({"a": [1]})), library_of([1, 2])
@@ -54,14 +54,17 @@ def library_of(table: Any) -> Library | None:
     return cast(Library, name)
 
 
-def is_frame(table: Any) -> bool:
+def is_frame(table: object) -> bool:
     """Whether a value is a frame of a known library."""
     return library_of(table) is not None and hasattr(table, "columns")
 
 
 def names_of(frame: Any) -> list[str]:
-    """The names of the columns of any frame."""
-    return [str(name) for name in (frame.column_names if hasattr(frame, "column_names") else frame.columns)]
+    """The names of the columns of any frame; an error if one is repeated."""
+    names = [str(name) for name in (frame.column_names if hasattr(frame, "column_names") else frame.columns)]
+    if twice := repeated(names):
+        raise DataError(f"the table has more than one column named {some(twice)}. Rename all but one of them.")
+    return names
 
 
 def to_polars(frame: Any, columns: Iterable[str]) -> pl.DataFrame:
@@ -155,7 +158,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _is_nan(value: Any) -> bool:
+def _is_nan(value: object) -> bool:
     """Whether a value differs from itself; not so for one that cannot tell, such as an array."""
     return isinstance(value, (float, complex, Decimal)) and value != value
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -19,7 +19,7 @@ YEAR_1990, YEAR_2100 = 631_152_000, 4_102_444_800  # seconds since 1970
 FIRST_ROWS = 5
 
 
-def table(rows: Iterable[Sequence[Any]], header: Sequence[str] = ()) -> str:
+def table(rows: Iterable[Sequence[object]], header: Sequence[str] = ()) -> str:
     """An HTML table of escaped cells.
 
     >>> table([("a<b", 1)], header=("what", "count"))

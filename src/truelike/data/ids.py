@@ -67,7 +67,7 @@ def normalise(series: pl.Series, what: str) -> tuple[pl.Series, Kind]:
         ) from error
 
 
-def check_kind(values: pl.Series, kind: Any, what: str) -> None:
+def check_kind(values: pl.Series, kind: str, what: str) -> None:
     """Raise an error where ids from a file are not of the kind that the file states."""
     expected = {"int": pl.Int64, "str": pl.String, "uuid": pl.String}
     if kind not in expected or values.dtype != expected[kind] or values.null_count():
@@ -190,9 +190,9 @@ class Ids(Sequence[Any]):
         return self.values.gather(codes)
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> pl.DataType:
         """The type of the stored ids."""
-        return pl.Int64 if self.kind == "int" else pl.String
+        return pl.Int64() if self.kind == "int" else pl.String()
 
     def known(self, ids: Any) -> Codes:
         """The row number of each id; an error that names the ids that are not known."""

@@ -6,25 +6,34 @@ import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike.data.columns import Columns, Name, choose, recognised
-from truelike.data.files import FORMATS
+from truelike.data.files import FORMATS, Form
 from truelike.data.ids import Ids
 from truelike.data.interactions import EncodedRows, read_rows
 from truelike.data.shown import Shown
 from truelike.errors import DataError, DataWarning, warn
 
 
-def read_shown(source: Any, users: Ids, items: Ids, *, user: Name = None, item: Name = None, **how: Any) -> Shown:
+def read_shown(
+    source: Any,
+    users: Ids,
+    items: Ids,
+    *,
+    user: Name = None,
+    item: Name = None,
+    on_bad_rows: str = "refuse",
+    **form: Unpack[Form],
+) -> Shown:
     """Read what was shown to the given users of the given items; the rows of others are counted in a warning.
 
     The source is as in `tl.read(impressions=)`, or blocks, whose weights are counts. Rows of the same pair are further
-    showings. `user` and `item` name columns, if the table has them, and `how` are further options of `tl.read`.
+    showings. `user` and `item` name columns, if the table has them, and `form` says how a file is to be read.
 
     >>> seen = [{"user": 0, "item": 1, "position": 3}, {"user": 0, "item": 1, "position": 1}]
     >>> read_shown(seen, Ids.range(2, "user"), Ids.range(2, "item")).positions.tolist()
@@ -38,7 +47,7 @@ def read_shown(source: Any, users: Ids, items: Ids, *, user: Name = None, item: 
     elif hasattr(source, "to_dataset") and not isinstance(source, EncodedRows):  # blocks
         return read_shown(source.to_dataset(), users, items)
     else:
-        found = source if isinstance(source, EncodedRows) else _of_rows(source, user, item, **how)
+        found = source if isinstance(source, EncodedRows) else _of_rows(source, user, item, on_bad_rows, **form)
     user_codes = users.codes(found.users.values)[found.user_codes]
     item_codes = items.codes(found.items.values)[found.item_codes]
     kept = (user_codes >= 0) & (item_codes >= 0)
@@ -69,14 +78,15 @@ def _of_counts(users: Ids, items: Ids, matrix: Any) -> EncodedRows:
     return EncodedRows(users, items, *codes, Columns("user_id", "item_id", weight="count"), counts)
 
 
-def _of_rows(source: Any, user: Name, item: Name, **how: Any) -> EncodedRows:
+def _of_rows(source: Any, user: Name, item: Name, on_bad_rows: str, **form: Unpack[Form]) -> EncodedRows:
     """The rows of a frame, a file, an array or a list; the weights are counts or propensities."""
     if isinstance(source, (str, os.PathLike)):
         named = FORMATS.keys() & {suffix.lower() for suffix in Path(source).suffixes}
-        how = {name: value for name, value in how.items() if name != "format" or not named}
-        if not how.get("header", True):
+        if named:
+            form.pop("format", None)
+        if not form.get("header", True):
             user, item = 0 if user is None else user, 1 if item is None else item
-    rows = read_rows(source, partial(_columns, user=user, item=item), **how)
+    rows = read_rows(source, partial(_columns, user=user, item=item), on_bad_rows=on_bad_rows, **form)
     if not len(rows.user_codes):
         raise DataError("the table of impressions is empty. Pass a row for each pair that was shown.")
     if rows.weights is not None and _is_propensity(rows.columns):

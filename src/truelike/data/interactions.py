@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import polars as pl
@@ -16,7 +16,7 @@ from scipy import sparse
 from truelike.core.forks import check_not_forked
 from truelike.data.columns import Columns
 from truelike.data.dataset import Dataset
-from truelike.data.files import Table, W, as_path, read_file, refuse_address
+from truelike.data.files import Form, Table, W, as_path, read_file, refuse_address
 from truelike.data.frames import (
     POLARS_ERRORS,
     Library,
@@ -24,7 +24,6 @@ from truelike.data.frames import (
     library_of,
     missing,
     names_of,
-    repeated,
     to_polars,
     to_series,
 )
@@ -84,25 +83,26 @@ def read_rows(
     any_weight: bool = True,
     min_rating: float | None = None,
     name: str | None = None,
-    **how: Any,
+    **form: Unpack[Form],
 ) -> EncodedRows:
     """Read the rows of a frame, a file, an array or a list, without merging those of the same pair.
 
-    `settle` names the columns, and `how` is what `read_file` takes. Positions, and with `any_weight` weights, are any
-    finite numbers.
+    `settle` names the columns. Positions, and with `any_weight` weights, are any finite numbers.
     """
     check_not_forked()
     refuse_address(source)
-    return _encoded(read_table(source, settle, name, **how), min_rating, on_bad_rows, any_weight=any_weight)
+    return _encoded(read_table(source, settle, name, **form), min_rating, on_bad_rows, any_weight=any_weight)
 
 
-def read_table(source: Any, settle: Callable[[list[str]], W], name: str | None = None, **how: Any) -> Rows[W]:
+def read_table(
+    source: Any, settle: Callable[[list[str]], W], name: str | None = None, **form: Unpack[Form]
+) -> Rows[W]:
     """The rows of a file, a frame, an array or a list."""
     if isinstance(source, (str, os.PathLike)):
         path = as_path(source)
-        return Rows(**vars(read_file(path, settle, **how)), name=name or path.name.split(".")[0])
+        return Rows(**vars(read_file(path, settle, **form)), name=name or path.name.split(".")[0])
     frame, library, bad = _as_frame(source)
-    columns = settle(_names(frame))
+    columns = settle(names_of(frame))
     if isinstance(frame, _ByName):
         frame = frame.select(columns.needed())
     kept, left_out = to_polars(frame, columns.needed()), list(bad)
@@ -189,7 +189,7 @@ def encode_column(series: pl.Series, role: str, text: bool) -> tuple[Ids, Codes]
     series, kind = normalise(series, role)
     values, codes = encode(series)
     if text and kind == "str":
-        values, codes, kind = _as_integers(values, codes)
+        values, codes, kind = as_integers(values, codes)
     return Ids(values, kind, role), codes
 
 
@@ -220,7 +220,7 @@ def _nulls(series: pl.Series, kind: pl.DataType) -> pl.Series:
 
 def _times(rows: Rows[Columns], column: str) -> pl.Series:
     """The time column as whole numbers: its own, or microseconds since 1970."""
-    times = _parse_times(rows.frame[column])
+    times = parse_times(rows.frame[column])
     wrong = times.filter(pl.Series(rows.good)).null_count()
     if not wrong:
         return times
@@ -235,7 +235,8 @@ def _times(rows: Rows[Columns], column: str) -> pl.Series:
     return _nulls(times, pl.Int64())
 
 
-def _parse_times(series: pl.Series) -> pl.Series:
+def parse_times(series: pl.Series) -> pl.Series:
+    """Times as whole numbers: their own, or microseconds since 1970; null where there is none."""
     if series.dtype.is_temporal():
         return cast(cast(series, pl.Datetime("us")), pl.Int64())
     if series.dtype == pl.String:
@@ -292,7 +293,7 @@ def _where(unit: str, numbers: list[int], reason: str) -> str:
     return f"{unit} {some(numbers)}{counted} {verb} {rest}"
 
 
-def _as_integers(values: pl.Series, codes: Codes) -> tuple[pl.Series, Codes, Kind]:
+def as_integers(values: pl.Series, codes: Codes) -> tuple[pl.Series, Codes, Kind]:
     """Text ids become integers if all of them are plain integers ("7", not "007")."""
     numbers = values.cast(pl.Int64, strict=False)
     if numbers.null_count() or not bool((numbers.cast(pl.String) == values).all()):
@@ -418,10 +419,3 @@ def _by_name(rows: list[Any]) -> tuple[_ByName, dict[int, str]]:
     bad = {number: "is not a dict" for number, row in enumerate(rows) if not isinstance(row, Mapping)}
     good = [row for row in rows if isinstance(row, Mapping)]
     return _ByName(good, dict.fromkeys(key for row in good for key in row)), bad
-
-
-def _names(frame: Any) -> list[str]:
-    names = names_of(frame)
-    if twice := repeated(names):
-        raise DataError(f"the table has more than one column named {some(twice)}. Rename all but one of them.")
-    return names

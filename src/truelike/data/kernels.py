@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+import numpy as np
+from numpy.typing import NDArray
 
 from truelike.core.compile_cache import cached_njit
 
 
 @cached_njit()
-def draw_by_user(order: Any, users: Any, items: Any, quota: Any, left: Any, guard: int, label: Any) -> None:
+def draw_by_user(
+    order: NDArray[np.int64],
+    users: NDArray[np.int32],
+    items: NDArray[np.int32],
+    quota: NDArray[np.int64],
+    left: NDArray[np.int64],
+    guard: int,
+    label: NDArray[np.uint8],
+) -> None:
     """Assign each row, in the given order, to the part for which its user lacks most rows.
 
     A row whose item has `guard` rows or fewer left for training stays there. `quota[p, u]` is the number of rows

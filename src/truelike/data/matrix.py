@@ -14,7 +14,7 @@ from truelike.errors import DataError
 A = TypeVar("A", bound=NDArray[Any])
 
 
-def checked_csr(parts: tuple[Any, Any, Any], shape: tuple[int, int]) -> Any:
+def checked_csr(parts: tuple[Any, Any, Any], shape: tuple[int, int]) -> sparse.csr_array:
     """A CSR of stored (data, indices, indptr), fully checked.
 
     >>> checked_csr(([1.0, 2.0], [1, 0], [0, 2]), (1, 2))
@@ -75,7 +75,7 @@ def own_times(times: Any, n: int) -> NDArray[np.int64] | None:
     return read_only(found.astype(np.int64))
 
 
-def check_mask(mask: Any, n: int, what: str) -> None:
+def check_mask(mask: NDArray[np.bool_], n: int, what: str) -> None:
     """Raise an error if a value is not an array of n times True or False."""
     right = isinstance(mask, np.ndarray) and not isinstance(mask, np.ma.MaskedArray)
     if not right or mask.dtype != bool or mask.shape != (n,):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 import numpy as np
 import polars as pl
@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from truelike.data.dataset import Dataset
 
 ASKED = ("n_interactions", "interactions_per_user", "popularity", "rows")  # what nothing else has
+
+
+class Digest(Protocol):
+    """A hash of `hashlib`."""
+
+    def update(self, data: bytes, /) -> None:
+        """Add bytes."""
 
 
 class Interactions(Protocol):
@@ -77,11 +84,11 @@ class Interactions(Protocol):
     def to_dataset(self) -> Dataset:
         """All in memory."""
 
-    def digest_into(self, digest: Any) -> None:
+    def digest_into(self, digest: Digest) -> None:
         """Add all that models learn from to a digest."""
 
 
-def has_interactions(value: Any) -> TypeGuard[Interactions]:
+def has_interactions(value: object) -> TypeGuard[Interactions]:
     """Whether a value is a Dataset or Blocks.
 
     >>> import truelike as tl

@@ -11,7 +11,7 @@ from truelike.data.checks import check_not_empty, check_number
 from truelike.data.columns import Columns, Name, choose
 from truelike.data.dataset import Dataset, joined
 from truelike.data.features import FeatureTable, ReadFeatures, read_features
-from truelike.data.files import refuse_address
+from truelike.data.files import Form, refuse_address
 from truelike.data.ids import Ids
 from truelike.data.impressions import read_shown
 from truelike.data.interactions import from_matrix, read_rows
@@ -137,7 +137,7 @@ def read(
         check_number("min_rating", min_rating)
     check_kinds(kind, kinds, target)
     refuse_address(source)
-    how = {"format": format, "separator": separator, "header": header, "encoding": encoding}
+    form: Form = {"format": format, "separator": separator, "header": header, "encoding": encoding}
     if isinstance(source, Dataset):
         dataset = source
     elif sparse.issparse(source):
@@ -152,14 +152,14 @@ def read(
             )  # fmt: skip
 
         rows = read_rows(
-            source, settle, on_bad_rows=on_bad_rows, any_weight=False, min_rating=min_rating, name=name, **how
+            source, settle, on_bad_rows=on_bad_rows, any_weight=False, min_rating=min_rating, name=name, **form
         )
         dataset = rows.to_dataset() if kinds is None else dataset_of_kinds(rows, kinds, target)
     check_not_empty(dataset)
     dataset = _with_features(dataset, items, users)
     if impressions is not None:
         shown = read_shown(
-            impressions, dataset.users, dataset.items, user=user, item=item, on_bad_rows=on_bad_rows, **how
+            impressions, dataset.users, dataset.items, user=user, item=item, on_bad_rows=on_bad_rows, **form
         )
         dataset = dataset.with_parts(shown=shown if dataset.shown is None else dataset.shown.merge(shown))
     return dataset if titles is None else dataset.with_titles(titles, encoding=encoding)

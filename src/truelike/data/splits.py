@@ -16,7 +16,6 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy import sparse
 
 from truelike.core import randomness
 from truelike.core.files import (
@@ -105,7 +104,9 @@ class Split:
             counted[f"{name}_rows"] += lost
             if lost:
                 messages.append(_message_of_dropped(name, lost, part.n_interactions, unknown[name]))
-            shared[f"{name}_rows"] = n = _also_in_train(aligned[name], train)
+            shared[f"{name}_rows"] = n = len(
+                np.intersect1d(_pairs(aligned[name]), _pairs(train), assume_unique=True)
+            )
             if n > known_shared.get(f"{name}_rows", 0):
                 messages.append(_message_of_shared(name, n, part.n_interactions - lost))
         for what in ("users", "items"):
@@ -220,10 +221,7 @@ def _aligned(part: Dataset, train: Dataset, name: str) -> Dataset:
             f"ids look like {part.users[0]!r} (user) and {part.items[0]!r} (item), those of the training part "
             f"like {train.users[0]!r} and {train.items[0]!r}. Read both with the same columns."
         )
-    same = np.array_equal(known.csr.indptr, train.csr.indptr) and np.array_equal(
-        known.csr.indices, train.csr.indices
-    )
-    if same and part.n_interactions:
+    if part.n_interactions and np.array_equal(_pairs(known), _pairs(train)):
         raise DataError(
             f"the {name} part has the same {train.n_interactions:,} pairs as the training part. Hold out "
             "interactions that the model is not trained on, e.g. with tl.splits.by_user(data)."
@@ -242,7 +240,7 @@ def _without_held_out(train: Dataset, validation: Dataset, test: Dataset) -> lis
     parts = [train, validation, test]
     if train.shown is None and not train.kinds:
         return parts
-    numbers = [each.entry_users.astype(np.int64) * train.n_items + each.csr.indices for each in parts]
+    numbers = [_pairs(each) for each in parts]
     pairs = np.unique(np.concatenate(numbers))
     label = np.full(len(pairs), TRAIN, dtype=np.uint8)
     for part in (TEST, VALIDATION, TRAIN):
@@ -265,15 +263,9 @@ def _unknown(part: Dataset, train: Dataset) -> dict[str, pl.Series]:
     return found
 
 
-def _also_in_train(part: Dataset, train: Dataset) -> int:
-    """The number of pairs of a part that are in the training part, too."""
-    if not part.n_interactions:
-        return 0
-    here, there = (
-        sparse.csr_array((np.ones(each.nnz, np.int8), each.indices, each.indptr), shape=each.shape)
-        for each in (part.csr, train.csr)
-    )
-    return int(here.multiply(there).nnz)
+def _pairs(data: Dataset) -> NDArray[np.int64]:
+    """Each pair of a dataset as one number, sorted."""
+    return np.asarray(data.entry_users.astype(np.int64) * data.n_items + data.csr.indices)
 
 
 def _message_of_dropped(name: str, lost: int, total: int, unknown: dict[str, pl.Series]) -> str:
@@ -433,7 +425,7 @@ def hold_out(
 
 
 def _drawn_by_user(
-    data: Dataset, quota: NDArray[Any], by: Literal["random", "time"], seed: int, item_guard: int
+    data: Dataset, quota: NDArray[np.float64], by: Literal["random", "time"], seed: int, item_guard: int
 ) -> NDArray[np.uint8]:
     """The part of each row: `quota` rows of each user for validation and test, as far as the guard allows."""
     from truelike.data.kernels import draw_by_user
@@ -454,16 +446,16 @@ def _drawn_by_user(
     return label
 
 
-def _checked_by(data: Dataset, by: Any, what: str) -> Literal["random", "time"]:
+def _checked_by(data: Dataset, by: str | None, what: str) -> Literal["random", "time"]:
     """How rows are chosen; None is by time if there are times."""
     if by is None:
         return "random" if data.times is None else "time"
-    if by not in ("random", "time"):
+    if by == "random":
+        return "random"
+    if by != "time":
         raise ParameterError(f'by is {by!r}; expected "time" or "random"')
-    if by == "time":
-        _need_times(data, f"{what}(by='time')")
-    found: Literal["random", "time"] = by
-    return found
+    _need_times(data, f"{what}(by='time')")
+    return "time"
 
 
 def leave_one_out(data: Dataset, *, by: Literal["time", "random"] | None = None, seed: int = 0) -> Split:
@@ -565,12 +557,6 @@ def _shuffled(data: Dataset, seed: int, strategy: str) -> NDArray[np.int64]:
 def _cut(cut: Cut, **info: Any) -> Split:
     info = {name: value.item() if isinstance(value, np.generic) else value for name, value in info.items()}
     split = _without_cold(cut.parts(), info)
-    _warn_of_empty(split)
-    return split
-
-
-def _warn_of_empty(split: Split) -> None:
-    """Warn of an empty part that was asked for, before a model is trained."""
     for name in ("validation", "test"):
         asked = split.info.get(name, 1)  # leave_one_out has no shares and always makes both
         if asked and not getattr(split, name).n_interactions:
@@ -579,6 +565,7 @@ def _warn_of_empty(split: Split) -> None:
                 "for it are of users or items without any in training. Ask for a larger share, or another split.",
                 DataWarning,
             )
+    return split
 
 
 def _without_cold(parts: list[Dataset], info: dict[str, Any]) -> Split:

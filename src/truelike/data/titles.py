@@ -79,7 +79,7 @@ def _choose(names: Sequence[str]) -> Picked:
     return Picked([item, title])
 
 
-def _key(key: Any) -> str:
+def _key(key: object) -> str:
     """A key of a mapping as the text of an id, so that keys may be of several types."""
     return str(int(key)) if isinstance(key, float) and key.is_integer() else str(key)
 

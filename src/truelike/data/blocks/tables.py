@@ -30,7 +30,7 @@ from truelike.data.blocks.sources import (
 from truelike.data.columns import Columns
 from truelike.data.frames import repeated
 from truelike.data.ids import Kind, check_count, normalise
-from truelike.data.interactions import LARGEST, SMALLEST, _as_integers, _parse_times
+from truelike.data.interactions import LARGEST, SMALLEST, as_integers, parse_times
 from truelike.errors import (
     DataError,
     DataWarning,
@@ -342,7 +342,7 @@ class LogTable:
         """The sorted ids of the items and their kind. The numbers of the items are written for `group`."""
         values, kind = normalise(keys, "item")
         if self.log.text and kind == "str":
-            kind = _as_integers(values, np.empty(0, dtype=np.int32))[2]
+            kind = as_integers(values, np.empty(0, dtype=np.int32))[2]
             values = values.cast(pl.Int64) if kind == "int" else values
         if self.types[self.log.columns.item] == "UUID":
             kind = "uuid"
@@ -384,7 +384,7 @@ class LogTable:
 
     def times(self, series: pl.Series) -> pl.Series:
         """The times of rows as whole numbers."""
-        return READINGS[self.time](series) if self.time else _parse_times(series)
+        return READINGS[self.time](series) if self.time else parse_times(series)
 
 
 def report_bad_rows(bad: BadRows, on_bad_rows: str) -> None:
