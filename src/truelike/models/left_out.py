@@ -72,9 +72,13 @@ class _Rows(ABC, Generic[F]):
     def _moves(self, left: Codes) -> tuple[Floats, NDArray[np.bool_]]:
         """Return how far the row moves without each of some items, and which of these moves were found."""
 
+    @final
     def _rows_at_once(self) -> int:
         """Return how many rows move together."""
-        return PAIRS_AT_ONCE // len(self.item_factors)
+        found = PAIRS_AT_ONCE // len(self.item_factors)
+        if issubclass(self.objective, Pairwise):  # pairs of positive and node, too
+            return min(found, 4 * PAIRS_AT_ONCE // (USUAL_NODES * len(self.history)))
+        return found
 
     @final
     def _scores(self, rows: Floats) -> Floats:
@@ -219,11 +223,6 @@ class SampledRows(_Rows[SampledFoldIn]):
         return np.asarray(
             of_positives @ self.item_factors[self.history] + of_items @ self.item_factors, dtype=np.float32
         )
-
-    def _rows_at_once(self) -> int:
-        if issubclass(self.objective, Pairwise):  # pairs of positive and node, too
-            return min(super()._rows_at_once(), 4 * PAIRS_AT_ONCE // (USUAL_NODES * len(self.history)))
-        return super()._rows_at_once()
 
 
 def _cubic(r: Floats, low: float, spacing: float, n: int) -> tuple[Any, list[Floats]]:
