@@ -22,12 +22,6 @@ QUICK: dict[str, Any] = {"factors": 8, "epochs": 30, "batch_size": 64, "learning
 # --- parameters -----------------------------------------------------------------------------------
 
 
-def test_parameters_of_the_sampled_engine_are_unknown() -> None:
-    for name in ("negatives", "n_negatives", "order", "positive_weight", "l2_schedule", "l2_rows", "recipe"):
-        with pytest.raises(ParameterError, match=f"SoftmaxMF has no parameter '{name}'"):
-            tl.SoftmaxMF(**{name: 3})
-
-
 def test_an_objective_goes_with_its_engine() -> None:
     for objective in ("BPR", objectives.BPR, "NBPR"):
         with pytest.raises(ParameterError, match=r"objective is .*BPO, NBPO, NBPO-s, NBPO-o, softmax, "):
@@ -36,11 +30,6 @@ def test_an_objective_goes_with_its_engine() -> None:
         tl.SoftmaxMF(objective="BPO")
     with pytest.raises(ParameterError, match=r"unobserved_weight is 0\.5; the listwise objective softmax"):
         tl.ExactMF(objective="softmax", unobserved_weight=0.5)
-
-
-def test_presets_have_their_own_defaults() -> None:
-    assert tl.ExactMF().objective == tl.SoftmaxMF().objective == "softmax"
-    assert tl.ExactBPO().unobserved_weight == 1.0
 
 
 # --- new users ------------------------------------------------------------------------------------

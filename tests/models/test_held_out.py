@@ -9,32 +9,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import truelike as tl
 from truelike.data.splits import hold_out
 from truelike.errors import DataWarning, ParameterError, StorageError
 
 Make = Callable[..., Any]
-
-
-@given(
-    pairs=st.sets(st.tuples(st.integers(0, 12), st.integers(0, 9)), min_size=1, max_size=90),
-    share=st.floats(0, 0.9),
-    seed=st.integers(0, 99),
-)
-def test_every_user_and_every_item_keeps_an_interaction(
-    pairs: set[tuple[int, int]], share: float, seed: int
-) -> None:
-    data = tl.read(sorted(pairs | {(0, 0), (1, 1)}))
-    rest, held_out = hold_out(data, share, seed)
-    assert rest.n_interactions + held_out.n_interactions == data.n_interactions
-    assert rest.matrix.multiply(held_out.matrix).nnz == 0
-    assert rest.users is data.users
-    assert rest.items is data.items
-    assert (rest.popularity() > 0).all()
-    assert (rest.interactions_per_user() > 0).all()
 
 
 @pytest.mark.parametrize("name", ["IALS", "NBPO", "ExactNBPO", "FM", "NeuMF", "ACF", "LightGCN"])

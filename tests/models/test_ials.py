@@ -263,14 +263,6 @@ def test_the_default_ridge_does_not_shrink_sparse_data_to_zero() -> None:
     assert np.abs(strong.user_factors_).max() < 1e-3
 
 
-def test_a_higher_frequency_power_regularizes_frequent_rows_more() -> None:
-    """With the same mean ridge."""
-    counts = np.array([1.0, 100.0])
-    flat, steep = Weights(0.0, 5.0, 0.0).ridge(counts, 50), Weights(0.0, 0.1, 1.0).ridge(counts, 50)
-    assert_allclose(flat, [5.0, 5.0])
-    assert_allclose(steep, [0.1, 10.0])
-
-
 def test_equations_without_a_solution_are_an_error_that_says_what_to_do() -> None:
     own = np.full((3, 4), 1e12)
     with pytest.raises(DivergedError, match=r"no unique solution.*Use more regularization"):
@@ -278,17 +270,6 @@ def test_equations_without_a_solution_are_an_error_that_says_what_to_do() -> Non
 
 
 # --- interactions that do not count the same ------------------------------------------------------
-
-
-@pytest.mark.parametrize("solver", ["cg", "cholesky"])
-def test_weights_of_1_give_the_result_without_weights(solver: str) -> None:
-    data = random_data()
-    plain, weighted = start(data, 12), start(data, 12)
-    engine(data, plain, solver=solver).epoch(0)
-    ones = np.ones(data.n_interactions, dtype=np.float32)
-    engine(data, weighted, solver=solver, interaction_weights=ones).epoch(0)
-    assert_allclose(weighted.users, plain.users, rtol=1e-4, atol=1e-6)
-    assert_allclose(weighted.items, plain.items, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("setting", [{"weighting": "linear"}, {"recency": "user"}, {"recency": "global"}], ids=str)

@@ -158,12 +158,6 @@ def test_no_model_of_factors_has_more_than_18_parameters(name: str) -> None:
     assert len(getattr(tl, name)().get_params()) <= 18
 
 
-def test_parameters_of_the_exact_engine_are_unknown() -> None:
-    for name in ("frequency_power", "unobserved_weight", "item_share", "weighting"):
-        with pytest.raises(ParameterError, match=f"NBPO has no parameter '{name}'"):
-            tl.NBPO(**{name: 1})
-
-
 # --- initialization ------------------------------------------------------------------------------------
 
 

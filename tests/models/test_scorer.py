@@ -13,7 +13,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 import truelike as tl
 from truelike.errors import NotFittedError
 from truelike.models import scorer as scorers
-from truelike.models.fold_in import histories_of
 from truelike.ranking import factor_ranker
 
 RNG = np.random.default_rng(0)
@@ -38,23 +37,6 @@ def test_scores_of_pairs_have_the_bits_of_the_scores_of_users(model: Any, monkey
     expected = scorer.score_users(np.arange(60, dtype=np.int32))
     assert scorer.score_pairs(USERS, ITEMS).tobytes() == expected[USERS, ITEMS].tobytes()
     assert_array_equal(scorer.score_items(USERS[:0], ITEMS, 7), expected[7, ITEMS])
-
-
-def test_lists_are_those_of_the_model(model: Any, world: Any) -> None:
-    users, scorer = np.array([4, 2], dtype=np.int32), model.scorer
-    histories = histories_of([np.sort(world.seen(user).to_numpy()) for user in (4, 2)], 40)
-    asked = {
-        "recommend": (scorer.top_k(users, 6), model.recommend([4, 2], k=6)),
-        "similar_items": (scorer.similar(users, 6), model.similar_items([4, 2], k=6)),
-        "recommend_from_items": (
-            scorer.top_k_of_histories(histories, 6),
-            model.recommend_from_items([world.seen(4).to_list(), world.seen(2).to_list()], k=6),
-        ),
-    }
-    for name, (best, frame) in asked.items():
-        listed = frame["similar_item_id" if name == "similar_items" else "item_id"]
-        assert best.items[best.items >= 0].tolist() == listed.to_list(), name
-        assert best.scores[best.items >= 0].tobytes() == frame["score"].to_numpy().tobytes(), name
 
 
 def test_vectors_of_histories_and_items_give_the_scores(model: Any, world: Any) -> None:

@@ -38,25 +38,6 @@ def test_a_bias_is_the_last_dimension(data: Any, tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_a_longer_vector_is_not_nearer_by_cosine(tmp_path: Path) -> None:
-    """The usual normalization would rank otherwise: the test is that ours does not."""
-    model = tl.IALS(factors=2, epochs=0).fit(tl.synthetic.World(n_users=30, n_items=20).dataset(), progress=False)
-    rng = np.random.default_rng(0)
-    model.user_factors_[:], model.item_factors_[:] = rng.normal(size=(30, 2)), rng.normal(size=(20, 2)) * 5
-    model.export_vectors(tmp_path / "items.parquet", metric="cosine")
-    model.export_vectors(tmp_path / "users.parquet", what="users", metric="cosine")
-    V, U = (
-        pl.read_parquet(tmp_path / f"{what}.parquet")["vector"].to_numpy().astype(np.float64)
-        for what in ("items", "users")
-    )
-    scores = model.user_factors_ @ model.item_factors_.T
-    assert (np.argsort(-(U @ V.T), axis=1) == np.argsort(-scores, axis=1)).all()
-    distances = np.linalg.norm(U[:, None] - V[None], axis=2)
-    assert (np.argsort(distances, axis=1) == np.argsort(-scores, axis=1)).all()
-    usual = V[:, :2] / np.linalg.norm(V[:, :2], axis=1, keepdims=True)
-    assert (np.argsort(-(U[:, :2] @ usual.T), axis=1) != np.argsort(-scores, axis=1)).any()
-
-
 def test_rows_of_zeros_stay_finite(tmp_path: Path) -> None:
     model = tl.IALS(factors=2, epochs=0).fit(tl.synthetic.World(n_users=30, n_items=20).dataset(), progress=False)
     model.user_factors_[:], model.item_factors_[:] = 0, 0

@@ -83,7 +83,8 @@ def preset(*, without: Collection[str] = (), **defaults: Any) -> Callable[[type[
             setattr(cls, name, own)
             cls.__annotations__[name] = inherited[name].type
         for name in without:
-            setattr(cls, name, field(default=inherited[name].default, init=False, repr=False))
+            default = defaults.get(name, inherited[name].default)
+            setattr(cls, name, field(default=default, init=False, repr=False))
             cls.__annotations__[name] = inherited[name].type
         if "objective" in defaults:
             cls._only_objective = defaults["objective"]  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
-from typing import Any, ClassVar, Self, final
+from typing import Any, ClassVar, Self, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ from truelike.models.lists import Answers
 from truelike.models.scorer import Scorer
 
 INNER = ("train_", "_scorer")  # what is kept beside the learned attributes
+M = TypeVar("M", bound="Recommender")
 LONG = 600.0  # seconds of a fit, above which `fit` says how long it is expected to take
 
 
@@ -333,7 +334,7 @@ class Recommender(Answers):
     @final
     def with_learned(self, train: Dataset, learned: Mapping[str, Any]) -> Self:
         """A copy of this model with other learned attributes."""
-        copy: Self = clone(self)
+        copy = clone(self)
         copy._assign(train, learned)
         return copy
 
@@ -470,7 +471,7 @@ class Recommender(Answers):
         return self
 
 
-def clone(model: Recommender, **changed: Any) -> Any:
+def clone(model: M, **changed: Any) -> M:
     """A new model of the same class with the same parameters, not fitted; `changed` replaces some.
 
     >>> import truelike as tl

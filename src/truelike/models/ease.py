@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, final
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,7 @@ from scipy import sparse
 
 from truelike.core.memory import check_memory, readable
 from truelike.core.parallel import for_each
-from truelike.core.parameters import choice, jobs, number, whole_number, with_inherited_parameters
+from truelike.core.parameters import choice, jobs, number, preset, whole_number, with_inherited_parameters
 from truelike.data.dataset import Dataset
 from truelike.engines.options import FitOptions
 from truelike.errors import ParameterError
@@ -29,30 +28,60 @@ REGULARIZATION = 260.0  # of EASE where items share users by chance; see `usual_
 INSTEAD = "SoftmaxMF or IALS, whose memory grows with users + items, or keep fewer items with tl.k_core."
 
 
+@with_inherited_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
-class LinearAutoencoder(Recommender):
-    """Base class of models whose scores are X_u B, with B = -P / diag(P) and P = (X'X + ridge)^-1.
+class EDLAE(Recommender):
+    """EASE with dropout in closed form: a ridge on each item in proportion to its popularity.
 
-    B is computed in closed form, or, with `neighbors`, approximated by a sparse matrix.
+    Training to reconstruct interactions of which a share `dropout` is hidden equals a ridge of dropout /
+    (1 - dropout) times the diagonal of X'X (Steck, NeurIPS 2020: "Autoencoders that don't overfit towards the
+    identity", full rank): EASE with P = (X'X + dropout / (1 - dropout) diag(X'X) + regularization I)^-1.
 
     Parameters
     ----------
+    dropout : float, default 0.67
+        Share of the interactions that is hidden; 0 is EASE.
+    regularization : float or None, default None
+        An additional ridge, the same for every item. None: sqrt(1 - dropout) times that of `EASE`.
     neighbors : int or None, default None
         Regress each item on this many others only, and keep a sparse B. None: on all others up to 20,000 items, on
         200 above. A number of at least n_items - 1 is all others.
     precision : {'float64', 'float32'}, default 'float64'
         Precision of the dense inversion. "float32" takes half the time and a third of the memory.
+
+    Attributes
+    ----------
+    weights_
+        B, items x items: row i is what an interaction with item i adds to the scores. A NumPy array, or, with
+        neighbors, a CSR of SciPy: see the notes of `EASE`.
+    regularization_
+        The regularization that was used.
+
+    Examples
+    --------
+    >>> import truelike as tl
+    >>> data = tl.read([("ann", "tea"), ("ann", "milk"), ("bob", "tea"), ("bob", "milk"), ("eve", "tea")])
+    >>> tl.EDLAE(dropout=0.3, regularization=1.0).fit(data).recommend("eve", k=1)["item_id"].to_list()
+    ['milk']
     """
+
+    search_space: ClassVar[dict[str, Any]] = {"dropout": (0.1, 0.9), "regularization": (1.0, 2000.0)}
 
     neighbors: int | None = whole_number(None, low=1)
     precision: Literal["float64", "float32"] = choice("float64", "float32")
     n_jobs: int | None = jobs()
+    dropout: float = number(0.67, low=0.0, high=0.99)
+    regularization: float | None = number(None, low=1e-3)
 
-    @abstractmethod
     def _ridge(self, train: Dataset) -> tuple[float, NDArray[np.float64]]:
         """The regularization, as it was given or by a rule, and what is added to the diagonal of X'X."""
+        regularization = self.regularization
+        if regularization is None:
+            regularization = usual_regularization(train, self.n_jobs) * float(np.sqrt(1.0 - self.dropout))
+        ridge = np.full(train.n_items, float(regularization))
+        ridge += self.dropout / (1.0 - self.dropout) * train.popularity()
+        return float(regularization), ridge
 
-    @final
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
         neighbors = self._neighbors(train.n_items)
         regularization, ridge = self._ridge(train)
@@ -102,7 +131,6 @@ class LinearAutoencoder(Recommender):
         np.fill_diagonal(B, 0.0)
         return B
 
-    @final
     def _check_data(self, train: Dataset) -> None:
         """Refuse a catalogue that does not fit into memory before anything is allocated."""
         n_items = train.n_items
@@ -116,7 +144,6 @@ class LinearAutoencoder(Recommender):
             )
         check_memory(needed, f"{self.name} has a weight for every pair of items: {n_items:,} items", instead)
 
-    @final
     def _expected_seconds(self, train: Dataset) -> float:
         neighbors = self._neighbors(train.n_items)
         if neighbors is None:
@@ -124,18 +151,15 @@ class LinearAutoencoder(Recommender):
         pairs = float(np.square(train.interactions_per_user(), dtype=np.float64).sum())
         return 8.5e-7 * train.n_items * neighbors + 3e-8 * pairs
 
-    @final
     def _make_scorer(self) -> ItemScorer:
         return ItemScorer(self.train_, self.weights_)
 
-    @final
     def _arrays(self) -> dict[str, NDArray[Any]]:
         weights, regularization = self.weights_, np.array([self.regularization_])
         if not sparse.issparse(weights):
             return {"weights": weights, "regularization": regularization}
         return {"regularization": regularization, **csr_arrays("weights", weights)}
 
-    @final
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
         n, regularization = train.n_items, arrays["regularization"]
         if regularization.shape != (1,) or regularization.dtype != np.float64 or not regularization[0] > 0:
@@ -150,9 +174,8 @@ class LinearAutoencoder(Recommender):
         return {"weights_": weights, "regularization_": float(regularization[0])}
 
 
-@with_inherited_parameters
-@dataclass(kw_only=True, eq=False, repr=False)
-class EASE(LinearAutoencoder):
+@preset(dropout=0.0, without=("dropout",))
+class EASE(EDLAE):
     """Embarrassingly shallow autoencoder: the scores of a user are X_u B, with weights B in closed form.
 
     B minimises ``|X - X B|^2 + regularization |B|^2`` with a diagonal of zero, so that no item predicts itself: with
@@ -191,59 +214,6 @@ class EASE(LinearAutoencoder):
     """
 
     search_space: ClassVar[dict[str, Any]] = {"regularization": (1.0, 5000.0)}
-
-    regularization: float | None = number(None, low=1e-3)
-
-    def _ridge(self, train: Dataset) -> tuple[float, NDArray[np.float64]]:
-        given = self.regularization
-        regularization = usual_regularization(train, self.n_jobs) if given is None else float(given)
-        return regularization, np.full(train.n_items, regularization)
-
-
-@with_inherited_parameters
-@dataclass(kw_only=True, eq=False, repr=False)
-class EDLAE(LinearAutoencoder):
-    """EASE with dropout in closed form: a ridge on each item in proportion to its popularity.
-
-    Training to reconstruct interactions of which a share `dropout` is hidden equals a ridge of dropout /
-    (1 - dropout) times the diagonal of X'X (Steck, NeurIPS 2020: "Autoencoders that don't overfit towards the
-    identity", full rank): EASE with P = (X'X + dropout / (1 - dropout) diag(X'X) + regularization I)^-1.
-
-    Parameters
-    ----------
-    dropout : float, default 0.67
-        Share of the interactions that is hidden; 0 is EASE.
-    regularization : float or None, default None
-        An additional ridge, the same for every item. None: sqrt(1 - dropout) times that of `EASE`.
-
-    Attributes
-    ----------
-    weights_
-        B, items x items: row i is what an interaction with item i adds to the scores. A NumPy array, or, with
-        neighbors, a CSR of SciPy: see the notes of `EASE`.
-    regularization_
-        The regularization that was used.
-
-    Examples
-    --------
-    >>> import truelike as tl
-    >>> data = tl.read([("ann", "tea"), ("ann", "milk"), ("bob", "tea"), ("bob", "milk"), ("eve", "tea")])
-    >>> tl.EDLAE(dropout=0.3, regularization=1.0).fit(data).recommend("eve", k=1)["item_id"].to_list()
-    ['milk']
-    """
-
-    search_space: ClassVar[dict[str, Any]] = {"dropout": (0.1, 0.9), "regularization": (1.0, 2000.0)}
-
-    dropout: float = number(0.67, low=0.0, high=0.99)
-    regularization: float | None = number(None, low=1e-3)
-
-    def _ridge(self, train: Dataset) -> tuple[float, NDArray[np.float64]]:
-        regularization = self.regularization
-        if regularization is None:
-            regularization = usual_regularization(train, self.n_jobs) * float(np.sqrt(1.0 - self.dropout))
-        ridge = np.full(train.n_items, float(regularization))
-        ridge += self.dropout / (1.0 - self.dropout) * train.popularity()
-        return float(regularization), ridge
 
 
 def usual_regularization(train: Dataset, n_jobs: int | None) -> float:

@@ -225,7 +225,13 @@ class EpochMF(FactorModel):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ObjectiveMF(LabelNoise, EpochMF):
-    """Base class of models with a parameter `objective`, which may learn flips."""
+    """Base class of models with a parameter `objective`, which may learn flips.
+
+    Parameters
+    ----------
+    flip_rate : float, default 0.1
+        The constant flip rate.
+    """
 
     _only_objective: ClassVar[str | None] = None  # set by `preset`: a preset is its objective
     if TYPE_CHECKING:  # parameters

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from truelike.objectives import Listwise, Objective, Pairwise, Pointwise, Softma
 
 Codes = NDArray[np.int32]
 Floats = NDArray[np.float32]
+Scores = NDArray[np.floating]
 STEPS = 30
 HALVINGS = 8
 SINGLE_PRECISION = 1e-4  # least share of the L2 in the diagonal of a Hessian that is computed in float32
@@ -148,36 +149,14 @@ class AllItemsFoldIn(ObjectiveFoldIn):
 
     def row(self, history: Codes) -> Floats:
         """The row at which the gradient of training on all items is zero."""
-        objective, (V, b, g) = self.objective, self.exactly()
-        observed = np.zeros(len(V))
-        observed[history] = 1.0
-
-        def steps(r: Any) -> Any:
-            if issubclass(objective, Listwise):
-                return objective.steps(r, observed)
-            assert issubclass(objective, Pointwise)
-            return np.where(
-                observed, objective.positive(r, g)[0], self.unobserved_weight * objective.negative(r, g)[0]
-            )
-
-        def hessian(r: Any) -> Any:
-            """Return minus the Hessian with respect to the row, made positive semidefinite."""
-            if issubclass(objective, Listwise):
-                if objective.steps is not Softmax.steps:
-                    return listwise_hessian(objective, r, observed, V)
-                curvature = len(history) * softmax(r)  # without its term of rank one: a bound, so never overshoots
-            else:
-                curvature = np.maximum((steps(r - WIDTH) - steps(r + WIDTH)) / (2 * WIDTH), 0.0)
-            return weighted_products(self.item_factors, curvature, l2)
-
-        l2 = max(self.l2_of(len(history)), 1e-6)
+        (V, b, g), l2 = self.exactly(), max(self.l2_of(len(history)), 1e-6)
         row = np.zeros(V.shape[1])
-        gradient = V.T @ steps(b)
+        gradient = V.T @ self.steps(b[None], g, history)[0]
         for _ in range(STEPS):
-            matrix = hessian(V @ row + b) + l2 * np.eye(len(row))
+            matrix = self.hessian(V @ row + b, history, l2, exact=False) + l2 * np.eye(len(row))
             move = np.linalg.solve(matrix, gradient)
             for _ in range(HALVINGS):  # a step that does not reduce the gradient is too long
-                ahead = V.T @ steps(V @ (row + move) + b) - l2 * (row + move)
+                ahead = V.T @ self.steps((V @ (row + move) + b)[None], g, history)[0] - l2 * (row + move)
                 if np.linalg.norm(ahead) < np.linalg.norm(gradient):
                     break
                 move = move / 2
@@ -185,6 +164,39 @@ class AllItemsFoldIn(ObjectiveFoldIn):
             if np.linalg.norm(move) <= 1e-5 * np.linalg.norm(row):
                 break
         return row.astype(np.float32)
+
+    def steps(self, r: Scores, g: Scores, history: Codes, left: Codes | None = None) -> Scores:
+        """The steps of all scores r of some rows; row n is that of the history without the item left[n]."""
+        rows, objective = np.arange(len(r)), self.objective
+        if issubclass(objective, Listwise):
+            observed = np.zeros_like(r)
+            observed[:, history] = 1.0
+            if left is not None:
+                observed[rows, left] = 0.0
+            return np.asarray(objective.steps(r, observed))
+        assert issubclass(objective, Pointwise)
+        found = self.unobserved_weight * objective.negative(r, g)[0]
+        kept = None if left is None else found[rows, left]
+        found[:, history] = objective.positive(r[:, history], g[history])[0]
+        if left is not None:
+            found[rows, left] = kept
+        return np.asarray(found, dtype=r.dtype)
+
+    def hessian(self, r: Scores, history: Codes, l2: float, *, exact: bool) -> NDArray[np.float64]:
+        """Minus the Hessian with respect to a row with scores r, made positive semidefinite, without the L2.
+
+        That of the softmax is an upper bound unless it is to be `exact`: then a step never overshoots.
+        """
+        V, objective = self.item_factors, self.objective
+        if issubclass(objective, Listwise):
+            if objective.steps is not Softmax.steps:
+                return listwise_hessian(objective, r, np.isin(np.arange(len(V)), history) * 1.0, self.exactly()[0])
+            p, n = softmax(r), len(history)
+            bound, mean = weighted_products(V, n * p, l2), p @ V
+            return bound - n * np.outer(mean, mean) if exact else bound
+        g = self.g.astype(np.float64)
+        below, above = (self.steps((r + shift)[None], g, history)[0] for shift in (-WIDTH, WIDTH))
+        return weighted_products(V, np.maximum((below - above) / (2 * WIDTH), 0.0), l2)
 
     def rows_without(self, history: Codes, places: Codes) -> Floats:
         """By steps that the rows take together."""
@@ -209,20 +221,20 @@ def curvature_bound(objective: type[Objective]) -> float:
 
 
 def _gradient(
-    objective: type[Objective], r: Any, history: Any, expected: Any, g: Any, weight: float, V: Any
-) -> Any:
+    objective: type[Objective], r: Scores, history: Codes, expected: Scores, g: Scores, weight: float, V: Scores
+) -> Scores:
     """Return the expected gradient of the row in a whole epoch, without the L2."""
     if issubclass(objective, Pairwise):
         up, down = objective.pair(r[history][:, None], r[None, :])
         draws = expected / len(history)  # for one positive
-        return V[history].T @ (up @ draws) + V.T @ (draws * np.asarray(down).sum(axis=0))
+        return np.asarray(V[history].T @ (up @ draws) + V.T @ (draws * np.asarray(down).sum(axis=0)))
     assert issubclass(objective, Pointwise)
     up, _ = objective.positive(r[history], g[history])
     down, _ = objective.negative(r, g)
-    return weight * (V[history].T @ up) + V.T @ (expected * down)
+    return np.asarray(weight * (V[history].T @ up) + V.T @ (expected * down))
 
 
-def weighted_products(V: NDArray[np.float32], weights: Any, l2: float) -> Any:
+def weighted_products(V: Floats, weights: Scores, l2: float) -> NDArray[np.float64]:
     """Return V^T diag(weights) V, in float32 if l2 is so large that its rounding does not matter.
 
     A Hessian decides how fast the steps converge, not where to. The gradient does, and is in float64.
@@ -235,7 +247,9 @@ def weighted_products(V: NDArray[np.float32], weights: Any, l2: float) -> Any:
     return (exact * weights[:, None]).T @ exact
 
 
-def listwise_hessian(objective: type[Listwise], r: Any, observed: Any, V: Any) -> Any:
+def listwise_hessian(
+    objective: type[Listwise], r: Scores, observed: Scores, V: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Return minus V^T J V, where J is the Jacobian of the steps, by finite differences along the factors.
 
     Scores of different items may interact, so J is not diagonal. Negative eigenvalues are set to 0, so that the
@@ -251,4 +265,4 @@ def listwise_hessian(objective: type[Listwise], r: Any, observed: Any, V: Any) -
         change = objective.steps(r - shift, rows) - objective.steps(r + shift, rows)
         product[chosen] = (change / (2 * widths[chosen, None])) @ V
     values, vectors = np.linalg.eigh((product + product.T) / 2)
-    return (vectors * np.maximum(values, 0.0)) @ vectors.T
+    return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)

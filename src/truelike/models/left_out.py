@@ -24,16 +24,14 @@ from scipy import linalg
 from truelike.core.parallel import one_blas_thread
 from truelike.models.fold_in import (
     STEPS,
-    WIDTH,
     AllItemsFoldIn,
     Codes,
     Floats,
     SampledFoldIn,
     curvature_bound,
-    listwise_hessian,
     weighted_products,
 )
-from truelike.objectives import Listwise, Pairwise, Pointwise, Softmax, softmax
+from truelike.objectives import Pairwise, Pointwise
 
 TOLERANCE = 1e-3  # of the last step, relative to the distance from the row of the whole history
 PAIRS_AT_ONCE = 1 << 20  # pairs of row and item
@@ -74,9 +72,13 @@ class _Rows(ABC, Generic[F]):
     def _moves(self, left: Codes) -> tuple[Floats, NDArray[np.bool_]]:
         """Return how far the row moves without each of some items, and which of these moves were found."""
 
+    @final
     def _rows_at_once(self) -> int:
         """Return how many rows move together."""
-        return PAIRS_AT_ONCE // len(self.item_factors)
+        found = PAIRS_AT_ONCE // len(self.item_factors)
+        if issubclass(self.objective, Pairwise):  # pairs of positive and node, too
+            return min(found, 4 * PAIRS_AT_ONCE // (USUAL_NODES * len(self.history)))
+        return found
 
     @final
     def _scores(self, rows: Floats) -> Floats:
@@ -108,54 +110,18 @@ class AllItemsRows(_Rows[AllItemsFoldIn]):
         return moved, done
 
     def _gradients(self, r: Floats, left: Codes | None) -> Floats:
-        """Return the gradient with respect to each row, without the L2.
-
-        `r` has the scores of all items for each row, and `left` the item that is left out of the history of each
-        row; None: no item.
-        """
-        mine, rows = self.history, np.arange(len(r))
-        if issubclass(self.objective, Listwise):
-            observed = np.zeros(r.shape, dtype=np.float32)
-            observed[:, mine] = 1.0
-            if left is not None:
-                observed[rows, left] = 0.0
-            steps = self.objective.steps(r, observed)
-        else:
-            assert issubclass(self.objective, Pointwise)
-            steps = np.float32(self.fold.unobserved_weight) * self.objective.negative(r, self.g)[0]
-            kept = None if left is None else steps[rows, left]
-            steps[:, mine] = self.objective.positive(r[:, mine], self.g[mine])[0]
-            if left is not None:
-                steps[rows, left] = kept
-        return np.asarray(steps @ self.item_factors, dtype=np.float32)
+        """Return the gradient with respect to each row, without the L2."""
+        return np.asarray(self.fold.steps(r, self.g, self.history, left) @ self.item_factors, dtype=np.float32)
 
     @cached_property
     def _factor(self) -> Any:
         """The Cholesky factor of the Hessian at the row of the whole history; None if there is none."""
         r = self._scores(self.row[None])[0].astype(np.float64)
+        hessian = self.fold.hessian(r, self.history, self.l2_without, exact=True)
         try:
-            return linalg.cho_factor(
-                self._hessian(r) + self.l2_without * np.eye(len(self.row)), check_finite=False
-            )
+            return linalg.cho_factor(hessian + self.l2_without * np.eye(len(self.row)), check_finite=False)
         except linalg.LinAlgError:
             return None
-
-    def _hessian(self, r: NDArray[np.float64]) -> Any:
-        V, n, mine = self.item_factors, len(self.history), self.history
-        if issubclass(self.objective, Pointwise):
-            g = self.g.astype(np.float64)
-            up, down, own = self.objective.positive, self.objective.negative, r[mine]
-            change = self.fold.unobserved_weight * (down(r - WIDTH, g)[0] - down(r + WIDTH, g)[0])
-            change[mine] = up(own - WIDTH, g[mine])[0] - up(own + WIDTH, g[mine])[0]
-            return weighted_products(V, np.maximum(change / (2 * WIDTH), 0.0), self.l2_without)
-        assert issubclass(self.objective, Listwise)
-        if self.objective.steps is Softmax.steps:
-            p = softmax(r)
-            mean = p @ V
-            return weighted_products(V, n * p, self.l2_without) - n * np.outer(mean, mean)
-        observed = np.zeros(len(V))
-        observed[mine] = 1.0
-        return listwise_hessian(self.objective, r, observed, V.astype(np.float64))
 
 
 class SampledRows(_Rows[SampledFoldIn]):
@@ -212,7 +178,8 @@ class SampledRows(_Rows[SampledFoldIn]):
     def _gradients(self, r: Floats, left: Codes | None, draws: Floats) -> Floats:
         """Return the gradient with respect to each row, without the L2.
 
-        `r` and `left` are as in `AllItemsRows`; `draws` says how often each item is drawn for one positive.
+        `r` has the scores of all items for each row, and `left` the item that is left out of the history of each
+        row; None: no item. `draws` says how often each item is drawn for one positive.
         """
         rows, mine = np.arange(len(r)), self.history
         if issubclass(self.objective, Pairwise):
@@ -256,11 +223,6 @@ class SampledRows(_Rows[SampledFoldIn]):
         return np.asarray(
             of_positives @ self.item_factors[self.history] + of_items @ self.item_factors, dtype=np.float32
         )
-
-    def _rows_at_once(self) -> int:
-        if issubclass(self.objective, Pairwise):  # pairs of positive and node, too
-            return min(super()._rows_at_once(), 4 * PAIRS_AT_ONCE // (USUAL_NODES * len(self.history)))
-        return super()._rows_at_once()
 
 
 def _cubic(r: Floats, low: float, spacing: float, n: int) -> tuple[Any, list[Floats]]:

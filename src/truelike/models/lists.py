@@ -59,11 +59,6 @@ class Answers(ABC):
     def name(self) -> str:
         """Name of the model in tables."""
 
-    @property
-    @abstractmethod
-    def _is_fitted(self) -> bool:
-        """Whether there is a scorer."""
-
     @final
     def recommend(
         self,
@@ -373,7 +368,7 @@ class Answers(ABC):
 
     def _has_vectors(self) -> bool:
         """Whether the score is a dot product, as far as it is known before fitting."""
-        return self.scorer.vectors is not None if self._is_fitted else self.scores_by_vectors
+        return self.scorer.vectors is not None if hasattr(self, "scorer") else self.scores_by_vectors
 
     def _vectors(self) -> DotProduct:
         found = self.scorer.vectors

@@ -35,6 +35,7 @@ from truelike.models.factor_model import ObjectiveMF, TableFlips
 from truelike.models.fold_in import SampledFoldIn
 
 FLIPS = ("flip_factors", "flip_regularization")  # parameters of objectives that learn flips
+FLIP_RATE = number(0.1, low=0.0, high=0.99)
 INIT_SCALE = 0.1  # standard deviation of the initialization
 # The recipe of the paper's authors, from their release.
 PAPER: dict[str, Any] = {
@@ -155,7 +156,8 @@ class SampledMF(ObjectiveMF):
     patience: int | None = whole_number(10, low=1, optional=True)
     seed: int = whole_number(0, low=0)
     n_jobs: int | None = jobs()
-    flip_rate: float = field(default=0.1, init=False, repr=False)  # a parameter of ShiftMC and NBPR
+    # a parameter of ShiftMC and NBPR alone
+    flip_rate: float = field(default=0.1, init=False, repr=False, metadata=dict(FLIP_RATE.metadata))
 
     def _complete(self) -> None:
         self._check_objective("SampledMF")
@@ -280,34 +282,18 @@ class WBPR(SampledMF):
     """BPR with negatives sampled in proportion to popularity (Gantner et al., KDD Cup 2011)."""
 
 
-@preset(objective="NBPR", factors=100, learning_rate=0.05, n_negatives=3, without=FLIPS)
+@preset(objective="NBPR", flip_rate=0.1, factors=100, learning_rate=0.05, n_negatives=3, without=FLIPS)
 class NBPR(SampledMF):
-    """BPR whose pairs are weighted by the posterior that the negative is truly disliked, at a constant flip rate.
-
-    Parameters
-    ----------
-    flip_rate : float, default 0.1
-        The constant flip rate.
-    """
+    """BPR whose pairs are weighted by the posterior that the negative is truly disliked, at a constant flip rate."""
 
     search_space: ClassVar[dict[str, Any]] = {**SampledMF.search_space, "flip_rate": (0.0, 0.9)}
 
-    flip_rate: float = number(0.1, low=0.0, high=0.99)
 
-
-@preset(objective="ShiftMC", factors=100, learning_rate=0.01, n_negatives=3, without=FLIPS)
+@preset(objective="ShiftMC", flip_rate=0.1, factors=100, learning_rate=0.01, n_negatives=3, without=FLIPS)
 class ShiftMC(SampledMF):
-    """Shifted matrix completion (Hsieh, Natarajan and Dhillon, ICML 2015): squared loss, constant flip rate.
-
-    Parameters
-    ----------
-    flip_rate : float, default 0.1
-        The constant flip rate.
-    """
+    """Shifted matrix completion (Hsieh, Natarajan and Dhillon, ICML 2015): squared loss, constant flip rate."""
 
     search_space: ClassVar[dict[str, Any]] = {**SampledMF.search_space, "flip_rate": (0.0, 0.9)}
-
-    flip_rate: float = number(0.1, low=0.0, high=0.99)
 
 
 @preset(objective="BPO", factors=100, without=FLIPS)
