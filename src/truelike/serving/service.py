@@ -174,11 +174,7 @@ class Service:
         served = self.arm(asked.item, asked.model)
         row = self._item(served, asked.item)
         places = served.similar(row, asked)
-        return {
-            **_of(served),
-            "item": asked.item,
-            "items": self._ranked(served, places, asked),
-        }
+        return {**_of(served), "item": asked.item, "items": self._ranked(served, places, asked)}
 
     def hidden_likes(self, asked: HiddenRequest) -> Answer:
         """Items that a user may like, though there was no interaction."""
