@@ -18,7 +18,6 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
 
 LIMIT = 2.0  # seconds from Ctrl-C to the end of the work
 PATIENCE = 60.0  # seconds after which a process counts as hanging
@@ -97,56 +96,33 @@ def _interruptible() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-class Ended(NamedTuple):
-    what: str  # "hangs", "did not start", "was over" or nothing
-    code: int
-    out: str
-    errors: str
-    sent: float  # when Ctrl-C was sent
-
-    def verdict(self, took: float) -> tuple[str, float]:
-        return ("ended" if took <= LIMIT else "late"), took
-
-
-def interrupt(arguments: list[str], delay: float, *, says_ready: bool = False, cwd: str | None = None) -> Ended:
-    """Run Python, and interrupt it after `delay` seconds."""
+def interrupt_fit(name: str, n_jobs: int, size: str, delay: float) -> tuple[str, float]:
+    """Run fits, interrupt them after `delay` seconds, and return what happened and how long it took."""
     process = subprocess.Popen(
-        [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd,
-        preexec_fn=_interruptible,
+        [sys.executable, "-c", FIT, json.dumps([name, n_jobs, SIZES[size]])],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_interruptible,
     )  # fmt: skip
     assert process.stdout is not None
-    what, out, errors = "", "", ""
     try:
-        if says_ready and process.stdout.readline().strip() != "ready":
-            what = "did not start"
-        else:
-            time.sleep(delay)
+        if process.stdout.readline().strip() != "ready":
+            return f"did not start: {process.communicate()[1][-500:]}", 0.0
+        time.sleep(delay)
         sent = time.monotonic()
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
-        else:
-            what = what or "was over"
-        out, errors = process.communicate(timeout=PATIENCE)
-    except subprocess.TimeoutExpired:
-        what = "hangs"
+        process.send_signal(signal.SIGINT)
+        try:
+            out, errors = process.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            return "hangs", PATIENCE
     finally:
         process.kill()
         process.wait()
-    return Ended(what, process.returncode, out, errors, sent)
-
-
-def interrupt_fit(name: str, n_jobs: int, size: str, delay: float) -> tuple[str, float]:
-    """Run fits, interrupt them after `delay` seconds, and return what happened and how long it took."""
-    ended = interrupt(["-c", FIT, json.dumps([name, n_jobs, SIZES[size]])], delay, says_ready=True)
-    if ended.what:
-        return f"{ended.what}: {ended.errors[-500:]}", PATIENCE
-    lines = ended.out.splitlines()
+    lines = out.splitlines()
     if not lines or "stopped" not in lines[0]:
-        return f"ended with {ended.code}: {ended.errors[-500:]}", time.monotonic() - ended.sent
-    took = json.loads(lines[0])["stopped"] - ended.sent
-    if lines[-1] != "usable" or ended.code:
-        return f"not usable: {ended.errors[-500:]}", took
-    return ended.verdict(took)
+        return f"ended with {process.returncode}: {errors[-500:]}", time.monotonic() - sent
+    took = json.loads(lines[0])["stopped"] - sent
+    if lines[-1] != "usable" or process.returncode:
+        return f"not usable: {errors[-500:]}", took
+    return ("ended" if took <= LIMIT else "late"), took
 
 
 COMMANDS = {
@@ -179,17 +155,32 @@ def interrupt_command(name: str, places: dict[str, str], delay: float) -> tuple[
     """Run a command, interrupt it after `delay` seconds, and return what happened and how long it took."""
     with tempfile.TemporaryDirectory() as out:
         given = [part.format(**places, out=out) for part in COMMANDS[name]]
-        ended = interrupt(["-m", "truelike", *given], delay, cwd=out)
-        took = time.monotonic() - ended.sent
-    if ended.what:
-        return f"{ended.what} ({ended.code})", took
-    if ended.code == 0 and took < LIMIT:  # it had nearly ended
-        return "was over (0)", took
-    if ended.code == -signal.SIGINT and "truelike" not in ended.errors.replace("truelike/__main__.py", ""):
-        return "ended", took  # Python itself was starting
-    if ended.code != 130 or "Traceback" in ended.errors:
-        return f"ended with {ended.code}: {ended.errors[-800:]}", took
-    return ended.verdict(took)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "truelike", *given],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=out,
+            preexec_fn=_interruptible,
+        )  # fmt: skip
+        try:
+            time.sleep(delay)
+            if process.poll() is not None:
+                return f"was over ({process.returncode})", 0.0
+            sent = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            try:
+                _, errors = process.communicate(timeout=PATIENCE)
+            except subprocess.TimeoutExpired:
+                return "hangs", PATIENCE
+        finally:
+            process.kill()
+            process.wait()
+        took = time.monotonic() - sent
+        if process.returncode == 0 and took < LIMIT:  # it had nearly ended
+            return "was over (0)", took
+        if process.returncode == -signal.SIGINT and "truelike" not in errors.replace("truelike/__main__.py", ""):
+            return "ended", took  # Python itself was starting
+        if process.returncode != 130 or "Traceback" in errors:
+            return f"ended with {process.returncode}: {errors[-800:]}", took
+        return ("ended" if took <= LIMIT else "late"), took
 
 
 def main() -> None:
