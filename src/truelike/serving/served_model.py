@@ -86,8 +86,7 @@ class ServedModel:
         self.popularity = arrays["popularity"]
         self.examples = arrays["examples"]
         table = directory / ITEMS
-        self.table = pl.read_parquet(table) if table.exists() else pl.DataFrame()
-        self.filters = Filters(self.table)
+        self.filters = Filters(pl.read_parquet(table) if table.exists() else pl.DataFrame())
         self.n_items = len(self.items)
         self._csr = self.train.csr
         self.vectors = self.scorer.vectors
