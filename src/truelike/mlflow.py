@@ -42,9 +42,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-def log_model(
-    model: Recommender, name: str = "model", *, registered_model_name: str | None = None, **more: Any
-) -> ModelInfo:
+def log_model(model: Recommender, name: str = "model", **more: Any) -> ModelInfo:
     """Log a fitted model to the active run of MLflow, and return MLflow's description of it.
 
     Parameters
@@ -53,22 +51,14 @@ def log_model(
         A fitted model. Of an `AutoRecommender`, the model that it chose.
     name
         The name in MLflow.
-    registered_model_name
-        Also register it under this name.
     **more
-        Options of `mlflow.models.Model.log`, such as `params=`, `tags=` or `metadata=`, and those of `save_model`.
+        Options of `mlflow.models.Model.log`, such as `registered_model_name=`, `tags=` or `metadata=`, and those of
+        `save_model`.
     """
     _check_model(model)
     from mlflow.models import Model
 
-    return Model.log(
-        artifact_path=None,
-        name=name,
-        flavor=sys.modules[__name__],
-        registered_model_name=registered_model_name,
-        model=model,
-        **more,
-    )
+    return Model.log(artifact_path=None, name=name, flavor=sys.modules[__name__], model=model, **more)
 
 
 def save_model(model: Recommender, path: str | Path, *, mlflow_model: Model | None = None, **more: Any) -> None:

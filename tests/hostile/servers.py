@@ -160,16 +160,6 @@ class Server:
         content = response.read()
         return Reply(response.status, {name.lower(): value for name, value in response.getheaders()}, content)
 
-    def wait_for(self, path: str, fits: Callable[[Any], bool], patience: float = 60.0) -> Any:
-        """Ask until the answer fits, and return it."""
-        until = time.monotonic() + patience
-        while True:
-            found = self.ask(path).json
-            if fits(found):
-                return found
-            assert time.monotonic() < until, f"{path} still says {found}; the log: {self.log()[-2000:]}"
-            time.sleep(0.05)
-
 
 class Load:
     """Threads that ask all the time, each through a connection of its own, while a block of code runs.

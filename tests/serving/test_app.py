@@ -14,7 +14,7 @@ import pytest
 
 import truelike as tl
 from truelike.serving.app import make_app
-from truelike.serving.events import EventStore, read_events
+from truelike.serving.events import read_events
 from truelike.serving.loader import load
 from truelike.serving.served_model import ServedModel
 from truelike.serving.service import Service
@@ -275,11 +275,3 @@ def test_models_are_replaced_between_requests(
     after = client.get("/v1/recommend?user=u3").json()
     assert before["version"] != after["version"]
     assert client.get("/readyz").json()["models"] == {"main": after["version"]}
-
-
-def test_a_log_of_events_is_shared_by_services(served: ServedModel, tmp_path: Path) -> None:
-    clients = [
-        Client(make_app(Service([served], [1.0], EventStore(tmp_path / "e")), settings())) for _ in range(2)
-    ]
-    assert clients[0].post("/v1/events", json={"events": [{"user": "new", "item": "i3"}]}).status_code == 201
-    assert clients[1].get("/v1/recommend?user=new").json()["source"] == "fold_in"

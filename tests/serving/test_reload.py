@@ -10,9 +10,7 @@ import serve_reloads
 pytestmark = pytest.mark.slow
 
 
-def test_no_request_fails_while_models_are_swapped_and_broken_ones_refused(
-    tmp_path: Path,
-) -> None:
+def test_no_request_fails_while_models_are_swapped_and_broken_ones_refused(tmp_path: Path) -> None:
     counts = serve_reloads.swap_under_load(tmp_path, swaps=4, n_broken=2, pause=0.01)
     assert counts["swaps"] == 4
     assert counts["refused"] == 2

@@ -11,7 +11,7 @@ import pytest
 
 import truelike as tl
 from truelike.errors import ParameterError, UnknownIdError
-from truelike.serving.events import Event, EventStore
+from truelike.serving.events import Event
 from truelike.serving.schemas import (
     BatchRequest,
     ExplainRequest,
@@ -83,15 +83,6 @@ def test_a_new_user_has_a_list_after_the_first_event(service: Service) -> None:
     expected = service.recommend(RecommendRequest(items=["i3", "i5"], k=5))
     assert (answer["source"], answer["events"]) == ("fold_in", 2)
     assert names(answer) == names(expected)
-
-
-def test_events_survive_a_restart(service: Service, served: ServedModel) -> None:
-    add(service, ("new", "i3"))
-    assert service.events is not None
-    again = Service([served], [1.0], EventStore(service.events.directory))
-    assert names(again.recommend(RecommendRequest(user="new"))) == names(
-        service.recommend(RecommendRequest(user="new"))
-    )
 
 
 def test_history_has_new_events_first(service: Service, served: ServedModel) -> None:
@@ -242,20 +233,6 @@ def test_new_users_have_probabilities_and_popular_items_have_none(noisy: Any) ->
     assert "evidence" not in popular
     together = service.recommend_each([RecommendRequest(user=user, k=5) for user in ("u3", "u7")])
     assert together == [service.recommend(RecommendRequest(user=user, k=5)) for user in ("u3", "u7")]
-
-
-def test_lists_and_the_library_have_the_same_probabilities(
-    data: tl.Dataset, shown: tl.Dataset, snapshot: Any
-) -> None:
-    """Also of a model whose probability is a mean over samples, so that the score alone does not tell it."""
-    model = tl.ImpressionMF(steps=30, burn_in=10, samples=4).fit(tl.read(data, impressions=shown), progress=False)
-    service = Service([snapshot(model)], [1.0])
-    for more in ({}, {"pins": [{"item": "i9", "position": 2}]}):
-        answer = service.recommend(RecommendRequest(user="u3", k=5, **more))
-        expected = model.like_probability("u3", names(answer))["probability"].to_list()
-        assert [item["probability"] for item in answer["items"]] == pytest.approx(expected, abs=1e-5)
-    new = service.recommend(RecommendRequest(items=["i3", "i7"], k=5))
-    assert all(0 < item["probability"] < 1 for item in new["items"])
 
 
 def test_a_model_without_flips_has_no_probabilities(service: Service) -> None:

@@ -49,10 +49,6 @@ CREATE TABLE events (
     version TEXT
 )"""
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
-_UNAVAILABLE = (
-    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY,
-    sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PROTOCOL,
-)  # fmt: skip
 
 
 class Event(NamedTuple):
@@ -283,7 +279,7 @@ def _check_header(path: Path) -> None:
             (application,) = connection.execute("PRAGMA application_id").fetchone()
             (pages,) = connection.execute("PRAGMA page_count").fetchone()
         except sqlite3.DatabaseError as error:
-            if error.sqlite_errorcode & 0xFF in _UNAVAILABLE:
+            if not _is_damage(error):
                 raise
             application, pages = 0, 1
     if pages and application != APPLICATION:
@@ -303,14 +299,19 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in (*_DAMAGE, *_UNAVAILABLE):
-            raise (_damaged if code in _DAMAGE else _unavailable)(path, error) from error
+        if _is_damage(error):
+            raise _damaged(path, error) from error
+        if isinstance(error, sqlite3.OperationalError):
+            raise _unavailable(path, error) from error
         raise
     except TruelikeError:  # some are errors of the system, too
         raise
     except OSError as error:
         raise _unavailable(path, error.strerror or error) from error
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE
 
 
 def _unavailable(path: Path, reason: object) -> EventsUnavailableError:

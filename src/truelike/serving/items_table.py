@@ -18,7 +18,6 @@ from truelike.errors import DataError, quoted, some
 if TYPE_CHECKING:
     from polars._typing import PolarsDataType
 
-KNOWN = "\0 is in the table"  # no column of a file has this name
 _lines = partial(pl.read_ndjson, infer_schema_length=None)
 _table = partial(pl.read_csv, infer_schema_length=None, try_parse_dates=True)
 READERS: dict[str, Callable[[Path], pl.DataFrame]] = {
@@ -60,16 +59,13 @@ def read_items_table(path: str | Path) -> pl.DataFrame:
 def aligned(table: pl.DataFrame, items: Ids) -> tuple[pl.DataFrame, int]:
     """The attributes in the order of the items of a model, and how many items have none."""
     ids = pl.DataFrame({"item_id": items.values.cast(pl.String)})
-    joined = ids.join(
-        table.with_columns(pl.lit(True).alias(KNOWN)), on="item_id", how="left", maintain_order="left"
-    )
-    lacking = int(joined[KNOWN].is_null().sum())
+    lacking = int((~ids["item_id"].is_in(table["item_id"].implode())).sum())
     if lacking == len(items):
         raise DataError(
             f"none of the {table.height:,} items of the table is an item of the model: it has the ids "
             f"{some(table['item_id'].to_list(), 3) or '(none)'}, the model {some(ids['item_id'].to_list(), 3)}"
         )
-    return joined.drop("item_id", KNOWN), lacking
+    return ids.join(table, on="item_id", how="left", maintain_order="left").drop("item_id"), lacking
 
 
 def _plain(column: pl.Series, place: Path) -> pl.Series:

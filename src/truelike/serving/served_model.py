@@ -86,8 +86,7 @@ class ServedModel:
         self.popularity = arrays["popularity"]
         self.examples = arrays["examples"]
         table = directory / ITEMS
-        self.table = pl.read_parquet(table) if table.exists() else pl.DataFrame()
-        self.filters = Filters(self.table)
+        self.filters = Filters(pl.read_parquet(table) if table.exists() else pl.DataFrame())
         self.n_items = len(self.items)
         self._csr = self.train.csr
         self.vectors = self.scorer.vectors
@@ -101,8 +100,6 @@ class ServedModel:
         if self.ranking["kind"] == "ivf":
             biased = self.vectors is not None and self.vectors.bias is not None
             self.index = ApproximateIndex.read(directory / INDEX, self.ranking["probes"], biased=biased)
-        self.evidence = _evidence(self.likes)
-        self.has_probabilities: bool = self.likes is not None and self.likes.is_identified
         width = 1 if self.vectors is None else self.vectors.items.shape[1]
         # functions that do not refer to this object, which so ends when another one takes its place
         self._new_vectors = lru_cache(_most_kept(width))(partial(_vectors_of, self.scorer, self.n_items))
@@ -234,6 +231,14 @@ class ServedModel:
         return explain(self.scorer, who.seen, items, None if who.history is not None else who.user)
 
     @property
+    def evidence(self) -> Answer | None:
+        """What the probabilities of likes rest on; None: there are none."""
+        likes = self.likes
+        if likes is None:
+            return None
+        return {"evidence": likes.evidence, "note": likes.note, "identified": likes.is_identified}
+
+    @property
     def can(self) -> list[str]:
         """What the model can do beside lists."""
         return [
@@ -265,23 +270,23 @@ class ServedModel:
         allowed[items] = False
         return allowed
 
+    def _fitting(self, ids: Iterable[str] | None, text: str | None) -> Mask | None:
+        """The items that are named and fit a filter: a new array; None: all."""
+        if ids is None and text is None:
+            return None
+        chosen = np.full(self.n_items, ids is None)
+        if ids is not None:
+            chosen[self.item_rows(ids)] = True
+        if text is not None:
+            if not self.filters.columns:
+                raise FilterError("there are no attributes to filter by: start the server with --items FILE")
+            chosen &= self.filters.mask(text)
+        return chosen
+
     def _allowed(self, options: ListOptions) -> Mask | None:
         """The items that may be listed: a new array; None: all."""
-        if options.candidates is None and not options.exclude and options.filter is None:
-            return None
-        allowed = np.full(self.n_items, options.candidates is None)
-        if options.candidates is not None:
-            allowed[self.item_rows(options.candidates)] = True
-        if options.filter is not None:
-            allowed &= self._mask(options.filter)
-        if options.exclude:
-            allowed[self.item_rows(options.exclude)] = False
-        return allowed
-
-    def _mask(self, text: str) -> Mask:
-        if not self.filters.columns:
-            raise FilterError("there are no attributes to filter by: start the server with --items FILE")
-        return self.filters.mask(text)
+        allowed = self._fitting(options.candidates, options.filter)
+        return self._without(self.item_rows(options.exclude), allowed) if options.exclude else allowed
 
     def _pins(self, options: RankOptions) -> dict[int, int]:
         """The rows of pinned items by their position."""
@@ -301,14 +306,8 @@ class ServedModel:
             return None
         units = np.zeros(self.n_items, dtype=np.float32)
         for boost in boosts:
-            chosen = np.ones(self.n_items, dtype=bool)
-            if boost.filter is not None:
-                chosen &= self._mask(boost.filter)
-            if boost.items is not None:
-                mine = np.zeros(self.n_items, dtype=bool)
-                mine[self.item_rows(boost.items)] = True
-                chosen &= mine
-            units[chosen] += np.float32(boost.add)
+            chosen = self._fitting(boost.items, boost.filter)
+            units[slice(None) if chosen is None else chosen] += np.float32(boost.add)
         scores = self._scores(who)
         finite = scores[np.isfinite(scores)]
         return units * np.float32(finite.std(dtype=np.float64) if len(finite) else 1.0)
@@ -434,10 +433,3 @@ def _vectors_of(scorer: Scorer, n_items: int, history: bytes) -> Floats | None:
 def _scores_of(scorer: Scorer, n_items: int, history: bytes) -> Floats:
     """The scores of all items for a new user, in an array of one row."""
     return scorer.score_histories(histories_of([np.frombuffer(history, dtype=np.int32)], n_items))
-
-
-def _evidence(likes: Likes | None) -> Answer | None:
-    """What the probabilities of likes of a model rest on; None: it has none."""
-    if likes is None:
-        return None
-    return {"evidence": likes.evidence, "note": likes.note, "identified": likes.is_identified}

@@ -174,11 +174,7 @@ class Service:
         served = self.arm(asked.item, asked.model)
         row = self._item(served, asked.item)
         places = served.similar(row, asked)
-        return {
-            **_of(served),
-            "item": asked.item,
-            "items": self._ranked(served, places, asked),
-        }
+        return {**_of(served), "item": asked.item, "items": self._ranked(served, places, asked)}
 
     def hidden_likes(self, asked: HiddenRequest) -> Answer:
         """Items that a user may like, though there was no interaction."""
@@ -347,10 +343,10 @@ class Service:
             for item, reasons in zip(items, self._reasons(served, who, found, asked.because), strict=True):
                 item["because"], item["method"] = reasons, found.method
         answer = {**_of(served), "user": user, "source": who.source, "events": who.events, "items": items}
-        if served.evidence is not None and served.has_probabilities and who.source != "popular":
+        if served.likes is not None and served.likes.is_identified and who.source != "popular":
             for item, probability in zip(items, served.probabilities(who, places, asked), strict=True):
                 item["probability"] = probability
-            answer["evidence"] = served.evidence["evidence"]
+            answer["evidence"] = served.likes.evidence
         return answer
 
     def _ranked(self, served: ServedModel, places: list[Place], asked: ListOptions) -> list[Answer]:

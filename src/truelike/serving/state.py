@@ -1,8 +1,8 @@
 """What the supervisor and its workers tell each other, in files of the runtime directory.
 
 `state.json` is the supervisor's: which snapshots to serve. A worker looks at it some times a second, switches, and says
-in `workers/PID.json` which generation it serves. A file in `requests/` asks the supervisor to reload the models; the
-state names the requests that were answered.
+in `workers/PID.json` which generation it serves. A file in `requests/` asks the supervisor to reload the models, and is
+removed when all workers serve what came of it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ class State:
     snapshots: dict[str, str] = field(default_factory=dict)  # directories
     versions: dict[str, str] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)  # why a model was refused; the one before it is served
-    answered: list[str] = field(default_factory=list)  # the latest requests that were answered
 
     def write(self, runtime: Path) -> None:
         """Write the state."""
@@ -97,8 +96,8 @@ def generation_of(runtime: Path, worker: int) -> int:
         return -1
 
 
-def ask_to_reload(runtime: Path) -> str:
-    """Ask the supervisor to reload the models; returns the name of the request."""
-    name = secrets.token_hex(8)
-    (runtime / REQUESTS / name).touch()
-    return name
+def ask_to_reload(runtime: Path) -> Path:
+    """Ask the supervisor to reload the models; returns the request, a file which is removed when all workers have."""
+    request = runtime / REQUESTS / secrets.token_hex(8)
+    request.touch()
+    return request

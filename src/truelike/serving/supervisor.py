@@ -77,12 +77,9 @@ class Supervisor:
         self._workers: list[_Worker] = []
         self._loading: _Loading | None = None
         self._queue: list[str] = []
-        self._asked: list[str] = []
-        self._waiting: list[tuple[int, str]] = []  # requests, and the generation that answers them
-        self._watched: dict[
-            str, tuple[Signature | None, Signature | None]
-        ] = {}  # what was loaded, and what was seen last
-        self._old: list[tuple[int, str]] = []  # snapshots that are not needed once a generation is served
+        self._requests: dict[Path, int | None] = {}  # the generation that answers each; None: not loaded yet
+        # what was loaded, and what was seen last
+        self._watched: dict[str, tuple[Signature | None, Signature | None]] = {}
         self._early, self._stop, self._hang_up, self._looked = 0, False, False, 0.0
         self._numbers = count(1)
 
@@ -175,7 +172,6 @@ class Supervisor:
         self._loading = None
         answer = _answer(loading)
         if "error" in answer:
-            shutil.rmtree(loading.directory, ignore_errors=True)
             self.state.problems[loading.name] = answer["error"]
             if loading.name in self.state.snapshots:
                 version = self.state.versions[loading.name]
@@ -188,21 +184,16 @@ class Supervisor:
         for warning in about["warnings"]:
             logger.warning("%s: %s", loading.name, warning)
         self._say(_summary(about))
-        old = self.state.snapshots.get(loading.name)
         self.state.snapshots = {**self.state.snapshots, loading.name: str(loading.directory)}
         self.state.versions = {**self.state.versions, loading.name: about["version"]}
-        if old is not None:
-            self._old.append((self.state.generation + 1, old))
 
     def _look(self) -> None:
         """Do what is to be done now."""
         self._look_at_workers()
-        requests = [path.name for path in (self._runtime / REQUESTS).iterdir()]
-        if self._hang_up or requests:
+        new = set((self._runtime / REQUESTS).iterdir()) - self._requests.keys()
+        if self._hang_up or new:
             self._hang_up = False
-            self._asked += requests
-            for name in requests:
-                (self._runtime / REQUESTS / name).unlink(missing_ok=True)
+            self._requests |= dict.fromkeys(new)
             self._queue = list(self.settings.models)
         elif self.settings.watch and time.monotonic() - self._looked > self.settings.watch:
             self._looked = time.monotonic()
@@ -213,26 +204,25 @@ class Supervisor:
         self._look_at_loading()
         if self._loading is None and self._queue:
             self._begin_loading(self._queue.pop(0))
-        elif self._loading is None and (busy or self._asked):
+        elif self._loading is None and (busy or None in self._requests.values()):
             self.state.generation += 1
-            self._waiting += [(self.state.generation, name) for name in self._asked]
-            self._asked = []
+            for path, generation in self._requests.items():
+                self._requests[path] = self.state.generation if generation is None else generation
             self.state.write(self._runtime)
-        self._answer()
-        self._remove_old()
+        self._settle()
 
-    def _answer(self) -> None:
-        """Say that requests are done, when all workers serve what came of them."""
-        served = self._served()
-        done = [name for generation, name in self._waiting if served >= generation]
-        if done:
-            self._waiting = [(generation, name) for generation, name in self._waiting if served < generation]
-            self.state.answered = (self.state.answered + done)[-100:]
-            self.state.write(self._runtime)
-
-    def _served(self) -> int:
-        """The generation that all workers serve."""
-        return min((generation_of(self._runtime, worker.process.pid) for worker in self._workers), default=-1)
+    def _settle(self) -> None:
+        """Remove requests when all workers serve what came of them, and then snapshots that are not needed."""
+        served = min((generation_of(self._runtime, worker.process.pid) for worker in self._workers), default=-1)
+        for path, generation in list(self._requests.items()):
+            if generation is not None and served >= generation:
+                path.unlink(missing_ok=True)
+                del self._requests[path]
+        if self._loading is None and not self._queue and served >= self.state.generation:
+            needed = set(self.state.snapshots.values())
+            for directory in (self._runtime / SNAPSHOTS).iterdir():
+                if str(directory) not in needed:
+                    shutil.rmtree(directory, ignore_errors=True)
 
     def _changed(self, name: str) -> bool:
         """Whether the files of a model are others than those that were loaded, and are not being written."""
@@ -264,14 +254,6 @@ class Supervisor:
         except OSError:
             return None
         return [(about.st_ino, about.st_mtime_ns, about.st_size) for about in found]
-
-    def _remove_old(self) -> None:
-        """Remove snapshots that no worker needs."""
-        served = self._served() if self._old else -1
-        for generation, directory in self._old:
-            if served >= generation:
-                shutil.rmtree(directory, ignore_errors=True)
-        self._old = [old for old in self._old if served < old[0]]
 
     # --- workers --------------------------------------------------------------------------------
 

@@ -61,9 +61,9 @@ class Worker:
 
     async def reload(self) -> Answer:
         """Ask the supervisor to reload the models, and wait until all workers have switched."""
-        name = ask_to_reload(self.runtime)
+        request = ask_to_reload(self.runtime)
         until = time.monotonic() + RELOAD_TIMEOUT
-        while name not in self.state.answered:
+        while request.exists():
             if time.monotonic() > until:
                 raise RefusedError(504, "took_too_long", f"the models were not loaded within {RELOAD_TIMEOUT:g} s")
             await asyncio.sleep(LOOK / 2)
