@@ -41,7 +41,7 @@ def score_truth(model: Ranker, truth: Truth, *, ks: Sequence[int] = (20,), n_job
 
 
 def score_blocks(
-    train: Dataset,
+    train: Dataset | Blocks,
     truth: Truth,
     score_block: Block,
     posterior_block: Block | None = None,
@@ -108,7 +108,7 @@ def _hits(
     def labelled_scores(block: Codes) -> NDArray[np.float32]:
         return np.where(labels.of(block)[0], score_block(block), np.float32(-np.inf))
 
-    best = top_k_by_scores(labelled_scores, users, k, n_items=labels.shape[1], ties=ties, n_jobs=n_jobs).items
+    best = top_k_by_scores(labelled_scores, users, k, n_items=labels.train.n_items, ties=ties, n_jobs=n_jobs).items
     hits = np.zeros(best.shape)
     for row, user in enumerate(users):
         listed = best[row][best[row] >= 0]
@@ -119,10 +119,8 @@ def _hits(
 class _Labels:
     """The labels in the row numbers of the training data, for a block of users at a time."""
 
-    def __init__(self, train: Dataset, truth: Truth) -> None:
-        train = train.to_dataset() if isinstance(train, Blocks) else train
-        self.shape = train.csr.shape
-        self.observed = train.csr
+    def __init__(self, train: Dataset | Blocks, truth: Truth) -> None:
+        self.train = train
         self.likes = truth.likes.recode(train.users, train.items)[0].csr
         self.judged = None
         if truth.judged is not None:
@@ -138,7 +136,7 @@ class _Labels:
             judged = np.outer(self.rows[users], self.columns)
         else:
             judged = _pattern(self.judged, users) | liked
-        return judged & ~_pattern(self.observed, users), liked
+        return judged & ~_pattern(*self.train.rows(users)), liked
 
     def likes_of(self, user: int) -> Codes:
         matrix = self.likes
