@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
 
+from truelike.data.frames import Library
 from truelike.data.ids import Codes, Ids
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ class Interactions(Protocol):
     @property
     def items(self) -> Ids:
         """The ids of the items, sorted."""
+
+    @property
+    def library(self) -> Library:
+        """The frame library of the rows that were read."""
 
     @property
     def titles(self) -> pl.Series | None:

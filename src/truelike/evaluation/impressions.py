@@ -37,15 +37,16 @@ def score_impressions(model: Ranker, test: Dataset | Blocks) -> LabelScores:
     """
     train = model.train_
     test = test.to_dataset()
-    users, items = _shown_pairs(train, test)
-    taken = _taken(train, test, users, items)
+    known = test.recode(train.users, train.items)[0]
+    users, items = _shown_pairs(train, test, known)
+    taken = _taken(test, known, users, items)
     likes = likes_of(model)
     values = model.scorer.score_pairs(users, items) if likes is None else likes.of_pairs(users, items)
     if not np.isfinite(values).all():
         raise DataError(
             f"{np.count_nonzero(~np.isfinite(values)):,} scores of {model.name} are not finite numbers"
         )
-    known, per_user = auc_by_user(users, values, taken)
+    both, per_user = auc_by_user(users, values, taken)
     totals = {"shown_share": float(taken.mean()), "shown_pooled_auc": auc(values, taken)}
     bins: list[Bin] = []
     if likes is not None:
@@ -54,10 +55,10 @@ def score_impressions(model: Ranker, test: Dataset | Blocks) -> LabelScores:
         totals |= {"shown_log_loss": pooled.log_loss(), "shown_ece": pooled.calibration_error()}
         bins = pooled.reliability()
     of_users = {"shown_auc": per_user} if len(per_user) else {}
-    return LabelScores(train.users.take(known), of_users, totals, len(users), bins, train.library)
+    return LabelScores(train.users.take(both), of_users, totals, len(users), bins, train.library)
 
 
-def _shown_pairs(train: Dataset | Blocks, test: Dataset) -> tuple[Codes, Codes]:
+def _shown_pairs(train: Dataset | Blocks, test: Dataset, known: Dataset) -> tuple[Codes, Codes]:
     """The users and items of the shown pairs that the model knows and has not been trained on, sorted."""
     if test.shown is None:
         raise DataError(
@@ -65,9 +66,8 @@ def _shown_pairs(train: Dataset | Blocks, test: Dataset) -> tuple[Codes, Codes]:
             "then has what was shown."
         )
     total = test.shown.counts.nnz
-    known = test.recode(train.users, train.items)[0].shown
-    assert known is not None
-    pairs = known.counts
+    assert known.shown is not None
+    pairs = known.shown.counts
     if pairs.nnz < total:
         warn(
             f"{total - pairs.nnz:,} of {total:,} held-out impressions have a user or an item that the model does "
@@ -91,11 +91,10 @@ def _shown_pairs(train: Dataset | Blocks, test: Dataset) -> tuple[Codes, Codes]:
     return users, items
 
 
-def _taken(train: Dataset | Blocks, test: Dataset, users: Codes, items: Codes) -> NDArray[np.bool_]:
+def _taken(test: Dataset, known: Dataset, users: Codes, items: Codes) -> NDArray[np.bool_]:
     """Whether each shown pair is among the held-out interactions; a warning if some of these were not shown."""
-    known = test.recode(train.users, train.items)[0]
     interactions = np.sort(pairs_of(known.csr))
-    taken = find(interactions, users.astype(np.int64) * train.n_items + items)[1]
+    taken = find(interactions, users.astype(np.int64) * known.n_items + items)[1]
     lacking = test.n_interactions - int(np.count_nonzero(taken))
     if lacking:
         warn(

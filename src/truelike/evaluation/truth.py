@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike.core.parallel import for_each
-from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
+from truelike.data.protocol import Interactions
 from truelike.data.truth import Truth
 from truelike.errors import DataError
 from truelike.evaluation.calibration import Bin, LabelScores, Pooled, auc
@@ -40,7 +40,7 @@ def score_truth(model: Ranker, truth: Truth, *, ks: Sequence[int] = (20,), n_job
 
 
 def score_blocks(
-    train: Dataset,
+    train: Interactions,
     truth: Truth,
     score_block: Block,
     posterior_block: Block | None = None,
@@ -107,7 +107,7 @@ def _hits(
     def labelled_scores(block: Codes) -> NDArray[np.float32]:
         return np.where(labels.of(block)[0], score_block(block), np.float32(-np.inf))
 
-    best = top_k_by_scores(labelled_scores, users, k, n_items=labels.shape[1], ties=ties, n_jobs=n_jobs).items
+    best = top_k_by_scores(labelled_scores, users, k, n_items=labels.train.n_items, ties=ties, n_jobs=n_jobs).items
     hits = np.zeros(best.shape)
     for row, user in enumerate(users):
         listed = best[row][best[row] >= 0]
@@ -118,10 +118,8 @@ def _hits(
 class _Labels:
     """The labels in the row numbers of the training data, for a block of users at a time."""
 
-    def __init__(self, train: Dataset, truth: Truth) -> None:
-        train = train.to_dataset()
-        self.shape = train.csr.shape
-        self.observed = train.csr
+    def __init__(self, train: Interactions, truth: Truth) -> None:
+        self.train = train
         self.likes = truth.likes.recode(train.users, train.items)[0].csr
         self.judged = None
         if truth.judged is not None:
@@ -137,7 +135,7 @@ class _Labels:
             judged = np.outer(self.rows[users], self.columns)
         else:
             judged = _pattern(self.judged, users) | liked
-        return judged & ~_pattern(self.observed, users), liked
+        return judged & ~_pattern(*self.train.rows(users)), liked
 
     def likes_of(self, user: int) -> Codes:
         matrix = self.likes

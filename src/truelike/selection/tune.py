@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from truelike.cluster import Cluster, as_cluster
 from truelike.core.parallel import threads
+from truelike.core.parameters import parse
 from truelike.data.checks import check_number
 from truelike.data.dataset import Dataset
 from truelike.data.splits import Split
@@ -99,7 +100,7 @@ def tune(
     check_number("n_trials", n_trials, low=1, whole=True)
     check_number("seed", seed, low=0, whole=True)
     processes, places = checked_workers(n_workers), as_cluster(cluster)
-    chosen.check(fixed)
+    parse(chosen.model_class, fixed)  # raises for a name that the class does not have
     chosen.make(fixed)  # raises for a wrong value
     _check_split(split)
     log = TrialLog(metric, processes)
@@ -130,7 +131,7 @@ def _space_search(
 ) -> Search:
     """The search of "halving" or "optuna". In the space of the class, the first candidate is the defaults."""
     space = SearchSpace.of(model, fixed) if search_space is None else SearchSpace.given(search_space)
-    model.check(dict.fromkeys(space.axes))
+    parse(model.model_class, dict.fromkeys(space.axes))
     if not space:
         raise ParameterError(f"{model} has nothing to search; give search_space={{'parameter': [value, value]}}")
     first = [space.defaults(model, fixed)] if search_space is None else []

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from truelike.core.parameters import parse
 from truelike.errors import ParameterError, TruelikeError
 from truelike.models import registry
 from truelike.models.base import Recommender
@@ -50,10 +49,6 @@ class Variant:
         """The seed, and the metric whose best epoch is kept, where the class has such parameters."""
         watched = {"metric": metric} if self.model_class.iterative else {}
         return self.applicable({**watched, "seed": seed})
-
-    def check(self, parameters: Parameters) -> None:
-        """Raise ParameterError for a parameter that the class does not have."""
-        parse(self.model_class, dict(parameters))
 
 
 Model = str | type[Recommender] | Recommender | Variant
