@@ -29,7 +29,7 @@ def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
         (("{model}", "--key-file", "{short}"), 1, "expected at least 16"),
         (("{place}", "--port", "0"), 1, "there is no model in"),
         (("{model}", "--key", "0123456789abcdef"), 2, "No such option"),
-        (("{model}", "--port", "99999"), 2, "99999"),
+        (("{model}", "--port", "99999"), 2, "65535"),
         ((), 2, "MODEL"),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,9 @@ from truelike.cli.messages import say
 from truelike.cli.options import OutputTable, Workers, command, option
 from truelike.cli.output import check_output, emit
 from truelike.errors import DataError, ParameterError, TruelikeError
+
+if TYPE_CHECKING:
+    from truelike.paper.experiments import Results
 
 Output = Annotated[
     Path | None, option("Directory to write to. Default: that of the runs.", "DIRECTORY", "--output", "-o")
@@ -129,7 +132,7 @@ def claims(directory: Directory = Path("paper"), output: OutputTable = None) -> 
     emit(judge(_results(directory)), output=output, digits=3)
 
 
-def _results(directory: Path) -> Any:
+def _results(directory: Path) -> list[Results]:
     """The results in a directory; a line is printed if they are of a quick run."""
     from truelike.paper.report import plans
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -24,6 +24,10 @@ from truelike.cli.options import (
 )
 from truelike.cli.output import check_output, emit, put
 from truelike.errors import ParameterError
+
+if TYPE_CHECKING:
+    from truelike.cluster import Cluster
+    from truelike.models.base import Recommender
 
 FOR_WHOM = "For whom"
 OTHERS = ("time", "weight", "k_core", "kind", "kinds", "target", *PARTS)  # options of reading without a use here
@@ -156,7 +160,9 @@ def recommend(
     emit(text_for_uuids(found), output=output)
 
 
-def _put_lists(model: Any, users: Any, output: Path | None, cluster: Any, **options: Any) -> None:
+def _put_lists(
+    model: Recommender, users: list[str] | None, output: Path | None, cluster: Cluster | None, **options: Any
+) -> None:
     """Write the lists of users, block by block."""
     import polars as pl
 
