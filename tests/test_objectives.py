@@ -14,7 +14,7 @@ from scipy.special import expit
 
 import truelike as tl
 from truelike import objectives
-from truelike.engines.sgd.batches import compiled_steps
+from truelike.engines.objective_compiler import compiled_steps
 from truelike.errors import ParameterError
 from truelike.objectives import BPO, BPR, NBPO, NBPOo, NBPOs, hidden_like_posterior, noisy_bpr, shift_mc, sigmoid
 

@@ -44,7 +44,8 @@ def test_a_batch_has_the_positives_of_its_users_and_its_rows_are_those_of_all_it
     assert items.rows is not None
     assert (np.diff(items.rows) > 0).all()
     for n, user in enumerate((4, 9, 33)):
-        mine = items.indices[items.indptr[items.users[n]] : items.indptr[items.users[n] + 1]]
+        place = items.positives.users[n]
+        mine = items.positives.indices[items.positives.indptr[place] : items.positives.indptr[place + 1]]
         assert items.rows[mine].tolist() == train.matrix[[user]].indices.tolist()
 
 

@@ -16,7 +16,8 @@ from scipy.stats import chisquare
 
 import truelike as tl
 from truelike.core import randomness
-from truelike.engines.sgd import batches as sampled
+from truelike.engines.objective_compiler import compiled_steps
+from truelike.engines.sgd import engine as sampled
 from truelike.engines.sgd.engine import SampledEngine
 from truelike.engines.sgd.negative_sampling import permutation
 from truelike.engines.sgd.samples import BLOCK_SIZE, LEAST_BLOCKS, BlockOrder, Samples, SGDSettings
@@ -385,6 +386,6 @@ def test_a_listwise_objective_is_an_error() -> None:
 def test_every_compiled_function_has_a_unique_name() -> None:
     """numba finds cached functions by name. Two loops of one name, cached by two processes, were mixed up."""
     everything = [*OBJECTIVES, shift_mc(0.5), shift_mc(0.0)]
-    functions = {function for objective in everything for function in sampled.compiled_steps(objective)}
+    functions = {function for objective in everything for function in compiled_steps(objective)}
     names = {function.py_func.__qualname__ for function in functions}
     assert len(names) >= len(functions) - 2  # the negative step of ShiftMC is the same at any flip rate

@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
+from truelike.core.arrays import Codes, Doubles, Floats
 from truelike.core.parallel import for_each, one_blas_thread
+from truelike.core.progress import compiling
 from truelike.data.dataset import Dataset
 from truelike.engines.engine import ArrayEngine
 from truelike.engines.tables import Tables
 from truelike.errors import DivergedError
 
-Floats = NDArray[np.float32]
 ROWS = 64  # per block of work; even, because the compiled loop solves two rows at a time
 GRAM_ROWS = 4096
 
@@ -85,8 +86,8 @@ class Side:
 
     rows: Floats
     table: Floats
-    indptr: NDArray[np.int32]
-    positives: NDArray[np.int32]
+    indptr: Codes
+    positives: Codes
     ridge: Floats
     weights: Floats | None
 
@@ -164,7 +165,7 @@ class AlternatingEngine(ArrayEngine):
 
 
 def solve_side(
-    side: Side, gram: NDArray[np.float64], solver: Solver, beyond: float, factors: int, n_jobs: int | None
+    side: Side, gram: Doubles, solver: Solver, beyond: float, factors: int, n_jobs: int | None
 ) -> float:
     """Solve all rows of a side. Return the objective's terms of its rows.
 
@@ -177,28 +178,24 @@ def solve_side(
     return float(sum(for_each(work, range(0, len(side.rows), ROWS), n_jobs)))
 
 
-def _conjugate_gradients(
-    side: Side, gram: NDArray[np.float64], steps: int, beyond: float
-) -> Callable[[int], float]:
+def _conjugate_gradients(side: Side, gram: Doubles, steps: int, beyond: float) -> Callable[[int], float]:
     solve_rows = compiled_solver(side.weights is not None)
+    from truelike.engines.als.conjugate_gradient import Buffers, Equations
+
     width = side.rows.shape[1]
-    gram32, rows, table = gram.astype(np.float32).reshape(-1), side.rows.reshape(-1), side.table.reshape(-1)
+    rows, table, flat_gram = side.rows.reshape(-1), side.table.reshape(-1), gram.astype(np.float32).reshape(-1)
+    equations = Equations(rows, table, flat_gram, side.indptr, side.positives, side.ridge, np.uint64(width))
 
     def work(start: int) -> float:
         stop = min(start + ROWS, len(side.rows))
-        buffers = (*np.zeros((4, 2 * width), dtype=np.float32), np.zeros(2, dtype=np.float32))
-        return float(
-            solve_rows(
-                start, stop, rows, width, table, gram32,
-                side.indptr, side.positives, side.weights, side.ridge,
-                steps, np.float32(beyond), *buffers,
-            )
-        )  # fmt: skip
+        p, q, r, old = np.zeros((4, 2 * width), dtype=np.float32)
+        buffers = Buffers(p, q, r, old, np.zeros(2, dtype=np.float32))
+        return float(solve_rows(start, stop, equations, side.weights, steps, np.float32(beyond), buffers))
 
     return work
 
 
-def _cholesky(side: Side, gram: NDArray[np.float64], factors: int) -> Callable[[int], float]:
+def _cholesky(side: Side, gram: Doubles, factors: int) -> Callable[[int], float]:
     small, table = gram[:factors, :factors], side.table[:, :factors]
 
     def work(start: int) -> float:
@@ -218,27 +215,24 @@ def _cholesky(side: Side, gram: NDArray[np.float64], factors: int) -> Callable[[
 
 
 @lru_cache(maxsize=2)
-def compiled_solver(weighted: bool) -> Any:
+def compiled_solver(weighted: bool) -> Callable[..., float]:
     """Return the compiled loop. It is called once without rows, so that no thread waits for the compiler.
 
     It is compiled once for interactions with weights and once for those without.
     """
-    from truelike.core.progress import compiling
-
     with compiling("the loops of iALS"):
-        from truelike.engines.als.conjugate_gradient import solve_rows
+        from truelike.engines.als.conjugate_gradient import Buffers, Equations, solve_rows
 
         numbers, places = np.zeros(2, dtype=np.float32), np.zeros(2, dtype=np.int32)
-        weights = numbers if weighted else None
-        none = (numbers, 0, numbers, numbers, places, places, weights, numbers, 0, np.float32(0))
-        solve_rows(0, 0, *none, *[numbers] * 5)
-        return solve_rows
+        equations = Equations(numbers, numbers, numbers, places, places, numbers, np.uint64(0))
+        solve_rows(0, 0, equations, numbers if weighted else None, 0, np.float32(0), Buffers(*[numbers] * 5))
+        return solve_rows  # type: ignore[no-any-return]
 
 
-def weighted_gram(table: Floats, weight: float, n_jobs: int | None = -1) -> NDArray[np.float64]:
+def weighted_gram(table: Floats, weight: float, n_jobs: int | None = -1) -> Doubles:
     """Return weight x V'V, summed over fixed blocks in a fixed order."""
 
-    def product(start: int) -> NDArray[np.float64]:
+    def product(start: int) -> Doubles:
         block = table[start : start + GRAM_ROWS]
         return np.asarray(block.T @ block, dtype=np.float64)
 
@@ -246,11 +240,11 @@ def weighted_gram(table: Floats, weight: float, n_jobs: int | None = -1) -> NDAr
 
 
 def exact_row(
-    own: NDArray[np.float64],
-    gram: NDArray[np.float64],
+    own: Doubles,
+    gram: Doubles,
     ridge: float,
-    weights: NDArray[np.float64] | None = None,
-) -> NDArray[np.float64]:
+    weights: Doubles | None = None,
+) -> Doubles:
     """Return the row x that minimises the sum of weights x (1 - own x)^2, + x' gram x + ridge |x|^2.
 
     `own` are the positives' rows of the other table; without `weights` each counts once.
@@ -261,12 +255,12 @@ def exact_row(
 
 
 def solved(
-    own: NDArray[np.float64],
-    gram: NDArray[np.float64],
+    own: Doubles,
+    gram: Doubles,
     ridge: float,
     b: NDArray[Any],
-    weights: NDArray[np.float64] | None = None,
-) -> NDArray[np.float64]:
+    weights: Doubles | None = None,
+) -> Doubles:
     """Return A^-1 b, where A = gram + own' weights own + ridge is the matrix of the equations of a row."""
     matrix = gram + (own.T if weights is None else own.T * weights) @ own
     matrix[np.diag_indices_from(matrix)] += ridge

@@ -21,8 +21,7 @@ from truelike.core import randomness
 from truelike.data.blocks.blocks import Blocks
 from truelike.engines.blocks.partition import corrected_weights, partition
 from truelike.engines.blocks.workers import BlockEngine, BlockWorker, Workers
-from truelike.engines.sgd.batches import L2Factors
-from truelike.engines.sgd.engine import SampledEngine, l2_factors, l2_share
+from truelike.engines.sgd.engine import L2Factors, SampledEngine, l2_factors, l2_share
 from truelike.engines.sgd.samples import LOSS_POSITIVES, Entries, Samples, SGDSettings, mean_loss
 from truelike.engines.tables import Tables
 from truelike.negatives import Negatives, alias_table, check_has_negatives
@@ -109,12 +108,11 @@ class StratifiedWorker(BlockWorker):
             engine = SampledEngine(
                 stratum, tables, self.objective, negatives, settings, seed=seed, n_jobs=self.n_jobs
             )
-            batches = engine.batches
-            batches.user_last_updated = position.last_updated
-            batches.item_last_updated[:] = position.batches
+            engine.user_last_updated = position.last_updated
+            engine.item_last_updated[:] = position.batches
             engine.train_batches(epoch, position.batches, factors)
-            position.batches += batches.n_batches
-            factors.apply(tables.items, batches.item_last_updated, tables.width, position.batches)
+            position.batches += engine.n_batches
+            factors.apply(tables.items, engine.item_last_updated, tables.width, position.batches)
         if part == (number - 1) % len(self.blocks):  # the last step of the epoch
             factors.apply(tables.users, position.last_updated, tables.width, position.batches)
         return tables.items
@@ -126,7 +124,7 @@ class StratifiedWorker(BlockWorker):
         parts, block = self._parts, self.blocks.block(number)
         members = parts.members[part]
         indptr, places = part_of_block(block.indptr, block.indices, parts.part, parts.place, part, len(members))
-        return Entries.of(indptr, places, self._counts[members])
+        return Entries(indptr, places, self._counts[members])
 
     def _factors(self, number: int, epoch: int) -> tuple[SGDSettings, L2Factors]:
         """The settings of a block's batches, and the factors by which its rows shrink in an epoch.
@@ -225,9 +223,7 @@ class StratifiedEngine(BlockEngine):
         n = self.train.n_users
         users = np.unique(np.linspace(0, n - 1, min(n, LOSS_POSITIVES)).astype(np.int32))
         matrix, rows = self.train.rows(users)
-        sample = Entries.of(
-            matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32), self.train.popularity()
-        )
+        sample = Entries(matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32), self.train.popularity())
         starts, counts = matrix.indptr[rows], np.diff(matrix.indptr)[rows]
         own = counts > 0
         users, entries = users[own], (starts + counts // 2)[own].astype(np.int32)

@@ -23,15 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truelike.core import randomness
+from truelike.core.arrays import Codes, Floats
 from truelike.core.parallel import Team, one_blas_thread
 from truelike.core.parallel import threads as thread_count
 from truelike.data.dataset import Dataset
 from truelike.engines.engine import ArrayEngine
-from truelike.engines.exact.adam import DotProduct, Floats, OptimizedTable, Rows
+from truelike.engines.exact.adam import DotProduct, OptimizedTable
 from truelike.engines.exact.fixed import FixedFlips
 from truelike.engines.exact.items import AllItems, BatchItems, ItemChoice, SampledItems
-from truelike.engines.exact.kernels import compiled
-from truelike.engines.sgd.batches import compiled_steps
+from truelike.engines.exact.kernels import Positives, compiled
+from truelike.engines.objective_compiler import compiled_steps
 from truelike.engines.tables import Tables
 from truelike.errors import ParameterError
 from truelike.objectives import Listwise, Objective, Pointwise, Softmax
@@ -164,7 +165,7 @@ class ExactEngine(ArrayEngine):
                     progress(int(positives[min(start + size, n) - 1]))
         self._write_back()
 
-    def _batch(self, users: Rows, items: BatchItems, rate: float) -> None:
+    def _batch(self, users: Codes, items: BatchItems, rate: float) -> None:
         """Update the rows of some users and of the items of the batch by the gradients of these users."""
         self.items, self.tiles = items, tiles(len(items))
         for component in self.components:
@@ -180,7 +181,7 @@ class ExactEngine(ArrayEngine):
         for component, of_blocks in zip(self.components, gradients, strict=True):
             component.update_users(users, np.concatenate(of_blocks), rate)
 
-    def _block_gradients(self, users: Rows, block: slice, *, first: bool) -> list[Floats]:
+    def _block_gradients(self, users: Codes, block: slice, *, first: bool) -> list[Floats]:
         """Return the gradients of a block of the users of the batch, for each component, which stores the items'."""
         rows = [component.user_rows(users) for component in self.components]
         steps_of_tile = self._prepare_steps(users, block, rows)
@@ -211,7 +212,7 @@ class ExactEngine(ArrayEngine):
         return issubclass(self.objective, Listwise) and self.objective.steps is not Softmax.steps
 
     def _prepare_steps(
-        self, users: Rows, block: slice, rows: list[Floats]
+        self, users: Codes, block: slice, rows: list[Floats]
     ) -> Callable[[int], list[tuple[Floats, Floats]]]:
         """Do what needs the whole rows of a block, and return a function that computes the steps of tile t.
 
@@ -225,9 +226,12 @@ class ExactEngine(ArrayEngine):
         scale = self._softmax_scale(users, block, rows[0])
         return lambda t: self._softmax_steps(t, block, scale)
 
-    def _positives(self, block: slice) -> tuple[Rows, Rows, Rows, Floats]:
-        """The positives of a block of the users of the batch, as the compiled loops take them."""
-        return self.items.users[block], self.items.indptr, self.items.indices, self.items.positive_weights
+    def _positives(self, block: slice) -> Positives:
+        """The positives of a block of the users of the batch."""
+        return self.items.positives._replace(users=self.items.positives.users[block])
+
+    def _biases(self, tile: slice) -> Floats:
+        return np.ascontiguousarray(self.preference.row_biases[tile])
 
     def _pointwise_steps(self, t: int, block: slice, rows: list[Floats]) -> list[tuple[Floats, Floats]]:
         tile = self.tiles[t]
@@ -236,23 +240,25 @@ class ExactEngine(ArrayEngine):
         if len(self.components) > 1:
             g = self.components[1].scores(tile, rows[1])
             g += self.components[1].row_biases[tile]
-        sums, flip_sums, *buffers = np.empty((5, r.shape[1]), dtype=np.float32)
+        sums = np.empty((2, r.shape[1]), dtype=np.float32)
         weights = np.float32(self.settings.unobserved_weight) * self.items.weights[tile]
-        compiled("pointwise")(
-            r, g, np.ascontiguousarray(self.preference.row_biases[tile]), *self._positives(block), tile.start,
-            *compiled_steps(self.objective), weights, *buffers, sums, flip_sums,  # type: ignore[arg-type]
-        )  # fmt: skip
-        return [(r, sums), (g, flip_sums)][: len(self.components)]
+        steps = compiled_steps(self.objective)  # type: ignore[arg-type]
+        compiled("pointwise")(r, g, self._biases(tile), weights, self._positives(block), tile.start, *steps, sums)
+        return [(r, sums[0]), (g, sums[1])][: len(self.components)]
 
-    def _softmax_scale(self, users: Rows, block: slice, rows: Floats) -> Floats:
+    def _softmax_scale(self, users: Codes, block: slice, rows: Floats) -> Floats:
         """Leave the exp of the scores in the buffer, and return their factors for each tile to get n_u p_ui."""
         n = len(users)
 
         def work(t: int, tile: slice) -> None:
             r = self.preference.scores(tile, rows)
-            biases = np.ascontiguousarray(self.preference.row_biases[tile])
             compiled("subtract_row_max")(
-                r, biases, self.items.weights[tile], *self._positives(block), tile.start, self._row_max[t, :n]
+                r,
+                self._biases(tile),
+                self.items.weights[tile],
+                self._positives(block),
+                tile.start,
+                self._row_max[t, :n],
             )
             np.exp(r, out=r)
             r.sum(axis=1, out=self._sums[t, :n])
@@ -266,10 +272,10 @@ class ExactEngine(ArrayEngine):
         tile = self.tiles[t]
         steps = self.preference.scores_of(tile, block.stop - block.start)
         sums = np.empty(tile.stop - tile.start, dtype=np.float32)
-        compiled("softmax")(steps, scale[t], *self._positives(block), tile.start, sums)
+        compiled("softmax")(steps, scale[t], self._positives(block), tile.start, sums)
         return [(steps, sums)]
 
-    def _listwise_rows(self, users: Rows, rows: Floats) -> None:
+    def _listwise_rows(self, users: Codes, rows: Floats) -> None:
         """Compute the steps of a listwise objective in `_whole_rows`, by the objective's own function.
 
         The function is always called for the same groups of users, whatever the number of threads.
@@ -297,7 +303,7 @@ class ExactEngine(ArrayEngine):
         self._map_tiles(score)
         self._team.map(step, range(0, len(users), LISTWISE_USERS))
 
-    def _listwise_steps(self, t: int, users: Rows) -> list[tuple[Floats, Floats]]:
+    def _listwise_steps(self, t: int, users: Codes) -> list[tuple[Floats, Floats]]:
         steps = self.preference.scores_of(self.tiles[t], len(users))
         steps[:] = self._whole_rows[: len(users), self.tiles[t]]
         return [(steps, steps.sum(axis=0))]
