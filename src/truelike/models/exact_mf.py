@@ -16,7 +16,7 @@ from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.engines.exact.engine import ExactEngine, ExactSettings
 from truelike.engines.exact.items import SampledItems
-from truelike.engines.loop import Training, continue_epochs, fit_epochs
+from truelike.engines.loop import Trainer, continue_epochs, fit_epochs
 from truelike.engines.options import FitOptions
 from truelike.engines.regularization import EXACT_L2, learning_rate, noise_edge
 from truelike.engines.spectral import add_spectrum
@@ -191,7 +191,7 @@ class ExactMF(AllItemsMF):
     # --- learning -------------------------------------------------------------------------------
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        result = fit_epochs(self._training(), train, options)
+        result = fit_epochs(_Trainer(self), train, options)
         return {**learned_tables(result, train), **self._derived(train)}
 
     def _derived(self, train: Dataset) -> dict[str, Any]:
@@ -200,23 +200,6 @@ class ExactMF(AllItemsMF):
             "regularization_": self._strength(train, self.regularization),
             "flip_regularization_": self._strength(train, self.flip_regularization),
         }
-
-    def _training(self) -> Training[Tables]:
-        def ranker(train: Dataset, tables: Tables) -> ExactMF:
-            return self._fitted(train, {**table_attributes(tables), **self._derived(train)})
-
-        return Training.of(
-            self,
-            initial=lambda train: self._initial(train, self.flip_factors),
-            engine=self._engine,
-            ranker=ranker,
-            # the number of epochs decides the rates
-            identity={"class": type(self).__name__, **self._saved_parameters(), "schedule": self.epochs},
-            advice=(
-                f"at regularization={self.regularization}, learning_rate={self.learning_rate} and "
-                f"batch_size={self.batch_size} (None: by the data). Try a fifth of the learning_rate."
-            ),
-        )
 
     def _initial(self, train: Dataset, flip_factors: int, *, spectral: bool = True) -> Tables:
         width = flip_factors if objective_names.kind_of(self.objective).uses_flips else 0
@@ -284,7 +267,7 @@ class ExactMF(AllItemsMF):
         new = np.setdiff1d(np.arange(train.n_users), users)
         for user, history in zip(new, rows_of(train.csr[new]), strict=True):
             tables.user_factors[user] = fold_in.row(history)
-        result = continue_epochs(self._training(), train, tables, epochs, progress=progress)
+        result = continue_epochs(_Trainer(self), train, tables, epochs, progress=progress)
         return {**learned_tables(result, train), **self._derived(train)}
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
@@ -317,6 +300,31 @@ def default_regularization(train: Dataset) -> float:
     2.2
     """
     return EXACT_L2 * float(train.interactions_per_user().mean()) * noise_edge(train)
+
+
+@dataclass(frozen=True)
+class _Trainer(Trainer[Tables]):
+    model: ExactMF
+
+    def initial(self, train: Dataset) -> Tables:
+        return self.model._initial(train, self.model.flip_factors)
+
+    def engine(self, train: Dataset, trained: Tables) -> ExactEngine:
+        return self.model._engine(train, trained)
+
+    def ranker(self, train: Dataset, trained: Tables) -> ExactMF:
+        return self.model._fitted(train, {**table_attributes(trained), **self.model._derived(train)})
+
+    def identity(self) -> Mapping[str, object]:
+        model = self.model  # the number of epochs decides the rates
+        return {"class": type(model).__name__, **model._saved_parameters(), "schedule": model.epochs}
+
+    def advice(self) -> str:
+        model = self.model
+        return (
+            f"at regularization={model.regularization}, learning_rate={model.learning_rate} and "
+            f"batch_size={model.batch_size} (None: by the data). Try a fifth of the learning_rate."
+        )
 
 
 @preset(objective="softmax", without=(*FLIPS, "unobserved_weight"))

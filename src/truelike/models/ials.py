@@ -26,7 +26,7 @@ from truelike.engines.blocks.als import (
 from truelike.engines.blocks.execution import workers_for
 from truelike.engines.blocks.workers import WorkerKind, allocator
 from truelike.engines.engine import Engine
-from truelike.engines.loop import Training, continue_epochs, fit_epochs
+from truelike.engines.loop import Trainer, continue_epochs, fit_epochs
 from truelike.engines.options import FitOptions
 from truelike.engines.regularization import IALS_L2, UNOBSERVED, density, noise_edge
 from truelike.engines.spectral import set_items
@@ -149,20 +149,8 @@ class IALS(FactorModel):
     n_jobs: int | None = jobs()
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        result = fit_epochs(self._training(options.cluster), train, options)
+        result = fit_epochs(_Trainer(self, options.cluster), train, options)
         return {**learned_tables(result, train), **self._derived(train)}
-
-    def _training(self, cluster: Cluster | None = None) -> Training[Tables]:
-        return Training.of(
-            self,
-            initial=self._initial,
-            engine=lambda train, tables: self._engine(train, tables, cluster),
-            ranker=lambda train, tables: self._fitted(train, table_attributes(tables)),
-            identity={"class": type(self).__name__, **self.get_params()},
-            advice="with this regularization. Try more."
-            if self.regularization is None
-            else f"at regularization={self.regularization:g}. Try more.",
-        )
 
     def _initial(self, train: Dataset, *, spectral: bool = True) -> Tables:
         tables = Tables.zeros(train.n_users, train.n_items, self.factors, 0, allocate=allocator(train))
@@ -234,7 +222,7 @@ class IALS(FactorModel):
         self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
     ) -> Mapping[str, Any]:
         tables = extended_tables(self._initial(train, spectral=False), self._tables(), users, items)
-        result = continue_epochs(self._training(), train, tables, epochs, progress=progress)
+        result = continue_epochs(_Trainer(self), train, tables, epochs, progress=progress)
         return {**learned_tables(result, train), **self._derived(train)}
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
@@ -249,6 +237,30 @@ class IALS(FactorModel):
             self._tables().item_factors,
             self._weights(self.train_),
             (self.weighting, self.recency, self.half_life),
+        )
+
+
+@dataclass(frozen=True)
+class _Trainer(Trainer[Tables]):
+    model: IALS
+    cluster: Cluster | None = None
+
+    def initial(self, train: Dataset) -> Tables:
+        return self.model._initial(train)
+
+    def engine(self, train: Dataset, trained: Tables) -> Engine:
+        return self.model._engine(train, trained, self.cluster)
+
+    def ranker(self, train: Dataset, trained: Tables) -> IALS:
+        return self.model._fitted(train, table_attributes(trained))
+
+    def identity(self) -> Mapping[str, object]:
+        return {"class": type(self.model).__name__, **self.model.get_params()}
+
+    def advice(self) -> str:
+        given = self.model.regularization
+        return (
+            "with this regularization. Try more." if given is None else f"at regularization={given:g}. Try more."
         )
 
 

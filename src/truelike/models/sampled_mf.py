@@ -21,7 +21,7 @@ from truelike.engines.blocks.execution import workers_for
 from truelike.engines.blocks.sgd import StratifiedEngine, StratifiedWorker
 from truelike.engines.blocks.workers import WorkerKind, allocator
 from truelike.engines.engine import Engine
-from truelike.engines.loop import Training, continue_epochs, fit_epochs
+from truelike.engines.loop import Trainer, continue_epochs, fit_epochs
 from truelike.engines.options import FitOptions
 from truelike.engines.regularization import lift
 from truelike.engines.sgd.engine import SampledEngine
@@ -211,7 +211,7 @@ class SampledMF(LabelNoise, FactorModel):
     # --- learning -------------------------------------------------------------------------------
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        result = fit_epochs(self._training(options.cluster), train, options)
+        result = fit_epochs(_Trainer(self, options.cluster), train, options)
         return {**learned_tables(result, train), "regularization_": self._strength(train)}
 
     def _strength(self, train: Dataset | Blocks) -> float:
@@ -222,19 +222,6 @@ class SampledMF(LabelNoise, FactorModel):
         name = "WBPR" if name == "BPR" and self.negatives == "popularity" else name
         scale, power = REGULARIZATION.get(name, OTHER_REGULARIZATION)
         return float(scale * self.n_negatives * min(1.0, USUAL_LIFT / lift(train)) ** power)
-
-    def _training(self, cluster: Cluster | None = None) -> Training[Tables]:
-        return Training.of(
-            self,
-            initial=self._initial,
-            engine=lambda train, tables: self._engine(train, tables, cluster),
-            ranker=lambda train, tables: self._fitted(train, table_attributes(tables)),
-            identity={"class": type(self).__name__, **self._saved_parameters()},
-            advice=(
-                f"at learning_rate={self.learning_rate:g} and batch_size={self.batch_size}. "
-                f"Try learning_rate={self.learning_rate / 5:g}, or a smaller batch_size."
-            ),
-        )
 
     def _initial(self, train: Dataset) -> Tables:
         tables = self._random_tables(train)
@@ -293,7 +280,7 @@ class SampledMF(LabelNoise, FactorModel):
         self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
     ) -> Mapping[str, Any]:
         tables = extended_tables(self._random_tables(train), self._tables(), users, items)
-        result = continue_epochs(self._training(), train, tables, epochs, progress=progress)
+        result = continue_epochs(_Trainer(self), train, tables, epochs, progress=progress)
         return {**learned_tables(result, train), "regularization_": self._strength(train)}
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
@@ -332,6 +319,31 @@ class SampledMF(LabelNoise, FactorModel):
             n_negatives=self.n_negatives,
             weight=float(self.n_negatives),
             l2=self.regularization_ * (1 if self._l2_schedule == "epoch" else batches),
+        )
+
+
+@dataclass(frozen=True)
+class _Trainer(Trainer[Tables]):
+    model: SampledMF
+    cluster: Cluster | None = None
+
+    def initial(self, train: Dataset) -> Tables:
+        return self.model._initial(train)
+
+    def engine(self, train: Dataset, trained: Tables) -> Engine:
+        return self.model._engine(train, trained, self.cluster)
+
+    def ranker(self, train: Dataset, trained: Tables) -> SampledMF:
+        return self.model._fitted(train, table_attributes(trained))
+
+    def identity(self) -> Mapping[str, object]:
+        return {"class": type(self.model).__name__, **self.model._saved_parameters()}
+
+    def advice(self) -> str:
+        rate = self.model.learning_rate
+        return (
+            f"at learning_rate={rate:g} and batch_size={self.model.batch_size}. "
+            f"Try learning_rate={rate / 5:g}, or a smaller batch_size."
         )
 
 

@@ -20,7 +20,7 @@ from truelike.data.dataset import Dataset
 from truelike.data.features import Features, OnMissing
 from truelike.data.frames import to_native
 from truelike.data.ids import Codes
-from truelike.engines.loop import Result, Training, fit_epochs
+from truelike.engines.loop import Result, Trainer, fit_epochs
 from truelike.engines.options import FitOptions
 from truelike.engines.regularization import interactions_per_row
 from truelike.engines.sgd.samples import SGDSettings
@@ -206,7 +206,8 @@ class NetworkModel(LabelNoise, Recommender):
         self._check_cold(warm, train)
         own = _of_dataset(features, warm)
         with backend.gradients_enabled():
-            result = fit_epochs(self._training(own), warm, options)
+            trainer = _Trainer(self, own)
+            result = fit_epochs(trainer, warm, options, trainer.prepare)
         self._warn_if_flat(result, warm, own)
         if warm is not train:
             self._describe(result.trained, train, features)
@@ -251,22 +252,6 @@ class NetworkModel(LabelNoise, Recommender):
     @staticmethod
     def _inputs(train: Dataset, factors: int, features: FeatureTables) -> Inputs:
         return Inputs(train, factors, features.get("user"), features.get("item"))
-
-    def _training(self, features: FeatureTables) -> Training[Networks]:
-        tables = {f"{side}_features": known.digest() for side, known in features.items()}
-
-        def own(train: Dataset) -> FeatureTables:
-            return _of_dataset(features, train)
-
-        return Training.of(
-            self,
-            initial=lambda train: self._networks(train, own(train)).to(backend.device(self.device)),
-            engine=self._engine,
-            ranker=lambda train, networks: self._fitted(train, self._learned(networks, own(train))),
-            prepare=lambda train, networks: self._prepare(train, networks, own(train)),
-            identity={"class": type(self).__name__, **self._saved_parameters(), **tables},
-            advice=f"at learning_rate={self.learning_rate:g}. Try learning_rate={self.learning_rate / 5:g}.",
-        )
 
     @final
     def _networks(self, train: Dataset, features: FeatureTables) -> Networks:
@@ -384,6 +369,32 @@ class NetworkModel(LabelNoise, Recommender):
         except ParameterError as error:
             raise StorageError(f"{error}. Load it with tl.load(directory, device='cpu').") from error
         return self._learned(networks.to(where), features)
+
+
+@dataclass(frozen=True)
+class _Trainer(Trainer[Networks]):
+    model: NetworkModel
+    features: FeatureTables
+
+    def initial(self, train: Dataset) -> Networks:
+        return self.model._networks(train, _of_dataset(self.features, train)).to(backend.device(self.model.device))
+
+    def engine(self, train: Dataset, trained: Networks) -> NetworkEngine:
+        return self.model._engine(train, trained)
+
+    def ranker(self, train: Dataset, trained: Networks) -> NetworkModel:
+        return self.model._fitted(train, self.model._learned(trained, _of_dataset(self.features, train)))
+
+    def prepare(self, train: Dataset, networks: Networks) -> None:
+        self.model._prepare(train, networks, _of_dataset(self.features, train))
+
+    def identity(self) -> Mapping[str, object]:
+        tables = {f"{side}_features": known.digest() for side, known in self.features.items()}
+        return {"class": type(self.model).__name__, **self.model._saved_parameters(), **tables}
+
+    def advice(self) -> str:
+        rate = self.model.learning_rate
+        return f"at learning_rate={rate:g}. Try learning_rate={rate / 5:g}."
 
 
 def _of_dataset(features: FeatureTables, data: Dataset, missing: OnMissing = "raise") -> FeatureTables:
