@@ -29,14 +29,9 @@ GRAM_ROWS = 4096
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of the objective.
+    """The weights of the objective: `unobserved` is that of every pair's squared score.
 
-    Attributes
-    ----------
-    unobserved
-        The weight of every pair's squared score.
-    regularization, frequency_power
-        The ridge of a row is regularization x (its interactions + unobserved x other side's rows)^frequency_power.
+    The ridge of a row is regularization x (its interactions + unobserved x other side's rows)^frequency_power.
     """
 
     unobserved: float
@@ -54,18 +49,10 @@ class Weights:
 
 @dataclass(frozen=True)
 class Solver:
-    """How the equations of a row are solved.
+    """How the equations of a row are solved: exactly ("cholesky"), or by some steps of conjugate gradients ("cg").
 
-    Attributes
-    ----------
-    method
-        "cg": `cg_steps` steps of conjugate gradients for each row, starting from its present value. "cholesky":
-        the exact solution of each row.
-    cg_steps
-        The number of steps of conjugate gradients.
-    relaxation
-        With "cg", from the second epoch on: how far a row moves, relative to where the steps lead. Above 1 the
-        alternation converges sooner (successive over-relaxation).
+    The steps start from the row's present value. From the second epoch on the row moves `relaxation` as far as the
+    steps lead. Above 1 the alternation converges sooner (successive over-relaxation).
     """
 
     method: Literal["cg", "cholesky"]
@@ -93,35 +80,16 @@ class Side:
 
 
 class AlternatingEngine(ArrayEngine):
-    """Alternating least squares on factor tables.
+    """Alternating least squares on factor tables, in place. The number of threads does not change the result.
 
-    Parameters
-    ----------
-    train
-        The training data.
-    tables
-        The factor tables, which are trained in place.
-    weights
-        The weights of the objective.
-    solver
-        How the equations of a row are solved.
-    n_jobs
-        Number of threads; -1: all cores. It does not change the result.
-    interaction_weights
-        How much each interaction counts, in the order of `train.matrix`; None: all the same. The ridge of a row
-        counts its interactions, whatever their weights.
+    `interaction_weights` is how much each interaction counts, in the order of `train.matrix`; None: all the same. The
+    ridge of a row counts its interactions, whatever their weights.
     """
 
     def __init__(
-        self,
-        train: Dataset,
-        tables: Tables,
-        weights: Weights,
-        *,
-        solver: Solver,
-        n_jobs: int | None,
+        self, train: Dataset, tables: Tables, weights: Weights, *, solver: Solver, n_jobs: int | None,
         interaction_weights: Floats | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.train, self.tables, self.weights = train, tables, weights
         self.solver, self.n_jobs = solver, n_jobs
         by_user, weighted = train.csr, interaction_weights is not None
@@ -158,7 +126,7 @@ class AlternatingEngine(ArrayEngine):
         """Return the arrays from which training can resume."""
         return dict(self.tables.arrays())
 
-    def _solve(self, side: Side, beyond: float = 0.0) -> float:
+    def _solve(self, side: Side, beyond: float) -> float:
         """Solve all rows of a side. Return the objective's terms of its rows."""
         gram = weighted_gram(side.table, self.weights.unobserved, self.n_jobs)
         return solve_side(side, gram, self.solver, beyond, self.tables.factors, self.n_jobs)
@@ -239,12 +207,7 @@ def weighted_gram(table: Floats, weight: float, n_jobs: int | None = -1) -> Doub
     return np.asarray(weight * sum(for_each(product, range(0, len(table), GRAM_ROWS), n_jobs)), dtype=np.float64)
 
 
-def exact_row(
-    own: Doubles,
-    gram: Doubles,
-    ridge: float,
-    weights: Doubles | None = None,
-) -> Doubles:
+def exact_row(own: Doubles, gram: Doubles, ridge: float, weights: Doubles | None = None) -> Doubles:
     """Return the row x that minimises the sum of weights x (1 - own x)^2, + x' gram x + ridge |x|^2.
 
     `own` are the positives' rows of the other table; without `weights` each counts once.
@@ -254,13 +217,7 @@ def exact_row(
     return solved(own, gram, ridge, own.sum(axis=0) if weights is None else weights @ own, weights)
 
 
-def solved(
-    own: Doubles,
-    gram: Doubles,
-    ridge: float,
-    b: NDArray[Any],
-    weights: Doubles | None = None,
-) -> Doubles:
+def solved(own: Doubles, gram: Doubles, ridge: float, b: NDArray[Any], weights: Doubles | None = None) -> Doubles:
     """Return A^-1 b, where A = gram + own' weights own + ridge is the matrix of the equations of a row."""
     matrix = gram + (own.T if weights is None else own.T * weights) @ own
     matrix[np.diag_indices_from(matrix)] += ridge

@@ -39,16 +39,8 @@ class OptimizedTable:
 class DotProduct:
     """A score that is a dot product of a user's and an item's row, plus an item bias.
 
-    Attributes
-    ----------
-    users, items, bias
-        The tables. `bias` is None if items have no bias.
-    rows, row_biases
-        The rows and biases of the items of the batch: see `select`.
-    buffer
-        The scores of a block of users. They are replaced by the steps.
-    item_gradient, bias_gradient
-        The gradients of `rows` and `row_biases`, summed over the blocks of a batch.
+    `rows` and `row_biases` are those of the items of the batch (see `select`); their gradients are summed over the
+    blocks of a batch. `buffer` has the scores of a block of users, which are replaced by the steps.
     """
 
     users: OptimizedTable
@@ -121,10 +113,6 @@ class DotProduct:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the arrays from which training can resume."""
-        tables = {"users": self.users, "items": self.items, "bias": self.bias}
-        return {
-            f"{name}.{part}": array
-            for name, table in tables.items()
-            if table is not None
-            for part, array in table.state().items()
-        }
+        tables = {"users": self.users, "items": self.items, **({} if self.bias is None else {"bias": self.bias})}
+        parts = ((name, table.state()) for name, table in tables.items())
+        return {f"{name}.{part}": array for name, state in parts for part, array in state.items()}

@@ -15,6 +15,7 @@ computed by its own `steps`, in NumPy, on the users' whole rows.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -30,7 +31,7 @@ from truelike.data.dataset import Dataset
 from truelike.engines.engine import ArrayEngine
 from truelike.engines.exact.adam import DotProduct, OptimizedTable
 from truelike.engines.exact.fixed import FixedFlips
-from truelike.engines.exact.items import AllItems, BatchItems, ItemChoice, SampledItems
+from truelike.engines.exact.items import AllItems, BatchItems, SampledItems
 from truelike.engines.exact.kernels import Positives, compiled
 from truelike.engines.objective_compiler import compiled_steps
 from truelike.engines.tables import Tables
@@ -59,10 +60,8 @@ class ExactSettings:
         proportion to their interactions.
     unobserved_weight
         The weight of an unobserved item; a positive has weight 1. Listwise objectives do not use it.
-    batch_size
-        Users per batch.
-    item_share
-        Probability of an item to be part of a batch in which it is no positive; 1: every batch has all items.
+    batch_size, item_share
+        Users per batch, and the probability of an item to be part of one in which it is no positive.
     """
 
     learning_rate: float
@@ -82,24 +81,9 @@ class ExactSettings:
 class ExactEngine(ArrayEngine):
     """Trains factor tables in place, an epoch at a time, on all items of each user.
 
-    Parameters
-    ----------
-    train
-        The training data.
-    tables
-        The factor tables, which are trained in place.
-    objective
-        A pointwise or listwise objective.
-    settings
-        Learning rate, regularization, batches.
-    seed
-        Determines the order of the users.
-    n_jobs
-        Number of threads; -1: all cores. It does not change the result.
-    flips
-        The flip logits, where they are not learned; None: learned if the tables have flip factors, else 0.
-    interaction_weights
-        How much each interaction counts, in the order of `train.matrix`; None: all the same.
+    The seed determines the order of the users. The number of threads does not change the result. `flips` are the flip
+    logits, where they are not learned; None: learned if the tables have flip factors, else 0. `interaction_weights` is
+    how much each interaction counts, in the order of `train.matrix`; None: all the same.
     """
 
     def __init__(
@@ -122,30 +106,24 @@ class ExactEngine(ArrayEngine):
             raise ParameterError(
                 f"the listwise objective {objective.__name__} does not use weights of interactions"
             )
-        self.choice: ItemChoice = AllItems(train, settings.batch_size, interaction_weights)
-        if settings.item_share < 1 and not self._is_custom_listwise:
-            share = settings.item_share
-            self.choice = SampledItems(train, settings.batch_size, share, seed, interaction_weights)
-        self._n_u = train.interactions_per_user().astype(np.float32)
-        if interaction_weights is not None:  # a positive counts by its weight
-            self._n_u = np.bincount(train._user_of_entry, interaction_weights, train.n_users).astype(np.float32)
+        size, share, weights = settings.batch_size, settings.item_share, interaction_weights
+        self.choice: AllItems | SampledItems = AllItems(train, size, weights)
+        if share < 1 and not self._is_custom_listwise:
+            self.choice = SampledItems(train, size, share, seed, weights)
+        # a positive counts by its weight
+        self._n_u = np.bincount(train.user_of_entry, weights, train.n_users).astype(np.float32)
+        self.components: list[DotProduct | FixedFlips]
         self.largest = self.choice.largest()  # number of items of a batch
-        self.components: list[DotProduct | FixedFlips] = [] if flips is None else [flips]
-        n_arrays = 1 + (len(self.components) > 0 or tables.flip_factors > 0)
+        n_arrays = 1 + (flips is not None or tables.flip_factors > 0)
         if self._is_custom_listwise:
             n_arrays += 3  # whole rows of scores and of `observed`, and a temporary of the objective
         fitting = MAX_BLOCK_BYTES // (4 * self.largest * n_arrays)
         self.block_size = int(max(1, min(settings.batch_size, fitting, train.n_users)))
-        self.preference = self._dot_product(
-            tables.user_factors, tables.item_factors, tables.item_bias, settings.regularization
-        )
-        if tables.flip_factors:
-            self.components.append(
-                self._dot_product(
-                    tables.user_flips, tables.item_flips, tables.flip_bias, settings.flip_regularization
-                )
-            )
-        self.components.insert(0, self.preference)
+        strengths = (settings.regularization, settings.flip_regularization)
+        parts = zip(self._parts()[: 1 + (tables.flip_factors > 0)], strengths, strict=False)
+        learned = [self._dot_product(*part, strength) for part, strength in parts]
+        self.preference = learned[0]
+        self.components = [self.preference, *(learned[1:] if flips is None else [flips])]
         self._row_max, self._sums = np.empty((2, MAX_TILES, self.block_size), dtype=np.float32)
         n_whole_rows = self.block_size if self._is_custom_listwise else 0
         self._whole_rows = np.empty((n_whole_rows, train.n_items), dtype=np.float32)
@@ -327,15 +305,17 @@ class ExactEngine(ArrayEngine):
             np.empty((self.largest, 1), dtype=np.float32),
         )
 
-    def _write_back(self) -> None:
-        """Copy the trained parameters to the tables."""
+    def _parts(self) -> list[tuple[Floats, Floats, Floats | None]]:
         tables = self.tables
-        targets = [
+        return [
             (tables.user_factors, tables.item_factors, tables.item_bias),
             (tables.user_flips, tables.item_flips, tables.flip_bias),
         ]
-        for component, (users, items, bias) in zip(self.components, targets, strict=False):
-            component.write_to(users, items, bias)
+
+    def _write_back(self) -> None:
+        """Copy the trained parameters to the tables."""
+        for component, part in zip(self.components, self._parts(), strict=False):
+            component.write_to(*part)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the arrays from which training can resume."""
@@ -348,10 +328,9 @@ class ExactEngine(ArrayEngine):
 
         NaN for an objective without likelihood functions.
         """
-        try:
+        with suppress(NotImplementedError):
             return self._loss()
-        except NotImplementedError:
-            return float("nan")
+        return float("nan")
 
     def _loss(self) -> float:
         train, tables = self.train, self.tables

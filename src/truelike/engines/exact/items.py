@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,16 +53,6 @@ class BatchItems:
         return len(self.weights)
 
 
-class ItemChoice(Protocol):
-    """Chooses the items of each batch."""
-
-    def largest(self) -> int:
-        """The largest number of items of a batch."""
-
-    def batch(self, users: Codes, epoch: int, number: int) -> BatchItems:
-        """The items of a batch of some users, sorted: batch `number` of an epoch."""
-
-
 class AllItems:
     """Every batch has all items."""
 
@@ -89,18 +79,7 @@ class AllItems:
 class SampledItems:
     """A batch has the positives of its users and a random sample of all other items.
 
-    Parameters
-    ----------
-    train
-        The training data.
-    batch_size
-        Users in a batch.
-    share
-        Probability of an item to be drawn.
-    seed
-        Determines the sample.
-    positive_weights
-        How much each interaction counts; None: all the same.
+    An item is drawn with the probability `share`. `positive_weights` is how much each interaction counts.
     """
 
     def __init__(
@@ -110,9 +89,7 @@ class SampledItems:
         self.positive_weights = NO_WEIGHTS if positive_weights is None else positive_weights
         self.batch_size = min(batch_size, train.n_users)
         self.n_batches = -(-train.n_users // batch_size)
-        self._probabilities = lru_cache(maxsize=2)(
-            self._compute_probabilities
-        )  # of whole batches, of the last one
+        self._probabilities = lru_cache(maxsize=2)(self._compute)  # of whole batches, of the last one
         self._place = np.full(train.n_items, -1, dtype=np.int32)
 
     def largest(self) -> int:
@@ -144,7 +121,7 @@ class SampledItems:
             rate=(np.maximum(1.0, self.n_batches * probability) ** -0.5).astype(np.float32),
         )  # fmt: skip
 
-    def _compute_probabilities(self, n_users: int) -> tuple[Doubles, Doubles]:
+    def _compute(self, n_users: int) -> tuple[Doubles, Doubles]:
         """The probability that an item is part of a batch, and the same if a user of the batch is known to lack it."""
         n, popularity = self.train.n_users, self.train.popularity()
         missing = 1 - self.share
