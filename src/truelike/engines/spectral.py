@@ -17,6 +17,7 @@ from truelike.core import randomness
 from truelike.core.arrays import Doubles, Floats
 from truelike.core.parallel import for_each, one_blas_thread
 from truelike.data.dataset import Dataset
+from truelike.data.protocol import Interactions
 from truelike.engines.regularization import noise_edge
 from truelike.engines.tables import Tables
 
@@ -49,7 +50,7 @@ def set_items(tables: Tables, train: Dataset, unobserved: float, seed: int, n_jo
     start_at(tables, train, unobserved, values, items)
 
 
-def start_at(tables: Tables, train: Dataset, unobserved: float, values: Floating, items: Floating) -> None:
+def start_at(tables: Tables, train: Interactions, unobserved: float, values: Floating, items: Floating) -> None:
     """Set V to singular vectors with these values, as `set_items` does."""
     popularity = train.popularity().astype(np.float64)
     edge = noise_edge(train)

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike.cluster import Cluster, map_on
+from truelike.core.arrays import Floats
 from truelike.data.ids import Codes
 from truelike.errors import ParameterError
 from truelike.ranking.factor_ranker import FactorRanker
-from truelike.ranking.top_k import Floats, TopK
+from truelike.ranking.top_k import TopK
 
 __all__ = ["check_dot_product", "top_k_on_cluster"]
 
