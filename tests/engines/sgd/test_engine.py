@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.stats import chisquare
+from tests.engines.data import make_dataset
 
 import truelike as tl
 from truelike.core import randomness
@@ -32,13 +33,6 @@ SETTINGS = SGDSettings(
     learning_rate=0.1, decay=0.9, regularization=0.4, flip_regularization=0.9, l2_schedule="batch",
     n_negatives=3, batch_size=40, order="file", positive_weight="once",
 )  # fmt: skip
-
-
-def make_dataset(n_users: int = 30, n_items: int = 25, seed: int = 0) -> Any:
-    rng = np.random.default_rng(seed)
-    observed = rng.random((n_users, n_items)) < rng.uniform(0.03, 0.5, (n_users, 1))
-    observed[np.arange(n_users), np.arange(n_users) % n_items] = True
-    return tl.read(sparse.csr_array(observed.astype(np.float32)))
 
 
 def initial_tables(train: Any, factors: int, flip_factors: int, seed: int = 0) -> Tables:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truelike.core.arrays import Codes, Doubles, Floats
+from truelike.engines.exact import kernels
 from truelike.engines.exact.kernels import Moments, compiled
 
 
@@ -26,7 +27,7 @@ class OptimizedTable:
 
     def update(self, rows: Codes, gradient: Floats, l2_part: Floats, rate: Floats) -> None:
         """Update some rows by their gradients (of what is maximised) and a part of their L2, each at its rate."""
-        compiled("adam")(self.moments, rows, gradient, l2_part, rate)
+        compiled(kernels.adam)(self.moments, rows, gradient, l2_part, rate)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the arrays from which training can resume."""

@@ -29,6 +29,7 @@ from truelike.core.parallel import Team, one_blas_thread
 from truelike.core.parallel import threads as thread_count
 from truelike.data.dataset import Dataset
 from truelike.engines.engine import ArrayEngine
+from truelike.engines.exact import kernels
 from truelike.engines.exact.adam import DotProduct, OptimizedTable
 from truelike.engines.exact.fixed import FixedFlips
 from truelike.engines.exact.items import AllItems, BatchItems, SampledItems
@@ -221,7 +222,9 @@ class ExactEngine(ArrayEngine):
         sums = np.empty((2, r.shape[1]), dtype=np.float32)
         weights = np.float32(self.settings.unobserved_weight) * self.items.weights[tile]
         steps = compiled_steps(self.objective)  # type: ignore[arg-type]
-        compiled("pointwise")(r, g, self._biases(tile), weights, self._positives(block), tile.start, *steps, sums)
+        compiled(kernels.pointwise)(
+            r, g, self._biases(tile), weights, self._positives(block), tile.start, *steps, sums
+        )
         return [(r, sums[0]), (g, sums[1])][: len(self.components)]
 
     def _softmax_scale(self, users: Codes, block: slice, rows: Floats) -> Floats:
@@ -230,7 +233,7 @@ class ExactEngine(ArrayEngine):
 
         def work(t: int, tile: slice) -> None:
             r = self.preference.scores(tile, rows)
-            compiled("subtract_row_max")(
+            compiled(kernels.subtract_row_max)(
                 r,
                 self._biases(tile),
                 self.items.weights[tile],
@@ -250,7 +253,7 @@ class ExactEngine(ArrayEngine):
         tile = self.tiles[t]
         steps = self.preference.scores_of(tile, block.stop - block.start)
         sums = np.empty(tile.stop - tile.start, dtype=np.float32)
-        compiled("softmax")(steps, scale[t], self._positives(block), tile.start, sums)
+        compiled(kernels.softmax)(steps, scale[t], self._positives(block), tile.start, sums)
         return [(steps, sums)]
 
     def _listwise_rows(self, users: Codes, rows: Floats) -> None:

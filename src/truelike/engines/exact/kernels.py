@@ -43,7 +43,7 @@ class Moments(NamedTuple):
     n_updates: Counts
 
 
-def _pointwise(r, g, bias, weights, positives, first, positive_steps, negative_steps, step_sums):
+def pointwise(r, g, bias, weights, positives, first, positive_steps, negative_steps, step_sums):
     """Replace the scores r (and the flip logits g, if there are any) by the steps of a pointwise objective.
 
     The steps of unobserved items are multiplied by the weights of the items. The two rows of `step_sums` are set to the
@@ -91,7 +91,7 @@ def _pointwise(r, g, bias, weights, positives, first, positive_steps, negative_s
                 step_sums[1, k] += logits[k]
 
 
-def _subtract_row_max(r, bias, weights, positives, first, row_max):
+def subtract_row_max(r, bias, weights, positives, first, row_max):
     """Add the biases to the scores and subtract the maximum of each row, which is stored in `row_max`.
 
     exp(score) of an unobserved item counts `weights` times.
@@ -117,7 +117,7 @@ def _subtract_row_max(r, bias, weights, positives, first, row_max):
         row_max[row] = top
 
 
-def _softmax(r, scale, positives, first, step_sums):
+def softmax(r, scale, positives, first, step_sums):
     """Replace exp(scores) by the steps of the softmax: -scale x exp(score) = -n_u p_ui, plus 1 for positives.
 
     Where positives have weights, n_u is the sum of them.
@@ -137,7 +137,7 @@ def _softmax(r, scale, positives, first, step_sums):
             step_sums[k] += steps[k]
 
 
-def _adam(moments, rows, gradient, l2_part, rate):
+def adam(moments, rows, gradient, l2_part, rate):
     """Update some rows by Adam (Kingma and Ba, 2015), each by a part of its L2, with its own count of updates."""
     table, regularization, first_moment, second_moment, n_updates = moments
     one = np.float32(1.0)
@@ -160,20 +160,18 @@ _STEPS = types.FunctionType(STEPS_SIGNATURE)
 _POSITIVES = types.NamedTuple((_i4[::1], _i4[::1], _i4[::1], _f4[::1]), Positives)
 _MOMENTS = types.NamedTuple((_f4[:, ::1], _f4[::1], _f4[:, ::1], _f4[:, ::1], _i8[::1]), Moments)
 _SIGNATURES = {
-    _pointwise: types.void(
+    pointwise: types.void(
         _f4[:, ::1], _f4[:, ::1], _f4[::1], _f4[::1], _POSITIVES, _i8, _STEPS, _STEPS, _f4[:, ::1]
     ),
-    _subtract_row_max: types.void(_f4[:, ::1], _f4[::1], _f4[::1], _POSITIVES, _i8, _f4[::1]),
-    _softmax: types.void(_f4[:, ::1], _f4[::1], _POSITIVES, _i8, _f4[::1]),
-    _adam: types.void(_MOMENTS, _i4[::1], _f4[:, ::1], _f4[::1], _f4[::1]),
+    subtract_row_max: types.void(_f4[:, ::1], _f4[::1], _f4[::1], _POSITIVES, _i8, _f4[::1]),
+    softmax: types.void(_f4[:, ::1], _f4[::1], _POSITIVES, _i8, _f4[::1]),
+    adam: types.void(_MOMENTS, _i4[::1], _f4[:, ::1], _f4[::1], _f4[::1]),
 }
 
 
 @cache
-def compiled(name: str) -> Callable[..., Any]:
-    """Return a loop of this module by its name, from the cache on disk after the first time."""
-    [function] = [known for known in _SIGNATURES if known.__code__.co_name == f"_{name}"]
-    signature = _SIGNATURES[function]
+def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a loop of this module compiled, from the cache on disk after the first time."""
     options = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "nsz"}}
-    loop: Callable[..., Any] = cached_njit(signature, **options)(uniquely_named(function))
-    return loop
+    found: Callable[..., Any] = cached_njit(_SIGNATURES[loop], **options)(uniquely_named(loop))
+    return found

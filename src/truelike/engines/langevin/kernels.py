@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from truelike.core.arrays import Codes, Doubles, Floats
 from truelike.core.compile_cache import cached_njit
+from truelike.core.sorting import first_at_least
+from truelike.engines.sgd.negative_sampling import GOLDEN, mix
 
 STEP, MOMENTUM = 0.3, 0.9
 PRECONDITIONER_DECAY = 0.98  # of the running mean of the preconditioner
@@ -27,8 +29,7 @@ _SQUARE, _KEPT, _NEW = np.float32(STEP**2), np.float32(MOMENTUM), np.float32(1 -
 _HEAT = np.float32(2 * (1 - MOMENTUM) * STEP**2)
 _COARSE = np.float32(1.5 * 2**7)  # a float32 that is added to it is rounded to a multiple of 2^-16
 _FINE = 1.5 * 2**28  # a float64 that is added to it is rounded to a multiple of 2^-24
-_GOLDEN, _LOW = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xFFFF)
-_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_LOW = np.uint64(0xFFFF)
 
 
 class Labels(NamedTuple):
@@ -119,16 +120,9 @@ def fine(x):
 
 
 @cached_njit(nogil=True, fastmath=False)
-def _mixed(x):
-    x = (x ^ (x >> np.uint64(30))) * _FIRST
-    x = (x ^ (x >> np.uint64(27))) * _SECOND
-    return x ^ (x >> np.uint64(31))
-
-
-@cached_njit(nogil=True, fastmath=False)
 def random_bits(key, counter):
     """The bits of `randomness.bits`."""
-    return _mixed(_mixed(np.uint64(counter) * _GOLDEN + key) + _GOLDEN)
+    return mix(mix(np.uint64(counter) * GOLDEN + key) + GOLDEN)
 
 
 @cached_njit(nogil=True, fastmath=False)
@@ -278,14 +272,8 @@ def move_users(first, stop, table, items, labels, exposure, prior, motion, sums)
 @cached_njit(nogil=True, fastmath=False)
 def _is_listed(indptr, indices, user, item):
     """Whether a CSR, whose items are sorted, has a pair."""
-    low, high = indptr[user], indptr[user + 1]
-    while low < high:
-        middle = (low + high) // 2
-        if indices[middle] < item:
-            low = middle + 1
-        else:
-            high = middle
-    return low < indptr[user + 1] and indices[low] == item
+    at = first_at_least(indices, indptr[user], indptr[user + 1], item)
+    return at < indptr[user + 1] and indices[at] == item
 
 
 @cached_njit(nogil=True, fastmath=False)
