@@ -29,7 +29,7 @@ import polars as pl
 from common import machine, small_dataset, world
 
 import truelike as tl
-from truelike.engines.engine import close
+from truelike.engines.engine import closing
 
 B = 4
 BEYOND_CACHE = 7.0  # an epoch of a billion interactions beside the model: its tables do not fit into a cache
@@ -98,10 +98,9 @@ def bits(options: argparse.Namespace) -> None:
 
 def seconds_of(model: Any, train: Any, epochs: int, cluster: tl.Cluster | None = None) -> tuple[float, float]:
     """The median seconds of the epochs after the first, and the share of them in which data moves."""
-    training = model._training(cluster)
-    tables = training.initial(train)
-    engine = training.engine(train, tables)
-    try:
+    trainer = model._trainer(cluster)
+    tables = trainer.initial(train)
+    with closing(trainer.engine(train, tables)) as engine:
         engine.epoch(0)
         workers = getattr(engine, "workers", None)
         on_ray = cluster is not None and workers is not None
@@ -115,8 +114,6 @@ def seconds_of(model: Any, train: Any, epochs: int, cluster: tl.Cluster | None =
         if on_ray:
             worked = float((np.array(workers.busy()) - busy).max())  # type: ignore[union-attr]
             moving = max(0.0, workers.seconds - waited - worked) / sum(times)  # type: ignore[union-attr]
-    finally:
-        close(engine)
     return statistics.median(times), moving
 
 

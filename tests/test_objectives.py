@@ -186,9 +186,11 @@ def compiled(objective: Any, which: int, r: Any, g: Any) -> tuple[Any, Any]:
 @pytest.mark.parametrize("objective", [o for o in EVERY if o is not NBPOo], ids=named)
 def test_compiled_steps_equal_those_of_numpy(objective: Any) -> None:
     r, g = grid(*EXTREMES)
-    functions = [objective.positive, objective.negative]
-    if objective is BPR:  # the compiled loop takes the negatives first
-        functions = [lambda r_j, r_i: BPR.pair(r_i, r_j)[::-1]]
+    functions: list[Any] = [
+        lambda r_j, r_i: BPR.pair(r_i, r_j)[::-1]
+    ]  # the compiled loop takes the negatives first
+    if objective is not BPR:
+        functions = [objective.positive, objective.negative]
     for which, function in enumerate(functions):
         for found, expected in zip(compiled(objective, which, r, g), function(r, g), strict=True):
             assert_allclose(found, expected, rtol=1e-6, atol=1e-6)

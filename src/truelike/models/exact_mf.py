@@ -191,7 +191,7 @@ class ExactMF(AllItemsMF):
     # --- learning -------------------------------------------------------------------------------
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        result = fit_epochs(_Trainer(self), train, options)
+        result = fit_epochs(self._trainer(), train, options)
         return {**learned_tables(result, train), **self._derived(train)}
 
     def _derived(self, train: Dataset) -> dict[str, Any]:
@@ -200,6 +200,9 @@ class ExactMF(AllItemsMF):
             "regularization_": self._strength(train, self.regularization),
             "flip_regularization_": self._strength(train, self.flip_regularization),
         }
+
+    def _trainer(self) -> Trainer[Tables]:
+        return _Trainer(self)
 
     def _initial(self, train: Dataset, flip_factors: int, *, spectral: bool = True) -> Tables:
         width = flip_factors if objective_names.kind_of(self.objective).uses_flips else 0
@@ -267,7 +270,7 @@ class ExactMF(AllItemsMF):
         new = np.setdiff1d(np.arange(train.n_users), users)
         for user, history in zip(new, rows_of(train.csr[new]), strict=True):
             tables.user_factors[user] = fold_in.row(history)
-        result = continue_epochs(_Trainer(self), train, tables, epochs, progress=progress)
+        result = continue_epochs(self._trainer(), train, tables, epochs, progress=progress)
         return {**learned_tables(result, train), **self._derived(train)}
 
     def _arrays(self) -> dict[str, NDArray[Any]]:

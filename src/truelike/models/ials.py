@@ -149,8 +149,11 @@ class IALS(FactorModel):
     n_jobs: int | None = jobs()
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        result = fit_epochs(_Trainer(self, options.cluster), train, options)
+        result = fit_epochs(self._trainer(options.cluster), train, options)
         return {**learned_tables(result, train), **self._derived(train)}
+
+    def _trainer(self, cluster: Cluster | None = None) -> Trainer[Tables]:
+        return _Trainer(self, cluster)
 
     def _initial(self, train: Dataset, *, spectral: bool = True) -> Tables:
         tables = Tables.zeros(train.n_users, train.n_items, self.factors, 0, allocate=allocator(train))
@@ -222,7 +225,7 @@ class IALS(FactorModel):
         self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
     ) -> Mapping[str, Any]:
         tables = extended_tables(self._initial(train, spectral=False), self._tables(), users, items)
-        result = continue_epochs(_Trainer(self), train, tables, epochs, progress=progress)
+        result = continue_epochs(self._trainer(), train, tables, epochs, progress=progress)
         return {**learned_tables(result, train), **self._derived(train)}
 
     def _arrays(self) -> dict[str, NDArray[Any]]:

@@ -211,7 +211,7 @@ class SampledMF(LabelNoise, FactorModel):
     # --- learning -------------------------------------------------------------------------------
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        result = fit_epochs(_Trainer(self, options.cluster), train, options)
+        result = fit_epochs(self._trainer(options.cluster), train, options)
         return {**learned_tables(result, train), "regularization_": self._strength(train)}
 
     def _strength(self, train: Dataset | Blocks) -> float:
@@ -222,6 +222,9 @@ class SampledMF(LabelNoise, FactorModel):
         name = "WBPR" if name == "BPR" and self.negatives == "popularity" else name
         scale, power = REGULARIZATION.get(name, OTHER_REGULARIZATION)
         return float(scale * self.n_negatives * min(1.0, USUAL_LIFT / lift(train)) ** power)
+
+    def _trainer(self, cluster: Cluster | None = None) -> Trainer[Tables]:
+        return _Trainer(self, cluster)
 
     def _initial(self, train: Dataset) -> Tables:
         tables = self._random_tables(train)
@@ -280,7 +283,7 @@ class SampledMF(LabelNoise, FactorModel):
         self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
     ) -> Mapping[str, Any]:
         tables = extended_tables(self._random_tables(train), self._tables(), users, items)
-        result = continue_epochs(_Trainer(self), train, tables, epochs, progress=progress)
+        result = continue_epochs(self._trainer(), train, tables, epochs, progress=progress)
         return {**learned_tables(result, train), "regularization_": self._strength(train)}
 
     def _arrays(self) -> dict[str, NDArray[Any]]:

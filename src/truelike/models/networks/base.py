@@ -206,7 +206,7 @@ class NetworkModel(LabelNoise, Recommender):
         self._check_cold(warm, train)
         own = _of_dataset(features, warm)
         with backend.gradients_enabled():
-            trainer = _Trainer(self, own)
+            trainer = self._trainer(own)
             result = fit_epochs(trainer, warm, options, trainer.prepare)
         self._warn_if_flat(result, warm, own)
         if warm is not train:
@@ -252,6 +252,10 @@ class NetworkModel(LabelNoise, Recommender):
     @staticmethod
     def _inputs(train: Dataset, factors: int, features: FeatureTables) -> Inputs:
         return Inputs(train, factors, features.get("user"), features.get("item"))
+
+    @final
+    def _trainer(self, features: FeatureTables) -> _Trainer:
+        return _Trainer(self, features)
 
     @final
     def _networks(self, train: Dataset, features: FeatureTables) -> Networks:
