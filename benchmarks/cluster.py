@@ -29,7 +29,7 @@ import polars as pl
 from common import machine, small_dataset, world
 
 import truelike as tl
-from truelike.engines.engine import close
+from truelike.engines.engine import closing
 
 B = 4
 BEYOND_CACHE = 7.0  # an epoch of a billion interactions beside the model: its tables do not fit into a cache
@@ -125,10 +125,9 @@ class Clock:
 
 def seconds_of(model: Any, train: Any, epochs: int, cluster: tl.Cluster | None = None) -> tuple[float, float]:
     """The median seconds of the epochs after the first, and the share of them in which data moves."""
-    training = model._training(cluster)
-    tables = training.initial(train)
-    engine = training.engine(train, tables)
-    try:
+    trainer = model._trainer(cluster)
+    tables = trainer.initial(train)
+    with closing(trainer.engine(train, tables)) as engine:
         engine.epoch(0)
         workers = getattr(engine, "workers", None)
         clock = Clock(workers) if cluster is not None and workers is not None else None
@@ -138,8 +137,6 @@ def seconds_of(model: Any, train: Any, epochs: int, cluster: tl.Cluster | None =
             engine.epoch(number)
             times.append(time.perf_counter() - started)
         moving = 0.0 if clock is None else clock.moving() / sum(times)
-    finally:
-        close(engine)
     return statistics.median(times), moving
 
 

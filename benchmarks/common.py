@@ -85,12 +85,12 @@ def output_directory(given: Path, quick: bool) -> Path:
     return directory
 
 
-def start(training: Any, train: tl.Dataset) -> tuple[Any, Any]:
-    """The initial parameters and the engine of a model's `_training()`: what `fit` does before the first epoch."""
-    trained = training.initial(train)
-    engine = training.engine(train, trained)
-    if training.prepare is not None:
-        training.prepare(train, trained)
+def start(trainer: Any, train: tl.Dataset) -> tuple[Any, Any]:
+    """The initial parameters and the engine of a model's `_trainer()`: what `fit` does before the first epoch."""
+    trained = trainer.initial(train)
+    engine = trainer.engine(train, trained)
+    if hasattr(trainer, "prepare"):
+        trainer.prepare(train, trained)
     return trained, engine
 
 

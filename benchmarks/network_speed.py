@@ -87,7 +87,7 @@ def main() -> None:
         "n_jobs": given.threads,
     }
     print(machine())
-    loop, engine = Loop(train), start(tl.NeuMF(objective="BPO", **same)._training({}), train)[1]
+    loop, engine = Loop(train), start(tl.NeuMF(objective="BPO", **same)._trainer({}), train)[1]
     engine.samples.draw(engine.samples.key(0), np.arange(2, dtype=np.int32))  # compiles
     times: dict[str, list[float]] = {"loop": [], "truelike": []}
     for number in range(given.rounds):
@@ -115,12 +115,12 @@ def main() -> None:
         for objective in ("BPR", "BPO", "NBPO"):
             # LightGCN propagates through its graph at every batch, so its batches are larger
             own = {**same, "batch_size": None} if name == "LightGCN" else same
-            _, engine = start(model_class(objective=objective, **own)._training({}), train)
+            _, engine = start(model_class(objective=objective, **own)._trainer({}), train)
             engine.epoch(0)
             cells.append(f"{objective} {seconds_of(engine, 1):6.2f}")
         print(f"  {name:<9} {'   '.join(cells)}", flush=True)
     model = tl.BPR(factors=FACTORS, batch_size=BATCH, n_negatives=NEGATIVES, n_jobs=given.threads)
-    _, engine = start(model._training(), train)
+    _, engine = start(model._trainer(), train)
     engine.epoch(0)
     print(f"  MF on the sampled engine: BPR {seconds_of(engine, 1):6.2f}")
 

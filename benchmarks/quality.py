@@ -56,8 +56,8 @@ def ndcg_on_test(split: tl.Split) -> Callable[..., float]:
 
 def truelike_curve(model: Any, split: tl.Split, ndcg: Callable[..., float]) -> Curve:
     started = time.perf_counter()
-    training = model._training(None) if isinstance(model, tl.ExactMF) else model._training()
-    tables, engine = start(training, split.train)
+    trainer = model._trainer()
+    tables, engine = start(trainer, split.train)
     seconds, curve = time.perf_counter() - started, []
     for number in range(model.epochs):
         started = time.perf_counter()

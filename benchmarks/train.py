@@ -188,7 +188,7 @@ def time_to_quality(split: tl.Split, factors: list[int], iterations: int) -> Non
 
         model = tl.BPR(factors=width, n_jobs=threads)
         started = time.perf_counter()
-        tables, engine = start(model._training(), train)
+        tables, engine = start(model._trainer(), train)
         seconds, value, epoch = time.perf_counter() - started, 0.0, 0
         while value < best and epoch < model.epochs:
             started = time.perf_counter()

@@ -17,7 +17,7 @@ import truelike as tl
 from truelike import negatives, objectives
 from truelike.core import randomness
 from truelike.engines.sgd.engine import SampledEngine
-from truelike.engines.sgd.negative_sampling import draw_negatives, positive_bits
+from truelike.engines.sgd.negative_sampling import Source, draw_negatives, positive_bits
 from truelike.engines.sgd.samples import SGDSettings
 from truelike.engines.tables import Tables
 from truelike.errors import DataError, ParameterError
@@ -30,8 +30,9 @@ def draw(distribution: Negatives, popularity: Any, positives: Any, n: int, seed:
     key = np.uint64(randomness.key(seed, "test"))
     entry, n_items = np.array([3], dtype=np.int32), len(popularity)
     items, indptr = np.asarray(positives, dtype=np.int32), np.array([0, len(positives)], dtype=np.int32)
-    dataset = (np.zeros(4, dtype=np.int32), items, indptr, positive_bits(indptr, items, n_items), n_items)
-    return draw_negatives(key, entry, n, *dataset, *distribution.tables(popularity))[0]
+    bits, tables = positive_bits(indptr, items, n_items), distribution.tables(popularity)
+    source = Source(np.zeros(4, dtype=np.int32), items, indptr, bits, np.uint64(n_items), *tables)
+    return draw_negatives(key, entry, n, source)[0]
 
 
 def p_value(items: Any, probabilities: Any) -> float:
@@ -136,7 +137,7 @@ def test_the_training_loops_draw_the_same_as_samples(
     engine.epoch(2)
     last = (train.n_interactions - 1) // batch_size * batch_size
     entries = np.arange(last, train.n_interactions, dtype=np.int32)
-    found = engine.batches._samples.item[: len(entries) * (n_negatives + 1)]
+    found = engine._batch_samples.item[: len(entries) * (n_negatives + 1)]
     expected = engine.samples.draw(np.uint64(randomness.key(4, "negatives", 2)), entries)
     assert_array_equal(np.sort(found), np.sort([*train.matrix.indices[entries], *expected.ravel()]))
 
@@ -151,7 +152,7 @@ def test_a_hard_negative_is_the_best_scored_of_n_uniform_draws(candidates: int) 
     engine = make_engine(train, Hard(candidates), tables, 50, train.n_interactions)
     engine.epoch(0)
     # with 50 negatives a block of the loops is one positive and its negatives
-    items = engine.batches._samples.item.reshape(-1, 51)[:660, 1:].ravel()
+    items = engine._batch_samples.item.reshape(-1, 51)[:660, 1:].ravel()
     positives = train.matrix.indices[:660]
     unobserved = np.setdiff1d(np.arange(700), positives)
     best_first = unobserved[np.argsort(-scores[unobserved])]

@@ -31,11 +31,6 @@ def test_results_come_in_the_order_of_the_pieces(n_jobs: int | None) -> None:
     assert for_each(work, [], n_jobs) == []
 
 
-def test_two_threads_work_at_the_same_time() -> None:
-    both_here = threading.Barrier(2, timeout=20)
-    for_each(lambda _: both_here.wait(), range(2), 2)
-
-
 def test_one_thread_is_the_callers_own() -> None:
     assert set(for_each(lambda _: threading.get_ident(), range(5), 1)) == {threading.get_ident()}
 

@@ -107,25 +107,12 @@ def test_numbers_of_numpy_come_out_as_pythons_own() -> None:
 
 
 def test_text_becomes_what_the_parameter_is() -> None:
-    text = {
-        "rate": "1e-2",
-        "strength": "-3",
-        "factors": "7",
-        "limit": "none",
-        "jobs": "None",
-        "kind": "mean",
-        "quick": "True",
-    }
-    assert parse(Model, text) == {
-        "rate": 0.01,
-        "strength": -3.0,
-        "factors": 7,
-        "limit": None,
-        "jobs": None,
-        "kind": "mean",
-        "quick": True,
-    }
-    assert parse(Model, {"quick": "false"}) == {"quick": False}
+    cases = [
+        ("rate", "1e-2", 0.01), ("strength", "-3", -3.0), ("factors", "7", 7), ("limit", "none", None),
+        ("jobs", "None", None), ("kind", "mean", "mean"), ("quick", "True", True), ("quick", "false", False),
+    ]  # fmt: skip
+    for name, text, value in cases:
+        assert parse(Model, {name: text}) == {name: value}
 
 
 def test_what_is_no_text_stays_as_it_is() -> None:
@@ -145,19 +132,12 @@ def test_text_that_does_not_fit_is_an_error_of_the_check(name: str, text: str) -
         Model(**parse(Model, {name: text}))
 
 
-def test_a_name_that_is_nearly_right_gets_a_hint() -> None:
+@pytest.mark.parametrize(("name", "hint"), [("factor", "; did you mean 'factors'?"), ("zzz", ".")])
+def test_an_unknown_name_gets_the_list_and_one_that_is_nearly_right_a_hint(name: str, hint: str) -> None:
     with pytest.raises(ParameterError) as error:
-        parse(Model, {"factor": "7"})
-    assert str(error.value) == (
-        "Model has no parameter 'factor'; did you mean 'factors'? "
-        "It has rate, strength, factors, limit, jobs, kind, quick."
-    )
-
-
-def test_a_name_that_is_far_off_gets_the_list() -> None:
-    with pytest.raises(ParameterError) as error:
-        parse(Model, {"zzz": "7"})
-    assert str(error.value).startswith("Model has no parameter 'zzz'. It has rate, strength")
+        parse(Model, {name: "7"})
+    known = "It has rate, strength, factors, limit, jobs, kind, quick."
+    assert str(error.value) == f"Model has no parameter {name!r}{hint} {known}"
 
 
 def test_a_model_without_parameters_says_so() -> None:

@@ -34,20 +34,6 @@ def test_a_number_does_not_depend_on_the_other_counters() -> None:
     assert asked.tolist() == randomness.bits(11, counters.astype(np.uint64)).tolist()
 
 
-@pytest.mark.parametrize("stream", STREAMS)
-def test_numbers_are_uniform(stream: tuple[int | str, ...]) -> None:
-    seed, *words = stream
-    numbers = randomness.uniform(randomness.key(int(seed), *words), np.arange(200_000))
-    assert 0 <= numbers.min() < numbers.max() < 1
-    assert stats.chisquare(np.bincount((numbers * 256).astype(int), minlength=256)).pvalue > 1e-4
-
-
-def test_successive_numbers_are_independent() -> None:
-    numbers = randomness.uniform(randomness.key(0, "pairs"), np.arange(200_000))
-    cells = (numbers[::2] * 16).astype(int) * 16 + (numbers[1::2] * 16).astype(int)
-    assert stats.chisquare(np.bincount(cells, minlength=256)).pvalue > 1e-4
-
-
 def test_streams_differ_and_are_uncorrelated() -> None:
     keys = [randomness.key(int(stream[0]), *stream[1:]) for stream in STREAMS]
     assert len(set(keys)) == len(STREAMS)

@@ -190,13 +190,6 @@ def test_any_metric_at_any_length_can_be_watched(split: Any) -> None:
     assert found == pytest.approx(model.history_["recall@7"].max(), abs=1e-12)
 
 
-def test_a_callback_stops_a_model(split: Any) -> None:
-    def stop(state: State) -> None:
-        state.stop = state.epoch == 3
-
-    assert len(model_of().fit(split.train, callbacks=[stop]).history_) == 4
-
-
 def test_a_run_without_bounds_stops_with_a_rate_to_try_and_leaves_nothing(split: Any, tmp_path: Path) -> None:
     for rate in (50.0, 1e6):
         model = model_of(learning_rate=rate, regularization=0.0)

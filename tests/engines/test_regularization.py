@@ -56,11 +56,6 @@ def test_it_grows_with_the_number_of_groups() -> None:
     assert found[0] < found[1] / 2 < found[2] / 4
 
 
-def test_it_does_not_depend_on_anything_but_the_data() -> None:
-    data = dataset(random_data(np.full(30, 0.2), 50))
-    assert lift(data) == lift(data)
-
-
 def test_some_users_of_a_large_dataset_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     same = np.arange(600)[:, None] % 5 == np.arange(100)[None, :] % 5
     data = dataset(random_data(np.full(100, 0.5), 600) & same)

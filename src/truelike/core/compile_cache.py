@@ -45,7 +45,14 @@ def cached_njit(signature: Any = None, **options: Any) -> Callable[[Any], Any]:
         dispatcher = numba.njit(**options)(function)
         if not is_jitted(dispatcher):  # NUMBA_DISABLE_JIT is set
             return dispatcher
-        dispatcher._cache = _cache(function)
+        try:
+            dispatcher._cache = _Cache(function)
+        except Exception:  # numba raises RuntimeError if there is no place, and the disk's errors
+            dispatcher._cache = NullCache()
+            _say_once(
+                "Compiled functions are not kept on disk: no directory for them can be written (NUMBA_CACHE_DIR, "
+                f"the installation, the cache directory of the user). {_IN_MEMORY}"
+            )
         dispatcher.compile = _interruptible(dispatcher.compile)
         if signature is not None:
             dispatcher.compile(signature)
@@ -67,17 +74,6 @@ def _interruptible(compile: Callable[..., Any]) -> Callable[..., Any]:
         return compile(*signature)
 
     return work
-
-
-def _cache(function: Any) -> Any:
-    try:
-        return _Cache(function)
-    except Exception:  # numba raises RuntimeError if there is no place, and the disk's errors
-        _say_once(
-            "Compiled functions are not kept on disk: no directory for them can be written (NUMBA_CACHE_DIR, "
-            f"the installation, the cache directory of the user). {_IN_MEMORY}"
-        )
-        return NullCache()
 
 
 class _Cache(FunctionCache):  # type: ignore[misc]
@@ -103,7 +99,8 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         try:
             super().save_overload(sig, data)
         except Exception as error:
-            if not _in_use(error):
+            # Windows does not replace a file that another process reads
+            if not (os.name == "nt" and isinstance(error.__cause__, PermissionError)):
                 _say_once(f"Compiled functions are not kept on disk: {error}. {_IN_MEMORY}")
 
 
@@ -157,11 +154,6 @@ class _Files(IndexDataCacheFile):  # type: ignore[misc]
         # an index of another version is not damaged: numba finds it by itself
         origin = "" if filepath == self._index_path else repr((self._version, self._source_stamp))
         return hashlib.sha256(origin.encode() + content).digest()
-
-
-def _in_use(error: Exception) -> bool:
-    """Whether another process reads the file: Windows does not replace it then."""
-    return os.name == "nt" and isinstance(error.__cause__, PermissionError)
 
 
 def _say_once(text: str) -> None:

@@ -41,8 +41,6 @@ DAY = 24 * 60 * 60
 TRIES = 100  # of replacing a directory that another process replaces, too
 LARGEST_DESCRIPTION = 2**28  # bytes
 MISSES = 5  # looks at a directory after which a file counts as missing: it may be replaced just then
-
-
 TEMPORARY = re.compile(r"\..+\.\w+\.\d+\.[0-9a-f]{8}")  # names that `_aside` makes
 LONGEST_PATH = 3_800  # bytes
 LONGEST_NAME = 180  # bytes of the name of a directory: temporary names beside it are longer
@@ -119,9 +117,7 @@ def check_place(directory: Path, names: Collection[str] = (), *, own: re.Pattern
     standing = next(place for place in (directory, *directory.parents) if _exists(place))
     if not standing.is_dir():
         raise StorageError(f"{str(standing)!r} is a file; a directory is to be written there. Name another place.")
-    parent = standing if standing != directory else directory.parent
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise StorageError(f"{str(directory)!r} cannot be written: {str(parent)!r} does not allow it")
+    _check_writable(directory, standing if standing != directory else directory.parent)
     if names or own:
         _refuse_to_delete_others(directory, names, own)
 
@@ -135,29 +131,26 @@ def check_file(path: Any, endings: Collection[str]) -> Path:
     if place.suffix not in endings:
         raise ParameterError(f"the output is {_cut(str(path))!r}; its name must end in {', '.join(endings)}")
     try:
-        if place.is_dir():
-            raise StorageError(f"{str(path)!r} is a directory; expected the name of a file")
-        standing = next(each for each in place.parents if each.exists())
+        is_directory, standing = place.is_dir(), next(each for each in place.parents if each.exists())
     except (OSError, ValueError) as error:
-        if isinstance(error, StorageError):
-            raise
         raise StorageError(f"{_cut(str(path))!r} cannot be written: {error}") from error
+    if is_directory:
+        raise StorageError(f"{str(path)!r} is a directory; expected the name of a file")
     if not standing.is_dir():
         raise StorageError(f"{str(path)!r} cannot be written: {str(standing)!r} is a file")
-    if not os.access(standing, os.W_OK | os.X_OK):
-        raise StorageError(f"{str(path)!r} cannot be written: {str(standing)!r} does not allow it")
+    _check_writable(path, standing)
     return place
+
+
+def _check_writable(path: Any, parent: Path) -> None:
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise StorageError(f"{str(path)!r} cannot be written: {str(parent)!r} does not allow it")
 
 
 def lock_directory(directory: Path, refusal: str) -> Callable[[], None]:
     """Lock a directory for this process, and return the function that unlocks it. A process that ends unlocks it.
 
-    Parameters
-    ----------
-    directory
-        The directory. A file `lock` is written in it.
-    refusal
-        The message of the error if another process has locked it.
+    A file `lock` is written in it. `refusal` is the message of the error if another process has locked it.
     """
     try:
         import fcntl
@@ -198,10 +191,7 @@ def replacing_directory(directory: str | Path, *, own: re.Pattern[str] | None = 
     _refuse_working_directory(directory)
     if directory.is_file():
         raise StorageError(f"{str(directory)!r} is a file; a directory is to be written there")
-    fresh = _aside(directory)
-    with _explained(directory, fresh):
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(directory)
+    with _beside(directory) as fresh:
         fresh.mkdir()
         yield fresh
         _refuse_to_delete_others(directory, [path.name for path in fresh.iterdir()], own)
@@ -218,28 +208,44 @@ def replacing_directory(directory: str | Path, *, own: re.Pattern[str] | None = 
 def replacing_file(path: Path) -> Iterator[Path]:
     """Yield a new file name to write. It replaces the old file when everything is written."""
     path = path.absolute()
-    fresh = _aside(path)
-    with _explained(path, fresh):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(path)
+    with _beside(path) as fresh:
         yield fresh
         _flush(fresh)
         fresh.replace(path)
 
 
 @contextlib.contextmanager
-def _explained(path: Path, fresh: Path) -> Iterator[None]:
-    """Turn errors of the disk into one that names the path, and remove what was half written."""
+def scratch_directory(directory: str | Path, parent: str | os.PathLike[str] | None = None) -> Iterator[Path]:
+    """Yield a new directory for what the writer of `directory` keeps for a time. It is removed at the end.
+
+    It is made in `parent`; by default beside `directory`. Those of writers that were killed are removed.
+    """
+    place = as_place(directory)
+    beside = (place.parent if parent is None else as_place(parent)) / f"{place.name}.scratch"
+    with _beside(beside, shown=beside.parent) as fresh:
+        fresh.mkdir()
+        yield fresh
+
+
+@contextlib.contextmanager
+def _beside(path: Path, shown: Path | None = None) -> Iterator[Path]:
+    """Yield a temporary name beside a path. What is left there at the end, and by killed writers, is removed.
+
+    Errors of the disk become one that names the path, or the one that is `shown` in its place.
+    """
+    fresh, place = _aside(path), shown or path
     try:
-        yield
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(path)
+        yield fresh
     except TruelikeError:
         raise
     except Exception as error:
         # safetensors and polars give the disk's errors as their own, with Rust's words for them
         if not isinstance(error, OSError) and "os error" not in str(error):
             raise
-        left = "what was there before is untouched" if _exists(path) else "nothing was written"
-        raise StorageError(f"cannot write {str(path)!r}: {error}; {left}") from error
+        left = "what was there before is untouched" if _exists(place) else "nothing was written"
+        raise StorageError(f"cannot write {str(place)!r}: {error}; {left}") from error
     finally:
         _remove(fresh)
 
@@ -325,18 +331,8 @@ def _described(content: bytes) -> dict[str, int]:
 class OpenDirectory:
     """The files of a directory as they were when it was opened: a context.
 
-    The files stay readable when another process replaces the directory.
-
-    Parameters
-    ----------
-    directory
-        The directory.
-    what
-        What it holds, for messages: "model", "split" or "checkpoint".
-    description
-        The file that describes the others.
-    names
-        The other files.
+    The files stay readable when another process replaces the directory. `what` is the word for it in messages, and
+    `description` is the file that describes the others, `names`.
     """
 
     def __init__(self, directory: str | Path, what: str, description: str, names: Collection[str]) -> None:
@@ -366,25 +362,24 @@ class OpenDirectory:
 
     def _open_all(self, names: Collection[str]) -> None:
         by_descriptor = os.open in os.supports_dir_fd
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # a pipe does not block it
         try:
             directory = os.open(self.place, os.O_RDONLY | os.O_DIRECTORY) if by_descriptor else None
             try:
                 for name in names:
-                    path = name if by_descriptor else self.place / name
-                    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-                    self._open[name] = os.open(path, flags, dir_fd=directory)  # a pipe does not block it
+                    self._open[name] = os.open(
+                        name if by_descriptor else self.place / name, flags, dir_fd=directory
+                    )
                     if not stat.S_ISREG(os.fstat(self._open[name]).st_mode):
                         raise self.damage(f"{name} is not a regular file")
             finally:
                 if directory is not None:
                     os.close(directory)
-        except FileNotFoundError:
+        except (FileNotFoundError, StorageError):
             raise
         except NotADirectoryError as error:
             raise StorageError(f"there is no {self.what} in {str(self.place)!r}: it is a file") from error
         except OSError as error:
-            if isinstance(error, StorageError):
-                raise
             raise StorageError(f"{str(self.place)!r} cannot be read: {error.strerror}") from error
 
     def damage(self, why: str) -> StorageError:
@@ -468,19 +463,3 @@ def reading(directory: Path, what: str) -> Iterator[None]:
             f"the {what} in {str(directory)!r} is damaged or incomplete "
             f"({type(error).__name__}: {error}). Recreate it."
         ) from error
-
-
-@contextlib.contextmanager
-def scratch_directory(directory: str | Path, parent: str | os.PathLike[str] | None = None) -> Iterator[Path]:
-    """Yield a new directory for what the writer of `directory` keeps for a time. It is removed at the end.
-
-    It is made in `parent`; by default beside `directory`. Those of writers that were killed are removed.
-    """
-    name = as_place(directory).name
-    path = (as_place(directory).parent if parent is None else as_place(parent)) / f"{name}.scratch"
-    fresh = _aside(path)
-    with _explained(path.parent, fresh):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(path)
-        fresh.mkdir()
-        yield fresh

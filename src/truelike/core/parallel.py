@@ -70,17 +70,8 @@ class _Job:
 
 
 class Team:
-    """Threads that are all started before any of them works: a context.
+    """`n` threads that are all started before any of them works: a context. They do not keep the process alive.
 
-    The threads do not keep the process alive.
-
-    Parameters
-    ----------
-    n
-        Number of threads.
-
-    Examples
-    --------
     >>> with Team(2) as team:
     ...     team.map(abs, [-1, 2, -3])
     [1, 2, 3]
@@ -90,7 +81,7 @@ class Team:
         self.n = n
         self._inboxes: list[SimpleQueue[_Job | None]] = []
         self._threads: list[threading.Thread] = []
-        self._abort: Callable[[], None] = _nothing
+        self._abort: Callable[[], object] = lambda: None  # no work is running yet
 
     def __enter__(self) -> Self:
         try:
@@ -133,7 +124,7 @@ class Team:
             for inbox in self._inboxes:
                 inbox.put(job)
             for _ in self._inboxes:
-                _raise_if(_wait(job.ended))
+                _wait(job.ended)
         except BaseException:
             abort()
             raise
@@ -143,29 +134,19 @@ class Team:
         if self.n == 1:
             return [work(piece) for piece in pieces]
         todo = list(pieces)
-        results: list[Any] = [None] * len(todo)
-        numbers = iter(range(len(todo)))
-        lock = threading.Lock()
-        stopped = False
+        results: dict[int, R] = {}
+        numbers, lock, stopped = iter(range(len(todo))), threading.Lock(), threading.Event()
 
         def share(_: int) -> None:
-            while not stopped:
+            while not stopped.is_set():
                 with lock:
                     number = next(numbers, None)
                 if number is None:
                     return
                 results[number] = work(todo[number])
 
-        def stop() -> None:
-            nonlocal stopped
-            stopped = True
-
-        self.run(share, stop)
-        return results
-
-
-def _nothing() -> None:
-    """No work is running yet."""
+        self.run(share, stopped.set)
+        return [results[number] for number in range(len(todo))]
 
 
 def _serve(number: int, inbox: SimpleQueue[_Job | None]) -> None:
@@ -174,18 +155,16 @@ def _serve(number: int, inbox: SimpleQueue[_Job | None]) -> None:
         del job  # it holds the caller's arrays
 
 
-def _wait(ended: SimpleQueue[BaseException | None]) -> BaseException | None:
-    """The next answer; an interrupt is noticed meanwhile."""
+def _wait(ended: SimpleQueue[BaseException | None]) -> None:
+    """Wait for the next answer, and raise it if it is an error; an interrupt is noticed meanwhile."""
     while True:
         try:
-            return ended.get(timeout=WAIT)
+            error = ended.get(timeout=WAIT)
         except Empty:
             continue
-
-
-def _raise_if(error: BaseException | None) -> None:
-    if error is not None:
-        raise error
+        if error is not None:
+            raise error
+        return
 
 
 def for_each(work: Callable[[T], R], pieces: Iterable[T], n_jobs: int | None) -> list[R]:
@@ -225,12 +204,7 @@ class SharedSetting:
 
     The first who changes it remembers what it was, and the last who leaves restores that. So contexts may nest, and
     those of several threads may overlap. If an interrupt hits the end of a context, the setting is restored as soon
-    as the exception has been handled.
-
-    Parameters
-    ----------
-    get, set
-        Functions that read and write the setting.
+    as the exception has been handled. `get` and `set` read and write the setting.
     """
 
     def __init__(self, get: Callable[[], Any], set: Callable[[Any], object]) -> None:
@@ -254,13 +228,13 @@ class SharedSetting:
             who.leave()
 
 
+def _set_blas_threads(numbers: list[int]) -> None:
+    for library, n in zip(_libraries(), numbers, strict=True):
+        _set_threads(library, n)
+
+
 def _blas_threads() -> list[int]:
     return [library.num_threads for library in _libraries()]
-
-
-def _set_blas_threads(numbers: list[int] | int) -> None:
-    for n, library in enumerate(_libraries()):
-        _set_threads(library, numbers if isinstance(numbers, int) else numbers[n])
 
 
 _blas = SharedSetting(_blas_threads, _set_blas_threads)
@@ -272,7 +246,7 @@ def one_blas_thread() -> AbstractContextManager[None]:
     BLAS splits a product by the number of threads, which changes the rounding. Work whose result must not depend on
     it is split into fixed pieces here, and the pieces run on several threads.
     """
-    return _blas.changed(1)
+    return _blas.changed([1] * len(_libraries()))
 
 
 def _set_threads(library: Any, n: int) -> None:
@@ -280,12 +254,10 @@ def _set_threads(library: Any, n: int) -> None:
 
     Newer versions of threadpoolctl ignore all threads but the one that set it first, until that one is forgotten.
     """
-    forget = getattr(library, "clear_controlling_thread", None)
-    if forget is not None:
-        forget(force=True)
+    forget = getattr(library, "clear_controlling_thread", lambda force: None)
+    forget(force=True)
     library.set_num_threads(n)
-    if forget is not None:
-        forget(force=True)
+    forget(force=True)
 
 
 @lru_cache(maxsize=1)
@@ -312,5 +284,5 @@ def in_background(work: Callable[[], R]) -> R:
         threading.Thread(target=job.run, args=(0,), daemon=True).start()
     except RuntimeError:  # no thread can be started
         return work()
-    _raise_if(_wait(job.ended))
+    _wait(job.ended)
     return results[0]

@@ -27,42 +27,101 @@ from truelike.errors import ParameterError
 C = TypeVar("C")
 
 
+@dataclass(frozen=True)
+class Rule:
+    """What a parameter may be, in words and as a function, and how its text is read.
+
+    Text that cannot be read stays text: the check names it and says what is allowed.
+    """
+
+    accepts: Callable[[Any], bool]
+    expected: str
+    read: Callable[[str], Any] = str
+
+    def field(self, default: Any, **facts: Any) -> Any:
+        """The field of a parameter. The facts are for those who list parameters."""
+        return field(default=default, metadata={"rule": self, **facts})
+
+    @classmethod
+    def numeric(cls, kind: type[int | float], low: float | None, high: float | None, optional: bool) -> Rule:
+        """The rule of a number or a whole number within bounds (inclusive)."""
+        bounds = [f"at least {low}"] * (low is not None) + [f"at most {high}"] * (high is not None)
+        word = "a whole number" if kind is int else "a number"
+        expected = (
+            f"{', '.join([word, ' and '.join(bounds)] if bounds else [word])}{', or None' if optional else ''}"
+        )
+
+        def accepts(value: Any) -> bool:
+            if value is None or not _is_number(value, whole=kind is int):
+                return value is None and optional
+            return (low is None or value >= low) and (high is None or value <= high)
+
+        def read(text: str) -> Any:
+            try:
+                return None if optional and text.lower() == "none" else kind(text)
+            except ValueError:
+                return text
+
+        return cls(accepts, expected, read)
+
+
 def number(default: float | None, *, low: float | None = None, high: float | None = None) -> Any:
     """A number within bounds (inclusive); None is allowed if it is the default."""
-    return field(default=default, metadata={"low": low, "high": high, "whole": False, "optional": default is None})
+    optional = default is None
+    return Rule.numeric(float, low, high, optional).field(
+        default, whole=False, optional=optional, low=low, high=high
+    )
 
 
 def whole_number(
     default: int | None, *, low: int | None = None, high: int | None = None, optional: bool = False
 ) -> Any:
     """A whole number within bounds; None is allowed if it is the default, or with `optional`."""
-    rule = {"low": low, "high": high, "whole": True, "optional": optional or default is None}
-    return field(default=default, metadata=rule)
+    optional = optional or default is None
+    return Rule.numeric(int, low, high, optional).field(default, whole=True, optional=optional, low=low, high=high)
 
 
 def jobs() -> Any:
     """The parameter `n_jobs`: a number of threads; -1 is all cores, None is 1."""
-    rule = {"accepts": _is_jobs, "expected": "a number of threads, -1 for all cores, or None for 1", "jobs": True}
-    return field(default=-1, metadata=rule)
 
+    def accepts(value: Any) -> bool:
+        return value is None or (_is_number(value, whole=True) and value != 0)
 
-def _is_jobs(value: Any) -> bool:
-    return value is None or (_is_number(value, whole=True) and value != 0)
+    expected = "a number of threads, -1 for all cores, or None for 1"
+    read = Rule.numeric(int, None, None, optional=True).read
+    return Rule(accepts, expected, read).field(-1, accepts=accepts, expected=expected)
 
 
 def choice(default: str | None, *others: str) -> Any:
     """One of a few words; the first is the default."""
-    return field(default=default, metadata={"choices": (default, *others)})
+    words = (default, *others)
+    expected = " or ".join(repr(word) for word in words if word is not None)
+    return Rule(words.__contains__, expected).field(default, choices=words)
 
 
 def special(default: Any, expected: str, accepts: Callable[[Any], bool]) -> Any:
     """Any value that a function accepts; `expected` describes it."""
-    return field(default=default, metadata={"accepts": accepts, "expected": expected})
+
+    def read(text: str) -> Any:
+        """A number, where a parameter takes numbers but not this text."""
+        try:
+            value = float(text)
+        except ValueError:
+            return text
+        return value if accepts(value) and not accepts(text) else text
+
+    return Rule(accepts, expected, read).field(default, accepts=accepts, expected=expected)
 
 
 def flag(default: bool | None) -> Any:
     """True or False; None is allowed if it is the default."""
-    return field(default=default, metadata={"flag": True, "optional": default is None})
+    optional = default is None
+    words = {"true": True, "false": False, **({"none": None} if optional else {})}
+
+    def accepts(value: Any) -> bool:
+        return isinstance(value, bool) or (value is None and optional)
+
+    return Rule(accepts, "True or False", lambda text: words.get(text.lower(), text)).field(default, flag=True)
 
 
 def parameter_fields(model: Any) -> list[Field[Any]]:
@@ -160,33 +219,10 @@ def unknown_parameter(cls: type, name: str) -> ParameterError:
 def check(model: Any) -> None:
     """Raise an error that names the parameter, its value and what is allowed."""
     for parameter in parameter_fields(model):
-        value = getattr(model, parameter.name)
-        wrong = _wrong(parameter, value)
-        if wrong:
-            raise ParameterError(f"{type(model).__name__}: {parameter.name} is {value!r}; it must be {wrong}")
-
-
-def _wrong(parameter: Field[Any], value: Any) -> str | None:
-    """What the value must be if it is wrong, otherwise None."""
-    rule = parameter.metadata
-    if "choices" in rule:
-        allowed = " or ".join(repr(word) for word in rule["choices"] if word is not None)
-        return None if value in rule["choices"] else allowed
-    if "accepts" in rule:
-        return None if rule["accepts"](value) else str(rule["expected"])
-    if "flag" in rule:
-        return None if isinstance(value, bool) or (value is None and rule["optional"]) else "True or False"
-    if "whole" not in rule or (value is None and rule["optional"]):
-        return None
-    kind = "a whole number" if rule["whole"] else "a number"
-    low, high = rule["low"], rule["high"]
-    bounds = [f"at least {low}"] * (low is not None) + [f"at most {high}"] * (high is not None)
-    expected = ", ".join([kind, " and ".join(bounds)] if bounds else [kind])
-    if rule["optional"]:
-        expected += ", or None"
-    if not _is_number(value, whole=rule["whole"]):
-        return expected
-    return expected if (low is not None and value < low) or (high is not None and value > high) else None
+        value, rule = getattr(model, parameter.name), parameter.metadata.get("rule")
+        if rule is not None and not rule.accepts(value):
+            name = type(model).__name__
+            raise ParameterError(f"{name}: {parameter.name} is {value!r}; it must be {rule.expected}")
 
 
 def _is_number(value: Any, *, whole: bool) -> bool:
@@ -225,33 +261,6 @@ def parse(model_class: type, settings: dict[str, Any]) -> dict[str, Any]:
     for name, value in settings.items():
         if name not in known:
             raise unknown_parameter(model_class, name)
-        parsed[name] = _from_text(known[name], value) if isinstance(value, str) else value
+        rule = known[name].metadata.get("rule")
+        parsed[name] = rule.read(value) if rule is not None and isinstance(value, str) else value
     return parsed
-
-
-def _number_or_text(accepts: Callable[[Any], bool], text: str) -> Any:
-    """A number, where a parameter takes numbers but not this text."""
-    try:
-        value = float(text)
-    except ValueError:
-        return text
-    return value if accepts(value) and not accepts(text) else text
-
-
-def _from_text(parameter: Field[Any], text: str) -> Any:
-    rule = parameter.metadata
-    if "flag" in rule:
-        words = {"true": True, "false": False, **({"none": None} if rule["optional"] else {})}
-        return words.get(text.lower(), text)
-    if "jobs" in rule:
-        return int(text) if re.fullmatch(r"-?\d+", text) else None if text.lower() == "none" else text
-    if "accepts" in rule:
-        return _number_or_text(rule["accepts"], text)
-    if "whole" not in rule:
-        return text
-    if rule["optional"] and text.lower() == "none":
-        return None
-    try:
-        return int(text) if rule["whole"] else float(text)
-    except ValueError:
-        return text  # the check names it and says what is allowed

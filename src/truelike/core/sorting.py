@@ -8,14 +8,12 @@ may have different functions under one name. With those of this module it was no
 
 from __future__ import annotations
 
-from typing import Any
-
 import numba
 import numpy as np
 
 
 @numba.njit(nogil=True)
-def sort(values: Any) -> None:
+def sort(values):
     """Sort integers in place (Shell sort)."""
     gap = 1
     while gap < len(values) // 2:
@@ -31,7 +29,7 @@ def sort(values: Any) -> None:
 
 
 @numba.njit(nogil=True)
-def kth_smallest(given: Any, k: Any) -> Any:
+def kth_smallest(given, k):
     """Return the k-th smallest number, from 0 (Hoare, 1961)."""
     values = np.empty(len(given), dtype=np.float64)
     for n in range(len(given)):
@@ -59,7 +57,7 @@ def kth_smallest(given: Any, k: Any) -> Any:
 
 
 @numba.njit(nogil=True, inline="always")
-def first_at_least(values: Any, start: Any, stop: Any, wanted: Any) -> Any:
+def first_at_least(values, start, stop, wanted):
     """Return the first place in the sorted values[start:stop] with a value of at least `wanted`."""
     while start < stop:
         middle = (start + stop) // 2

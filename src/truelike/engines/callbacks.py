@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from truelike.core.progress import logger, progress_bar
 from truelike.errors import ParameterError
@@ -48,7 +48,7 @@ class KeepBest:
 
 
 class Progress:
-    """A bar in a terminal or notebook, log lines elsewhere: epoch, loss, metric, time left.
+    """A context with a bar in a terminal or notebook, log lines elsewhere: epoch, loss, metric, time left.
 
     The time left is estimated from whole epochs, so that it includes the evaluation after each of them.
     """
@@ -62,7 +62,6 @@ class Progress:
         self.done = 0  # epochs since `started`, without the first, which may wait for the compiler
         self.bar = progress_bar("epoch {task.fields[epoch]}/{task.fields[epochs]}", show=show)
         self.task = self.bar.add_task("", total=epochs * samples, epoch=0, epochs=epochs, words="")
-        self.bar.start()
 
     def within(self, epoch: int, done: int) -> None:
         """Show the number of samples of this epoch that are done."""
@@ -87,8 +86,11 @@ class Progress:
             self.said = now
             logger.info("%s: epoch %d of %d  %s", self.model, number, self.epochs, words)
 
-    def close(self) -> None:
-        """Remove the bar."""
+    def __enter__(self) -> Self:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
 

@@ -46,7 +46,7 @@ class Checkpoint:
     """A callback that writes the state every few epochs or minutes, whichever comes first."""
 
     def __init__(
-        self, place: Path, engine: Engine, best: KeepBest | None, mark: str, *, epochs: int, minutes: float
+        self, place: Path, engine: Engine, best: KeepBest | None, mark: str, epochs: int, minutes: float
     ) -> None:
         self.place, self.engine, self.best, self.mark = Path(place), engine, best, mark
         self.epochs, self.seconds = epochs, 60 * minutes
@@ -102,24 +102,16 @@ class Checkpoint:
 def _check_history(about: dict[str, Any]) -> None:
     """Raise ValueError if the epoch, the history and the best epoch of a checkpoint do not fit together."""
     epoch, rows = about["epoch"], about["rows"]
-    if not (_is_whole(epoch) and isinstance(rows, list) and all(isinstance(row, dict) for row in rows)):
-        raise ValueError("the epoch is not a whole number, or the history is not a list of rows")
-    if [row.get("epoch") for row in rows] != list(range(len(rows))) or len(rows) != epoch + 1:
-        raise ValueError(f"the history has {len(rows)} rows, and the epoch is {epoch}")
-    columns = {"epoch", "seconds", "loss"}
+    if type(epoch) is not int or [row["epoch"] for row in rows] != list(range(epoch + 1)) or not rows:
+        raise ValueError(f"the history does not have a row for each epoch up to {epoch!r}")
     for row in rows:
-        if not columns <= set(row) or set(row) != set(rows[0]) or not all(map(_is_number, row.values())):
+        if not {"seconds", "loss"} <= set(row) == set(rows[0]) or not all(map(_is_number, row.values())):
             raise ValueError(f"the history has a row without a number in each column: {str(row)[:80]}")
     if "best" in about:
         best = about["best"]
-        if not (_is_number(best["value"]) and _is_whole(best["epoch"]) and 0 <= best["epoch"] <= epoch):
+        if not _is_number(best["value"]) or best["epoch"] not in range(epoch + 1):
             raise ValueError(f"the best epoch is {str(best)[:80]}, after epoch {epoch}")
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
-
-
 def _is_number(value: Any) -> bool:
-    whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
-    return whole or isinstance(value, float)
+    return type(value) is float or (type(value) is int and abs(value) < 2**63)

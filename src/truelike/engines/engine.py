@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
@@ -44,12 +46,12 @@ class Engine(Protocol):
         """Continue from what `state` returned."""
 
 
-class ArrayEngine:
+class ArrayEngine(ABC):
     """An engine whose state is a set of arrays that are trained in place."""
 
+    @abstractmethod
     def state(self) -> dict[str, NDArray[Any]]:
         """The arrays that training continues from."""
-        raise NotImplementedError
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Continue from what `state` returned."""
@@ -64,11 +66,15 @@ class ArrayEngine:
             array[:] = arrays[name]
 
 
-def close(engine: Engine) -> None:
-    """Release what an engine holds beside memory, if it does."""
-    release = getattr(engine, "close", None)
-    if release is not None:
-        release()
+@contextmanager
+def closing(engine: Engine) -> Iterator[Engine]:
+    """A context at whose end what an engine holds beside memory is released, if it does."""
+    try:
+        yield engine
+    finally:
+        release = getattr(engine, "close", None)
+        if release is not None:
+            release()
 
 
 @dataclass

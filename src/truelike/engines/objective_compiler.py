@@ -7,6 +7,7 @@ costs only the compilation of a short loop.
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from numba.extending import overload, register_jitable
 from truelike import objectives
 from truelike.core.compile_cache import cached_njit
 from truelike.engines.row_ops import FAST_SUMS, INLINE
+from truelike.errors import ParameterError
+from truelike.objectives import Objective, Pairwise, Pointwise
 
 # of arrays r and g, or r_j and r_i, and of the first and the last element
 STEPS_SIGNATURE = types.void(*[types.float32[::1]] * 2, types.uint64, types.uint64)
@@ -26,13 +29,13 @@ _ARITHMETIC = {**INLINE, "fastmath": FAST_SUMS, "error_model": "numpy"}
 
 
 @overload(objectives.sigmoid, jit_options=_ARITHMETIC)
-def _sigmoid(x: Any) -> Any:
+def _sigmoid(x):
     """Compute 1/2 + 1/2 tanh(x/2), tanh(h) being h times a ratio of polynomials in h^2. The error is below 2e-7.
 
     exp would take three times as long. The compiler also sees that sigmoid(x) and sigmoid(-x) share the ratio.
     """
 
-    def rational(x: Any) -> Any:
+    def rational(x):
         half = np.float32(0.5) * x
         y = min(half * half, np.float32(62.41))
         top = np.float32(-2.76076847742355e-16)
@@ -52,15 +55,29 @@ def _sigmoid(x: Any) -> Any:
     return rational
 
 
+@lru_cache(maxsize=64)
+def compiled_steps(objective: type[Objective]) -> tuple[Any, Any]:
+    """Return the compiled steps of an objective, for positives and for negatives.
+
+    For a pairwise objective both are the steps of pairs.
+    """
+    if issubclass(objective, Pairwise):
+        pairs = compile_steps(objective.pair, pairwise=True)
+        return pairs, pairs
+    if not issubclass(objective, Pointwise):
+        raise ParameterError(f"the objective {objective.__name__} is neither pointwise nor pairwise")
+    return compile_steps(objective.positive), compile_steps(objective.negative)
+
+
 def compile_steps(function: Any, *, pairwise: bool = False) -> Any:
     """Compile a function of an objective to a loop that replaces r and g (or r_j and r_i) by their steps."""
     inlined = register_jitable(**_ARITHMETIC)(function)
 
-    def pointwise_steps(r: Any, g: Any, start: Any, stop: Any) -> None:
+    def pointwise_steps(r, g, start, stop):
         for k in range(start, stop):
             r[k], g[k] = inlined(r[k], g[k])
 
-    def pairwise_steps(r_j: Any, r_i: Any, start: Any, stop: Any) -> None:
+    def pairwise_steps(r_j, r_i, start, stop):
         for k in range(start, stop):
             r_i[k], r_j[k] = inlined(r_i[k], r_j[k])
 
@@ -74,7 +91,7 @@ def compile_steps(function: Any, *, pairwise: bool = False) -> Any:
     return njit(STEPS_SIGNATURE, **options)(uniquely_named(loop, equation, bound))
 
 
-def uniquely_named(function: Any, *contents: Any) -> Any:
+def uniquely_named(function: Any, *contents: object) -> Any:
     """Give a function a name that depends on everything it is compiled from, and return it.
 
     The cache on disk finds a compiled function by its name. It notices a change of the function's own file,

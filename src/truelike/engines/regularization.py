@@ -10,13 +10,12 @@ user.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from scipy import sparse
 
 from truelike.core import randomness
-from truelike.data.blocks.blocks import Blocks
-from truelike.data.dataset import Dataset
+from truelike.core.arrays import Codes, Counts, Doubles
+from truelike.data.protocol import Interactions
 
 EXACT_L2 = 0.5  # rho / edge of objectives over all items
 IALS_L2 = 0.5
@@ -25,7 +24,7 @@ LIFT_SAMPLES = 100_000
 LIFT_INTERACTIONS = 2_000_000  # of a larger dataset, some users with about as many are used
 
 
-def noise_edge(train: Dataset | Blocks) -> float:
+def noise_edge(train: Interactions) -> float:
     """The largest singular value of noise, if each interaction is divided by sqrt(n_u n_i).
 
     Users and items without an interaction are left out: they do not change how much is known of the others.
@@ -38,13 +37,13 @@ def noise_edge(train: Dataset | Blocks) -> float:
     return sum(float(1 / np.sqrt(count[count > 0].mean())) for count in _counts(train))
 
 
-def density(train: Dataset | Blocks) -> float:
+def density(train: Interactions) -> float:
     """The share of the pairs that are interactions, among users and items that have any."""
     users, items = ((count > 0).sum() for count in _counts(train))
     return float(train.n_interactions / (users * items))
 
 
-def interactions_per_row(train: Dataset | Blocks) -> float:
+def interactions_per_row(train: Interactions) -> float:
     """The geometric mean of the mean number of interactions of a user and that of an item.
 
     Users and items without an interaction are left out: they do not change how much is known of the others.
@@ -53,7 +52,7 @@ def interactions_per_row(train: Dataset | Blocks) -> float:
     return float(np.sqrt(rows[rows > 0].mean() * columns[columns > 0].mean()))
 
 
-def learning_rate(train: Dataset | Blocks, factors: int) -> float:
+def learning_rate(train: Interactions, factors: int) -> float:
     """A learning rate of Adam for tables of so many factors, up to a factor of the objective.
 
     With more factors each moves less. Rows with more interactions move further from where they start.
@@ -61,7 +60,7 @@ def learning_rate(train: Dataset | Blocks, factors: int) -> float:
     return float((interactions_per_row(train) / 166) ** 0.3 * np.sqrt(128 / factors))
 
 
-def lift(train: Dataset | Blocks) -> float:
+def lift(train: Interactions) -> float:
     """How much more often users who share an item share another one than popularity explains; at least 1.
 
     An interaction (u, i), another item k of u and another user w of i are drawn at random. The share of draws in which
@@ -74,10 +73,11 @@ def lift(train: Dataset | Blocks) -> float:
     by_item, per_user = by_user.tocsc(), np.diff(by_user.indptr).astype(np.float64)
     draws = [randomness.uniform(randomness.key(0, "lift", k), np.arange(LIFT_SAMPLES)) for k in range(3)]
 
-    def one_of(rows: Any, codes: Any, draw: Any) -> Any:
+    def one_of(rows: sparse.csr_array, codes: Codes, draw: Doubles) -> Codes:
         """A random column of each of some rows."""
         start, stop = rows.indptr[codes], rows.indptr[codes + 1]
-        return rows.indices[start + (draw * (stop - start)).astype(np.int64)]
+        chosen: Codes = rows.indices[start + (draw * (stop - start)).astype(np.int64)]
+        return chosen
 
     first = (draws[0] * by_item.nnz).astype(np.int64)
     users = by_item.indices[first]
@@ -86,13 +86,12 @@ def lift(train: Dataset | Blocks) -> float:
     chosen = (others != items) & (sharing != users)
     others, sharing = others[chosen], sharing[chosen]
     expected = np.minimum((per_user[sharing] - 1) * (popularity[others] - 1) / n, 1.0).sum()
-    pairs = (
-        np.repeat(np.arange(len(per_user)), np.diff(by_user.indptr)) * train.n_items + by_user.indices
-    )  # sorted
+    users_of_pairs = np.repeat(np.arange(len(per_user)), np.diff(by_user.indptr))
+    pairs = users_of_pairs * train.n_items + by_user.indices  # sorted
     wanted = sharing.astype(np.int64) * train.n_items + others
     found = np.count_nonzero(pairs[np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)] == wanted)
     return max(1.0, float(found / expected)) if expected else 1.0
 
 
-def _counts(train: Dataset | Blocks) -> tuple[np.ndarray, np.ndarray]:
+def _counts(train: Interactions) -> tuple[Counts, Counts]:
     return train.interactions_per_user(), train.popularity()

@@ -7,8 +7,6 @@ row is loaded once for four dot products, and a gradient is loaded and stored on
 
 from __future__ import annotations
 
-from typing import Any
-
 import numba
 import numpy as np
 from llvmlite import ir
@@ -27,7 +25,7 @@ CACHE_LINE = 16  # float32 numbers in a cache line
 
 
 @numba.njit(**LOOP, fastmath=FAST_SUMS)
-def dot(a: Any, at_a: Any, b: Any, at_b: Any, n: Any) -> Any:
+def dot(a, at_a, b, at_b, n):
     """Return the dot product of a row of `a` and a row of `b`."""
     total = np.float32(0.0)
     for k in range(n):
@@ -36,7 +34,7 @@ def dot(a: Any, at_a: Any, b: Any, at_b: Any, n: Any) -> Any:
 
 
 @numba.njit(**INLINE, fastmath=FAST_SUMS)
-def dot_four(out: Any, at: Any, row: Any, at_row: Any, table: Any, offsets: Any, shift: Any, n: Any) -> None:
+def dot_four(out, at, row, at_row, table, offsets, shift, n):
     """Write the dot products of one row and four rows of a table to out[at:at + 4]."""
     a, b, c, d = (
         offsets[at] + shift,
@@ -55,9 +53,7 @@ def dot_four(out: Any, at: Any, row: Any, at_row: Any, table: Any, offsets: Any,
 
 
 @numba.njit(**INLINE, fastmath=FAST_SUMS)
-def add_four(
-    out: Any, at: Any, shrink: Any, scales: Any, first: Any, table: Any, offsets: Any, shift: Any, n: Any
-) -> None:
+def add_four(out, at, shrink, scales, first, table, offsets, shift, n):
     """Set out = shrink x out + the sum of four rows of a table, each times its scale."""
     second, third, fourth = first + np.uint64(1), first + np.uint64(2), first + np.uint64(3)
     w, x, y, z = scales[first], scales[second], scales[third], scales[fourth]
@@ -74,19 +70,17 @@ def add_four(
 
 
 @numba.njit(**LOOP, fastmath=FAST_SUMS)
-def scaled_add(
-    out: Any, at: Any, scale: Any, row: Any, at_row: Any, rate: Any, gradient: Any, at_gradient: Any, n: Any
-) -> None:
+def scaled_add(out, at, scale, row, at_row, rate, gradient, at_gradient, n):
     """Set out = scale x row + rate x gradient."""
     for k in range(n):
         out[at + k] = scale * row[at_row + k] + rate * gradient[at_gradient + k]
 
 
 @intrinsic
-def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
+def prefetch(typing_context, array, index):
     """Prefetch the cache line of array[index]."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
         pointer = builder.bitcast(builder.gep(data, [arguments[1]]), cgutils.voidptr_t)
         number = ir.IntType(32)
@@ -99,7 +93,7 @@ def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
 
 
 @numba.njit(**INLINE)
-def prefetch_row(table: Any, offset: Any, n: Any) -> None:
+def prefetch_row(table, offset, n):
     """Prefetch a row that is read soon. With tables larger than the caches each read would wait for memory."""
     for k in range(np.uint64(0), n, np.uint64(CACHE_LINE)):
         prefetch(table, offset + k)

@@ -9,17 +9,19 @@ may be noise, are left out.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 from truelike.core import randomness
+from truelike.core.arrays import Doubles, Floats
 from truelike.core.parallel import for_each, one_blas_thread
 from truelike.data.dataset import Dataset
+from truelike.data.protocol import Interactions
 from truelike.engines.regularization import noise_edge
 from truelike.engines.tables import Tables
+
+Floating = NDArray[np.floating]
 
 SCALE = 4.0  # 1 to 8 gave the same final quality on the datasets at hand; larger values converge sooner
 SMALL = 0.02  # size of components below the edge at the start of IALS, in proportion to the edge
@@ -48,9 +50,7 @@ def set_items(tables: Tables, train: Dataset, unobserved: float, seed: int, n_jo
     start_at(tables, train, unobserved, values, items)
 
 
-def start_at(
-    tables: Tables, train: Dataset, unobserved: float, values: NDArray[np.floating], items: NDArray[np.floating]
-) -> None:
+def start_at(tables: Tables, train: Interactions, unobserved: float, values: Floating, items: Floating) -> None:
     """Set V to singular vectors with these values, as `set_items` does."""
     popularity = train.popularity().astype(np.float64)
     edge = noise_edge(train)
@@ -61,9 +61,7 @@ def start_at(
     tables.item_factors[:, : vectors.shape[1]] = vectors
 
 
-def _spectrum(
-    train: Dataset, factors: int, seed: int, n_jobs: int | None
-) -> tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.floating]]:
+def _spectrum(train: Dataset, factors: int, seed: int, n_jobs: int | None) -> tuple[Floating, Floating, Floating]:
     """Return the left vectors, values and right vectors of the leading singular triplets but the first.
 
     They are computed by subspace iteration (Halko et al., 2011).
@@ -85,20 +83,20 @@ def _spectrum(
         return (projected @ rotation) / values, values, basis @ rotation
 
 
-def random_signs(n_items: int, width: int, seed: int) -> NDArray[np.float32]:
+def random_signs(n_items: int, width: int, seed: int) -> Floats:
     """Return a table of -1 and 1, where the iteration starts."""
     signs = randomness.bits(randomness.key(seed, "spectrum"), np.arange(n_items * width)) >> np.uint64(63)
     return signs.reshape(n_items, width).astype(np.float32) * 2 - 1
 
 
-def leading(gram: NDArray[np.float64], n: int) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
+def leading(gram: Doubles, n: int) -> tuple[Doubles, Floats]:
     """Return the singular values 2 to n of a projected matrix P, and the vectors that rotate to them, from P'P."""
     squares, rotation = np.linalg.eigh(gram)
     values = np.sqrt(np.maximum(squares[::-1][1:n], 1e-12))
     return values, rotation[:, ::-1][:, 1:n].astype(np.float32)
 
 
-def orthonormal(basis: NDArray[np.float32]) -> NDArray[np.float32]:
+def orthonormal(basis: Floats) -> Floats:
     """Return an orthonormal basis of the columns: by their Cholesky factor, or by QR if they are nearly dependent."""
     try:
         factor = linalg.cholesky(basis.T.astype(np.float64) @ basis, lower=False)
@@ -108,7 +106,7 @@ def orthonormal(basis: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.asarray(basis @ inverse.astype(np.float32), dtype=np.float32)
 
 
-def _product(matrix: Any, dense: NDArray[np.float32], n_jobs: int | None) -> NDArray[np.float32]:
+def _product(matrix: sparse.csr_array, dense: Floats, n_jobs: int | None) -> Floats:
     """Return a sparse matrix times a dense one, in fixed blocks of rows."""
     blocks = [matrix[start : start + ROWS] for start in range(0, matrix.shape[0], ROWS)]
     return np.concatenate(for_each(lambda block: block @ dense, blocks, n_jobs))

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truelike.core import randomness
+from truelike.core.arrays import Floats
 from truelike.core.memory import check_memory
 from truelike.errors import DataError
 
-Floats = NDArray[np.float32]
 CACHE_LINE = 16  # float32 numbers in a cache line
 LARGE = 2**26  # bytes of tables from which on the available memory is checked
 ROWS = 65_536  # that are initialised at a time
@@ -57,9 +57,6 @@ class Tables:
         The biases of r and of g; None: none.
     allocate
         Returns a table of zeros for the users: in memory, or in a file that is mapped into memory.
-    bias_in_rows
-        Whether the item biases are a column of `items`, in place of the flips, which the sampled engine trains with
-        the row. That column of `users` is 1.
     """
 
     users: Floats
@@ -69,7 +66,6 @@ class Tables:
     item_bias: Floats | None = None
     flip_bias: Floats | None = None
     allocate: Callable[[int, int], Floats] = aligned_zeros
-    bias_in_rows: bool = False
 
     @property
     def width(self) -> int:
@@ -87,17 +83,11 @@ class Tables:
         biased: bool = False,
         biased_flips: bool | None = None,
         allocate: Callable[[int, int], Floats] = aligned_zeros,
-        bias_in_rows: bool = False,
     ) -> Tables:
         """Return tables of zeros; `biased`: with item biases; `biased_flips`: also of the flips (None: as `biased`)."""
-        row_width = padded(factors) + (LANES if bias_in_rows else padded(flip_factors))
+        row_width = padded(factors) + padded(flip_factors)
         in_memory = n_items + (n_users if allocate is aligned_zeros else 0)
         check_memory(4 * in_memory * row_width, f"a table of {row_width:,} factors", "Use fewer factors.")
-        if bias_in_rows:
-            users, items = allocate(n_users, row_width), aligned_zeros(n_items, row_width)
-            users[:, padded(factors)] = 1.0
-            bias = items[:, padded(factors)]
-            return cls(users, items, factors, 0, bias, None, allocate, bias_in_rows=True)
         biases = np.zeros((2, n_items), dtype=np.float32)
         return cls(
             allocate(n_users, row_width),
@@ -144,25 +134,11 @@ class Tables:
 
     def copy(self) -> Tables:
         """Return a copy in new memory."""
-        size = (len(self.users), len(self.items), self.factors, self.flip_factors)
         other = Tables.zeros(
-            *size,
-            biased=self.item_bias is not None,
-            biased_flips=self.flip_bias is not None,
-            allocate=self.allocate,
-            bias_in_rows=self.bias_in_rows,
-        )
+            len(self.users), len(self.items), self.factors, self.flip_factors,
+            biased=self.item_bias is not None, biased_flips=self.flip_bias is not None, allocate=self.allocate,
+        )  # fmt: skip
         other.take(self.arrays())
-        return other
-
-    def with_separate_bias(self, offset: float) -> Tables:
-        """Return the tables with the item biases, plus an offset, in an array of their own instead of in the rows."""
-        assert self.item_bias is not None
-        size = (len(self.users), len(self.items), self.factors, 0)
-        other = Tables.zeros(*size, biased=True, allocate=self.allocate)
-        assert other.item_bias is not None
-        other.users[:], other.items[:] = self.users[:, : self.width], self.items[:, : self.width]
-        other.item_bias[:] = self.item_bias + np.float32(offset)
         return other
 
     @classmethod
@@ -171,22 +147,13 @@ class Tables:
     ) -> Tables:
         """Return tables of saved arrays, without a copy. The arrays determine whether there are flips and biases."""
         flip_factors = flip_factors if arrays["users"].shape[1:] > (padded(factors),) else 0
-        width, biased = padded(factors) + padded(flip_factors), "item_bias" in arrays
-        expected: dict[str, tuple[int, ...]] = {"users": (n_users, width), "items": (n_items, width)}
-        if biased:
-            expected["item_bias"] = (n_items,)
-        if flip_factors and "flip_bias" in arrays:
-            expected["flip_bias"] = (n_items,)
-        for name, shape in expected.items():
-            _check_array(name, arrays[name], shape)
-        return cls(
-            users=arrays["users"],
-            items=arrays["items"],
-            factors=factors,
-            flip_factors=flip_factors,
-            item_bias=arrays["item_bias"] if biased else None,
-            flip_bias=arrays["flip_bias"] if "flip_bias" in expected else None,
-        )
+        width, bias = padded(factors) + padded(flip_factors), arrays.get("item_bias")
+        flip_bias = arrays.get("flip_bias") if flip_factors else None
+        tables = cls(arrays["users"], arrays["items"], factors, flip_factors, bias, flip_bias)
+        shapes = {"users": (n_users, width), "items": (n_items, width)}
+        for name, array in tables.arrays().items():
+            _check_array(name, array, shapes.get(name, (n_items,)))
+        return tables
 
     def initialise(
         self, init: Literal["paper", "normal", "spectral"], scale: float, flip_start: float, seed: int
@@ -206,13 +173,8 @@ class Tables:
         seed
             The seed.
         """
-        tables = (
-            ("U", self.user_factors, 1.0),
-            ("V", self.item_factors, 1.0),
-            ("P", self.user_flips, 5.0),
-            ("Q", self.item_flips, -5.0),
-        )
-        for name, table, width in tables:
+        tables = (self.user_factors, self.item_factors, self.user_flips, self.item_flips)
+        for name, table, width in zip("UVPQ", tables, (1.0, 1.0, 5.0, -5.0), strict=True):
             key = randomness.key(seed, "init", name)
             factors = table.shape[1]
             for start in range(0, len(table) if factors else 0, ROWS):

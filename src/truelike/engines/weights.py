@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from truelike.core.arrays import Counts, Doubles, Floats
 from truelike.data.dataset import Dataset
 from truelike.errors import ParameterError
 
@@ -17,7 +17,7 @@ SHORTEST_HALF_LIFE = 1e-3
 
 def interaction_weights(
     train: Dataset, weighting: Weighting = "none", recency: Recency = "none", half_life: float = 0.5
-) -> NDArray[np.float32] | None:
+) -> Floats | None:
     """Return how much each interaction counts, in the order of `train.matrix`, with mean 1.
 
     Parameters
@@ -74,7 +74,7 @@ def check_times(recency: str, there: bool) -> None:
 
 def unscaled_weights(
     train: Dataset, weighting: str, recency: str, half_life: float, span: tuple[int, int] | None = None
-) -> NDArray[np.float64]:
+) -> Doubles:
     """Return how much each interaction counts, up to a factor. `span` are the first and the last time of all."""
     values = np.ones(train.n_interactions)
     if weighting != "none":
@@ -107,7 +107,7 @@ def settings_to_try(train: Dataset) -> list[dict[str, Any]]:
     return found
 
 
-def _age_of_user(train: Dataset, times: NDArray[np.int64]) -> NDArray[np.float64]:
+def _age_of_user(train: Dataset, times: Counts) -> Doubles:
     """For each interaction the share of its user's interactions that are later."""
     users, n = train.entry_users, len(times)
     order = np.lexsort((times, users))
@@ -121,7 +121,7 @@ def _age_of_user(train: Dataset, times: NDArray[np.int64]) -> NDArray[np.float64
     return np.asarray(later / train.interactions_per_user()[users], dtype=np.float64)
 
 
-def _age(times: NDArray[np.int64], span: tuple[int, int] | None) -> NDArray[np.float64]:
+def _age(times: Counts, span: tuple[int, int] | None) -> Doubles:
     """For each interaction the time to the last one, as a share of the whole time span."""
     if not len(times):
         return np.zeros(0)

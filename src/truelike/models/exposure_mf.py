@@ -14,7 +14,7 @@ from truelike.core.parameters import choice, jobs, number, special, whole_number
 from truelike.data.dataset import Dataset
 from truelike.engines.exact.engine import ExactEngine, ExactSettings
 from truelike.engines.exact.fixed import FixedFlips
-from truelike.engines.loop import Training, fit_epochs
+from truelike.engines.loop import Trainer, fit_epochs
 from truelike.engines.options import FitOptions
 from truelike.engines.regularization import learning_rate
 from truelike.engines.spectral import add_spectrum
@@ -105,19 +105,8 @@ class ExposureMF(AllItemsMF):
             "rates_": structured(train) if self.exposure == "structured" else None,
             "regularization_": self._strength(train),
         }
-        result = fit_epochs(self._training(derived), train, options)
+        result = fit_epochs(_Trainer(self, derived), train, options)
         return {**learned_tables(result, train), **derived}
-
-    def _training(self, derived: Mapping[str, Any]) -> Training[Tables]:
-        rates: ExposureRates | None = derived["rates_"]
-        return Training.of(
-            self,
-            initial=lambda train: self._initial(train, rates),
-            engine=lambda train, tables: self._engine(train, tables, rates),
-            ranker=lambda train, tables: self.with_learned(train, {**table_attributes(tables), **derived}),
-            identity={"class": self.name, **self.get_params(), "schedule": self.epochs},
-            advice=f"at learning_rate={self.learning_rate} (None: by the data). Try a fifth of the learning_rate.",
-        )
 
     def _initial(self, train: Dataset, rates: ExposureRates | None) -> Tables:
         """The first tables. A flip of each item is a bias of the flips, whose rows are zero and do not move."""
@@ -178,6 +167,29 @@ class ExposureMF(AllItemsMF):
     @property
     def _flips(self) -> Flips:
         return self.rates_ or TableFlips(self._tables())
+
+
+@dataclass(frozen=True)
+class _Trainer(Trainer[Tables]):
+    model: ExposureMF
+    derived: Mapping[str, Any]  # what is learned beside the tables
+
+    def initial(self, train: Dataset) -> Tables:
+        return self.model._initial(train, self.derived["rates_"])
+
+    def engine(self, train: Dataset, trained: Tables) -> ExactEngine:
+        return self.model._engine(train, trained, self.derived["rates_"])
+
+    def ranker(self, train: Dataset, trained: Tables) -> ExposureMF:
+        return self.model.with_learned(train, {**table_attributes(trained), **self.derived})
+
+    def identity(self) -> Mapping[str, object]:
+        return {"class": self.model.name, **self.model.get_params(), "schedule": self.model.epochs}
+
+    def advice(self) -> str:
+        return (
+            f"at learning_rate={self.model.learning_rate} (None: by the data). Try a fifth of the learning_rate."
+        )
 
 
 def _first_biases(train: Dataset, rates: ExposureRates) -> NDArray[np.float64]:

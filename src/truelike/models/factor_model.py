@@ -18,7 +18,7 @@ from truelike.data.dataset import Dataset
 from truelike.data.frames import to_native
 from truelike.data.ids import Codes
 from truelike.engines.engine import Engine
-from truelike.engines.loop import Result, Training, continue_epochs, fit_epochs
+from truelike.engines.loop import Result, Trainer, continue_epochs, fit_epochs
 from truelike.engines.options import FitOptions
 from truelike.engines.tables import Tables
 from truelike.errors import ParameterError
@@ -185,20 +185,12 @@ class EpochMF(FactorModel):
     # --- what follows ---------------------------------------------------------------------------
 
     @final
-    def _training(self, cluster: Cluster | None = None) -> Training[Tables]:
-        schedule = {"schedule": self.epochs} if self.epochs_decide_rates else {}
-        return Training.of(
-            self,
-            initial=self._initial,
-            engine=lambda train, tables: self._engine(train, tables, cluster),
-            ranker=lambda train, tables: self.with_learned(train, table_attributes(tables)),
-            identity={"class": type(self).__name__, **self._saved_parameters(), **schedule},
-            advice=self._advice(),
-        )
+    def _trainer(self, cluster: Cluster | None = None) -> EpochTrainer:
+        return EpochTrainer(self, cluster)
 
     @final
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        result = fit_epochs(self._training(options.cluster), train, options)
+        result = fit_epochs(self._trainer(options.cluster), train, options)
         return {**learned_tables(result, train), **self._derived(train)}
 
     @final
@@ -209,7 +201,7 @@ class EpochMF(FactorModel):
         for name, table in tables.arrays().items():
             table[users if name == "users" else items] = old[name]
         self._start_new_users(tables, train, np.setdiff1d(np.arange(train.n_users), users))
-        result = continue_epochs(self._training(), train, tables, epochs, progress=progress)
+        result = continue_epochs(self._trainer(), train, tables, epochs, progress=progress)
         return {**learned_tables(result, train), **self._derived(train)}
 
     @final
@@ -221,6 +213,36 @@ class EpochMF(FactorModel):
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
         figures = {f"{name}_": float(arrays[name][0]) for name in self.saved_figures} or self._derived(train)
         return {**restored_tables(arrays, train, self.factors, self._flip_width), **figures}
+
+
+@dataclass(frozen=True)
+class EpochTrainer(Trainer[Tables]):
+    """Trains the tables of an `EpochMF`, here or on a cluster."""
+
+    model: EpochMF
+    cluster: Cluster | None = None
+
+    def initial(self, train: Dataset) -> Tables:
+        """The tables before the first epoch."""
+        return self.model._initial(train)
+
+    def engine(self, train: Dataset, trained: Tables) -> Engine:
+        """What trains the tables."""
+        return self.model._engine(train, trained, self.cluster)
+
+    def ranker(self, train: Dataset, trained: Tables) -> FactorModel:
+        """The model with these tables."""
+        return self.model.with_learned(train, table_attributes(trained))
+
+    def identity(self) -> Mapping[str, object]:
+        """The class and the parameters."""
+        model = self.model
+        schedule = {"schedule": model.epochs} if model.epochs_decide_rates else {}
+        return {"class": type(model).__name__, **model._saved_parameters(), **schedule}
+
+    def advice(self) -> str:
+        """What to try when training diverges."""
+        return self.model._advice()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -9,13 +9,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import sparse
 
+from truelike.core.arrays import Codes, Floats, Mask
 from truelike.core.parallel import for_each
-from truelike.data.ids import Codes
 from truelike.errors import ParameterError
-from truelike.ranking.top_k import USERS_AT_ONCE, Floats, TopK, check_users, no_items, top_k_by_scores, use_sorting
+from truelike.ranking.top_k import (
+    USERS_AT_ONCE,
+    TopK,
+    check_users,
+    no_items,
+    sort_rows,
+    use_sorting,
+    users_at_once,
+)
 
 __all__ = ["FactorRanker", "factor_pair_scores", "factor_score_block"]
 
@@ -84,7 +90,7 @@ class FactorRanker:
         *,
         rows: Codes | None = None,
         seen: Any = None,
-        allowed: NDArray[np.bool_] | None = None,
+        allowed: Mask | None = None,
         bias: Floats | None = None,
         n_jobs: int | None = 1,
     ) -> TopK:
@@ -110,66 +116,46 @@ class FactorRanker:
         n_jobs
             Number of threads; -1: all cores. It does not change the result. One block of users starts no thread.
         """
-        from truelike.ranking.kernels import factor_top_k
-
         users = self._padded(vectors)
-        kept = min(k, self.n_items)
         used = self.bias if bias is None else self._bias(bias)
-        if seen is None:
-            rows, indptr, indices = np.zeros(len(users), dtype=np.int32), _NO_ROW, _NO_ITEMS
-        else:
-            rows = np.arange(len(users), dtype=np.int32) if rows is None else rows
-            self._check_seen(rows, len(users), seen)
-            indptr, indices = seen.indptr, seen.indices
-        if use_sorting(kept):
-            return top_k_by_scores(
-                lambda block: self._scores(users[block], used),
-                np.arange(len(users), dtype=np.int32),
-                k,
-                n_items=self.n_items,
-                seen=None if seen is None else _csr(seen)[rows],
-                allowed=allowed,
-                n_jobs=n_jobs,
-            )
         if allowed is not None:
             used = np.where(allowed, used, np.float32(-np.inf))
-        result = no_items(len(users), kept)
+        if seen is None:
+            return self._lists(users, k, np.zeros(len(users), dtype=np.int32), _NO_ROW, _NO_ITEMS, used, n_jobs)
+        rows = np.arange(len(users), dtype=np.int32) if rows is None else rows
+        self._check_seen(rows, len(users), seen)
+        return self._lists(users, k, rows, seen.indptr, seen.indices, used, n_jobs)
+
+    def _lists(
+        self, users: Floats, k: int, rows: Codes, indptr: Codes, indices: Codes, bias: Floats, n_jobs: int | None
+    ) -> TopK:
+        """The lists of padded vectors, without the pairs of a CSR that is checked."""
+        from truelike.ranking.kernels import factor_top_k, mask_seen
+
+        result = no_items(len(users), min(k, self.n_items))
+        sorting = use_sorting(result.items.shape[1])
+        step = users_at_once(self.n_items, n_jobs) if sorting else USERS_AT_ONCE
 
         def work(start: int) -> None:
-            block = slice(start, start + USERS_AT_ONCE)
-            factor_top_k(
-                users[block], self.by_factor, used, rows[block], indptr, indices,
-                result.items[block], result.scores[block],
-            )  # fmt: skip
+            block = slice(start, start + step)
+            items, scores = result.items[block], result.scores[block]
+            if sorting:
+                every = self._scores(users[block], bias)
+                mask_seen(every, rows[block], indptr, indices)
+                sort_rows(every, items, scores)
+            else:
+                factor_top_k(users[block], self.by_factor, bias, rows[block], indptr, indices, items, scores)
 
-        for_each(work, range(0, len(users), USERS_AT_ONCE), n_jobs)
+        for_each(work, range(0, len(users), step), n_jobs)
         return result
 
     def best(self, vector: Floats, k: int, out: Codes) -> tuple[Codes, Floats]:
         """The k best items of one user without some, and their scores: `top_k` for lists that are asked one by one.
 
-        Parameters
-        ----------
-        vector
-            float32 (1, factors).
-        k
-            The list length; the list is shorter if fewer items are left.
-        out
-            The items to leave out, sorted.
+        `out` are the items to leave out, sorted. The list is shorter if fewer items are left.
         """
-        from truelike.ranking.kernels import factor_top_k
-
-        kept = min(k, self.n_items)
-        if use_sorting(kept):
-            ends = np.array([0, len(out)], dtype=np.int32)
-            seen = sparse.csr_array((np.ones(len(out), np.float32), out, ends), shape=(1, self.n_items))
-            items, scores = self.top_k(vector, k, seen=seen)
-        else:
-            items, scores = no_items(1, kept)
-            factor_top_k(
-                self._padded(vector), self.by_factor, self.bias, _FIRST, np.array([0, len(out)], dtype=np.int32), out,
-                items, scores,
-            )  # fmt: skip
+        ends = np.array([0, len(out)], dtype=np.int32)
+        items, scores = self._lists(self._padded(vector), k, _FIRST, ends, out, self.bias, n_jobs=1)
         found = items[0] >= 0
         return (items[0], scores[0]) if found.all() else (items[0][found], scores[0][found])
 
@@ -204,14 +190,6 @@ class FactorRanker:
             raise ParameterError(
                 f"rows has {len(rows)} row numbers and seen has {seen.shape[1]} items; expected {n} and {self.n_items}"
             )
-
-
-def _csr(seen: Any) -> Any:
-    """A CSR of SciPy of what has the same arrays."""
-    if sparse.issparse(seen):
-        return seen
-    ones = np.ones(len(seen.indices), dtype=np.float32)
-    return sparse.csr_array((ones, seen.indices, seen.indptr), shape=seen.shape)
 
 
 _FIRST = np.zeros(1, dtype=np.int32)  # the row of the only user

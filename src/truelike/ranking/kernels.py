@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from truelike.core.compile_cache import cached_njit
@@ -13,7 +11,7 @@ _FUSE = {"contract"}  # a * b + c may be one instruction; the order of a sum may
 
 
 @cached_njit(nogil=True)
-def mask_seen(scores: Any, users: Any, indptr: Any, indices: Any) -> None:
+def mask_seen(scores, users, indptr, indices):
     """Set the scores of seen items to -inf."""
     for row in range(len(users)):
         user = users[row]
@@ -22,7 +20,7 @@ def mask_seen(scores: Any, users: Any, indptr: Any, indices: Any) -> None:
 
 
 @cached_njit(nogil=True, inline="always")
-def _insert(score: Any, item: Any, items: Any, scores: Any) -> None:
+def _insert(score, item, items, scores):
     """Insert an item into a list sorted by score, behind items with an equal score."""
     at = len(scores) - 1
     while at > 0 and scores[at - 1] < score:
@@ -34,7 +32,7 @@ def _insert(score: Any, item: Any, items: Any, scores: Any) -> None:
 
 
 @cached_njit(nogil=True)
-def _insert_best(candidates: Any, first: Any, items: Any, scores: Any) -> None:
+def _insert_best(candidates, first, items, scores):
     """Insert the best of consecutive items, the first of which has the row number `first`, into a sorted list."""
     last = len(scores) - 1
     worst = scores[last]
@@ -46,14 +44,14 @@ def _insert_best(candidates: Any, first: Any, items: Any, scores: Any) -> None:
 
 
 @cached_njit(nogil=True)
-def select_rows(scores: Any, items_out: Any, scores_out: Any) -> None:
+def select_rows(scores, items_out, scores_out):
     """Select the best items of each row of scores. The outputs must be filled with -1 and -inf."""
     for row in range(scores.shape[0]):
         _insert_best(scores[row], 0, items_out[row], scores_out[row])
 
 
 @cached_njit(nogil=True, fastmath=_FUSE)
-def _score_tile(a: Any, b: Any, by_factor: Any, start: Any, out_a: Any, out_b: Any) -> None:
+def _score_tile(a, b, by_factor, start, out_a, out_b):
     """Add the products of two users with a tile of items, four factors at a time and in order."""
     n = len(out_a)
     for f in range(0, len(a), 4):
@@ -69,7 +67,7 @@ def _score_tile(a: Any, b: Any, by_factor: Any, start: Any, out_a: Any, out_b: A
 
 
 @cached_njit(nogil=True, fastmath=_FUSE)
-def _score_tile_of_one(a: Any, by_factor: Any, start: Any, out: Any) -> None:
+def _score_tile_of_one(a, by_factor, start, out):
     """Add the products of one user with a tile of items: the same sums as `_score_tile`."""
     n = len(out)
     for f in range(0, len(a), 4):
@@ -83,7 +81,7 @@ def _score_tile_of_one(a: Any, by_factor: Any, start: Any, out: Any) -> None:
 
 
 @cached_njit(nogil=True)
-def factor_scores(vectors: Any, by_factor: Any, bias: Any, out: Any) -> None:
+def factor_scores(vectors, by_factor, bias, out):
     """Compute all scores of a block of users, with the same sums as `factor_top_k`."""
     n_users, n_items = len(vectors), by_factor.shape[1]
     for start in range(0, n_items, TILE):
@@ -100,7 +98,7 @@ def factor_scores(vectors: Any, by_factor: Any, bias: Any, out: Any) -> None:
 
 
 @cached_njit(nogil=True, fastmath=_FUSE)
-def factor_pairs(users: Any, items: Any, out: Any) -> None:
+def factor_pairs(users, items, out):
     """Add to out[n] the dot product of two rows, factor by factor: the same sums as `factor_scores`."""
     for n in range(len(out)):
         total = out[n]
@@ -110,10 +108,7 @@ def factor_pairs(users: Any, items: Any, out: Any) -> None:
 
 
 @cached_njit(nogil=True)
-def factor_top_k(
-    vectors: Any, by_factor: Any, bias: Any, users: Any, indptr: Any, indices: Any,
-    items_out: Any, scores_out: Any,
-) -> None:  # fmt: skip
+def factor_top_k(vectors, by_factor, bias, users, indptr, indices, items_out, scores_out):
     """Score a tile of items for two users at a time and keep the best items that are not seen."""
     n_users, n_items = len(vectors), by_factor.shape[1]
     tiles = np.empty((2, TILE), dtype=np.float32)

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike.cluster import Cluster, map_on
+from truelike.core.arrays import Floats
 from truelike.data.ids import Codes
 from truelike.data.protocol import Interactions
 from truelike.errors import ParameterError
 from truelike.ranking.factor_ranker import FactorRanker
-from truelike.ranking.top_k import Floats, TopK
+from truelike.ranking.top_k import TopK
 
 
 def check_dot_product(model: str, vectors: Any) -> Any:

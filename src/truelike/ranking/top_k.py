@@ -10,15 +10,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from truelike.core.arrays import Codes, Floats, Mask
 from truelike.core.parallel import for_each, threads
-from truelike.data.ids import Codes
 from truelike.errors import ParameterError
 
 __all__ = ["TopK", "check_users", "no_items", "top_k_by_scores"]
-
-Floats = NDArray[np.float32]
 
 MAX_SCORE_BYTES = 64 * 2**20  # bytes of scores in memory at once
 USERS_AT_ONCE = 256
@@ -38,7 +35,7 @@ def top_k_by_scores(
     *,
     n_items: int,
     seen: Any = None,
-    allowed: NDArray[np.bool_] | None = None,
+    allowed: Mask | None = None,
     ties: Codes | None = None,
     n_jobs: int | None = -1,
     memory: int = MAX_SCORE_BYTES,
@@ -77,7 +74,7 @@ def top_k_by_scores(
     if seen is not None:
         check_users(users, seen.shape[0])
     result = no_items(len(users), min(k, n_items))
-    rows = max(1, min(USERS_AT_ONCE, memory // (4 * n_items * threads(n_jobs))))
+    rows = users_at_once(n_items, n_jobs, memory)
     banned = None if allowed is None else np.flatnonzero(~allowed)
 
     def work(start: int) -> None:
@@ -91,12 +88,17 @@ def top_k_by_scores(
         if ties is not None:
             scores = np.take(scores, ties, axis=1)
         if use_sorting(result.items.shape[1]):
-            _sort_rows(scores, result.items[block], result.scores[block])
+            sort_rows(scores, result.items[block], result.scores[block])
         else:
             select_rows(scores, result.items[block], result.scores[block])
 
     for_each(work, range(0, len(users), rows), n_jobs)
     return result if ties is None else TopK(np.where(result.items < 0, -1, ties[result.items]), result.scores)
+
+
+def users_at_once(n_items: int, n_jobs: int | None, memory: int = MAX_SCORE_BYTES) -> int:
+    """Return how many users' scores of all items may be in memory on each thread."""
+    return max(1, min(USERS_AT_ONCE, memory // (4 * n_items * threads(n_jobs))))
 
 
 def _check_scores(scores: Any, shape: tuple[int, int]) -> None:
@@ -128,7 +130,8 @@ def use_sorting(k: int) -> bool:
     return k > 128
 
 
-def _sort_rows(scores: Floats, items_out: Codes, scores_out: Floats) -> None:
+def sort_rows(scores: Floats, items_out: Codes, scores_out: Floats) -> None:
+    """Sort the items of each row of scores, for lists that are too long for `select_rows`."""
     k = items_out.shape[1]
     np.nan_to_num(scores, copy=False, nan=-np.inf, posinf=np.inf, neginf=-np.inf)
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy import sparse
+from tests.engines.data import make_dataset
 
 import truelike as tl
 from truelike.core import randomness
@@ -50,12 +50,6 @@ class CentredSquares(Listwise):
         return error - error.mean(-1)[..., None]
 
 
-class RenamedSoftmax(Softmax):
-    """Inherits the steps of the softmax."""
-
-    name = "renamed"
-
-
 OBJECTIVES: list[Any] = [
     BPO, NBPO, NBPOs, NBPOo, shift_mc(0.3), Softmax, tempered_softmax(2.0), CentredSquares,
 ]  # fmt: skip
@@ -63,13 +57,6 @@ SETTINGS = ExactSettings(
     learning_rate=0.1, epochs=2, regularization=0.4, flip_regularization=0.9,
     frequency_power=0.5, unobserved_weight=0.3, batch_size=8, item_share=1.0,
 )  # fmt: skip
-
-
-def make_dataset(n_users: int = 30, n_items: int = 25, seed: int = 0) -> Any:
-    rng = np.random.default_rng(seed)
-    observed = rng.random((n_users, n_items)) < rng.uniform(0.03, 0.5, (n_users, 1))
-    observed[np.arange(n_users), np.arange(n_users) % n_items] = True
-    return tl.read(sparse.csr_array(observed.astype(np.float32)))
 
 
 def initial_tables(train: Any, factors: int, flip_factors: int, biased: bool) -> Tables:
@@ -284,11 +271,6 @@ def test_temperature_1_equals_the_softmax_up_to_rounding() -> None:
     assert_allclose(other.users, one.users, atol=2e-5)
     assert_allclose(other.items, one.items, atol=2e-5)
     assert_allclose(other.item_bias, one.item_bias, atol=2e-5)
-
-
-def test_a_subclass_that_inherits_the_steps_of_the_softmax_is_the_softmax() -> None:
-    train = make_dataset()
-    assert trained(train, RenamedSoftmax).items.tobytes() == trained(train, Softmax).items.tobytes()
 
 
 def test_the_loss_of_an_objective_without_likelihood_is_nan() -> None:

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy import stats
-from tests.engines.exact.test_engine import SETTINGS, assert_like_reference, make_dataset, trained
+from tests.engines.data import make_dataset
+from tests.engines.exact.test_engine import SETTINGS, assert_like_reference, trained
 
-from truelike.engines.exact.fixed import FixedFlips
 from truelike.engines.exact.items import AllItems, SampledItems, _none_of
-from truelike.exposure.rates import ExposureRates
 from truelike.objectives import BPO, NBPO, NBPOo, Softmax, shift_mc
 
 NEARLY_ALL = 1 - 1e-9  # every item is drawn, and its weight is 1 to rounding
@@ -31,20 +30,14 @@ def test_a_sample_of_all_items_trains_as_all_items(objective: Any) -> None:
     assert_like_reference(make_dataset(), objective, replace(SETTINGS, item_share=NEARLY_ALL))
 
 
-def test_a_sample_of_all_items_uses_fixed_flips() -> None:
-    train, rng = make_dataset(), np.random.default_rng(1)
-    rates = ExposureRates(rng.uniform(0.1, 2, train.n_users), rng.uniform(0.1, 2, train.n_items))
-    settings = replace(SETTINGS, item_share=NEARLY_ALL)
-    assert_like_reference(train, NBPOo, settings, flips=FixedFlips(rates))
-
-
 def test_a_batch_has_the_positives_of_its_users_and_its_rows_are_those_of_all_items() -> None:
     train = make_dataset(60, 200)
     items = SampledItems(train, 8, 0.1, seed=3).batch(np.array([4, 9, 33], dtype=np.int32), 0, 0)
     assert items.rows is not None
     assert (np.diff(items.rows) > 0).all()
     for n, user in enumerate((4, 9, 33)):
-        mine = items.indices[items.indptr[items.users[n]] : items.indptr[items.users[n] + 1]]
+        place = items.positives.users[n]
+        mine = items.positives.indices[items.positives.indptr[place] : items.positives.indptr[place + 1]]
         assert items.rows[mine].tolist() == train.matrix[[user]].indices.tolist()
 
 

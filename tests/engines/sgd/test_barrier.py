@@ -54,10 +54,10 @@ def test_a_thread_that_fails_ends_the_fit_and_leaves_the_model(monkeypatch: pyte
     model = tl.BPR(factors=4, epochs=2, n_jobs=2).fit(data, progress=False)
     before = model.recommend(k=3)
 
-    def kernel(thread: int, threads: int, barrier: Any, *_: Any) -> None:
+    def kernel(thread: int, threads: int, counters: Any, *_: Any) -> None:
         if thread == 1:
             raise MemoryError("no memory for thread 1")
-        wait_for_two(barrier)
+        wait_for_two(counters[0])
 
     monkeypatch.setattr(engine, "compiled_batches", lambda: kernel)
     with pytest.raises(MemoryError, match="thread 1"):

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.stats import chisquare
+from tests.engines.data import make_dataset
 
 import truelike as tl
 from truelike.core import randomness
-from truelike.engines.sgd import batches as sampled
+from truelike.engines.objective_compiler import compiled_steps
+from truelike.engines.sgd import engine as sampled
 from truelike.engines.sgd.engine import SampledEngine
 from truelike.engines.sgd.negative_sampling import permutation
 from truelike.engines.sgd.samples import BLOCK_SIZE, LEAST_BLOCKS, BlockOrder, Samples, SGDSettings
@@ -31,13 +33,6 @@ SETTINGS = SGDSettings(
     learning_rate=0.1, decay=0.9, regularization=0.4, flip_regularization=0.9, l2_schedule="batch",
     n_negatives=3, batch_size=40, order="file", positive_weight="once",
 )  # fmt: skip
-
-
-def make_dataset(n_users: int = 30, n_items: int = 25, seed: int = 0) -> Any:
-    rng = np.random.default_rng(seed)
-    observed = rng.random((n_users, n_items)) < rng.uniform(0.03, 0.5, (n_users, 1))
-    observed[np.arange(n_users), np.arange(n_users) % n_items] = True
-    return tl.read(sparse.csr_array(observed.astype(np.float32)))
 
 
 def initial_tables(train: Any, factors: int, flip_factors: int, seed: int = 0) -> Tables:
@@ -385,6 +380,6 @@ def test_a_listwise_objective_is_an_error() -> None:
 def test_every_compiled_function_has_a_unique_name() -> None:
     """numba finds cached functions by name. Two loops of one name, cached by two processes, were mixed up."""
     everything = [*OBJECTIVES, shift_mc(0.5), shift_mc(0.0)]
-    functions = {function for objective in everything for function in sampled.compiled_steps(objective)}
+    functions = {function for objective in everything for function in compiled_steps(objective)}
     names = {function.py_func.__qualname__ for function in functions}
     assert len(names) >= len(functions) - 2  # the negative step of ShiftMC is the same at any flip rate

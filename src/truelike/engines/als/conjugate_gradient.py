@@ -12,37 +12,48 @@ are two compiled loops of the same lines.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import numba
 import numpy as np
 
+from truelike.core.arrays import Codes, Floats
 from truelike.core.compile_cache import cached_njit
-
-_LOOP = {"nogil": True, "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-_FAST_SUMS = {"reassoc", "contract", "nsz"}  # sums may use vector lanes; the lanes are always the same
-
-
-@numba.njit(**_LOOP, fastmath=_FAST_SUMS)
-def _dot(a: Any, at_a: Any, b: Any, at_b: Any, width: Any) -> Any:
-    total = np.float32(0.0)
-    for k in range(width):
-        total += a[at_a + k] * b[at_b + k]
-    return total
+from truelike.engines.objective_compiler import uniquely_named
+from truelike.engines.row_ops import FAST_SUMS, LOOP, dot
 
 
-@numba.njit(**_LOOP, fastmath=_FAST_SUMS)
-def _add(out: Any, at_out: Any, scale: Any, row: Any, at_row: Any, width: Any) -> None:
+class Equations(NamedTuple):
+    """The rows to solve, the other table, G, the CSR of the positives and the ridge of each row."""
+
+    rows: Floats
+    table: Floats
+    gram: Floats
+    indptr: Codes
+    positives: Codes
+    ridge: Floats
+    width: np.uint64
+
+
+class Buffers(NamedTuple):
+    """Of two rows each; `squares` has |r|^2 of both. All are zero on entry."""
+
+    p: Floats
+    q: Floats
+    r: Floats
+    old: Floats
+    squares: Floats
+
+
+@numba.njit(**LOOP, fastmath=FAST_SUMS)
+def _add(out, at_out, scale, row, at_row, width):
     """Set out += scale x row."""
     for k in range(width):
         out[at_out + k] += scale * row[at_row + k]
 
 
-@numba.njit(**_LOOP, fastmath=_FAST_SUMS)
-def _add_positives(
-    out: Any, at_out: Any, table: Any, positives: Any, weights: Any, start: Any, stop: Any,
-    x: Any, at_x: Any, target: Any, sign: Any, width: Any,
-) -> Any:  # fmt: skip
+@numba.njit(**LOOP, fastmath=FAST_SUMS)
+def _add_positives(out, at_out, table, positives, weights, start, stop, x, at_x, target, sign, width):
     """Set out += the sum over the positives v of c (target + sign v.x) v.
 
     Return the sum of c (target + sign v.x)^2.
@@ -71,7 +82,7 @@ def _add_positives(
         n += 4
     while n < stop:
         a = np.uint64(positives[n]) * width
-        s = target + sign * _dot(x, at_x, table, a, width)
+        s = target + sign * dot(x, at_x, table, a, width)
         if weights is None:
             squares += s * s
         else:
@@ -83,8 +94,8 @@ def _add_positives(
     return squares
 
 
-@numba.njit(**_LOOP, fastmath=_FAST_SUMS)
-def _times_gram(out: Any, gram: Any, x: Any, width: Any) -> None:
+@numba.njit(**LOOP, fastmath=FAST_SUMS)
+def _times_gram(out, gram, x, width):
     """Set the two rows of out to those of x times G, four rows of G at a time."""
     for k in range(np.uint64(2) * width):
         out[k] = np.float32(0.0)
@@ -99,105 +110,96 @@ def _times_gram(out: Any, gram: Any, x: Any, width: Any) -> None:
             out[width + k] += (b0 * gram[g0 + k] + b1 * gram[g1 + k]) + (b2 * gram[g2 + k] + b3 * gram[g3 + k])
 
 
-@numba.njit(**_LOOP, fastmath=_FAST_SUMS)
-def _begin(
-    slot: Any, row: Any, table: Any, indptr: Any, positives: Any, weights: Any, ridge: Any,
-    p: Any, q: Any, r: Any, rs: Any, width: Any,
-) -> Any:  # fmt: skip
+@numba.njit(**LOOP, fastmath=FAST_SUMS)
+def _begin(slot, row, equations, weights, buffers):
     """Given x in p and G x in q, set r = p = b - A x. Return the objective's terms of the row at x."""
-    at = np.uint64(slot) * width
+    p, q, r, _, squares = buffers
+    width, indptr, ridge = equations.width, equations.indptr, equations.ridge
+    at, one = np.uint64(slot) * width, np.float32(1.0)
     for k in range(width):
         r[at + k] = -(q[at + k] + ridge[row] * p[at + k])
-    terms = -_dot(p, at, r, at, width)
-    one = np.float32(1.0)
-    start, stop = indptr[row], indptr[row + 1]
-    terms += _add_positives(r, at, table, positives, weights, start, stop, p, at, one, -one, width)
+    terms = -dot(p, at, r, at, width)
+    terms += _add_positives(
+        r, at, equations.table, equations.positives, weights, indptr[row], indptr[row + 1], p, at, one, -one, width
+    )
     for k in range(width):
         p[at + k] = r[at + k]
-    rs[slot] = _dot(r, at, r, at, width)
+    squares[slot] = dot(r, at, r, at, width)
     return terms
 
 
-@numba.njit(**_LOOP, fastmath=_FAST_SUMS)
-def _step(
-    slot: Any, row: Any, rows: Any, table: Any, indptr: Any, positives: Any, weights: Any, ridge: Any,
-    p: Any, q: Any, r: Any, rs: Any, width: Any,
-) -> Any:  # fmt: skip
+@numba.njit(**LOOP, fastmath=FAST_SUMS)
+def _step(slot, row, equations, weights, buffers):
     """Given G p in q, do one step of x, r and p. Return the decrease of the objective, alpha |r|^2."""
+    p, q, r, _, squares = buffers
+    width, indptr = equations.width, equations.indptr
     zero, one, at = np.float32(0.0), np.float32(1.0), np.uint64(slot) * width
-    _add(q, at, ridge[row], p, at, width)
-    _add_positives(q, at, table, positives, weights, indptr[row], indptr[row + 1], p, at, zero, one, width)
-    curvature = _dot(p, at, q, at, width)
-    if not (rs[slot] > zero and curvature > zero):  # already solved
+    _add(q, at, equations.ridge[row], p, at, width)
+    _add_positives(
+        q, at, equations.table, equations.positives, weights, indptr[row], indptr[row + 1], p, at, zero, one, width
+    )
+    curvature = dot(p, at, q, at, width)
+    if not (squares[slot] > zero and curvature > zero):  # already solved
         return zero
-    alpha = rs[slot] / curvature
-    decrease = alpha * rs[slot]
-    _add(rows, np.uint64(row) * width, alpha, p, at, width)
+    alpha = squares[slot] / curvature
+    decrease = alpha * squares[slot]
+    _add(equations.rows, np.uint64(row) * width, alpha, p, at, width)
     _add(r, at, -alpha, q, at, width)
-    squares = _dot(r, at, r, at, width)
-    beta = squares / rs[slot]
-    rs[slot] = squares
+    after = dot(r, at, r, at, width)
+    beta = after / squares[slot]
+    squares[slot] = after
     for k in range(width):
         p[at + k] = r[at + k] + beta * p[at + k]
     return decrease
 
 
-@numba.njit(**_LOOP)
-def _load(slot: Any, row: Any, rows: Any, indptr: Any, p: Any, old: Any, width: Any) -> None:
+@numba.njit(**LOOP)
+def _load(slot, row, equations, buffers):
     """Set p = old = x. The solution of a row without positives is zero."""
+    rows, width = equations.rows, equations.width
     at, at_x = np.uint64(slot) * width, np.uint64(row) * width
-    if indptr[row] == indptr[row + 1]:
+    if equations.indptr[row] == equations.indptr[row + 1]:
         for k in range(width):
             rows[at_x + k] = np.float32(0.0)
     for k in range(width):
-        p[at + k] = old[at + k] = rows[at_x + k]
+        buffers.p[at + k] = buffers.old[at + k] = rows[at_x + k]
 
 
-@numba.njit(**_LOOP, fastmath=_FAST_SUMS)
-def _go_beyond(slot: Any, row: Any, rows: Any, old: Any, beyond: Any, width: Any) -> None:
+@numba.njit(**LOOP, fastmath=FAST_SUMS)
+def _go_beyond(slot, row, rows, old, beyond, width):
     """Set x += beyond (x - old)."""
     at, at_x = np.uint64(slot) * width, np.uint64(row) * width
     for k in range(width):
         rows[at_x + k] += beyond * (rows[at_x + k] - old[at + k])
 
 
-@cached_njit(nogil=True, _nrt=False)
-def solve_rows(
-    first: Any, stop: Any, rows: Any, width: Any, table: Any, gram: Any,
-    indptr: Any, positives: Any, weights: Any, ridge: Any,
-    steps: Any, beyond: Any, p: Any, q: Any, r: Any, old: Any, rs: Any,
-) -> Any:  # fmt: skip
+def _solve_rows(first, stop, equations, weights, steps, beyond, buffers):
     """Do some steps of conjugate gradients for each of rows first ... stop - 1, starting from its present value.
 
     Then go on in the direction of all steps together, by a share `beyond` of their length. `weights` are those of the
-    positives, or None. `p`, `q`, `r` and `old` are buffers of two rows each, and
-    `rs` of two numbers; all are zero on entry. Returns the objective's terms of these rows: the error of their
-    positives, the weighted unobserved pairs and the ridge. They are a by-product: each step yields the decrease of the
-    objective. Along the direction of all steps the objective is a parabola with its minimum where the steps end, so
-    going beyond takes back beyond^2 of the decrease.
+    positives, or None. Returns the objective's terms of these rows: the error of their positives, the weighted
+    unobserved pairs and the ridge. They are a by-product: each step yields the decrease of the objective. Along the
+    direction of all steps the objective is a parabola with its minimum where the steps end, so going beyond takes back
+    beyond^2 of the decrease.
     """
-    width = np.uint64(width)
+    p, q, _, old, _ = buffers
+    gram, width = equations.gram, equations.width
     terms, kept = 0.0, 1.0 - float(beyond) * float(beyond)
     for pair in range(first, stop, 2):
         count = min(2, stop - pair)  # a single last row is processed with leftover data in slot 1
         for slot in range(count):
-            _load(slot, pair + slot, rows, indptr, p, old, width)
+            _load(slot, pair + slot, equations, buffers)
         _times_gram(q, gram, p, width)
         for slot in range(count):
-            terms += _begin(
-                slot, pair + slot, table, indptr, positives, weights, ridge,
-                p, q, r, rs, width,
-            )  # fmt: skip
+            terms += _begin(slot, pair + slot, equations, weights, buffers)
         for _ in range(steps):
             _times_gram(q, gram, p, width)
             for slot in range(count):
-                row = pair + slot
-                decrease = _step(
-                    slot, row, rows, table, indptr, positives, weights, ridge,
-                    p, q, r, rs, width,
-                )  # fmt: skip
-                terms -= kept * decrease
+                terms -= kept * _step(slot, pair + slot, equations, weights, buffers)
         if beyond > np.float32(0.0):
             for slot in range(count):
-                _go_beyond(slot, pair + slot, rows, old, beyond, width)
+                _go_beyond(slot, pair + slot, equations.rows, old, beyond, width)
     return terms
+
+
+solve_rows = cached_njit(nogil=True, _nrt=False)(uniquely_named(_solve_rows))

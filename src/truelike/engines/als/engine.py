@@ -15,27 +15,23 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
+from truelike.core.arrays import Codes, Doubles, Floats
 from truelike.core.parallel import for_each, one_blas_thread
+from truelike.core.progress import compiling
 from truelike.data.dataset import Dataset
 from truelike.engines.engine import ArrayEngine
 from truelike.engines.tables import Tables
 from truelike.errors import DivergedError
 
-Floats = NDArray[np.float32]
 ROWS = 64  # per block of work; even, because the compiled loop solves two rows at a time
 GRAM_ROWS = 4096
 
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of the objective.
+    """The weights of the objective: `unobserved` is that of every pair's squared score.
 
-    Attributes
-    ----------
-    unobserved
-        The weight of every pair's squared score.
-    regularization, frequency_power
-        The ridge of a row is regularization x (its interactions + unobserved x other side's rows)^frequency_power.
+    The ridge of a row is regularization x (its interactions + unobserved x other side's rows)^frequency_power.
     """
 
     unobserved: float
@@ -53,18 +49,10 @@ class Weights:
 
 @dataclass(frozen=True)
 class Solver:
-    """How the equations of a row are solved.
+    """How the equations of a row are solved: exactly ("cholesky"), or by some steps of conjugate gradients ("cg").
 
-    Attributes
-    ----------
-    method
-        "cg": `cg_steps` steps of conjugate gradients for each row, starting from its present value. "cholesky":
-        the exact solution of each row.
-    cg_steps
-        The number of steps of conjugate gradients.
-    relaxation
-        With "cg", from the second epoch on: how far a row moves, relative to where the steps lead. Above 1 the
-        alternation converges sooner (successive over-relaxation).
+    The steps start from the row's present value. From the second epoch on the row moves `relaxation` as far as the
+    steps lead. Above 1 the alternation converges sooner (successive over-relaxation).
     """
 
     method: Literal["cg", "cholesky"]
@@ -85,42 +73,23 @@ class Side:
 
     rows: Floats
     table: Floats
-    indptr: NDArray[np.int32]
-    positives: NDArray[np.int32]
+    indptr: Codes
+    positives: Codes
     ridge: Floats
     weights: Floats | None
 
 
 class AlternatingEngine(ArrayEngine):
-    """Alternating least squares on factor tables.
+    """Alternating least squares on factor tables, in place. The number of threads does not change the result.
 
-    Parameters
-    ----------
-    train
-        The training data.
-    tables
-        The factor tables, which are trained in place.
-    weights
-        The weights of the objective.
-    solver
-        How the equations of a row are solved.
-    n_jobs
-        Number of threads; -1: all cores. It does not change the result.
-    interaction_weights
-        How much each interaction counts, in the order of `train.matrix`; None: all the same. The ridge of a row
-        counts its interactions, whatever their weights.
+    `interaction_weights` is how much each interaction counts, in the order of `train.matrix`; None: all the same. The
+    ridge of a row counts its interactions, whatever their weights.
     """
 
     def __init__(
-        self,
-        train: Dataset,
-        tables: Tables,
-        weights: Weights,
-        *,
-        solver: Solver,
-        n_jobs: int | None,
+        self, train: Dataset, tables: Tables, weights: Weights, *, solver: Solver, n_jobs: int | None,
         interaction_weights: Floats | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.train, self.tables, self.weights = train, tables, weights
         self.solver, self.n_jobs = solver, n_jobs
         by_user, weighted = train.csr, interaction_weights is not None
@@ -157,14 +126,14 @@ class AlternatingEngine(ArrayEngine):
         """Return the arrays from which training can resume."""
         return dict(self.tables.arrays())
 
-    def _solve(self, side: Side, beyond: float = 0.0) -> float:
+    def _solve(self, side: Side, beyond: float) -> float:
         """Solve all rows of a side. Return the objective's terms of its rows."""
         gram = weighted_gram(side.table, self.weights.unobserved, self.n_jobs)
         return solve_side(side, gram, self.solver, beyond, self.tables.factors, self.n_jobs)
 
 
 def solve_side(
-    side: Side, gram: NDArray[np.float64], solver: Solver, beyond: float, factors: int, n_jobs: int | None
+    side: Side, gram: Doubles, solver: Solver, beyond: float, factors: int, n_jobs: int | None
 ) -> float:
     """Solve all rows of a side. Return the objective's terms of its rows.
 
@@ -177,28 +146,24 @@ def solve_side(
     return float(sum(for_each(work, range(0, len(side.rows), ROWS), n_jobs)))
 
 
-def _conjugate_gradients(
-    side: Side, gram: NDArray[np.float64], steps: int, beyond: float
-) -> Callable[[int], float]:
+def _conjugate_gradients(side: Side, gram: Doubles, steps: int, beyond: float) -> Callable[[int], float]:
     solve_rows = compiled_solver(side.weights is not None)
+    from truelike.engines.als.conjugate_gradient import Buffers, Equations
+
     width = side.rows.shape[1]
-    gram32, rows, table = gram.astype(np.float32).reshape(-1), side.rows.reshape(-1), side.table.reshape(-1)
+    rows, table, flat_gram = side.rows.reshape(-1), side.table.reshape(-1), gram.astype(np.float32).reshape(-1)
+    equations = Equations(rows, table, flat_gram, side.indptr, side.positives, side.ridge, np.uint64(width))
 
     def work(start: int) -> float:
         stop = min(start + ROWS, len(side.rows))
-        buffers = (*np.zeros((4, 2 * width), dtype=np.float32), np.zeros(2, dtype=np.float32))
-        return float(
-            solve_rows(
-                start, stop, rows, width, table, gram32,
-                side.indptr, side.positives, side.weights, side.ridge,
-                steps, np.float32(beyond), *buffers,
-            )
-        )  # fmt: skip
+        p, q, r, old = np.zeros((4, 2 * width), dtype=np.float32)
+        buffers = Buffers(p, q, r, old, np.zeros(2, dtype=np.float32))
+        return float(solve_rows(start, stop, equations, side.weights, steps, np.float32(beyond), buffers))
 
     return work
 
 
-def _cholesky(side: Side, gram: NDArray[np.float64], factors: int) -> Callable[[int], float]:
+def _cholesky(side: Side, gram: Doubles, factors: int) -> Callable[[int], float]:
     small, table = gram[:factors, :factors], side.table[:, :factors]
 
     def work(start: int) -> float:
@@ -218,39 +183,31 @@ def _cholesky(side: Side, gram: NDArray[np.float64], factors: int) -> Callable[[
 
 
 @lru_cache(maxsize=2)
-def compiled_solver(weighted: bool) -> Any:
+def compiled_solver(weighted: bool) -> Callable[..., float]:
     """Return the compiled loop. It is called once without rows, so that no thread waits for the compiler.
 
     It is compiled once for interactions with weights and once for those without.
     """
-    from truelike.core.progress import compiling
-
     with compiling("the loops of iALS"):
-        from truelike.engines.als.conjugate_gradient import solve_rows
+        from truelike.engines.als.conjugate_gradient import Buffers, Equations, solve_rows
 
         numbers, places = np.zeros(2, dtype=np.float32), np.zeros(2, dtype=np.int32)
-        weights = numbers if weighted else None
-        none = (numbers, 0, numbers, numbers, places, places, weights, numbers, 0, np.float32(0))
-        solve_rows(0, 0, *none, *[numbers] * 5)
-        return solve_rows
+        equations = Equations(numbers, numbers, numbers, places, places, numbers, np.uint64(0))
+        solve_rows(0, 0, equations, numbers if weighted else None, 0, np.float32(0), Buffers(*[numbers] * 5))
+        return solve_rows  # type: ignore[no-any-return]
 
 
-def weighted_gram(table: Floats, weight: float, n_jobs: int | None = -1) -> NDArray[np.float64]:
+def weighted_gram(table: Floats, weight: float, n_jobs: int | None = -1) -> Doubles:
     """Return weight x V'V, summed over fixed blocks in a fixed order."""
 
-    def product(start: int) -> NDArray[np.float64]:
+    def product(start: int) -> Doubles:
         block = table[start : start + GRAM_ROWS]
         return np.asarray(block.T @ block, dtype=np.float64)
 
     return np.asarray(weight * sum(for_each(product, range(0, len(table), GRAM_ROWS), n_jobs)), dtype=np.float64)
 
 
-def exact_row(
-    own: NDArray[np.float64],
-    gram: NDArray[np.float64],
-    ridge: float,
-    weights: NDArray[np.float64] | None = None,
-) -> NDArray[np.float64]:
+def exact_row(own: Doubles, gram: Doubles, ridge: float, weights: Doubles | None = None) -> Doubles:
     """Return the row x that minimises the sum of weights x (1 - own x)^2, + x' gram x + ridge |x|^2.
 
     `own` are the positives' rows of the other table; without `weights` each counts once.
@@ -260,13 +217,7 @@ def exact_row(
     return solved(own, gram, ridge, own.sum(axis=0) if weights is None else weights @ own, weights)
 
 
-def solved(
-    own: NDArray[np.float64],
-    gram: NDArray[np.float64],
-    ridge: float,
-    b: NDArray[Any],
-    weights: NDArray[np.float64] | None = None,
-) -> NDArray[np.float64]:
+def solved(own: Doubles, gram: Doubles, ridge: float, b: NDArray[Any], weights: Doubles | None = None) -> Doubles:
     """Return A^-1 b, where A = gram + own' weights own + ridge is the matrix of the equations of a row."""
     matrix = gram + (own.T if weights is None else own.T * weights) @ own
     matrix[np.diag_indices_from(matrix)] += ridge

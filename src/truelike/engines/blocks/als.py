@@ -246,7 +246,7 @@ class BlockAlternatingEngine(BlockEngine[AlternatingWorker]):
             found = self.workers.sum(AlternatingWorker.spectrum, basis)
             basis = np.ascontiguousarray(spectral.orthonormal(found))
         values, rotation = spectral.leading(self.workers.sum(AlternatingWorker.projected_gram, basis), n)
-        spectral.start_at(self.tables, self.train, self.weights.unobserved, values, basis @ rotation)  # type: ignore[arg-type]
+        spectral.start_at(self.tables, self.train, self.weights.unobserved, values, basis @ rotation)
 
     def _solve_items(self, gram: Floats, beyond: float) -> float:
         """Do some steps of conjugate gradients for all items' rows. Return the objective's terms of the items."""

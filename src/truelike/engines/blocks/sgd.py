@@ -23,8 +23,7 @@ from truelike.core import randomness
 from truelike.data.blocks.blocks import Blocks
 from truelike.engines.blocks.partition import corrected_weights, partition
 from truelike.engines.blocks.workers import BlockEngine, Floats, Share
-from truelike.engines.sgd.batches import L2Factors
-from truelike.engines.sgd.engine import SampledEngine, l2_factors, l2_share
+from truelike.engines.sgd.engine import L2Factors, SampledEngine, l2_factors, l2_share
 from truelike.engines.sgd.samples import LOSS_POSITIVES, Entries, Samples, SGDSettings, mean_loss
 from truelike.engines.tables import Tables
 from truelike.negatives import Negatives, alias_table, check_has_negatives
@@ -106,12 +105,11 @@ class StratifiedWorker:
             engine = SampledEngine(
                 stratum, tables, self.objective, negatives, settings, seed=seed, n_jobs=self.share.n_jobs
             )
-            batches = engine.batches
-            batches.user_last_updated = position.last_updated
-            batches.item_last_updated[:] = position.batches
+            engine.user_last_updated = position.last_updated
+            engine.item_last_updated[:] = position.batches
             engine.train_batches(epoch, position.batches, factors)
-            position.batches += batches.n_batches
-            factors.apply(tables.items, batches.item_last_updated, tables.width, position.batches)
+            position.batches += engine.n_batches
+            factors.apply(tables.items, engine.item_last_updated, tables.width, position.batches)
         if part == (number - 1) % len(self.share.blocks):  # the last step of the epoch
             factors.apply(tables.users, position.last_updated, tables.width, position.batches)
         return tables.items
@@ -123,7 +121,7 @@ class StratifiedWorker:
         parts, block = self._parts, self.share.blocks.block(number)
         members = parts.members[part]
         indptr, places = part_of_block(block.indptr, block.indices, parts.part, parts.place, part, len(members))
-        return Entries.of(indptr, places, self._counts[members])
+        return Entries(indptr, places, self._counts[members])
 
     def _position(self, number: int, epoch: int) -> _Position:
         """Where a block is. All its batches together have the L2 of all batches of the plain engine."""
@@ -211,9 +209,7 @@ class StratifiedEngine(BlockEngine[StratifiedWorker]):
         n = self.train.n_users
         users = np.unique(np.linspace(0, n - 1, min(n, LOSS_POSITIVES)).astype(np.int32))
         matrix, rows = self.train.rows(users)
-        sample = Entries.of(
-            matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32), self.train.popularity()
-        )
+        sample = Entries(matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32), self.train.popularity())
         starts, counts = matrix.indptr[rows], np.diff(matrix.indptr)[rows]
         own = counts > 0
         users, entries = users[own], (starts + counts // 2)[own].astype(np.int32)

@@ -12,66 +12,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int32]
+from truelike.core.arrays import Codes, Doubles, Floats
+from truelike.engines.exact import kernels
+from truelike.engines.exact.kernels import Moments, compiled
 
 
-@dataclass
 class OptimizedTable:
-    """A table whose rows are updated by Adam.
+    """A table whose rows are updated by Adam, each with an L2 of its own."""
 
-    Attributes
-    ----------
-    table
-        The parameters.
-    regularization
-        The L2 of each row.
-    first_moment, second_moment, n_updates
-        The state of Adam: the moments of each parameter, and the number of updates of each row.
-    """
+    def __init__(self, table: Floats, regularization: Floats) -> None:
+        first, second = np.zeros((2, *table.shape), dtype=np.float32)
+        self.table = table
+        self.moments = Moments(table, regularization, first, second, np.zeros(len(table), dtype=np.int64))
 
-    table: Floats
-    regularization: Floats
-    first_moment: Floats = field(init=False)
-    second_moment: Floats = field(init=False)
-    n_updates: NDArray[np.int64] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.first_moment = np.zeros(self.table.shape, dtype=np.float32)
-        self.second_moment = np.zeros(self.table.shape, dtype=np.float32)
-        self.n_updates = np.zeros(len(self.table), dtype=np.int64)
-
-    def update(self, rows: Rows, gradient: Floats, l2_part: Floats, rate: Floats) -> None:
+    def update(self, rows: Codes, gradient: Floats, l2_part: Floats, rate: Floats) -> None:
         """Update some rows by their gradients (of what is maximised) and a part of their L2, each at its rate."""
-        from truelike.engines.exact.kernels import compiled
-
-        arguments = (self.table, rows, gradient, l2_part * self.regularization[rows], rate)
-        compiled("adam")(*arguments, self.first_moment, self.second_moment, self.n_updates)
+        compiled(kernels.adam)(self.moments, rows, gradient, l2_part, rate)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the arrays from which training can resume."""
-        return {
-            "table": self.table,
-            "first_moment": self.first_moment,
-            "second_moment": self.second_moment,
-            "n_updates": self.n_updates,
-        }
+        moments = self.moments
+        names = ("table", "first_moment", "second_moment", "n_updates")
+        return dict(zip(names, (self.table, moments.first, moments.second, moments.n_updates), strict=True))
 
 
 @dataclass
 class DotProduct:
     """A score that is a dot product of a user's and an item's row, plus an item bias.
 
-    Attributes
-    ----------
-    users, items, bias
-        The tables. `bias` is None if items have no bias.
-    rows, row_biases
-        The rows and biases of the items of the batch: see `select`.
-    buffer
-        The scores of a block of users. They are replaced by the steps.
-    item_gradient, bias_gradient
-        The gradients of `rows` and `row_biases`, summed over the blocks of a batch.
+    `rows` and `row_biases` are those of the items of the batch (see `select`); their gradients are summed over the
+    blocks of a batch. `buffer` has the scores of a block of users, which are replaced by the steps.
     """
 
     users: OptimizedTable
@@ -83,7 +53,7 @@ class DotProduct:
     rows: Floats = field(init=False)
     row_biases: Floats = field(init=False)
 
-    def select(self, items: Rows | None) -> None:
+    def select(self, items: Codes | None) -> None:
         """Select the items of a batch; None: all of them."""
         self.rows = self.items.table if items is None else self.items.table[items]
         if self.bias is None:
@@ -115,16 +85,16 @@ class DotProduct:
             self.bias_gradient[tile, 0] += step_sums
         return np.asarray(steps @ self.rows[tile])
 
-    def user_rows(self, users: Rows) -> Floats:
+    def user_rows(self, users: Codes) -> Floats:
         """Return a copy of the rows of some users."""
         return np.asarray(self.users.table[users])
 
-    def update_users(self, users: Rows, gradients: Floats, rate: float) -> None:
+    def update_users(self, users: Codes, gradients: Floats, rate: float) -> None:
         """Update the rows of some users by their gradients."""
         whole, rates = np.ones(len(users), np.float32), np.full(len(users), rate, np.float32)
         self.users.update(users, gradients, whole, rates)
 
-    def dense(self, users: Rows) -> NDArray[np.float64]:
+    def dense(self, users: Codes) -> Doubles:
         """Return the scores of all items for some users."""
         scores = (self.users.table[users] @ self.items.table.T).astype(np.float64)
         return scores if self.bias is None else scores + self.bias.table[:, 0]
@@ -135,7 +105,7 @@ class DotProduct:
         if bias is not None and self.bias is not None:
             bias[:] = self.bias.table[:, 0]
 
-    def update_items(self, tile: slice, items: Rows | None, l2_part: Floats, rate: Floats) -> None:
+    def update_items(self, tile: slice, items: Codes | None, l2_part: Floats, rate: Floats) -> None:
         """Update a tile of the selected items by the stored gradients."""
         rows = np.arange(tile.start, tile.stop, dtype=np.int32) if items is None else items[tile]
         self.items.update(rows, self.item_gradient[tile], l2_part[tile], rate[tile])
@@ -144,10 +114,6 @@ class DotProduct:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the arrays from which training can resume."""
-        tables = {"users": self.users, "items": self.items, "bias": self.bias}
-        return {
-            f"{name}.{part}": array
-            for name, table in tables.items()
-            if table is not None
-            for part, array in table.state().items()
-        }
+        tables = {"users": self.users, "items": self.items, **({} if self.bias is None else {"bias": self.bias})}
+        parts = ((name, table.state()) for name, table in tables.items())
+        return {f"{name}.{part}": array for name, state in parts for part, array in state.items()}

@@ -15,6 +15,7 @@ computed by its own `steps`, in NumPy, on the users' whole rows.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -23,15 +24,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truelike.core import randomness
+from truelike.core.arrays import Codes, Floats
 from truelike.core.parallel import Team, one_blas_thread
 from truelike.core.parallel import threads as thread_count
 from truelike.data.dataset import Dataset
 from truelike.engines.engine import ArrayEngine
-from truelike.engines.exact.adam import DotProduct, Floats, OptimizedTable, Rows
+from truelike.engines.exact import kernels
+from truelike.engines.exact.adam import DotProduct, OptimizedTable
 from truelike.engines.exact.fixed import FixedFlips
-from truelike.engines.exact.items import AllItems, BatchItems, ItemChoice, SampledItems
-from truelike.engines.exact.kernels import compiled
-from truelike.engines.sgd.batches import compiled_steps
+from truelike.engines.exact.items import AllItems, BatchItems, SampledItems
+from truelike.engines.exact.kernels import Positives, compiled
+from truelike.engines.objective_compiler import compiled_steps
 from truelike.engines.tables import Tables
 from truelike.errors import ParameterError
 from truelike.objectives import Listwise, Objective, Pointwise, Softmax
@@ -58,10 +61,8 @@ class ExactSettings:
         proportion to their interactions.
     unobserved_weight
         The weight of an unobserved item; a positive has weight 1. Listwise objectives do not use it.
-    batch_size
-        Users per batch.
-    item_share
-        Probability of an item to be part of a batch in which it is no positive; 1: every batch has all items.
+    batch_size, item_share
+        Users per batch, and the probability of an item to be part of one in which it is no positive.
     """
 
     learning_rate: float
@@ -81,24 +82,9 @@ class ExactSettings:
 class ExactEngine(ArrayEngine):
     """Trains factor tables in place, an epoch at a time, on all items of each user.
 
-    Parameters
-    ----------
-    train
-        The training data.
-    tables
-        The factor tables, which are trained in place.
-    objective
-        A pointwise or listwise objective.
-    settings
-        Learning rate, regularization, batches.
-    seed
-        Determines the order of the users.
-    n_jobs
-        Number of threads; -1: all cores. It does not change the result.
-    flips
-        The flip logits, where they are not learned; None: learned if the tables have flip factors, else 0.
-    interaction_weights
-        How much each interaction counts, in the order of `train.matrix`; None: all the same.
+    The seed determines the order of the users. The number of threads does not change the result. `flips` are the flip
+    logits, where they are not learned; None: learned if the tables have flip factors, else 0. `interaction_weights` is
+    how much each interaction counts, in the order of `train.matrix`; None: all the same.
     """
 
     def __init__(
@@ -121,30 +107,24 @@ class ExactEngine(ArrayEngine):
             raise ParameterError(
                 f"the listwise objective {objective.__name__} does not use weights of interactions"
             )
-        self.choice: ItemChoice = AllItems(train, settings.batch_size, interaction_weights)
-        if settings.item_share < 1 and not self._is_custom_listwise:
-            share = settings.item_share
-            self.choice = SampledItems(train, settings.batch_size, share, seed, interaction_weights)
-        self._n_u = train.interactions_per_user().astype(np.float32)
-        if interaction_weights is not None:  # a positive counts by its weight
-            self._n_u = np.bincount(train.entry_users, interaction_weights, train.n_users).astype(np.float32)
+        size, share, weights = settings.batch_size, settings.item_share, interaction_weights
+        self.choice: AllItems | SampledItems = AllItems(train, size, weights)
+        if share < 1 and not self._is_custom_listwise:
+            self.choice = SampledItems(train, size, share, seed, weights)
+        # a positive counts by its weight
+        self._n_u = np.bincount(train.entry_users, weights, train.n_users).astype(np.float32)
+        self.components: list[DotProduct | FixedFlips]
         self.largest = self.choice.largest()  # number of items of a batch
-        self.components: list[DotProduct | FixedFlips] = [] if flips is None else [flips]
-        n_arrays = 1 + (len(self.components) > 0 or tables.flip_factors > 0)
+        n_arrays = 1 + (flips is not None or tables.flip_factors > 0)
         if self._is_custom_listwise:
             n_arrays += 3  # whole rows of scores and of `observed`, and a temporary of the objective
         fitting = MAX_BLOCK_BYTES // (4 * self.largest * n_arrays)
         self.block_size = int(max(1, min(settings.batch_size, fitting, train.n_users)))
-        self.preference = self._dot_product(
-            tables.user_factors, tables.item_factors, tables.item_bias, settings.regularization
-        )
-        if tables.flip_factors:
-            self.components.append(
-                self._dot_product(
-                    tables.user_flips, tables.item_flips, tables.flip_bias, settings.flip_regularization
-                )
-            )
-        self.components.insert(0, self.preference)
+        strengths = (settings.regularization, settings.flip_regularization)
+        parts = zip(self._parts()[: 1 + (tables.flip_factors > 0)], strengths, strict=False)
+        learned = [self._dot_product(*part, strength) for part, strength in parts]
+        self.preference = learned[0]
+        self.components = [self.preference, *(learned[1:] if flips is None else [flips])]
         self._row_max, self._sums = np.empty((2, MAX_TILES, self.block_size), dtype=np.float32)
         n_whole_rows = self.block_size if self._is_custom_listwise else 0
         self._whole_rows = np.empty((n_whole_rows, train.n_items), dtype=np.float32)
@@ -164,7 +144,7 @@ class ExactEngine(ArrayEngine):
                     progress(int(positives[min(start + size, n) - 1]))
         self._write_back()
 
-    def _batch(self, users: Rows, items: BatchItems, rate: float) -> None:
+    def _batch(self, users: Codes, items: BatchItems, rate: float) -> None:
         """Update the rows of some users and of the items of the batch by the gradients of these users."""
         self.items, self.tiles = items, tiles(len(items))
         for component in self.components:
@@ -180,7 +160,7 @@ class ExactEngine(ArrayEngine):
         for component, of_blocks in zip(self.components, gradients, strict=True):
             component.update_users(users, np.concatenate(of_blocks), rate)
 
-    def _block_gradients(self, users: Rows, block: slice, *, first: bool) -> list[Floats]:
+    def _block_gradients(self, users: Codes, block: slice, *, first: bool) -> list[Floats]:
         """Return the gradients of a block of the users of the batch, for each component, which stores the items'."""
         rows = [component.user_rows(users) for component in self.components]
         steps_of_tile = self._prepare_steps(users, block, rows)
@@ -211,7 +191,7 @@ class ExactEngine(ArrayEngine):
         return issubclass(self.objective, Listwise) and self.objective.steps is not Softmax.steps
 
     def _prepare_steps(
-        self, users: Rows, block: slice, rows: list[Floats]
+        self, users: Codes, block: slice, rows: list[Floats]
     ) -> Callable[[int], list[tuple[Floats, Floats]]]:
         """Do what needs the whole rows of a block, and return a function that computes the steps of tile t.
 
@@ -225,9 +205,12 @@ class ExactEngine(ArrayEngine):
         scale = self._softmax_scale(users, block, rows[0])
         return lambda t: self._softmax_steps(t, block, scale)
 
-    def _positives(self, block: slice) -> tuple[Rows, Rows, Rows, Floats]:
-        """The positives of a block of the users of the batch, as the compiled loops take them."""
-        return self.items.users[block], self.items.indptr, self.items.indices, self.items.positive_weights
+    def _positives(self, block: slice) -> Positives:
+        """The positives of a block of the users of the batch."""
+        return self.items.positives._replace(users=self.items.positives.users[block])
+
+    def _biases(self, tile: slice) -> Floats:
+        return np.ascontiguousarray(self.preference.row_biases[tile])
 
     def _pointwise_steps(self, t: int, block: slice, rows: list[Floats]) -> list[tuple[Floats, Floats]]:
         tile = self.tiles[t]
@@ -236,23 +219,27 @@ class ExactEngine(ArrayEngine):
         if len(self.components) > 1:
             g = self.components[1].scores(tile, rows[1])
             g += self.components[1].row_biases[tile]
-        sums, flip_sums, *buffers = np.empty((5, r.shape[1]), dtype=np.float32)
+        sums = np.empty((2, r.shape[1]), dtype=np.float32)
         weights = np.float32(self.settings.unobserved_weight) * self.items.weights[tile]
-        compiled("pointwise")(
-            r, g, np.ascontiguousarray(self.preference.row_biases[tile]), *self._positives(block), tile.start,
-            *compiled_steps(self.objective), weights, *buffers, sums, flip_sums,  # type: ignore[arg-type]
-        )  # fmt: skip
-        return [(r, sums), (g, flip_sums)][: len(self.components)]
+        steps = compiled_steps(self.objective)  # type: ignore[arg-type]
+        compiled(kernels.pointwise)(
+            r, g, self._biases(tile), weights, self._positives(block), tile.start, *steps, sums
+        )
+        return [(r, sums[0]), (g, sums[1])][: len(self.components)]
 
-    def _softmax_scale(self, users: Rows, block: slice, rows: Floats) -> Floats:
+    def _softmax_scale(self, users: Codes, block: slice, rows: Floats) -> Floats:
         """Leave the exp of the scores in the buffer, and return their factors for each tile to get n_u p_ui."""
         n = len(users)
 
         def work(t: int, tile: slice) -> None:
             r = self.preference.scores(tile, rows)
-            biases = np.ascontiguousarray(self.preference.row_biases[tile])
-            compiled("subtract_row_max")(
-                r, biases, self.items.weights[tile], *self._positives(block), tile.start, self._row_max[t, :n]
+            compiled(kernels.subtract_row_max)(
+                r,
+                self._biases(tile),
+                self.items.weights[tile],
+                self._positives(block),
+                tile.start,
+                self._row_max[t, :n],
             )
             np.exp(r, out=r)
             r.sum(axis=1, out=self._sums[t, :n])
@@ -266,10 +253,10 @@ class ExactEngine(ArrayEngine):
         tile = self.tiles[t]
         steps = self.preference.scores_of(tile, block.stop - block.start)
         sums = np.empty(tile.stop - tile.start, dtype=np.float32)
-        compiled("softmax")(steps, scale[t], *self._positives(block), tile.start, sums)
+        compiled(kernels.softmax)(steps, scale[t], self._positives(block), tile.start, sums)
         return [(steps, sums)]
 
-    def _listwise_rows(self, users: Rows, rows: Floats) -> None:
+    def _listwise_rows(self, users: Codes, rows: Floats) -> None:
         """Compute the steps of a listwise objective in `_whole_rows`, by the objective's own function.
 
         The function is always called for the same groups of users, whatever the number of threads.
@@ -297,7 +284,7 @@ class ExactEngine(ArrayEngine):
         self._map_tiles(score)
         self._team.map(step, range(0, len(users), LISTWISE_USERS))
 
-    def _listwise_steps(self, t: int, users: Rows) -> list[tuple[Floats, Floats]]:
+    def _listwise_steps(self, t: int, users: Codes) -> list[tuple[Floats, Floats]]:
         steps = self.preference.scores_of(self.tiles[t], len(users))
         steps[:] = self._whole_rows[: len(users), self.tiles[t]]
         return [(steps, steps.sum(axis=0))]
@@ -321,15 +308,17 @@ class ExactEngine(ArrayEngine):
             np.empty((self.largest, 1), dtype=np.float32),
         )
 
-    def _write_back(self) -> None:
-        """Copy the trained parameters to the tables."""
+    def _parts(self) -> list[tuple[Floats, Floats, Floats | None]]:
         tables = self.tables
-        targets = [
+        return [
             (tables.user_factors, tables.item_factors, tables.item_bias),
             (tables.user_flips, tables.item_flips, tables.flip_bias),
         ]
-        for component, (users, items, bias) in zip(self.components, targets, strict=False):
-            component.write_to(users, items, bias)
+
+    def _write_back(self) -> None:
+        """Copy the trained parameters to the tables."""
+        for component, part in zip(self.components, self._parts(), strict=False):
+            component.write_to(*part)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the arrays from which training can resume."""
@@ -342,10 +331,9 @@ class ExactEngine(ArrayEngine):
 
         NaN for an objective without likelihood functions.
         """
-        try:
+        with suppress(NotImplementedError):
             return self._loss()
-        except NotImplementedError:
-            return float("nan")
+        return float("nan")
 
     def _loss(self) -> float:
         train, tables = self.train, self.tables

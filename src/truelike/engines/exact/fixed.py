@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from truelike.engines.exact.adam import Floats, Rows
+from truelike.core.arrays import Codes, Doubles, Floats
 from truelike.exposure.rates import ExposureRates
 from truelike.exposure.shown_pairs import flip_logits
 
@@ -19,12 +19,12 @@ class FixedFlips:
         self.rates, self.item = rates, rates.item
         self.row_biases = np.zeros(len(rates.item), dtype=np.float32)
 
-    def select(self, items: Rows | None) -> None:
+    def select(self, items: Codes | None) -> None:
         """Select the items of a batch; None: all of them."""
         self.item = self.rates.item if items is None else self.rates.item[items]
         self.row_biases = np.zeros(len(self.item), dtype=np.float32)
 
-    def user_rows(self, users: Rows) -> Floats:
+    def user_rows(self, users: Codes) -> Floats:
         """Return the activity of some users."""
         return self.rates.user[users][:, None]
 
@@ -38,13 +38,13 @@ class FixedFlips:
         """Return gradients of zero."""
         return np.zeros_like(user_rows)
 
-    def update_items(self, tile: slice, items: Rows | None, l2_part: Floats, rate: Floats) -> None:
+    def update_items(self, tile: slice, items: Codes | None, l2_part: Floats, rate: Floats) -> None:
         """Nothing is trained."""
 
-    def update_users(self, users: Rows, gradients: Floats, rate: float) -> None:
+    def update_users(self, users: Codes, gradients: Floats, rate: float) -> None:
         """Nothing is trained."""
 
-    def dense(self, users: Rows) -> NDArray[np.float64]:
+    def dense(self, users: Codes) -> Doubles:
         """Return the flip logits of all items for some users."""
         return self.rates.dense_logits(users).astype(np.float64)
 

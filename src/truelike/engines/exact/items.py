@@ -11,17 +11,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from truelike.core import randomness
+from truelike.core.arrays import Codes, Doubles, Floats
 from truelike.data.dataset import Dataset
+from truelike.engines.exact.kernels import Positives
 
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int32]
 NO_WEIGHTS = np.zeros(0, dtype=np.float32)
 
 
@@ -33,9 +33,8 @@ class BatchItems:
     ----------
     rows
         The row numbers of the items, ascending; None: all items.
-    users, indptr, indices, positive_weights
-        CSR of the positives: those of user n of the batch are indices[indptr[users[n]] : indptr[users[n] + 1]], as
-        places in `rows`. `positive_weights` is how much each counts; empty: all count 1.
+    positives
+        The positives of the users, as places in `rows`.
     weights
         Weight of an unobserved pair of each item.
     l2_part
@@ -44,27 +43,14 @@ class BatchItems:
         Factor of the learning rate of each item.
     """
 
-    rows: Rows | None
-    users: Rows
-    indptr: Rows
-    indices: Rows
-    positive_weights: Floats
+    rows: Codes | None
+    positives: Positives
     weights: Floats
     l2_part: Floats
     rate: Floats
 
     def __len__(self) -> int:
         return len(self.weights)
-
-
-class ItemChoice(Protocol):
-    """Chooses the items of each batch."""
-
-    def largest(self) -> int:
-        """The largest number of items of a batch."""
-
-    def batch(self, users: Rows, epoch: int, number: int) -> BatchItems:
-        """The items of a batch of some users, sorted: batch `number` of an epoch."""
 
 
 class AllItems:
@@ -78,12 +64,12 @@ class AllItems:
         """The number of items."""
         return self.train.n_items
 
-    def batch(self, users: Rows, epoch: int, number: int) -> BatchItems:
+    def batch(self, users: Codes, epoch: int, number: int) -> BatchItems:
         """All items."""
         matrix, shape = self.train.csr, self.train.n_items
         # a user is updated once in an epoch, an item at every batch: at a lower rate, so that both learn alike
         return BatchItems(
-            None, users, matrix.indptr, matrix.indices, self.positive_weights,
+            None, Positives(users, matrix.indptr, matrix.indices, self.positive_weights),
             weights=np.ones(shape, dtype=np.float32),
             l2_part=np.full(shape, len(users) / self.train.n_users, dtype=np.float32),
             rate=np.full(shape, self.n_batches**-0.5, dtype=np.float32),
@@ -93,18 +79,7 @@ class AllItems:
 class SampledItems:
     """A batch has the positives of its users and a random sample of all other items.
 
-    Parameters
-    ----------
-    train
-        The training data.
-    batch_size
-        Users in a batch.
-    share
-        Probability of an item to be drawn.
-    seed
-        Determines the sample.
-    positive_weights
-        How much each interaction counts; None: all the same.
+    An item is drawn with the probability `share`. `positive_weights` is how much each interaction counts.
     """
 
     def __init__(
@@ -114,9 +89,7 @@ class SampledItems:
         self.positive_weights = NO_WEIGHTS if positive_weights is None else positive_weights
         self.batch_size = min(batch_size, train.n_users)
         self.n_batches = -(-train.n_users // batch_size)
-        self._probabilities = lru_cache(maxsize=2)(
-            self._compute_probabilities
-        )  # of whole batches, of the last one
+        self._probabilities = lru_cache(maxsize=2)(self._compute)  # of whole batches, of the last one
         self._place = np.full(train.n_items, -1, dtype=np.int32)
 
     def largest(self) -> int:
@@ -129,7 +102,7 @@ class SampledItems:
         """The mean number of items of a batch."""
         return float(self._probabilities(self.batch_size)[0].sum())
 
-    def batch(self, users: Rows, epoch: int, number: int) -> BatchItems:
+    def batch(self, users: Codes, epoch: int, number: int) -> BatchItems:
         """The positives of the users and the items drawn for this batch."""
         indptr, entries = entries_of(self.train.csr, users)
         items = self.train.csr.indices[entries]
@@ -140,15 +113,15 @@ class SampledItems:
         self._place[rows] = np.arange(len(rows), dtype=np.int32)
         in_batch, of_unobserved = self._probabilities(len(users))
         probability = in_batch[rows]
+        weights = self.positive_weights[entries] if len(self.positive_weights) else NO_WEIGHTS
         return BatchItems(
-            rows, np.arange(len(users), dtype=np.int32), indptr, self._place[items],
-            self.positive_weights[entries] if len(self.positive_weights) else NO_WEIGHTS,
+            rows, Positives(np.arange(len(users), dtype=np.int32), indptr, self._place[items], weights),
             weights=(1 / of_unobserved[rows]).astype(np.float32),
             l2_part=(len(users) / self.train.n_users / probability).astype(np.float32),
             rate=(np.maximum(1.0, self.n_batches * probability) ** -0.5).astype(np.float32),
         )  # fmt: skip
 
-    def _compute_probabilities(self, n_users: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _compute(self, n_users: int) -> tuple[Doubles, Doubles]:
         """The probability that an item is part of a batch, and the same if a user of the batch is known to lack it."""
         n, popularity = self.train.n_users, self.train.popularity()
         missing = 1 - self.share
@@ -156,7 +129,7 @@ class SampledItems:
         return in_batch, 1 - missing * _none_of(np.minimum(popularity, n - 1), n - 1, n_users - 1)
 
 
-def _none_of(marked: NDArray[Any], n: int, drawn: int) -> NDArray[np.float64]:
+def _none_of(marked: NDArray[Any], n: int, drawn: int) -> Doubles:
     """The probability that none of `drawn` out of n are among the marked ones.
 
     >>> _none_of(np.array([0, 1, 3]), 4, 2).round(3)
@@ -169,7 +142,7 @@ def _none_of(marked: NDArray[Any], n: int, drawn: int) -> NDArray[np.float64]:
     return np.where(possible, np.exp(log), 0.0)
 
 
-def entries_of(matrix: Any, rows: Rows) -> tuple[Rows, NDArray[np.int64]]:
+def entries_of(matrix: Any, rows: Codes) -> tuple[Codes, NDArray[np.int64]]:
     """The indptr of some rows of a CSR, and the places of their entries."""
     counts = matrix.indptr[rows + 1] - matrix.indptr[rows]
     indptr = np.zeros(len(rows) + 1, dtype=np.int32)

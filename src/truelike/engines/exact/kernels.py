@@ -1,18 +1,19 @@
 """The compiled loops of the exact engine: scores become steps, and rows are updated by SGD or Adam.
 
-The loops work on a block of users x a tile of items. `users` are the users of the block, `first` is the first
-item of the tile, and `indptr` and `indices` are the CSR of the positives. Where a batch is trained on a sample of the
-items, an item is its place in the sample.
+The loops work on a block of users x a tile of items; `first` is the first item of the tile. Where a batch is trained on
+a sample of the items, an item is its place in the sample.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
 
+from truelike.core.arrays import Codes, Counts, Floats
 from truelike.core.compile_cache import cached_njit
 from truelike.core.sorting import first_at_least
 from truelike.engines.objective_compiler import STEPS_SIGNATURE, uniquely_named
@@ -20,22 +21,39 @@ from truelike.engines.objective_compiler import STEPS_SIGNATURE, uniquely_named
 BETA_1, BETA_2, EPSILON = np.float32(0.9), np.float32(0.99), np.float32(1e-8)
 
 
-def _pointwise(
-    r: Any, g: Any, bias: Any, users: Any, indptr: Any, indices: Any, positive_weights: Any, first: Any,
-    positive_steps: Any, negative_steps: Any, weights: Any,
-    positive_r: Any, positive_g: Any, zero_g: Any, step_sums: Any, flip_step_sums: Any,
-) -> None:  # fmt: skip
+class Positives(NamedTuple):
+    """The positives of some users: those of user n are indices[indptr[users[n]] : indptr[users[n] + 1]].
+
+    `weights` is how much each counts; empty: all count 1.
+    """
+
+    users: Codes
+    indptr: Codes
+    indices: Codes
+    weights: Floats
+
+
+class Moments(NamedTuple):
+    """A table that Adam updates, its state, and the L2 of each row."""
+
+    table: Floats
+    l2: Floats
+    first: Floats
+    second: Floats
+    n_updates: Counts
+
+
+def pointwise(r, g, bias, weights, positives, first, positive_steps, negative_steps, step_sums):
     """Replace the scores r (and the flip logits g, if there are any) by the steps of a pointwise objective.
 
-    The steps of unobserved items are multiplied by the weights of the items, those of positives by
-    `positive_weights`, if there are any. `step_sums` and `flip_step_sums` are
-    set to the sums over the users, which are the gradients of the biases. `positive_r`, `positive_g` and `zero_g` are
-    buffers.
+    The steps of unobserved items are multiplied by the weights of the items. The two rows of `step_sums` are set to the
+    sums over the users of the steps of r and of g, which are the gradients of the biases.
     """
+    users, indptr, indices, positive_weights = positives
     n, flips, zero = r.shape[1], g.shape[0] > 0, np.uint64(0)
     weighted = len(positive_weights) > 0
+    positive_r, positive_g, zero_g = np.empty(n, np.float32), np.empty(n, np.float32), np.empty(n, np.float32)
     step_sums[:] = np.float32(0.0)
-    flip_step_sums[:] = np.float32(0.0)
     for row in range(r.shape[0]):
         scores = r[row]
         for k in range(n):
@@ -67,20 +85,18 @@ def _pointwise(
             if flips:
                 logits[item] = positive_g[entry - start]
         for k in range(n):
-            step_sums[k] += scores[k]
+            step_sums[0, k] += scores[k]
         if flips:
             for k in range(n):
-                flip_step_sums[k] += logits[k]
+                step_sums[1, k] += logits[k]
 
 
-def _subtract_row_max(
-    r: Any, bias: Any, weights: Any, users: Any, indptr: Any, indices: Any, positive_weights: Any, first: Any,
-    row_max: Any,
-) -> None:  # fmt: skip
+def subtract_row_max(r, bias, weights, positives, first, row_max):
     """Add the biases to the scores and subtract the maximum of each row, which is stored in `row_max`.
 
     exp(score) of an unobserved item counts `weights` times.
     """
+    users, indptr, indices, _ = positives
     n = r.shape[1]
     total = np.empty(n, dtype=np.float32)
     for k in range(n):
@@ -101,13 +117,12 @@ def _subtract_row_max(
         row_max[row] = top
 
 
-def _softmax(
-    r: Any, scale: Any, users: Any, indptr: Any, indices: Any, positive_weights: Any, first: Any, step_sums: Any
-) -> None:
+def softmax(r, scale, positives, first, step_sums):
     """Replace exp(scores) by the steps of the softmax: -scale x exp(score) = -n_u p_ui, plus 1 for positives.
 
-    A positive counts `positive_weights` instead of 1, if there are any; n_u is then their sum.
+    Where positives have weights, n_u is the sum of them.
     """
+    users, indptr, indices, positive_weights = positives
     n, weighted = r.shape[1], len(positive_weights) > 0
     step_sums[:] = np.float32(0.0)
     for row in range(r.shape[0]):
@@ -122,14 +137,13 @@ def _softmax(
             step_sums[k] += steps[k]
 
 
-def _adam(
-    table: Any, rows: Any, gradient: Any, regularization: Any, rate: Any,
-    first_moment: Any, second_moment: Any, n_updates: Any,
-) -> None:  # fmt: skip
-    """Update some rows by Adam (Kingma and Ba, 2015). Each row has its own count of updates."""
+def adam(moments, rows, gradient, l2_part, rate):
+    """Update some rows by Adam (Kingma and Ba, 2015), each by a part of its L2, with its own count of updates."""
+    table, regularization, first_moment, second_moment, n_updates = moments
     one = np.float32(1.0)
     for n in range(len(rows)):
-        row, l2 = rows[n], regularization[n]
+        row = rows[n]
+        l2 = l2_part[n] * regularization[row]
         n_updates[row] += 1
         step = rate[n] / np.float32(1.0 - float(BETA_1) ** n_updates[row])
         root = np.float32(1.0 / np.sqrt(1.0 - float(BETA_2) ** n_updates[row]))
@@ -142,25 +156,22 @@ def _adam(
 
 
 _f4, _i4, _i8 = types.float32, types.int32, types.int64
-_STEPS_POINTER = types.FunctionType(STEPS_SIGNATURE)
-_ROWS = (_f4[:, ::1], _i4[::1], _f4[:, ::1], _f4[::1], _f4[::1])
+_STEPS = types.FunctionType(STEPS_SIGNATURE)
+_POSITIVES = types.NamedTuple((_i4[::1], _i4[::1], _i4[::1], _f4[::1]), Positives)
+_MOMENTS = types.NamedTuple((_f4[:, ::1], _f4[::1], _f4[:, ::1], _f4[:, ::1], _i8[::1]), Moments)
 _SIGNATURES = {
-    _pointwise: types.void(
-        _f4[:, ::1], _f4[:, ::1], _f4[::1], _i4[::1], _i4[::1], _i4[::1], _f4[::1], _i8,
-        _STEPS_POINTER, _STEPS_POINTER, _f4[::1], _f4[::1], _f4[::1], _f4[::1], _f4[::1], _f4[::1],
+    pointwise: types.void(
+        _f4[:, ::1], _f4[:, ::1], _f4[::1], _f4[::1], _POSITIVES, _i8, _STEPS, _STEPS, _f4[:, ::1]
     ),
-    _subtract_row_max: types.void(
-        _f4[:, ::1], _f4[::1], _f4[::1], _i4[::1], _i4[::1], _i4[::1], _f4[::1], _i8, _f4[::1],
-    ),
-    _softmax: types.void(_f4[:, ::1], _f4[::1], _i4[::1], _i4[::1], _i4[::1], _f4[::1], _i8, _f4[::1]),
-    _adam: types.void(*_ROWS, _f4[:, ::1], _f4[:, ::1], _i8[::1]),
-}  # fmt: skip
+    subtract_row_max: types.void(_f4[:, ::1], _f4[::1], _f4[::1], _POSITIVES, _i8, _f4[::1]),
+    softmax: types.void(_f4[:, ::1], _f4[::1], _POSITIVES, _i8, _f4[::1]),
+    adam: types.void(_MOMENTS, _i4[::1], _f4[:, ::1], _f4[::1], _f4[::1]),
+}
 
 
 @cache
-def compiled(name: str) -> Any:
-    """Return a loop of this module by its name, from the cache on disk after the first time."""
-    [function] = [known for known in _SIGNATURES if known.__code__.co_name == f"_{name}"]
-    signature = _SIGNATURES[function]
+def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a loop of this module compiled, from the cache on disk after the first time."""
     options = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "nsz"}}
-    return cached_njit(signature, **options)(uniquely_named(function))
+    found: Callable[..., Any] = cached_njit(_SIGNATURES[loop], **options)(uniquely_named(loop))
+    return found

@@ -37,6 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truelike.core import randomness
+from truelike.core.arrays import Doubles, Floats
 from truelike.core.memory import check_memory
 from truelike.core.parallel import for_each, threads
 from truelike.core.progress import compiling
@@ -44,8 +45,6 @@ from truelike.engines.langevin import kernels
 from truelike.engines.langevin.kernels import MOMENTUM, STEP, Exposure, Labels, Motion, Sums
 from truelike.exposure.shown_pairs import ShownPairs
 
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
 START = 0.3  # standard deviation of the first rows
 FIRST_PRECISION = 2.0
 SHAPE, RATE = 2.0, 0.1  # of the gamma prior of the precisions
@@ -62,17 +61,7 @@ COPIES = 3  # a table has rows, momentum and preconditioner
 
 
 class Shape(NamedTuple):
-    """The shape of rows, and what decides them.
-
-    Attributes
-    ----------
-    factors
-        The length of u and v.
-    joint
-        Whether rows have columns of the exposure.
-    seed
-        Determines everything.
-    """
+    """The shape of rows, and the seed that decides them. Those of a `joint` one have columns of the exposure."""
 
     factors: int
     joint: bool
@@ -115,16 +104,8 @@ class Shape(NamedTuple):
 class Prior(NamedTuple):
     """What all rows have in common after a step.
 
-    Attributes
-    ----------
-    users, items
-        The precisions of the columns.
-    slope
-        The slope of the biases of users in their activity.
-    centres
-        Of the biases of items.
-    weight, momentum
-        How much exposure follows tastes, and its momentum.
+    These are the precisions of the columns, the slope of the biases of users in their activity, the centres of the
+    biases of items, and how much exposure follows tastes, with its momentum.
     """
 
     users: Floats
@@ -148,22 +129,10 @@ class Sample(NamedTuple):
 
 
 class Part:
-    """Some users: the rows of a table, and the shown pairs.
+    """Some users, of whom `first` is the number of the first: the rows of a table, which are moved in place.
 
-    Parameters
-    ----------
-    shape
-        The shape of the rows.
-    table
-        The rows of the users, which are moved in place.
-    pairs
-        The shown pairs whose labels are learned from.
-    shown
-        All pairs that were shown, from which the exposure is learned, if the shape says so.
-    first
-        The number of the first user among all.
-    n_jobs
-        Number of threads; -1: all cores. It does not change the result.
+    `pairs` are the shown pairs whose labels are learned from, and `shown` all pairs that were shown, from which the
+    exposure is learned, if the shape says so. The number of threads does not change the result.
     """
 
     def __init__(
@@ -226,26 +195,11 @@ class Part:
 
 
 class Chain:
-    """The rows of items, and what all rows have in common.
+    """The rows of items, which are moved in place, and what all rows have in common.
 
-    Parameters
-    ----------
-    shape
-        The shape of the rows.
-    table
-        The rows of the items, which are moved in place.
-    n_users
-        Number of users.
-    counts
-        The number of pairs of each item.
-    share
-        The share of shown pairs that were taken.
-    advance
-        Moves all users, and returns the sum of what `Part.advance` returns.
-    logs
-        The sum of what `Part.logs` returns.
-    link
-        The first value of the weight.
+    `counts` are the numbers of pairs of the items, and `share` is the share of shown pairs that were taken. `advance`
+    moves all users, and returns the sum of what `Part.advance` returns; `logs` is that of `Part.logs`. `link` is the
+    first value of the weight.
     """
 
     def __init__(
@@ -342,22 +296,10 @@ def stretches(steps: int, burn_in: int, n_samples: int, *, joint: bool) -> list[
 
 
 class LangevinSampler:
-    """Samples rows of users and items given shown pairs in memory.
+    """Samples rows of users and items given the labels of `pairs`, in memory.
 
-    Parameters
-    ----------
-    pairs
-        The shown pairs whose labels are learned from.
-    factors
-        The length of u and v.
-    seed
-        Determines everything.
-    n_jobs
-        Number of threads; -1: all cores. It does not change the result.
-    shown
-        All pairs that were shown, from which the exposure is learned; None: it is not.
-    link
-        The first value of the weight of tastes in the exposure.
+    `shown` are all pairs that were shown, from which the exposure is learned; None: it is not. `link` is the first
+    value of the weight of tastes in it.
     """
 
     def __init__(
@@ -379,16 +321,9 @@ class LangevinSampler:
         shape.start(self.users, "users", 0.0)
         self.part = Part(shape, self.users, pairs, pairs if shown is None else shown, 0, n_jobs)
         items = np.zeros((n_items, COPIES * shape.width), dtype=np.float32)
-        self.chain = Chain(
-            shape,
-            items,
-            n_users,
-            pairs.pairs_of_item(),
-            pairs.taken_share(),
-            advance=self.part.advance,
-            logs=self.part.logs(),
-            link=link,
-        )
+        counts, share = pairs.pairs_of_item(), pairs.taken_share()
+        advance, logs = self.part.advance, self.part.logs()
+        self.chain = Chain(shape, items, n_users, counts, share, advance=advance, logs=logs, link=link)
 
     def run(
         self, steps: int, burn_in: int, n_samples: int, done: Callable[[int], Any] | None = None

@@ -11,11 +11,15 @@ exact, so they do not depend on the order: threads, blocks and machines may shar
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from truelike.core.arrays import Codes, Doubles, Floats
 from truelike.core.compile_cache import cached_njit
+from truelike.core.sorting import first_at_least
+from truelike.engines.sgd.negative_sampling import GOLDEN, mix
 
 STEP, MOMENTUM = 0.3, 0.9
 PRECONDITIONER_DECAY = 0.98  # of the running mean of the preconditioner
@@ -25,33 +29,32 @@ _SQUARE, _KEPT, _NEW = np.float32(STEP**2), np.float32(MOMENTUM), np.float32(1 -
 _HEAT = np.float32(2 * (1 - MOMENTUM) * STEP**2)
 _COARSE = np.float32(1.5 * 2**7)  # a float32 that is added to it is rounded to a multiple of 2^-16
 _FINE = 1.5 * 2**28  # a float64 that is added to it is rounded to a multiple of 2^-24
-_GOLDEN, _LOW = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xFFFF)
-_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_LOW = np.uint64(0xFFFF)
 
 
 class Labels(NamedTuple):
     """Shown pairs of some users, as `ShownPairs` has them."""
 
-    indptr: Any
-    indices: Any
-    taken: Any
-    logits: Any
-    logit: Any
+    indptr: Codes
+    indices: Codes
+    taken: NDArray[np.uint8]
+    logits: Floats
+    logit: np.float32
 
 
 class Exposure(NamedTuple):
     """Pairs from which the exposure is learned: shown items, and in `others` one that was not, or a negative number."""
 
-    indptr: Any
-    indices: Any
-    others: Any
+    indptr: Codes
+    indices: Codes
+    others: Codes
 
 
 class Own(NamedTuple):
     """The gradient and the information of one user."""
 
-    gradient: Any
-    information: Any
+    gradient: Floats
+    information: Floats
 
 
 class Motion(NamedTuple):
@@ -65,39 +68,31 @@ class Motion(NamedTuple):
         Whether the exposure is learned from, too. Otherwise its columns do not move.
     starts, informed, noisy
         Whether the preconditioner starts afresh, whether it changes, and whether there is noise.
-    key
-        The key of the noise.
-    first
-        The number of the first row, by which noise is drawn.
+    key, first
+        The key of the noise, and the number of the first row, by which it is drawn.
     """
 
-    factors: Any
-    joint: Any
-    starts: Any
-    informed: Any
-    noisy: Any
-    key: Any
-    first: Any
+    factors: int
+    joint: bool
+    starts: bool
+    informed: bool
+    noisy: bool
+    key: np.uint64
+    first: int
 
 
 class Prior(NamedTuple):
     """What is known of the users and of the exposure in a step.
 
-    Attributes
-    ----------
-    precision
-        Of each column.
-    slope, mean, spread
-        The bias is about slope (ln(1 + pairs) - mean) / spread.
-    weight
-        How much exposure follows tastes.
+    `precision` is that of each column, and `weight` is how much exposure follows tastes. The bias is about
+    slope (ln(1 + pairs) - mean) / spread.
     """
 
-    precision: Any
-    slope: Any
-    mean: Any
-    spread: Any
-    weight: Any
+    precision: Floats
+    slope: float
+    mean: float
+    spread: float
+    weight: float
 
 
 class Sums(NamedTuple):
@@ -106,39 +101,32 @@ class Sums(NamedTuple):
     `others` has the sum of activity times bias, and the gradient and the information of the weight.
     """
 
-    gradient: Any
-    information: Any
-    squares: Any
-    others: Any
+    gradient: Doubles
+    information: Doubles
+    squares: Doubles
+    others: Doubles
 
 
 @cached_njit(nogil=True, fastmath=False)
-def coarse(x: Any) -> Any:
+def coarse(x):
     """A float32 as a multiple of 2^-16. Without fastmath=False that of the caller is used, and nothing is rounded."""
     return (x + _COARSE) - _COARSE
 
 
 @cached_njit(nogil=True, fastmath=False)
-def fine(x: Any) -> Any:
+def fine(x):
     """A float64 as a multiple of 2^-24."""
     return (x + _FINE) - _FINE
 
 
 @cached_njit(nogil=True, fastmath=False)
-def _mixed(x: Any) -> Any:
-    x = (x ^ (x >> np.uint64(30))) * _FIRST
-    x = (x ^ (x >> np.uint64(27))) * _SECOND
-    return x ^ (x >> np.uint64(31))
-
-
-@cached_njit(nogil=True, fastmath=False)
-def random_bits(key: Any, counter: Any) -> Any:
+def random_bits(key, counter):
     """The bits of `randomness.bits`."""
-    return _mixed(_mixed(np.uint64(counter) * _GOLDEN + key) + _GOLDEN)
+    return mix(mix(np.uint64(counter) * GOLDEN + key) + GOLDEN)
 
 
 @cached_njit(nogil=True, fastmath=False)
-def _noise(key: Any, counter: Any) -> Any:
+def _noise(key, counter):
     """About a normal number: the sum of four uniform ones, with variance 1. A momentum adds up many of them."""
     x = random_bits(key, counter)
     total = (x & _LOW) + (x >> np.uint64(16) & _LOW) + (x >> np.uint64(32) & _LOW) + (x >> np.uint64(48))
@@ -146,9 +134,7 @@ def _noise(key: Any, counter: Any) -> Any:
 
 
 @cached_njit(nogil=True, fastmath=False)
-def _move(
-    row: Any, number: Any, gradient: Any, information: Any, centre: Any, precision: Any, motion: Any
-) -> None:
+def _move(row, number, gradient, information, centre, precision, motion):
     """Move a row of a table by the gradient of the log posterior, with noise."""
     width = len(precision)
     for k in range(width):
@@ -168,7 +154,7 @@ def _move(
 
 
 @cached_njit(nogil=True, fastmath=False)
-def move_items(table: Any, sums: Any, centres: Any, precision: Any, motion: Any) -> None:
+def move_items(table, sums, centres, precision, motion):
     """Move all items."""
     for item in range(len(table)):
         information = sums.information[item] if motion.informed else sums.gradient[item]
@@ -176,7 +162,7 @@ def move_items(table: Any, sums: Any, centres: Any, precision: Any, motion: Any)
 
 
 @cached_njit(nogil=True, fastmath=FAST, error_model="numpy")
-def _add(first: Any, n: Any, step: Any, item: Any, row: Any, items: Any, gradient: Any, of_items: Any) -> None:
+def _add(first, n, step, item, row, items, gradient, of_items):
     """Add a pair to the gradients of its user and its item, in n columns."""
     for k in range(n):
         gradient[first + k] += step * items[item, first + k]
@@ -184,7 +170,7 @@ def _add(first: Any, n: Any, step: Any, item: Any, row: Any, items: Any, gradien
 
 
 @cached_njit(nogil=True, fastmath=FAST, error_model="numpy")
-def _inform(first: Any, n: Any, curvature: Any, item: Any, row: Any, items: Any, own: Any, of_items: Any) -> None:
+def _inform(first, n, curvature, item, row, items, own, of_items):
     """Add a pair to the information of its user and its item, in n columns."""
     for k in range(n):
         own[first + k] += curvature * items[item, first + k] * items[item, first + k]
@@ -192,7 +178,7 @@ def _inform(first: Any, n: Any, curvature: Any, item: Any, row: Any, items: Any,
 
 
 @cached_njit(nogil=True, fastmath=FAST, error_model="numpy")
-def _add_labels(user: Any, row: Any, items: Any, labels: Any, motion: Any, own: Any, sums: Any) -> None:
+def _add_labels(user, row, items, labels, motion, own, sums):
     """Add the labels of a user to the gradients.
 
     The log likelihood of a pair is ln(q p) if it was taken and ln(1 - q p) if not, where p = sigma(r) and 1 - q is the
@@ -225,9 +211,7 @@ def _add_labels(user: Any, row: Any, items: Any, labels: Any, motion: Any, own: 
 
 
 @cached_njit(nogil=True, fastmath=FAST, error_model="numpy")
-def _add_exposure(
-    user: Any, row: Any, items: Any, exposure: Any, weight: Any, motion: Any, own: Any, sums: Any
-) -> None:
+def _add_exposure(user, row, items, exposure, weight, motion, own, sums):
     """Add the exposure of a user to the gradients.
 
     The log likelihood of a pair is ln sigma(e) if it was shown and ln sigma(-e) if not, where
@@ -266,9 +250,7 @@ def _add_exposure(
 
 
 @cached_njit(nogil=True, fastmath=FAST, error_model="numpy")
-def move_users(
-    first: Any, stop: Any, table: Any, items: Any, labels: Any, exposure: Any, prior: Any, motion: Any, sums: Any
-) -> None:
+def move_users(first, stop, table, items, labels, exposure, prior, motion, sums):
     """Move the users first ... stop - 1 of a table, and add what their pairs say of items to `sums`."""
     width, weight = items.shape[1], np.float32(prior.weight)
     row = np.empty(width, np.float32)
@@ -288,20 +270,14 @@ def move_users(
 
 
 @cached_njit(nogil=True, fastmath=False)
-def _is_listed(indptr: Any, indices: Any, user: Any, item: Any) -> Any:
+def _is_listed(indptr, indices, user, item):
     """Whether a CSR, whose items are sorted, has a pair."""
-    low, high = indptr[user], indptr[user + 1]
-    while low < high:
-        middle = (low + high) // 2
-        if indices[middle] < item:
-            low = middle + 1
-        else:
-            high = middle
-    return low < indptr[user + 1] and indices[low] == item
+    at = first_at_least(indices, indptr[user], indptr[user + 1], item)
+    return at < indptr[user + 1] and indices[at] == item
 
 
 @cached_njit(nogil=True, fastmath=False)
-def are_listed(indptr: Any, indices: Any, users: Any, items: Any) -> Any:
+def are_listed(indptr, indices, users, items):
     """Whether a CSR, whose items are sorted, has each of some pairs."""
     found = np.empty(len(users), np.bool_)
     for n in range(len(users)):
@@ -310,7 +286,7 @@ def are_listed(indptr: Any, indices: Any, users: Any, items: Any) -> Any:
 
 
 @cached_njit(nogil=True, fastmath=False)
-def draw_others(indptr: Any, indices: Any, unlisted: Any, n_items: Any, key: Any, first: Any, tries: Any) -> Any:
+def draw_others(indptr, indices, unlisted, n_items, key, first, tries):
     """For each shown pair an item that the user was not shown, the first of some that are drawn; -1 if all were.
 
     -2 for an interaction that is not among the impressions: it is known because it was taken, so that exposure would

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from truelike import objectives
 from truelike.core import randomness
+from truelike.core.arrays import Codes, Doubles, Mask
 from truelike.engines.langevin.kernels import are_listed
 from truelike.exposure.shown_blocks import ShownBlocks
 from truelike.exposure.shown_pairs import ShownPairs
@@ -28,19 +29,10 @@ from truelike.exposure.shown_pairs import ShownPairs
 PAIRINGS = 4  # random ones, whose z are averaged
 CLEARLY = 3.0  # z of a link
 NEWTON_STEPS = 30
-Codes = NDArray[np.int32]
 
 
 class Link(NamedTuple):
-    """How much exposure follows tastes, and how sure that is.
-
-    Attributes
-    ----------
-    z
-        The test statistic, about standard normal if exposure does not follow tastes.
-    weight
-        The most likely w.
-    """
+    """The most likely w, and the test statistic z, about standard normal if exposure does not follow tastes."""
 
     z: float
     weight: float
@@ -54,22 +46,13 @@ class Link(NamedTuple):
 def tested(
     users: Codes,
     items: Codes,
-    is_shown: Callable[[Codes, Codes], NDArray[np.bool_]],
+    is_shown: Callable[[Codes, Codes], Mask],
     taste: Callable[[Codes, Codes], NDArray[Any]],
     seed: int,
 ) -> Link:
-    """Test whether exposure follows tastes.
+    """Test whether exposure follows tastes, by shown pairs that were held out.
 
-    Parameters
-    ----------
-    users, items
-        Shown pairs that were held out.
-    is_shown
-        Returns whether pairs were shown.
-    taste
-        Returns u . v of pairs.
-    seed
-        Determines the pairings.
+    `is_shown` returns whether pairs were shown, `taste` their u . v. The seed determines the pairings.
     """
     found, statistics = [], []
     for number in range(PAIRINGS):
@@ -88,7 +71,7 @@ def tested(
     return Link(float(np.mean(statistics)), _most_likely(np.concatenate(found)))
 
 
-def _most_likely(difference: NDArray[np.float64]) -> float:
+def _most_likely(difference: Doubles) -> float:
     """The w with the largest sum of ln sigma(w D), by Newton's method with steps of .5 at most."""
     weight = 0.0
     for _ in range(NEWTON_STEPS):
@@ -98,7 +81,7 @@ def _most_likely(difference: NDArray[np.float64]) -> float:
     return weight
 
 
-def are_shown(pairs: ShownPairs | ShownBlocks, users: Codes, items: Codes) -> NDArray[np.bool_]:
+def are_shown(pairs: ShownPairs | ShownBlocks, users: Codes, items: Codes) -> Mask:
     """Whether some pairs were shown."""
     if isinstance(pairs, ShownPairs):
         return np.asarray(are_listed(pairs.indptr, pairs.indices, users, items))

@@ -10,7 +10,6 @@ large batch.
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import numba
 from llvmlite import ir
@@ -18,6 +17,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from truelike.core.arrays import Counts
 from truelike.engines.row_ops import LOOP
 
 _yield_processor = types.ExternalFunction(
@@ -28,10 +28,10 @@ _SPINS = 2_000  # reads of the counter before yielding: longer than threads on f
 
 
 @intrinsic
-def add_atomically(typing_context: Any, counter: Any, amount: Any) -> Any:
+def add_atomically(typing_context, counter, amount):
     """Add to counter[0] (int64) atomically, and return the previous value."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         first = cgutils.get_item_pointer(
             context, builder, signature.args[0], array, [ir.Constant(ir.IntType(64), 0)]
@@ -42,13 +42,13 @@ def add_atomically(typing_context: Any, counter: Any, amount: Any) -> Any:
 
 
 @numba.njit(**LOOP)
-def aborted(counter: Any) -> Any:
+def aborted(counter):
     """Return whether the work was aborted."""
     return add_atomically(counter, 0) >= ABORTED
 
 
 @numba.njit(**LOOP)
-def wait(counter: Any, threads: Any) -> Any:
+def wait(counter, threads):
     """Wait until all threads have called this function once more; False if the work was aborted meanwhile."""
     if threads == 1:
         return not aborted(counter)
@@ -66,6 +66,6 @@ def wait(counter: Any, threads: Any) -> Any:
     return now < ABORTED
 
 
-def abort(counters: Any) -> None:
+def abort(counters: Counts) -> None:
     """Let all threads that wait or take work, now or later, return at once: one failed, or will never come."""
     counters[:, 0] = ABORTED

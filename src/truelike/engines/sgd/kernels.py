@@ -11,25 +11,27 @@ shrinks *every* row at every batch, but it is applied lazily: `*_last_updated` h
 been applied to a row, and the factor of the missed batches, `powers[batch - last_updated]`, is applied when the
 row is read.
 
-The loops take structures (`Positives`, `TrainedTables`, `Samples` ...), which the engine fills, and `entries`: the
-positives of a batch, as positions in the CSR of the training data. `engines/shown` has another first phase, of pairs
-that have a label, and shares the second.
+The loops take one structure, `Work`, and `entries`: the positives of a batch, as positions in the CSR of the training
+data.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 from numba import types
+from numpy.typing import NDArray
 
+from truelike.core.arrays import Codes, Floats
 from truelike.core.compile_cache import cached_njit
 from truelike.engines.objective_compiler import STEPS_SIGNATURE, uniquely_named
 from truelike.engines.row_ops import INLINE, LOOP, add_four, dot, dot_four, prefetch, prefetch_row, scaled_add
 from truelike.engines.sgd.barrier import aborted, add_atomically, wait
-from truelike.engines.sgd.negative_sampling import BITS_PER_POSITIVE, draw_negative, stream_start
+from truelike.engines.sgd.negative_sampling import BITS_PER_POSITIVE, Source, draw_negative, stream_start
 
 BLOCK = 64  # samples that are processed together: their rows fit into the L1 cache
 CHUNKS_PER_THREAD = 8  # of the positives of a batch
@@ -42,155 +44,98 @@ PREFETCH_LINES = 16  # cache lines of a bit table that are prefetched at most
 POSITIVES_PER_LINE = 64 * 8 // BITS_PER_POSITIVE  # of a bit table
 
 
-class Pairs(NamedTuple):
-    """The CSR of the training data.
-
-    Attributes
-    ----------
-    users, items
-        Of each entry.
-    indptr
-        Where the entries of each user begin.
-    """
-
-    users: Any
-    items: Any
-    indptr: Any
-
-
 class TrainedTables(NamedTuple):
-    """The tables, flat, with the batch up to which L2 has been applied to each row.
+    """The tables, flat, with the batch up to which L2 has been applied to each row, and the widths of both parts."""
 
-    Attributes
-    ----------
-    users, items
-        The rows [preference | flip].
-    user_last_updated, item_last_updated
-        The batch up to which L2 has been applied to a row.
-    width, flip_width
-        The numbers of columns of preference and flip.
-    """
-
-    users: Any
-    items: Any
-    user_last_updated: Any
-    item_last_updated: Any
-    width: Any
-    flip_width: Any
+    users: Floats
+    items: Floats
+    user_last_updated: Codes
+    item_last_updated: Codes
+    width: np.uint64
+    flip_width: np.uint64
 
 
 class Rates(NamedTuple):
-    """How far rows move, and shrink.
+    """The learning rate, and how rows shrink: see `L2Factors`.
 
-    Attributes
-    ----------
-    rate
-        The learning rate.
-    powers, flip_powers
-        The factors by which a row shrinks in 0, 1, 2, ... batches that do not touch it.
-    shrink, flip_shrink
-        In the batch that does.
-    sequential
-        Whether a user's row moves after each block of BLOCK samples at most, instead of once by their sum. The sum over
-        a user with many positives in a batch would need a smaller learning rate.
+    With `sequential` a user's row moves after each block of BLOCK samples at most, instead of once by their sum. The
+    sum over a user with many positives in a batch would need a smaller learning rate.
     """
 
-    rate: Any
-    powers: Any
-    flip_powers: Any
-    shrink: Any
-    flip_shrink: Any
-    sequential: Any
+    rate: np.float32
+    powers: Floats
+    flip_powers: Floats
+    shrink: np.float32
+    flip_shrink: np.float32
+    sequential: bool
 
 
 class Drawing(NamedTuple):
-    """How negatives are drawn, and what their steps are.
+    """How many negatives a positive has, each the hardest of some candidates, and how much the positive counts."""
 
-    Attributes
-    ----------
-    key
-        The random key of the epoch.
-    bit_table
-        Tells positives from other items, see `negative_sampling`.
-    n_negatives, candidates
-        Negatives of a positive, and the items of which each is the hardest.
-    keep, alias, weights
-        The alias table of the distribution.
-    pairwise
-        Whether the objective is.
-    weight
-        How much a positive counts.
-    """
-
-    key: Any
-    bit_table: Any
-    n_negatives: Any
-    candidates: Any
-    keep: Any
-    alias: Any
-    weights: Any
-    pairwise: Any
-    weight: Any
+    key: np.uint64
+    n_negatives: int
+    candidates: int
+    pairwise: bool
+    weight: np.float32
 
 
 class Samples(NamedTuple):
     """The samples of a batch, which the first phase writes and the second reads.
 
-    Attributes
-    ----------
-    old_rows
-        The users' rows as they were scored, each in the slot of the first positive that was scored with it.
-    item, slot, step, flip
-        A sample's item, the slot of its user in `old_rows`, and its steps of r and g.
+    `old_rows` are the users' rows as they were scored, each in the slot of the first positive that was scored with it.
+    A sample has an item, the slot of its user, and its steps of r and g.
     """
 
-    old_rows: Any
-    item: Any
-    slot: Any
-    step: Any
-    flip: Any
+    old_rows: Floats
+    item: Codes
+    slot: Codes
+    step: Floats
+    flip: Floats
 
 
 class Grouping(NamedTuple):
-    """Buffers of the second phase, which groups the samples by item. Those of two dimensions have a row per thread."""
+    """Buffers of the second phase, which groups the samples by item. Those of two dimensions have a row per thread.
 
-    bounds: Any
-    cursor: Any
-    own_samples: Any
-    touched: Any
-    row_offsets: Any
-    steps: Any
-    flips: Any
+    Thread t owns the items bounds[t] ... bounds[t + 1] - 1.
+    """
+
+    bounds: Codes
+    cursor: Codes
+    own_samples: Codes
+    touched: Codes
+    row_offsets: NDArray[np.uint32]
+    steps: Floats
+    flips: Floats
+
+
+class Work(NamedTuple):
+    """All that the threads share."""
+
+    source: Source
+    drawing: Drawing
+    tables: TrainedTables
+    rates: Rates
+    samples: Samples
+    grouping: Grouping
 
 
 class Scratch(NamedTuple):
     """Buffers of the first phase, a row per thread."""
 
-    offsets: Any
-    gradient: Any
-    scratch: Any
+    offsets: NDArray[np.uint64]
+    gradient: Floats
+    scratch: Floats
 
 
 @numba.njit(**LOOP)
-def _hardest_negative(
-    j: Any, state: Any, drawing: Any, entry_item: Any, start: Any, stop: Any, n_items: Any,
-    old_rows: Any, old_row: Any, tables: Any, row_width: Any, batch: Any, powers: Any,
-) -> Any:  # fmt: skip
+def _hardest_negative(j, state, work, start, stop, old_row, batch):
     """Return the best-scored of the drawn item j and further candidates, and the state of the random stream."""
-    width, last_updated = tables.width, tables.item_last_updated
+    tables, powers, old_rows = work.tables, work.rates.powers, work.samples.old_rows
+    width, last_updated, row_width = tables.width, tables.item_last_updated, tables.width + tables.flip_width
     r_j = powers[batch - last_updated[j]] * dot(old_rows, old_row, tables.items, j * row_width, width)
-    for _ in range(1, drawing.candidates):
-        other, state = draw_negative(
-            state,
-            entry_item,
-            start,
-            stop,
-            drawing.bit_table,
-            n_items,
-            drawing.keep,
-            drawing.alias,
-            drawing.weights,
-        )
+    for _ in range(1, work.drawing.candidates):
+        other, state = draw_negative(state, start, stop, work.source)
         scale = powers[batch - last_updated[other]]
         score = scale * dot(old_rows, old_row, tables.items, other * row_width, width)
         if score > r_j:
@@ -199,67 +144,56 @@ def _hardest_negative(
 
 
 @numba.njit(**INLINE)
-def prepare_sample(
-    item: Any, sample: Any, sample_item: Any, s: Any, offsets: Any, item_scale: Any, item_flip_scale: Any,
-    item_table: Any, width: Any, flip_width: Any,
-    item_last_updated: Any, batch: Any, powers: Any, flip_powers: Any,
-) -> None:  # fmt: skip
+def _prepare_sample(item, sample, s, work, batch, offsets, item_scale, item_flip_scale):
     """Store a sample's item, the offset of its row and the missed L2 of the row, and prefetch the row."""
-    offset = item * (width + flip_width)
-    prefetch_row(item_table, offset, width + flip_width)
-    missed = np.uint64(batch - item_last_updated[item])
-    sample_item[sample], offsets[s], item_scale[s] = item, offset, powers[missed]
-    if flip_width > np.uint64(0):
-        item_flip_scale[s] = flip_powers[missed]
+    tables, rates = work.tables, work.rates
+    row_width = tables.width + tables.flip_width
+    offset = item * row_width
+    prefetch_row(tables.items, offset, row_width)
+    missed = np.uint64(batch - tables.item_last_updated[item])
+    work.samples.item[sample], offsets[s], item_scale[s] = item, offset, rates.powers[missed]
+    if tables.flip_width > np.uint64(0):
+        item_flip_scale[s] = rates.flip_powers[missed]
 
 
 @numba.njit(**INLINE)
-def prefetch_user(
-    at: Any, n: Any, entries: Any, entry_user: Any, indptr: Any, user_table: Any, user_last_updated: Any, row_width: Any
-) -> None:  # fmt: skip
+def _prefetch_user(at, n, entries, source, tables):
     """Prefetch the row of the user of a positive further on, and where the user's positives begin."""
     if at < n:
-        user = np.uint64(entry_user[np.uint64(entries[at])])
-        prefetch(indptr, user)
-        prefetch(user_last_updated, user)
-        prefetch_row(user_table, user * row_width, row_width)
+        user, row_width = np.uint64(source.users[np.uint64(entries[at])]), tables.width + tables.flip_width
+        prefetch(source.indptr, user)
+        prefetch(tables.user_last_updated, user)
+        prefetch_row(tables.users, user * row_width, row_width)
 
 
 @numba.njit(**INLINE)
-def _prefetch_bits(at: Any, n: Any, entries: Any, entry_user: Any, indptr: Any, bit_table: Any) -> None:
+def _prefetch_bits(at, n, entries, source):
     """Prefetch the first lines of the bit table of the user of a positive further on."""
     if at < n:
-        user = np.uint64(entry_user[np.uint64(entries[at])])
-        start, stop = np.uint64(indptr[user]), np.uint64(indptr[user + np.uint64(1)])
+        user = np.uint64(source.users[np.uint64(entries[at])])
+        start, stop = np.uint64(source.indptr[user]), np.uint64(source.indptr[user + np.uint64(1)])
         lines = min((stop - start) // np.uint64(POSITIVES_PER_LINE), np.uint64(PREFETCH_LINES)) + np.uint64(1)
         for k in range(lines):
             at_byte = (start + k * np.uint64(POSITIVES_PER_LINE)) * np.uint64(BITS_PER_POSITIVE // 8)
-            prefetch(bit_table, at_byte)
+            prefetch(source.bit_table, at_byte)
 
 
 def _update_users(
-    chunk: Any, n_chunks: Any, entries: Any, batch: Any, drawing: Any, positive_steps: Any, negative_steps: Any,
-    pairs: Any, tables: Any, rates: Any, samples: Any, offsets: Any, gradient: Any, scratch: Any,
-) -> None:  # fmt: skip
+    chunk, n_chunks, entries, batch, positive_steps, negative_steps, work, offsets, gradient, scratch
+):
     """Process the users of a chunk: score their samples, store the steps for the items, update the users' rows.
 
     A user's samples (some positives, then their negatives) go through short loops (draw, score, step, add), a
     block at a time. So the processor can work on many samples at once, and the rows of a block stay in its cache.
     """
-    entry_user, entry_item, indptr = pairs.users, pairs.items, pairs.indptr
-    user_table, item_table = tables.users, tables.items
-    user_last_updated, item_last_updated = tables.user_last_updated, tables.item_last_updated
-    width, flip_width = tables.width, tables.flip_width
+    source, drawing, tables, rates, samples = work.source, work.drawing, work.tables, work.rates, work.samples
+    entry_user, entry_item, indptr = source.users, source.items, source.indptr
+    user_table, item_table, width, flip_width = tables.users, tables.items, tables.width, tables.flip_width
     rate, powers, flip_powers = rates.rate, rates.powers, rates.flip_powers
-    bit_table, n_negatives, pairwise, weight = (
-        drawing.bit_table, drawing.n_negatives, drawing.pairwise, drawing.weight,
-    )  # fmt: skip
-    old_rows, sample_item, sample_slot = samples.old_rows, samples.item, samples.slot
-    sample_step, sample_flip = samples.step, samples.flip
+    n_negatives, pairwise, old_rows = drawing.n_negatives, drawing.pairwise, samples.old_rows
     r, g, item_scale, item_flip_scale = scratch[0], scratch[1], scratch[2], scratch[3]
     n, row_width, zero, one, four = len(entries), width + flip_width, np.uint64(0), np.uint64(1), np.uint64(4)
-    n_items, rho = np.uint64(len(item_last_updated)), np.uint64(n_negatives)
-    flips = flip_width > zero and not pairwise
+    rho, flips = np.uint64(n_negatives), flip_width > zero and not pairwise
     block = max(1, BLOCK // (n_negatives + 1))
     at, end = chunk * n // n_chunks, (chunk + 1) * n // n_chunks
     while 0 < at < n and entry_user[entries[at]] == entry_user[entries[at - 1]]:
@@ -270,9 +204,9 @@ def _update_users(
         while run_end < n and np.uint64(entry_user[entries[run_end]]) == user:
             run_end += 1
         ahead_user = max(run_end, at + PREFETCH_USERS)
-        prefetch_user(ahead_user, n, entries, entry_user, indptr, user_table, user_last_updated, row_width)
+        _prefetch_user(ahead_user, n, entries, source, tables)
         start, stop = np.uint64(indptr[user]), np.uint64(indptr[user + one])
-        missed = batch - user_last_updated[user]
+        missed = batch - tables.user_last_updated[user]
         row, old_row = user * row_width, np.uint64(at) * row_width
         flip_row, old_flip_row = row + width, old_row + width
         for k in range(row_width):
@@ -293,28 +227,19 @@ def _update_users(
                     ahead = np.uint64(entries[np.uint64(first) + p + np.uint64(PREFETCH_POSITIVES)])
                     prefetch(entry_user, ahead)
                     prefetch(entry_item, ahead)
-                prepare_sample(
-                    np.uint64(entry_item[entry]), base + p, sample_item, p, offsets, item_scale,
-                    item_flip_scale, item_table, width, flip_width, item_last_updated, batch, powers, flip_powers,
-                )  # fmt: skip
+                item = np.uint64(entry_item[entry])
+                _prepare_sample(item, base + p, p, work, batch, offsets, item_scale, item_flip_scale)
                 state = stream_start(drawing.key, entry)
                 for k in range(one, rho + one):
-                    j, state = draw_negative(
-                        state, entry_item, start, stop, bit_table, n_items,
-                        drawing.keep, drawing.alias, drawing.weights,
-                    )  # fmt: skip
+                    j, state = draw_negative(state, start, stop, source)
                     if drawing.candidates > 1:
-                        j, state = _hardest_negative(
-                            j, state, drawing, entry_item, start, stop, n_items,
-                            old_rows, old_row, tables, row_width, batch, powers,
-                        )  # fmt: skip
+                        j, state = _hardest_negative(j, state, work, start, stop, old_row, batch)
                     negative = k * n_positives + p
-                    prepare_sample(
-                        j, base + negative, sample_item, negative, offsets, item_scale, item_flip_scale,
-                        item_table, width, flip_width, item_last_updated, batch, powers, flip_powers,
-                    )  # fmt: skip
+                    _prepare_sample(
+                        j, base + negative, negative, work, batch, offsets, item_scale, item_flip_scale
+                    )
             if first == at:
-                _prefetch_bits(max(run_end, at + PREFETCH_USERS // 2), n, entries, entry_user, indptr, bit_table)
+                _prefetch_bits(max(run_end, at + PREFETCH_USERS // 2), n, entries, source)
             for s in range(n_samples, n_samples + four):  # pad to groups of four
                 offsets[s], item_scale[s], item_flip_scale[s] = offsets[zero], np.float32(0.0), np.float32(0.0)
             # score
@@ -345,14 +270,14 @@ def _update_users(
                 positive_steps(r, g, zero, n_positives)
                 negative_steps(r, g, n_positives, n_samples)
                 for p in range(n_positives):
-                    r[p] *= weight
-                    g[p] *= weight
+                    r[p] *= drawing.weight
+                    g[p] *= drawing.weight
             for s in range(n_samples):
-                sample_slot[base + s], sample_step[base + s] = slot, r[s]
+                samples.slot[base + s], samples.step[base + s] = slot, r[s]
                 r[s] *= item_scale[s]
             if flips:
                 for s in range(n_samples):
-                    sample_flip[base + s] = g[s]
+                    samples.flip[base + s] = g[s]
                     g[s] *= item_flip_scale[s]
             # add
             for s in range(n_samples, n_samples + four):
@@ -377,28 +302,20 @@ def _update_users(
         scaled_add(
             user_table, flip_row, rates.flip_shrink, old_rows, old_flip_row, rate, gradient, width, flip_width
         )
-        user_last_updated[user] = batch + 1
+        tables.user_last_updated[user] = batch + 1
         at = run_end
 
 
-def _update_items(
-    thread: Any, threads: Any, barrier: Any, n_samples: Any, batch: Any, tables: Any, rates: Any, samples: Any,
-    grouping: Any, last_offsets: Any, scratch: Any,
-) -> None:  # fmt: skip
+def _update_items(thread, threads, barrier, n_samples, batch, work, last_offsets, scratch):
     """Update the rows of this thread's items, each by its samples in their order.
 
     The samples are first grouped by item, by a counting sort. Its loops have no branch that depends on the data:
     it would be mispredicted half of the time.
     """
-    item_table, item_last_updated, width, flip_width = (
-        tables.items, tables.item_last_updated, tables.width, tables.flip_width,
-    )  # fmt: skip
-    rate, powers, flip_powers, shrink, flip_shrink = (
-        rates.rate, rates.powers, rates.flip_powers, rates.shrink, rates.flip_shrink,
-    )  # fmt: skip
-    old_rows, sample_item, sample_slot = samples.old_rows, samples.item, samples.slot
-    sample_step, sample_flip = samples.step, samples.flip
-    bounds, item_cursor = grouping.bounds, grouping.cursor
+    tables, rates, samples, grouping = work.tables, work.rates, work.samples, work.grouping
+    item_table, item_last_updated = tables.items, tables.item_last_updated
+    rate, width, flip_width, old_rows = rates.rate, tables.width, tables.flip_width, samples.old_rows
+    bounds, item_cursor, sample_item = grouping.bounds, grouping.cursor, samples.item
     own_samples, touched_items = grouping.own_samples[thread], grouping.touched[thread]
     row_offsets, steps, flips = grouping.row_offsets[thread], grouping.steps[thread], grouping.flips[thread]
     last_steps, last_flips = scratch[0], scratch[1]
@@ -429,10 +346,10 @@ def _update_items(
         item = np.uint64(sample_item[sample])
         position = np.uint64(item_cursor[item])
         item_cursor[item] += 1
-        row_offsets[position] = np.uint64(sample_slot[sample]) * row_width
-        steps[position] = rate * sample_step[sample]
+        row_offsets[position] = np.uint64(samples.slot[sample]) * row_width
+        steps[position] = rate * samples.step[sample]
         if flip_width > zero:
-            flips[position] = rate * sample_flip[sample]
+            flips[position] = rate * samples.flip[sample]
     # update the rows
     begin = zero
     for t in range(n_touched):
@@ -440,13 +357,12 @@ def _update_items(
             return
         item = np.uint64(touched_items[t])
         if t + np.uint64(PREFETCH_ITEMS) < n_touched:
-            prefetch_row(
-                item_table, np.uint64(touched_items[t + np.uint64(PREFETCH_ITEMS)]) * row_width, row_width
-            )
+            ahead = np.uint64(touched_items[t + np.uint64(PREFETCH_ITEMS)])
+            prefetch_row(item_table, ahead * row_width, row_width)
         end = np.uint64(item_cursor[item])
         item_cursor[item] = 0
         missed, row = batch - item_last_updated[item], item * row_width
-        scale, flip_scale = shrink * powers[missed], flip_shrink * flip_powers[missed]
+        scale, flip_scale = rates.shrink * rates.powers[missed], rates.flip_shrink * rates.flip_powers[missed]
         while begin + four <= end:
             add_four(item_table, row, scale, steps, begin, old_rows, row_offsets, zero, width)
             add_four(item_table, row + width, flip_scale, flips, begin, old_rows, row_offsets, width, flip_width)
@@ -468,35 +384,32 @@ def _update_items(
 
 
 def _run_batches(
-    update_users: Any, update_items: Any, thread: Any, threads: Any, barrier: Any, chunk_counter: Any,
-    first: Any, batch_size: Any, samples_per_entry: Any, entries: Any,
-    about: Any, positive_steps: Any, negative_steps: Any,
-    pairs: Any, tables: Any, rates: Any, samples: Any, grouping: Any, scratch: Any,
-) -> None:  # fmt: skip
+    update_users, update_items, thread, threads, counters, first, batch_size, entries, positive_steps, negative_steps,
+    work, scratch,
+):  # fmt: skip
     """Run one thread's part of batches first, first + 1, ... of the given entries (sorted within each batch).
 
-    `about` is what `update_users` needs beside the pairs, e.g. `Drawing`. A thread takes the next chunk of users when
-    it is done with one, so that no thread waits long for a slower one. In every batch each thread asks once more than
-    there are chunks for it, which `chunk_counter` accounts for. After an abort there is no further chunk.
+    A thread takes the next chunk of users when it is done with one, so that no thread waits long for a slower one. In
+    every batch each thread asks once more than there are chunks for it, which the second of the counters accounts for.
+    The first one is the barrier. After an abort there is no further chunk.
     """
-    work = min(batch_size, len(entries)) * samples_per_entry * np.int64(tables.width + tables.flip_width)
-    n_chunks = max(1 if threads == 1 else CHUNKS_PER_THREAD * threads, work // CHUNK_WORK)
+    barrier, chunk_counter, per_entry = counters[0], counters[1], 1 + work.drawing.n_negatives
+    numbers = min(batch_size, len(entries)) * per_entry * np.int64(work.tables.width + work.tables.flip_width)
+    n_chunks = max(1 if threads == 1 else CHUNKS_PER_THREAD * threads, numbers // CHUNK_WORK)
+    offsets, buffers = scratch.offsets[thread], scratch.scratch[thread]
     for b in range((len(entries) + batch_size - 1) // batch_size):
         part = entries[b * batch_size : (b + 1) * batch_size]
         batch = first + b
         chunk = add_atomically(chunk_counter, 1) - b * (n_chunks + threads)
         while chunk < n_chunks:
             update_users(
-                chunk, n_chunks, part, batch, about, positive_steps, negative_steps, pairs, tables, rates, samples,
-                scratch.offsets[thread], scratch.gradient[thread], scratch.scratch[thread],
+                chunk, n_chunks, part, batch, positive_steps, negative_steps, work,
+                offsets, scratch.gradient[thread], buffers,
             )  # fmt: skip
             chunk = add_atomically(chunk_counter, 1) - b * (n_chunks + threads)
         if not wait(barrier, threads):
             return
-        update_items(
-            thread, threads, barrier, len(part) * samples_per_entry, batch, tables, rates, samples,
-            grouping, scratch.offsets[thread], scratch.scratch[thread],
-        )  # fmt: skip
+        update_items(thread, threads, barrier, len(part) * per_entry, batch, work, offsets, buffers)
         if not wait(barrier, threads):
             return
 
@@ -504,52 +417,48 @@ def _run_batches(
 _f4, _i4, _i8 = types.float32, types.int32, types.int64
 _u1, _u4, _u8 = types.uint8, types.uint32, types.uint64
 _STEPS = types.FunctionType(STEPS_SIGNATURE)
-_PAIRS = types.NamedUniTuple(_i4[::1], 3, Pairs)
-_TABLES = types.NamedTuple((_f4[::1], _f4[::1], _i4[::1], _i4[::1], _u8, _u8), TrainedTables)
-_RATES = types.NamedTuple((_f4, _f4[::1], _f4[::1], _f4, _f4, types.boolean), Rates)
-_SAMPLES = types.NamedTuple((_f4[::1], _i4[::1], _i4[::1], _f4[::1], _f4[::1]), Samples)
-_GROUPING = types.NamedTuple(
-    (_i4[::1], _i4[::1], _i4[:, ::1], _i4[:, ::1], _u4[:, ::1], _f4[:, ::1], _f4[:, ::1]), Grouping
+_WORK = types.NamedTuple(
+    (
+        types.NamedTuple(
+            (_i4[::1], _i4[::1], _i4[::1], _u1[::1], _u8, _f4[::1], _i4[::1], types.float64[::1]), Source
+        ),
+        types.NamedTuple((_u8, _i8, _i8, types.boolean, _f4), Drawing),
+        types.NamedTuple((_f4[::1], _f4[::1], _i4[::1], _i4[::1], _u8, _u8), TrainedTables),
+        types.NamedTuple((_f4, _f4[::1], _f4[::1], _f4, _f4, types.boolean), Rates),
+        types.NamedTuple((_f4[::1], _i4[::1], _i4[::1], _f4[::1], _f4[::1]), Samples),
+        types.NamedTuple(
+            (_i4[::1], _i4[::1], _i4[:, ::1], _i4[:, ::1], _u4[:, ::1], _f4[:, ::1], _f4[:, ::1]), Grouping
+        ),
+    ),
+    Work,
 )
 _SCRATCH = types.NamedTuple((_u8[:, ::1], _f4[:, ::1], _f4[:, :, ::1]), Scratch)
-_DRAWING = types.NamedTuple(
-    (_u8, _u1[::1], _i8, _i8, _f4[::1], _i4[::1], types.float64[::1], types.boolean, _f4), Drawing
-)
-_UPDATE_ITEMS = types.void(
-    _i8, _i8, _i8[::1], _i8, _i8, _TABLES, _RATES, _SAMPLES, _GROUPING, _u8[::1], _f4[:, ::1]
-)
+_OF_USERS = types.void(_i8, _i8, _i4[::1], _i8, _STEPS, _STEPS, _WORK, _u8[::1], _f4[::1], _f4[:, ::1])
+_OF_ITEMS = types.void(_i8, _i8, _i8[::1], _i8, _i8, _WORK, _u8[::1], _f4[:, ::1])
+_OF_BATCHES = types.void(
+    types.FunctionType(_OF_USERS), types.FunctionType(_OF_ITEMS), _i8, _i8, _i8[:, ::1], _i8, _i8, _i4[::1],
+    _STEPS, _STEPS, _WORK, _SCRATCH,
+)  # fmt: skip
 
 
-def compile_batches(update_users: Any = _update_users, about: Any = _DRAWING) -> Any:
+def compile_batches() -> Callable[..., Any]:
     """Return the compiled loop over batches, from the cache on disk after the first time.
 
     The signatures are explicit so that an objective is passed as a pointer: the loops are compiled once for all
     objectives. The two phases are pointers, too: as ordinary calls they would be compiled a second time.
-
-    Parameters
-    ----------
-    update_users
-        The first phase.
-    about
-        The type of what it needs beside the pairs.
     """
-    objective, trained = (_STEPS, _STEPS), (_PAIRS, _TABLES, _RATES, _SAMPLES)
-    of_users = types.void(_i8, _i8, _i4[::1], _i8, about, *objective, *trained, _u8[::1], _f4[::1], _f4[:, ::1])
-    of_batches = types.void(
-        types.FunctionType(of_users), types.FunctionType(_UPDATE_ITEMS), _i8, _i8, _i8[::1], _i8[::1],
-        _i8, _i8, _i8, _i4[::1], about, *objective, *trained, _GROUPING, _SCRATCH,
-    )  # fmt: skip
     options = {"nogil": True, "_nrt": False}
     phases = (
         cached_njit(signature, **options, no_cpython_wrapper=True)(uniquely_named(function))
-        for signature, function in ((of_users, update_users), (_UPDATE_ITEMS, _update_items))
+        for signature, function in ((_OF_USERS, _update_users), (_OF_ITEMS, _update_items))
     )
-    batches = cached_njit(of_batches, **options, no_cfunc_wrapper=True)(uniquely_named(_run_batches))
-    return partial(batches, *phases)
+    return partial(
+        cached_njit(_OF_BATCHES, **options, no_cfunc_wrapper=True)(uniquely_named(_run_batches)), *phases
+    )
 
 
 @cached_njit(nogil=True)
-def apply_missed_l2(table: Any, last_updated: Any, width: Any, batch: Any, powers: Any, flip_powers: Any) -> None:
+def apply_missed_l2(table, last_updated, width, batch, powers, flip_powers):
     """Apply the L2 that rows have missed up to a batch, and reset `last_updated` to 0."""
     for row in range(table.shape[0]):
         missed = batch - last_updated[row]

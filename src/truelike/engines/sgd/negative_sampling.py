@@ -7,11 +7,13 @@ a binary search of the user's positives for each draw would cost more than the r
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
+from truelike.core.arrays import Codes, Doubles, Floats
 from truelike.core.compile_cache import cached_njit
 from truelike.core.sorting import sort
 from truelike.engines.row_ops import INLINE, LOOP
@@ -21,8 +23,24 @@ _TRIES = 200  # rejected draws before the negative is found by a pass over all i
 BITS_PER_POSITIVE = 16  # size of a user's bit table
 
 
+class Source(NamedTuple):
+    """What negatives are drawn from: the CSR of the positives, and the alias table of the distribution.
+
+    `bit_table` tells positives from other items.
+    """
+
+    users: Codes
+    items: Codes
+    indptr: Codes
+    bit_table: NDArray[np.uint8]
+    n_items: np.uint64
+    keep: Floats
+    alias: Codes
+    weights: Doubles
+
+
 @numba.njit(**INLINE)
-def mix(x: Any) -> Any:
+def mix(x):
     """The finaliser of SplitMix64, as in randomness.py."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -30,13 +48,13 @@ def mix(x: Any) -> Any:
 
 
 @numba.njit(**INLINE)
-def stream_start(key: Any, entry: Any) -> Any:
+def stream_start(key, entry):
     """Return the state of the random stream of a positive. Each further number advances it by GOLDEN."""
     return mix(key + GOLDEN * np.uint64(entry))
 
 
 @numba.njit(**INLINE)
-def _bit_index(item: Any, start: Any, stop: Any, n_items: Any) -> Any:
+def _bit_index(item, start, stop, n_items):
     """Return the index of an item's bit in the bit table of the user with the positives items[start:stop].
 
     A user has BITS_PER_POSITIVE bits for each positive. If these are enough for all items, each item has a bit of
@@ -49,7 +67,7 @@ def _bit_index(item: Any, start: Any, stop: Any, n_items: Any) -> Any:
 
 
 @cached_njit(nogil=True)
-def positive_bits(indptr: Any, items: Any, n_items: Any) -> Any:
+def positive_bits(indptr, items, n_items):
     """Return the bit tables of all users. If the bit of an item is not set, it is not a positive of the user."""
     out = np.zeros(len(items) * BITS_PER_POSITIVE // 8, dtype=np.uint8)
     for user in range(len(indptr) - 1):
@@ -61,65 +79,64 @@ def positive_bits(indptr: Any, items: Any, n_items: Any) -> Any:
 
 
 @numba.njit(**INLINE)
-def _is_positive(item: Any, items: Any, start: Any, stop: Any, bit_table: Any, n_items: Any) -> Any:
-    """Return whether an item is in the sorted items[start:stop], whose bits are in `bit_table`."""
+def _is_positive(item, start, stop, source):
+    """Return whether an item is among the positives at the places start ... stop - 1, which are sorted."""
     if start == stop:
         return False
-    bit = _bit_index(item, start, stop, n_items)
-    if (bit_table[bit >> np.uint64(3)] >> np.uint8(bit & np.uint64(7))) & np.uint8(1) == np.uint8(0):
+    bit = _bit_index(item, start, stop, source.n_items)
+    if (source.bit_table[bit >> np.uint64(3)] >> np.uint8(bit & np.uint64(7))) & np.uint8(1) == np.uint8(0):
         return False
     left = stop - start
-    if left * np.uint64(BITS_PER_POSITIVE) >= n_items:
+    if left * np.uint64(BITS_PER_POSITIVE) >= source.n_items:
         return True
     while left > np.uint64(1):
         half = left >> np.uint64(1)
-        start += half * np.uint64(np.uint64(items[start + half]) <= item)  # a branch would be mispredicted
+        start += half * np.uint64(np.uint64(source.items[start + half]) <= item)  # a branch would be mispredicted
         left -= half
-    return np.uint64(items[start]) == item
+    return np.uint64(source.items[start]) == item
 
 
 @numba.njit(**INLINE)
-def _draw_item(bits: Any, n_items: Any, keep: Any, alias: Any) -> Any:
+def _draw_item(bits, source):
     """Draw an item from the alias table, or uniformly if the table is empty."""
-    item = ((bits >> np.uint64(32)) * n_items) >> np.uint64(32)
-    if len(keep) > 0 and np.float32(bits & np.uint64(0xFFFFFF)) >= keep[item] * np.float32(0x1000000):
-        item = np.uint64(alias[item])
+    item = ((bits >> np.uint64(32)) * source.n_items) >> np.uint64(32)
+    if len(source.keep) > 0 and np.float32(bits & np.uint64(0xFFFFFF)) >= source.keep[item] * np.float32(
+        0x1000000
+    ):
+        item = np.uint64(source.alias[item])
     return item
 
 
 @numba.njit(**INLINE)
-def draw_negative(
-    state: Any, items: Any, start: Any, stop: Any, bit_table: Any, n_items: Any,
-    keep: Any, alias: Any, weights: Any,
-) -> Any:  # fmt: skip
-    """Draw an item that is not in items[start:stop]. Return it and the next state of the random stream."""
+def draw_negative(state, start, stop, source):
+    """Draw an item that is not among some positives. Return it and the next state of the random stream."""
     item, tries = np.uint64(0), 0
     while tries < _TRIES:
         state += GOLDEN
-        item = _draw_item(mix(state), n_items, keep, alias)
-        if not _is_positive(item, items, start, stop, bit_table, n_items):
+        item = _draw_item(mix(state), source)
+        if not _is_positive(item, start, stop, source):
             break
         tries += 1
     if tries == _TRIES:
         state += GOLDEN
-        item = _draw_by_counting(mix(state), items, start, stop, n_items, weights)
+        item = _draw_by_counting(mix(state), start, stop, source)
     return item, state
 
 
 @numba.njit(**LOOP)
-def _draw_by_counting(bits: Any, items: Any, start: Any, stop: Any, n_items: Any, weights: Any) -> Any:
+def _draw_by_counting(bits, start, stop, source):
     """Draw from the same distribution without rejection, for a user who interacted with nearly every item."""
     total, left, last = 0.0, 0.0, np.uint64(0)
     for turn in range(2):  # first the sum of the weights of the unobserved items, then the drawn item
         if turn == 1:
             left = total * (np.float64(bits >> np.uint64(11)) * 2.0**-53)
         positive = start
-        for n in range(n_items):
+        for n in range(source.n_items):
             item = np.uint64(n)
-            if positive < stop and np.uint64(items[positive]) == item:
+            if positive < stop and np.uint64(source.items[positive]) == item:
                 positive += np.uint64(1)
                 continue
-            weight = weights[item] if len(weights) > 0 else 1.0
+            weight = source.weights[item] if len(source.weights) > 0 else 1.0
             if turn == 0:
                 total += weight
             else:
@@ -131,26 +148,20 @@ def _draw_by_counting(bits: Any, items: Any, start: Any, stop: Any, n_items: Any
 
 
 @cached_njit(nogil=True)
-def draw_negatives(
-    key: Any, entries: Any, n: Any,
-    entry_user: Any, entry_item: Any, indptr: Any, bit_table: Any, n_items: Any,
-    keep: Any, alias: Any, weights: Any,
-) -> Any:  # fmt: skip
+def draw_negatives(key, entries, n, source):
     """Return n negatives of each positive of `entries`: those that the training loops draw."""
     drawn = np.empty((len(entries), n), dtype=np.int32)
     for row in range(len(entries)):
-        user = np.uint64(entry_user[entries[row]])
-        start, stop = np.uint64(indptr[user]), np.uint64(indptr[user + np.uint64(1)])
+        user = np.uint64(source.users[entries[row]])
+        start, stop = np.uint64(source.indptr[user]), np.uint64(source.indptr[user + np.uint64(1)])
         state = stream_start(key, entries[row])
         for k in range(n):
-            drawn[row, k], state = draw_negative(
-                state, entry_item, start, stop, bit_table, np.uint64(n_items), keep, alias, weights
-            )
+            drawn[row, k], state = draw_negative(state, start, stop, source)
     return drawn
 
 
 @cached_njit(nogil=True)
-def permutation(key: Any, start: Any, stop: Any, n: Any) -> Any:
+def permutation(key, start, stop, n):
     """Return elements start ... stop - 1 of a random permutation of 0 ... n - 1.
 
     Each element is computed independently of the others, by a Feistel network.
@@ -175,7 +186,7 @@ def permutation(key: Any, start: Any, stop: Any, n: Any) -> Any:
 
 
 @numba.njit(**INLINE)
-def _taken_by(group: Any, block: Any, n_blocks: Any, key: Any, user: Any) -> Any:
+def _taken_by(group, block, n_blocks, key, user):
     """Return which positive of a group of n_blocks consecutive ones a block takes. Each block takes another one."""
     if n_blocks == 1:
         return block
@@ -184,13 +195,22 @@ def _taken_by(group: Any, block: Any, n_blocks: Any, key: Any, user: Any) -> Any
     return shifted - n_blocks if shifted >= n_blocks else shifted
 
 
+class Blocks(NamedTuple):
+    """Blocks of positives: user u has the blocks first_block[u] ... first_block[u + 1] - 1."""
+
+    user_of_block: Codes
+    first_block: Codes
+    indptr: Codes
+
+
 @cached_njit(nogil=True)
-def block_starts(key: Any, order: Any, user_of_block: Any, first_block: Any, indptr: Any) -> Any:
+def block_starts(key, order, blocks):
     """Return the position of the first positive of each block, for blocks in the given order.
 
-    User u has blocks first_block[u] ... first_block[u + 1] - 1. Of each group of as many consecutive positives, every
-    block takes one at random. The last group may be incomplete, so some blocks have one positive less than others.
+    Of each group of as many consecutive positives as the user has blocks, every block takes one at random. The last
+    group may be incomplete, so some blocks have one positive less than others.
     """
+    user_of_block, first_block, indptr = blocks
     starts = np.empty(len(order), dtype=np.int64)
     position = np.int64(0)
     for b in range(len(order)):
@@ -205,14 +225,12 @@ def block_starts(key: Any, order: Any, user_of_block: Any, first_block: Any, ind
 
 
 @cached_njit(nogil=True)
-def block_entries(
-    key: Any, order: Any, starts: Any, start: Any, stop: Any, batch_size: Any,
-    user_of_block: Any, first_block: Any, indptr: Any,
-) -> Any:  # fmt: skip
+def block_entries(key, order, starts, start, stop, batch_size, blocks):
     """Return the positives at positions start ... stop - 1, where a batch begins at `start`.
 
     Within a batch the blocks are sorted, so that the positives of a user are adjacent.
     """
+    user_of_block, first_block, indptr = blocks
     out = np.empty(stop - start, dtype=np.int32)
     at = 0
     b, above = 0, len(starts)  # the last block that begins at `start` or before
@@ -235,9 +253,9 @@ def block_entries(
             block, place = both >> np.int64(32), both & np.int64(0xFFFFFFFF)
             user = user_of_block[block]
             begin, n = np.int64(indptr[user]), np.int64(indptr[user + 1] - indptr[user])
-            n_blocks, own = (
-                np.int64(first_block[user + 1] - first_block[user]),
+            own, n_blocks = (
                 np.int64(block - first_block[user]),
+                np.int64(first_block[user + 1] - first_block[user]),
             )
             position = starts[b + place]
             for group in range((n + n_blocks - 1) // n_blocks):

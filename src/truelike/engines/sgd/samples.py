@@ -9,22 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
-from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from truelike.core import randomness
+from truelike.core.arrays import Codes, Counts
 from truelike.data.dataset import Dataset
 from truelike.negatives import Negatives, check_has_negatives
 from truelike.objectives import Objective, Pairwise, Pointwise
 
 LOSS_POSITIVES = 2_000  # positives on which the loss is measured
 BLOCK_SIZE = 32  # positives of a user in a block of order "blocks", at most
-LEAST_BLOCKS = (
-    3  # of a user with as many positives: L2 would shrink the row of a user who is trained once an epoch
-)
+# of a user with as many positives: L2 would shrink the row of a user who is trained once an epoch
+LEAST_BLOCKS = 3
 
 
 @dataclass(frozen=True)
@@ -77,28 +75,21 @@ class SGDSettings:
 
 @dataclass(frozen=True, eq=False)
 class Entries:
-    """What the sampled engine needs of a Dataset, for pairs that are no Dataset.
+    """What the sampled engine needs of a Dataset, for pairs that are no Dataset: a CSR and the pairs of each item."""
 
-    Attributes
-    ----------
-    csr
-        Has `indptr` and `indices`, of sorted int32 item numbers.
-    item_counts
-        How many pairs each item has.
-    """
+    indptr: Codes
+    indices: Codes
+    item_counts: Counts
 
-    csr: Any
-    item_counts: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, indptr: NDArray[np.int32], indices: NDArray[np.int32], item_counts: NDArray[np.int64]) -> Entries:
-        """Return the pairs of a CSR."""
-        return cls(SimpleNamespace(indptr=indptr, indices=indices), item_counts)
+    @property
+    def csr(self) -> Self:
+        """What has `indptr` and `indices`."""
+        return self
 
     @property
     def n_users(self) -> int:
         """Number of users."""
-        return len(self.csr.indptr) - 1
+        return len(self.indptr) - 1
 
     @property
     def n_items(self) -> int:
@@ -108,20 +99,15 @@ class Entries:
     @property
     def n_interactions(self) -> int:
         """Number of pairs."""
-        return len(self.csr.indices)
+        return len(self.indices)
 
-    @cached_property
-    def entry_users(self) -> NDArray[np.int32]:
-        """The row number of the user of each pair."""
-        return np.repeat(np.arange(self.n_users, dtype=np.int32), np.diff(self.csr.indptr))
-
-    def popularity(self) -> NDArray[np.int64]:
+    def popularity(self) -> Counts:
         """Return how many pairs each item has."""
         return self.item_counts
 
-    def interactions_per_user(self) -> NDArray[np.int64]:
+    def interactions_per_user(self) -> Counts:
         """Return how many pairs each user has."""
-        return np.asarray(np.diff(self.csr.indptr), dtype=np.int64)
+        return np.asarray(np.diff(self.indptr), dtype=np.int64)
 
 
 class BlockOrder:
@@ -133,55 +119,57 @@ class BlockOrder:
     """
 
     def __init__(self, train: Dataset | Entries) -> None:
-        self.indptr = train.csr.indptr
-        positives = np.diff(self.indptr)
+        from truelike.engines.sgd.negative_sampling import Blocks
+
+        indptr = train.csr.indptr
+        positives = np.diff(indptr)
         counts = np.maximum(-(-positives // BLOCK_SIZE), np.minimum(positives, LEAST_BLOCKS))
-        self.user_of_block = np.repeat(np.arange(train.n_users, dtype=np.int32), counts)
-        self.first_block = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-        self._blocks = (self.user_of_block, self.first_block, self.indptr)
-        self._last: tuple[np.uint64, Any, Any] | None = None  # key, order, starts
+        users = np.repeat(np.arange(train.n_users, dtype=np.int32), counts)
+        self.blocks = Blocks(users, np.concatenate([[0], np.cumsum(counts)]).astype(np.int32), indptr)
+        self._last: tuple[np.uint64, Codes, Counts] | None = None  # key, order, starts
         self._lock = Lock()
 
-    def order(self, key: np.uint64) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    def order(self, key: np.uint64) -> tuple[Codes, Counts]:
         """Return the order of the blocks with a key, and the position of the first positive of each."""
         from truelike.engines.sgd.negative_sampling import block_starts, permutation
 
         with self._lock:  # several threads ask for the same order
             if self._last is None or self._last[0] != key:
-                order = permutation(key, 0, len(self.user_of_block), len(self.user_of_block))
-                self._last = (key, order, block_starts(key, order, *self._blocks))
+                n = len(self.blocks.user_of_block)
+                order = permutation(key, 0, n, n)
+                self._last = (key, order, block_starts(key, order, self.blocks))
             return self._last[1:]
 
-    def entries(self, key: np.uint64, start: int, stop: int, batch_size: int) -> NDArray[np.int32]:
+    def entries(self, key: np.uint64, start: int, stop: int, batch_size: int) -> Codes:
         """Return the positives start ... stop - 1 of the order with a key; a batch begins at `start`.
 
         Within a batch the blocks are sorted.
         """
         from truelike.engines.sgd.negative_sampling import block_entries
 
-        entries: NDArray[np.int32] = block_entries(key, *self.order(key), start, stop, batch_size, *self._blocks)
-        return entries
+        return np.asarray(block_entries(key, *self.order(key), start, stop, batch_size, self.blocks))
 
 
 class Samples:
     """The samples of mini-batch training on a dataset."""
 
     def __init__(self, train: Dataset | Entries, negatives: Negatives, settings: SGDSettings, seed: int) -> None:
-        from truelike.engines.sgd.negative_sampling import positive_bits
+        from truelike.engines.sgd.negative_sampling import Source, positive_bits
 
         check_has_negatives(train)
         self.train, self.negatives, self.settings, self.seed = train, negatives, settings, seed
-        self.n_batches = -(-train.n_interactions // settings.batch_size)
-        self.alias_tables = negatives.tables(train.popularity())
-        self._by_users: tuple[int, NDArray[np.int32]] = (-1, np.zeros(0, dtype=np.int32))  # epoch, order
+        indptr, items, n_items = train.csr.indptr, train.csr.indices, train.n_items
+        bits, tables = positive_bits(indptr, items, n_items), negatives.tables(train.popularity())
+        users = np.repeat(np.arange(train.n_users, dtype=np.int32), np.diff(indptr))
+        self.source = Source(users, items, indptr, bits, np.uint64(n_items), *tables)
+        self._by_users: tuple[int, Codes] = (-1, np.zeros(0, dtype=np.int32))  # epoch, order
         self._blocks = BlockOrder(train) if settings.order == "blocks" else None
-        self.bit_table = positive_bits(train.csr.indptr, train.csr.indices, train.n_items)
 
     def key(self, epoch: int) -> np.uint64:
         """Return the random key of the negatives of an epoch."""
         return np.uint64(randomness.key(self.seed, "negatives", epoch))
 
-    def entries(self, epoch: int, start: int, stop: int) -> NDArray[np.int32]:
+    def entries(self, epoch: int, start: int, stop: int) -> Codes:
         """Return the positives start ... stop - 1 of an epoch, as positions in the CSR of the training data.
 
         A batch begins at `start`. Within a batch the positives of a user are adjacent.
@@ -195,41 +183,34 @@ class Samples:
         if self.settings.order == "users":
             if self._by_users[0] != epoch:
                 users = permutation(key, 0, self.train.n_users, self.train.n_users)
-                order = np.argsort(np.argsort(users)[self.train.entry_users], kind="stable")
+                order = np.argsort(np.argsort(users)[self.source.users], kind="stable")
                 self._by_users = (epoch, order.astype(np.int32))
             return self._by_users[1][start:stop]
         if self._blocks is not None:
             return self._blocks.entries(key, start, stop, size)
-        entries: NDArray[np.int32] = permutation(key, start, stop, self.train.n_interactions)
+        entries: Codes = permutation(key, start, stop, self.train.n_interactions)
         whole_batches = len(entries) // size * size
         entries[:whole_batches].reshape(-1, size).sort(axis=1)
         entries[whole_batches:].sort()
         return entries
 
-    def draw(self, key: np.uint64, entries: NDArray[np.int32]) -> NDArray[np.int32]:
+    def draw(self, key: np.uint64, entries: Codes) -> Codes:
         """Draw the negatives of some positives, a row for each.
 
         For hard negatives a row has `candidates` consecutive items for each negative.
         """
         from truelike.engines.sgd.negative_sampling import draw_negatives
 
-        train, n = self.train, self.settings.n_negatives * self.negatives.candidates
-        positives = (train.entry_users, train.csr.indices, train.csr.indptr, self.bit_table, train.n_items)
-        drawn: NDArray[np.int32] = draw_negatives(key, entries, n, *positives, *self.alias_tables)
-        return drawn
+        n = self.settings.n_negatives * self.negatives.candidates
+        return np.asarray(draw_negatives(key, entries, n, self.source))
 
     @cached_property
-    def loss_entries(self) -> NDArray[np.int32]:
-        """Up to LOSS_POSITIVES positions in the CSR of the training data, spread evenly."""
-        n = self.train.n_interactions
-        return np.unique(np.linspace(0, n - 1, min(n, LOSS_POSITIVES)).astype(np.int32))
-
-    @cached_property
-    def loss_samples(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+    def loss_samples(self) -> tuple[Codes, Codes, Codes]:
         """Users, items and negatives of up to LOSS_POSITIVES positives, spread evenly over the training data."""
-        chosen = self.loss_entries
+        n = self.train.n_interactions
+        chosen = np.unique(np.linspace(0, n - 1, min(n, LOSS_POSITIVES)).astype(np.int32))
         drawn = self.draw(np.uint64(randomness.key(self.seed, "loss")), chosen)[:, : self.settings.n_negatives]
-        return self.train.entry_users[chosen], self.train.csr.indices[chosen], drawn
+        return self.source.users[chosen], self.source.items[chosen], drawn
 
 
 def mean_loss(objective: type[Objective], r: Any, g: Any) -> float:
@@ -238,15 +219,11 @@ def mean_loss(objective: type[Objective], r: Any, g: Any) -> float:
     NaN for an objective without likelihood functions.
     """
     try:
-        return _mean_loss(objective, r, g)
+        if issubclass(objective, Pairwise):
+            return -float(np.mean(objective.likelihood_pair(r[:, :1], r[:, 1:])))
+        assert issubclass(objective, Pointwise)
+        positive = objective.likelihood_positive(r[:, :1], g[:, :1])
+        negative = objective.likelihood_negative(r[:, 1:], g[:, 1:])
     except NotImplementedError:
         return float("nan")
-
-
-def _mean_loss(objective: type[Objective], r: Any, g: Any) -> float:
-    if issubclass(objective, Pairwise):
-        return -float(np.mean(objective.likelihood_pair(r[:, :1], r[:, 1:])))
-    assert issubclass(objective, Pointwise)
-    positive = objective.likelihood_positive(r[:, :1], g[:, :1])
-    negative = objective.likelihood_negative(r[:, 1:], g[:, 1:])
     return -float((positive.sum() + negative.sum()) / r.size)

@@ -20,7 +20,7 @@ from truelike.data.dataset import Dataset
 from truelike.data.features import Features, OnMissing
 from truelike.data.frames import to_native
 from truelike.data.ids import Codes
-from truelike.engines.loop import Result, Training, fit_epochs
+from truelike.engines.loop import Result, Trainer, fit_epochs
 from truelike.engines.options import FitOptions
 from truelike.engines.regularization import interactions_per_row
 from truelike.engines.sgd.samples import SGDSettings
@@ -183,7 +183,7 @@ class NetworkModel(LabelNoise, Recommender):
                     options = replace(options, validation=known_interactions(options.validation, warm))
         own = _of_dataset(features, warm)
         with backend.gradients_enabled():
-            result = fit_epochs(self._training(own), warm, options)
+            result = fit_epochs(self._trainer(own), warm, options)
         self._warn_if_flat(result, warm, own)
         if warm is not train:
             self._describe(result.trained, train, features)
@@ -228,20 +228,9 @@ class NetworkModel(LabelNoise, Recommender):
         networks.training(False)
         return {"networks_": networks, "features_": features}
 
-    def _training(self, features: FeatureTables) -> Training[Networks]:
-        tables = {f"{side}_features": known.digest() for side, known in features.items()}
-
-        def own(train: Dataset) -> FeatureTables:
-            return _of_dataset(features, train)
-
-        return Training.of(
-            self,
-            initial=lambda train: self._networks(train, own(train)).to(backend.device(self.device)),
-            engine=self._engine,
-            ranker=lambda train, networks: self.with_learned(train, self._learned(networks, own(train))),
-            identity={"class": type(self).__name__, **self._saved_parameters(), **tables},
-            advice=f"at learning_rate={self.learning_rate:g}. Try learning_rate={self.learning_rate / 5:g}.",
-        )
+    @final
+    def _trainer(self, features: FeatureTables) -> _Trainer:
+        return _Trainer(self, features)
 
     @final
     def _networks(self, train: Dataset, features: FeatureTables) -> Networks:
@@ -359,6 +348,29 @@ class NetworkModel(LabelNoise, Recommender):
 
 def _inputs(train: Dataset, factors: int, features: FeatureTables) -> Inputs:
     return Inputs(train, factors, features.get("user"), features.get("item"))
+
+
+@dataclass(frozen=True)
+class _Trainer(Trainer[Networks]):
+    model: NetworkModel
+    features: FeatureTables
+
+    def initial(self, train: Dataset) -> Networks:
+        return self.model._networks(train, _of_dataset(self.features, train)).to(backend.device(self.model.device))
+
+    def engine(self, train: Dataset, trained: Networks) -> NetworkEngine:
+        return self.model._engine(train, trained)
+
+    def ranker(self, train: Dataset, trained: Networks) -> NetworkModel:
+        return self.model.with_learned(train, self.model._learned(trained, _of_dataset(self.features, train)))
+
+    def identity(self) -> Mapping[str, object]:
+        tables = {f"{side}_features": known.digest() for side, known in self.features.items()}
+        return {"class": type(self.model).__name__, **self.model._saved_parameters(), **tables}
+
+    def advice(self) -> str:
+        rate = self.model.learning_rate
+        return f"at learning_rate={rate:g}. Try learning_rate={rate / 5:g}."
 
 
 def _of_dataset(features: FeatureTables, data: Dataset, missing: OnMissing = "raise") -> FeatureTables:
