@@ -97,8 +97,8 @@ def test_the_forms_of_propensities_agree(split: Any, model: Any, tmp_path: Path)
     of_items.rename({"item_id": "Product ID"}).write_csv(tmp_path / "items.csv")
     as_dataset = tl.read(of_pairs, weight="propensity")
     expected = tl.evaluate(model, test, propensity="popularity^0.5", ks=5).propensity
-    assert expected.basis == "assumed: popularity^0.5"
-    for given, basis in (
+    assert expected.evidence == "assumed: popularity^0.5"
+    for given, evidence in (
         (of_items, "given by item"),
         (of_pairs, "given by pair"),
         (of_pairs.to_pandas(), "given by pair"),
@@ -110,7 +110,7 @@ def test_the_forms_of_propensities_agree(split: Any, model: Any, tmp_path: Path)
         (as_dataset, "given by pair"),
     ):
         found = tl.evaluate(model, test, propensity=given, ks=5).propensity
-        assert found.basis == basis
+        assert found.evidence == evidence
         for measure in expected.gains:
             assert_allclose(found[measure], expected[measure], rtol=1e-6)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 import truelike as tl
@@ -172,7 +173,7 @@ def test_a_candidate_that_runs_out_of_memory_does_not_end_the_race(
     assert [model for model, value, _ in choice.trials if value is None] == ["ItemKNN()"]
 
 
-def test_impressions_and_features_decide_first(fitted: Any) -> None:
+def test_impressions_decide_first(fitted: Any) -> None:
     world = tl.synthetic.World(n_users=120, n_items=60)
     data, impressions = world.dataset(), world.impressions()
     model = tl.AutoRecommender().fit(tl.read(data, impressions=impressions), progress=False)
@@ -183,3 +184,11 @@ def test_impressions_and_features_decide_first(fitted: Any) -> None:
     assert found["evidence"].to_list() == ["impressions"] * 2
     assert not hasattr(fitted, "hidden_likes")
     assert not hasattr(fitted, "like_probability")
+
+
+def test_features_do_not_change_the_race(split: Any, fitted: Any) -> None:
+    prices = pl.DataFrame({"item": list(split.train.items), "price": 1.0})
+    with_features = tl.AutoRecommender(**fitted.get_params()).fit(
+        tl.Split(tl.read(split.train, items=prices), split.validation, split.test), progress=False
+    )
+    assert with_features.choice_.model == fitted.choice_.model

@@ -153,7 +153,7 @@ def _put(results: list[Evaluation], output: Path | None) -> None:
     for result in results:
         show(result.summary(), title=f"{result.model}, {len(result.users):,} users")
         if result.propensity is not None:
-            about = f"weighted by 1 / propensity ({result.propensity._rests_on()})"
+            about = f"weighted by 1 / propensity ({result.propensity.about()})"
             show(result.propensity.estimates().drop("model", "effective_sample_size"), title=about)
 
 

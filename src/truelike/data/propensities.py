@@ -40,7 +40,7 @@ class Propensities:
 
     Attributes
     ----------
-    basis
+    evidence
         What the probabilities rest on: "given by pair", "given by item", "given: 0.2", "assumed: popularity^0.5".
     pairs
         The listed pairs as user * n_items + item, sorted; None if the probabilities are by item.
@@ -54,11 +54,11 @@ class Propensities:
     >>> import truelike as tl
     >>> train = tl.read([("ann", "tea"), ("bob", "tea"), ("eve", "tea"), ("eve", "tea"), ("bob", "rum")])
     >>> found = Propensities.of("popularity^0.5", train)
-    >>> found.basis, found.lookup(np.array([0, 0]), np.array([0, 1])).round(4).tolist()
+    >>> found.evidence, found.lookup(np.array([0, 0]), np.array([0, 1])).round(4).tolist()
     ('assumed: popularity^0.5', [0.5774, 1.0])
     """
 
-    basis: str
+    evidence: str
     pairs: NDArray[np.int64] | None
     values: Floats
     n_items: int

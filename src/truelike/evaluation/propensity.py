@@ -90,7 +90,7 @@ class PropensityEstimates:
     ----------
     model
         The name of the model.
-    basis
+    evidence
         What the propensities rest on: "given by pair", "given by item", "given: 0.2", "assumed: popularity^0.5".
     n_interactions
         The number of held-out interactions that count.
@@ -124,7 +124,7 @@ class PropensityEstimates:
     """
 
     model: str
-    basis: str
+    evidence: str
     n_interactions: int
     effective_sample_size: float
     smallest: float
@@ -170,9 +170,11 @@ class PropensityEstimates:
         schema = {"model": pl.String, "metric": pl.String, "k": pl.Int64, **dict.fromkeys(names, pl.Float64)}
         return pl.DataFrame(rows, schema=schema, orient="row")
 
-    def _rests_on(self) -> str:
-        """The basis and the sample size, and what was left out or changed."""
-        said = f"{self.basis}, effective sample size {self.effective_sample_size:,.0f} of {self.n_interactions:,}"
+    def about(self) -> str:
+        """The evidence and the sample size, and what was left out or changed."""
+        said = (
+            f"{self.evidence}, effective sample size {self.effective_sample_size:,.0f} of {self.n_interactions:,}"
+        )
         said += f", {self.n_clipped:,} propensities clipped to {self.smallest:g}" * (self.n_clipped > 0)
         return said + f", {self.n_left_out:,} interactions without a propensity left out" * (self.n_left_out > 0)
 
@@ -182,7 +184,7 @@ class PropensityEstimates:
             low, high = self.interval(measure)
             shown.append(f"{measure} {self[measure]:.4f} ({low:.4f} to {high:.4f})")
         more = ["..."] * (len(self.gains) > len(shown))
-        return f"PropensityEstimates({self.model}, {self._rests_on()}: {', '.join([*shown, *more])})"
+        return f"PropensityEstimates({self.model}, {self.about()}: {', '.join([*shown, *more])})"
 
     def _repr_html_(self) -> str:
         rows = [
@@ -193,7 +195,7 @@ class PropensityEstimates:
             for row in self._estimates().iter_rows(named=True)
         ]
         header = ("", "estimate", "95 % from", "to", "without weights")
-        about = f"{escape(self.model)}, weighted by 1 / propensity ({escape(self._rests_on())})"
+        about = f"{escape(self.model)}, weighted by 1 / propensity ({escape(self.about())})"
         return f"<div><b>PropensityEstimates</b> {about}{table(rows, header)}</div>"
 
 
@@ -273,7 +275,7 @@ class WeightedGains:
             )
         return PropensityEstimates(
             model,
-            self.propensities.basis,
+            self.propensities.evidence,
             self.n,
             size,
             self.smallest,

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truelike import objectives
-from truelike.cluster import Cluster
 from truelike.core.parameters import choice, jobs, number, preset, special, whole_number, with_inherited_parameters
 from truelike.data.dataset import Dataset
 from truelike.engines.exact.engine import ExactEngine, ExactSettings
@@ -176,7 +175,7 @@ class ExactMF(ObjectiveMF, AllItemsMF):
         tables.item_bias[:] = np.log((train.popularity() + 1) / (train.n_users + 1))
         return tables
 
-    def _engine(self, train: Dataset, tables: Tables, cluster: Cluster | None = None) -> ExactEngine:
+    def _engine(self, train: Dataset, tables: Tables) -> ExactEngine:
         settings = ExactSettings(
             learning_rate=self._learning_rate(train),
             epochs=self.epochs,

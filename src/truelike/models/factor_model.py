@@ -160,8 +160,8 @@ class EpochMF(FactorModel):
         """The tables before the first epoch; without `spectral` no singular vectors are computed."""
 
     @abstractmethod
-    def _engine(self, train: Dataset, tables: Tables, cluster: Cluster | None = None) -> Engine:
-        """What trains the tables."""
+    def _engine(self, train: Dataset, tables: Tables) -> Engine:
+        """What trains the tables on interactions in memory."""
 
     @abstractmethod
     def _derived(self, train: Dataset) -> dict[str, float]:
@@ -177,6 +177,10 @@ class EpochMF(FactorModel):
     def _flip_width(self) -> int:
         """Number of flip factors of saved tables, if they have any."""
         return 0
+
+    def _block_engine(self, train: Blocks, tables: Tables, cluster: Cluster | None) -> Engine:
+        """What trains the tables on blocks. Default: the model does not train on blocks, and `fit` refuses them."""
+        raise NotImplementedError
 
     def _start_new_users(self, tables: Tables, train: Dataset, new: NDArray[np.integer]) -> None:
         """Fill the rows of users who came with `partial_fit`. Default: they stay as they are initialised."""
@@ -224,11 +228,13 @@ class EpochTrainer(Trainer[Tables]):
 
     def initial(self, train: Dataset) -> Tables:
         """The tables before the first epoch."""
-        return self.model._initial(train)
+        return self.model._initial(train, spectral=not isinstance(train, Blocks))  # which start in the engine
 
     def engine(self, train: Dataset, trained: Tables) -> Engine:
         """What trains the tables."""
-        return self.model._engine(train, trained, self.cluster)
+        if isinstance(train, Blocks):
+            return self.model._block_engine(train, trained, self.cluster)
+        return self.model._engine(train, trained)
 
     def ranker(self, train: Dataset, trained: Tables) -> FactorModel:
         """The model with these tables."""

@@ -129,34 +129,35 @@ class IALS(EpochMF):
     def _initial(self, train: Dataset, *, spectral: bool = True) -> Tables:
         tables = Tables.zeros(train.n_users, train.n_items, self.factors, 0, allocate=allocator(train))
         tables.initialise("normal", self.init_scale / np.sqrt(self.factors), 0.0, self.seed)
-        if isinstance(train, Blocks):
-            return tables  # the engine starts at the spectrum
         if spectral and self.init == "spectral" and self.factors > 1:
             set_items(tables, train, self._weights(train).unobserved, self.seed, self.n_jobs)
         return tables
 
-    def _engine(self, train: Dataset | Blocks, tables: Tables, cluster: Cluster | None = None) -> Engine:
-        weights, solver = self._weights(train), Solver(self.solver, self.cg_steps, self.relaxation)
-        if isinstance(train, Blocks):
-            counting = counting_of(train, self.weighting, self.recency, self.half_life)
-            return BlockAlternatingEngine(
-                train,
-                tables,
-                weights,
-                solver,
-                counting,
-                spectral_seed=self.seed if self.init == "spectral" and self.factors > 1 else None,
-                cluster=cluster,
-                n_jobs=self.n_jobs,
-            )
+    def _engine(self, train: Dataset, tables: Tables) -> Engine:
         return AlternatingEngine(
             train,
             tables,
-            weights,
-            solver=solver,
+            self._weights(train),
+            solver=self._solver,
             n_jobs=self.n_jobs,
             interaction_weights=interaction_weights(train, self.weighting, self.recency, self.half_life),
         )
+
+    def _block_engine(self, train: Blocks, tables: Tables, cluster: Cluster | None) -> Engine:
+        return BlockAlternatingEngine(
+            train,
+            tables,
+            self._weights(train),
+            self._solver,
+            counting_of(train, self.weighting, self.recency, self.half_life),
+            spectral_seed=self.seed if self.init == "spectral" and self.factors > 1 else None,
+            cluster=cluster,
+            n_jobs=self.n_jobs,
+        )
+
+    @property
+    def _solver(self) -> Solver:
+        return Solver(self.solver, self.cg_steps, self.relaxation)
 
     def _check_blocks(self, train: Blocks) -> None:
         check_solver(self.solver, train)

@@ -21,6 +21,7 @@ from truelike.core.parameters import (
 )
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
+from truelike.data.protocol import Interactions
 from truelike.engines.blocks.sgd import StratifiedEngine
 from truelike.engines.blocks.workers import allocator
 from truelike.engines.engine import Engine
@@ -180,7 +181,7 @@ class SampledMF(ObjectiveMF):
     def _derived(self, train: Dataset) -> dict[str, float]:
         return {"regularization_": self._strength(train)}
 
-    def _strength(self, train: Dataset | Blocks) -> float:
+    def _strength(self, train: Interactions) -> float:
         """The given regularization, otherwise one that is weaker the more groups of users and items stand out."""
         if self.regularization is not None:
             return self.regularization
@@ -221,8 +222,8 @@ class SampledMF(ObjectiveMF):
                 'order="blocks", or one block.'
             )
 
-    def _engine(self, train: Dataset | Blocks, tables: Tables, cluster: Cluster | None = None) -> Engine:
-        settings = SGDSettings(
+    def _settings(self, train: Interactions) -> SGDSettings:
+        return SGDSettings(
             learning_rate=self.learning_rate,
             decay=self.decay,
             regularization=self._strength(train),
@@ -232,19 +233,14 @@ class SampledMF(ObjectiveMF):
             batch_size=self.batch_size,
             order=self.order,
         )
-        negatives, objective = sampling.parse(self.negatives), self._objective()
-        if isinstance(train, Blocks):
-            return StratifiedEngine(
-                train,
-                tables,
-                objective,
-                negatives,
-                settings,
-                seed=self.seed,
-                cluster=cluster,
-                n_jobs=self.n_jobs,
-            )
-        return SampledEngine(train, tables, objective, negatives, settings, seed=self.seed, n_jobs=self.n_jobs)
+
+    def _engine(self, train: Dataset, tables: Tables) -> Engine:
+        how = self._objective(), sampling.parse(self.negatives), self._settings(train)
+        return SampledEngine(train, tables, *how, seed=self.seed, n_jobs=self.n_jobs)
+
+    def _block_engine(self, train: Blocks, tables: Tables, cluster: Cluster | None) -> Engine:
+        how = self._objective(), sampling.parse(self.negatives), self._settings(train)
+        return StratifiedEngine(train, tables, *how, seed=self.seed, cluster=cluster, n_jobs=self.n_jobs)
 
     @property
     def _l2_schedule(self) -> Literal["epoch", "batch"]:

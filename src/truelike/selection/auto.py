@@ -88,13 +88,13 @@ class AutoRecommender(Recommender):
     """Find the model for the data by a race on held-out interactions, and fit it.
 
     A tenth of each user's interactions is held out, the latest ones where the data has times, or the validation part
-    that `fit` is given is used. Models and settings
-    are trained on the rest and compared by their metric on what is held out: all kinds of models first, then more
-    settings of the best. The winner is trained on all interactions (with a validation part: on the training part).
-    On a tie the model that is faster to train wins. `choice_` has the reason and a table of the trials.
+    that `fit` is given is used. Models and settings are trained on the rest and compared by their metric on what is
+    held out: all kinds of models first, then more settings of the best. The winner is trained on all interactions (with
+    a validation part: on the training part). On a tie the model that is faster to train wins. `choice_` has the reason
+    and a table of the trials.
 
-    With impressions the model is ImpressionMF; with features it is FM. There
-    is no race then. A saved AutoRecommender is loaded as the model that it chose.
+    With impressions the model is ImpressionMF, and there is no race. Features are not used: `FM` uses them. A saved
+    AutoRecommender is loaded as the model that it chose.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ class AutoRecommender(Recommender):
     """
 
     iterative: ClassVar[bool] = True
-    uses: ClassVar[frozenset[str]] = frozenset({"shown", "times", "user_features", "item_features"})
+    uses: ClassVar[frozenset[str]] = frozenset({"shown", "times"})
     scores_by_vectors: ClassVar[bool] = True
 
     budget: str | float = special(
@@ -144,9 +144,8 @@ class AutoRecommender(Recommender):
     n_jobs: int | None = jobs()
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        needed = _needed_for(train)
-        if needed is not None:
-            return self._fit_chosen(self._build(needed[0]), needed[1], train, options)
+        if train.shown is not None:
+            return self._fit_chosen(self._build("ImpressionMF"), "it uses the impressions", train, options)
         part, held_out = self._parts(train, options)
         if held_out.n_interactions < MIN_HELD_OUT and part is not train:
             reason = f"{held_out.n_interactions:,} held-out interactions are too few to compare models"
@@ -314,14 +313,6 @@ def _outlook(race: Race) -> str:
     if race.narrow:
         return "The search came to its end; a larger budget would search more widely."
     return "The search came to its end; a larger budget changes nothing."
-
-
-def _needed_for(train: Dataset) -> tuple[str, str] | None:
-    """The model that uses impressions or features, and the reason; None if there are none."""
-    if train.shown is not None:
-        return "ImpressionMF", "it uses the impressions"
-    features = train.user_features is not None or train.item_features is not None
-    return ("FM", "it uses the features") if features else None
 
 
 def usual_validation(train: Dataset) -> float | None:

@@ -126,7 +126,7 @@ class AlternatingEngine(ArrayEngine):
         """Return the arrays from which training can resume."""
         return dict(self.tables.arrays())
 
-    def _solve(self, side: Side, beyond: float) -> float:
+    def _solve(self, side: Side, beyond: float = 0.0) -> float:
         """Solve all rows of a side. Return the objective's terms of its rows."""
         gram = weighted_gram(side.table, self.weights.unobserved, self.n_jobs)
         return solve_side(side, gram, self.solver, beyond, self.tables.factors, self.n_jobs)
