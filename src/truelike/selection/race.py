@@ -221,7 +221,8 @@ class Blended:
 def named(model: Recommender) -> str:
     """A model as `registry.build` reads it.
 
-    >>> named(IALS(factors=8, n_jobs=2))
+    >>> import truelike as tl
+    >>> named(tl.IALS(factors=8, n_jobs=2))
     'IALS:factors=8'
     """
     given = {name: value for name, value in changed(model).items() if name not in ("n_jobs", "seed")}
