@@ -65,6 +65,35 @@ def test_kinds_are_interactions_other_feedback_and_impressions() -> None:
     assert data.carries == {"times", "kinds", "shown"}
 
 
+def test_impressions_among_the_rows_have_positions() -> None:
+    rows = [
+        ("ann", "tea", "buy", None),
+        ("ann", "tea", "seen", 2),
+        ("bob", "tea", "seen", 1),
+        ("bob", "rum", "buy", None),
+    ]
+    log = pl.DataFrame(rows, schema=["user", "item", "event", "position"], orient="row")
+    declared = {"kind": "event", "kinds": {"buy": 1, "seen": "shown"}}
+    assert tl.read(log, **declared).to_frame("shown")["position"].to_list() == [2, 1]
+    assert "position" not in tl.read(log.with_columns(position=None), **declared).to_frame("shown").columns
+    with pytest.raises(DataError, match="1 positions are not whole numbers from 1, e.g. 0"):
+        tl.read(log.with_columns(pl.col("position") - 1), **declared)
+
+
+def test_showings_of_a_pair_stay_apart_whatever_scipy_is_asked() -> None:
+    seen = pl.DataFrame({"user": ["ann", "ann", "bob"], "item": ["tea", "tea", "rum"], "time": [1, 2, 3]})
+    data = tl.read([("ann", "tea"), ("bob", "rum")], impressions=seen)
+    assert data.shown is not None
+    assert data.shown.csr.sum() == 3
+    assert data.shown.csr.tocsc().sum() == 3
+    assert data.to_frame("shown")["time"].to_list() == [1, 2, 3]
+
+
+def test_kinds_of_which_there_is_no_interaction_are_an_error() -> None:
+    with pytest.raises(DataError):
+        tl.read([{"user": "a", "item": "x", "k": "seen"}], kind="k", kinds={"buy": 1, "seen": "shown"})
+
+
 def test_without_a_target_all_positive_kinds_are_interactions() -> None:
     data = read(target=None)
     assert data.to_frame().select("user_id", "item_id", "weight").rows() == [

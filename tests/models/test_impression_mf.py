@@ -197,3 +197,16 @@ def test_the_more_often_shown_the_less_likely_hidden() -> None:
     flips = model.flip_probability(pairs.row[:200], pairs.col[:200])
     np.testing.assert_allclose(flips, 0.5 ** pairs.data[:200], rtol=1e-4, atol=1e-7)
     assert model.miss_rate_ == 0.5
+
+
+def test_users_and_items_that_were_not_shown_are_taken_for_average_ones() -> None:
+    rng = np.random.default_rng(0)
+    users, items = np.repeat(np.arange(200), 40), np.concatenate([rng.permutation(80)[:40] for _ in range(200)])
+    tastes, qualities = rng.normal(size=(200, 2)), rng.normal(size=(80, 2))
+    taken = rng.random(len(users)) < 1 / (1 + np.exp(2 - (tastes[users] * qualities[items]).sum(axis=1)))
+    ages, prices = pl.DataFrame({"user": range(201), "age": 1}), pl.DataFrame({"item": range(81), "price": 1})
+    # every user was shown as many items, which tells nothing of what activity means
+    data = tl.read((users[taken], items[taken]), impressions=(users, items), users=ages, items=prices)
+    model = tl.ImpressionMF(steps=100).fit(data, progress=False)
+    for pairs in ((200, list(range(80))), (list(range(200)), [80] * 200)):
+        assert model.like_probability(*pairs)["probability"].mean() == pytest.approx(taken.mean(), abs=0.05)

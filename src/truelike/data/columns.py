@@ -94,6 +94,7 @@ def choose(
         weight=None if weight is None else pick("weight", weight, required=True),
         time_guessed=time is None,
         kind=None if kind is None else pick("kind", kind, required=True),
+        position=None if kind is None else recognised(available, "position"),  # of rows that are impressions
     )
     if chosen.user == chosen.item:
         raise DataError(f"user and item are the same column, {chosen.user!r}. Name two different ones.")

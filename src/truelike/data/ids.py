@@ -250,6 +250,8 @@ def find_sorted(values: pl.Series, wanted: pl.Series) -> Codes:
     >>> find_sorted(pl.Series([2, 5, 7]), pl.Series([5, None, 6])).tolist()
     [1, -1, -1]
     """
+    if not len(values):
+        return np.full(len(wanted), -1, dtype=np.int32)
     at = values.search_sorted(wanted.fill_null(values[0])).to_numpy().clip(0, len(values) - 1)
     found = (values.gather(at) == wanted).fill_null(False).to_numpy()
     return np.where(found, at, -1).astype(np.int32)

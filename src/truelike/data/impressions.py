@@ -48,6 +48,12 @@ def read_shown(
         return read_shown(source.to_dataset(), users, items)
     else:
         found = source if isinstance(source, EncodedRows) else _of_rows(source, user, item, on_bad_rows, **form)
+    if (places := found.positions) is not None:
+        message = (
+            "{n:,} positions are not whole numbers from 1, e.g. {example:g}; position 1 is the first place of a list. "
+            "Add 1 if yours begin at 0."
+        )
+        _check(places, (places >= 1) & (places == np.floor(places)), message)
     user_codes = users.codes(found.users.values)[found.user_codes]
     item_codes = items.codes(found.items.values)[found.item_codes]
     kept = (user_codes >= 0) & (item_codes >= 0)
@@ -97,12 +103,6 @@ def _of_rows(source: Any, user: Name, item: Name, on_bad_rows: str, **form: Unpa
         _check(rows.weights, (rows.weights > 0) & (rows.weights <= 1), message)
     elif rows.weights is not None:
         _check_counts(rows.weights, f"a {rows.columns.weight}")
-    if rows.positions is not None:
-        message = (
-            "{n:,} positions are not whole numbers from 1, e.g. {example:g}; position 1 is the first place of a list. "
-            "Add 1 if yours begin at 0."
-        )
-        _check(rows.positions, (rows.positions >= 1) & (rows.positions == np.floor(rows.positions)), message)
     return rows
 
 

@@ -55,11 +55,14 @@ class EncodedRows:
     kinds: pl.Series | None = None
 
     def taken(self, mask: NDArray[np.bool_]) -> EncodedRows:
-        """The users, items and times of the marked rows."""
+        """The users, items, times and positions of the marked rows."""
         times = None if self.times is None else self.times[mask]
+        positions = None if self.positions is None else self.positions[mask]
         columns = Columns(self.columns.user, self.columns.item, time=self.columns.time)
         codes = (self.user_codes[mask], self.item_codes[mask])
-        return EncodedRows(self.users, self.items, *codes, columns, times=times)
+        if positions is not None and np.isnan(positions).all():
+            positions = None
+        return EncodedRows(self.users, self.items, *codes, columns, times=times, positions=positions)
 
     def to_dataset(self) -> Dataset:
         """The pairs of the rows."""
@@ -153,7 +156,10 @@ def _encoded(rows: Rows[Columns], min_rating: float | None, on_bad_rows: str, *,
         role = columns.weight if any_weight else "weight"
         found["weights"] = _numbers(rows, columns.weight, role, bounded=not any_weight)
     if columns.position is not None:
-        found["positions"] = _numbers(rows, columns.position, "position")
+        if columns.kind is None:
+            found["positions"] = _numbers(rows, columns.position, "position")
+        else:  # only impressions have one
+            found["positions"] = cast(rows.frame[columns.position], pl.Float64()).fill_null(np.nan)
     ratings = None if min_rating is None else _numbers(rows, str(columns.rating), "rating")
     if columns.kind is not None:
         found["kinds"] = cast(rows.frame[columns.kind], pl.String())

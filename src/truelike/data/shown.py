@@ -50,6 +50,10 @@ class Shown:
     times: NDArray[np.int64] | None = None
     propensities: NDArray[np.float32] | None = None
 
+    def __post_init__(self) -> None:
+        # otherwise SciPy would merge the entries of a pair in place, and leave those of `times` as they are
+        self.csr.has_sorted_indices = self.csr.has_canonical_format = True
+
     @classmethod
     def from_pairs(
         cls,

@@ -142,9 +142,9 @@ class Part:
         self.first, self.n_jobs = first, n_jobs
 
     def logs(self) -> Doubles:
-        """The sums of ln(1 + pairs) over users, and of its squares."""
+        """The sums of ln(1 + pairs) over users, of its squares, and the number of users with pairs."""
         logs = np.log1p(np.diff(self.pairs.indptr).astype(np.float64))
-        return np.array([kernels.fine(each).sum() for each in (logs, logs * logs)])
+        return np.array([kernels.fine(each).sum() for each in (logs, logs * logs, np.sign(logs))])
 
     @cached_property
     def exposure(self) -> Exposure:
@@ -194,6 +194,9 @@ class Part:
         return [(int(a), int(b)) for a, b in pairwise(edges)]
 
 
+LEAST_VARIANCE = 1e-6  # of ln(1 + shown pairs) of users: the logarithms are multiples of 2^-24
+
+
 class Chain:
     """The rows of items, which are moved in place, and what all rows have in common.
 
@@ -217,12 +220,14 @@ class Chain:
         self.shape, self.table, self.n_users, self.advance = shape, table, n_users, advance
         bias = float(np.log(share / (1 - share)))
         shape.start(table, "items", bias)
-        visible = np.log1p(counts.astype(np.float64))
-        self.visible = (visible - visible.mean()) / (visible.std() + 1e-9)
-        self.mean = float(logs[0]) / n_users
-        variance = max(0.0, float(logs[1]) / n_users - self.mean**2)
-        self.spread = float(np.sqrt(variance)) + 1e-9
-        self.activity_squares = n_users * variance / self.spread**2
+        visible, shown = np.log1p(counts.astype(np.float64)), counts > 0  # of others nothing is known
+        self.visible = np.where(shown, (visible - visible[shown].mean()) / (visible[shown].std() + 1e-9), 0.0)
+        active = float(logs[2])
+        self.mean = float(logs[0]) / active
+        variance = max(0.0, float(logs[1]) / active - self.mean**2)
+        # equally active users do not tell what activity means
+        self.spread = float(np.sqrt(variance)) + 1e-9 if variance > LEAST_VARIANCE else 1e9
+        self.activity_squares = active * variance / self.spread**2
         first = np.full(shape.width, FIRST_PRECISION, dtype=np.float32)
         self.prior = Prior(first, first, 0.0, np.full(len(table), bias, dtype=np.float32), link, 0.0)
 

@@ -261,7 +261,8 @@ def move_users(first, stop, table, items, labels, exposure, prior, motion, sums)
         if motion.joint:
             _add_exposure(user, row, items, exposure, weight, motion, own, sums)
         pairs = labels.indptr[user + 1] - labels.indptr[user]
-        activity = (math.log1p(float(pairs)) - prior.mean) / prior.spread
+        # a user who was shown nothing is taken for an average one, and not for an extremely inactive one
+        activity = (math.log1p(float(pairs)) - prior.mean) / prior.spread if pairs else 0.0
         centre = np.float32(prior.slope * activity)
         _move(table[user], user, own.gradient, own.information, centre, prior.precision, motion)
         for k in range(width):
