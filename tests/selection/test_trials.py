@@ -10,8 +10,6 @@ import pytest
 
 import truelike as tl
 from truelike.cli.inputs import read_config
-from truelike.errors import ParameterError
-from truelike.evaluation.metrics import parse_measure
 from truelike.selection import trials
 from truelike.selection.trials import Trial, run, score, toml
 
@@ -64,12 +62,6 @@ def test_a_trial_that_diverges_scores_below_all_others(split: Any) -> None:
     record, _ = run(Trial("ShiftMC", {**QUICK, "learning_rate": 100.0}), split)
     assert "learning_rate" in record["error"]
     assert score(record, "f1@2") == -math.inf
-
-
-@pytest.mark.parametrize("wrong", ["good", "ndcg", "ndcg@0", "ndcg@x", "coverage@20", None])
-def test_only_a_metric_of_users_at_a_list_length_can_be_searched_by(wrong: Any) -> None:
-    with pytest.raises(ParameterError, match="such as 'ndcg@20'"):
-        parse_measure(wrong)
 
 
 def test_the_command_line_reads_the_toml_file_back(tmp_path: Any) -> None:
