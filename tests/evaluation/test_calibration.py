@@ -34,14 +34,6 @@ def test_auc_is_the_share_of_pairs_in_the_right_order(rows: Any) -> None:
 
 
 @given(pairs)
-def test_auc_depends_on_the_order_only(rows: Any) -> None:
-    scores, liked = columns(rows)
-    for other in (np.exp(scores), 3 * scores - 7, scores**3):
-        assert_allclose(auc(other, liked), auc(scores, liked), rtol=0, atol=0)
-    assert_allclose(auc(-scores, liked) + auc(scores, liked), 1.0 if liked.any() and not liked.all() else math.nan)
-
-
-@given(pairs)
 def test_the_pooled_auc_is_the_auc_over_all_pairs(rows: Any) -> None:
     scores, liked = columns(rows)
     pooled = Pooled()

@@ -17,8 +17,6 @@ from truelike.errors import DataError, DataWarning, NotFittedError, ParameterErr
 from truelike.evaluation import evaluate as module
 from truelike.evaluation import pairs
 from truelike.evaluation.baseline import popularity_baseline
-from truelike.evaluation.metrics import METRICS, coverage, mean_of_listed
-from truelike.evaluation.pairs import hits_of, relevant_items
 from truelike.evaluation.result import ALL_METRICS, LIST_METRICS
 from truelike.evaluation.significance import bootstrap_interval
 
@@ -164,13 +162,6 @@ def test_more_confidence_gives_a_wider_interval_and_the_seed_decides_it(result: 
     assert width(seed=1) == width(seed=1) != width(seed=2)
 
 
-def test_the_interval_covers_the_true_mean_about_as_often_as_its_confidence() -> None:
-    rng = np.random.default_rng(0)
-    draws = rng.exponential(size=(200, 300))
-    low, high = bootstrap_interval(draws, confidence=0.9, resamples=400)
-    assert 0.85 < ((low < 1.0) & (high > 1.0)).mean() < 0.95
-
-
 def test_the_interval_is_close_to_that_of_scipys_bootstrap() -> None:
     from scipy import stats
 
@@ -299,39 +290,20 @@ def test_the_popularity_baseline_leaves_out_items_seen_in_training(pop: Any) -> 
     assert np.isnan(popularity_baseline(train, nothing_new, "ndcg@2"))
 
 
-def whole(model: Any, test: Any, ks: tuple[int, ...]) -> dict[str, Any]:
-    """The values of each user, computed of all lists at once."""
-    train = model.train_
-    relevant = relevant_items(train, test.recode(train.users, train.items)[0])
-    counts = np.diff(relevant.indptr)
-    users = np.flatnonzero(counts).astype(np.int32)
-    best = model.scorer.top_k(users, max(ks)).items
-    hits = hits_of(best, relevant[users])[0].astype(np.float64)
-    shares = np.maximum(train.popularity(), 0.5) / train.n_users
-    values = {
-        f"{name}@{k}": metric(hits, counts[users].astype(np.float64), k)
-        for name, metric in METRICS.items()
-        for k in ks
-    }
-    for k in ks:
-        for name, of_items in (("popularity", shares), ("novelty", -np.log2(shares))):
-            values[f"{name}@{k}"] = mean_of_listed(best, of_items, k)
-    return {**values, **{f"coverage@{k}": coverage(best, train.n_items, k) for k in ks}}
-
-
-@pytest.mark.parametrize("at_once", [1, 7, 64, 50_000])
+@pytest.mark.parametrize("at_once", [1, 7, 64])
 @pytest.mark.parametrize("name", ["IALS", "ItemKNN"])
 def test_chunks_of_users_do_not_change_a_bit(
     split: Any, monkeypatch: pytest.MonkeyPatch, name: str, at_once: int
 ) -> None:
     model = {"IALS": tl.IALS(factors=4, epochs=2), "ItemKNN": tl.ItemKNN()}[name].fit(split.train)
-    expected = whole(model, split.test, (3, 20))
+    expected = tl.evaluate(model, split.test, ks=(3, 20))
     for place in (module, pairs):
         monkeypatch.setattr(place, "USERS_AT_ONCE", at_once)
     result = tl.evaluate(model, split.test, ks=(3, 20))
-    assert {*result.values, *result.totals} == {*expected}
-    for measure, values in {**result.values, **result.totals}.items():
-        assert_array_equal(values, expected[measure])
+    assert result.totals == expected.totals
+    assert {name: each.tobytes() for name, each in result.values.items()} == {
+        name: each.tobytes() for name, each in expected.values.items()
+    }
 
 
 @pytest.mark.parametrize("n_blocks", [1, 4])
@@ -370,7 +342,5 @@ def test_a_model_of_blocks_is_evaluated_like_one_of_a_dataset(split: Any, tmp_pa
     blocks = tl.blocks.build(split.train, tmp_path / "train", blocks=3, progress=False)
     model = tl.IALS(factors=4, epochs=2).fit(blocks, progress=False)
     assert model.train_ is blocks
-    expected = whole(model, split.test, (5,))
-    result = tl.evaluate(model, split, ks=(5,))
-    for measure, values in {**result.values, **result.totals}.items():
-        assert_array_equal(values, expected[measure])
+    expected = tl.evaluate(model.with_learned(split.train, model.learned), split.test, ks=(5,))
+    assert tl.evaluate(model, split, ks=(5,)).means() == expected.means()

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
 import truelike as tl
 from truelike.errors import DataError, DataWarning, ParameterError
 from truelike.evaluation.calibration import auc
-from truelike.evaluation.impressions import auc_by_user
 from truelike.evaluation.protocol import likes_of
 
 TRAIN = [("ann", "tea"), ("bob", "tea"), ("bob", "milk"), ("eve", "rum"), ("eve", "tea"), ("joe", "gin")]
@@ -81,16 +80,6 @@ def test_a_method_of_the_model_gives_its_probabilities(parts: Any, monkeypatch: 
     result = evaluated(fitted, parts)
     assert result["shown_auc"] == result["shown_pooled_auc"] == 0.5
     assert_allclose(result["shown_ece"], abs(result["shown_share"] - 0.25), atol=1e-4)
-
-
-def test_auc_by_user_is_the_auc_of_each_user() -> None:
-    rng = np.random.default_rng(0)
-    users = np.sort(rng.integers(0, 30, 400)).astype(np.int32)
-    values, taken = rng.integers(0, 5, 400) / 4, rng.random(400) < 0.2
-    known, found = auc_by_user(users, values, taken)
-    expected = [auc(values[users == user], taken[users == user]) for user in range(30)]
-    assert_array_equal(known, np.flatnonzero(~np.isnan(expected)))
-    assert_allclose(found, [value for value in expected if not np.isnan(value)])
 
 
 def test_two_models_are_compared_on_the_shown_pairs(model: Any, parts: Any) -> None:

@@ -14,9 +14,7 @@ from numpy.testing import assert_allclose
 import truelike as tl
 from truelike.core import randomness
 from truelike.errors import DataError, DataWarning, ParameterError, UnknownMeasureError
-from truelike.evaluation.metrics import METRICS
-from truelike.evaluation.pairs import hits_of
-from truelike.evaluation.propensity import gain_by_rank, ranks_of_relevant, ratio_interval
+from truelike.evaluation.propensity import ratio_interval
 
 
 @pytest.fixture(scope="module")
@@ -39,16 +37,6 @@ def varied(data: Any) -> pl.DataFrame:
 
 
 # --- the estimate -----------------------------------------------------------------------------------------------
-
-
-def test_the_gain_of_a_like_is_the_metric_of_a_list_with_this_relevant_item() -> None:
-    for name, metric in METRICS.items():
-        for k in (1, 3, 5):
-            for rank in range(1, 6):
-                hits = np.zeros((1, 5))
-                hits[0, rank - 1] = 1
-                assert gain_by_rank(name, k, 5)[rank] == metric(hits, np.ones(1), k)[0]
-            assert gain_by_rank(name, k, 5)[0] == 0
 
 
 def test_estimates_are_weighted_means_of_the_gains_of_all_interactions(split: Any, model: Any) -> None:
@@ -134,14 +122,6 @@ def test_clipping_raises_small_propensities_and_counts_them(split: Any, model: A
     assert clipped.n_clipped == (given["propensity"] < 0.5).sum()
     assert clipped.smallest == 0.5
     assert "propensities clipped to 0.5" in repr(clipped)
-
-
-def test_ranks_of_relevant_items() -> None:
-    from scipy import sparse
-
-    relevant = sparse.csr_array(np.array([[1, 0, 1, 0], [0, 1, 1, 0]], dtype=np.float32))
-    best = np.array([[2, 3, -1], [0, 3, 1]], dtype=np.int32)
-    assert ranks_of_relevant(relevant.nnz, *hits_of(best, relevant)).tolist() == [0, 1, 3, 0]
 
 
 # --- the interval -----------------------------------------------------------------------------------------------

@@ -114,15 +114,6 @@ def test_few_pairs_are_trained_on_without_a_map() -> None:
     assert len(recorder.calls) == 1
 
 
-def test_held_out_pairs_count_as_if_they_were_not_shown(known: Any) -> None:
-    everything = known.listed(np.arange(known.n_pairs))
-    weights = calibration._weights(everything, known.pairs_of_item())
-    visible = np.bincount(known.indices, minlength=known.n_items)[known.indices]
-    assert (weights > 0).all()
-    assert weights.max() <= calibration.MOST_WEIGHT * np.median(weights) * (1 + 1e-9)
-    assert weights[visible > np.median(visible)].mean() < weights[visible <= np.median(visible)].mean()
-
-
 def test_the_probabilities_of_a_model_are_those_of_the_world(data: Any) -> None:
     shown = WORLD.impressions().recode(data.users, data.items)[0]
     model = tl.ImpressionMF(factors=8).fit(tl.read(data, impressions=shown), progress=False)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.optimize import minimize
+from scipy.optimize import isotonic_regression, minimize
 from scipy.special import expit, logit
 
 from truelike.exposure.calibration import LEAST_OF_ISOTONIC, SLOPE, ProbabilityMap
@@ -20,17 +20,6 @@ def sample(n: int, probability: Any, seed: int = 0, spread: float = 2.0) -> tupl
     return r, rng.random(n) < probability(r)
 
 
-def pool_adjacent_violators(values: Any, weights: Any) -> list[tuple[float, list[int]]]:
-    """The blocks of the isotonic regression of a list: the mean of each, and its members."""
-    blocks: list[tuple[float, float, list[int]]] = []
-    for n, (value, weight) in enumerate(zip(values, weights, strict=True)):
-        blocks.append((float(value), float(weight), [n]))
-        while len(blocks) > 1 and blocks[-2][0] >= blocks[-1][0]:
-            (first, w, mine), (second, v, others) = blocks[-2:]
-            blocks[-2:] = [((w * first + v * second) / (w + v), w + v, mine + others)]
-    return [(mean, members) for mean, _, members in blocks]
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_the_isotonic_map_is_that_of_pooled_adjacent_violators(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -38,10 +27,10 @@ def test_the_isotonic_map_is_that_of_pooled_adjacent_violators(seed: int) -> Non
     seen, w = rng.uniform(0.3, 1.0, 300), rng.uniform(0.5, 2.0, 300)
     found = ProbabilityMap._of_kind("isotonic", r, y.astype(float), seen, w)
     order = np.argsort(r)
-    blocks = pool_adjacent_violators((y / seen)[order], (w * seen)[order])
-    assert len(found.x) == len(blocks)
-    for x, (mean, members) in zip(found.x, blocks, strict=True):
-        mine = order[members]
+    expected = isotonic_regression((y / seen)[order], weights=(w * seen)[order])
+    assert len(found.x) == len(expected.blocks) - 1
+    for x, start, end in zip(found.x, expected.blocks, expected.blocks[1:], strict=False):
+        mine, mean = order[start:end], expected.x[start]
         assert x == pytest.approx(np.average(r[mine], weights=(w * seen)[mine]))
         flat = found.logits(np.array([x]))[0] - SLOPE * (x - found.x[0])
         assert expit(flat) == pytest.approx(np.clip(mean, 0.5 / 300, 1 - 0.5 / 300), abs=1e-9)
@@ -77,12 +66,6 @@ def test_the_kind_is_chosen_by_the_loss_on_pairs_that_were_held_out(kind: str, p
     assert np.abs(found(r) - probability(r)).mean() < 0.02
     again = ProbabilityMap.fitted(r, y)
     assert again.y.tobytes() == found.y.tobytes()
-
-
-def test_a_score_that_is_right_stays_as_it_is() -> None:
-    r, y = sample(40_000, expit, seed=3)
-    found = ProbabilityMap.fitted(r, y)
-    assert np.abs(found(r) - expit(r)).mean() < 0.01
 
 
 def test_few_pairs_have_no_steps() -> None:

@@ -69,19 +69,6 @@ def test_the_bits_do_not_depend_on_threads() -> None:
     assert len(digests) == 1
 
 
-def test_cells_count_pairs_without_themselves() -> None:
-    data = tl.read(
-        [("ann", "tea"), ("ann", "rum"), ("bob", "tea"), ("eve", "tea"), ("eve", "rum"), ("eve", "gin")]
-    )
-    cells = _Cells.of(data)
-    assert cells.users.lowest.tolist() == [1, 2, 3]
-    assert cells.items.lowest.tolist() == [1, 2, 3]
-    # bob has nothing but tea: the lowest group; tea has two others: the middle one
-    assert cells.interactions.tolist() == [[1, 2, 0], [2, 1, 0], [0, 0, 0]]
-    assert cells.interactions.sum() == 6
-    assert cells.others.tolist() == [[1, 1, 0], [1, 0, 0], [0, 0, 0]]
-
-
 @pytest.mark.parametrize(
     "pairs",
     [

@@ -32,7 +32,20 @@ def left_in(place: Path) -> list[str]:
 
 
 @pytest.fixture
-def stopped(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The blocks that were computed."""
+    found: list[int] = []
+    frame = batch.Lists.frame
+    monkeypatch.setattr(
+        batch.Lists, "frame", lambda lists, n, *ranked: (found.append(n), frame(lists, n, *ranked))[1]
+    )
+    return found
+
+
+@pytest.fixture
+def stopped(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, computed: list[int]
+) -> Callable[..., Path]:
     """Stop a run after some blocks, as a kill does, and return the directory of the parts."""
 
     def stop(after: int = 3, **options: Any) -> Path:
@@ -49,18 +62,10 @@ def stopped(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ca
                 model.recommend_to(tmp_path / "lists.parquet", **{"k": 5, "block_size": 20, **options})
         directory = tmp_path / ".lists.parquet.parts"
         assert len(list(directory.glob("*.parquet"))) == after
+        computed.clear()
         return directory
 
     return stop
-
-
-@pytest.fixture
-def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The blocks that were computed."""
-    found: list[int] = []
-    frame = batch.Lists.frame
-    monkeypatch.setattr(batch.Lists, "frame", lambda lists, n: (found.append(n), frame(lists, n))[1])
-    return found
 
 
 @pytest.mark.parametrize("name", ["IALS", "NBPO", "ItemKNN", "EASE"])
@@ -98,7 +103,6 @@ def test_a_stopped_run_continues_to_the_same_bytes(
 ) -> None:
     model.recommend_to(tmp_path / "other.parquet", k=5, block_size=20)
     stopped()
-    computed.clear()
     with caplog.at_level("INFO", logger="truelike"):
         model.recommend_to(tmp_path / "lists.parquet", k=5, block_size=20, n_jobs=1)
     assert computed == [3, 4, 5, 6]
@@ -122,7 +126,6 @@ def test_parts_with_other_options_are_not_used(
     model: Model, tmp_path: Path, stopped: Any, computed: list[int], caplog: Any, options: Any, said: str
 ) -> None:
     stopped()
-    computed.clear()
     options = {"k": 5, "block_size": 20, **options}
     with caplog.at_level("INFO", logger="truelike"):
         model.recommend_to(tmp_path / "lists.parquet", **options)
@@ -137,13 +140,11 @@ def test_parts_of_another_model_are_not_used_and_those_of_a_loaded_copy_are(
     model: Model, tmp_path: Path, stopped: Any, computed: list[int], caplog: Any
 ) -> None:
     stopped()
-    computed.clear()
     model.save(tmp_path / "model")
     again = tl.load(tmp_path / "model")
     again.recommend_to(tmp_path / "lists.parquet", k=5, block_size=20)
     assert computed == [3, 4, 5, 6]
     stopped()
-    computed.clear()
     other = tl.IALS(factors=4, epochs=3).fit(model.train_, progress=False)
     with caplog.at_level("INFO", logger="truelike"):
         other.recommend_to(tmp_path / "lists.parquet", k=5, block_size=20)
@@ -161,7 +162,6 @@ def test_a_damaged_part_is_computed_again(
     content = bytearray(third.read_bytes())
     content[len(content) // 2] ^= 1
     third.write_bytes(content)
-    computed.clear()
     with caplog.at_level("INFO", logger="truelike"):
         model.recommend_to(tmp_path / "lists.parquet", k=5, block_size=20)
     assert computed == [0, 2, 3, 4, 5, 6]
@@ -177,7 +177,6 @@ def test_a_damaged_description_of_the_parts_means_all_anew(
     description = stopped() / "batch.json"
     assert json.loads(description.read_text())["options"]["k"] == 5
     description.unlink() if content is None else description.write_text(content)
-    computed.clear()
     model.recommend_to(tmp_path / "lists.parquet", k=5, block_size=20)
     assert computed == list(range(7))
     assert left_in(tmp_path) == ["lists.parquet"]
@@ -327,13 +326,3 @@ def test_a_stopped_run_continues_on_a_cluster(model: Model, tmp_path: Path, stop
     stopped(cluster=NOWHERE)
     model.recommend_to(tmp_path / "lists.parquet", k=5, block_size=20)
     assert (tmp_path / "lists.parquet").read_bytes() == (tmp_path / "other.parquet").read_bytes()
-
-
-def test_lists_of_a_model_of_blocks_on_a_cluster(model: Model, tmp_path: Path, here: list[int]) -> None:
-    blocks = tl.blocks.build(model.train_, tmp_path / "blocks", blocks=3, progress=False)
-    on_blocks = tl.IALS(factors=4, epochs=2).fit(blocks, progress=False)
-    own, found = tmp_path / "own.parquet", tmp_path / "found.parquet"
-    on_blocks.recommend_to(own, block_size=50)
-    on_blocks.recommend_to(found, block_size=50, cluster=NOWHERE)
-    assert found.read_bytes() == own.read_bytes()
-    assert here == [50, 50, 30]

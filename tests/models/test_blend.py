@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,15 +42,6 @@ def test_at_the_ends_it_ranks_as_one_of_the_two(data: Any, weight: float, name: 
     model = tl.Blend(first="IALS:factors=8:epochs=3", second="EASE", weight=weight).fit(data, progress=False)
     alone = getattr(model, f"{name}_")
     assert model.recommend(k=5)["item_id"].to_list() == alone.recommend(k=5)["item_id"].to_list()
-
-
-def test_it_is_saved_and_loaded_whole(blend: Any, tmp_path: Path) -> None:
-    blend.save(tmp_path / "model")
-    again = tl.load(tmp_path / "model")
-    assert repr(again) == repr(blend)
-    assert again.recommend(k=4).equals(blend.recommend(k=4))
-    assert again.recommend_from_items([3, 5], k=4).equals(blend.recommend_from_items([3, 5], k=4))
-    assert again.similar_items([3], k=4).equals(blend.similar_items([3], k=4))
 
 
 def test_the_models_get_its_seed_and_threads_unless_they_are_given(data: Any) -> None:

@@ -69,27 +69,11 @@ def test_the_folded_row_of_a_training_user_ranks_as_the_trained_one(name: str, w
     assert np.mean(shared) > 0.7
 
 
-def stop_after(epochs: int) -> Any:
-    def stop(state: Any) -> None:
-        state.stop = state.epoch + 1 == epochs
-
-    return stop
-
-
 def test_a_run_of_another_number_of_epochs_cannot_be_resumed(world: Any, tmp_path: Path) -> None:
     """The learning rates of its epochs were others."""
     tl.SoftmaxMF(**{**QUICK, "epochs": 5}).fit(world.dataset(), checkpoint=tmp_path / "c")
     with pytest.raises(StorageError, match="other"):
         tl.SoftmaxMF(**{**QUICK, "epochs": 8}).fit(world.dataset(), checkpoint=tmp_path / "c", resume=True)
-
-
-def test_a_stopped_run_goes_on_to_the_same_bits(world: Any, tmp_path: Path) -> None:
-    data = world.dataset()
-    whole = tl.SoftmaxMF(**{**QUICK, "epochs": 8}).fit(data)
-    tl.SoftmaxMF(**{**QUICK, "epochs": 8}).fit(data, callbacks=[stop_after(5)], checkpoint=tmp_path / "c")
-    resumed = tl.SoftmaxMF(**{**QUICK, "epochs": 8}).fit(data, checkpoint=tmp_path / "c", resume=True)
-    for name, table in whole.tables_.arrays().items():
-        assert resumed.tables_.arrays()[name].tobytes() == table.tobytes(), name
 
 
 def test_partial_fit_keeps_the_biases_of_known_items(world: Any) -> None:

@@ -37,6 +37,7 @@ def check_inverse(n: int, dtype: str = "float64", tolerance: float = 1e-12) -> N
 @pytest.mark.parametrize("n", [1, 31, 191, 192, 193, 384, 770])
 def test_the_inverse_is_that_of_numpy_at_any_size(n: int) -> None:
     check_inverse(n)
+    check_inverse(n, "float32", 1e-5)
 
 
 @given(st.integers(1, 400))
@@ -44,10 +45,6 @@ def test_the_inverse_is_that_of_numpy_at_any_size(n: int) -> None:
 @pytest.mark.usefixtures("small_tiles")
 def test_the_inverse_is_that_of_numpy_with_many_tiles(n: int) -> None:
     check_inverse(n)
-
-
-def test_single_precision() -> None:
-    check_inverse(500, "float32", 1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

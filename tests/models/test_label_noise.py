@@ -80,14 +80,6 @@ def test_the_frame_is_of_the_library_that_asks(informed: Any) -> None:
     assert isinstance(informed.like_probability("u7", "i3"), pl.DataFrame)
 
 
-def test_the_probability_is_the_map_of_the_score(informed: Any) -> None:
-    items = list(informed.train_.items)
-    found = informed.like_probability("u7", items)["probability"].to_numpy()
-    scores = informed.score(["u7"] * len(items), items)
-    codes = informed.train_.users.codes(["u7"] * len(items)), np.arange(len(items), dtype=np.int32)
-    assert_allclose(found, informed.likes.of_pairs(*codes, scores), rtol=1e-4)
-
-
 def test_hidden_likes_use_the_same_probability(informed: Any) -> None:
     """For an item that was never shown, no interaction says nothing, so the posterior is p(like)."""
     hidden = informed.hidden_likes(["u7", "u9"], k=30).filter(pl.col("flip_probability") > 0.999)
@@ -122,26 +114,7 @@ def test_the_sentences_say_when_a_number_is_no_probability(informed: Any) -> Non
     assert "not probabilities" not in NOTES["assumed: user activity and item visibility"]
 
 
-@pytest.mark.parametrize(
-    "model", [tl.BPR(**QUICK), tl.NBPO(**QUICK, flip_factors=0), tl.IALS(**QUICK), tl.ExactBPO(**QUICK)], ids=repr
-)
-def test_a_model_without_flips_has_no_probabilities(model: Any, data: Any) -> None:
-    model.fit(data, progress=False)
-    assert not hasattr(model, "like_probability")
-    assert not hasattr(model, "hidden_likes")
-
-
 # --- storage --------------------------------------------------------------------------------------
-
-
-def test_a_saved_model_has_the_same_probabilities(informed: Any, tmp_path: Path) -> None:
-    informed.save(tmp_path / "model")
-    again = tl.load(tmp_path / "model")
-    items = list(informed.train_.items)
-    assert again.like_probability("u7", items).equals(informed.like_probability("u7", items))
-    assert again.hidden_likes(["u7", "u9"]).equals(informed.hidden_likes(["u7", "u9"]))
-    assert repr(again.calibration_) == repr(informed.calibration_)
-    assert again.likes.note == informed.likes.note
 
 
 def test_a_fit_without_impressions_forgets_those_of_the_one_before(data: Any, shown: Any) -> None:

@@ -26,12 +26,6 @@ def test_sampled_engines_take_no_listwise_and_the_exact_engine_no_pairwise_objec
         assert names.is_exact(name) != issubclass(names.kind_of(name), objectives.Pairwise)
 
 
-@pytest.mark.parametrize("wrong", ["", "BP", "NBPOs", 3, ["BPR"], objectives.Objective, int])
-def test_other_values_are_no_objectives(wrong: Any) -> None:
-    assert not names.is_sampled(wrong)
-    assert not names.is_exact(wrong)
-
-
 class OneStep(objectives.Pairwise):
     name = "OneStep"
 

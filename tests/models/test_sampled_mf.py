@@ -85,12 +85,8 @@ def test_the_regularization_that_was_used_is_saved_and_used_for_new_users(world:
     assert loaded.regularization_ == model.regularization_
     history = np.array([0, 3], dtype=np.int32)
     assert_array_equal(loaded.scorer.fold_in.row(history), model.scorer.fold_in.row(history))
-    given = tl.BPR(factors=4, epochs=2, regularization=model.regularization_).fit(world)
-    assert_array_equal(given.scorer.fold_in.row(history), model.scorer.fold_in.row(history))
-    stronger = tl.BPR(factors=4, epochs=2, regularization=100.0).fit(world)
-    assert stronger.regularization_ == 100.0
-    more = model.partial_fit(world)
-    assert more.regularization_ > 0
+    assert tl.BPR(factors=4, epochs=2, regularization=100.0).fit(world).regularization_ == 100.0
+    assert model.partial_fit(world).regularization_ > 0
 
 
 def test_every_parameter_has_a_value_under_either_recipe() -> None:
@@ -179,15 +175,6 @@ def test_the_paper_initialization_is_positive_and_its_flip_logit_near_minus_6() 
     assert expit(g).mean() == pytest.approx(0.002, abs=0.0007)
 
 
-def test_the_normal_initialization_has_its_scale_and_its_flip_logit() -> None:
-    tables = Tables.zeros(2_000, 1_000, 20, 10)
-    for start in (-2.0, 0.0, 1.5):
-        tables.initialise("normal", 0.05, start, seed=0)
-        assert tables.user_factors.std() == pytest.approx(0.05, rel=0.02)
-        assert tables.item_factors.mean() == pytest.approx(0, abs=0.002)
-        assert (tables.user_flips @ tables.item_flips.T).mean() == pytest.approx(start, abs=0.01)
-
-
 def test_without_an_epoch_the_model_is_its_initialization_and_the_seed_decides_it(world: Any) -> None:
     model = tl.NBPO(**{**QUICK, "epochs": 0}, seed=3).fit(world)
     tables = Tables.zeros(world.n_users, world.n_items, 6, 3)
@@ -213,14 +200,6 @@ class Equation11(objectives.Pointwise):
     def negative(r: Any, g: Any) -> Any:
         return 0.5 * (1 - 3 * objectives.sigmoid(r)), 0 * g
 
-    @staticmethod
-    def likelihood_positive(r: Any, g: Any) -> Any:
-        return 0 * r
-
-    @staticmethod
-    def likelihood_negative(r: Any, g: Any) -> Any:
-        return 0 * r
-
 
 def test_without_flip_factors_there_are_no_flip_tables_and_training_is_equation_11(
     world: Any, tmp_path: Path
@@ -240,9 +219,9 @@ def test_without_flip_factors_there_are_no_flip_tables_and_training_is_equation_
 @pytest.mark.parametrize("parameters", [{"objective": "BPR"}, {"objective": "NBPO", "flip_factors": 0}], ids=str)
 def test_a_model_without_flips_has_no_methods_for_them(parameters: Any, world: Any) -> None:
     model = tl.SampledMF(**{**QUICK, "epochs": 1, **parameters})
-    for asked in (model, model.fit(world), tl.IALS(), tl.EASE(), tl.SoftmaxMF()):
-        assert not hasattr(asked, "hidden_likes")
-        assert not hasattr(asked, "flip_probability")
+    for asked in (model, model.fit(world), tl.IALS(), tl.EASE(), tl.SoftmaxMF(), tl.ExactBPO()):
+        for method in ("hidden_likes", "flip_probability", "like_probability"):
+            assert not hasattr(asked, method)
     assert hasattr(tl.NBPO(), "hidden_likes")
 
 
@@ -283,11 +262,9 @@ def test_hidden_likes_are_the_unobserved_items_of_the_highest_posterior(nbpo: An
 def test_a_saved_model_keeps_its_flips_and_all_else(nbpo: Any, tmp_path: Path) -> None:
     nbpo.save(tmp_path / "model")
     again = tl.load(tmp_path / "model")
-    assert again.get_params() == nbpo.get_params()
     for name in ("user_factors_", "item_factors_", "user_flips_", "item_flips_"):
         assert_array_equal(getattr(again, name), getattr(nbpo, name))
     assert again.hidden_likes([1, 5], k=3).equals(nbpo.hidden_likes([1, 5], k=3))
-    assert again.recommend_from_items([1, 5]).equals(nbpo.recommend_from_items([1, 5]))
 
 
 # --- partial_fit --------------------------------------------------------------------------------

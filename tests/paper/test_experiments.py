@@ -79,20 +79,8 @@ def test_the_means_over_users_are_the_recorded_metrics(results: Results) -> None
 def test_the_authors_settings_are_those_of_the_release() -> None:
     results = Results(FULL["amazon"], {}, {})
     amazon = settings(next(results.finals("authors", "NBPO")).make())
-    expected = {
-        "learning_rate": 0.05,
-        "regularization": 1.0,
-        "flip_regularization": 5.0,
-        "factors": 50,
-        "flip_factors": 50,
-        "batch_size": 5_000,
-        "epochs": 200,
-        "patience": None,
-        "decay": 0.99,
-        "order": "file",
-        "init": "paper",
-    }
-    assert {name: amazon[name] for name in expected} == expected
+    release = settings(tl.NBPO(recipe="paper", metric=METRIC, patience=None))
+    assert {**amazon, "seed": 0, "n_negatives": release["n_negatives"]} == release
     movielens = settings(next(Results(FULL["movielens"], {}, {}).finals("authors", "NBPO-o")).make())
     expected = {"objective": "NBPO-o", "learning_rate": 0.001, "regularization": 1.0, "flip_regularization": 5.0}
     assert {name: movielens[name] for name in expected} == expected

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import truelike as tl
-from truelike.errors import DataError, StorageError, WorkerError
+from truelike.errors import StorageError, WorkerError
 from truelike.selection.executor import Executor
 from truelike.selection.trials import Trial, run
 
@@ -181,19 +181,6 @@ def test_a_process_ends_when_its_parent_is_killed(split: Any, tmp_path: Path) ->
             return
         time.sleep(0.1)
     pytest.fail("the process is still there 30 s after its parent was killed")
-
-
-def test_a_model_that_rejects_the_dataset_is_tried_again_next_time(split: Any, tmp_path: Path) -> None:
-    class Demanding(tl.ItemPop):
-        def _make_scorer(self) -> Any:
-            raise DataError("Demanding needs more items")
-
-    trial = Trial(Demanding)
-    for _ in range(2):
-        with executor(tmp_path, split) as workers:
-            assert trial.key not in workers.records
-            [record] = workers.run([trial])
-        assert (record["refused"], record["error"]) == (True, "Demanding needs more items")
 
 
 def test_an_exception_of_a_model_names_the_model_and_the_exception(own: Any, split: Any, tmp_path: Path) -> None:

@@ -192,23 +192,6 @@ def test_a_candidate_that_cannot_be_trained_does_not_end_the_race(train: Any) ->
         Scripted(train, lambda candidate: 0.0).run()
 
 
-def test_a_candidate_is_better_only_beyond_noise(train: Any) -> None:
-    rng = np.random.default_rng(0)
-    base = rng.random(300)
-    race = Scripted(train, lambda candidate: 0.1)
-    one, other = (Candidate(family, family.start) for family in FAMILIES[:2])
-
-    def is_better(values: Any, others: Any) -> bool:
-        for candidate, each in ((one, values), (other, others)):
-            race.attempt(candidate)
-            race.give(candidate, each)
-        return race.is_better(one, other)
-
-    assert is_better(base + 0.01, base - rng.normal(0, 0.02, 300))
-    assert not is_better(base + 0.0001, base + rng.normal(0, 0.2, 300))
-    assert not is_better(base, base + 0.01)
-
-
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_a_candidate_and_its_name_give_the_same_model(family: Any, train: Any) -> None:
     start = Candidate(family, family.start)

@@ -72,6 +72,10 @@ def test_each_grid_is_searched_around_the_best_setting_so_far(split: Any) -> Non
 
 def test_the_best_third_of_a_rung_goes_on(split: Any) -> None:
     runner: Any = Here(split)
+    few = [{**QUICK, "epochs": 16, "metric": "f1@2", "seed": seed} for seed in range(4)]
+    runner.halve(few, (1 / 9, 1 / 3, 1.0))  # a rung of fewer than five epochs is left out
+    assert [trial.make().epochs for trial in runner.ran] == [5] * 4 + [16] * 2
+    runner: Any = Here(split)
     candidates = [{**QUICK, "epochs": 45, "metric": "f1@2", "seed": seed} for seed in range(7)]
     found = runner.halve(candidates, (1 / 9, 1 / 3, 1.0))
     assert [trial.make().epochs for trial in runner.ran] == [5] * 7 + [15] * 3 + [45]  # type: ignore[attr-defined]
@@ -187,13 +191,6 @@ def test_flip_parameters_are_searched_only_where_they_have_an_effect() -> None:
     assert "flip_rate" in default_space("ShiftMC", {})
     assert "flip_rate" not in default_space("NBPO", {})
     assert "factors" not in default_space(tl.BPR(factors=8), {})
-
-
-def test_a_rung_of_fewer_than_five_epochs_is_left_out(split: Any) -> None:
-    runner: Any = Here(split)
-    candidates = [{**QUICK, "epochs": 16, "metric": "f1@2", "seed": seed} for seed in range(4)]
-    runner.halve(candidates, (1 / 9, 1 / 3, 1.0))
-    assert [trial.make().epochs for trial in runner.ran] == [5] * 4 + [16] * 2
 
 
 def test_if_the_best_of_a_rung_diverges_later_the_next_one_is_tried(split: Any) -> None:

@@ -164,32 +164,27 @@ def test_the_gradient_of_lightgcn_is_that_of_the_dense_graph(world: Any) -> None
 # --- ACF ------------------------------------------------------------------------------------------
 
 
+def attention(hidden: Any, weights: Any, among: Any = True) -> Any:
+    """The share of each row, which is zero where it is not among them."""
+    e = np.where(among, np.exp(np.maximum(hidden, 0) @ weights[0]), 0)
+    return e / e.sum(axis=-1, keepdims=True)
+
+
 def acf_by_hand(network: Any, data: Any, user: int, item: int, of_items: Any = None) -> float:
     """The paper's equations for one pair, with the item itself left out of the history."""
-    weight = {name: array(value) for name, value in network.named_parameters()}
-    u = weight["users.weight"][user]
+    w = {name: array(value) for name, value in network.named_parameters()}
+    u, table = w["users.weight"][user], w["history_items.weight"]
     history = [i for i in data.matrix.indices[slice(*data.matrix.indptr[user : user + 2])] if i != item]
-    logits = []
-    for seen in history:
-        hidden = weight["of_user.weight"] @ u + weight["of_user.bias"]
-        hidden = hidden + weight["of_item.weight"] @ weight["items.weight"][seen]
-        hidden = hidden + weight["of_history_item.weight"] @ weight["history_items.weight"][seen]
-        if of_items is not None:
-            x = of_items.matrix[[seen]].toarray()[0]
-            components = np.flatnonzero(x)
-            table = weight["components.embeddings.weight"]
-            inner_logits = []
-            for component in components:
-                inner = weight["components.of_user.weight"] @ u + weight["components.of_user.bias"]
-                inner = inner + weight["components.of_component.weight"] @ table[component]
-                inner_logits.append(float(weight["components.attention.weight"][0] @ np.maximum(inner, 0)))
-            beta = np.exp(inner_logits) / np.exp(inner_logits).sum()
-            content = sum(b * x[c] * table[c] for b, c in zip(beta, components, strict=True))
-            hidden = hidden + weight["components.out.weight"] @ content
-        logits.append(float(weight["attention.weight"][0] @ np.maximum(hidden, 0)))
-    alpha = np.exp(logits) / np.exp(logits).sum()
-    vector = u + sum(a * weight["history_items.weight"][seen] for a, seen in zip(alpha, history, strict=True))
-    return float(vector @ weight["items.weight"][item])
+    hidden = w["of_user.weight"] @ u + w["of_user.bias"] + w["items.weight"][history] @ w["of_item.weight"].T
+    hidden = hidden + table[history] @ w["of_history_item.weight"].T
+    if of_items is not None:
+        x, components = of_items.matrix[history].toarray(), w["components.embeddings.weight"]
+        inner = w["components.of_user.weight"] @ u + w["components.of_user.bias"]
+        inner = inner + components @ w["components.of_component.weight"].T
+        beta = attention(inner, w["components.attention.weight"], x != 0)
+        hidden = hidden + (beta * x) @ components @ w["components.out.weight"].T
+    vector = u + attention(hidden, w["attention.weight"]) @ table[history]
+    return float(vector @ w["items.weight"][item])
 
 
 @pytest.mark.parametrize("components", [False, True], ids=["items", "items and components"])

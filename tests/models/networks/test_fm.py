@@ -12,6 +12,7 @@ import pytest
 
 import truelike as tl
 from truelike.errors import DataError, ParameterError, StorageError
+from truelike.evaluation.calibration import auc
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'truelike[deep]'")
 
@@ -38,11 +39,7 @@ def cold() -> tuple[Any, Any, Any]:
 
 def mean_auc(scores: Any, positive: Any) -> float:
     """The probability that a user's positive scores above another item, averaged over users."""
-    areas = [
-        (row[mine][:, None] > row[~mine][None, :]).mean() + (row[mine][:, None] == row[~mine][None, :]).mean() / 2
-        for row, mine in zip(scores, positive, strict=True)
-        if 0 < mine.sum() < len(mine)
-    ]
+    areas = [auc(row, mine) for row, mine in zip(scores, positive, strict=True) if 0 < mine.sum() < len(mine)]
     assert len(areas) > 150
     return float(np.mean(areas))
 

@@ -140,41 +140,6 @@ def test_the_number_of_threads_does_not_change_the_bits(name: str, monkeypatch: 
     assert all(fitted(n_jobs) == one for n_jobs in (2, 2, 3))
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_a_resumed_training_ends_with_the_same_bits(
-    name: str, world: Any, other_world: Any, quick: Quick, tmp_path: Path
-) -> None:
-    data = tl.read(world, items=KINDS) if name == "FM" else world  # an FM with features has dropout of ids
-
-    class StoppedError(Exception):
-        pass
-
-    def stop(state: Any) -> None:
-        if state.epoch == 1:
-            raise StoppedError
-
-    def make() -> Any:
-        return getattr(tl, name)(**quick(epochs=4, objective="NBPO"))
-
-    how = {"validation": other_world, "checkpoint": tmp_path / "place", "checkpoint_epochs": 1}
-    whole = make().fit(data, validation=other_world)
-    with pytest.raises(StoppedError):
-        make().fit(data, callbacks=[stop], **how)
-    epochs: list[int] = []
-    again = make().fit(data, resume=True, callbacks=[lambda state: epochs.append(state.epoch)], **how)
-    assert epochs == [1, 2, 3]
-    assert bits(again) == bits(whole)
-    assert again.history_.drop("seconds").equals(whole.history_.drop("seconds"))
-
-
-def test_the_best_epoch_on_validation_is_kept(world: Any, other_world: Any, quick: Quick) -> None:
-    model = tl.NeuMF(**quick(epochs=25, patience=3)).fit(world, validation=other_world)
-    values = model.history_["ndcg@20"].to_numpy()
-    assert len(values) < 25
-    assert len(values) - 1 - values.argmax() == 3
-    assert tl.evaluate(model, other_world, ks=(20,))["ndcg@20"] == pytest.approx(values.max())
-
-
 def test_training_does_not_change_the_random_state_or_the_threads_of_pytorch(world: Any, quick: Quick) -> None:
     torch.manual_seed(5)
     torch.set_num_threads(2)

@@ -59,19 +59,6 @@ def test_a_new_user_of_lightgcn_is_a_user_whose_own_embedding_is_zero(world: Any
     assert np.corrcoef(found, V @ U[7])[0, 1] > 0.999
 
 
-@pytest.mark.parametrize("name", ["DeepRecommender", "NeuMF"])
-def test_scoring_a_new_user_is_deterministic_and_does_not_change_the_model(
-    name: str, trained: Any, world: Any
-) -> None:
-    model = trained(name, objective="NBPO", epochs=40)
-    before = {key: array.tobytes() for key, array in model.networks_.arrays().items()}
-    first = model.recommend_from_items([0, 4, 8], k=5)
-    assert model.recommend_from_items([8, 0, 4], k=5).equals(first)
-    assert {key: array.tobytes() for key, array in model.networks_.arrays().items()} == before
-    both = model.scorer.score_histories(world.matrix[[3, 7]])
-    assert both[1].tobytes() == model.scorer.score_histories(world.matrix[[7]])[0].tobytes()
-
-
 @pytest.mark.parametrize("name", ["DeepRecommender", "FM", "NeuMF", "ACF", "LightGCN"])
 def test_a_new_user_who_interacted_with_every_item_has_finite_scores(name: str, trained: Any) -> None:
     model = trained(name, objective="BPR", epochs=3)
