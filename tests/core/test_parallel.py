@@ -131,27 +131,6 @@ def test_the_limit_of_blas_nests() -> None:
     assert blas_threads() == before
 
 
-def test_limits_of_blas_in_two_threads_may_overlap() -> None:
-    before = blas_threads()
-    inside, outside = threading.Event(), threading.Event()
-    seen = []
-
-    def second() -> None:
-        with one_blas_thread():
-            inside.set()
-            assert outside.wait(20)
-            seen.append(blas_threads())
-
-    thread = threading.Thread(target=second)
-    with one_blas_thread():
-        thread.start()
-        assert inside.wait(20)
-    outside.set()
-    thread.join(20)
-    assert seen == [{1}]
-    assert blas_threads() == before
-
-
 def test_an_error_restores_the_threads_of_blas() -> None:
     before = blas_threads()
     with pytest.raises(KeyError), one_blas_thread():

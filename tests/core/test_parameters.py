@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from truelike.core.parameters import changed, check, choice, flag, number, parameters_of, parse, whole_number
 from truelike.errors import ParameterError
@@ -83,15 +81,6 @@ def test_any_other_value_is_an_error_that_names_it_and_what_is_allowed(
     assert str(error.value) == f"Model: {name} is {value!r}; it must be {allowed}"
 
 
-@given(st.integers())
-def test_whole_numbers_are_taken_exactly_within_their_bounds(value: int) -> None:
-    if 1 <= value <= 100:
-        assert Model(factors=value).factors == value
-    else:
-        with pytest.raises(ParameterError, match="factors"):
-            Model(factors=value)
-
-
 def test_only_what_differs_from_the_defaults_is_changed() -> None:
     assert changed(Model()) == {}
     assert changed(Model(rate=0.1, factors=10, jobs=None)) == {}
@@ -113,11 +102,6 @@ def test_text_becomes_what_the_parameter_is() -> None:
     ]  # fmt: skip
     for name, text, value in cases:
         assert parse(Model, {name: text}) == {name: value}
-
-
-def test_what_is_no_text_stays_as_it_is() -> None:
-    given = {"rate": 0.5, "quick": True, "limit": None}
-    assert parse(Model, given) == given
 
 
 @pytest.mark.parametrize(

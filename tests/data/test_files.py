@@ -1,4 +1,3 @@
-import csv
 import gzip
 import io
 import json
@@ -150,12 +149,6 @@ BAD_LINES = {
 }
 
 
-def test_each_of_two_lines_with_an_open_quote_is_bad(tmp_path: Path) -> None:
-    path = write(tmp_path, 'user,item\nann,tea\nbob,"milk\ncy,"rum\ndan,gin\n')
-    with pytest.raises(DataError, match="2 rows are bad: lines 3, 4 have a quote that is not closed"):
-        tl.read(path)
-
-
 BAD_JSON = {
     "broken": (b'{"user": "bob", "item"\n', "line 3 is not JSON"),
     "no object": (b"[1, 2]\n", "line 3 is not a JSON object"),
@@ -278,35 +271,6 @@ def same(one: tl.Dataset, other: tl.Dataset) -> bool:
     assert one.times is not None
     assert other.times is not None
     return pairs(one) == pairs(other) and one.times.tolist() == other.times.tolist()
-
-
-@QUICK
-@given(rows=LOGS, data=st.data())
-def test_a_blank_line_in_a_csv_changes_nothing(
-    tmp_path: Path, rows: list[tuple[str, str, int]], data: Any
-) -> None:
-    blank = data.draw(st.integers(0, len(rows)))
-    fast, careful = io.StringIO(), io.StringIO()
-    for number, row in enumerate([("user", "item", "time"), *rows]):
-        for text in (fast, careful):
-            csv.writer(text, lineterminator="\n").writerow(row)
-        careful.write("\n" * (number == blank))
-    once = tl.read(write(tmp_path, fast.getvalue()))
-    assert same(once, tl.read(write(tmp_path, careful.getvalue())))
-    frame = {"user": [r[0] for r in rows], "item": [r[1] for r in rows], "time": [r[2] for r in rows]}
-    assert once.n_rows == len(rows)
-    if once.users.kind == once.items.kind == "str":
-        assert same(once, tl.read(pl.DataFrame(frame)))
-
-
-@QUICK
-@given(rows=LOGS)
-def test_a_bad_json_line_leaves_the_others_as_they_are(tmp_path: Path, rows: list[tuple[str, str, int]]) -> None:
-    lines = [json.dumps({"user": user, "item": item, "time": time}) for user, item, time in rows]
-    fast = tl.read(write(tmp_path, "\n".join(lines), "log.jsonl"))
-    with pytest.warns(DataWarning, match="dropped 1 bad row: line 2 "):
-        careful = tl.read(write(tmp_path, "\n".join([lines[0], "{", *lines[1:]]), "log.jsonl"), on_bad_rows="drop")
-    assert same(fast, careful)
 
 
 @QUICK

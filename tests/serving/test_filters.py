@@ -145,13 +145,6 @@ def test_a_filter_is_what_it_says(tree: Any) -> None:
     assert FILTERS.mask(_text(tree)).tolist() == [_value(tree, stock) for stock in TABLE["stock"]]
 
 
-def test_masks_that_are_kept_are_bounded() -> None:
-    filters = Filters(TABLE)
-    for n in range(700):
-        filters.mask(f"stock = {n}")
-    assert filters._mask.cache_info().currsize <= 500
-
-
 def test_columns_of_every_type_are_compared_or_refused(tmp_path: Path) -> None:
     table = pl.DataFrame(
         {

@@ -359,18 +359,6 @@ def test_any_two_positives_of_a_user_may_share_a_block() -> None:
     assert not together[~apart & ~np.eye(99, dtype=bool)].any()
 
 
-def test_in_blocks_a_users_row_moves_several_times_in_a_batch() -> None:
-    """The sum of 60 steps of one user overshoots; one step after the other does not."""
-    rng = np.random.default_rng(0)
-    train = tl.read(sparse.csr_array((rng.random((4, 200)) < 0.3).astype(np.float32)))
-    settings = replace(SETTINGS, batch_size=1_000, learning_rate=0.5, regularization=0.0)
-    largest = {}
-    for order in ("file", "blocks"):
-        tables = trained(train, BPO, settings=replace(settings, order=order), shape=(8, 0), epochs=1)  # type: ignore[arg-type]
-        largest[order] = np.abs(tables.users).max()
-    assert largest["blocks"] < largest["file"]
-
-
 def test_a_listwise_objective_is_an_error() -> None:
     train = make_dataset()
     with pytest.raises(ParameterError, match="Softmax is neither pointwise nor pairwise"):

@@ -17,7 +17,7 @@ from truelike.negatives import parse
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'truelike[deep]'")
 
-from truelike.engines.torch.engine import NetworkEngine, sampled_steps  # noqa: E402
+from truelike.engines.torch.engine import NetworkEngine  # noqa: E402
 from truelike.engines.torch.networks import Inputs, Networks  # noqa: E402
 from truelike.models.networks.custom import MFNetwork  # noqa: E402
 
@@ -99,22 +99,6 @@ def test_every_setting_equals_the_sampled_engine(train: Any, change: dict[str, A
         tables_engine.epoch(epoch)
         network_engine.epoch(epoch)
     assert largest_difference(tables_engine.tables, network_engine.networks) < 1e-4
-
-
-def test_the_gradient_of_bpo_is_that_of_its_likelihood_by_autograd(train: Any) -> None:
-    network = MFNetwork(Inputs(train, 5))
-    users, items = torch.arange(40), torch.arange(160).view(40, 4) % train.n_items
-    flat = (users.repeat_interleave(4), items.reshape(-1))
-    zero = torch.zeros(40, 4)
-    r = network(*flat).view(40, 4)
-    positive = objectives.BPO.likelihood_positive(r[:, :1], zero[:, :1]).sum()
-    likelihood = 3 * positive + objectives.BPO.likelihood_negative(r[:, 1:], zero[:, 1:]).sum()
-    expected = torch.autograd.grad(likelihood, list(network.parameters()))
-    r = network(*flat).view(40, 4)
-    steps, _ = sampled_steps(objectives.BPO, r.detach(), zero, 3.0)
-    found = torch.autograd.grad([r], list(network.parameters()), [steps])
-    for a, b in zip(expected, found, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
 
 
 def test_hard_negatives_are_the_best_scored_candidates(train: Any) -> None:
