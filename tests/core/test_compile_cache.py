@@ -115,15 +115,6 @@ def test_a_full_disk(expected: str, tmp_path: Path) -> None:
     assert end(start(tmp_path)) == (expected, [])
 
 
-def test_a_directory_that_is_removed(expected: str, tmp_path: Path) -> None:
-    remove = f"import shutil\nshutil.rmtree({str(tmp_path)!r})\n"
-    first, _, second = FIT.rpartition("print")
-    output, messages = end(start(tmp_path, f"{first}{remove}print{second}"))
-    assert output == expected
-    assert not messages
-    assert files(tmp_path)
-
-
 def truncate(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 

@@ -117,23 +117,6 @@ def test_the_epochs_to_come_and_the_samples_within_one_are_told() -> None:
     assert planned == [3, 3, 3]
 
 
-def test_a_run_goes_on_from_a_state() -> None:
-    engine = FakeEngine()
-    rows = [{"epoch": n, "seconds": 0.1, "loss": 1.0} for n in range(2)]
-    state = run_epochs(engine, 5, state=State(1, 0, rows))
-    assert engine.done == [2, 3, 4]
-    assert [row["epoch"] for row in state.rows] == [0, 1, 2, 3, 4]
-
-
-def test_the_history_has_a_row_an_epoch() -> None:
-    _, _, state = run([0.1, 0.3], patience=None)
-    frame = state.history()
-    assert frame.columns == ["epoch", "seconds", "loss", "m@1"]
-    assert frame["epoch"].to_list() == [0, 1]
-    assert frame["loss"].to_list() == [1.0, 0.5]
-    assert frame["seconds"].min() >= 0
-
-
 def test_the_history_of_no_epoch_has_its_columns_too() -> None:
     assert run_epochs(FakeEngine(), 0).history().columns == ["epoch", "seconds", "loss"]
 

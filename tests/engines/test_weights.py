@@ -85,17 +85,6 @@ def test_the_largest_possible_time_span_is_no_problem() -> None:
     assert_allclose(weights / weights.max(), [0.25, 0.5, 1.0], rtol=1e-6)
 
 
-def test_interactions_that_count_the_same_have_no_weights() -> None:
-    plain = tl.read([("ann", "tea"), ("bob", "tea"), ("bob", "gin")])
-    at_once = tl.read([("ann", "tea", 1, 7), ("bob", "tea", 1, 7), ("bob", "gin", 1, 7)])
-    twice = tl.read([("ann", "tea"), ("bob", "tea")] * 2)
-    assert interaction_weights(plain) is None
-    assert interaction_weights(plain, "log") is None
-    assert interaction_weights(twice, "linear") is None
-    assert interaction_weights(at_once, recency="user") is None
-    assert interaction_weights(at_once, recency="global") is None
-
-
 def test_the_shortest_half_life_leaves_the_last_interactions_only() -> None:
     data = tl.read([(user, item, 1, item) for user in range(3) for item in range(4)])
     weights = interaction_weights(data, recency="user", half_life=1e-3)
