@@ -11,7 +11,6 @@ import pytest
 from tests.ray_helper import run_isolated
 
 import truelike as tl
-from truelike import cluster as module
 from truelike.cluster import Cluster, as_cluster, writable
 from truelike.errors import ClusterError, ParameterError
 
@@ -75,12 +74,6 @@ def test_a_cluster_without_room_is_an_error() -> None:
         Cluster("auto").layout(nodes(0, dead=2))
     with pytest.raises(ClusterError, match="no node of the cluster has 9 CPUs"):
         Cluster("auto", threads=9).layout(nodes(8, 8))
-
-
-def test_an_address_where_nothing_listens_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CONNECT_SECONDS", 0.5)
-    with pytest.raises(ClusterError, match=r"no Ray cluster can be reached at 127\.0\.0\.1:1: "):
-        module._check_reachable("127.0.0.1:1")
 
 
 def test_a_writable_view_shares_its_memory_and_keeps_it() -> None:

@@ -287,8 +287,3 @@ def test_a_custom_objective_can_be_trained(objective: Any) -> None:
     assert losses[-1] < 0.5 * losses[0]
     firsts = model.recommend(list(range(24)), k=1)
     assert firsts["item_id"].to_list() == [(user + 2) % 24 for user in range(24)]
-
-
-def test_dir_shows_the_public_names() -> None:
-    assert "NBPO" in dir(objectives)
-    assert not {"annotations", "np", "special", "Any"} & set(dir(objectives))

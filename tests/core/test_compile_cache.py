@@ -182,19 +182,6 @@ def said(
         yield lambda: caplog.messages
 
 
-@pytest.mark.parametrize("signature", [None, "int64(int64)"])
-def test_a_function_is_cached_with_and_without_a_signature(
-    signature: str | None, said: Callable[[], list[str]], tmp_path: Path
-) -> None:
-    first, second = (cached_njit(signature, nogil=True)(double) for _ in range(2))
-    assert [first(3), second(3)] == [6, 6]
-    assert [sum(each.stats.cache_hits.values()) for each in (first, second)] == [0, 1]
-    assert first.targetoptions["nogil"] is first.targetoptions["nopython"] is True
-    assert first._can_compile is (signature is None)
-    assert [path.suffix for path in files(tmp_path)] == [".nbc", ".nbi"]
-    assert not said()
-
-
 def test_old_code_under_a_new_index_is_not_used(
     said: Callable[[], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

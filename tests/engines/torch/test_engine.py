@@ -101,19 +101,6 @@ def test_every_setting_equals_the_sampled_engine(train: Any, change: dict[str, A
     assert largest_difference(tables_engine.tables, network_engine.networks) < 1e-4
 
 
-def test_hard_negatives_are_the_best_scored_candidates(train: Any) -> None:
-    _, engine = both(train, objectives.BPR, "hard:3", SETTINGS)
-    entries = np.arange(50, dtype=np.int32)
-    drawn = torch.from_numpy(engine.samples.draw(engine.samples.key(0), entries).astype(np.int64))
-    users = torch.from_numpy(train.user_of_entry[entries].astype(np.int64))
-    assert drawn.shape == (50, 12)
-    hardest = engine._hardest(users, drawn)
-    with torch.no_grad():
-        scores = engine.networks.preference(users.repeat_interleave(12), drawn.reshape(-1)).view(50, 4, 3)
-        of_hardest = engine.networks.preference(users.repeat_interleave(4), hardest.reshape(-1)).view(50, 4)
-    torch.testing.assert_close(scores.max(dim=2).values, of_hardest)
-
-
 def test_order_users_keeps_users_together_and_shuffles_them_in_each_epoch(train: Any) -> None:
     _, engine = both(train, objectives.BPR, "uniform", replace(SETTINGS, order="users"))
     n = train.n_interactions
@@ -125,16 +112,3 @@ def test_order_users_keeps_users_together_and_shuffles_them_in_each_epoch(train:
         assert changes == len(np.unique(train.user_of_entry)) - 1
     assert not np.array_equal(*orders)
     assert np.array_equal(engine.samples.entries(0, 10, 99), orders[0][10:99])
-
-
-def test_the_first_step_of_adam_is_the_learning_rate(train: Any) -> None:
-    _, engine = both(train, objectives.BPO, "uniform", replace(SETTINGS, batch_size=train.n_interactions))
-    adam = NetworkEngine(
-        train, engine.networks, objectives.BPO, parse("uniform"), engine.settings, seed=3, device="cpu", n_jobs=1
-    )
-    table = adam.networks.preference.users.weight
-    before = table.detach().clone()
-    adam.epoch(0)
-    moved = (table.detach() - before).abs()
-    assert float(moved.max()) == pytest.approx(adam.settings.rate(0), rel=1e-3)
-    assert float(moved.median()) == pytest.approx(adam.settings.rate(0), rel=1e-2)
