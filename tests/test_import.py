@@ -47,11 +47,6 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
         tl.Recomender  # noqa: B018
 
 
-def test_the_public_names_may_be_imported_by_name() -> None:
-    code = "from truelike import ItemKNN, evaluate, datasets, splits; print(ItemKNN.__name__, splits.__name__)"
-    assert in_a_fresh_python(code) == "ItemKNN truelike.splits"
-
-
 @pytest.mark.parametrize(
     "module", ["datasets", "errors", "mlflow", "negatives", "objectives", "splits", "synthetic"]
 )
@@ -60,17 +55,6 @@ def test_public_modules_can_be_imported_and_list_public_names_only(module: str) 
     assert getattr(tl, module) is public
     assert set(dir(public)) == set(public.__all__) == PUBLIC.get(module, set(public.__all__))
     assert all(getattr(public, name) is not None for name in public.__all__)
-
-
-def test_public_modules_are_imported_without_what_is_built_on_data() -> None:
-    code = (
-        "import sys, truelike.splits, truelike.datasets, truelike.synthetic, truelike.data.features\n"
-        "print(sorted({name.split('.')[1] for name in sys.modules if name.startswith('truelike.')}))"
-    )
-    loaded = in_a_fresh_python(code)
-    assert not [
-        above for above in ("storage", "models", "engines", "evaluation", "ranking") if repr(above) in loaded
-    ]
 
 
 def test_every_exception_is_in_tl_errors() -> None:

@@ -54,18 +54,6 @@ def rows(frame: Any) -> list[tuple[Any, ...]]:
     return list(frame.itertuples(index=False, name=None))
 
 
-def test_probabilities_of_likes_are_kept(tmp_path: Path) -> None:
-    world = tl.synthetic.World(n_users=60, n_items=40)
-    data = world.dataset()
-    shown = world.impressions().recode(data.users, data.items)[0]
-    model = tl.ImpressionMF(steps=20, burn_in=5, samples=4).fit(tl.read(data, impressions=shown), progress=False)
-    tl.mlflow.save_model(model, tmp_path / "model")
-    again: Any = tl.mlflow.load_model(tmp_path / "model")
-    pairs = data.users[0], list(data.items)
-    assert again.like_probability(*pairs).equals(model.like_probability(*pairs))
-    assert again.like_probability(*pairs)["evidence"].unique().to_list() == ["impressions"]
-
-
 def test_a_saved_model_has_no_pickle_and_is_loaded_to_the_bit(model: Any, tmp_path: Path) -> None:
     tl.mlflow.save_model(model, tmp_path / "model", metadata={"owner": "shop"})
     files = {

@@ -14,7 +14,7 @@ from scipy import sparse
 from scipy.stats import chisquare
 
 import truelike as tl
-from truelike import negatives, objectives
+from truelike import objectives
 from truelike.core import randomness
 from truelike.engines.sgd.engine import SampledEngine
 from truelike.engines.sgd.negative_sampling import Source, draw_negatives, positive_bits
@@ -104,14 +104,6 @@ def test_the_alias_table_represents_the_weights(popularity: list[int], alpha: fl
     assert_allclose(weights, distribution.weights(np.array(popularity)))
     assert weights.sum() == pytest.approx(1)
     assert ((keep >= 0) & (keep <= 1)).all()
-
-
-def test_the_uniform_distribution_needs_no_table() -> None:
-    assert [len(part) for part in Uniform().tables(np.arange(9))] == [0, 0, 0]
-
-
-def test_dir_shows_the_public_names() -> None:
-    assert dir(negatives) == ["Hard", "Negatives", "Popularity", "Uniform", "parse"]
 
 
 # --- draws of the training loops ------------------------------------------------------------------

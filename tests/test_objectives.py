@@ -105,11 +105,6 @@ def test_noisy_bpr_is_bpr_times_the_posterior_of_a_true_dislike(rate: float, r_i
     assert down == pytest.approx(derivative(lambda x: objective.likelihood_pair(r_i, x), r_j), abs=1e-6)
 
 
-def test_without_noise_noisy_bpr_is_bpr() -> None:
-    r_i, r_j = grid(-3.0, -0.5, 0.0, 2.0)
-    assert_allclose(noisy_bpr(0.0).pair(r_i, r_j), BPR.pair(r_i, r_j), atol=1e-9)
-
-
 # --- the surrogate gradient -----------------------------------------------------------------------
 
 
@@ -136,19 +131,6 @@ def test_nbpo_is_the_gradient_of_equation_8_with_sigma_differentiated_as_ln_sigm
     ):
         found = torch.autograd.grad(likelihood, (x, y))
         assert_allclose([float(part) for part in found], steps, rtol=1e-9, atol=1e-14)
-
-
-@given(r=logits)
-def test_without_flips_nbpo_is_equation_11(r: float) -> None:
-    assert NBPO.positive(r, 0.0)[0] == pytest.approx(0.5 * expit(-r))
-    assert NBPO.negative(r, 0.0)[0] == pytest.approx(0.5 * (1 - 3 * expit(r)))
-
-
-def test_without_noise_nbpo_and_nbpo_o_are_bpo() -> None:
-    r = np.linspace(-6, 6, 25)
-    for objective in (NBPO, NBPOo):
-        assert_allclose(objective.positive(r, r * 0 - 40)[0], BPO.positive(r, r)[0], atol=1e-9)
-        assert_allclose(objective.negative(r, r * 0 - 40)[0], BPO.negative(r, r)[0], atol=1e-9)
 
 
 def test_only_objectives_that_use_flips_have_a_step_of_g() -> None:
@@ -305,8 +287,3 @@ def test_a_custom_objective_can_be_trained(objective: Any) -> None:
     assert losses[-1] < 0.5 * losses[0]
     firsts = model.recommend(list(range(24)), k=1)
     assert firsts["item_id"].to_list() == [(user + 2) % 24 for user in range(24)]
-
-
-def test_dir_shows_the_public_names() -> None:
-    assert "NBPO" in dir(objectives)
-    assert not {"annotations", "np", "special", "Any"} & set(dir(objectives))

@@ -53,11 +53,3 @@ def test_exposure_follows_the_numbers_of_ratings(world: Any) -> None:
     by_user, by_item = world.ratings.interactions_per_user(), world.ratings.popularity()
     assert np.array_equal(np.argsort(never.mean(axis=0), kind="stable"), np.argsort(-by_item, kind="stable"))
     assert np.corrcoef(by_user, never.mean(axis=1))[0, 1] < -0.9
-
-
-def test_the_seed_decides_likes_and_impressions_but_no_probability(world: Any) -> None:
-    other = world.with_seed(1)
-    assert not other.dataset().to_frame().equals(world.dataset().to_frame())
-    pairs = (EVERYONE, EVERYTHING)
-    assert np.array_equal(other.like_probability(*pairs), world.like_probability(*pairs))
-    assert np.array_equal(other.flip_probability(*pairs), world.flip_probability(*pairs))

@@ -13,7 +13,6 @@ import truelike as tl
 from truelike.serving.events import Event, EventStore
 
 Run = Callable[..., Any]
-SMALL = ("--set", "factors=4", "--set", "epochs=2")
 
 
 def metrics_of(model: Path) -> dict[str, float]:
@@ -156,20 +155,6 @@ def test_a_model_is_saved_although_validation_gives_no_metrics(run: Run, files: 
     assert done.code == 0
     assert "warning: no metrics on the validation part" in done.err
     assert metrics_of(tmp_path / "m") == {}
-
-
-# --- checkpoints ----------------------------------------------------------------------------------
-
-
-def test_training_that_resumes_from_a_checkpoint_ends_the_same(run: Run, split: Path, tmp_path: Path) -> None:
-    call = ("train", split, "--model", "NBPO", "--set", "factors=8", "--set", "epochs=6")
-    assert run(*call, "-o", tmp_path / "whole").code == 0
-    stopped = (*call[:-1], "epochs=3", "--checkpoint", tmp_path / "run")
-    assert run(*stopped, "-o", tmp_path / "part").code == 0
-    done = run(*call, "--checkpoint", tmp_path / "run", "--resume", "-o", tmp_path / "resumed")
-    assert done.code == 0
-    whole, resumed = tl.load(tmp_path / "whole"), tl.load(tmp_path / "resumed")
-    assert whole.item_factors_.tobytes() == resumed.item_factors_.tobytes()
 
 
 # --- impressions and features ---------------------------------------------------------------------

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -117,24 +115,6 @@ def test_a_full_disk(expected: str, tmp_path: Path) -> None:
     assert end(start(tmp_path)) == (expected, [])
 
 
-def test_a_directory_that_is_removed(expected: str, tmp_path: Path) -> None:
-    remove = f"import shutil\nshutil.rmtree({str(tmp_path)!r})\n"
-    first, _, second = FIT.rpartition("print")
-    output, messages = end(start(tmp_path, f"{first}{remove}print{second}"))
-    assert output == expected
-    assert not messages
-    assert files(tmp_path)
-
-
-@posix
-def test_a_directory_that_becomes_a_file(expected: str, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    replace = f"import shutil\nshutil.rmtree({str(cache)!r})\nopen({str(cache)!r}, 'w').close()\n"
-    output, messages = end(start(cache, f"import truelike.models.kernels\n{replace}{FIT}"))
-    assert output == expected
-    assert len(messages) == 1
-
-
 def truncate(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
@@ -178,31 +158,10 @@ def test_damaged_files_are_replaced(damage: Callable[[Path], None], filled: Path
     assert not messages
 
 
-def test_files_that_are_directories(filled: Path, expected: str) -> None:
-    for path in files(filled):
-        path.unlink()
-        path.mkdir()
-    output, messages = end(start(filled))
-    assert output == expected
-    assert len(messages) == 1
-    assert messages[0].endswith("is not a file. It is compiled again.")
-    assert not files(filled)
-
-
 def test_processes_that_compile_at_the_same_time(expected: str, tmp_path: Path) -> None:
     for process in [start(tmp_path) for _ in range(3)]:
         assert end(process) == (expected, [])
     assert {path.suffix for path in files(tmp_path)} == {".nbi", ".nbc"}
-
-
-@posix
-def test_an_interrupt_leaves_a_cache_that_works(expected: str, tmp_path: Path) -> None:
-    process = start(tmp_path)
-    while not files(tmp_path) and process.poll() is None:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=120)
-    assert end(start(tmp_path)) == (expected, [])
 
 
 # --- in this process --------------------------------------------------------------------------------
@@ -223,30 +182,6 @@ def said(
         yield lambda: caplog.messages
 
 
-@pytest.mark.parametrize("signature", [None, "int64(int64)"])
-def test_a_function_is_cached_with_and_without_a_signature(
-    signature: str | None, said: Callable[[], list[str]], tmp_path: Path
-) -> None:
-    first, second = (cached_njit(signature, nogil=True)(double) for _ in range(2))
-    assert [first(3), second(3)] == [6, 6]
-    assert [sum(each.stats.cache_hits.values()) for each in (first, second)] == [0, 1]
-    assert first.targetoptions["nogil"] is first.targetoptions["nopython"] is True
-    assert first._can_compile is (signature is None)
-    assert [path.suffix for path in files(tmp_path)] == [".nbc", ".nbi"]
-    assert not said()
-
-
-def test_code_of_another_origin_is_not_used_and_not_reported(
-    said: Callable[[], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cached_njit("int64(int64)")(double)
-    monkeypatch.setattr("numba.__version__", "0.0")
-    other = cached_njit("int64(int64)")(double)
-    assert sum(other.stats.cache_misses.values()) == 1
-    assert len(files(tmp_path)) == 2
-    assert not said()
-
-
 def test_old_code_under_a_new_index_is_not_used(
     said: Callable[[], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,18 +197,6 @@ def test_old_code_under_a_new_index_is_not_used(
     assert other(3) == 6
     [message] = said()
     assert "is damaged or incomplete" in message
-
-
-def test_a_file_that_cannot_be_unpickled_is_replaced(
-    said: Callable[[], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr("numba.core.caching.dumps", lambda _: b"not a pickle")
-        cached_njit("int64(int64)")(double)
-    assert cached_njit("int64(int64)")(double)(3) == 6
-    assert sum(cached_njit("int64(int64)")(double).stats.cache_hits.values()) == 1
-    [message] = said()
-    assert message.startswith("A compiled function on disk cannot be used: ")
 
 
 def test_an_interrupt_while_saving_passes_and_leaves_no_file(

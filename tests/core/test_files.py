@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import truelike as tl
-from truelike.core.files import OpenDirectory
 from truelike.errors import ParameterError, StorageError
 
 
@@ -36,9 +35,3 @@ def test_metrics_that_are_not_numbers_are_not_saved(metrics: Any, tmp_path: Path
     with pytest.raises(ParameterError, match="metrics is"):
         model.save(tmp_path / "model", metrics=metrics)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_file_of_an_open_directory_can_be_read_twice(tmp_path: Path) -> None:
-    (tmp_path / "model.json").write_bytes(b"{}")
-    with OpenDirectory(tmp_path, "model", "model.json", ()) as directory:
-        assert directory.read("model.json") == directory.read("model.json") == b"{}"

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from truelike.core.parameters import changed, check, choice, flag, number, parameters_of, parse, whole_number
 from truelike.errors import ParameterError
@@ -50,29 +48,18 @@ def test_values_within_bounds_are_taken_as_they_are(given: dict[str, Any]) -> No
     ("name", "value", "allowed"),
     [
         ("rate", -0.001, "a number, at least 0.0 and at most 1.0"),
-        ("rate", 1.001, "a number, at least 0.0 and at most 1.0"),
         ("rate", math.nan, "a number, at least 0.0 and at most 1.0"),
         ("strength", math.inf, "a number"),
-        ("strength", -math.inf, "a number"),
-        ("strength", np.float32("nan"), "a number"),
         ("strength", None, "a number"),
         ("strength", "1", "a number"),
-        ("strength", 1j, "a number"),
         ("strength", True, "a number"),
         ("factors", True, "a whole number, at least 1 and at most 100"),
-        ("factors", False, "a whole number, at least 1 and at most 100"),
-        ("factors", 0, "a whole number, at least 1 and at most 100"),
         ("factors", 101, "a whole number, at least 1 and at most 100"),
         ("factors", 5.0, "a whole number, at least 1 and at most 100"),
-        ("factors", None, "a whole number, at least 1 and at most 100"),
         ("limit", 0, "a whole number, at least 1, or None"),
         ("jobs", 0, "a whole number, at least 1, or None"),
-        ("jobs", math.nan, "a whole number, at least 1, or None"),
         ("kind", "median", "'sum' or 'mean'"),
-        ("kind", None, "'sum' or 'mean'"),
         ("quick", 1, "True or False"),
-        ("quick", "true", "True or False"),
-        ("quick", None, "True or False"),
     ],
 )
 def test_any_other_value_is_an_error_that_names_it_and_what_is_allowed(
@@ -81,15 +68,6 @@ def test_any_other_value_is_an_error_that_names_it_and_what_is_allowed(
     with pytest.raises(ParameterError) as error:
         Model(**{name: value})
     assert str(error.value) == f"Model: {name} is {value!r}; it must be {allowed}"
-
-
-@given(st.integers())
-def test_whole_numbers_are_taken_exactly_within_their_bounds(value: int) -> None:
-    if 1 <= value <= 100:
-        assert Model(factors=value).factors == value
-    else:
-        with pytest.raises(ParameterError, match="factors"):
-            Model(factors=value)
 
 
 def test_only_what_differs_from_the_defaults_is_changed() -> None:
@@ -113,11 +91,6 @@ def test_text_becomes_what_the_parameter_is() -> None:
     ]  # fmt: skip
     for name, text, value in cases:
         assert parse(Model, {name: text}) == {name: value}
-
-
-def test_what_is_no_text_stays_as_it_is() -> None:
-    given = {"rate": 0.5, "quick": True, "limit": None}
-    assert parse(Model, given) == given
 
 
 @pytest.mark.parametrize(

@@ -15,18 +15,6 @@ def test_numbers_are_the_same_on_every_machine() -> None:
     assert randomness.uniform(3, np.array([0, 10**12])).tolist() == [0.8153614054155671, 0.016916871655734744]
 
 
-def test_bits_are_two_rounds_of_splitmix64() -> None:
-    def mix(x: int) -> int:
-        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
-        x = (x ^ (x >> 27)) * 0x94D049BB133111EB % 2**64
-        return x ^ (x >> 31)
-
-    golden, key = 0x9E3779B97F4A7C15, 2**64 - 5
-    counters = [0, 1, 2, 10**18]
-    expected = [mix((mix((n * golden + key) % 2**64) + golden) % 2**64) for n in counters]
-    assert randomness.bits(key, np.array(counters)).tolist() == expected
-
-
 def test_a_number_does_not_depend_on_the_other_counters() -> None:
     counters = np.array([5, 0, 10**15, 5], dtype=np.int64)
     asked = randomness.bits(11, counters)

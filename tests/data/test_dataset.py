@@ -10,7 +10,6 @@ from scipy import sparse
 import truelike as tl
 from truelike.data.checks import check_trainable
 from truelike.data.dataset import Dataset
-from truelike.data.entries import stable_order
 from truelike.data.ids import Ids
 from truelike.errors import DataError
 
@@ -98,12 +97,6 @@ def test_recoding_keeps_the_pairs_the_other_dataset_knows_and_counts_the_others(
     same, none = data.recode(data.users, data.items)
     assert (same.matrix.toarray() == data.matrix.toarray()).all()
     assert none == 0
-
-
-@given(st.lists(st.integers(0, 9)))
-def test_ordering_by_counting_is_the_stable_argsort(codes: list[int]) -> None:
-    array = np.array(codes, dtype=np.int32)
-    assert stable_order(array, 10).tolist() == np.argsort(array, kind="stable").tolist()
 
 
 def test_counts_and_sparsity_are_those_of_the_pairs() -> None:

@@ -163,18 +163,6 @@ def test_ids_of_a_file_are_those_of_the_dataset(tmp_path: Path) -> None:
     assert Features.read(indexed, "item").ids.values.to_list() == [4, 5]
 
 
-def test_features_can_be_restored_from_arrays() -> None:
-    first = Features.read(pl.DataFrame(ROWS), "item")
-    arrays = {name: array.copy() for name, array in first.arrays().items()}
-    assert all(array.dtype.kind in "fiu" for array in arrays.values())
-    again = Features.restored(arrays, first.ids)
-    assert again.columns == first.columns
-    assert again.digest() == first.digest()
-    arrays["indices"][0] = 99
-    with pytest.raises(ValueError, match=r"indices|column"):
-        Features.restored(arrays, first.ids)
-
-
 words = st.lists(st.sampled_from("abcde"), max_size=4)
 
 

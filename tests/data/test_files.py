@@ -1,4 +1,3 @@
-import csv
 import gzip
 import io
 import json
@@ -95,19 +94,6 @@ def test_a_file_without_a_header_is_read_by_position(tmp_path: Path) -> None:
     assert data.times.tolist() == [8, 9]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "user,item\r\nann,tea\r\nbob,milk\r\n",
-        "\ufeffuser,item\nann,tea\nbob,milk",
-        "user,item\rann,tea\rbob,milk\r",
-        'user,item\n"ann",tea\n\nbob,"milk"\n\n',
-    ],
-)
-def test_line_ends_marks_blank_lines_and_quotes_make_no_difference(tmp_path: Path, content: str) -> None:
-    assert pairs(tl.read(write(tmp_path, content))) == [("ann", "tea", 1), ("bob", "milk", 1)]
-
-
 # --- ids -------------------------------------------------------------------------------------------
 
 
@@ -148,12 +134,6 @@ BAD_LINES = {
     "open quote at the end": (b'bob,milk,"1\n', "line 3 has a quote that is not closed"),
     "text after a quote": (b'bob,"milk"y,1\n', "line 3 cannot be parsed"),
 }
-
-
-def test_each_of_two_lines_with_an_open_quote_is_bad(tmp_path: Path) -> None:
-    path = write(tmp_path, 'user,item\nann,tea\nbob,"milk\ncy,"rum\ndan,gin\n')
-    with pytest.raises(DataError, match="2 rows are bad: lines 3, 4 have a quote that is not closed"):
-        tl.read(path)
 
 
 BAD_JSON = {
@@ -281,35 +261,6 @@ def same(one: tl.Dataset, other: tl.Dataset) -> bool:
 
 
 @QUICK
-@given(rows=LOGS, data=st.data())
-def test_a_blank_line_in_a_csv_changes_nothing(
-    tmp_path: Path, rows: list[tuple[str, str, int]], data: Any
-) -> None:
-    blank = data.draw(st.integers(0, len(rows)))
-    fast, careful = io.StringIO(), io.StringIO()
-    for number, row in enumerate([("user", "item", "time"), *rows]):
-        for text in (fast, careful):
-            csv.writer(text, lineterminator="\n").writerow(row)
-        careful.write("\n" * (number == blank))
-    once = tl.read(write(tmp_path, fast.getvalue()))
-    assert same(once, tl.read(write(tmp_path, careful.getvalue())))
-    frame = {"user": [r[0] for r in rows], "item": [r[1] for r in rows], "time": [r[2] for r in rows]}
-    assert once.n_rows == len(rows)
-    if once.users.kind == once.items.kind == "str":
-        assert same(once, tl.read(pl.DataFrame(frame)))
-
-
-@QUICK
-@given(rows=LOGS)
-def test_a_bad_json_line_leaves_the_others_as_they_are(tmp_path: Path, rows: list[tuple[str, str, int]]) -> None:
-    lines = [json.dumps({"user": user, "item": item, "time": time}) for user, item, time in rows]
-    fast = tl.read(write(tmp_path, "\n".join(lines), "log.jsonl"))
-    with pytest.warns(DataWarning, match="dropped 1 bad row: line 2 "):
-        careful = tl.read(write(tmp_path, "\n".join([lines[0], "{", *lines[1:]]), "log.jsonl"), on_bad_rows="drop")
-    assert same(fast, careful)
-
-
-@QUICK
 @given(rows=LOGS)
 def test_a_dataset_survives_a_round_trip_through_files(tmp_path: Path, rows: list[tuple[str, str, int]]) -> None:
     data = tl.read([("x" + user, "x" + item, 1, time) for user, item, time in rows])
@@ -329,18 +280,6 @@ def no_careful_reader(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("the careful reader was asked")
 
     monkeypatch.setattr(files, "_carefully", refuse)
-
-
-@pytest.mark.usefixtures("no_careful_reader")
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-@pytest.mark.parametrize("name", ["log.csv", "log.csv.gz"])
-def test_an_empty_last_field_is_no_reason_for_doubt(
-    tmp_path: Path, name: str, end: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(files, "BLOCK", 7)  # lines go on from block to block
-    content = end.join(["user,item,note", "ann,tea,", "bob,milk,x", "cy,rum,"]).encode()
-    data = tl.read(write(tmp_path, gzip.compress(content, mtime=0) if name.endswith("gz") else content, name))
-    assert pairs(data) == [("ann", "tea", 1), ("bob", "milk", 1), ("cy", "rum", 1)]
 
 
 @pytest.mark.usefixtures("no_careful_reader")
@@ -465,39 +404,6 @@ SAME_ROWS = {
 @pytest.mark.parametrize(("content", "rows"), SAME_ROWS.values(), ids=SAME_ROWS)
 def test_a_valid_row_of_csv(tmp_path: Path, content: bytes, rows: list[tuple[str, str]]) -> None:
     assert rows_of(write(tmp_path, content)) == (rows, {})
-
-
-@pytest.mark.parametrize(
-    ("content", "bad"),
-    [
-        (b'user,item\nann,"tea"x\nbob,milk\n', {2: "cannot be parsed (',' expected after '\"')"}),
-        (b"user,item\nann,tea\nbob,milk,", {3: "has 3 fields instead of 2"}),
-        (b'user,item\nann,tea\nbob,"' + b"x\n" * 1_001 + b'"\n', {3: "has a quote that is not closed"}),
-        (b'user,item,note\nann,tea,\xff\nbob,milk,""\n', {2: "is not UTF-8"}),
-    ],
-    ids=["text after a quote", "a separator at the end", "a long row", "bytes of another column"],
-)
-def test_an_invalid_row_of_csv(tmp_path: Path, content: bytes, bad: dict[int, str]) -> None:
-    _, found = rows_of(write(tmp_path, content))
-    assert found.keys() >= bad.keys()
-    assert all(found[line].startswith(reason) for line, reason in bad.items())
-
-
-VALUES = {
-    "an escaped key is the same key": (b'{"us\\u0065r":2,"item":3}', ("2", "3")),
-    "a small number": (b'{"user":1e-7,"item":1.50}', ("0.0000001", "1.5")),
-    "a large number": (b'{"user":1e23,"item":' + b"9" * 45 + b"}", ("1" + "0" * 23, "9" * 45)),
-    "a key inside of a value": (b'{"user":1,"item":3,"z":{"user":5,"item":[{"item":6}]}}', ("1", "3")),
-    "a deep value": (b'{"user":1,"item":3,"z":' + b"[" * 400 + b"]" * 400 + b"}", ("1", "3")),
-}
-
-
-@pytest.mark.parametrize(("line", "row"), VALUES.values(), ids=VALUES)
-@pytest.mark.parametrize("more", [b"", b"{\n"], ids=["fast", "careful"])
-def test_a_valid_row_of_json(tmp_path: Path, line: bytes, row: tuple[str, str], more: bytes) -> None:
-    rows, bad = rows_of(write(tmp_path, line + b"\n" + more, "log.jsonl"))
-    assert rows == [row]
-    assert len(bad) == bool(more)
 
 
 @pytest.mark.parametrize("value", [b"[1]", b'{"a": 1}', b"1e999", b"-Infinity"])

@@ -23,15 +23,6 @@ def id_map(values: list[Any]) -> Ids:
     return Ids(encode(series)[0], kind, "user")
 
 
-@given(KINDS)
-def test_looking_up_and_taking_are_inverse(values: list[Any]) -> None:
-    ids = id_map(values)
-    codes = ids.codes(values)
-    assert codes.dtype == np.int32
-    assert ids.take(codes).to_list() == values
-    assert ids.codes(ids.take(np.arange(len(ids), dtype=np.int32))).tolist() == list(range(len(ids)))
-
-
 @given(KINDS, KINDS)
 def test_an_id_is_known_exactly_if_it_was_given(values: list[Any], others: list[Any]) -> None:
     assume(type(values[0]) is type(others[0]))

@@ -396,20 +396,6 @@ def test_a_masked_value_is_missing() -> None:
         assert list(tl.read((words, items.data), on_bad_rows="drop").users) == ["a", "d"]
 
 
-@pytest.mark.parametrize(
-    "values",
-    [[object(), 1], [len], [{1, 2}], [range(3)], [np.array([[1]])], [2**200, 1], [dt.timedelta(3)]],
-)
-def test_values_that_are_no_ids_are_refused(values: list[Any]) -> None:
-    for source in (
-        (values, values),
-        [(value, 1) for value in values],
-        [{"user": each, "item": 1} for each in values],
-    ):
-        with pytest.raises(DataError):
-            tl.read(source)
-
-
 def test_lists_and_structs_are_no_ratings_and_no_times() -> None:
     table = pl.DataFrame({"user": [1, 2], "item": [3, 4], "rating": [[1.0], [2.0]], "when": [{"a": 1}, {"a": 2}]})
     with pytest.raises(DataError, match=r"2 rows are bad.*no usable rating"):

@@ -95,12 +95,3 @@ def test_ids_that_are_numbers_in_one_file_and_text_in_another_are_the_same(tmp_p
     test = tl.read(csv(tmp_path, "test.csv", [("7", "3"), ("8", "2")]))
     assert (train.users.kind, test.users.kind) == ("str", "int")
     assert pairs(tl.Split(train, None, test).test) == [("7", 3), ("8", 2)]
-
-
-def test_splits_of_the_library_are_not_aligned_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> None:
-        raise AssertionError("parts were aligned again")
-
-    data = tl.synthetic.World(n_users=50, n_items=40).dataset()
-    monkeypatch.setattr(tl.Dataset, "recode", refuse)
-    assert tl.splits.by_user(data).test.n_interactions > 0

@@ -283,20 +283,3 @@ def test_movielens_tells_of_its_users_and_films() -> None:
     assert set(data.users.values) <= set(users["user_id"])
     assert users["age"].n_unique() == 7
     assert items["genres"].explode().n_unique() == 18
-
-
-def test_the_split_of_the_authors_has_its_published_counts() -> None:
-    split = real("amazon-electronics-14core", "../shared/bin/fetch-data")
-    assert (split.train.n_users, split.train.n_items) == (1_435, 1_522)
-    assert [part.n_interactions for part in split.parts] == [31_887, 4_044, 4_044]
-    train, validation, test = (part.matrix.toarray() > 0 for part in split.parts)
-    assert not (train & validation).any()
-    assert not ((train | validation) & test).any()
-
-
-def test_coat_has_ratings_of_at_least_four_as_likes() -> None:
-    split = real("coat", "../shared/bin/fetch-data")
-    assert (split.train.n_users, split.train.n_items) == (290, 300)
-    assert split.validation.n_interactions == 0
-    assert 0 < split.test.n_interactions < 290 * 16
-    assert 0 < split.train.n_interactions < 290 * 24

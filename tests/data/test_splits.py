@@ -397,9 +397,6 @@ def test_a_damaged_file_of_the_authors_is_an_error(tmp_path: Path, train: Any) -
         tl.Split.load(authors(tmp_path, train, [[1], []], [[], [0]]))
 
 
-# --- wrong arguments ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -422,9 +419,6 @@ def test_a_split_whose_description_was_edited_is_an_error(
     (place / "test.parquet").write_bytes((place / "validation.parquet").read_bytes())
     with pytest.raises(StorageError, match=r"test\.parquet.* cannot belong to split\.json"):
         tl.Split.load(place)
-
-
-# --- impressions ----------------------------------------------------------------------------------
 
 
 def test_a_panic_of_polars_on_a_damaged_split_is_an_error_that_names_it(

@@ -55,15 +55,6 @@ def test_the_flip_probability_is_how_often_an_item_was_never_shown() -> None:
     assert abs((never - expected).sum()) < 4 * np.sqrt(variance.sum())
 
 
-def test_flip_probabilities_decrease_with_activity_and_with_visibility() -> None:
-    flips = SMALL.flip_probability(EVERYONE, EVERYTHING).reshape(300, 80)
-    shown = SMALL.impressions().matrix
-    assert np.corrcoef(flips.mean(axis=1), shown.sum(axis=1))[0, 1] < -0.5
-    assert np.corrcoef(flips.mean(axis=0), shown.sum(axis=0))[0, 1] < -0.5
-    alike = tl.synthetic.World(n_users=300, n_items=80, exposure_skew=0).flip_probability(EVERYONE, EVERYTHING)
-    assert np.ptp(alike.reshape(300, 80), axis=1).max() < 1e-12
-
-
 @pytest.mark.parametrize("rate", [0.01, 0.08, 0.3])
 def test_about_the_asked_share_of_pairs_is_liked(rate: float) -> None:
     world = tl.synthetic.World(n_users=1_000, n_items=400, like_rate=rate, seed=2)

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import json
-import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 import truelike as tl
-from truelike.core.files import settled, write_description
+from truelike.core.files import write_description
 from truelike.errors import StorageError
 
 EPOCHS = 9
@@ -79,15 +72,6 @@ def test_stopped_at_any_epoch_it_ends_with_the_same_bits(
         assert as_bytes(again) == whole
 
 
-def test_stopped_at_every_epoch_in_turn_it_ends_with_the_same_bits(split: Any, tmp_path: Path) -> None:
-    whole = as_bytes(model_of().fit(split.train, validation=split.validation))
-    how = {"validation": split.validation, "checkpoint": tmp_path / "state", "resume": True}
-    for epochs in range(1, EPOCHS + 1):
-        model = model_of(epochs=epochs).fit(split.train, **how)
-        assert len(model.history_) == epochs
-    assert as_bytes(model) == whole
-
-
 @pytest.mark.parametrize("at", [0, 1, 3, 4])
 def test_early_stopping_counts_on_over_a_stop(at: int, split: Any, tmp_path: Path) -> None:
     def fresh() -> Any:
@@ -116,15 +100,6 @@ def test_a_resumed_run_may_have_more_patience_but_not_fewer_epochs(split: Any, t
     assert as_bytes(again) == as_bytes(whole)
     with pytest.raises(StorageError, match="is after epoch 60, and epochs is 5"):
         model_of(epochs=5).fit(split.train, resume=True, **how)
-
-
-def test_a_run_that_a_callback_stopped_can_be_resumed(split: Any, tmp_path: Path) -> None:
-    def stop(state: Any) -> None:
-        state.stop = state.epoch == 2
-
-    model_of().fit(split.train, checkpoint=tmp_path / "state", callbacks=[stop])
-    again = model_of().fit(split.train, checkpoint=tmp_path / "state", resume=True)
-    assert as_bytes(again) == as_bytes(model_of().fit(split.train))
 
 
 def test_the_threads_and_the_number_of_epochs_may_change_between(split: Any, tmp_path: Path) -> None:
@@ -264,47 +239,6 @@ def test_somebody_s_other_files_are_never_deleted(split: Any, tmp_path: Path) ->
 
 # --- kill -9 --------------------------------------------------------------------------------------
 
-SCRIPT = f"""
-import sys
-import truelike as tl
-split = tl.splits.by_user(tl.read({ROWS}), seed=0)
-model = tl.NBPO(**{ ({**QUICK, "epochs": 100_000})!r}, n_jobs=2)
-model.fit(split.train, validation=split.validation, checkpoint=sys.argv[1], checkpoint_epochs=1, resume=True)
-"""
-
-
-def epoch_in(place: Path) -> int:
-    """The epoch of a checkpoint that must be whole; -1 where there is none yet."""
-    place = settled(place)
-    if not place.exists():
-        return -1
-    arrays = load_file(place / "arrays.safetensors")
-    assert all(np.isfinite(array).all() for array in arrays.values())
-    return int(json.loads((place / "checkpoint.json").read_text())["epoch"])
-
-
-def test_killed_at_any_moment_it_goes_on_to_the_same_bits(split: Any, tmp_path: Path) -> None:
-    place, pause = tmp_path / "state", random.Random(0)
-    reached = [-1]
-    for _ in range(3):
-        with subprocess.Popen([sys.executable, "-c", SCRIPT, str(place)]) as process:
-            try:
-                while process.poll() is None and epoch_of_last_write(place) <= reached[-1]:
-                    time.sleep(0.01)
-                time.sleep(pause.random() * 0.2)
-            finally:
-                process.kill()
-        assert process.returncode == -signal.SIGKILL
-        reached.append(epoch_in(place))
-    assert reached == sorted(set(reached))  # every run came further
-    epochs = reached[-1] + 3
-    again = model_of(epochs=epochs).fit(
-        split.train, validation=split.validation, checkpoint=place, checkpoint_epochs=1, resume=True
-    )
-    assert len(again.history_) == epochs
-    whole = model_of(epochs=epochs).fit(split.train, validation=split.validation)
-    assert as_bytes(again) == as_bytes(whole)
-
 
 def test_a_crash_between_the_two_renames_loses_nothing(split: Any, tmp_path: Path) -> None:
     model_of(epochs=4).fit(split.train, checkpoint=tmp_path / "state")
@@ -314,11 +248,3 @@ def test_a_crash_between_the_two_renames_loses_nothing(split: Any, tmp_path: Pat
     again = model_of().fit(split.train, callbacks=[lambda s: done.append(s.epoch)], **how)
     assert done == list(range(4, EPOCHS))
     assert as_bytes(again) == as_bytes(model_of().fit(split.train))
-
-
-def epoch_of_last_write(place: Path) -> int:
-    """As `epoch_in`, while another process writes: what is being replaced counts as not there."""
-    try:
-        return int(json.loads((place / "checkpoint.json").read_text())["epoch"])
-    except FileNotFoundError:
-        return -1

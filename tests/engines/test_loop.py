@@ -117,23 +117,6 @@ def test_the_epochs_to_come_and_the_samples_within_one_are_told() -> None:
     assert planned == [3, 3, 3]
 
 
-def test_a_run_goes_on_from_a_state() -> None:
-    engine = FakeEngine()
-    rows = [{"epoch": n, "seconds": 0.1, "loss": 1.0} for n in range(2)]
-    state = run_epochs(engine, 5, state=State(1, 0, rows))
-    assert engine.done == [2, 3, 4]
-    assert [row["epoch"] for row in state.rows] == [0, 1, 2, 3, 4]
-
-
-def test_the_history_has_a_row_an_epoch() -> None:
-    _, _, state = run([0.1, 0.3], patience=None)
-    frame = state.history()
-    assert frame.columns == ["epoch", "seconds", "loss", "m@1"]
-    assert frame["epoch"].to_list() == [0, 1]
-    assert frame["loss"].to_list() == [1.0, 0.5]
-    assert frame["seconds"].min() >= 0
-
-
 def test_the_history_of_no_epoch_has_its_columns_too() -> None:
     assert run_epochs(FakeEngine(), 0).history().columns == ["epoch", "seconds", "loss"]
 
@@ -173,17 +156,6 @@ def test_a_model_that_ranks_no_better_than_popularity_says_so(split: Any) -> Non
         model_of(learning_rate=1e-6, epochs=2).fit(split.train, validation=split.validation)
 
 
-def test_early_stopping_waits_for_the_end_of_the_plateau_of_the_paper_recipe() -> None:
-    """From the authors' initialization, ten epochs and more bring nothing on their split."""
-    name = "amazon-electronics-14core"
-    if not (tl.datasets.cache_directory() / name / "train_data.json").is_file():
-        pytest.skip(f"{name} is not in the cache: run truelike data fetch {name}")
-    split = tl.datasets.load(name, progress=False)
-    with pytest.warns(TrainingWarning, match="no better than item popularity"):
-        model = tl.NBPO(recipe="paper", n_negatives=3, patience=2, epochs=12).fit(split, progress=False)
-    assert len(model.history_) == 12
-
-
 def test_any_metric_at_any_length_can_be_watched(split: Any) -> None:
     model = model_of(metric="recall@7", epochs=3).fit(split.train, validation=split.validation)
     found = tl.evaluate(model, split.validation, ks=(7,), metrics=["recall"])["recall@7"]
@@ -199,15 +171,6 @@ def test_a_run_without_bounds_stops_with_a_rate_to_try_and_leaves_nothing(split:
         with pytest.raises(NotFittedError):
             model.save(tmp_path / "model")
         assert not (tmp_path / "model").exists()
-
-
-def test_a_model_that_was_fitted_keeps_what_it_knew_when_a_later_run_diverges(split: Any) -> None:
-    model = model_of().fit(split.train)
-    before = model.recommend(model.train_.users.values[:5], k=5)
-    model.learning_rate = 1e6
-    with pytest.raises(DivergedError):
-        model.fit(split.train)
-    assert model.recommend(model.train_.users.values[:5], k=5).equals(before)
 
 
 @pytest.mark.parametrize("where", ["users", "items"])

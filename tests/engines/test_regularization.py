@@ -48,14 +48,6 @@ def test_it_equals_the_mean_over_all_draws() -> None:
     assert lift(dataset(observed)) == pytest.approx(exact_lift(observed), rel=0.02)
 
 
-def test_it_grows_with_the_number_of_groups() -> None:
-    found = []
-    for groups in (1, 4, 16):
-        same = np.arange(320)[:, None] % groups == np.arange(160)[None, :] % groups
-        found.append(lift(dataset(random_data(np.full(160, 0.5), 320) & same)))
-    assert found[0] < found[1] / 2 < found[2] / 4
-
-
 def test_some_users_of_a_large_dataset_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     same = np.arange(600)[:, None] % 5 == np.arange(100)[None, :] % 5
     data = dataset(random_data(np.full(100, 0.5), 600) & same)

@@ -43,16 +43,6 @@ def initial_tables(train: Any, factors: int = 6, n_jobs: int | None = -1) -> Tab
     return tables
 
 
-def test_one_factor_separates_two_tastes() -> None:
-    tables = initial_tables(two_tastes())
-    size = np.linalg.norm(tables.item_factors, axis=0)
-    assert size[0] > 5 * size[1:].max()
-    sides = np.sign(tables.item_factors[:, 0])
-    even = np.arange(200) % 2 == 0
-    assert (sides[even] == sides[0]).mean() > 0.97
-    assert (sides[~even] == -sides[0]).mean() > 0.97
-
-
 @pytest.mark.parametrize("density", [0.02, 0.1, 0.3])
 def test_random_data_give_almost_no_factors(density: float) -> None:
     random = initial_tables(make_dataset(np.full((400, 300), density)))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
 import truelike as tl
 from truelike.engines.weights import interaction_weights, settings_to_try
@@ -83,23 +83,6 @@ def test_the_largest_possible_time_span_is_no_problem() -> None:
     weights = interaction_weights(data, recency="global", half_life=0.5)
     assert weights is not None
     assert_allclose(weights / weights.max(), [0.25, 0.5, 1.0], rtol=1e-6)
-
-
-def test_interactions_that_count_the_same_have_no_weights() -> None:
-    plain = tl.read([("ann", "tea"), ("bob", "tea"), ("bob", "gin")])
-    at_once = tl.read([("ann", "tea", 1, 7), ("bob", "tea", 1, 7), ("bob", "gin", 1, 7)])
-    twice = tl.read([("ann", "tea"), ("bob", "tea")] * 2)
-    assert interaction_weights(plain) is None
-    assert interaction_weights(plain, "log") is None
-    assert interaction_weights(twice, "linear") is None
-    assert interaction_weights(at_once, recency="user") is None
-    assert interaction_weights(at_once, recency="global") is None
-
-
-def test_the_shortest_half_life_leaves_the_last_interactions_only() -> None:
-    data = tl.read([(user, item, 1, item) for user in range(3) for item in range(4)])
-    weights = interaction_weights(data, recency="user", half_life=1e-3)
-    assert_array_equal(weights, [0, 0, 0, 4] * 3)
 
 
 def test_recency_without_times_is_an_error_that_says_what_to_do() -> None:

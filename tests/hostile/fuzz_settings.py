@@ -44,8 +44,15 @@ def long(name: str, value: Any) -> bool:
     return number and TOO_LONG.get(name, value) < value and (name == "epochs" or value < 2**40)
 
 
+def any_log(draw: random.Random) -> Any:
+    """A random log, with ids of one kind or another."""
+    n_users, n_items, n = draw.randint(3, 40), draw.randint(2, 40), draw.randint(4, 200)
+    kind = draw.choice((int, lambda value: f"id {value}", lambda value: f"{value:03}"))
+    return tl.read([(kind(draw.randrange(n_users)), kind(draw.randrange(n_items))) for _ in range(n)])
+
+
 def parameters_case(seed: int) -> None:
-    """Any parameters: fitted and ranked, or refused."""
+    """Any parameters, on any log: fitted and ranked as a brute-force ranking does, or refused."""
     draw = random.Random(seed)
     name = draw.choice([each for each in REGISTRY if each not in SKIPPED])
     kind = model_class(name)
@@ -59,11 +66,11 @@ def parameters_case(seed: int) -> None:
     with quiet():
         try:
             model = kind(**given)
-            data = small(draw.randrange(3))
-            model.fit(data, progress=False)
+            model.fit(small(draw.randrange(3)) if draw.random() < 0.5 else any_log(draw), progress=False)
         except (TruelikeError, MemoryError):
             return
-        check_lists(model, draw)
+        if len(model.train_.users) >= 3 and len(model.train_.items) >= 7:
+            check_lists(model, draw)
         assert model.get_params().keys() == kind().get_params().keys()
         tl.clone(model)
 
@@ -95,29 +102,6 @@ def check_lists(model: Any, draw: random.Random) -> None:
         ]
         best = [(item, score) for _, _, item, score in sorted(allowed)[:k]]
         assert found == best, (user, found, best)
-
-
-def ranking_case(seed: int) -> None:
-    """Random datasets, ranked against brute force."""
-    draw = random.Random(seed)
-    n_users, n_items = draw.randint(3, 40), draw.randint(2, 40)
-    n = draw.randint(4, 200)
-    kind = draw.choice((int, lambda value: f"id {value}", lambda value: f"{value:03}"))
-    rows = [(kind(draw.randrange(n_users)), kind(draw.randrange(n_items))) for _ in range(n)]
-    with quiet():
-        try:
-            data = tl.read(rows)
-            model = draw.choice(
-                (
-                    tl.ItemPop(), tl.ItemKNN(neighbors=draw.randint(1, 20)), tl.EASE(), tl.IALS(factors=3, epochs=1),
-                    tl.BPR(factors=4, epochs=1), tl.SoftmaxMF(factors=3, epochs=1), tl.EDLAE(),
-                )
-            )  # fmt: skip
-            model.fit(data, progress=False)
-        except (TruelikeError, MemoryError):
-            return
-        if len(model.train_.users) >= 3 and len(model.train_.items) >= 7:
-            check_lists(model, draw)
 
 
 ARGUMENTS: list[Any] = [*NUMBERS, *ODD, "raise", "skip", "popular", [0], [0, 1], [[0, 1], [2]], {"a": [0, 1]}, [None], np.array([0, 1]),
@@ -225,7 +209,6 @@ def write_files(place: Path) -> None:
 
 FUZZERS: dict[str, Callable[[int], None]] = {
     "parameters": parameters_case,
-    "rankings": ranking_case,
     "arguments": calls_case,
     "command lines": commands_case,
 }

@@ -8,6 +8,7 @@ The two models have the same shapes. In each, every id and every number tells wh
 from __future__ import annotations
 
 import argparse
+import contextlib
 import subprocess
 import sys
 import tempfile
@@ -62,6 +63,13 @@ def kind_of(dataset: Any) -> str:
     return letters.pop() if len(letters) == 1 else "mixed"
 
 
+def saved_at(place: Path) -> int | None:
+    """When the model was saved; None while it is being replaced."""
+    with contextlib.suppress(FileNotFoundError):
+        return (place / "model" / "model.json").stat().st_mtime_ns
+    return None
+
+
 def load_beside_saves(place: Path, loads: int, savers: int = 1) -> tuple[Counter[str], int]:
     """Load while other processes save; what was found, and how often they saved."""
     import warnings
@@ -76,12 +84,10 @@ def load_beside_saves(place: Path, loads: int, savers: int = 1) -> tuple[Counter
     command = [sys.executable, "-W", "ignore", "-c", code, str(place), "3600"]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(savers)]
     found: Counter[str] = Counter()
-    started, seen = (place / "model").stat().st_ino, set()
-    try:
-        while (place / "model").exists() and (place / "model").stat().st_ino == started:
-            time.sleep(0.01)  # until the first save
-    except FileNotFoundError:
-        pass
+    first = saved_at(place)
+    while saved_at(place) in (None, first):
+        time.sleep(0.01)  # until the first save
+    seen = set()
     try:
         for n in range(loads):
             try:
@@ -89,10 +95,7 @@ def load_beside_saves(place: Path, loads: int, savers: int = 1) -> tuple[Counter
                 found[kind_of(dataset)] += 1
             except Exception as error:
                 found[f"failed: {type(error).__name__}: {error}"] += 1
-            try:
-                seen.add((place / "model" / "model.json").stat().st_mtime_ns)
-            except FileNotFoundError:
-                continue
+            seen.add(saved_at(place))
     finally:
         for process in running:
             failed = process.poll()
@@ -100,7 +103,7 @@ def load_beside_saves(place: Path, loads: int, savers: int = 1) -> tuple[Counter
             errors = process.communicate()[1].decode()
             if failed is not None:
                 found[f"a saver ended: {errors[-500:]}"] += 1
-    return found, len(seen)
+    return found, len(seen - {None})
 
 
 def main() -> None:

@@ -71,16 +71,8 @@ def cut_arrays(served: Path, _: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
 
 
-def garbage(served: Path, _: Path) -> None:
-    (served / "model.json").write_text('{"format": 3, "class": "__import__')
-
-
 def other_ids(served: Path, other: Path) -> None:
     shutil.copy(other / "items.parquet", served / "items.parquet")
-
-
-def other_arrays(served: Path, other: Path) -> None:
-    shutil.copy(other / "arrays.safetensors", served / "arrays.safetensors")
 
 
 def half_copied(served: Path, other: Path) -> None:
@@ -90,7 +82,7 @@ def half_copied(served: Path, other: Path) -> None:
     (served / "arrays.safetensors").write_bytes(content[: len(content) // 2])
 
 
-BROKEN = (cut_arrays, garbage, other_ids, other_arrays, half_copied)
+BROKEN = (cut_arrays, other_ids, half_copied)
 
 
 def refuse(server: Server, served: Path, other: Path, breaks: Callable[[Path, Path], None]) -> None:

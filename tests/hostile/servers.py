@@ -43,17 +43,7 @@ class Reply(NamedTuple):
 
 
 class Server:
-    """A server on a free port of this machine, with its processes and its log.
-
-    Parameters
-    ----------
-    place
-        A directory for the log.
-    arguments
-        Models and options of `truelike serve`.
-    key
-        The API key; None: none.
-    """
+    """A server on a free port of this machine, with its processes, and its log in `place`."""
 
     def __init__(self, place: Path, *arguments: str | Path, key: str | None = None) -> None:
         self.arguments, self.key, self.port = [str(argument) for argument in arguments], key, 0
@@ -164,18 +154,8 @@ class Server:
 class Load:
     """Threads that ask all the time, each through a connection of its own, while a block of code runs.
 
-    Parameters
-    ----------
-    server
-        Whom to ask.
-    ask
-        Called with a connection and a number; returns what is counted. A connection error is counted by its name.
-    threads
-        Number of connections.
-    most
-        Seconds after which they end in any case.
-    pause
-        Seconds between two questions of a connection.
+    `ask` gets a connection and a number and returns what is counted; a connection error is counted by its name. They
+    end after `most` seconds in any case, and wait `pause` seconds between two questions.
     """
 
     def __init__(

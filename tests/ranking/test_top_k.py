@@ -129,25 +129,6 @@ def test_the_number_of_threads_does_not_change_the_result(factors: Any, k: int) 
         assert_same(other, one)
 
 
-@pytest.mark.parametrize("k", [20, 129])
-def test_the_list_of_a_user_does_not_depend_on_the_other_users(factors: Any, k: int) -> None:
-    U, V, bias, seen = factors
-    everybody = np.arange(len(U), dtype=np.int32)
-    whole = top_k_by_factors(U, V, everybody, k, item_bias=bias, seen=seen)
-    rng = np.random.default_rng(3)
-    for users in (everybody[::-1].copy(), rng.permutation(everybody)[:77], everybody[5:6], everybody[[9, 9]]):
-        some = top_k_by_factors(U, V, users, k, item_bias=bias, seen=seen, n_jobs=2)
-        assert_same(some, TopK(whole.items[users], whole.scores[users]))
-
-
-def test_insertion_and_sorting_give_the_same_bits(factors: Any) -> None:
-    U, V, bias, seen = factors
-    users = np.arange(len(U), dtype=np.int32)
-    short = top_k_by_factors(U, V, users, 128, item_bias=bias, seen=seen)
-    long = top_k_by_factors(U, V, users, 129, item_bias=bias, seen=seen)
-    assert_same(short, TopK(long.items[:, :128], np.ascontiguousarray(long.scores[:, :128])))
-
-
 @pytest.mark.parametrize("k", [3, 200])
 def test_items_with_nan_factors_are_never_listed(k: int) -> None:
     U, V = np.ones((2, 3), dtype=np.float32), np.ones((250, 3), dtype=np.float32)

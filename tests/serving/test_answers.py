@@ -51,21 +51,6 @@ def test_the_shares_of_users_hold_and_the_metrics_say_the_same(server: Any) -> N
     assert found.total() == len(USERS)
 
 
-def test_requests_of_one_user_are_answered_by_one_model(server: Any) -> None:
-    workers = set()
-    models: dict[str, set[str]] = {user: set() for user in USERS[:10]}
-    for turn in range(100):
-        if turn >= 10 and len(workers) == 2:
-            break
-        with server.connection() as made:  # any worker: the system chooses, and may choose the same one ten times
-            workers.add(server.ask("/readyz", through=made).json["worker"])
-            for user in models:
-                query = f"/v1/recommend?user={user.replace(' ', '%20')}&on_unknown=popular"
-                models[user].add(server.ask(query, through=made).json["model"])
-    assert [{model} for model in arms(server, USERS[:10])] == list(models.values())
-    assert len(workers) == 2
-
-
 # --- the same answer ------------------------------------------------------------------------------
 
 

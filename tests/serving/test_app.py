@@ -115,10 +115,8 @@ def test_numbers_are_ids_too(tmp_path: Path) -> None:
     ("query", "status", "code", "part"),
     [
         ("", 422, "invalid", "neither `user`"),
-        ("user=u3&k=ten", 422, "invalid", "k: "),
         ("user=u3&k=" + 5_000 * "9", 422, "invalid", "k: "),
         ("user=u3&k=2&k=3", 422, "invalid", "twice"),
-        ("user=u3&colour=red", 422, "invalid", "colour: "),
         ("user[]=u3", 422, "invalid", "user[]"),
         ("user=u3&diversity=nan", 422, "invalid", "diversity: "),
         ("user=u3&candidates=i1", 422, "invalid", "candidates: "),
@@ -126,7 +124,6 @@ def test_numbers_are_ids_too(tmp_path: Path) -> None:
         ("user=%ff", 404, "unknown", ""),
         ("user=%00%ff%zz", 404, "unknown", "\\x00"),
         ("user=%ed%a0%80", 404, "unknown", ""),  # half a character
-        ("user=", 422, "invalid", "user: "),
         ("user=" + "x" * 2_000, 422, "invalid", "user: "),
         ("user=" + "x" * 20_000, 414, "url_too_long", "16,000"),
         ("&".join(f"a{n}=1" for n in range(60)), 422, "invalid", "more than 50 parameters"),

@@ -43,17 +43,6 @@ def test_each_part_has_its_share_of_positives_and_of_the_distribution(blocks: tl
         assert positives == pytest.approx(1 / PARTS, rel=0.05), "the work is balanced"
 
 
-def test_any_two_items_meet_in_some_epoch(blocks: tl.blocks.Blocks) -> None:
-    popularity = blocks.popularity()
-    together = np.zeros((blocks.n_items, blocks.n_items), dtype=bool)
-    for epoch in range(60):
-        part = partition(popularity, np.ones(blocks.n_items), PARTS, seed=0, epoch=epoch).part
-        together |= part[:, None] == part[None, :]
-    assert together.mean() > 0.999
-    most = np.argsort(-popularity)[:20]
-    assert together[np.ix_(most, most)].all(), "the most popular ones, too"
-
-
 def worker_of(blocks: tl.blocks.Blocks, name: str, n_negatives: int, seed: int) -> StratifiedWorker:
     settings = SGDSettings(0.1, 1.0, 0.0, 0.0, "epoch", n_negatives, 1_000, "blocks", "once")
     share = Share(blocks, range(PARTS), np.zeros((blocks.n_users, 8), dtype=np.float32), 1)
@@ -112,8 +101,7 @@ def test_over_a_rotation_every_item_has_its_declared_probability(blocks: tl.bloc
 
 def test_no_negative_is_a_positive_of_its_user(blocks: tl.blocks.Blocks) -> None:
     for number, stratum, found in strata(worker_of(blocks, "uniform", 5, 0), blocks, 0):
-        block = blocks.block(number)
-        users = np.repeat(np.arange(stratum.n_users), np.diff(stratum.indptr))
+        block, users = blocks.block(number), np.repeat(np.arange(stratum.n_users), np.diff(stratum.indptr))
         for user in np.unique(users)[:50]:
             own = block.indices[block.indptr[user] : block.indptr[user + 1]]
             assert not np.isin(found[users == user], own).any()

@@ -264,15 +264,6 @@ def test_the_loss_decreases(objective: Any) -> None:
 # --- listwise objectives --------------------------------------------------------------------------
 
 
-def test_temperature_1_equals_the_softmax_up_to_rounding() -> None:
-    """The built-in softmax has loops of its own; the other is trained by its `steps`."""
-    train = make_dataset()
-    one, other = (trained(train, objective) for objective in (Softmax, tempered_softmax(1.0)))
-    assert_allclose(other.users, one.users, atol=2e-5)
-    assert_allclose(other.items, one.items, atol=2e-5)
-    assert_allclose(other.item_bias, one.item_bias, atol=2e-5)
-
-
 def test_the_loss_of_an_objective_without_likelihood_is_nan() -> None:
     train = make_dataset()
     assert np.isnan(ExactEngine(train, initial_tables(train, 5, 0, True), CentredSquares, SETTINGS, seed=0).loss())

@@ -12,7 +12,7 @@ from scipy import stats
 from tests.engines.data import make_dataset
 from tests.engines.exact.test_engine import SETTINGS, assert_like_reference, trained
 
-from truelike.engines.exact.items import AllItems, SampledItems, _none_of
+from truelike.engines.exact.items import SampledItems, _none_of
 from truelike.objectives import BPO, NBPO, NBPOo, Softmax, shift_mc
 
 NEARLY_ALL = 1 - 1e-9  # every item is drawn, and its weight is 1 to rounding
@@ -59,17 +59,6 @@ def test_the_weights_make_up_for_the_items_left_out(share: float) -> None:
     assert np.nanmean(mean) == pytest.approx(1.0, abs=0.01)
     assert_allclose(np.nanmean(mean, axis=0), 1.0, atol=0.12)  # of each item
     assert_allclose(l2 / epochs, 1.0, atol=0.12)
-
-
-def test_an_item_of_every_batch_has_the_rate_that_it_has_with_all_items() -> None:
-    train = make_dataset(60, 80)
-    users = np.arange(8, dtype=np.int32)
-    everything, sampled = (
-        AllItems(train, 8).batch(users, 0, 0),
-        SampledItems(train, 8, NEARLY_ALL, 0).batch(users, 0, 0),
-    )
-    for name in ("rate", "l2_part", "weights"):
-        assert_allclose(getattr(sampled, name), getattr(everything, name), rtol=1e-6)
 
 
 @pytest.mark.parametrize("objective", [BPO, NBPOo, Softmax], ids=lambda o: o.name)

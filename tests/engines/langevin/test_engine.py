@@ -13,7 +13,7 @@ from scipy import sparse
 
 from truelike.core import randomness
 from truelike.engines.langevin import engine, kernels
-from truelike.engines.langevin.engine import LangevinSampler, Sample
+from truelike.engines.langevin.engine import LangevinSampler
 from truelike.exposure.shown_pairs import CERTAIN, ShownPairs
 
 JOINT = pytest.mark.parametrize("joint", [False, True])
@@ -196,11 +196,3 @@ def test_pairs_that_were_not_shown_are_drawn_among_them(
     assert (rest == found[indptr[half] :]).all()
     everything = [each.ravel() for each in np.indices(shown.shape)]
     assert (kernels.are_listed(indptr, indices, *everything) == shown.ravel()).all()
-
-
-def test_a_sample_has_the_columns_of_the_like() -> None:
-    sampler = make_sampler(make_pairs(), joint=True)
-    [sample] = sampler.run(2, 0, 1)
-    assert isinstance(sample, Sample)
-    width = sampler.chain.shape.width
-    assert (sample.users == sampler.users[:, [0, 1, 2, width - 1]]).all()

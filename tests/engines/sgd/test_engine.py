@@ -205,14 +205,6 @@ def test_a_row_that_no_batch_touches_shrinks_at_every_batch() -> None:
     assert_allclose(shared.user_factors[29], start.user_factors[29] * factor, rtol=1e-5)
 
 
-def test_the_rate_decays_before_the_first_epoch() -> None:
-    train = make_dataset()
-    halved = trained(train, settings=replace(SETTINGS, learning_rate=0.1, decay=0.5), epochs=1)
-    direct = trained(train, settings=replace(SETTINGS, learning_rate=0.05, decay=1.0), epochs=1)
-    assert as_bytes(halved) == as_bytes(direct)
-    assert [replace(SETTINGS, decay=0.5).rate(epoch) for epoch in range(3)] == [0.05, 0.025, 0.0125]
-
-
 def test_the_loss_decreases_and_is_the_mean_likelihood() -> None:
     train = make_dataset()
     tables = initial_tables(train, 5, 3)
@@ -293,12 +285,6 @@ def test_every_number_is_equally_likely_at_every_place(n: int) -> None:
         assert chisquare(np.bincount(found[:, place], minlength=n)).pvalue > 1e-6
 
 
-def test_a_permutation_is_not_correlated_with_the_order() -> None:
-    found = permutation(np.uint64(randomness.key(1, "order")), 0, 100_000, 100_000).astype(float)
-    assert abs(np.corrcoef(found, np.arange(100_000))[0, 1]) < 0.015
-    assert abs(np.corrcoef(found[1:], found[:-1])[0, 1]) < 0.015
-
-
 @pytest.mark.parametrize("order", ["shuffled", "blocks"])
 @pytest.mark.parametrize("batch_size", [1, 16, 10_000])
 def test_an_epoch_contains_every_positive_once_and_sorts_each_batch(batch_size: int, order: Any) -> None:
@@ -338,37 +324,6 @@ def test_blocks_are_random_parts_of_a_users_positives(counts: list[int], key: in
         assert (users[start:end] == user).all()
         assert end - start in (counts[user] // n_blocks, -(-counts[user] // n_blocks))  # equal sizes, up to one
         assert (np.diff(whole[start:end]) > 0).all()
-
-
-def test_any_two_positives_of_a_user_may_share_a_block() -> None:
-    train = tl.read(sparse.csr_array(np.ones((2, 100), dtype=np.float32) * (np.arange(100) < 99)))
-    blocks, together = BlockOrder(train), np.zeros((99, 99))
-    for seed in range(2_000):
-        key = np.uint64(randomness.key(seed, "order"))
-        block_of = np.empty(198, int)
-        block_of[blocks.entries(key, 0, 198, 1)] = np.searchsorted(
-            blocks.order(key)[1], np.arange(198), side="right"
-        )
-        together += block_of[:99, None] == block_of[None, :99]
-    n_blocks = (
-        4  # of a group of four consecutive positives each block takes one; otherwise one pair in four shares
-    )
-    group = np.arange(99) // n_blocks
-    apart = group[:, None] != group[None, :]
-    assert_allclose(together[apart] / 2_000, 1 / n_blocks, atol=0.06)
-    assert not together[~apart & ~np.eye(99, dtype=bool)].any()
-
-
-def test_in_blocks_a_users_row_moves_several_times_in_a_batch() -> None:
-    """The sum of 60 steps of one user overshoots; one step after the other does not."""
-    rng = np.random.default_rng(0)
-    train = tl.read(sparse.csr_array((rng.random((4, 200)) < 0.3).astype(np.float32)))
-    settings = replace(SETTINGS, batch_size=1_000, learning_rate=0.5, regularization=0.0)
-    largest = {}
-    for order in ("file", "blocks"):
-        tables = trained(train, BPO, settings=replace(settings, order=order), shape=(8, 0), epochs=1)  # type: ignore[arg-type]
-        largest[order] = np.abs(tables.users).max()
-    assert largest["blocks"] < largest["file"]
 
 
 def test_a_listwise_objective_is_an_error() -> None:

@@ -17,7 +17,7 @@ from truelike.negatives import parse
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'truelike[deep]'")
 
-from truelike.engines.torch.engine import NetworkEngine, sampled_steps  # noqa: E402
+from truelike.engines.torch.engine import NetworkEngine  # noqa: E402
 from truelike.engines.torch.networks import Inputs, Networks  # noqa: E402
 from truelike.models.networks.custom import MFNetwork  # noqa: E402
 
@@ -101,35 +101,6 @@ def test_every_setting_equals_the_sampled_engine(train: Any, change: dict[str, A
     assert largest_difference(tables_engine.tables, network_engine.networks) < 1e-4
 
 
-def test_the_gradient_of_bpo_is_that_of_its_likelihood_by_autograd(train: Any) -> None:
-    network = MFNetwork(Inputs(train, 5))
-    users, items = torch.arange(40), torch.arange(160).view(40, 4) % train.n_items
-    flat = (users.repeat_interleave(4), items.reshape(-1))
-    zero = torch.zeros(40, 4)
-    r = network(*flat).view(40, 4)
-    positive = objectives.BPO.likelihood_positive(r[:, :1], zero[:, :1]).sum()
-    likelihood = 3 * positive + objectives.BPO.likelihood_negative(r[:, 1:], zero[:, 1:]).sum()
-    expected = torch.autograd.grad(likelihood, list(network.parameters()))
-    r = network(*flat).view(40, 4)
-    steps, _ = sampled_steps(objectives.BPO, r.detach(), zero, 3.0)
-    found = torch.autograd.grad([r], list(network.parameters()), [steps])
-    for a, b in zip(expected, found, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
-
-
-def test_hard_negatives_are_the_best_scored_candidates(train: Any) -> None:
-    _, engine = both(train, objectives.BPR, "hard:3", SETTINGS)
-    entries = np.arange(50, dtype=np.int32)
-    drawn = torch.from_numpy(engine.samples.draw(engine.samples.key(0), entries).astype(np.int64))
-    users = torch.from_numpy(train.user_of_entry[entries].astype(np.int64))
-    assert drawn.shape == (50, 12)
-    hardest = engine._hardest(users, drawn)
-    with torch.no_grad():
-        scores = engine.networks.preference(users.repeat_interleave(12), drawn.reshape(-1)).view(50, 4, 3)
-        of_hardest = engine.networks.preference(users.repeat_interleave(4), hardest.reshape(-1)).view(50, 4)
-    torch.testing.assert_close(scores.max(dim=2).values, of_hardest)
-
-
 def test_order_users_keeps_users_together_and_shuffles_them_in_each_epoch(train: Any) -> None:
     _, engine = both(train, objectives.BPR, "uniform", replace(SETTINGS, order="users"))
     n = train.n_interactions
@@ -141,16 +112,3 @@ def test_order_users_keeps_users_together_and_shuffles_them_in_each_epoch(train:
         assert changes == len(np.unique(train.user_of_entry)) - 1
     assert not np.array_equal(*orders)
     assert np.array_equal(engine.samples.entries(0, 10, 99), orders[0][10:99])
-
-
-def test_the_first_step_of_adam_is_the_learning_rate(train: Any) -> None:
-    _, engine = both(train, objectives.BPO, "uniform", replace(SETTINGS, batch_size=train.n_interactions))
-    adam = NetworkEngine(
-        train, engine.networks, objectives.BPO, parse("uniform"), engine.settings, seed=3, device="cpu", n_jobs=1
-    )
-    table = adam.networks.preference.users.weight
-    before = table.detach().clone()
-    adam.epoch(0)
-    moved = (table.detach() - before).abs()
-    assert float(moved.max()) == pytest.approx(adam.settings.rate(0), rel=1e-3)
-    assert float(moved.median()) == pytest.approx(adam.settings.rate(0), rel=1e-2)
