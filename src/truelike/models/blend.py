@@ -19,6 +19,7 @@ from truelike.models.base import Recommender
 from truelike.models.scorer import LEFT_OUT_BYTES, Floats, Scorer
 
 PARTS = ("first", "second")
+COMPOSED = ("Blend", "AutoRecommender")  # made of other models, and no parts themselves
 
 
 def _is_model(value: Any) -> bool:
@@ -30,7 +31,7 @@ def _is_model(value: Any) -> bool:
         kind, _ = variant(value)
     except ParameterError:
         return False
-    return not kind.uses & {"user_features", "item_features"} and kind is not Blend
+    return not kind.uses & {"user_features", "item_features"} and kind.__name__ not in COMPOSED
 
 
 @with_inherited_parameters
