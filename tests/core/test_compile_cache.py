@@ -139,6 +139,7 @@ def make_fifo(path: Path) -> None:
     os.mkfifo(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",
     [truncate, empty, garbage, flip_a_bit, pytest.param(make_fifo, marks=posix)],
@@ -158,6 +159,7 @@ def test_damaged_files_are_replaced(damage: Callable[[Path], None], filled: Path
     assert not messages
 
 
+@pytest.mark.slow
 def test_processes_that_compile_at_the_same_time(expected: str, tmp_path: Path) -> None:
     for process in [start(tmp_path) for _ in range(3)]:
         assert end(process) == (expected, [])

@@ -178,12 +178,13 @@ def _build(name: str | None, given: dict[str, Any], n_jobs: int) -> Any:
 def _with_events(data: Data, directory: Path | None) -> Data:
     """The data with events added; of a split, to its training part."""
     import truelike as tl
-    from truelike.serving.event_data import interactions, with_events
-    from truelike.serving.events import read_events
 
     before = data.train if isinstance(data, tl.Split) else data
     if directory is None or not isinstance(before, tl.Dataset):
         return data
+    from truelike.serving.event_data import interactions, with_events
+    from truelike.serving.events import read_events
+
     found = read_events(directory)
     rows = interactions(found)
     train = with_events(before, found) if rows.height else before

@@ -102,7 +102,9 @@ class Checkpoint:
 def _check_history(about: dict[str, Any]) -> None:
     """Raise ValueError if the epoch, the history and the best epoch of a checkpoint do not fit together."""
     epoch, rows = about["epoch"], about["rows"]
-    if type(epoch) is not int or [row["epoch"] for row in rows] != list(range(epoch + 1)) or not rows:
+    if not rows or type(epoch) is not int or [row["epoch"] for row in rows] != list(range(len(rows))):
+        raise ValueError("the history does not have a row for each epoch")
+    if epoch + 1 != len(rows):
         raise ValueError(f"the history does not have a row for each epoch up to {epoch!r}")
     for row in rows:
         if not {"seconds", "loss"} <= set(row) == set(rows[0]) or not all(map(_is_number, row.values())):

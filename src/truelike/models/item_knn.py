@@ -106,7 +106,7 @@ class ItemKNN(Recommender):
         return common
 
     def _make_scorer(self) -> ItemScorer:
-        return ItemScorer(self.train_, sparse.csr_array(self.similarity_.T))
+        return ItemScorer(self.train_, sparse.csr_array(self.similarity_.T), self.similarity_)
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         return csr_arrays("similarity", self.similarity_)

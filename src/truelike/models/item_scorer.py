@@ -20,13 +20,17 @@ class ItemScorer(Scorer):
     """Score an item by weights between it and the items of the user.
 
     Row j of `weights`, an array or a CSR, is what an interaction with item j adds to the scores of all items.
+    `by_target` is the transpose of a CSR, if it is there already.
     """
 
-    def __init__(self, train: Dataset, weights: Floats | sparse.csr_array) -> None:
+    def __init__(
+        self, train: Dataset, weights: Floats | sparse.csr_array, by_target: sparse.csr_array | None = None
+    ) -> None:
         super().__init__(train)
         self._weights: Any = weights
-        self._csr, self._order = train.csr, None
-        self._by_target = sparse.csr_array(weights.T) if sparse.issparse(weights) else None
+        self._csr, self._order, self._by_target = train.csr, None, by_target
+        if by_target is None and sparse.issparse(weights):
+            self._by_target = sparse.csr_array(weights.T)
         if self._by_target is not None:  # most items of a list may have the score 0
             self._order = np.argsort(-train.popularity(), kind="stable").astype(np.int32)
 

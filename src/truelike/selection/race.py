@@ -32,6 +32,7 @@ from truelike.core.parameters import changed
 from truelike.core.progress import note
 from truelike.data.dataset import Dataset
 from truelike.engines.weights import settings_to_try
+from truelike.errors import muted
 from truelike.evaluation.evaluate import evaluate
 from truelike.evaluation.metrics import parse_measure
 from truelike.evaluation.significance import paired_t
@@ -373,11 +374,15 @@ class Race:
         trial, started = self.trials[candidate], time.perf_counter()
         with recorded(trial.record):
             trial.fitted = self._fitted(candidate, model)
-            trial.record["fit"] = {"seconds": time.perf_counter() - started}
-            metric, k = parse_measure(self.metric)
+        if "error" in trial.record:
+            return
+        trial.record["fit"] = {"seconds": time.perf_counter() - started}
+        metric, k = parse_measure(self.metric)
+        with muted():  # an error is that of the held-out part, and ends the race
             found = evaluate(trial.fitted, self.held_out, ks=k, metrics=metric, n_jobs=self.n_jobs, notes=False)
-            trial.values = found.values[self.metric]
-            trial.record["validation"] = {self.metric: float(trial.values.mean())}
+        trial.values = found.values[self.metric]
+        trial.record["validation"] = {self.metric: float(trial.values.mean())}
+        trial.record["seconds"] = round(time.perf_counter() - started, 3)
 
     def _fitted(self, candidate: Candidate | Blended, model: Recommender) -> Recommender:
         if isinstance(candidate, Blended):

@@ -285,6 +285,8 @@ class Blocks:
                     "shown/`"
                 )
             impressions = Blocks(impressions)
+        if not isinstance(impressions, Blocks):
+            raise ParameterError(f"impressions of blocks are a block directory; got {type(impressions).__name__}")
         other = copy(self)
         other.shown = impressions
         return other
