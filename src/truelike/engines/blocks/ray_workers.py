@@ -96,7 +96,9 @@ class RayWorkers(Workers[W]):
         self.ray = self._connection.__enter__()
         try:
             check_store(self.ray, COPIES * 4 * blocks.n_items * self.width)
-            self._start(users)
+            start = self._start
+            while not self._started(start, users):  # a worker may be lost before the first epoch, too
+                start = self.replace
         except BaseException:
             self.close()
             raise
@@ -118,6 +120,14 @@ class RayWorkers(Workers[W]):
             except ClusterError:
                 if not left:
                     raise
+
+    def _started(self, start: Callable[[Floats], None], users: Floats) -> bool:
+        """Start workers; False if one of them was lost meanwhile."""
+        try:
+            start(users)
+        except WorkersLostError:
+            return False
+        return True
 
     def _start(self, users: Floats) -> None:
         """Start as many actors as there is room for, and give each a contiguous range of blocks and their rows."""
