@@ -50,7 +50,7 @@ Ints = NDArray[np.int64]
 def structured(train: Dataset, like_rate: float = LIKE_RATE) -> ExposureRates:
     """Estimate the activity of users and the visibility of items from interactions alone.
 
-    `like_rate` is about how likely a user likes an item. The level of exposure rests on it more than on the data.
+    `like_rate` is about how likely a user likes an item. The level of exposure depends on it more than on the data.
 
     Examples
     --------
