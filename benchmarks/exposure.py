@@ -315,7 +315,7 @@ def score(log: Log, bed: str, data: Bed, seed: int, contender: Contender) -> Non
         print(bed, seed, contender.name, "diverged", flush=True)
         return
     posterior = model.likes.hidden if hasattr(model, "likes") else None
-    found = measured(data, model.scorer.score_users, posterior, model.scorer.tie_order)
+    found = measured(data, model.scorer.score_users, posterior, model.scorer.ties)
     add_scores(log, {**row, "data": contender.data}, found)
 
 

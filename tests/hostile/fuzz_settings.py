@@ -86,14 +86,13 @@ def check_lists(model: Any, draw: random.Random) -> None:
     frame = model.recommend(
         users, k, candidates=candidates, exclude=exclude, exclude_seen=exclude_seen, n_jobs=draw.choice((1, 2))
     )
-    order = model.scorer.tie_order
-    place = {int(code): n for n, code in enumerate(order)} if order is not None else None
+    place = model.scorer.ties
     for user in users:
         found = [(row[1], np.float32(row[2])) for row in frame.iter_rows() if row[0] == user]
         scores = model.score(user, items)
         seen = set(train.seen(user).to_list()) if exclude_seen else set()
         allowed = [
-            (-score, n if place is None else place[n], item, score)
+            (-score, place[n], item, score)
             for n, (item, score) in enumerate(zip(items, scores, strict=True))
             if item not in seen
             and (candidates is None or item in candidates)

@@ -16,30 +16,33 @@ import truelike as tl
 from truelike.errors import ParameterError
 from truelike.ranking.factor_ranker import FactorRanker
 from truelike.ranking.kernels import TILE
-from truelike.ranking.top_k import TopK, top_k_by_scores
+from truelike.ranking.top_k import TopK, tie_places, top_k_by_scores
 
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def top_k_by_factors(U: Any, V: Any, users: Any, k: int, *, item_bias: Any = None, **options: Any) -> TopK:
-    return FactorRanker(V, item_bias).top_k(U[users], k, rows=users, **options)
+def top_k_by_factors(
+    U: Any, V: Any, users: Any, k: int, *, item_bias: Any = None, ties: Any = None, **options: Any
+) -> TopK:
+    return FactorRanker(V, item_bias, ties=ties).top_k(U[users], k, rows=users, **options)
 
 
-def by_full_sort(scores: Any, users: Any, k: int, seen: Any, allowed: Any) -> TopK:
+def by_full_sort(scores: Any, users: Any, k: int, seen: Any, allowed: Any, ties: Any = None) -> TopK:
     """The list of each user by sorting Python tuples."""
     n_items = scores.shape[1]
+    places = range(n_items) if ties is None else ties
     kept = min(k, n_items)
     items = np.full((len(users), kept), -1, dtype=np.int32)
     values = np.full((len(users), kept), -np.inf, dtype=np.float32)
     for row, user in enumerate(users):
         left = [
-            (-float(scores[user, item]), item)
+            (-float(scores[user, item]), places[item], item)
             for item in range(n_items)
             if not np.isnan(scores[user, item])
             and not (seen is not None and seen[user, item])
             and not (allowed is not None and not allowed[item])
         ]
-        for place, (_, item) in enumerate(sorted(left)[:kept]):
+        for place, (_, _, item) in enumerate(sorted(left)[:kept]):
             items[row, place], values[row, place] = item, scores[user, item]
     return TopK(items, values)
 
@@ -73,11 +76,12 @@ def test_top_k_by_scores_is_a_full_stable_sort(
     seen = rng.random(scores.shape) < rng.choice([0.1, 0.9]) if mask else None
     allowed = rng.random(n_items) < 0.7 if ban else None
     users = rng.integers(0, n_users, size=rng.integers(0, 2 * n_users + 1)).astype(np.int32)
+    ties = rng.permutation(n_items).astype(np.int32) if rng.random() < 0.7 else None
     found = top_k_by_scores(
         lambda block: scores[block], users, k,
-        n_items=n_items, seen=csr(seen), allowed=allowed, n_jobs=n_jobs, memory=memory,
+        n_items=n_items, seen=csr(seen), allowed=allowed, ties=ties, n_jobs=n_jobs, memory=memory,
     )  # fmt: skip
-    assert_same(found, by_full_sort(scores, users, k, seen, allowed))
+    assert_same(found, by_full_sort(scores, users, k, seen, allowed, ties))
 
 
 @given(
@@ -105,8 +109,10 @@ def test_top_k_by_factors_is_a_full_stable_sort(
     seen = rng.random(scores.shape) < rng.choice([0.1, 0.95]) if mask else None
     allowed = rng.random(n_items) < 0.7 if ban else None
     users = rng.integers(0, n_users, size=rng.integers(0, 2 * n_users + 1)).astype(np.int32)
-    found = top_k_by_factors(U, V, users, k, item_bias=bias, seen=csr(seen), allowed=allowed, n_jobs=n_jobs)
-    expected = by_full_sort(scores, users, k, seen, allowed)
+    ties = rng.permutation(n_items).astype(np.int32) if rng.random() < 0.7 else None
+    options = {"seen": csr(seen), "allowed": allowed, "n_jobs": n_jobs}
+    found = top_k_by_factors(U, V, users, k, item_bias=bias, ties=ties, **options)
+    expected = by_full_sort(scores, users, k, seen, allowed, ties)
     assert_array_equal(found.items, expected.items)
     assert_array_equal(found.scores, expected.scores)
 
@@ -178,3 +184,22 @@ def test_evaluation_never_stores_the_scores_of_all_users_and_items(name: str) ->
     tracemalloc.stop()
     assert len(result.users) > 0.7 * n_users
     assert peak < 0.5 * 4 * n_users * n_items
+
+
+def test_of_equal_scores_the_more_popular_item_is_first_and_low_ids_are_not_favoured() -> None:
+    places = tie_places(np.repeat([3, 7], 1_000))
+    assert places[1_000:].max() < places[:1_000].min()
+    for equal in (places[:1_000], places[1_000:]):
+        assert abs(np.corrcoef(equal, np.arange(1_000))[0, 1]) < 0.1
+
+
+def test_reversed_ids_do_not_make_a_better_list() -> None:
+    """A list of ItemPop holds as many of the first as of the last of equally popular items."""
+    first = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        names = rng.permutation(1_000)[: rng.integers(40, 80)]  # ids whose order says nothing
+        data = tl.read([(user, int(item)) for user in range(3) for item in names] + [(9, 2_000)])
+        listed = tl.ItemPop().fit(data).recommend(9, k=10)["item_id"].to_numpy()
+        first += int((listed < np.median(names)).sum())
+    assert 140 < first < 260  # of 400; by row number all are among the first

@@ -7,6 +7,7 @@ import numpy as np
 from truelike.data.dataset import Dataset
 from truelike.evaluation.metrics import METRICS, parse_measure
 from truelike.evaluation.pairs import relevant_items
+from truelike.ranking.top_k import tie_places
 
 
 def popularity_baseline(train: Dataset, validation: Dataset, measure: str) -> float:
@@ -33,8 +34,7 @@ def popularity_baseline(train: Dataset, validation: Dataset, measure: str) -> fl
     if not len(users):
         return float("nan")
     n_items = train.n_items
-    rank = np.empty(n_items, dtype=np.int64)
-    rank[np.argsort(-train.popularity(), kind="stable")] = np.arange(n_items)
+    rank = tie_places(train.popularity()).astype(np.int64)
     row_of_user = np.cumsum(counts > 0) - 1
     owners = np.repeat(np.arange(train.n_users, dtype=np.int64), counts)
     ranks = rank[relevant.indices]

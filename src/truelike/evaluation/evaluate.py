@@ -149,7 +149,7 @@ def evaluate(
     if cluster is None:
         lists = (model.scorer.top_k(users, k, n_jobs=n_jobs) for users in asked())
     else:
-        lists = top_k_on_cluster(cluster, vectors, train, asked(), k)
+        lists = top_k_on_cluster(cluster, vectors, train, asked(), k, ties=model.scorer.ties)
     with closing(lists):
         for best in lists:
             measured.add(*waiting.popleft(), best.items)

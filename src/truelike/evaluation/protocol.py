@@ -23,8 +23,8 @@ class Scores(Protocol):
         """The vectors whose dot product is the score; None if the score is no dot product."""
 
     @property
-    def tie_order(self) -> Codes | None:
-        """All items in the order in which equal scores are ranked; None: in item order."""
+    def ties(self) -> Codes:
+        """The place of each item among items with its score."""
 
     def score_users(self, users: Codes) -> Floats:
         """Scores of all items for some users: a new array (len(users), n_items)."""

@@ -34,9 +34,7 @@ def score_truth(model: Ranker, truth: Truth, *, ks: Sequence[int] = (20,), n_job
     """
     likes, scorer = likes_of(model), model.scorer
     posterior = None if likes is None else likes.hidden
-    return score_blocks(
-        model.train_, truth, scorer.score_users, posterior, ties=scorer.tie_order, ks=ks, n_jobs=n_jobs
-    )
+    return score_blocks(model.train_, truth, scorer.score_users, posterior, ties=scorer.ties, ks=ks, n_jobs=n_jobs)
 
 
 def score_blocks(
@@ -52,7 +50,7 @@ def score_blocks(
     """Score functions that return a number for each item of a block of users; see `score_truth`.
 
     `score_block` gives the scores to rank by, `posterior_block` p(truly liked | not observed), both as new arrays
-    (len(users), n_items). Equal scores are ranked in the order of `ties`; None: in item order.
+    (len(users), n_items). `ties` has the place of each item among items with its score; None: in item order.
     """
     labels = _Labels(train, truth)
     pooled = Pooled()

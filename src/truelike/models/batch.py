@@ -96,8 +96,7 @@ class Lists:
             self.ids = text_for_uuids(echo(asked, known))
         self.allowed = allowed_items(train, candidates, exclude)
         self.block_size = int(block_size or max(FEWEST_USERS, ROWS // k))
-        vectors = self.scorer.vectors
-        self.ranker = None if vectors is None or cluster is not None or hidden_likes else vectors.ranker()
+        self.ranker = None if cluster is not None or hidden_likes else self.scorer.ranker()
 
     @property
     def n_users(self) -> int:
@@ -118,7 +117,7 @@ class Lists:
         known = (codes[codes >= 0] for codes in map(self._codes, numbers))
         found = top_k_on_cluster(
             self.cluster, self.scorer.vectors, self.model.train_, known, self.k,
-            exclude_seen=self.exclude_seen, allowed=self.allowed,
+            exclude_seen=self.exclude_seen, allowed=self.allowed, ties=self.scorer.ties,
         )  # fmt: skip
         with contextlib.closing(found):
             for number, ranked in zip(numbers, found, strict=True):

@@ -28,16 +28,9 @@ class ItemScorer(Scorer):
     ) -> None:
         super().__init__(train)
         self._weights: Any = weights
-        self._csr, self._order, self._by_target = train.csr, None, by_target
+        self._csr, self._by_target = train.csr, by_target
         if by_target is None and sparse.issparse(weights):
             self._by_target = sparse.csr_array(weights.T)
-        if self._by_target is not None:  # most items of a list may have the score 0
-            self._order = np.argsort(-train.popularity(), kind="stable").astype(np.int32)
-
-    @property
-    def tie_order(self) -> Codes | None:
-        """Of equal scores, such as the 0 of items without a weight, the more popular item comes first."""
-        return self._order
 
     def score_users(self, users: Codes) -> Floats:
         """By the histories of the users."""

@@ -259,6 +259,7 @@ class Likes:
             n_items=train.n_items,
             seen=seen,
             allowed=allowed,
+            ties=self._scorer.ties,
             n_jobs=n_jobs,
         )
         listed = best.items >= 0

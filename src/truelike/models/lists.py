@@ -191,7 +191,7 @@ class Answers(ABC):
         allowed = allowed_items(train, candidates, exclude)
         empty = np.diff(histories.indptr) == 0
         known = self.scorer.top_k_of_histories(histories[~empty], k, exclude_seen=exclude_seen, allowed=allowed)
-        best = _with_popular(train, empty, k, known, allowed, on_unknown)
+        best = _with_popular(self.scorer, empty, k, known, allowed, on_unknown)
         found = frame_of(keys, best, train.items, titles=_titles(train, titles))
         return to_native(found, library_of(items) or train.library)
 
@@ -213,7 +213,7 @@ class Answers(ABC):
         asked = one_or_many(items)
         codes, allowed = codes_of(train.items, asked, on_unknown), allowed_items(train, candidates, exclude)
         known = self.scorer.similar(codes[codes >= 0], k, allowed=allowed, n_jobs=n_jobs)
-        best = _with_popular(train, codes < 0, k, known, allowed, on_unknown)
+        best = _with_popular(self.scorer, codes < 0, k, known, allowed, on_unknown)
         keys = {"item_id": echo(asked, train.items)}
         found = frame_of(keys, best, train.items, "similar_item_id", titles=_titles(train, titles))
         return to_native(found, library_of(items) or train.library)
@@ -459,11 +459,11 @@ def best_items(
     if ranked is None:
         known = codes[codes >= 0]
         ranked = scorer.top_k(known, k, exclude_seen=exclude_seen, allowed=allowed, n_jobs=n_jobs, ranker=ranker)
-    return _with_popular(scorer.train, codes < 0, k, ranked, allowed, on_unknown)
+    return _with_popular(scorer, codes < 0, k, ranked, allowed, on_unknown)
 
 
 def _with_popular(
-    train: Dataset | Blocks,
+    scorer: Scorer,
     unknown: NDArray[np.bool_],
     k: int,
     ranked: TopK,
@@ -473,18 +473,21 @@ def _with_popular(
     """Lists of those who are known, and for the others popular items, if they are asked for, or none."""
     if not unknown.any():
         return ranked
-    best = no_items(len(unknown), min(k, train.n_items))
+    best = no_items(len(unknown), min(k, scorer.train.n_items))
     best.items[~unknown], best.scores[~unknown] = ranked
     if on_unknown == "popular":
-        best.items[unknown], best.scores[unknown] = popular_items(train, k, allowed)
+        best.items[unknown], best.scores[unknown] = popular_items(scorer, k, allowed)
     return best
 
 
-def popular_items(train: Dataset | Blocks, k: int, allowed: Mask | None) -> tuple[Codes, Floats]:
+def popular_items(scorer: Scorer, k: int, allowed: Mask | None) -> tuple[Codes, Floats]:
     """The items with the most users, and the share of users who interacted with them."""
+    train = scorer.train
     share = (train.popularity() / train.n_users).astype(np.float32)
     only, n_items = np.zeros(1, dtype=np.int32), train.n_items
-    best = top_k_by_scores(lambda _: share[None, :].copy(), only, k, n_items=n_items, allowed=allowed, n_jobs=1)
+    best = top_k_by_scores(
+        lambda _: share[None, :].copy(), only, k, n_items=n_items, allowed=allowed, ties=scorer.ties, n_jobs=1
+    )
     return best.items[0], best.scores[0]
 
 

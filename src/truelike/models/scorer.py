@@ -20,7 +20,7 @@ from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.models.fold_in import histories_of
 from truelike.ranking.factor_ranker import FactorRanker, factor_pair_scores, factor_score_block
-from truelike.ranking.top_k import TopK, check_users, top_k_by_scores
+from truelike.ranking.top_k import TopK, check_users, tie_places, top_k_by_scores
 
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
@@ -49,10 +49,6 @@ class DotProduct(NamedTuple):
     def of_pairs(self, users: Codes, items: Codes) -> Floats:
         """The score of each pair (users[n], items[n]), at the cost of the pairs."""
         return factor_pair_scores(self.users, self.items, self.bias, users, items)
-
-    def ranker(self) -> FactorRanker:
-        """The items, laid out for the ranking of many users."""
-        return FactorRanker(self.items, self.bias)
 
 
 class Scorer(ABC):
@@ -100,11 +96,6 @@ class Scorer(ABC):
     @property
     def vectors(self) -> DotProduct | None:
         """The vectors whose dot product is the score; None if the score is no dot product."""
-        return None
-
-    @property
-    def tie_order(self) -> Codes | None:
-        """All items in the order in which equal scores are ranked; None: by row number."""
         return None
 
     @property
@@ -166,6 +157,18 @@ class Scorer(ABC):
         return np.asarray(np.mean([self.score_users(user[None])[0] for user in users], axis=0), dtype=np.float32)
 
     @final
+    @cached_property
+    def ties(self) -> Codes:
+        """The place of each item among items with its score: the more popular first, then in a fixed random order."""
+        return tie_places(self.train.popularity())
+
+    @final
+    def ranker(self) -> FactorRanker | None:
+        """The items, laid out for the ranking of many users; None if the score is no dot product."""
+        vectors = self.vectors
+        return None if vectors is None else FactorRanker(vectors.items, vectors.bias, ties=self.ties)
+
+    @final
     def top_k(
         self,
         users: Codes,
@@ -191,15 +194,14 @@ class Scorer(ABC):
         n_jobs
             Number of threads; -1: all cores. It does not change the result.
         ranker
-            That of `vectors.ranker()`, for many calls.
+            That of `ranker()`, for many calls.
         """
         check_users(users, self.train.n_users)
         seen, rows = self.train.rows(users) if exclude_seen else (None, None)
-        vectors = self.vectors
-        if vectors is not None:
-            ranker = ranker or vectors.ranker()
+        vectors, ranker = self.vectors, ranker or self.ranker()
+        if vectors is not None and ranker is not None:
             return ranker.top_k(vectors.users[users], k, rows=rows, seen=seen, allowed=allowed, n_jobs=n_jobs)
-        return self._best(self.score_users, users, k, seen, allowed, self.tie_order, n_jobs)
+        return self._best(self.score_users, users, k, seen, allowed, n_jobs)
 
     @final
     def top_k_of_histories(
@@ -207,9 +209,7 @@ class Scorer(ABC):
     ) -> TopK:
         """The k best items of new users, each of whom is a row of a CSR of interactions."""
         rows, seen = np.arange(histories.shape[0], dtype=np.int32), histories if exclude_seen else None
-        return self._best(
-            lambda block: self.score_histories(histories[block]), rows, k, seen, allowed, self.tie_order, 1
-        )
+        return self._best(lambda block: self.score_histories(histories[block]), rows, k, seen, allowed, 1)
 
     @final
     def similar(self, items: Codes, k: int, *, allowed: Mask | None = None, n_jobs: int | None = 1) -> TopK:
@@ -220,7 +220,7 @@ class Scorer(ABC):
             found[np.arange(len(block)), block] = -np.inf
             return found
 
-        return self._best(others, items, k, None, allowed, None, n_jobs)
+        return self._best(others, items, k, None, allowed, n_jobs)
 
     def _best(
         self,
@@ -229,11 +229,11 @@ class Scorer(ABC):
         k: int,
         seen: Any,
         allowed: Mask | None,
-        ties: Codes | None,
         n_jobs: int | None,
     ) -> TopK:
+        n_items, ties = self.train.n_items, self.ties
         return top_k_by_scores(
-            score_block, rows, k, n_items=self.train.n_items, seen=seen, allowed=allowed, ties=ties, n_jobs=n_jobs
+            score_block, rows, k, n_items=n_items, seen=seen, allowed=allowed, ties=ties, n_jobs=n_jobs
         )
 
 

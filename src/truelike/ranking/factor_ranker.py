@@ -43,6 +43,8 @@ class FactorRanker:
     by_factor
         V transposed and padded with rows of zeros to a multiple of four, if it is at hand, e.g. memory-mapped. It is
         used as it is. The kernels are compiled once more for a read-only array; `np.memmap(..., mode="c")` is none.
+    ties
+        The place of each item among items with its score, as `tie_places` gives it; None: in item order.
 
     Attributes
     ----------
@@ -60,7 +62,12 @@ class FactorRanker:
     """
 
     def __init__(
-        self, item_factors: Floats | None, item_bias: Floats | None = None, *, by_factor: Floats | None = None
+        self,
+        item_factors: Floats | None,
+        item_bias: Floats | None = None,
+        *,
+        by_factor: Floats | None = None,
+        ties: Codes | None = None,
     ) -> None:
         if by_factor is None:
             if item_factors is None:
@@ -73,6 +80,7 @@ class FactorRanker:
             )
         self.by_factor = by_factor
         self.bias = np.zeros(self.n_items, dtype=np.float32) if item_bias is None else self._bias(item_bias)
+        self.ties = np.arange(self.n_items, dtype=np.int32) if ties is None else self._ties(ties)
 
     @property
     def n_items(self) -> int:
@@ -142,9 +150,11 @@ class FactorRanker:
             if sorting:
                 every = self._scores(users[block], bias)
                 mask_seen(every, rows[block], indptr, indices)
-                sort_rows(every, items, scores)
+                sort_rows(every, self.ties, items, scores)
             else:
-                factor_top_k(users[block], self.by_factor, bias, rows[block], indptr, indices, items, scores)
+                factor_top_k(
+                    users[block], self.by_factor, bias, self.ties, rows[block], indptr, indices, items, scores
+                )
 
         for_each(work, range(0, len(users), step), n_jobs)
         return result
@@ -183,6 +193,11 @@ class FactorRanker:
         if bias.shape != (self.n_items,):
             raise ParameterError(f"the bias has the shape {bias.shape}; expected ({self.n_items},)")
         return np.ascontiguousarray(bias, dtype=np.float32)
+
+    def _ties(self, ties: Codes) -> Codes:
+        if ties.shape != (self.n_items,):
+            raise ParameterError(f"ties has the shape {ties.shape}; expected ({self.n_items},)")
+        return np.ascontiguousarray(ties, dtype=np.int32)
 
     def _check_seen(self, rows: Codes, n: int, seen: Any) -> None:
         check_users(rows, seen.shape[0])

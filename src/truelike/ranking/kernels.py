@@ -20,10 +20,13 @@ def mask_seen(scores, users, indptr, indices):
 
 
 @cached_njit(nogil=True, inline="always")
-def _insert(score, item, items, scores):
-    """Insert an item into a list sorted by score, behind items with an equal score."""
+def _insert(score, item, items, scores, ties):
+    """Insert an item into a list sorted by score, and by `ties` among items with an equal score."""
     at = len(scores) - 1
-    while at > 0 and scores[at - 1] < score:
+    while at > 0 and (
+        scores[at - 1] < score
+        or (scores[at - 1] == score and items[at - 1] >= 0 and ties[items[at - 1]] > ties[item])
+    ):
         scores[at] = scores[at - 1]
         items[at] = items[at - 1]
         at -= 1
@@ -32,22 +35,26 @@ def _insert(score, item, items, scores):
 
 
 @cached_njit(nogil=True)
-def _insert_best(candidates, first, items, scores):
-    """Insert the best of consecutive items, the first of which has the row number `first`, into a sorted list."""
+def _insert_best(candidates, first, items, scores, ties):
+    """Insert the best of consecutive items, the first of which has the row number `first`, into a sorted list.
+
+    Of equal scores, the item with the smaller number in `ties` is the better one.
+    """
     last = len(scores) - 1
     worst = scores[last]
     for i in range(len(candidates)):
         score = candidates[i]
-        if score > worst:
-            _insert(score, first + i, items, scores)
+        # a place that is not filled has the score -inf, which no item gets
+        if score >= worst and (score > worst or (items[last] >= 0 and ties[first + i] < ties[items[last]])):
+            _insert(score, first + i, items, scores, ties)
             worst = scores[last]
 
 
 @cached_njit(nogil=True)
-def select_rows(scores, items_out, scores_out):
+def select_rows(scores, ties, items_out, scores_out):
     """Select the best items of each row of scores. The outputs must be filled with -1 and -inf."""
     for row in range(scores.shape[0]):
-        _insert_best(scores[row], 0, items_out[row], scores_out[row])
+        _insert_best(scores[row], 0, items_out[row], scores_out[row], ties)
 
 
 @cached_njit(nogil=True, fastmath=_FUSE)
@@ -108,7 +115,7 @@ def factor_pairs(users, items, out):
 
 
 @cached_njit(nogil=True)
-def factor_top_k(vectors, by_factor, bias, users, indptr, indices, items_out, scores_out):
+def factor_top_k(vectors, by_factor, bias, ties, users, indptr, indices, items_out, scores_out):
     """Score a tile of items for two users at a time and keep the best items that are not seen."""
     n_users, n_items = len(vectors), by_factor.shape[1]
     tiles = np.empty((2, TILE), dtype=np.float32)
@@ -131,4 +138,4 @@ def factor_top_k(vectors, by_factor, bias, users, indptr, indices, items_out, sc
                 while cursor[at] < end and indices[cursor[at]] < start + n:
                     tiles[which, indices[cursor[at]] - start] = -np.inf
                     cursor[at] += 1
-                _insert_best(tiles[which, :n], start, items_out[at], scores_out[at])
+                _insert_best(tiles[which, :n], start, items_out[at], scores_out[at], ties)

@@ -41,13 +41,15 @@ def top_k_on_cluster(
     *,
     exclude_seen: bool = True,
     allowed: NDArray[np.bool_] | None = None,
+    ties: Codes | None = None,
 ) -> Generator[TopK, None, None]:
     """The k best items of each user of some blocks of users, block by block, as `FactorRanker.top_k` gives them.
 
     The dot product of the `vectors` is the score. `blocks` have the row numbers of users in the training data, and are
-    asked for as workers become free; `exclude_seen` leaves out the pairs of the training data.
+    asked for as workers become free; `exclude_seen` leaves out the pairs of the training data. `ties` is that of
+    `FactorRanker`.
     """
-    ranker = FactorRanker(vectors.items, vectors.bias)
+    ranker = FactorRanker(vectors.items, vectors.bias, ties=ties)
     mask = np.zeros(0, dtype=bool) if allowed is None else allowed
 
     def piece(users: Codes) -> tuple[Any, ...]:
@@ -58,12 +60,13 @@ def top_k_on_cluster(
         mine = seen[rows]
         return k, own, mine.indptr, mine.indices
 
-    return map_on(cluster, top_k_of_piece, map(piece, blocks), (ranker.by_factor, ranker.bias, mask))
+    return map_on(cluster, top_k_of_piece, map(piece, blocks), (ranker.by_factor, ranker.bias, ranker.ties, mask))
 
 
 def top_k_of_piece(
     by_factor: Floats,
     bias: Floats,
+    ties: Codes,
     allowed: NDArray[np.bool_],
     k: int,
     vectors: Floats,
@@ -73,7 +76,7 @@ def top_k_of_piece(
     n_jobs: int | None = 1,
 ) -> TopK:
     """The k best items of each vector, without those of its row of a CSR; an empty `allowed` allows all items."""
-    ranker = FactorRanker(None, bias, by_factor=by_factor)
+    ranker = FactorRanker(None, bias, by_factor=by_factor, ties=ties)
     ones = np.ones(len(indices), dtype=np.float32)
     seen = sparse.csr_array((ones, indices, indptr), shape=(len(vectors), ranker.n_items))
     return ranker.top_k(vectors, k, seen=seen, allowed=allowed if len(allowed) else None, n_jobs=n_jobs)

@@ -1,6 +1,6 @@
 """The best k items of each user among all items, without an array of all users x items.
 
-Of items with equal scores the first is ranked first. So the list of a user does not depend on the block size, the
+Items with equal scores have a fixed order (`tie_places`), so the list of a user does not depend on the block size, the
 number of threads or the other users. `factor_ranker.py` does it for scores that are dot products.
 """
 
@@ -10,12 +10,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from truelike.core import randomness
 from truelike.core.arrays import Codes, Floats, Mask
 from truelike.core.parallel import for_each, threads
 from truelike.errors import ParameterError
 
-__all__ = ["TopK", "check_users", "no_items", "top_k_by_scores"]
+__all__ = ["TopK", "check_users", "no_items", "tie_places", "top_k_by_scores"]
 
 MAX_SCORE_BYTES = 64 * 2**20  # bytes of scores in memory at once
 USERS_AT_ONCE = 256
@@ -57,7 +59,7 @@ def top_k_by_scores(
     allowed
         A mask of the items that may be listed; None: all.
     ties
-        All items, in the order in which equal scores are ranked; None: in item order.
+        The place of each item among items with its score, as `tie_places` gives it; None: in item order.
     n_jobs
         Number of threads; -1: all cores. It does not change the result.
     memory
@@ -74,6 +76,7 @@ def top_k_by_scores(
     if seen is not None:
         check_users(users, seen.shape[0])
     result = no_items(len(users), min(k, n_items))
+    places = np.arange(n_items, dtype=np.int32) if ties is None else ties
     rows = users_at_once(n_items, n_jobs, memory)
     banned = None if allowed is None else np.flatnonzero(~allowed)
 
@@ -85,15 +88,28 @@ def top_k_by_scores(
             mask_seen(scores, users[block], seen.indptr, seen.indices)
         if banned is not None:
             scores[:, banned] = -np.inf
-        if ties is not None:
-            scores = np.take(scores, ties, axis=1)
         if use_sorting(result.items.shape[1]):
-            sort_rows(scores, result.items[block], result.scores[block])
+            sort_rows(scores, places, result.items[block], result.scores[block])
         else:
-            select_rows(scores, result.items[block], result.scores[block])
+            select_rows(scores, places, result.items[block], result.scores[block])
 
     for_each(work, range(0, len(users), rows), n_jobs)
-    return result if ties is None else TopK(np.where(result.items < 0, -1, ties[result.items]), result.scores)
+    return result
+
+
+def tie_places(popularity: NDArray[Any]) -> Codes:
+    """Return the place of each item among items with its score.
+
+    The more popular item is first. Equally popular ones have a fixed random order, so that no item is first because
+    its id is low.
+
+    >>> tie_places(np.array([1, 9, 1, 1])).tolist()
+    [3, 0, 1, 2]
+    """
+    drawn = randomness.bits(randomness.key(0, "ties"), np.arange(len(popularity)))
+    places = np.empty(len(popularity), dtype=np.int32)
+    places[np.lexsort((drawn, -popularity.astype(np.float64)))] = np.arange(len(popularity), dtype=np.int32)
+    return places
 
 
 def users_at_once(n_items: int, n_jobs: int | None, memory: int = MAX_SCORE_BYTES) -> int:
@@ -130,11 +146,12 @@ def use_sorting(k: int) -> bool:
     return k > 128
 
 
-def sort_rows(scores: Floats, items_out: Codes, scores_out: Floats) -> None:
+def sort_rows(scores: Floats, ties: Codes, items_out: Codes, scores_out: Floats) -> None:
     """Sort the items of each row of scores, for lists that are too long for `select_rows`."""
     k = items_out.shape[1]
     np.nan_to_num(scores, copy=False, nan=-np.inf, posinf=np.inf, neginf=-np.inf)
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    by_tie = np.argsort(ties)
+    order = by_tie[np.argsort(-scores[:, by_tie], axis=1, kind="stable")[:, :k]]
     best = np.take_along_axis(scores, order, axis=1)
     scores_out[:] = best
     items_out[:] = np.where(np.isneginf(best), -1, order)

@@ -106,10 +106,11 @@ def _arrays(model: Recommender) -> Arrays:
     found: Arrays = {
         "popularity": train.popularity().astype(np.int64),
         "examples": _examples(train.interactions_per_user()),
+        "ties": model.scorer.ties,
     }
-    vectors, unit = model.scorer.vectors, model.scorer.similarity_vectors
-    if vectors is not None:
-        found["by_factor"] = vectors.ranker().by_factor
+    ranker, unit = model.scorer.ranker(), model.scorer.similarity_vectors
+    if ranker is not None:
+        found["by_factor"] = ranker.by_factor
     if unit is not None:
         found["unit_by_factor"] = FactorRanker(unit).by_factor
     return found

@@ -83,7 +83,7 @@ class ServedModel:
             arrays = read_arrays(file.fileno(), mapped=True)[1]
         self.users, self.items = IdTexts(self.train.users), IdTexts(self.train.items)
         self.titles = None if self.train.titles is None else listed(self.train.titles)
-        self.popularity = arrays["popularity"]
+        self.popularity, self.ties = arrays["popularity"], arrays["ties"]
         self.examples = arrays["examples"]
         table = directory / ITEMS
         self.filters = Filters(pl.read_parquet(table) if table.exists() else pl.DataFrame())
@@ -92,9 +92,9 @@ class ServedModel:
         self.vectors = self.scorer.vectors
         self.ranker = self._similar = None
         if self.vectors is not None:
-            self.ranker = FactorRanker(None, self.vectors.bias, by_factor=arrays["by_factor"])
+            self.ranker = FactorRanker(None, self.vectors.bias, by_factor=arrays["by_factor"], ties=self.ties)
         if "unit_by_factor" in arrays:
-            self._similar = FactorRanker(None, by_factor=arrays["unit_by_factor"])
+            self._similar = FactorRanker(None, by_factor=arrays["unit_by_factor"], ties=self.ties)
         self.index: ApproximateIndex | None = None
         self.ranking: Answer = self.about.get("ranking", {"kind": "exact"})
         if self.ranking["kind"] == "ivf":
@@ -129,7 +129,9 @@ class ServedModel:
     def find_items(self, text: str, limit: int) -> list[int]:
         """Items whose id starts with a text, or whose title contains it; without a text, the most popular ones."""
         if not text:
-            popular: list[int] = np.argsort(-self.popularity, kind="stable")[:limit].tolist()
+            popular: list[int] = np.argsort(self.ties)[
+                :limit
+            ].tolist()  # the more popular item has the lower place
             return popular
         found = self.items.starting_with(text, limit)
         titles = self.train.titles
@@ -353,8 +355,7 @@ class ServedModel:
             own = own.copy() if boost is None else own + boost
             items, scores = top_k_by_scores(
                 lambda _: own[None], np.zeros(1, dtype=np.int32), n,
-                n_items=self.n_items, allowed=self._without(out, allowed),
-                ties=None if who.source == "popular" else self.scorer.tie_order, n_jobs=1,
+                n_items=self.n_items, allowed=self._without(out, allowed), ties=self.ties, n_jobs=1,
             )  # fmt: skip
         found_here = items[0] >= 0
         return items[0][found_here], scores[0][found_here]
@@ -381,7 +382,7 @@ class ServedModel:
         rows = np.sort(rows)
         assert self.vectors is not None
         # by item: few parts of the memory are read
-        exact = FactorRanker(self.vectors.items[rows], self.ranker.bias[rows])
+        exact = FactorRanker(self.vectors.items[rows], self.ranker.bias[rows], ties=self.ties[rows])
         items, scores = exact.top_k(vector, n) if len(rows) else (np.zeros((1, 0), np.int32), np.zeros((1, 0)))
         return rows[items[0]], scores[0]
 
