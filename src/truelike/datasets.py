@@ -29,7 +29,8 @@ from truelike.data.filters import k_core
 from truelike.data.frames import POLARS_ERRORS
 from truelike.data.ids import Ids
 from truelike.data.read import read
-from truelike.data.splits import Split, by_user
+from truelike.data.splits import Split
+from truelike.data.strategies import by_user
 from truelike.data.truth import Truth
 from truelike.errors import FetchError, ParameterError
 

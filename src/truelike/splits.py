@@ -8,7 +8,7 @@ Split(... interactions, ... users, ... items)
 
 from __future__ import annotations
 
-from truelike.data.splits import by_user, leave_one_out, random, temporal
+from truelike.data.strategies import by_user, leave_one_out, random, temporal
 
 __all__ = ["by_user", "leave_one_out", "random", "temporal"]
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import truelike as tl
-from truelike.data.splits import hold_out
+from truelike.data.strategies import hold_out
 from truelike.errors import DataError, DataWarning, ParameterError
 
 KINDS = {"buy": 1, "view": 0.5, "refund": -1, "seen": "shown", "scroll": 0}

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import truelike as tl
 from truelike.core.files import describe_files, write_description
-from truelike.data.splits import FILES, hold_out
+from truelike.data.splits import FILES
+from truelike.data.strategies import hold_out
 from truelike.errors import DataError, DataWarning, ParameterError, StorageError
 
 Pair = tuple[Any, Any]

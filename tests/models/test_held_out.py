@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import truelike as tl
-from truelike.data.splits import hold_out
+from truelike.data.strategies import hold_out
 from truelike.errors import DataWarning, ParameterError, StorageError
 
 Make = Callable[..., Any]

@@ -141,7 +141,7 @@ def split(
 
 def _split(data: Dataset, by: Strategy, shares: dict[str, float], seed: int, item_guard: int) -> Split:
     """Split a dataset, and report what was dropped."""
-    from truelike.data import splits
+    from truelike import splits
 
     if by == "random":
         made = splits.random(data, **shares, seed=seed)

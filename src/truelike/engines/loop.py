@@ -19,7 +19,7 @@ import polars as pl
 
 from truelike.core.progress import note
 from truelike.data.dataset import Dataset
-from truelike.data.splits import hold_out
+from truelike.data.strategies import hold_out
 from truelike.engines.callbacks import KeepBest, Progress
 from truelike.engines.checkpoint import Checkpoint, check_checkpoint_place, fingerprint
 from truelike.engines.engine import Engine, State, Trained, closing

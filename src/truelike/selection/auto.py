@@ -18,7 +18,7 @@ from truelike.core.parameters import jobs, special, whole_number
 from truelike.core.progress import note
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
-from truelike.data.splits import hold_out
+from truelike.data.strategies import hold_out
 from truelike.engines.callbacks import readable_seconds
 from truelike.engines.loop import MIN_HELD_OUT
 from truelike.engines.options import FitOptions

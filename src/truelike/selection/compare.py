@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from truelike.cluster import Cluster, as_cluster
 from truelike.data.checks import check_number
 from truelike.data.dataset import Dataset
-from truelike.data.splits import Split, by_user
+from truelike.data.splits import Split
+from truelike.data.strategies import by_user
 from truelike.errors import DataError, ParameterError
 from truelike.evaluation.metrics import parse_measure
 from truelike.evaluation.pairs import relevant_items
