@@ -85,3 +85,8 @@ def test_the_peak_memory_is_measured_since_the_reset() -> None:
 
     peak(200_000_000)  # freed before the others: not counted
     assert 90 < -peak(1) + peak(100_000_000) < 150
+
+
+def test_the_kinds_of_a_log_are_a_table_that_toml_reads_back() -> None:
+    read = {"kind": "event", "kinds": {"view": 0.2, "buy": 1.0, "seen item": "shown"}, "target": "buy"}
+    assert tomllib.loads(toml("log.csv", "ItemKNN", {}, read=read))["read"] == read

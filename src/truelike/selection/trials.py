@@ -269,8 +269,19 @@ def toml(
         f"model = {json.dumps(model)}",
         "",
         "[parameters]",
-        *(f"{name} = {json.dumps(value)}" for name, value in given.items()),
+        *(f"{name} = {_toml_value(value)}" for name, value in given.items()),
         *(["", "[read]"] if read else []),
-        *(f"{name} = {json.dumps(value)}" for name, value in (read or {}).items()),
+        *(f"{name} = {_toml_value(value)}" for name, value in (read or {}).items()),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _toml_value(value: object) -> str:
+    """A value in TOML, which is that in JSON, except for tables.
+
+    >>> _toml_value({"view": 0.2, "buy": 1})
+    '{"view" = 0.2, "buy" = 1}'
+    """
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{json.dumps(str(name))} = {_toml_value(each)}' for name, each in value.items())}}}"
+    return json.dumps(value)

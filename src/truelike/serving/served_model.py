@@ -131,7 +131,7 @@ class ServedModel:
         if not text:
             popular: list[int] = np.argsort(self.ties)[
                 :limit
-            ].tolist()  # the more popular item has the lower place
+            ].tolist()  # the first place is that of the most popular
             return popular
         found = self.items.starting_with(text, limit)
         titles = self.train.titles
