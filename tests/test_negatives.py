@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +24,9 @@ from truelike.engines.sgd.negative_sampling import Source, draw_negatives, posit
 from truelike.engines.sgd.samples import SGDSettings
 from truelike.engines.tables import Tables
 from truelike.errors import DataError, ParameterError
-from truelike.negatives import Hard, Negatives, Popularity, Uniform, is_distribution, parse
+from truelike.negatives import Hard, Negatives, Popularity, Uniform, alias_table, is_distribution, parse
+from truelike.selection import references
+from truelike.selection.trials import Trial
 
 DISTRIBUTIONS = {"uniform": Uniform(), "popularity^0.5": Popularity(0.5), "popularity": Popularity()}
 
@@ -97,11 +102,11 @@ def test_a_draw_is_never_a_positive(seed: int, n_items: int, name: str) -> None:
 @given(st.lists(st.integers(0, 10_000), min_size=1, max_size=300), st.sampled_from([0.3, 1.0, 2.0, -1.0]))
 def test_the_alias_table_represents_the_weights(popularity: list[int], alpha: float) -> None:
     distribution = Popularity(alpha)
-    keep, alias, weights = distribution.tables(np.array(popularity))
+    keep, alias, weights = alias_table(distribution.shares(np.array(popularity)))
     mass = keep.astype(np.float64)
     np.add.at(mass, alias, 1 - keep.astype(np.float64))
     assert_allclose(mass / len(popularity), weights, atol=2e-7 / len(popularity) * max(1, len(popularity) ** 0.5))
-    assert_allclose(weights, distribution.weights(np.array(popularity)))
+    assert_allclose(weights, distribution.shares(np.array(popularity)))
     assert weights.sum() == pytest.approx(1)
     assert ((keep >= 0) & (keep <= 1)).all()
 
@@ -172,12 +177,12 @@ def test_a_user_who_interacted_with_every_item_is_an_error_that_names_them() -> 
 @pytest.mark.parametrize(
     ("name", "distribution"),
     [
-        ("uniform", Negatives()),
-        ("popularity", Negatives(alpha=1.0)),
-        ("popularity^0.75", Negatives(alpha=0.75)),
-        ("hard", Negatives(candidates=5)),
-        ("hard:12", Negatives(candidates=12)),
-        (Popularity(0.5), Negatives(alpha=0.5)),
+        ("uniform", Uniform()),
+        ("popularity", Popularity(alpha=1.0)),
+        ("popularity^0.75", Popularity(alpha=0.75)),
+        ("hard", Hard(candidates=5)),
+        ("hard:12", Hard(candidates=12)),
+        (Popularity(0.5), Popularity(alpha=0.5)),
     ],
 )
 def test_parse_accepts_names_and_distributions(name: Any, distribution: Negatives) -> None:
@@ -199,12 +204,94 @@ def test_any_other_value_is_an_error_that_lists_the_names(wrong: Any) -> None:
             tl.BPR(negatives=wrong)
 
 
-@pytest.mark.parametrize("wrong", [{"alpha": float("nan")}, {"alpha": float("inf")}, {"candidates": 0}])
-def test_invalid_parameters_of_a_distribution_are_an_error(wrong: Any) -> None:
-    with pytest.raises(ParameterError, match="alpha must be finite, and candidates at least 1"):
-        Negatives(**wrong)
+@pytest.mark.parametrize(
+    ("kind", "wrong", "message"),
+    [
+        (Popularity, float("nan"), "alpha must be finite"),
+        (Popularity, float("inf"), "alpha must be finite"),
+        (Hard, 0, "candidates must be a whole number, at least 1"),
+        (Hard, 2.5, "candidates must be a whole number, at least 1"),
+    ],
+)
+def test_invalid_parameters_of_a_distribution_are_an_error(kind: Any, wrong: float, message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        kind(wrong)
 
 
-def test_hard_negatives_are_the_best_of_uniform_draws_only() -> None:
-    with pytest.raises(ParameterError, match="alpha must be 0"):
-        Negatives(alpha=1.0, candidates=5)
+# --- a sampler of one's own -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Head(Negatives):
+    """Items with at least so many interactions."""
+
+    least: int = 3
+
+    def weights(self, popularity: Any) -> Any:
+        return popularity >= self.least
+
+
+@dataclass(frozen=True)
+class Steep(Popularity):
+    """A subclass of a sampler that has a name of its own."""
+
+
+def test_a_sampler_of_ones_own_keeps_its_identity(tmp_path: Path) -> None:
+    data = tl.synthetic.World(n_users=60, n_items=40, seed=1).dataset()
+    model = tl.BPR(factors=8, epochs=2, negatives=Head(4)).fit(data, progress=False)
+    assert Head(4).name == "own: Head(least=4)"
+    assert Steep(1.0).name == "own: Steep(alpha=1.0)"
+    model.save(tmp_path / "model")
+    again = tl.load(tmp_path / "model")
+    assert again.negatives == "own: Head(least=4)"
+    assert again.recommend(3).equals(model.recommend(3))
+    for learn in (lambda: again.fit(data), lambda: again.recommend_from_items([1, 2])):
+        with pytest.raises(ParameterError, match=r"Head\(least=4\) is of a class of your own.*negatives="):
+            learn()
+    whole = tl.load(tmp_path / "model", negatives=Head(4))
+    assert whole.recommend_from_items([1, 2]).equals(model.recommend_from_items([1, 2]))
+
+
+def test_a_sampler_of_ones_own_draws_by_its_weights() -> None:
+    popularity, positives = np.array([9, 1, 4, 3, 0, 5]), np.array([0])
+    items = draw(Head(3), popularity, positives, 3_000)
+    assert set(items) == {2, 3, 5}
+    assert p_value(items, Head(3).probabilities(popularity, positives)) > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ([1.0, 2.0], "a number for each of the 3 items"),
+        ([1.0, -2.0, 3.0], "at least 0"),
+        ([1.0, np.nan, 3.0], "finite"),
+        ([0, 0, 0], "are 0 for all 3 items"),
+    ],
+)
+def test_wrong_weights_are_an_error_that_shows_them(returned: Any, message: str) -> None:
+    class Wrong(Negatives):
+        def weights(self, popularity: Any) -> Any:
+            return np.array(returned)
+
+    with pytest.raises(ParameterError, match=rf"weights\(popularity\) of .*Wrong\(\).*{message}"):
+        Wrong().shares(np.arange(3))
+
+
+def test_a_sampler_of_ones_own_is_a_part_of_the_key_and_the_name_of_a_trial() -> None:
+    def key(negatives: Any) -> str:
+        return Trial(tl.BPR, {"negatives": negatives}).key
+
+    assert len({key(each) for each in (Head(3), Head(4), Steep(1.0), "popularity")}) == 4
+    assert key(Head(3)) == key(Head(3))
+    assert Trial(tl.BPR(negatives=Head(4))).name == "BPR:negatives=Head(least=4)"
+
+
+def test_a_sampler_of_a_module_reaches_a_worker_process() -> None:
+    message = references.encode(Head(4))
+    assert references.decode(json.loads(json.dumps(message))) == Head(4)
+
+    class Local(Negatives):
+        pass
+
+    with pytest.raises(references.NotImportableError, match="defined in a function"):
+        references.encode(Local())

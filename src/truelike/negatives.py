@@ -3,13 +3,15 @@
 `Uniform()` draws every item with the same probability, `Popularity(alpha)` in proportion to popularity^alpha
 (alpha = 1 is that of WBPR), and `Hard(n)` takes the best-scored of n uniform draws. A user's training positives
 are never drawn. Any distribution can be combined with any sampled objective.
+
+A sampler of your own is a subclass of `Negatives`, a frozen dataclass with its `weights`.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +20,8 @@ from truelike.errors import DataError, ParameterError, some
 
 __all__ = ["Hard", "Negatives", "Popularity", "Uniform", "parse"]
 
-NAMES = '"uniform", "popularity", "popularity^ALPHA", "hard" or "hard:N"'
+NAMES = '"uniform", "popularity", "popularity^ALPHA", "hard" or "hard:N", or an object of a subclass of Negatives'
+OWN = "own: "  # begins the name of a sampler of the user's own, which no file holds
 
 
 def __dir__() -> list[str]:
@@ -27,41 +30,65 @@ def __dir__() -> list[str]:
 
 @dataclass(frozen=True)
 class Negatives:
-    """A sampling distribution of negatives.
+    """Base class of sampling distributions of negatives.
 
-    Parameters
-    ----------
-    alpha
-        Items are drawn in proportion to popularity^alpha; 0 is uniform.
-    candidates
-        How many items are drawn for one negative. The one with the highest score is taken.
+    A subclass implements `weights`. Parameters are the fields of a frozen dataclass.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Head(Negatives):
+    ...     least: int = 10
+    ...     def weights(self, popularity):
+    ...         return popularity >= self.least
+    >>> Head(least=3).probabilities(np.array([5, 4, 3, 2]), np.array([0]))
+    array([0. , 0.5, 0.5, 0. ])
     """
 
-    alpha: float = 0.0
-    candidates: int = 1
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.alpha) and self.candidates >= 1):
-            raise ParameterError(f"{self!r}: alpha must be finite, and candidates at least 1")
-        if self.alpha and self.candidates > 1:
-            raise ParameterError(f"{self!r}: hard negatives are the best of uniform draws, so alpha must be 0")
+    def weights(self, popularity: NDArray[Any]) -> Any:
+        """Return a number for each item, in proportion to which it is drawn. May implement; default: the same."""
+        return np.ones(len(popularity))
 
     @property
+    def draws(self) -> int:
+        """How many items are drawn for one negative. May implement."""
+        return 1
+
+    @final
+    @property
     def name(self) -> str:
-        """The name that `parse` reads.
+        """The name in files and tables: what `parse` reads, or that of a sampler of your own.
 
         >>> Popularity(0.5).name
         'popularity^0.5'
         """
-        if self.candidates > 1:
-            return f"hard:{self.candidates}"
-        return f"popularity^{self.alpha}" if self.alpha else "uniform"
+        return self._known_name if type(self).__module__ == __name__ else f"{OWN}{self!r}"
 
-    def weights(self, popularity: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the probability of each item before the user's positives are excluded."""
-        raised = np.maximum(popularity, 1e-9).astype(np.float64) ** self.alpha
-        return np.asarray(raised / raised.sum())
+    @property
+    def _known_name(self) -> str:
+        """What `parse` reads, of a sampler of this module."""
+        return "uniform"
 
+    @final
+    def shares(self, popularity: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the probability of each item before the user's positives are excluded.
+
+        >>> Popularity().shares(np.array([3, 1]))
+        array([0.75, 0.25])
+        """
+        weights = np.asarray(self.weights(popularity), dtype=np.float64)
+        if weights.shape != np.shape(popularity) or not np.isfinite(weights).all() or (weights < 0).any():
+            raise ParameterError(
+                f"weights(popularity) of {self!r} must return a number for each of the {len(popularity):,} items, "
+                f"finite and at least 0; it returned {np.array2string(weights, threshold=6)}"
+            )
+        total = weights.sum()
+        if not total:
+            raise ParameterError(f"weights(popularity) of {self!r} are 0 for all {len(popularity):,} items")
+        return np.asarray(weights / total)
+
+    @final
     def probabilities(self, popularity: NDArray[Any], positives: NDArray[Any]) -> NDArray[np.float64]:
         """Return the probability of each item as a negative of a user with these positives (one candidate).
 
@@ -70,20 +97,22 @@ class Negatives:
         >>> Uniform().probabilities(np.array([5, 1, 1]), np.array([0]))
         array([0. , 0.5, 0.5])
         """
-        weights = self.weights(popularity)
-        weights[positives] = 0.0
-        return np.asarray(weights / (weights.sum() or 1.0))
+        shares = self.shares(popularity)
+        shares[positives] = 0.0
+        return np.asarray(shares / (shares.sum() or 1.0))
 
+    @final
     def tables(
         self, popularity: NDArray[Any]
     ) -> tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.float64]]:
         """Return Walker's alias table, as (probability to keep a column, alias of the column), and the weights.
 
-        All three are empty for the uniform distribution, which needs no table.
+        All three are empty for a uniform distribution, which needs no table.
         """
-        if self.alpha == 0:
+        shares = self.shares(popularity)
+        if (shares == shares[:1]).all():
             return np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(0, np.float64)
-        return alias_table(self.weights(popularity))
+        return alias_table(shares)
 
 
 def alias_table(
@@ -103,19 +132,48 @@ def alias_table(
     return keep.astype(np.float32), alias, weights
 
 
-def Uniform() -> Negatives:  # noqa: N802 - reads as a class
+@dataclass(frozen=True)
+class Uniform(Negatives):
     """Draw every unobserved item with the same probability (the paper's BPR, BPO and NBPO)."""
-    return Negatives()
 
 
-def Popularity(alpha: float = 1.0) -> Negatives:  # noqa: N802
+@dataclass(frozen=True)
+class Popularity(Negatives):
     """Draw unobserved items in proportion to popularity^alpha (WBPR with alpha = 1)."""
-    return Negatives(alpha=alpha)
+
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.alpha):
+            raise ParameterError(f"{self!r}: alpha must be finite")
+
+    @property
+    def _known_name(self) -> str:
+        return f"popularity^{self.alpha}" if self.alpha else "uniform"
+
+    def weights(self, popularity: NDArray[Any]) -> NDArray[np.float64]:
+        """Return popularity^alpha."""
+        return np.asarray(np.maximum(popularity, 1e-9).astype(np.float64) ** self.alpha)
 
 
-def Hard(candidates: int = 5) -> Negatives:  # noqa: N802
+@dataclass(frozen=True)
+class Hard(Negatives):
     """Take the best-scored of a few uniform draws (dynamic negative sampling; Zhang et al., SIGIR 2013)."""
-    return Negatives(candidates=candidates)
+
+    candidates: int = 5
+
+    def __post_init__(self) -> None:
+        if isinstance(self.candidates, bool) or not isinstance(self.candidates, int) or self.candidates < 1:
+            raise ParameterError(f"{self!r}: candidates must be a whole number, at least 1")
+
+    @property
+    def draws(self) -> int:
+        """The number of candidates."""
+        return self.candidates
+
+    @property
+    def _known_name(self) -> str:
+        return f"hard:{self.candidates}"
 
 
 def is_distribution(value: Any) -> bool:
@@ -124,6 +182,8 @@ def is_distribution(value: Any) -> bool:
     >>> is_distribution("popularity^0.5"), is_distribution(Uniform()), is_distribution("all")
     (True, True, False)
     """
+    if isinstance(value, str) and value.startswith(OWN):
+        return True
     try:
         parse(value)
     except ParameterError:
@@ -135,10 +195,15 @@ def parse(name: Negatives | str) -> Negatives:
     """Return the distribution of a name: "uniform", "popularity", "popularity^0.5", "hard" or "hard:10".
 
     >>> parse("popularity^0.5")
-    Negatives(alpha=0.5, candidates=1)
+    Popularity(alpha=0.5)
     """
     if isinstance(name, Negatives):
         return name
+    if isinstance(name, str) and name.startswith(OWN):
+        raise ParameterError(
+            f"the sampler {name.removeprefix(OWN)} is of a class of your own, which no file holds. To train the model "
+            "or to serve new users, load it with tl.load(directory, negatives=...)."
+        )
     if not isinstance(name, str):
         raise ParameterError(f"negatives is {some([repr(name)])}; it must be {NAMES}")
     try:
@@ -151,6 +216,11 @@ def parse(name: Negatives | str) -> Negatives:
     except ValueError:
         pass
     raise ParameterError(f"negatives is {name!r}; it must be {NAMES}")
+
+
+def saved_name(value: Negatives | str) -> str:
+    """Return what is written to a file."""
+    return value.name if isinstance(value, Negatives) else value
 
 
 def check_has_negatives(train: Any) -> None:

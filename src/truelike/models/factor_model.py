@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from truelike import negatives as sampling
 from truelike.cluster import Cluster
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
@@ -27,7 +28,6 @@ from truelike.models.base import Recommender
 from truelike.models.fold_in import FoldIn, rows_of
 from truelike.models.label_noise import LabelNoise
 from truelike.models.scorer import DotProduct, Floats, Scorer
-from truelike.negatives import Negatives
 from truelike.objectives import Objective
 from truelike.ranking.factor_ranker import factor_score_block
 
@@ -285,8 +285,8 @@ class ObjectiveMF(LabelNoise, EpochMF):
     @final
     def _saved_parameters(self) -> dict[str, Any]:
         found = {**self.get_params(), "objective": objective_names.saved_name(self.objective)}
-        if isinstance(found.get("negatives"), Negatives):
-            found["negatives"] = found["negatives"].name
+        if "negatives" in found:
+            found["negatives"] = sampling.saved_name(found["negatives"])
         return found
 
     @final

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from truelike.negatives import Negatives
+from truelike.negatives import OWN, Negatives
 
 MARK = "$reference"  # the key of a message that stands for a class or a function
 NOT_DEFINING = {
@@ -53,13 +53,14 @@ def is_own(value: object) -> bool:
 def plain(value: Any) -> Any:
     """Convert a parameter's value to what JSON can hold: a class or a function becomes its reference.
 
-    >>> plain(np.float64(0.5)), plain(Negatives), plain(Negatives(candidates=5))
+    >>> from truelike.negatives import Hard
+    >>> plain(np.float64(0.5)), plain(Negatives), plain(Hard(5))
     (0.5, 'truelike.negatives:Negatives', 'hard:5')
     """
     if isinstance(value, np.generic):
         return value.item()
-    if type(value) is Negatives:
-        return value.name
+    if isinstance(value, Negatives):
+        return value.name.removeprefix(OWN)
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
     if isinstance(value, dict):
@@ -73,7 +74,11 @@ def is_plain(value: object) -> bool:
     """Whether a value can be written to a file, so that it means the same when it is read."""
     if isinstance(value, list | tuple):
         return all(map(is_plain, value))
-    return _is_json(value) or isinstance(value, np.generic) or type(value) is Negatives
+    return (
+        _is_json(value)
+        or isinstance(value, np.generic)
+        or (isinstance(value, Negatives) and not _is_own_sampler(value))
+    )
 
 
 def encode(value: Any) -> Any:
@@ -84,6 +89,8 @@ def encode(value: Any) -> Any:
     """
     if isinstance(value, list | tuple):
         return [encode(each) for each in value]
+    if _is_own_sampler(value):
+        return {**encode(type(value)), "parameters": {name: encode(each) for name, each in vars(value).items()}}
     if _has_reference(value):
         if value.__module__ == "__main__":
             raise NotImportableError(f"{value.__qualname__} is defined in a notebook or a script (__main__)")
@@ -108,6 +115,8 @@ def decode(message: Any) -> Any:
             found = getattr(found, part)
     except Exception as error:  # the import runs code of the user, which may raise anything
         raise NotImportableError(f"{message[MARK]} cannot be imported: {error}") from error
+    if "parameters" in message:  # of an object of the class
+        return found(**{name: decode(each) for name, each in message["parameters"].items()})
     return found
 
 
@@ -115,9 +124,15 @@ def identity(value: Any) -> Any:
     """Return what tells a value from others in the key of a trial: for an object of the user's own with its digest."""
     if isinstance(value, list | tuple):
         return [identity(each) for each in value]
+    if _is_own_sampler(value):
+        return [identity(type(value)), {name: identity(each) for name, each in vars(value).items()}]
     if _has_reference(value) and is_own(value):
         return f"{reference(value)}#{_digest(value)}"
     return plain(value)
+
+
+def _is_own_sampler(value: object) -> bool:
+    return isinstance(value, Negatives) and is_own(type(value))
 
 
 def _has_reference(value: object) -> bool:

@@ -32,7 +32,7 @@ def blocks(tmp_path_factory: pytest.TempPathFactory) -> tl.blocks.Blocks:
 @pytest.mark.parametrize("name", ["uniform", "popularity", "popularity^0.5"])
 def test_each_part_has_its_share_of_positives_and_of_the_distribution(blocks: tl.blocks.Blocks, name: str) -> None:
     popularity = blocks.popularity()
-    weights = sampling.parse(name).weights(popularity)
+    weights = sampling.parse(name).shares(popularity)
     found = partition(popularity, weights, PARTS, seed=0, epoch=0)
     assert sorted(np.concatenate(found.members)) == list(range(blocks.n_items))
     assert np.ptp([len(each) for each in found.members]) <= 1
@@ -53,7 +53,7 @@ def weights_of(blocks: tl.blocks.Blocks, worker: StratifiedWorker, negatives: An
     """The weights by which the engine draws."""
     popularity = blocks.popularity()
     sums = sum(worker.history_sums(number) for number in range(len(blocks)))
-    return corrected_weights(negatives.weights(popularity), popularity, sums, PARTS)
+    return corrected_weights(negatives.shares(popularity), popularity, sums, PARTS)
 
 
 def strata(worker: StratifiedWorker, blocks: tl.blocks.Blocks, epoch: int) -> Iterator[tuple[int, Any, Any]]:

@@ -45,10 +45,10 @@ class _Position:
 class _PartNegatives:
     """The sampling distribution of negatives within a part of the items, as the engine needs it."""
 
-    def __init__(self, weights: NDArray[np.float64], candidates: int) -> None:
-        self.candidates, self._tables = candidates, alias_table(weights / weights.sum())
+    def __init__(self, weights: NDArray[np.float64], draws: int) -> None:
+        self.draws, self._tables = draws, alias_table(weights / weights.sum())
 
-    def weights(self, _: Any) -> NDArray[np.float64]:
+    def shares(self, _: Any) -> NDArray[np.float64]:
         """The probability of each item of the part."""
         return self._tables[2]
 
@@ -90,7 +90,7 @@ class StratifiedWorker:
         """The sampling distribution of a part."""
         if part not in self._negatives:
             weights = self._weights[self._parts.members[part]]
-            self._negatives[part] = _PartNegatives(weights, self.negatives.candidates)
+            self._negatives[part] = _PartNegatives(weights, self.negatives.draws)
         return self._negatives[part]
 
     def train(self, number: int, part: int, items: Floats, epoch: int) -> Floats:
@@ -190,7 +190,7 @@ class StratifiedEngine(BlockEngine[StratifiedWorker]):
         """How many positives each item has, and its weight as a negative."""
         popularity = self.train.popularity()
         sums = self.workers.sum(StratifiedWorker.history_sums)
-        return popularity, corrected_weights(self.negatives.weights(popularity), popularity, sums, len(self.train))
+        return popularity, corrected_weights(self.negatives.shares(popularity), popularity, sums, len(self.train))
 
     def loss(self) -> float:
         """Return minus the mean likelihood of a fixed sample of positives and their negatives."""

@@ -120,7 +120,7 @@ class SampledEngine(ArrayEngine):
     def _bounds(self) -> Codes:
         """The bounds of the threads' items, so that all threads have about the same number of samples."""
         popularity = self.train.popularity()
-        probabilities = self.negatives.weights(popularity)
+        probabilities = self.negatives.shares(popularity)
         weights = popularity + probabilities * (self.settings.n_negatives * popularity.sum() / probabilities.sum())
         bounds = np.searchsorted(np.cumsum(weights), np.linspace(0, weights.sum(), self.threads + 1))
         bounds[0], bounds[-1] = 0, len(weights)
@@ -161,7 +161,7 @@ class SampledEngine(ArrayEngine):
         drawing = Drawing(
             self.samples.key(number),
             settings.n_negatives,
-            self.negatives.candidates,
+            self.negatives.draws,
             issubclass(self.objective, Pairwise),
             np.float32(settings.positive_factor),
         )

@@ -197,11 +197,11 @@ class Samples:
     def draw(self, key: np.uint64, entries: Codes) -> Codes:
         """Draw the negatives of some positives, a row for each.
 
-        For hard negatives a row has `candidates` consecutive items for each negative.
+        For hard negatives a row has `draws` consecutive items for each negative.
         """
         from truelike.engines.sgd.negative_sampling import draw_negatives
 
-        n = self.settings.n_negatives * self.negatives.candidates
+        n = self.settings.n_negatives * self.negatives.draws
         return np.asarray(draw_negatives(key, entries, n, self.source))
 
     @cached_property

@@ -43,7 +43,7 @@ class NetworkEngine:
         self.train, self.networks, self.objective, self.settings = train, networks, objective, settings
         self.samples = Samples(train, negatives, settings, seed)
         self.seed, self.device, self.n_jobs = seed, device, n_jobs
-        self.candidates = negatives.candidates
+        self.candidates = negatives.draws
         self.optimizer = self._adam()
 
     def _adam(self) -> Any:

@@ -158,10 +158,9 @@ class NetworkModel(LabelNoise, Recommender):
         return objective_names.objective(self.objective, FLIP_RATE)
 
     def _saved_parameters(self) -> dict[str, Any]:
-        negatives = self.negatives
         return {
             **self.get_params(),
-            "negatives": negatives.name if isinstance(negatives, sampling.Negatives) else negatives,
+            "negatives": sampling.saved_name(self.negatives),
             "objective": objective_names.saved_name(self.objective),
             "flips": network_names.saved_name(self.flips),
         }
