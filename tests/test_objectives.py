@@ -14,9 +14,9 @@ from scipy.special import expit
 
 import truelike as tl
 from truelike import objectives
-from truelike.engines.objective_compiler import compiled_steps
 from truelike.errors import ParameterError
 from truelike.objectives import BPO, BPR, NBPO, NBPOo, NBPOs, hidden_like_posterior, noisy_bpr, shift_mc, sigmoid
+from truelike.objectives.compiler import compiled_steps
 
 try:
     import torch
@@ -34,6 +34,12 @@ logits = st.floats(-12, 12)
 
 def named(objective: Any) -> str:
     return f"{objective.name}-{SHIFTS.index(objective)}" if objective in SHIFTS else objective.name
+
+
+def functions_of(objective: Any) -> list[Any]:
+    if issubclass(objective, objectives.Pairwise):
+        return [objective.pair]
+    return [objective.positive, objective.negative]
 
 
 def derivative(function: Callable[[float], Any], x: float, width: float = 1e-5) -> float:
@@ -147,7 +153,7 @@ def test_only_objectives_that_use_flips_have_a_step_of_g() -> None:
 @pytest.mark.parametrize("objective", EVERY, ids=named)
 def test_floats_arrays_and_tensors_give_the_same_steps(objective: Any) -> None:
     r, g = grid(-30, -3, -0.2, 0, 1, 8, 30)
-    functions = [objective.pair] if objective is BPR else [objective.positive, objective.negative]
+    functions = functions_of(objective)
     for function in functions:
         arrays = np.array(function(r, g))
         floats = np.array([function(float(x), float(y)) for x, y in zip(r, g, strict=True)]).T
@@ -171,7 +177,7 @@ def test_compiled_steps_equal_those_of_numpy(objective: Any) -> None:
     functions: list[Any] = [
         lambda r_j, r_i: BPR.pair(r_i, r_j)[::-1]
     ]  # the compiled loop takes the negatives first
-    if objective is not BPR:
+    if not issubclass(objective, objectives.Pairwise):
         functions = [objective.positive, objective.negative]
     for which, function in enumerate(functions):
         for found, expected in zip(compiled(objective, which, r, g), function(r, g), strict=True):
@@ -209,7 +215,7 @@ def test_every_step_and_likelihood_is_finite_at_extremes() -> None:
 def test_curvature_is_a_tight_bound_of_the_derivative_of_the_step(objective: Any) -> None:
     r, g = np.meshgrid(np.linspace(-9, 9, 361), np.linspace(-9, 9, 73))
     width = 1e-4
-    functions = [objective.pair] if objective is BPR else [objective.positive, objective.negative]
+    functions = functions_of(objective)
     steepest = 0.0
     for function in functions:
         change = (function(r + width, g)[0] - function(r - width, g)[0]) / (2 * width)

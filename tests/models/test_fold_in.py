@@ -37,7 +37,7 @@ def expected_step(
     """The sum over an epoch of the steps of the positives and of the expected negatives."""
     vectors, drawn = V.astype(float), rho * probabilities
     r = vectors @ row + bias
-    if objective is BPR:
+    if issubclass(objective, Pairwise):
         pairs = [(i, *objective.pair(r[i], r)) for i in HISTORY]
         return sum(drawn @ up * vectors[i] + (drawn * down) @ vectors for i, up, down in pairs)
     of_positives = weight * objective.positive(r, flips)[0][HISTORY] @ vectors[HISTORY]

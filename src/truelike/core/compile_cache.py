@@ -27,6 +27,12 @@ from truelike.core.files import replacing_file
 from truelike.core.parallel import in_background
 from truelike.core.progress import logger
 
+# Options of numba.njit. `_nrt=False`: without counting references to the arguments. The functions are not cached
+# by themselves: the cache of one file does not notice a change of a function that is inlined from another
+# file (see `uniquely_named`).
+LOOP = {"nogil": True, "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+INLINE = {**LOOP, "forceinline": True}
+FAST_SUMS = {"reassoc", "contract", "nsz"}  # sums may use vector lanes; the lanes are always the same
 DIGEST = hashlib.sha256().digest_size
 _IN_MEMORY = (
     "Every process compiles them again, which takes some seconds. "
@@ -60,6 +66,21 @@ def cached_njit(signature: Any = None, **options: Any) -> Callable[[Any], Any]:
         return dispatcher
 
     return decorate
+
+
+def uniquely_named(function: Any, *contents: object) -> Any:
+    """Give a function a name that depends on everything it is compiled from, and return it.
+
+    The cache on disk finds a compiled function by its name. It notices a change of the function's own file,
+    but not of functions that are inlined from other files, and it numbers functions of the same name again in each
+    process. So the name contains a hash of the sources of the function's package and of `contents`.
+    """
+    root = Path(__file__).parents[1]
+    package = root / Path(function.__code__.co_filename).relative_to(root).parts[0]
+    sources = [path.read_bytes() for path in (Path(__file__), *sorted(package.rglob("*.py")))]
+    digest = hashlib.sha256(b"".join(sources) + repr(contents).encode()).hexdigest()[:16]
+    function.__name__ = function.__qualname__ = f"{function.__code__.co_name}_{digest}"
+    return function
 
 
 def _interruptible(compile: Callable[..., Any]) -> Callable[..., Any]:

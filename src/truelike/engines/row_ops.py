@@ -14,13 +14,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-# Options of numba.njit. `_nrt=False`: without counting references to the arguments. The functions are not cached
-# by themselves: the cache of one file does not notice a change of a function that is inlined from another
-# file (see `objective_compiler.uniquely_named`).
-_INNER = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-LOOP = {"nogil": True, "_nrt": False, **_INNER}
-INLINE = {**LOOP, "forceinline": True}
-FAST_SUMS = {"reassoc", "contract", "nsz"}  # sums may use vector lanes; the lanes are always the same
+from truelike.core.compile_cache import FAST_SUMS, INLINE, LOOP
+
 CACHE_LINE = 16  # float32 numbers in a cache line
 
 

@@ -17,7 +17,6 @@ from tests.engines.data import make_dataset
 
 import truelike as tl
 from truelike.core import randomness
-from truelike.engines.objective_compiler import compiled_steps
 from truelike.engines.sgd import engine as sampled
 from truelike.engines.sgd.engine import SampledEngine
 from truelike.engines.sgd.negative_sampling import permutation
@@ -26,6 +25,7 @@ from truelike.engines.tables import Tables
 from truelike.errors import ParameterError
 from truelike.negatives import parse
 from truelike.objectives import BPO, BPR, NBPO, NBPOo, NBPOs, Pairwise, Softmax, shift_mc
+from truelike.objectives.compiler import compiled_steps
 
 OBJECTIVES: list[Any] = [BPO, NBPO, NBPOs, NBPOo, BPR, shift_mc(0.3)]
 NEGATIVES = ["uniform", "popularity^0.5", "popularity", "hard:3"]

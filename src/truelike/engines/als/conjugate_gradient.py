@@ -18,9 +18,8 @@ import numba
 import numpy as np
 
 from truelike.core.arrays import Codes, Floats
-from truelike.core.compile_cache import cached_njit
-from truelike.engines.objective_compiler import uniquely_named
-from truelike.engines.row_ops import FAST_SUMS, LOOP, dot
+from truelike.core.compile_cache import FAST_SUMS, LOOP, cached_njit, uniquely_named
+from truelike.engines.row_ops import dot
 
 
 class Equations(NamedTuple):

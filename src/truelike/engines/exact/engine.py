@@ -34,10 +34,10 @@ from truelike.engines.exact.adam import DotProduct, OptimizedTable
 from truelike.engines.exact.fixed import FixedFlips
 from truelike.engines.exact.items import AllItems, BatchItems, SampledItems
 from truelike.engines.exact.kernels import Positives, compiled
-from truelike.engines.objective_compiler import compiled_steps
 from truelike.engines.tables import Tables
 from truelike.errors import ParameterError
 from truelike.objectives import Listwise, Objective, Pointwise, Softmax
+from truelike.objectives.compiler import compiled_steps
 
 MIN_TILE = 512  # items in a tile
 MAX_TILES = 64

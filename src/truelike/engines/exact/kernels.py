@@ -14,9 +14,9 @@ import numpy as np
 from numba import types
 
 from truelike.core.arrays import Codes, Counts, Floats
-from truelike.core.compile_cache import cached_njit
+from truelike.core.compile_cache import cached_njit, uniquely_named
 from truelike.core.sorting import first_at_least
-from truelike.engines.objective_compiler import STEPS_SIGNATURE, uniquely_named
+from truelike.objectives.compiler import STEPS_SIGNATURE
 
 BETA_1, BETA_2, EPSILON = np.float32(0.9), np.float32(0.99), np.float32(1e-8)
 

@@ -18,7 +18,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from truelike.core.arrays import Counts
-from truelike.engines.row_ops import LOOP
+from truelike.core.compile_cache import LOOP
 
 _yield_processor = types.ExternalFunction(
     "SwitchToThread" if sys.platform == "win32" else "sched_yield", types.intc()

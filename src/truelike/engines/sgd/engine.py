@@ -18,12 +18,12 @@ from truelike.core.parallel import threads as thread_count
 from truelike.core.progress import compiling
 from truelike.data.dataset import Dataset
 from truelike.engines.engine import ArrayEngine
-from truelike.engines.objective_compiler import compiled_steps
 from truelike.engines.sgd.samples import Entries, Samples, SGDSettings, mean_loss
 from truelike.engines.tables import Tables, aligned_zeros
 from truelike.errors import ParameterError
 from truelike.negatives import Negatives
 from truelike.objectives import Objective, Pairwise
+from truelike.objectives.compiler import compiled_steps
 
 SAMPLES_PER_CALL = 2_000_000  # of the compiled loops; between calls progress is reported and Ctrl-C is noticed
 

@@ -27,11 +27,11 @@ from numba import types
 from numpy.typing import NDArray
 
 from truelike.core.arrays import Codes, Floats
-from truelike.core.compile_cache import cached_njit
-from truelike.engines.objective_compiler import STEPS_SIGNATURE, uniquely_named
-from truelike.engines.row_ops import INLINE, LOOP, add_four, dot, dot_four, prefetch, prefetch_row, scaled_add
+from truelike.core.compile_cache import INLINE, LOOP, cached_njit, uniquely_named
+from truelike.engines.row_ops import add_four, dot, dot_four, prefetch, prefetch_row, scaled_add
 from truelike.engines.sgd.barrier import aborted, add_atomically, wait
 from truelike.engines.sgd.negative_sampling import BITS_PER_POSITIVE, Source, draw_negative, stream_start
+from truelike.objectives.compiler import STEPS_SIGNATURE
 
 BLOCK = 64  # samples that are processed together: their rows fit into the L1 cache
 CHUNKS_PER_THREAD = 8  # of the positives of a batch

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truelike.core.arrays import Codes, Doubles, Floats
-from truelike.core.compile_cache import cached_njit
+from truelike.core.compile_cache import INLINE, LOOP, cached_njit
 from truelike.core.sorting import sort
-from truelike.engines.row_ops import INLINE, LOOP
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _TRIES = 200  # rejected draws before the negative is found by a pass over all items instead

@@ -6,9 +6,7 @@ costs only the compilation of a short loop.
 
 from __future__ import annotations
 
-import hashlib
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numba
@@ -17,8 +15,7 @@ from numba import types
 from numba.extending import overload, register_jitable
 
 from truelike import objectives
-from truelike.core.compile_cache import cached_njit
-from truelike.engines.row_ops import FAST_SUMS, INLINE
+from truelike.core.compile_cache import FAST_SUMS, INLINE, cached_njit, uniquely_named
 from truelike.errors import ParameterError
 from truelike.objectives import Objective, Pairwise, Pointwise
 
@@ -89,16 +86,3 @@ def compile_steps(function: Any, *, pairwise: bool = False) -> Any:
     options = {"nogil": True, "_nrt": False, "fastmath": FAST_SUMS, "error_model": "numpy"}
     njit = cached_njit if builtin else numba.njit
     return njit(STEPS_SIGNATURE, **options)(uniquely_named(loop, equation, bound))
-
-
-def uniquely_named(function: Any, *contents: object) -> Any:
-    """Give a function a name that depends on everything it is compiled from, and return it.
-
-    The cache on disk finds a compiled function by its name. It notices a change of the function's own file,
-    but not of functions that are inlined from other files, and it numbers functions of the same name again in each
-    process. So the name contains a hash of the sources of this package and of `contents`.
-    """
-    sources = [path.read_bytes() for path in sorted(Path(__file__).parent.rglob("*.py"))]
-    digest = hashlib.sha256(b"".join(sources) + repr(contents).encode()).hexdigest()[:16]
-    function.__name__ = function.__qualname__ = f"{function.__code__.co_name}_{digest}"
-    return function
