@@ -100,7 +100,7 @@ class SampledMF(ObjectiveMF):
     flip_regularization : float, default 2.0
         The paper's lambda of Phi: L2 of the flip tables.
     n_negatives : int, default 8
-        The paper's rho: negatives for each positive, 1 to 50. A positive counts once for each of them.
+        The paper's rho: negatives for each positive. A positive counts once for each of them.
     batch_size : int, default 8000
         Positives in a batch.
     order : {'blocks', 'shuffled', 'file'}, default 'blocks'
@@ -148,7 +148,7 @@ class SampledMF(ObjectiveMF):
     decay: float = number(0.98, low=1e-6, high=1.0)
     regularization: float | None = number(None, low=0.0)
     flip_regularization: float = number(2.0, low=0.0)
-    n_negatives: int = whole_number(8, low=1, high=50)
+    n_negatives: int = whole_number(8, low=1)
     batch_size: int = whole_number(8_000, low=1, high=2**31 - 1)
     order: Literal["blocks", "shuffled", "file"] = choice("blocks", "shuffled", "file")
     init: Literal["normal", "spectral", "paper"] = choice("normal", "spectral", "paper")

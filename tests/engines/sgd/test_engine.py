@@ -16,13 +16,13 @@ from scipy.stats import chisquare
 from tests.engines.data import make_dataset
 
 import truelike as tl
-from truelike.core import randomness
+from truelike.core import memory, randomness
 from truelike.engines.sgd import engine as sampled
 from truelike.engines.sgd.engine import SampledEngine
 from truelike.engines.sgd.negative_sampling import permutation
 from truelike.engines.sgd.samples import BLOCK_SIZE, LEAST_BLOCKS, BlockOrder, Samples, SGDSettings
 from truelike.engines.tables import Tables
-from truelike.errors import ParameterError
+from truelike.errors import ParameterError, TooLargeError
 from truelike.negatives import parse
 from truelike.objectives import BPO, BPR, NBPO, NBPOo, NBPOs, Pairwise, Softmax, shift_mc
 from truelike.objectives.compiler import compiled_steps
@@ -176,6 +176,8 @@ def test_any_width_equals_the_reference_and_the_padding_stays_zero(objective: An
         {"n_negatives": 1},
         {"n_negatives": 50, "learning_rate": 0.01},
         {"n_negatives": 50, "learning_rate": 0.01, "positive_weight": "per_negative"},
+        {"n_negatives": 64, "learning_rate": 0.01},
+        {"n_negatives": 301, "learning_rate": 0.002, "order": "blocks"},
     ],
     ids=str,
 )
@@ -324,6 +326,16 @@ def test_blocks_are_random_parts_of_a_users_positives(counts: list[int], key: in
         assert (users[start:end] == user).all()
         assert end - start in (counts[user] // n_blocks, -(-counts[user] // n_blocks))  # equal sizes, up to one
         assert (np.diff(whole[start:end]) > 0).all()
+
+
+def test_a_batch_that_does_not_fit_into_memory_is_an_error_that_says_what_to_lower(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory, "available_memory", lambda: 10**7)
+    with pytest.raises(
+        TooLargeError, match=r"with 5,000 negatives each would take .*smaller batch_size, or fewer"
+    ):
+        tl.BPR(n_negatives=5_000, n_jobs=1).fit(make_dataset(60, 40), progress=False)
 
 
 def test_a_listwise_objective_is_an_error() -> None:

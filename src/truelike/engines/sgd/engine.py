@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from truelike.core.arrays import Codes, Doubles, Floats
+from truelike.core.memory import check_memory
 from truelike.core.parallel import Team
 from truelike.core.parallel import threads as thread_count
 from truelike.core.progress import compiling
@@ -25,6 +26,7 @@ from truelike.negatives import Negatives
 from truelike.objectives import Objective, Pairwise
 from truelike.objectives.compiler import compiled_steps
 
+BUFFERS = 8  # numbers that are kept for a sample, on one thread
 SAMPLES_PER_CALL = 2_000_000  # of the compiled loops; between calls progress is reported and Ctrl-C is noticed
 
 
@@ -94,6 +96,7 @@ class SampledEngine(ArrayEngine):
 
         n, threads = self.largest * (1 + self.settings.n_negatives), self.threads
         n_items, row_width = self.train.n_items, self.tables.users.shape[1]
+        in_block = max(kernels.BLOCK, 1 + self.settings.n_negatives) + 4  # samples, padded to groups of four
         self._counters = np.zeros((2, 8), dtype=np.int64)  # barrier and chunks, each in its own cache line
         self._batch_samples = kernels.Samples(
             old_rows=aligned_zeros(self.largest, row_width).reshape(-1),
@@ -112,9 +115,9 @@ class SampledEngine(ArrayEngine):
             flips=np.empty((threads, n), dtype=np.float32),
         )
         self._scratch = kernels.Scratch(
-            offsets=np.empty((threads, kernels.BLOCK + 4), dtype=np.uint64),
+            offsets=np.empty((threads, in_block), dtype=np.uint64),
             gradient=np.empty((threads, row_width), dtype=np.float32),
-            scratch=np.zeros((threads, 4, kernels.BLOCK + 4), dtype=np.float32),
+            scratch=np.zeros((threads, 4, in_block), dtype=np.float32),
         )
 
     def _bounds(self) -> Codes:
@@ -229,6 +232,11 @@ def check_batch(positives: int, n_negatives: int, row_width: int) -> None:
             f"batch_size is too large: a batch of {positives:,} positives with {n_negatives} negatives each and rows "
             f"of {row_width} numbers. Samples must be fewer than 2^31, and positives x numbers fewer than 2^32."
         )
+    check_memory(
+        4 * (BUFFERS * samples + positives * row_width),
+        f"a batch of {positives:,} positives with {n_negatives:,} negatives each",
+        "Use a smaller batch_size, or fewer negatives (n_negatives).",
+    )
 
 
 @lru_cache(maxsize=1)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from truelike import negatives as sampling
 from truelike import objectives
 from truelike.core import randomness
+from truelike.core.memory import check_memory
 from truelike.core.parameters import jobs, number, special, whole_number
 from truelike.data.checks import known_interactions
 from truelike.data.dataset import Dataset
@@ -44,6 +45,7 @@ FLIP_RATE = 0.1  # of ShiftMC and NBPR
 MIN_BATCH, MAX_BATCHES = 5_000, 40  # positives in a batch, and batches in an epoch, if batch_size is None
 FLAT = 0.02  # standard deviation of the scores below which they rank nothing
 MEASURED_USERS = 20  # users for whom it is measured
+BYTES = 8  # of a sample and a factor at least: the rows of an item, and their gradient
 SMALL_BATCH = 1 << 18  # numbers in a batch below which one thread is as fast as several
 
 
@@ -83,7 +85,7 @@ class NetworkModel(LabelNoise, Recommender):
     flip_regularization : float, default 15.0
         L2 of the flip network.
     n_negatives : int, default 4
-        Negatives for each positive, 1 to 50. A positive counts once for each of them.
+        Negatives for each positive. A positive counts once for each of them.
     batch_size : int or None, default 2000
         Positives in a batch. None: 5,000, or a fortieth of the interactions if this is more.
     epochs : int, default 40
@@ -131,7 +133,7 @@ class NetworkModel(LabelNoise, Recommender):
     learning_rate: float = number(0.005, low=1e-9)
     regularization: float | None = number(None, low=0.0)
     flip_regularization: float = number(15.0, low=0.0)
-    n_negatives: int = whole_number(4, low=1, high=50)
+    n_negatives: int = whole_number(4, low=1)
     batch_size: int | None = whole_number(2_000, low=1, high=2**31 - 1, optional=True)
     epochs: int = whole_number(40, low=0)
     metric: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
@@ -258,6 +260,11 @@ class NetworkModel(LabelNoise, Recommender):
             order=self.order,
         )
         samples = min(settings.batch_size, train.n_interactions) * (1 + self.n_negatives)
+        check_memory(
+            BYTES * samples * self.factors,
+            f"a batch of {samples:,} positives and negatives",
+            f"Use fewer negatives (n_negatives={self.n_negatives}) or a smaller batch_size ({settings.batch_size:,}).",
+        )
         return NetworkEngine(
             train,
             networks,
