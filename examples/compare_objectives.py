@@ -27,7 +27,7 @@ for model in models:
         model.fit(split, progress=False)
     else:
         model.fit(split.train)
-    results.append(tl.evaluate(model, split.test, ks=(20,), metrics=["ndcg"], truth=truth))
+    results.append(tl.evaluate(model, split, ks=(20,), metrics=["ndcg"], truth=truth))
 
 for result in results:
     found = ", ".join(f"{name} {result[name]:.3f}" for name in ("ndcg@20", "truth_ndcg@20"))

@@ -66,7 +66,7 @@ class WalkScorer(tl.Scorer):
 data = tl.synthetic.World(n_users=500, n_items=300, seed=0).dataset()
 split = tl.splits.by_user(data, validation=0.1, test=0.1, seed=0)
 model = RandomWalk().fit(split)
-print(tl.evaluate(model, split.test, ks=(20,), metrics=["ndcg"]).summary())
+print(tl.evaluate(model, split, ks=(20,), metrics=["ndcg"]).summary())
 print(model.recommend([1], k=3, titles=True))
 print(model.recommend_from_items([10, 20], k=3))
 

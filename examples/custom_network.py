@@ -48,7 +48,7 @@ model = tl.DeepRecommender(
     batch_size=500,
 )
 model.fit(split, progress=False)
-print(tl.evaluate(model, split.test, ks=(5, 20), metrics=["ndcg", "f1"]).summary())
+print(tl.evaluate(model, split, ks=(5, 20), metrics=["ndcg", "f1"]).summary())
 print(model.recommend([1, 2], k=3, titles=True))
 
 # %%

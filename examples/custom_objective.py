@@ -57,7 +57,7 @@ models = [
 names = ["BPO, sampled", "soft negatives, sampled", "soft negatives, all items"]
 for name, model in zip(names, models, strict=True):
     model.fit(split, progress=False)
-    result = tl.evaluate(model, split.test, ks=(20,), metrics=["ndcg"])
+    result = tl.evaluate(model, split, ks=(20,), metrics=["ndcg"])
     print(f"{name}: ndcg@20 {result['ndcg@20']:.4f}")
 
 # %%

@@ -33,7 +33,7 @@ print(model.choice_.reason)
 # Evaluate on the test part: one row a metric, one column a k.
 
 for each in (popular, model):
-    result = tl.evaluate(each, split.test, ks=(5, 20), metrics=["ndcg", "f1"])
+    result = tl.evaluate(each, split, ks=(5, 20), metrics=["ndcg", "f1"])
     print(result.model)
     print(result.summary())
 

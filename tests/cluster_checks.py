@@ -13,7 +13,7 @@ import pytest
 import truelike as tl
 from truelike.cluster import map_on
 from truelike.errors import ClusterError, DataError
-from truelike.evaluation import evaluate as evaluation
+from truelike.evaluation import measure as evaluation
 from truelike.models import batch
 
 CLUSTER = tl.Cluster("local", workers=2, threads=1)
@@ -59,6 +59,7 @@ def check_evaluate(model: Any, split: Any, place: Path) -> None:
     blocks = tl.blocks.build(split.test, place / "test", blocks=3, progress=False)
     for ks in ((2, 20), (150,)):
         own = tl.evaluate(model, split.test, ks=ks)
+        whole = tl.evaluate(model, split, ks=ks)
         evaluation.USERS_AT_ONCE = 61
         for test in (split.test, blocks):
             found = tl.evaluate(model, test, ks=ks, cluster=CLUSTER)
@@ -66,6 +67,7 @@ def check_evaluate(model: Any, split: Any, place: Path) -> None:
             assert found.totals == own.totals
             for name, values in own.values.items():
                 assert (found.values[name] == values).all(), name
+        assert tl.evaluate(model, split, ks=ks, cluster=CLUSTER).means() == whole.means() != own.means()
         evaluation.USERS_AT_ONCE = 50_000
 
 

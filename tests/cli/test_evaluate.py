@@ -15,10 +15,10 @@ Run = Callable[..., Any]
 def test_a_pipe_gets_a_row_per_measure_with_its_interval(run: Run, model: Path, split: Path) -> None:
     done = run("evaluate", model, split, "--ks", "5,10")
     assert done.code == 0, done.err
-    assert done.table.columns == ["model", "metric", "k", "value", "low", "high"]
+    assert done.table.columns == ["model", "metric", "k", "value", "low", "high", "left_out"]
     assert set(done.table["metric"]) >= {"f1", "ndcg", "coverage"}
     assert sorted(set(done.table["k"])) == [5, 10]
-    expected = tl.evaluate(tl.load(model), tl.Split.load(split).test, ks=(5, 10))
+    expected = tl.evaluate(tl.load(model), tl.Split.load(split), ks=(5, 10))
     row = done.table.filter(pl.col("metric") == "ndcg", pl.col("k") == 10)
     assert row["value"].item() == expected["ndcg@10"]
 
@@ -37,7 +37,8 @@ def test_a_terminal_gets_a_row_per_metric_and_a_column_per_length(
 def test_test_rows_in_a_file_give_the_same_as_the_split(run: Run, files: Path) -> None:
     of_split = run("evaluate", files / "model", files / "split")
     of_file = run("evaluate", files / "model", files / "test.csv")
-    assert of_file.out == of_split.out
+    assert set(of_split.table["left_out"]) == {"train, validation"}
+    assert of_file.out == run("evaluate", files / "model", files / "split", "--seen", "train").out != of_split.out
     validation = run("evaluate", files / "model", files / "split", "--part", "validation")
     assert validation.out == run("evaluate", files / "model", files / "validation.csv").out != of_split.out
 
@@ -79,7 +80,7 @@ def test_propensities_add_weighted_estimates(
     assert done.code == 0, done.err
     table = pl.read_ndjson(out)
     with pytest.warns(tl.errors.DataWarning, match="effective sample size"):
-        expected = tl.evaluate(tl.load(model), test, ks=5, propensity=file).propensity
+        expected = tl.evaluate(tl.load(model), tl.Split.load(split), ks=5, propensity=file).propensity
     row = table.filter(pl.col("metric") == "ndcg").row(0, named=True)
     assert row["weighted"] == expected["ndcg@5"]
     assert (row["weighted_low"], row["weighted_high"]) == expected.interval("ndcg@5")

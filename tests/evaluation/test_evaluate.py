@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import truelike as tl
 from truelike.errors import DataError, DataWarning, NotFittedError, ParameterError
-from truelike.evaluation import evaluate as module
+from truelike.evaluation import measure as module
 from truelike.evaluation import pairs
 from truelike.evaluation.baseline import popularity_baseline
 from truelike.evaluation.result import ALL_METRICS, LIST_METRICS
@@ -98,9 +98,9 @@ def test_per_user_has_one_row_per_user_and_one_column_per_measure(result: Any) -
 
 def test_the_summary_has_one_row_per_metric_and_one_column_per_list_length(result: Any) -> None:
     frame = result.summary()
-    assert frame.columns == ["metric", "@5", "@10"]
+    assert frame.columns == ["metric", "@5", "@10", "left_out"]
     assert tuple(frame["metric"]) == ALL_METRICS
-    for metric, *values in frame.iter_rows():
+    for metric, *values in frame.drop("left_out").iter_rows():
         assert values == [result[f"{metric}@{k}"] for k in (5, 10)]
 
 
@@ -140,7 +140,7 @@ def test_a_notebook_shows_a_table_with_intervals(result: Any) -> None:
 
 def test_intervals_have_one_row_per_measure_with_an_interval_around_the_mean(result: Any) -> None:
     frame = result.intervals()
-    assert frame.columns == ["model", "metric", "k", "value", "low", "high"]
+    assert frame.columns == ["model", "metric", "k", "value", "low", "high", "left_out"]
     assert frame["model"].unique().to_list() == ["ItemKNN"]
     assert len(frame) == len(ALL_METRICS) * 2
     assert frame["metric"].unique(maintain_order=True).to_list() == list(ALL_METRICS)
@@ -190,7 +190,7 @@ def test_frames_come_back_in_the_library_of_the_training_rows(rows: Any, kind: t
 
 def test_a_split_is_evaluated_on_its_test_part(split: Any, result: Any) -> None:
     model = tl.ItemKNN().fit(split.train)
-    assert tl.evaluate(model, split, ks=(5, 10)).means() == result.means()
+    assert tl.evaluate(model, split, seen="train", ks=(5, 10)).means() == result.means()
 
 
 def test_only_the_requested_metrics_are_measured(split: Any) -> None:
@@ -230,9 +230,9 @@ def test_a_test_set_without_a_relevant_item_is_an_error(pop: Any) -> None:
 def test_the_repr_leads_with_ndcg_and_has_dots_only_if_measures_are_left_out(result: Any, pop: Any) -> None:
     users = f"{len(result.users):,} users"
     assert repr(result).startswith(f"Evaluation(ItemKNN, {users}: ndcg@5 {result['ndcg@5']:.4f}, ndcg@10 ")
-    assert repr(result).endswith("...)")
+    assert repr(result).endswith("...; left out: train)")
     one = tl.evaluate(pop, tl.read([("ann", "milk"), ("eve", "gin")]), ks=(4,), metrics=["recall"])
-    assert repr(one) == "Evaluation(ItemPop, 2 users: recall@4 1.0000)"
+    assert repr(one) == "Evaluation(ItemPop, 2 users: recall@4 1.0000; left out: train)"
 
 
 def test_item_popularity_on_the_authors_split_gives_the_known_figures() -> None:
@@ -267,6 +267,88 @@ def test_a_value_that_is_not_a_model_is_an_error_that_says_what_to_give(split: A
     frame: Any = pl.DataFrame({"user": ["ann"], "item": ["milk"]})
     with pytest.raises(DataError, match=r"DataFrame.*tl\.read"):
         tl.evaluate(pop, frame)
+
+
+# --- what is left out ------------------------------------------------------------------------------
+
+
+def independent_ndcg(model: Any, split: Any, left_out: list[Any], k: int) -> dict[Any, float]:
+    """NDCG of each user, by loops over all scores: items of the given parts are neither listed nor relevant."""
+    train, found = split.train, {}
+    for user in range(train.n_users):
+        seen = {int(item) for part in left_out for item in part.items_of(user)}
+        relevant = {int(item) for item in split.test.items_of(user)} - seen
+        if not relevant:
+            continue
+        scores = model.scorer.score_users(np.array([user], dtype=np.int32))[0]
+        order = sorted(set(range(train.n_items)) - seen, key=lambda i: (-scores[i], model.scorer.ties[i]))[:k]
+        gains = [1 / np.log2(rank + 2) for rank in range(k)]
+        best = sum(gains[: min(k, len(relevant))])
+        found[train.users[user]] = sum(g for g, i in zip(gains, order, strict=True) if i in relevant) / best
+    return found
+
+
+@pytest.mark.parametrize("model", [tl.ItemKNN(), tl.IALS(factors=4, epochs=2)], ids=lambda model: model.name)
+def test_validation_items_of_a_split_are_neither_listed_nor_relevant(split: Any, model: Any) -> None:
+    model = model.fit(split.train)
+    train, validation = split.train, split.validation
+    protocols: list[tuple[dict[str, Any], list[Any], tuple[str, ...]]] = [
+        ({}, [train, validation], ("train", "validation")),
+        ({"seen": "validation"}, [train, validation], ("train", "validation")),
+        ({"seen": "train"}, [train], ("train",)),
+        ({"seen": tl.read(validation.to_frame())}, [train, validation], ("train", "earlier")),
+    ]
+    means = []
+    for given, left_out, name in protocols:
+        expected = independent_ndcg(model, split, left_out, 10)
+        result = tl.evaluate(model, split, ks=10, metrics="ndcg", **given)
+        assert result.users.to_list() == list(expected)
+        assert_allclose(result.values["ndcg@10"], list(expected.values()), rtol=0, atol=1e-12)
+        assert result.left_out == name
+        means.append(result["ndcg@10"])
+    assert means[0] == means[1] == means[3] > means[2]
+
+
+def test_a_dataset_alone_has_no_validation_items_to_leave_out(split: Any, pop: Any) -> None:
+    model = tl.ItemPop().fit(split.train)
+    assert tl.evaluate(model, split.test, ks=5).left_out == ("train",)
+    given = tl.evaluate(model, split.test, seen=split.validation, ks=5)
+    assert given.means() == tl.evaluate(model, split, ks=5).means()
+    with pytest.raises(ParameterError, match=r"test is a Dataset.*seen=split\.validation"):
+        tl.evaluate(model, split.test, seen="validation")
+    without = tl.Split(split.train, None, split.test)
+    assert tl.evaluate(model, without, ks=5).left_out == ("train",), "there is no validation item"
+
+
+def test_what_cannot_be_left_out_is_an_error(split: Any, pop: Any) -> None:
+    model = tl.ItemPop().fit(split.train)
+    wrong: Any = "test"
+    with pytest.raises(ParameterError, match=r"seen is 'test'; it must be"):
+        tl.evaluate(model, split, seen=wrong)
+    frame: Any = split.validation.to_frame()
+    with pytest.raises(DataError, match=r"seen takes a Dataset, not DataFrame"):
+        tl.evaluate(model, split, seen=frame)
+    with pytest.raises(ParameterError, match=r"seen is for the lists of a test set"):
+        tl.evaluate(model, truth=tl.Truth(split.test), seen="train")
+    with pytest.warns(DataWarning, match="none of the 1 interactions of seen"):
+        tl.evaluate(pop, tl.read([("ann", "milk")]), seen=tl.read([("x", "y")]), ks=2)
+
+
+def test_users_whose_test_items_were_all_seen_before_are_left_out(pop: Any) -> None:
+    test = tl.read([("ann", "milk"), ("eve", "gin"), ("eve", "milk")])
+    result = tl.evaluate(pop, test, seen=tl.read([("ann", "milk"), ("eve", "milk")]), ks=1)
+    assert result.users.to_list() == ["eve"]
+    assert result["recall@1"] == 1.0
+    with pytest.raises(DataError, match="no user of the held-out part"):
+        tl.evaluate(pop, tl.read([("ann", "milk")]), seen=tl.read([("ann", "milk")]))
+
+
+def test_the_result_says_everywhere_what_was_left_out(split: Any) -> None:
+    result = tl.evaluate(tl.ItemPop().fit(split.train), split, ks=5, metrics="ndcg")
+    assert "; left out: train, validation)" in repr(result)
+    assert "Left out of the lists: train, validation" in result._repr_html_()
+    for frame in (result.summary(), result.intervals()):
+        assert frame["left_out"].to_list() == ["train, validation"]
 
 
 # --- the popularity baseline ----------------------------------------------------------------------
@@ -343,4 +425,7 @@ def test_a_model_of_blocks_is_evaluated_like_one_of_a_dataset(split: Any, tmp_pa
     model = tl.IALS(factors=4, epochs=2).fit(blocks, progress=False)
     assert model.train_ is blocks
     expected = tl.evaluate(model.with_learned(split.train, model.learned), split.test, ks=(5,))
+    assert tl.evaluate(model, split.test, ks=(5,)).means() == expected.means()
+    expected = tl.evaluate(model.with_learned(split.train, model.learned), split, ks=(5,))
     assert tl.evaluate(model, split, ks=(5,)).means() == expected.means()
+    assert expected.left_out == ("train", "validation")

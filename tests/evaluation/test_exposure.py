@@ -65,11 +65,11 @@ def test_the_sample_does_not_depend_on_chunks(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(exposure, "USERS", 20)
     rng = np.random.default_rng(0)
     relevant = sparse.csr_array((rng.random((100, 30)) < 0.2).astype(np.float32))
-    users = np.arange(100, dtype=np.int32) * 3
+    users, lists = np.arange(100, dtype=np.int32) * 3, (np.empty((0, 0), bool), np.empty((0, 0), np.int64))
     whole, parts = ExposureSample(), ExposureSample()
-    whole.add(users, relevant)
+    whole.add(users, relevant, *lists)
     for start in range(0, 100, 17):
-        parts.add(users[start : start + 17], relevant[start : start + 17])
+        parts.add(users[start : start + 17], relevant[start : start + 17], *lists)
     for a, b in zip(whole.pairs(), parts.pairs(), strict=True):
         assert a.tolist() == b.tolist()
     assert len(set(whole.pairs()[0])) <= 20

@@ -107,7 +107,7 @@ def test_neither_threads_nor_chunks_change_the_estimates(
     split: Any, model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = tl.evaluate(model, split.test, propensity=varied(split.test)).propensity
-    monkeypatch.setattr("truelike.evaluation.evaluate.USERS_AT_ONCE", 17)
+    monkeypatch.setattr("truelike.evaluation.measure.USERS_AT_ONCE", 17)
     found = tl.evaluate(model, split.test, propensity=varied(split.test), n_jobs=1).propensity
     for measure, gains in expected.gains.items():
         assert_allclose(found.gains[measure], gains, rtol=0)

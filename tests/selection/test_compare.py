@@ -49,7 +49,7 @@ def test_the_table_equals_fitting_and_evaluating_by_hand(ran: Any) -> None:
     by_seed = []
     for seed in (0, 1):
         model = tl.BPR(**{**bpr.parameters, "seed": seed}).fit(split.train, validation=split.validation)
-        by_seed.append(tl.evaluate(model, split.test, metrics=["ndcg", "coverage"]))
+        by_seed.append(tl.evaluate(model, split, metrics=["ndcg", "coverage"]))
     each_user = np.mean([result.values["ndcg@20"] for result in by_seed], axis=0)
     assert rows["BPR"]["ndcg@20"] == pytest.approx(each_user.mean(), abs=1e-6)
     assert rows["BPR"]["coverage@20"] == pytest.approx(np.mean([r["coverage@20"] for r in by_seed]))
@@ -57,6 +57,26 @@ def test_the_table_equals_fitting_and_evaluating_by_hand(ran: Any) -> None:
     values = [row["ndcg@20"] for row in ran.found.table.to_dicts()]
     assert values == sorted(values, reverse=True)
     assert all(row["seconds"] >= 0 and (row["mb"] is None or row["mb"] > 10) for row in rows.values())
+
+
+def test_trials_with_and_without_validation_items_are_kept_apart(tmp_path: Path) -> None:
+    data = tl.synthetic.World(n_users=100, n_items=50).dataset()
+    split = tl.splits.by_user(data, seed=0)
+    model = tl.ItemPop().fit(split.train)
+    found = {}
+    for seen in ("train", "validation", "train"):
+        found[seen] = tl.compare(split, "ItemPop", seen=seen, n_trials=1, n_workers=1, directory=tmp_path)
+        expected = tl.evaluate(model, split, seen=seen)["ndcg@20"]
+        assert found[seen].table["ndcg@20"][0] == pytest.approx(expected, abs=1e-6)
+        assert [record["left_out"] for record in found[seen].results[0].records] == [
+            ["train"] if seen == "train" else ["train", "validation"]
+        ]
+    assert len(lines(tmp_path, "final")) == 2, "the third comparison found its trial"
+    assert "without the train items" in split_used(found["train"])
+    assert "without the train and validation items" in split_used(found["validation"])
+    wrong: Any = "test"
+    with pytest.raises(ParameterError, match="seen is 'test'"):
+        tl.compare(split, "ItemPop", seen=wrong)
 
 
 def test_p_values_are_paired_over_users_and_corrected(ran: Any) -> None:
@@ -156,7 +176,7 @@ def test_a_model_whose_process_ends_is_reported_and_the_others_go_on(ran: Any, o
 def test_a_split_is_used_as_it_is(ran: Any) -> None:
     split = tl.splits.leave_one_out(ran.data, by="random", seed=4)
     found = tl.compare(split, ["ItemPop"], metric="recall@7", n_workers=1)
-    expected = tl.evaluate(tl.ItemPop().fit(split.train), split.test, ks=(7,), metrics=["recall"])["recall@7"]
+    expected = tl.evaluate(tl.ItemPop().fit(split.train), split, ks=(7,), metrics=["recall"])["recall@7"]
     assert found.table["recall@7"][0] == pytest.approx(expected, abs=1e-6)
     assert not found.from_dataset
 

@@ -22,6 +22,12 @@ def test_the_key_does_not_depend_on_how_parameters_are_spelled() -> None:
     assert spelled.key != Trial("NBPO", {"recipe": "paper", "factors": 51}).key
     assert spelled.key != Trial("NBPO", {"recipe": "paper"}, test=True).key
     assert spelled.key != Trial("BPO", {"recipe": "paper"}).key
+    assert spelled.key == Trial("NBPO", {"recipe": "paper"}, seen="validation").key, (
+        "validation is only left out on test"
+    )
+    of_test, without = (Trial("NBPO", test=True, seen=seen) for seen in ("train", "validation"))
+    assert of_test.key == Trial("NBPO", test=True).key != without.key
+    assert Trial.from_message(without.message()).key == without.key
     assert Trial("bpr", {"regularization": 1}).key == Trial("BPR:regularization=1.0").key
     assert Trial(tl.BPR(factors=8)).key == Trial("BPR:factors=8").key == Trial("BPR", {"factors": 8}).key
 

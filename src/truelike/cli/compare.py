@@ -33,6 +33,10 @@ def compare(
         Literal["time", "random"] | None,
         option("Hold out each user's last interactions (time) or random ones. Default: time if LOG has times."),
     ] = None,
+    seen: Annotated[
+        Literal["train", "validation"],
+        option("Leave training items, or also validation items, out of the lists on test."),
+    ] = "validation",
     trials: Annotated[int, option("Number of candidates of each model.", "N", min=1)] = 18,
     seeds: Annotated[int, option("Number of final runs of each model.", "N", min=1)] = 3,
     set_: Annotated[
@@ -85,7 +89,7 @@ def compare(
     say(f"comparing {', '.join(model.name for model in chosen)} on {data}")
     try:
         found = tl.compare(
-            data, names, metric=metric, by=by, n_trials=trials,
+            data, names, metric=metric, by=by, seen=seen, n_trials=trials,
             seeds=seeds, directory=directory, n_workers=n_workers, seed=seed, cluster=cluster, **fixed,
         )  # fmt: skip
     except KeyboardInterrupt:

@@ -112,7 +112,7 @@ def _evaluate(
     rows, reliability = [], {}
     for name, model in models.items():
         started = time.perf_counter()
-        on_test, on_hidden = (tl.evaluate(model, part, ks=(5, 20)) for part in (split.test, hidden))
+        on_test, on_hidden = (tl.evaluate(model, part, ks=(5, 20)) for part in (split, hidden))
         seconds = time.perf_counter() - started
         labels = tl.evaluate(model, truth=truth, ks=(20,))
         has_flips = labels.truth is not None and hasattr(model, "hidden_likes")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -27,8 +27,6 @@ from truelike.cli.output import check_output, drawn, emit, show, write
 if TYPE_CHECKING:
     import polars as pl
 
-    from truelike.data.blocks.blocks import Blocks
-    from truelike.data.dataset import Dataset
     from truelike.evaluation.result import Evaluation
 
 
@@ -42,6 +40,13 @@ def evaluate(
     ],
     read: Annotated[Read, Group(read_options, ("titles", *PARTS))],
     part: Annotated[Literal["validation", "test"], option("Part of a split to evaluate on.")] = "test",
+    seen: Annotated[
+        Literal["train", "validation"] | None,
+        option(
+            "Leave training items, or also the validation items of a split, out of the lists. Default: validation for "
+            "the test part of a split, else train."
+        ),
+    ] = None,
     ks: Annotated[str, option("Lengths of the lists.", "K,K,...")] = "2,5,10,20",
     metrics: Annotated[str | None, option("Metrics, e.g. ndcg,recall. Default: all.", "NAME,NAME,...")] = None,
     measure: Annotated[
@@ -104,9 +109,9 @@ def evaluate(
     compared = _compared_by(measure, chosen, lengths, impressions) if len(models) > 1 else ""
     for file in (output, comparison, per_user):
         check_output(file)
-    data = open_data(source, read, blocks=True)
-    held_out = getattr(data, part) if isinstance(data, tl.Split) else data
-    held_out = _with_impressions(held_out, impressions, models[0], read)
+    if part == "validation" and seen == "validation":
+        raise typer.BadParameter("--seen validation would leave out what --part validation is to find")
+    held_out = _held_out(open_data(source, read, blocks=True), part, impressions, models[0], read)
     results = []
     for path, name in zip(models, names, strict=True):
         model = open_model(path)
@@ -114,7 +119,7 @@ def evaluate(
             say(f"{path}: {model.choice_.model}, chosen by AutoRecommender: {model.choice_.reason}")
         called = model.name if len(models) == 1 else f"{model.name} ({name})"
         result = tl.evaluate(
-            model, held_out, ks=lengths, metrics=chosen, name=called, n_jobs=n_jobs, cluster=cluster,
+            model, held_out, seen=seen, ks=lengths, metrics=chosen, name=called, n_jobs=n_jobs, cluster=cluster,
             impressions=impressions is not None, propensity=number_or_text(propensity), propensity_clip=propensity_clip,
         )  # fmt: skip
         for note in result.notes:
@@ -131,12 +136,16 @@ def evaluate(
             write(table, comparison)
 
 
-def _with_impressions(held_out: Dataset | Blocks, source: str | None, model: str, read: Read) -> Dataset | Blocks:
-    """Held-out interactions with the impressions of a file, over the users and items of a model."""
+def _held_out(data: Any, part: str, source: str | None, model: str, read: Read) -> Any:
+    """What to evaluate on: a split, of which the test part, or its validation part, or the interactions of a log.
+
+    With a file of impressions, interactions with these, over the users and items of a model.
+    """
     import truelike as tl
 
     if source is None:
-        return held_out
+        return data.validation if part == "validation" and isinstance(data, tl.Split) else data
+    held_out = getattr(data, part) if isinstance(data, tl.Split) else data
     train = open_model(model).train_
     of_rows = {name: read[name] for name in ("user", "item", "on_bad_rows", "format", "separator", "header", "encoding")
                if name in read}  # fmt: skip
@@ -151,7 +160,9 @@ def _put(results: list[Evaluation], output: Path | None) -> None:
         emit(pl.concat([_table(result) for result in results]), output=output)
         return
     for result in results:
-        show(result.summary(), title=f"{result.model}, {len(result.users):,} users")
+        without = f", without {' and '.join(result.left_out)} items" if result.left_out else ""
+        table = result.summary().drop("left_out", strict=False)
+        show(table, title=f"{result.model}, {len(result.users):,} users{without}")
         if result.propensity is not None:
             about = f"weighted by 1 / propensity ({result.propensity.about()})"
             show(result.propensity.estimates().drop("model", "effective_sample_size"), title=about)

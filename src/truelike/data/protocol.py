@@ -26,7 +26,18 @@ class Digest(Protocol):
         """Add bytes."""
 
 
-class Interactions(Protocol):
+class Rows(Protocol):
+    """The items of each user by row numbers: what lists leave out."""
+
+    @property
+    def n_items(self) -> int:
+        """The number of items."""
+
+    def rows(self, users: Codes) -> tuple[sparse.csr_array, Codes]:
+        """A CSR that has the items of some users, by row numbers, and the row of each of them."""
+
+
+class Interactions(Rows, Protocol):
     """Interactions of users with items by row numbers, in memory or not, and what else is known of them."""
 
     @property
@@ -50,10 +61,6 @@ class Interactions(Protocol):
         """The number of users."""
 
     @property
-    def n_items(self) -> int:
-        """The number of items."""
-
-    @property
     def n_interactions(self) -> int:
         """The number of distinct (user, item) pairs."""
 
@@ -73,9 +80,6 @@ class Interactions(Protocol):
 
     def items_of(self, user: int) -> Codes:
         """The items of a user, by row numbers."""
-
-    def rows(self, users: Codes) -> tuple[sparse.csr_array, Codes]:
-        """A CSR that has the interactions of some users, by row numbers, and the row of each of them."""
 
     def every(self, step: int) -> sparse.csr_array:
         """A CSR of every `step`-th user."""

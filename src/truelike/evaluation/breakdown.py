@@ -8,9 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truelike.data.dataset import Dataset
+from truelike.data.splits import Split
 from truelike.evaluation.metrics import coverage
 from truelike.evaluation.pairs import hits_of, relevant_items
 from truelike.evaluation.protocol import Ranker
+from truelike.evaluation.seen import Seen, SeenParts
 
 THIRDS = ("head", "middle", "tail")
 
@@ -28,24 +30,33 @@ def popularity_thirds(popularity: NDArray[np.int64]) -> NDArray[np.int64]:
     return thirds
 
 
-def by_popularity(model: Ranker, test: Dataset, k: int, *, n_jobs: int | None = -1) -> dict[str, Any]:
+def by_popularity(
+    model: Ranker,
+    test: Dataset | Split,
+    k: int,
+    *,
+    seen: Dataset | SeenParts | None = None,
+    n_jobs: int | None = -1,
+) -> dict[str, Any]:
     """Return the recall@k of popular and of rare items, and the coverage of the catalogue.
 
     This recall is over interactions, not over users: of all test interactions with the items of a third (head, middle,
-    tail), the share that is among the k best items of their users; None for a third without test interactions.
+    tail), the share that is among the k best items of their users; None for a third without test interactions. `seen`
+    is that of `tl.evaluate`.
 
     Examples
     --------
     >>> import truelike as tl
     >>> split = tl.splits.by_user(tl.synthetic.World(n_users=200, n_items=100).dataset(), seed=0)
-    >>> found = by_popularity(tl.ItemPop().fit(split.train), split.test, 10)
+    >>> found = by_popularity(tl.ItemPop().fit(split.train), split, 10)
     >>> found["recall"][0] > found["recall"][2] == 0.0
     True
     """
     train = model.train_
-    relevant = relevant_items(train, test.recode(train.users, train.items)[0])
+    before, held_out = Seen.of(train, test, seen), test.test if isinstance(test, Split) else test
+    relevant = relevant_items(before, held_out.recode(train.users, train.items)[0])
     users = np.flatnonzero(np.diff(relevant.indptr)).astype(np.int32)
-    best = model.scorer.top_k(users, k, n_jobs=n_jobs).items
+    best = model.scorer.top_k(users, k, seen=before, n_jobs=n_jobs).items
     third = popularity_thirds(train.popularity())
     hits = np.bincount(third[best[hits_of(best, relevant[users])[0]]], minlength=3)
     interactions = np.bincount(third[relevant.indices], minlength=3)

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
-from numbers import Integral
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
-from scipy import sparse
 
 from truelike.cluster import Cluster, as_cluster
 from truelike.data.blocks.blocks import Blocks
@@ -20,17 +14,16 @@ from truelike.data.ids import Codes
 from truelike.data.propensities import Propensities
 from truelike.data.splits import Split
 from truelike.data.truth import Truth
-from truelike.errors import DataError, DataWarning, ParameterError, warn
+from truelike.errors import ParameterError
 from truelike.evaluation.exposure import ExposureSample, exposure_notes
 from truelike.evaluation.impressions import score_impressions
-from truelike.evaluation.metrics import METRICS, Floats, mean_of_listed
-from truelike.evaluation.pairs import USERS_AT_ONCE, hits_of, relevant_items
+from truelike.evaluation.measure import checked_ks, checked_metrics, measure
 from truelike.evaluation.propensity import WeightedGains
 from truelike.evaluation.protocol import Ranker, check_ranker
 from truelike.evaluation.result import ALL_METRICS, Evaluation
+from truelike.evaluation.seen import Seen, SeenParts
 from truelike.evaluation.truth import score_truth
 from truelike.ranking.on_cluster import check_dot_product, top_k_on_cluster
-from truelike.ranking.top_k import TopK
 
 KS = (2, 5, 10, 20)
 
@@ -39,6 +32,7 @@ def evaluate(
     model: Ranker,
     test: Dataset | Split | Blocks | None = None,
     *,
+    seen: Dataset | SeenParts | None = None,
     truth: Truth | Dataset | None = None,
     impressions: bool = False,
     propensity: Any = None,
@@ -52,17 +46,22 @@ def evaluate(
 ) -> Evaluation:
     """Rank all items for each user of a test set and compute the metrics of the lists.
 
-    Items that a user has in training are never recommended, and do not count as relevant. Users without a relevant
-    item are left out. With `truth`, the model is also, or only, scored against true labels of unobserved pairs.
+    What a user has interacted with before the test is never recommended, and does not count as relevant: of a split
+    the training and the validation items, else the training items. Users without a relevant item are left out.
+    With `truth`, the model is also, or only, scored against true labels of unobserved pairs.
 
     Parameters
     ----------
     model
         Any fitted recommender.
     test
-        The interactions (or true likes) to find, or a split, whose test part is used, or the blocks of a directory
+        A split, whose test part is used, or the interactions (or true likes) to find, or the blocks of a directory
         (`tl.blocks.open`), which are read one at a time. Rows with ids that the model does not know are left out, with
         a warning. None: only `truth` is used.
+    seen
+        What is left out of the lists beside the training items. "validation": the validation items of the split, too,
+        as most papers do. "train": nothing else, so that validation items stay candidates. A Dataset of earlier
+        interactions: these. None: "validation" for a split, "train" for anything else. `result.left_out` says which.
     truth
         The true labels of pairs; or the true likes, if all other pairs are dislikes. Adds "truth_auc" and
         "truth_ndcg@k" of the ranking over unobserved pairs. For models with flip probabilities it also adds
@@ -107,8 +106,8 @@ def evaluate(
     --------
     >>> import truelike as tl
     >>> split = tl.splits.by_user(tl.synthetic.World(n_users=200, n_items=100).dataset(), seed=0)
-    >>> tl.evaluate(tl.ItemKNN().fit(split.train), split.test, ks=(5,), metrics=["ndcg"])
-    Evaluation(ItemKNN, ... users: ndcg@5 0...)
+    >>> tl.evaluate(tl.ItemKNN().fit(split.train), split, ks=(5,), metrics=["ndcg"])
+    Evaluation(ItemKNN, ... users: ndcg@5 0...; left out: train, validation)
 
     In a synthetic world the true likes are known:
 
@@ -116,161 +115,73 @@ def evaluate(
     >>> tl.evaluate(tl.ItemPop().fit(world.dataset()), truth=world.truth(), ks=(5,))
     Evaluation(ItemPop, ... users: truth_auc 0..., truth_ndcg@5 0..., hidden_share 0...)
     """
-    ks, metrics = _checked_ks(ks), _checked_metrics(metrics)
+    ks, metrics = checked_ks(ks), checked_metrics(metrics)
     check_ranker(model)
     cluster = as_cluster(cluster)
-    _check_options(test, impressions, propensity, propensity_clip, cluster)
-    vectors = None if cluster is None else check_dot_product(model.name, model.scorer.vectors)
+    _check_options(test, impressions, propensity, propensity_clip, cluster, seen)
     labels = truth if truth is None or isinstance(truth, Truth) else Truth(truth)
     scores = None if labels is None else score_truth(model, labels, ks=ks, n_jobs=n_jobs)
     name = name or model.name
     if test is None and scores is not None:
         return Evaluation(name, scores.users, scores.values, scores.totals, scores.library, scores)
-    if isinstance(test, Split):
-        test = test.test
-    check_dataset(test, "evaluate", part="test")
-    assert test is not None
+    held_out = test.test if isinstance(test, Split) else test
+    check_dataset(held_out, "evaluate", part="test")
+    assert held_out is not None
     if impressions:
-        shown = score_impressions(model, test)
+        shown = score_impressions(model, held_out)
         return Evaluation(name, shown.users, shown.values, shown.totals, shown.library, scores, impressions=shown)
-    train, k = model.train_, max(ks)
-    measured = _Measured(train, metrics, ks)
+    train = model.train_
+    before = Seen.of(train, test, seen)
+    sample = ExposureSample() if notes else None
+    weighted = None
     if propensity is not None:
-        measured.weighted = WeightedGains(Propensities.of(propensity, train), metrics, ks, propensity_clip)
-    measured.sample = ExposureSample() if notes else None
-    waiting = deque[_Chunk]()
-
-    def asked() -> Iterator[Codes]:
-        for chunk in _chunks(train, test):
-            waiting.append(chunk)
-            yield chunk[0]
-
-    lists: Generator[TopK, None, None]
-    if cluster is None:
-        lists = (model.scorer.top_k(users, k, n_jobs=n_jobs) for users in asked())
-    else:
-        lists = top_k_on_cluster(cluster, vectors, train, asked(), k, ties=model.scorer.ties)
-    with closing(lists):
-        for best in lists:
-            measured.add(*waiting.popleft(), best.items)
-    if not measured.users:
-        raise DataError(
-            f"no user of the held-out part ({test.n_interactions:,} interactions) has a relevant item: one that the "
-            "model knows and the user does not have in training. Give interactions held out of training."
-        )
-    users, values, totals = measured.results()
-    estimates = None if measured.weighted is None else measured.weighted.results(name, train)
-    found = () if measured.sample is None else exposure_notes(model, measured.sample)
-    of_users = train.users.take(users)
-    return Evaluation(name, of_users, values, totals, train.library, scores, estimates, notes=found)
-
-
-_Chunk = tuple[Codes, sparse.csr_array]  # row numbers of users, and their relevant items, a row for each
-
-
-def _chunks(train: Dataset | Blocks, test: Dataset | Blocks) -> Iterator[_Chunk]:
-    """The users with relevant items in the order of their row numbers, some at a time."""
-    for known in _known(train, test):
-        relevant = relevant_items(train, known)
-        users = np.flatnonzero(np.diff(relevant.indptr)).astype(np.int32)
-        for start in range(0, len(users), USERS_AT_ONCE):
-            chunk = users[start : start + USERS_AT_ONCE]
-            yield chunk, relevant[chunk]
-
-
-def _known(train: Dataset | Blocks, test: Dataset | Blocks) -> Iterator[Dataset]:
-    """The test interactions in row numbers of the training data, block by block; a warning if some have none."""
-    unknown = 0
-    # in another order, no block of the test users is one of the training users
-    for part in test.parts() if test.users.kind == train.users.kind else [test.to_dataset()]:
-        known, others = part.recode(train.users, train.items)
-        unknown += others
-        yield known
-    if unknown:
-        warn(
-            f"{unknown:,} of {test.n_interactions:,} test rows have a user or an item that the model "
-            "does not know; they are left out",
-            DataWarning,
-        )
-
-
-class _Measured:
-    """What is kept of the lists of users: the hits, and what follows from their items alone."""
-
-    def __init__(self, train: Dataset | Blocks, metrics: Sequence[str], ks: Sequence[int]) -> None:
-        self.metrics, self.ks = metrics, ks
-        self.users: list[Codes] = []
-        self.hits: list[NDArray[np.bool_]] = []
-        self.relevant: list[Floats] = []
-        self.of_items: dict[str, Floats] = {}
-        if "popularity" in metrics or "novelty" in metrics:
-            shares = np.maximum(train.popularity(), 0.5) / train.n_users
-            of_items = {"popularity": shares, "novelty": -np.log2(shares)}
-            self.of_items = {metric: of_items[metric] for metric in metrics if metric in of_items}
-        self.of_lists: dict[str, list[Floats]] = {f"{metric}@{k}": [] for metric in self.of_items for k in ks}
-        self.listed = {k: np.zeros(train.n_items, dtype=bool) for k in ks if "coverage" in metrics}
-        self.weighted: WeightedGains | None = None
-        self.sample: ExposureSample | None = None
-
-    def add(self, users: Codes, relevant: sparse.csr_array, best: Codes) -> None:
-        """Add the lists of some users."""
-        hits, entries = hits_of(best, relevant)
-        self.users.append(users)
-        self.hits.append(hits)
-        self.relevant.append(np.diff(relevant.indptr).astype(np.float64))
-        if self.weighted is not None:
-            self.weighted.add(users, relevant, hits, entries)
-        if self.sample is not None:
-            self.sample.add(users, relevant)
-        for k in self.ks:
-            for metric, values in self.of_items.items():
-                self.of_lists[f"{metric}@{k}"].append(mean_of_listed(best, values, k))
-            if k in self.listed:
-                items = best[:, :k]
-                self.listed[k][items[items >= 0]] = True
-
-    def results(self) -> tuple[Codes, dict[str, Floats], dict[str, float]]:
-        """The users, the values of each user, and the totals.
-
-        A metric is computed of all users at once: BLAS may round a row otherwise beside fewer others.
-        """
-        hits, relevant = np.concatenate(self.hits).astype(np.float64), np.concatenate(self.relevant)
-        values = {
-            f"{metric}@{k}": METRICS[metric](hits, relevant, k)
-            for metric in self.metrics
-            if metric in METRICS
-            for k in self.ks
-        }
-        values.update({measure: np.concatenate(each) for measure, each in self.of_lists.items()})
-        totals = {f"coverage@{k}": float(listed.sum() / len(listed)) for k, listed in self.listed.items()}
-        return np.concatenate(self.users), values, totals
-
-
-def _checked_metrics(metrics: object) -> list[str]:
-    wanted: list[Any] = (
-        [metrics] if isinstance(metrics, str) or not isinstance(metrics, Iterable) else list(metrics)
+        weighted = WeightedGains(Propensities.of(propensity, train), metrics, ks, propensity_clip)
+    watchers = [each for each in (weighted, sample) if each is not None]
+    source = _ModelLists(model, before, n_jobs, cluster)
+    found = measure(source, held_out, train=train, ks=ks, metrics=metrics, watchers=watchers)
+    return Evaluation(
+        name,
+        train.users.take(found.users),
+        found.values(),
+        found.totals(),
+        train.library,
+        scores,
+        None if weighted is None else weighted.results(name, train),
+        notes=() if sample is None else exposure_notes(model, before, sample),
+        left_out=before.parts,
     )
-    if not wanted or any(name not in ALL_METRICS for name in wanted):
-        raise ParameterError(f"metrics is {metrics!r}; it must be one or more of {', '.join(ALL_METRICS)}")
-    return wanted
 
 
-def _checked_ks(ks: object) -> list[int]:
-    wanted: list[Any] = list(ks) if isinstance(ks, Iterable) else [ks]
-    if not wanted or not all(isinstance(k, Integral) and not isinstance(k, bool) and int(k) >= 1 for k in wanted):
-        raise ParameterError(f"ks is {ks!r}; it must be one or more whole numbers from 1 up")
-    return sorted({int(k) for k in wanted})
+class _ModelLists:
+    """The lists of a fitted model, computed here or on a cluster."""
+
+    def __init__(self, model: Ranker, seen: Seen, n_jobs: int | None, cluster: Cluster | None) -> None:
+        self.scorer, self.seen, self.n_jobs, self.cluster = model.scorer, seen, n_jobs, cluster
+        self.users, self.items = model.train_.users, model.train_.items
+        self.vectors = None if cluster is None else check_dot_product(model.name, self.scorer.vectors)
+
+    def lists(self, blocks: Iterable[Codes], k: int) -> Generator[Codes, None, None]:
+        """For each block of users, the k best items of each."""
+        if self.cluster is None:
+            for users in blocks:
+                yield self.scorer.top_k(users, k, seen=self.seen, n_jobs=self.n_jobs).items
+            return
+        with closing(
+            top_k_on_cluster(self.cluster, self.vectors, self.seen, blocks, k, ties=self.scorer.ties)
+        ) as found:
+            for best in found:
+                yield best.items
 
 
 def _check_options(
-    test: object, impressions: bool, propensity: object, clip: float | None, cluster: Cluster | None
+    test: object, impressions: bool, propensity: object, clip: float | None, cluster: Cluster | None, seen: object
 ) -> None:
     """Raise an error for options of lists if no lists are computed, and for a clip that is none."""
     if impressions and test is None:
         raise ParameterError(
             "impressions need a test set, which says what was taken of what was shown; test is None"
         )
-    for name, value in (("cluster", cluster), ("propensity", propensity)):
+    for name, value in (("cluster", cluster), ("propensity", propensity), ("seen", seen)):
         if value is not None and (test is None or impressions):
             why = "test is None" if test is None else "with impressions no lists are computed"
             raise ParameterError(f"{name} is for the lists of a test set, and {why}: leave {name} out")

@@ -2,7 +2,7 @@
 
 An interaction is an item that was shown and liked. Where some items are shown far more often than others, a model that
 only follows the exposure finds most held-out interactions. Two comparisons tell, both by the AUC of held-out items
-against other items that the user does not have in training:
+against other items that the user has not interacted with before:
 
 - The model knows impressions: the number of users that an item was shown to orders the pairs better than the model.
 - It does not: the popularity of an item orders the pairs far better than the model orders items of equal popularity.
@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike.core import randomness
-from truelike.data.blocks.blocks import Blocks
-from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
+from truelike.data.protocol import Rows
 from truelike.evaluation.pairs import is_seen
 from truelike.evaluation.protocol import Ranker, exposure_of
 
@@ -42,8 +41,10 @@ class ExposureSample:
         self.users = np.empty(0, dtype=np.int32)
         self.items: list[Codes] = []
 
-    def add(self, users: Codes, relevant: sparse.csr_array) -> None:
-        """Add some users, and a CSR of their relevant items, a row for each."""
+    def add(
+        self, users: Codes, relevant: sparse.csr_array, hits: NDArray[np.bool_], entries: NDArray[np.int64]
+    ) -> None:
+        """Add some users, and a CSR of their relevant items, a row for each; their lists do not matter."""
         noise = randomness.bits(self.key, users)
         candidates = np.argsort(noise, kind="stable")[:USERS]
         items = [relevant.indices[relevant.indptr[row] : relevant.indptr[row + 1]] for row in candidates]
@@ -60,7 +61,7 @@ class ExposureSample:
         return users, np.concatenate(items).astype(np.int32) if items else np.empty(0, dtype=np.int32)
 
 
-def exposure_notes(model: Ranker, sample: ExposureSample) -> tuple[str, ...]:
+def exposure_notes(model: Ranker, seen: Rows, sample: ExposureSample) -> tuple[str, ...]:
     """Return a note if the held-out interactions mostly measure exposure, or popularity; else nothing.
 
     Examples
@@ -68,13 +69,13 @@ def exposure_notes(model: Ranker, sample: ExposureSample) -> tuple[str, ...]:
     >>> import truelike as tl
     >>> world = tl.synthetic.World(n_users=1_000, n_items=500, impressions_per_user=150, exposure_skew=2.4)
     >>> split = tl.splits.by_user(world.dataset(), seed=0)
-    >>> print(*tl.evaluate(tl.IALS(factors=16).fit(split.train), split.test).notes)
+    >>> print(*tl.evaluate(tl.IALS(factors=16).fit(split.train), split).notes)
     The held-out interactions mostly measure popularity: ...
     """
     users, items = sample.pairs()
     if len(users) < FEWEST:
         return ()
-    found = _aucs(model, users, items)
+    found = _aucs(model, seen, users, items)
     if "exposure" in found:
         if found["exposure"] <= found["model"]:
             return ()
@@ -95,7 +96,7 @@ def exposure_notes(model: Ranker, sample: ExposureSample) -> tuple[str, ...]:
     )
 
 
-def _aucs(model: Ranker, users: Codes, items: Codes) -> dict[str, float]:
+def _aucs(model: Ranker, seen: Rows, users: Codes, items: Codes) -> dict[str, float]:
     """The AUC of held-out items against other items: of popularity, of the model, of exposure if it is known."""
     train = model.train_
     n_items = train.n_items
@@ -116,7 +117,7 @@ def _aucs(model: Ranker, users: Codes, items: Codes) -> dict[str, float]:
     scores = np.repeat(model.scorer.score_pairs(users, items), NEGATIVES)
     found = {}
     for name, others in (("model", anywhere), ("equally popular", near)):
-        unobserved = _unobserved(train, many, others, relevant)
+        unobserved = _unobserved(seen, many, others, relevant)
         found[name] = _auc(scores, model.scorer.score_pairs(many, others), unobserved)
         if name == "model":
             of_items: dict[str, NDArray[Any]] = {"popularity": popularity}
@@ -128,12 +129,10 @@ def _aucs(model: Ranker, users: Codes, items: Codes) -> dict[str, float]:
     return found
 
 
-def _unobserved(
-    train: Dataset | Blocks, users: Codes, items: Codes, relevant: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    """Whether each pair is neither in training nor held out."""
-    pairs = users.astype(np.int64) * train.n_items + items
-    return ~(is_seen(train, users, items) | np.isin(pairs, relevant))
+def _unobserved(seen: Rows, users: Codes, items: Codes, relevant: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether each pair is neither left out nor held out."""
+    pairs = users.astype(np.int64) * seen.n_items + items
+    return ~(is_seen(seen, users, items) | np.isin(pairs, relevant))
 
 
 def _auc(liked: NDArray[Any], others: NDArray[Any], counted: NDArray[np.bool_]) -> float:

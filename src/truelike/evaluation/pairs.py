@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
+from truelike.data.protocol import Rows
 
 USERS_AT_ONCE = 50_000  # whose seen items or lists are in memory at a time, or go to a worker of a cluster
 
@@ -29,21 +29,21 @@ def pairs_of(matrix: sparse.csr_array) -> Pairs:
     return np.asarray(owners * matrix.shape[1] + matrix.indices)
 
 
-def is_seen(train: Dataset | Blocks, users: Codes, items: Codes) -> NDArray[np.bool_]:
-    """Return whether each pair, given by row numbers and sorted by user, is in the training data."""
+def is_seen(before: Rows, users: Codes, items: Codes) -> NDArray[np.bool_]:
+    """Return whether each pair, given by row numbers and sorted by user, is in the training data, or in other rows."""
     wanted = np.unique(users)
-    seen, rows = train.rows(wanted)
+    seen, rows = before.rows(wanted)
     lengths = (seen.indptr[rows + 1] - seen.indptr[rows]).astype(np.int64)
     ends = np.cumsum(lengths)
     at = np.arange(ends[-1] if len(ends) else 0) + np.repeat(seen.indptr[rows] - (ends - lengths), lengths)
-    pairs = np.repeat(wanted.astype(np.int64), lengths) * train.n_items + seen.indices[at]  # sorted
-    return find(pairs, users.astype(np.int64) * train.n_items + items)[1]
+    pairs = np.repeat(wanted.astype(np.int64), lengths) * before.n_items + seen.indices[at]  # sorted
+    return find(pairs, users.astype(np.int64) * before.n_items + items)[1]
 
 
-def relevant_items(train: Dataset | Blocks, test: Dataset) -> sparse.csr_array:
-    """Return a CSR (users x items) of the test interactions that are not in training.
+def relevant_items(seen: Rows, test: Dataset) -> sparse.csr_array:
+    """Return a CSR (users x items) of the test interactions that are not in training, or in other rows.
 
-    Both datasets must have the same ids. The rows of the result are sorted, and its data are ones.
+    Both must have the same ids. The rows of the result are sorted, and its data are ones.
     """
     matrix = sparse.csr_array(test.csr, copy=True)
     matrix.sort_indices()
@@ -53,7 +53,7 @@ def relevant_items(train: Dataset | Blocks, test: Dataset) -> sparse.csr_array:
     for start in range(0, len(active), USERS_AT_ONCE):
         users = active[start : start + USERS_AT_ONCE]
         entries = slice(matrix.indptr[users[0]], matrix.indptr[users[-1] + 1])
-        kept[entries] = ~is_seen(train, owners[entries], matrix.indices[entries])
+        kept[entries] = ~is_seen(seen, owners[entries], matrix.indices[entries])
     indptr = np.concatenate([[0], np.cumsum(np.bincount(owners[kept], minlength=matrix.shape[0]))])
     ones = np.ones(np.count_nonzero(kept), dtype=np.float32)
     return sparse.csr_array((ones, matrix.indices[kept], indptr.astype(np.int32)), shape=matrix.shape)

@@ -114,7 +114,7 @@ class PropensityEstimates:
     >>> import truelike as tl
     >>> split = tl.splits.by_user(tl.synthetic.World(n_users=500, n_items=200).dataset(), seed=0)
     >>> model = tl.ItemPop().fit(split.train)
-    >>> found = tl.evaluate(model, split.test, propensity="popularity^0.5", ks=(20,), metrics=["ndcg"]).propensity
+    >>> found = tl.evaluate(model, split, propensity="popularity^0.5", ks=(20,), metrics=["ndcg"]).propensity
     >>> found
     PropensityEstimates(ItemPop, assumed: popularity^0.5, effective sample size ... of ...: ndcg@20 0... (0... to 0...))
     >>> found["ndcg@20"] < found.unweighted["ndcg@20"]

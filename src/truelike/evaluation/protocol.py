@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
+from truelike.data.protocol import Rows
 from truelike.errors import ParameterError
 from truelike.ranking.top_k import TopK
 
@@ -38,6 +39,7 @@ class Scores(Protocol):
         k: int,
         *,
         exclude_seen: bool = True,
+        seen: Rows | None = None,
         allowed: NDArray[np.bool_] | None = None,
         n_jobs: int | None = -1,
     ) -> TopK:

@@ -49,16 +49,19 @@ class Evaluation:
         The scores on held-out impressions, if these were given.
     notes
         Reasons to doubt the metrics, as sentences; most results have none.
+    left_out
+        The parts whose items were left out of the lists: "train", and "validation" or "earlier"; see `seen` of
+        `tl.evaluate`. Empty if there are no lists.
 
     Examples
     --------
     >>> import truelike as tl
     >>> split = tl.splits.by_user(tl.synthetic.World(n_users=200, n_items=100).dataset(), seed=0)
-    >>> result = tl.evaluate(tl.ItemPop().fit(split.train), split.test, ks=(5, 20), metrics=["recall", "ndcg"])
+    >>> result = tl.evaluate(tl.ItemPop().fit(split.train), split, ks=(5, 20), metrics=["recall", "ndcg"])
     >>> result.summary().columns, result.summary()["metric"].to_list()
-    (['metric', '@5', '@20'], ['ndcg', 'recall'])
-    >>> result.intervals().columns
-    ['model', 'metric', 'k', 'value', 'low', 'high']
+    (['metric', '@5', '@20', 'left_out'], ['ndcg', 'recall'])
+    >>> result.left_out, result.intervals().columns
+    (('train', 'validation'), ['model', 'metric', 'k', 'value', 'low', 'high', 'left_out'])
     >>> 0 < result["ndcg@5"] < 1
     True
     """
@@ -72,6 +75,7 @@ class Evaluation:
     propensity: PropensityEstimates | None = None
     impressions: LabelScores | None = None
     notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     def __getitem__(self, measure: str) -> float:
         """Return the mean over users of one measure, e.g. `result["ndcg@20"]`."""
@@ -97,16 +101,21 @@ class Evaluation:
         return to_native(pl.DataFrame([self.users.alias("user_id"), *columns]), self.library)
 
     def summary(self) -> Any:
-        """Return a frame with one row per metric and one column per list length: metric, @5, @20, ...
+        """Return a frame with one row per metric and one column per list length: metric, @5, @20, ..., left_out.
 
-        Measures without a list length, such as "truth_auc", are in a column `value`.
+        Measures without a list length, such as "truth_auc", are in a column `value`. `left_out` are the parts whose
+        items are not in the lists.
         """
         columns, rows = self._table(self.means().__getitem__)
         schema = {"metric": pl.String, **dict.fromkeys(columns, pl.Float64)}
-        return to_native(pl.DataFrame(rows, schema=schema, orient="row"), self.library)
+        return to_native(self._with_left_out(pl.DataFrame(rows, schema=schema, orient="row")), self.library)
+
+    def _with_left_out(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The frame with what was left out of the lists, if there are lists: figures differ by it."""
+        return frame.with_columns(left_out=pl.lit(", ".join(self.left_out))) if self.left_out else frame
 
     def intervals(self, *, confidence: float = 0.95, resamples: int = 1_000, seed: int = 0) -> Any:
-        """Return a frame model, metric, k, value, low, high: one row per measure, with confidence intervals.
+        """Return a frame model, metric, k, value, low, high, left_out: one row per measure, with confidence intervals.
 
         Parameters
         ----------
@@ -121,7 +130,7 @@ class Evaluation:
         -------
         frame
             In the frame library of the training data. Measures of all lists together, such as coverage, have no
-            interval.
+            interval. `left_out` are the parts whose items are not in the lists.
         """
         bounds = self._bounds(confidence, resamples, seed)
         rows = []
@@ -130,7 +139,7 @@ class Evaluation:
             rows.append((self.model, metric, int(k) if k else None, value, *bounds.get(name, (None, None))))
         numbers = dict.fromkeys(("value", "low", "high"), pl.Float64)
         schema = {"model": pl.String, "metric": pl.String, "k": pl.Int64, **numbers}
-        return to_native(pl.DataFrame(rows, schema=schema, orient="row"), self.library)
+        return to_native(self._with_left_out(pl.DataFrame(rows, schema=schema, orient="row")), self.library)
 
     def _bounds(self, confidence: float, resamples: int, seed: int) -> dict[str, tuple[float, float]]:
         """The interval of each measure that has one value per user."""
@@ -172,8 +181,11 @@ class Evaluation:
         shown = [f"{name} {value:.4f}" for name, value in self._sorted_means().items()]
         listed = [*shown[:8], "..."] if len(shown) > 8 else shown
         weighted = "" if self.propensity is None else f"; weighted by 1 / propensity: {self.propensity!r}"
+        left_out = f"; left out: {', '.join(self.left_out)}" if self.left_out else ""
         notes = "".join(f"\nNote: {note}" for note in self.notes)
-        return f"Evaluation({self.model}, {len(self.users):,} users: {', '.join(listed)}{weighted}){notes}"
+        return (
+            f"Evaluation({self.model}, {len(self.users):,} users: {', '.join(listed)}{left_out}{weighted}){notes}"
+        )
 
     def _repr_html_(self) -> str:
         means = self.means()
@@ -186,6 +198,7 @@ class Evaluation:
         filled = [["" if each is None else each for each in row] for row in rows]
         return (
             f"<div><b>Evaluation</b> {escape(self.model)}, {len(self.users):,} users, with 95 % bootstrap intervals"
+            + (f". Left out of the lists: {', '.join(self.left_out)}" if self.left_out else "")
             + table(filled, ("", *columns))
             + ("" if self.propensity is None else self.propensity._repr_html_())
             + "".join(f"<p>Note: {escape(note)}</p>" for note in self.notes)

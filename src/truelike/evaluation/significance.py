@@ -156,7 +156,7 @@ def compare_means(
     >>> import truelike as tl
     >>> split = tl.splits.by_user(tl.synthetic.World(n_users=300, n_items=100).dataset(), seed=0)
     >>> models = [tl.ItemPop().fit(split.train), tl.ItemKNN().fit(split.train)]
-    >>> results = [tl.evaluate(model, split.test) for model in models]
+    >>> results = [tl.evaluate(model, split) for model in models]
     >>> tl.compare_means(results, "ndcg@20").columns
     ['model', 'other', 'measure', 'difference', 'relative', 'p', 'p_holm']
     """

@@ -116,8 +116,8 @@ class Lists:
             return
         known = (codes[codes >= 0] for codes in map(self._codes, numbers))
         found = top_k_on_cluster(
-            self.cluster, self.scorer.vectors, self.model.train_, known, self.k,
-            exclude_seen=self.exclude_seen, allowed=self.allowed, ties=self.scorer.ties,
+            self.cluster, self.scorer.vectors, self.model.train_ if self.exclude_seen else None, known, self.k,
+            allowed=self.allowed, ties=self.scorer.ties,
         )  # fmt: skip
         with contextlib.closing(found):
             for number, ranked in zip(numbers, found, strict=True):

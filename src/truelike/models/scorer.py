@@ -18,6 +18,7 @@ from scipy import sparse
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
+from truelike.data.protocol import Rows
 from truelike.models.fold_in import histories_of
 from truelike.ranking.factor_ranker import FactorRanker, factor_pair_scores, factor_score_block
 from truelike.ranking.top_k import TopK, check_users, tie_places, top_k_by_scores
@@ -175,6 +176,7 @@ class Scorer(ABC):
         k: int,
         *,
         exclude_seen: bool = True,
+        seen: Rows | None = None,
         allowed: Mask | None = None,
         n_jobs: int | None = -1,
         ranker: FactorRanker | None = None,
@@ -189,6 +191,8 @@ class Scorer(ABC):
             The list length; lists are shorter if fewer items are left.
         exclude_seen
             Leave out the items that the user interacted with in the training data.
+        seen
+            What `exclude_seen` leaves out in place of the training data: a Dataset with its users and items.
         allowed
             A mask of the items that may be listed; None: all.
         n_jobs
@@ -197,11 +201,11 @@ class Scorer(ABC):
             That of `ranker()`, for many calls.
         """
         check_users(users, self.train.n_users)
-        seen, rows = self.train.rows(users) if exclude_seen else (None, None)
+        left_out, rows = (self.train if seen is None else seen).rows(users) if exclude_seen else (None, None)
         vectors, ranker = self.vectors, ranker or self.ranker()
         if vectors is not None and ranker is not None:
-            return ranker.top_k(vectors.users[users], k, rows=rows, seen=seen, allowed=allowed, n_jobs=n_jobs)
-        return self._best(self.score_users, users, k, seen, allowed, n_jobs)
+            return ranker.top_k(vectors.users[users], k, rows=rows, seen=left_out, allowed=allowed, n_jobs=n_jobs)
+        return self._best(self.score_users, users, k, left_out, rows, allowed, n_jobs)
 
     @final
     def top_k_of_histories(
@@ -209,7 +213,7 @@ class Scorer(ABC):
     ) -> TopK:
         """The k best items of new users, each of whom is a row of a CSR of interactions."""
         rows, seen = np.arange(histories.shape[0], dtype=np.int32), histories if exclude_seen else None
-        return self._best(lambda block: self.score_histories(histories[block]), rows, k, seen, allowed, 1)
+        return self._best(lambda block: self.score_histories(histories[block]), rows, k, seen, rows, allowed, 1)
 
     @final
     def similar(self, items: Codes, k: int, *, allowed: Mask | None = None, n_jobs: int | None = 1) -> TopK:
@@ -220,20 +224,21 @@ class Scorer(ABC):
             found[np.arange(len(block)), block] = -np.inf
             return found
 
-        return self._best(others, items, k, None, allowed, n_jobs)
+        return self._best(others, items, k, None, None, allowed, n_jobs)
 
     def _best(
         self,
         score_block: Callable[[Codes], Floats],
-        rows: Codes,
+        users: Codes,
         k: int,
         seen: Any,
+        rows: Codes | None,
         allowed: Mask | None,
         n_jobs: int | None,
     ) -> TopK:
         n_items, ties = self.train.n_items, self.ties
         return top_k_by_scores(
-            score_block, rows, k, n_items=n_items, seen=seen, allowed=allowed, ties=ties, n_jobs=n_jobs
+            score_block, users, k, n_items=n_items, seen=seen, rows=rows, allowed=allowed, ties=ties, n_jobs=n_jobs
         )
 
 

@@ -16,7 +16,7 @@ from scipy import sparse
 from truelike.cluster import Cluster, map_on
 from truelike.core.arrays import Floats
 from truelike.data.ids import Codes
-from truelike.data.protocol import Interactions
+from truelike.data.protocol import Rows
 from truelike.errors import ParameterError
 from truelike.ranking.factor_ranker import FactorRanker
 from truelike.ranking.top_k import TopK
@@ -35,29 +35,27 @@ def check_dot_product(model: str, vectors: Any) -> Any:
 def top_k_on_cluster(
     cluster: Cluster,
     vectors: Any,
-    train: Interactions,
+    seen: Rows | None,
     blocks: Iterable[Codes],
     k: int,
     *,
-    exclude_seen: bool = True,
     allowed: NDArray[np.bool_] | None = None,
     ties: Codes | None = None,
 ) -> Generator[TopK, None, None]:
     """The k best items of each user of some blocks of users, block by block, as `FactorRanker.top_k` gives them.
 
-    The dot product of the `vectors` is the score. `blocks` have the row numbers of users in the training data, and are
-    asked for as workers become free; `exclude_seen` leaves out the pairs of the training data. `ties` is that of
-    `FactorRanker`.
+    The dot product of the `vectors` is the score. `blocks` have the row numbers of users, and are asked for as workers
+    become free. The pairs of `seen` are left out; None: no pair. `ties` is that of `FactorRanker`.
     """
     ranker = FactorRanker(vectors.items, vectors.bias, ties=ties)
     mask = np.zeros(0, dtype=bool) if allowed is None else allowed
 
     def piece(users: Codes) -> tuple[Any, ...]:
         own = np.ascontiguousarray(vectors.users[users], dtype=np.float32)
-        if not exclude_seen:
+        if seen is None:
             return k, own, np.zeros(len(users) + 1, dtype=np.int32), np.zeros(0, dtype=np.int32)
-        seen, rows = train.rows(users)
-        mine = seen[rows]
+        matrix, rows = seen.rows(users)
+        mine = matrix[rows]
         return k, own, mine.indptr, mine.indices
 
     return map_on(cluster, top_k_of_piece, map(piece, blocks), (ranker.by_factor, ranker.bias, ranker.ties, mask))

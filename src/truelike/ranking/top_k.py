@@ -37,6 +37,7 @@ def top_k_by_scores(
     *,
     n_items: int,
     seen: Any = None,
+    rows: Codes | None = None,
     allowed: Mask | None = None,
     ties: Codes | None = None,
     n_jobs: int | None = -1,
@@ -55,7 +56,9 @@ def top_k_by_scores(
     n_items
         The number of items.
     seen
-        CSR (users x items) of the pairs to leave out; None: no pair.
+        CSR of the pairs to leave out; None: no pair.
+    rows
+        The row of `seen` of each user; None: their row numbers.
     allowed
         A mask of the items that may be listed; None: all.
     ties
@@ -73,19 +76,20 @@ def top_k_by_scores(
     """
     from truelike.ranking.kernels import mask_seen, select_rows
 
+    seen_rows = users if rows is None else rows
     if seen is not None:
-        check_users(users, seen.shape[0])
+        check_users(seen_rows, seen.shape[0])
     result = no_items(len(users), min(k, n_items))
     places = np.arange(n_items, dtype=np.int32) if ties is None else ties
-    rows = users_at_once(n_items, n_jobs, memory)
+    at_once = users_at_once(n_items, n_jobs, memory)
     banned = None if allowed is None else np.flatnonzero(~allowed)
 
     def work(start: int) -> None:
-        block = slice(start, start + rows)
+        block = slice(start, start + at_once)
         scores = score_block(users[block])
         _check_scores(scores, (len(users[block]), n_items))
         if seen is not None:
-            mask_seen(scores, users[block], seen.indptr, seen.indices)
+            mask_seen(scores, seen_rows[block], seen.indptr, seen.indices)
         if banned is not None:
             scores[:, banned] = -np.inf
         if use_sorting(result.items.shape[1]):
@@ -93,7 +97,7 @@ def top_k_by_scores(
         else:
             select_rows(scores, places, result.items[block], result.scores[block])
 
-    for_each(work, range(0, len(users), rows), n_jobs)
+    for_each(work, range(0, len(users), at_once), n_jobs)
     return result
 
 

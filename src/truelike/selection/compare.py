@@ -19,6 +19,7 @@ from truelike.data.strategies import by_user
 from truelike.errors import DataError, ParameterError
 from truelike.evaluation.metrics import parse_measure
 from truelike.evaluation.pairs import relevant_items
+from truelike.evaluation.seen import Seen, SeenParts, check_seen_parts
 from truelike.models.registry import REGISTRY, usual_models
 from truelike.selection.comparison import Comparison, ModelResult
 from truelike.selection.executor import Executor
@@ -39,6 +40,7 @@ def compare(
     *,
     metric: str = "ndcg@20",
     by: Literal["time", "random"] | None = None,
+    seen: SeenParts = "validation",
     n_trials: int = 18,
     seeds: int = 3,
     directory: str | Path | None = None,
@@ -65,6 +67,9 @@ def compare(
         Which interactions of a dataset are held out: by "time" the last ones of each user, or "random" ones. None:
         by time if the dataset has times. To hold out all interactions after one point in time, pass
         `tl.splits.temporal(data)`; most users may then have none to be tested on, or none to train on.
+    seen
+        What is left out of the lists on the test part, and does not count as relevant: "validation", the training and
+        the validation items of a user, or "train", the training items alone. On validation only training items are.
     n_trials
         Number of candidates of each model, run by successive halving as in `tl.tune`. The first candidate is the
         defaults. A model with nothing to search has one candidate.
@@ -103,13 +108,14 @@ def compare(
     """
     chosen = chosen_models(models)
     parse_measure(metric)
+    check_seen_parts(seen)
     check_number("n_trials", n_trials, low=1, whole=True)
     check_number("seeds", seeds, low=1, whole=True)
     check_number("seed", seed, low=0, whole=True)
     processes, places = checked_workers(n_workers), as_cluster(cluster)
     _check_fixed(chosen, fixed)
     split = _checked_split(data, by, seed)
-    activity = _activity(split)
+    activity = _activity(split, seen)
     log = TrialLog(metric, processes)
     for model in chosen:
         log.expect(model.name, [1.0] * (seeds if "seed" in model.parameter_names else 1), final=True)
@@ -128,7 +134,7 @@ def compare(
         searches = {each.name: _search(each, metric, seed, n_trials, fixed, log) for each in chosen}
         found = run_searches(searches, tuning.run_some)
         tuning.close()  # its processes are no longer needed
-        runs = {name: _final_trials(each, metric, seed, seeds) for name, each in found.items()}
+        runs = {name: _final_trials(each, metric, seen, seed, seeds) for name, each in found.items()}
         for name, trials in runs.items():
             log.expect(name, [1.0] * len(trials), final=True)
         for trial in (each for trials in runs.values() for each in trials):
@@ -218,12 +224,15 @@ def _checked_split(data: object, by: Literal["time", "random"] | None, seed: int
     )
 
 
-def _activity(split: Split) -> NDArray[np.int64]:
+def _activity(split: Split, seen: SeenParts) -> NDArray[np.int64]:
     """The number of training interactions of each user that is evaluated on the test part."""
     train = split.train
     evaluated = {}
-    for name, part in (("validation", split.validation), ("test", split.test)):
-        evaluated[name] = np.diff(relevant_items(train, part.recode(train.users, train.items)[0]).indptr) > 0
+    for name, part, left_out in (
+        ("validation", split.validation, Seen(train)),
+        ("test", split.test, Seen.of(train, split, seen)),
+    ):
+        evaluated[name] = np.diff(relevant_items(left_out, part.recode(train.users, train.items)[0]).indptr) > 0
         if evaluated[name].sum() < 2:
             raise DataError(
                 f"the {name} part has interactions of {int(evaluated[name].sum())} users that can be evaluated; "
@@ -245,13 +254,13 @@ def _search(model: Variant, metric: str, seed: int, n_trials: int, fixed: Parame
     return staged(model, stages, metric=metric, seed=seed, fixed=own, rungs=RUNGS, log=log, keep_first=True)
 
 
-def _final_trials(found: Tuned, metric: str, seed: int, seeds: int) -> list[Trial]:
+def _final_trials(found: Tuned, metric: str, seen: SeenParts, seed: int, seeds: int) -> list[Trial]:
     """The trials that are evaluated on the test part: one for each seed, or one for a model without a seed."""
     if not found.best:
         return []
     numbers = range(seed, seed + seeds) if "seed" in found.parameters else (None,)
     each = [found.parameters if n is None else {**found.parameters, "seed": n} for n in numbers]
-    return [Trial(found.variant, parameters, test=True, metric=metric) for parameters in each]
+    return [Trial(found.variant, parameters, test=True, metric=metric, seen=seen) for parameters in each]
 
 
 def _result(found: Tuned, trials: Sequence[Trial], executor: Executor, metric: str) -> ModelResult:

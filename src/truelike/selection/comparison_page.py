@@ -80,6 +80,8 @@ def split_used(comparison: Comparison) -> str:
         how = (
             "A tenth of each user's interactions, drawn at random, is the test part, another the validation part."
         )
+    parts = comparison.ranked[0].records[0]["left_out"]
+    how += f" Lists on the test part are without the {' and '.join(parts)} items of a user."
     dropped = info.get("dropped", {})
     if not any(dropped.values()):
         return how

@@ -25,6 +25,7 @@ from truelike.errors import DivergedError, TruelikeError, muted
 from truelike.evaluation.breakdown import by_popularity
 from truelike.evaluation.evaluate import KS, evaluate
 from truelike.evaluation.result import Evaluation
+from truelike.evaluation.seen import SeenParts
 from truelike.models.base import Recommender
 from truelike.selection import references
 from truelike.selection.references import is_own
@@ -47,6 +48,8 @@ class Trial:
         Its parameters, on top of those that `model` fixes.
     test
         Whether to evaluate on the test part, too.
+    seen
+        What is left out of the lists on the test part; see `tl.evaluate`.
     metric
         A metric to measure beside the usual ones. A model with a `metric` measures that one.
     record
@@ -66,6 +69,7 @@ class Trial:
     parameters: Parameters = field(default_factory=dict)
     test: bool = False
     metric: str | None = None
+    seen: SeenParts = "train"
     record: Record = field(default_factory=dict, repr=False)
     values: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), repr=False)
     fitted: Recommender | None = field(default=None, repr=False)
@@ -94,7 +98,9 @@ class Trial:
         values = {each: references.identity(value) for each, value in _result_params(model).items()}
         watched = model.iterative and hasattr(model, "metric")
         asked = [] if self.metric is None or watched else [self.metric]
-        text = json.dumps([name, values, self.test, *asked], sort_keys=True)
+        # the key of a trial without the validation items is that of earlier versions, which knew no other
+        protocol = [{"left out on test": self.seen}] if self.test and self.seen != "train" else []
+        text = json.dumps([name, values, self.test, *asked, *protocol], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def score(self, metric: str | None = None) -> float:
@@ -111,6 +117,7 @@ class Trial:
             "parameters": {name: references.encode(value) for name, value in self.parameters.items()},
             "test": self.test,
             "metric": self.metric,
+            "seen": self.seen,
         }
 
     @classmethod
@@ -121,7 +128,7 @@ class Trial:
             for part in ("own", "parameters")
         )
         model = Variant(message["name"], references.decode(message["class"]), own)
-        trial = cls(model, parameters, message["test"], message["metric"])
+        trial = cls(model, parameters, message["test"], message["metric"], message["seen"])
         if trial.key != message["key"]:
             raise references.NotImportableError(f"{trial.name} is another class or version where it is imported")
         return trial
@@ -200,16 +207,17 @@ def _fit_and_evaluate(
     metric, _, k = str(trial.metric or watched or "f1@2").partition("@")
     metrics, ks = tuple(dict.fromkeys((*METRICS, metric))), sorted({*KS, int(k)})
 
-    def measured(part: Dataset) -> Evaluation:
-        return evaluate(model, part, ks=ks, metrics=metrics, n_jobs=n_jobs, notes=False)
+    def measured(part: Dataset | Split, seen: SeenParts) -> Evaluation:
+        return evaluate(model, part, seen=seen, ks=ks, metrics=metrics, n_jobs=n_jobs, notes=False)
 
-    record["validation"] = measured(split.validation).means()
+    record["validation"] = measured(split.validation, "train").means()
     if not trial.test:
         return None
-    evaluation = measured(split.test)
+    evaluation = measured(split, trial.seen)
     record["test"] = evaluation.means()
+    record["left_out"] = list(evaluation.left_out)
     record["fit"] = {"seconds": round(seconds, 3), "mb": mb and round(mb, 1)}
-    record["popularity"] = by_popularity(model, split.test, int(k), n_jobs=n_jobs)
+    record["popularity"] = by_popularity(model, split, int(k), seen=trial.seen, n_jobs=n_jobs)
     if history is not None and curve:
         record["curve"] = {
             "metric": watched,
