@@ -108,7 +108,7 @@ def tie_places(popularity: NDArray[Any]) -> Codes:
     its id is low.
 
     >>> tie_places(np.array([1, 9, 1, 1])).tolist()
-    [3, 0, 1, 2]
+    [1, 0, 3, 2]
     """
     drawn = randomness.bits(randomness.key(0, "ties"), np.arange(len(popularity)))
     places = np.empty(len(popularity), dtype=np.int32)
