@@ -29,6 +29,10 @@ class ParameterError(TruelikeError, ValueError):
     """A parameter is outside its allowed range."""
 
 
+class ObjectiveError(TruelikeError):
+    """A check of an objective failed."""
+
+
 class ParameterWarning(UserWarning):
     """A parameter is used, but not as it was given."""
 

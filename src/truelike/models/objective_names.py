@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
 
 from truelike import objectives
-from truelike.errors import ParameterError
+from truelike.errors import ParameterError, TrainingWarning, warn
+from truelike.objectives.checker import contradiction
 
 OBJECTIVES: dict[str, Any] = {
     "BPO": objectives.BPO,
@@ -64,23 +67,49 @@ def objective(value: Any, flip_rate: float) -> type[objectives.Objective]:
             "model or to serve new users, load it with tl.load(directory, objective=...)."
         )
     if isinstance(value, type):
-        _check_functions(value)
+        _check_class(value)
     name = known_name(value) if isinstance(value, str) else value
     made: type[objectives.Objective] = BY_FLIP_RATE[name](flip_rate) if name in BY_FLIP_RATE else kind_of(value)
     return made
 
 
+@lru_cache(maxsize=256)
+def _check_class(kind: type[objectives.Objective]) -> None:
+    """Check a class, once; warn if its steps contradict its likelihood. Tests check those of the library."""
+    _check_functions(kind)
+    if kind.__module__.partition(".")[0] == "truelike":
+        return
+    try:
+        problem = contradiction(kind)
+    except Exception as error:
+        raise ParameterError(f"the likelihood of the objective {kind.__name__} failed: {error}") from error
+    if problem:
+        warn(
+            f"the objective {kind.__name__} trains by its steps, which are not the gradient of its likelihood. "
+            f"{problem}. See tl.objectives.check({kind.__name__}). If it is on purpose, say why in the class: "
+            "surrogate = '...'",
+            TrainingWarning,
+        )
+
+
 def _check_functions(kind: type[objectives.Objective]) -> None:
     """Call the functions of an objective once, so that a mistake in them is found before they are compiled."""
-    r, observed = np.array([0.5, -0.5], dtype=np.float32), np.array([1.0, 0.0], dtype=np.float32)
+    r = np.array([[0.5, -0.5, 0.1], [-0.3, 0.2, 0.4]], dtype=np.float32)
+    observed = np.array([[1, 0, 0], [0, 1, 1]], dtype=np.float32)
     calls: dict[str, Any] = {"steps(r, observed)": (r, observed)} if issubclass(kind, objectives.Listwise) else {}
     if issubclass(kind, objectives.Pairwise):
         calls = {"pair(r_i, r_j)": (r, -r)}
     elif issubclass(kind, objectives.Pointwise):
         calls = {"positive(r, g)": (r, -r), "negative(r, g)": (r, -r)}
     for call, arguments in calls.items():
+        function = getattr(kind, call.partition("(")[0])
+        if len(inspect.signature(function).parameters) > 2:
+            raise ParameterError(
+                f"{call} of the objective {kind.__name__} takes {inspect.signature(function)}; an objective gets two "
+                "arrays and no propensities. Guesses of what was shown are in tl.ExposureMF."
+            )
         try:
-            found = getattr(kind, call.partition("(")[0])(*arguments)
+            found = function(*arguments)
         except NotImplementedError:
             raise ParameterError(f"the objective {kind.__name__} has no function {call}") from None
         except Exception as error:

@@ -12,7 +12,7 @@ quantity that is **maximised**, with respect to r (and g).
 
 The `likelihood` functions return the quantity itself. Its negative mean is the training loss; an objective without
 them trains with a loss of NaN. The steps of NBPO are a surrogate gradient (Equation 9), not the gradient of its
-likelihood.
+likelihood, and it says so in `surrogate`. `check` compares steps and likelihood.
 
 numba, NumPy and PyTorch run the same functions. A pointwise or pairwise function may therefore use only
 `+ - * /` and `sigmoid` and `log` of this module. Listwise functions run on NumPy arrays and may use `softmax` and
@@ -21,12 +21,15 @@ NumPy, too. CONTRIBUTING explains how to add an objective.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy import special
 
-from truelike.errors import ParameterError
+from truelike.errors import ObjectiveError, ParameterError
+
+if TYPE_CHECKING:
+    from truelike.objectives.checker import Report
 
 __all__ = [
     "BPO",
@@ -39,6 +42,7 @@ __all__ = [
     "Pairwise",
     "Pointwise",
     "Softmax",
+    "check",
     "hidden_like_posterior",
     "log",
     "noisy_bpr",
@@ -91,11 +95,14 @@ class Objective:
         Whether the objective learns the flip logits g.
     curvature
         An upper bound of ``|d step / dr|``, for fold-in of a pointwise or pairwise objective. None: it is measured.
+    surrogate
+        Why the steps are not the gradient of the likelihood, if they are not on purpose. None: they are.
     """
 
     name: ClassVar[str]
     uses_flips: ClassVar[bool] = False
     curvature: ClassVar[float | None] = None
+    surrogate: ClassVar[str | None] = None
 
 
 class Pointwise(Objective):
@@ -200,6 +207,7 @@ class NBPO(SurrogateLikelihood):
     """
 
     name = "NBPO"
+    surrogate = "sigma is differentiated as ln sigma (Equation 9)"
 
     @staticmethod
     def positive(r: Any, g: Any) -> Steps:
@@ -370,3 +378,47 @@ def hidden_like_posterior(r: Any, g: Any) -> Any:
     0.3333
     """
     return sigmoid(r + log(sigmoid(g)))  # numerator and denominator divided by sigma(-r)
+
+
+def check(objective: type[Objective], *, raise_error: bool = False) -> Report:
+    """Check that the steps of an objective are the gradient of its likelihood, on every backend.
+
+    The steps are compared with central differences of the likelihood in float64, at moderate, extreme and random
+    scores. Checked are also shapes, finite steps for scores up to 50, `curvature`, `uses_flips`, the independence of
+    the rows of a listwise objective, and that numba and PyTorch (if it is installed) give the steps of NumPy. Compiling
+    takes about a second.
+
+    Parameters
+    ----------
+    objective : class
+        A `Pointwise`, `Pairwise` or `Listwise` class. Steps that are not the gradient on purpose are reported as
+        "surrogate" and do not fail, if the class says why in its attribute `surrogate`.
+    raise_error : bool
+        Raise ObjectiveError if a check fails.
+
+    Returns
+    -------
+    Report
+        A table. `ok` is True if nothing failed; `rows` and `failures` are tuples of (what, result, detail).
+
+    Examples
+    --------
+    >>> import truelike as tl
+    >>> class Wrong(tl.objectives.BPR):
+    ...     @staticmethod
+    ...     def pair(r_i, r_j):
+    ...         return tl.objectives.sigmoid(r_i - r_j), -tl.objectives.sigmoid(r_j - r_i)
+    >>> report = tl.objectives.check(Wrong)
+    >>> report.ok
+    False
+    >>> report.failures[0].what
+    'pair: step of r_i'
+    >>> print(report.failures[0].detail)
+    at r_i=-50.02, r_j=-2.23 it is 1.75819e-21, and the derivative of the likelihood is 1
+    """
+    from truelike.objectives.checker import report
+
+    found = report(objective)
+    if raise_error and not found.ok:
+        raise ObjectiveError(repr(found))
+    return found

@@ -8,6 +8,7 @@ from typing import Any
 from truelike.engines.torch.backend import installed, nn
 from truelike.engines.torch.networks import Maker
 from truelike.errors import StorageError
+from truelike.models.base import Recommender
 
 NETWORKS = {
     "MF": ("truelike.models.networks.custom", "MFNetwork"),
@@ -24,6 +25,8 @@ def is_network(value: Any) -> bool:
     """Whether a value names a network, or is a function that makes one."""
     if isinstance(value, str):
         return value in NETWORKS or value.startswith(OWN)
+    if isinstance(value, type) and issubclass(value, Recommender):
+        return False
     return callable(value) and not isinstance(value, nn.Module if installed else ())
 
 
