@@ -16,6 +16,7 @@ from truelike.evaluation.significance import holm, paired_t
 from truelike.models.registry import REGISTRY
 from truelike.selection.compare import chosen_models
 from truelike.selection.comparison_page import protocol, split_used
+from truelike.selection.trials import score
 
 pytestmark = pytest.mark.slow
 
@@ -80,16 +81,27 @@ def test_trials_with_and_without_validation_items_are_kept_apart(tmp_path: Path)
 
 
 def test_p_values_are_paired_over_users_and_corrected(ran: Any) -> None:
-    best, *others = ran.found.ranked
-    expected = holm([paired_t(best.of("ndcg@20"), other.of("ndcg@20")) for other in others])
+    best = ran.found.chosen
+    others = [each for each in ran.found.ranked if each is not best]
+    p = holm([paired_t(best.of("ndcg@20"), other.of("ndcg@20")) for other in others])
+    expected = {best.model: None, **{other.model: value for other, value in zip(others, p, strict=True)}}
     table = ran.found.table
-    assert table["p_holm"].to_list() == [None, *expected]
-    assert table["not_worse"].to_list() == [True, *(p >= 0.05 for p in expected)]
+    assert dict(zip(table["model"], table["p_holm"], strict=True)) == expected
+
+
+def test_the_best_model_is_that_of_validation_by_the_mean_of_its_final_runs(ran: Any) -> None:
+    final = lines(ran.directory, "final")
+    means = {
+        model: np.mean([score(record, "ndcg@20") for record in of(final, model)])
+        for model in ("ItemPop", "ItemKNN", "BPR")
+    }
+    assert ran.found.best == max(means, key=means.__getitem__)
+    table = ran.found.table
+    assert dict(zip(table["model"], table["ndcg@20 validation"], strict=True)) == pytest.approx(means)
 
 
 def test_the_sentence_names_the_best_model_and_a_command_whose_file_exists(ran: Any) -> None:
     found = ran.found
-    assert found.best == found.table["model"][0]
     assert found.sentence.startswith(f"Use {found.best} on this dataset")
     config = ran.directory / "best.toml"
     assert found.sentence.endswith(f"truelike train LOG --config {config} -o model/")
@@ -154,7 +166,7 @@ def test_a_model_that_rejects_the_dataset_is_reported_and_the_others_go_on(ran: 
     found = tl.compare(ran.data, [Demanding, "ItemPop"], n_trials=2, directory=tmp_path, n_workers=1)
     assert found.table["model"].to_list() == ["ItemPop", "Demanding"]
     assert "Demanding needs more items" in found.table["not_run"][1]
-    assert found.table["not_worse"].to_list() == [True, None]
+    assert found.table["against_best"].to_list() == ["best", None]
     assert "the only model" in found.sentence
     assert [record["model"] for record in lines(tmp_path, "tuning")] == ["ItemPop"]  # tried again another time
     html = found.page().html()
@@ -208,7 +220,7 @@ def test_the_table_is_a_frame_of_the_dataset_s_library(library: str, ran: Any) -
     train = ran.found.split.train.with_parts(library=library)
     found = replace(ran.found, split=replace(ran.found.split, train=train))
     assert type(found.table).__module__.split(".")[0] == library
-    assert found.frame["model"][0] == found.best
+    assert found.frame["model"][0] == found.ranked[0].model
 
 
 def test_without_names_all_models_are_run_except_networks_and_the_classes_of_presets() -> None:

@@ -28,7 +28,9 @@ def compare(
             "-m",
         ),
     ] = None,
-    metric: Annotated[str, option("Metric to tune by on validation and to rank by on test.")] = "ndcg@20",
+    metric: Annotated[
+        str, option("Metric to tune and choose by on validation, and to rank by on test.")
+    ] = "ndcg@20",
     by: Annotated[
         Literal["time", "random"] | None,
         option("Hold out each user's last interactions (time) or random ones. Default: time if LOG has times."),
@@ -63,7 +65,8 @@ def compare(
 ) -> None:
     """Find out which model suits a dataset.
 
-    All models are tuned with the same budget on validation and evaluated once on the test part. Of a log, the last
+    All models are tuned with the same budget on validation and evaluated once on the test part. The best on validation
+    is the one to use; the others are tested against it. Of a log, the last
     10 % of each user's interactions are the test part, and the 10 % before them the validation part; without times
     they are drawn at random. A split directory is used as it is. `truelike data split` makes one, also from files of
     your own. The table goes to stdout, the plots to an HTML page, and the settings of the best model to best.toml.
@@ -100,7 +103,7 @@ def compare(
     if sys.stdout.isatty():
         wide = shown(found)
         narrow = [name for name in wide.columns if not name.startswith("coverage")]
-        show(wide.select(narrow), title="Results on the test part; = not significantly worse than the best")
+        show(wide.select(narrow), title="Results on the test part, against the best on validation")
     else:
         emit(found.frame)
     if table is not None:

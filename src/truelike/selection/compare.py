@@ -52,6 +52,8 @@ def compare(
 ) -> Comparison:
     """Find out which model suits a dataset: tune each alike on validation, then evaluate all on the test part.
 
+    The best model is the one that is best on validation. The others are tested against it on the test part.
+
     Parameters
     ----------
     data
@@ -61,8 +63,8 @@ def compare(
         Names such as "NBPO" or "NeuMF:objective=NBPO", classes, also of your own, or unfitted models, whose
         parameters are fixed where they differ from the defaults. None is every model except the networks.
     metric
-        The metric on validation that parameters and epochs are chosen by, and the metric on test that models are
-        ranked by.
+        The metric on validation that parameters, epochs and the best model are chosen by, and the metric on test that
+        models are ranked and tested by.
     by
         Which interactions of a dataset are held out: by "time" the last ones of each user, or "random" ones. None:
         by time if the dataset has times. To hold out all interactions after one point in time, pass
@@ -269,7 +271,7 @@ def _result(found: Tuned, trials: Sequence[Trial], executor: Executor, metric: s
     return ModelResult(
         found.variant,
         found.parameters,
-        score(worked[0].record, metric) if worked else found.score,
+        float(np.mean([score(trial.record, metric) for trial in worked])) if worked else found.score,
         found.candidates,
         found.seconds,
         [trial.record for trial in worked],

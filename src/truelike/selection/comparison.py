@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +26,7 @@ from truelike.selection.trials import Record, settings, toml
 from truelike.selection.variants import NOT_FIXED, Parameters, Variant
 
 LEVEL = 0.05  # significance level of the tests
+BEST, BELOW, ABOVE, ALIKE = "best", "below", "above", "not distinguishable"  # of a model against the best
 CHEAPER = 5.0  # a model that trains so many times faster is worth mentioning
 MORE = ("ndcg@5", "f1@5", "f1@20")  # shown beside the metric
 CONFIG = "best.toml"
@@ -34,9 +36,9 @@ CONFIG = "best.toml"
 class ModelResult:
     """A model with its tuned parameters and its results.
 
-    The records are those of the final runs, one for each seed; `score` is the metric on validation of the first. The
-    values are the test figures of each user, averaged over seeds: users x measures. Without a final run they are
-    None, and `reason` says why.
+    The records are those of the final runs, one for each seed; `score` is their mean metric on validation. The values
+    are the test figures of each user, averaged over seeds: users x measures. Without a final run they are None, and
+    `reason` says why.
     """
 
     variant: Variant
@@ -88,16 +90,26 @@ class ModelResult:
         return all(map(references.is_plain, values)) and not is_own(self.variant.model_class)
 
 
+def against(reference: ModelResult, results: Sequence[ModelResult], metric: str) -> dict[str, float]:
+    """The p-value of each other model against one that was chosen without the test part, after Holm's correction."""
+    others = [each for each in results if each is not reference]
+    p = [paired_t(reference.of(metric), other.of(metric)) for other in others]
+    return {other.model: value for other, value in zip(others, holm(p), strict=True)}
+
+
 @dataclass(eq=False)
 class Comparison:
-    """Models tuned alike on one split and evaluated on its test part, the best first.
+    """Models tuned alike on one split and evaluated on its test part.
+
+    `best` is the model with the best metric on validation, mean over seeds. It is known before the test part is looked
+    at, so that a test of the others against it rejects as often as it says.
 
     Attributes
     ----------
     results
-        All models, the best first; those that could not be trained last.
+        All models, the best on the test part first; those that could not be trained last.
     metric
-        The metric that models were tuned and are ranked by.
+        The metric on validation that models were tuned and the best was chosen by, and that is tested on test.
     split
         The split.
     activity
@@ -140,20 +152,25 @@ class Comparison:
 
     @property
     def ranked(self) -> list[ModelResult]:
-        """The models that could be trained, the best first."""
+        """The models that could be trained, the best on the test part first."""
         return [each for each in self.results if each.values is not None]
+
+    @cached_property
+    def chosen(self) -> ModelResult:
+        """The results of the model that is best on validation; of equal ones the first by name."""
+        return min(self.ranked, key=lambda each: (-each.score, each.model))
 
     @property
     def best(self) -> str:
-        """The name of the model that is best on the test part."""
-        return self.ranked[0].model
+        """The name of the model that is best on validation."""
+        return self.chosen.model
 
     def make(self, **more: Any) -> Recommender:
         """Create the best model, unfitted, with its tuned parameters.
 
         Where a whole dataset was given, `epochs` is the best epoch, so that `fit(dataset)` trains for as many.
         """
-        return self.ranked[0].variant.make({**self._parameters(self.ranked[0]), **more})
+        return self.chosen.variant.make({**self._parameters(self.chosen), **more})
 
     @property
     def measures(self) -> list[str]:
@@ -162,11 +179,12 @@ class Comparison:
 
     @property
     def table(self) -> Any:
-        """A frame with one row a model, the best first.
+        """A frame with one row a model, the best on the test part first.
 
-        Each measure is a mean over users and seeds with its 95 % bootstrap interval over users. `seconds` and `mb`
-        are the training time and memory of one final run. `p_holm` is the p-value of a paired t-test over users
-        against the best model, after Holm's correction; `not_worse` is whether it is above 0.05.
+        Each measure is a mean over users and seeds with its 95 % bootstrap interval over users; "ndcg@20 validation"
+        is the mean over seeds by which `best` was chosen. `seconds` and `mb` are the training time and memory of one
+        final run. `p_holm` is the p-value of a paired t-test over users against `best` on the test part, after Holm's
+        correction. `against_best` says the outcome: "below" or "above" with p < 0.05, else "not distinguishable".
         """
         return to_native(self.frame, self.split.train.library)
 
@@ -182,16 +200,17 @@ class Comparison:
             for n, measure in enumerate(self.measures):
                 row[measure] = None if each.values is None else float(each.of(measure).mean())
                 row[f"{measure} low"], row[f"{measure} high"] = low[n], high[n]
-            ran = bool(each.records)
+            ran = each.values is not None
+            row[f"{self.metric} validation"] = each.score if ran else None
             coverage = [record["popularity"]["coverage"] for record in each.records]
             row[f"coverage@{k}"] = float(np.mean(coverage)) if ran else None
             row["seconds"] = each.seconds if ran else None
             row["mb"] = each.megabytes if ran else None
             row["p_holm"] = self.p_values.get(each.model)
-            row["not_worse"] = each.model in self.not_worse if ran else None
+            row["against_best"] = self.against_best.get(each.model)
             row["not_run"] = each.reason or None
             rows.append(row)
-        kinds = {"model": pl.String, "not_worse": pl.Boolean, "not_run": pl.String}
+        kinds = {"model": pl.String, "against_best": pl.String, "not_run": pl.String}
         schema = {name: kinds.get(name, pl.Float64) for name in rows[0]}
         return pl.DataFrame(rows, schema=schema, orient="row")
 
@@ -207,22 +226,29 @@ class Comparison:
 
     @cached_property
     def p_values(self) -> dict[str, float]:
-        """For each model except the best: the p-value against the best, after Holm's correction."""
-        best, *others = self.ranked
-        p = [paired_t(best.of(self.metric), other.of(self.metric)) for other in others]
-        return {other.model: value for other, value in zip(others, holm(p), strict=True)}
+        """For each model except the best: the p-value against the best on test, after Holm's correction."""
+        return against(self.chosen, self.ranked, self.metric)
 
-    @property
-    def not_worse(self) -> list[str]:
-        """The best model, and those that are not significantly worse."""
-        return [self.best, *(model for model, p in self.p_values.items() if p >= LEVEL)]
+    @cached_property
+    def against_best(self) -> dict[str, str]:
+        """How each model compares with the best on the test part: "below", "above" or "not distinguishable"."""
+        found = {self.best: BEST}
+        for each in self.ranked:
+            if each.model != self.best:
+                side = ABOVE if self._is_above(each) else BELOW
+                found[each.model] = side if self.p_values[each.model] < LEVEL else ALIKE
+        return found
+
+    def _is_above(self, result: ModelResult) -> bool:
+        """Whether the mean of a model on the test part is above that of the best on validation."""
+        return bool(result.of(self.metric).mean() > self.chosen.of(self.metric).mean())
 
     # --- the answer -----------------------------------------------------------------------------
 
     @property
     def command(self) -> str:
         """What trains the best model: a command, or Python code for a class of the user's own."""
-        best = self.ranked[0]
+        best = self.chosen
         if not best.is_on_command_line:
             return f"{self._code(best)}.fit(data)"
         config = CONFIG if self.directory is None else str(self.directory / CONFIG)
@@ -246,26 +272,44 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """Which model to use on this dataset, and why."""
-        best, others = self.ranked[0], self.ranked[1:]
+        best, n = self.chosen, len(self.ranked)
         low, high = (bound[0] for bound in self.intervals[best.model])
         value = best.of(self.metric).mean()
         figures = f"{self.metric} {value:.4f} on the test part, 95 % interval {low:.4f} to {high:.4f}"
-        if not others:
+        if n == 1:
             return f"Use {best.model} on this dataset: it is the only model that was trained ({figures})"
-        rivals = self.not_worse[1:]
-        parts = [f"Use {best.model} on this dataset: it is the best of {len(self.ranked)} models ({figures})"]
-        if not rivals:
-            parts.append(f"and all others are significantly worse (p < {LEVEL:g} after Holm's correction)")
-        else:
+        first = f"Use {best.model} on this dataset: it is the best of {n} models on validation ({figures})"
+        parts = [*self._said_of_those_above(), *self._said_of_those_below()]
+        return f"{first}. On the test part {'; '.join(parts)}"
+
+    def _said_of_those_above(self) -> list[str]:
+        """What is said of each model with a higher mean on the test part."""
+        parts = []
+        for each in self.ranked:
+            if self._is_above(each):
+                found = f"{each.model} is above it ({each.of(self.metric).mean():.4f})"
+                significant = self.against_best[each.model] == ABOVE
+                parts.append(f"{found}, {'significantly' if significant else 'but not significantly'}")
+        return parts
+
+    def _said_of_those_below(self) -> list[str]:
+        """What is said of the models with a lower mean on the test part, and of a much faster one among them."""
+        lower = [each for each in self.ranked if each.model != self.best and not self._is_above(each)]
+        rivals = [each for each in lower if self.against_best[each.model] != BELOW]
+        parts = []
+        if rivals:
             are = "is" if len(rivals) == 1 else "are"
-            parts.append(f"but {_listed(rivals)} {are} not significantly worse")
-            cheap = min((each for each in others if each.model in rivals), key=lambda each: each.seconds)
-            if cheap.seconds * CHEAPER <= best.seconds and best.seconds >= 1.0:
-                parts.append(
-                    f"and {cheap.model} trains in {_seconds(cheap.seconds)} instead of {_seconds(best.seconds)}: "
-                    "use it where training time matters"
-                )
-        return ", ".join(parts)
+            parts.append(f"{listed([each.model for each in rivals])} {are} not distinguishable from it")
+        if len(lower) > len(rivals):
+            parts.append(f"all others are significantly below it (p < {LEVEL:g} after Holm's correction)")
+        alike = [each for each in self.ranked if self.against_best[each.model] in (ALIKE, ABOVE)]
+        cheap = min(alike, key=lambda each: each.seconds, default=self.chosen)
+        if cheap.seconds * CHEAPER <= self.chosen.seconds and self.chosen.seconds >= 1.0:
+            parts.append(
+                f"{cheap.model} trains in {_seconds(cheap.seconds)} instead of {_seconds(self.chosen.seconds)}: "
+                "use it where training time matters"
+            )
+        return parts
 
     def _parameters(self, result: ModelResult) -> Parameters:
         """The tuned parameters; for a whole dataset with the best number of epochs."""
@@ -295,7 +339,7 @@ class Comparison:
 
     def write_config(self) -> Path | None:
         """Write `best.toml` to the directory; None for a best model that `truelike train` does not know."""
-        if not self.ranked[0].is_on_command_line:
+        if not self.chosen.is_on_command_line:
             return None
         path = (self.directory or Path()) / CONFIG
         with replacing_file(path) as fresh:
@@ -318,10 +362,10 @@ class Comparison:
         return written
 
 
-def _listed(names: list[str]) -> str:
+def listed(names: list[str]) -> str:
     """Names in a sentence.
 
-    >>> _listed(["BPR"]), _listed(["BPR", "BPO", "NBPO"])
+    >>> listed(["BPR"]), listed(["BPR", "BPO", "NBPO"])
     ('BPR', 'BPR, BPO and NBPO')
     """
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -100,12 +100,12 @@ def _seeds(comparison: Comparison) -> str:
 def caption() -> str:
     """Explain the table."""
     return (
-        "Means over users and seeds; in brackets 95 % bootstrap intervals over users. = marks the best model and "
-        f"those that are not significantly worse (p ≥ {LEVEL:g}); p: paired t-test over users against the best, "
-        "after Holm's correction. Seconds: one fit on one thread, evaluation on validation included, median over "
-        "seeds. MB: peak memory of the process, including Python, libraries and the dataset; empty for a model "
-        "that was not run in a process of its own. Coverage: the share of all items that is recommended to at "
-        "least one user."
+        "Means over users and seeds; in brackets 95 % bootstrap intervals over users. The best model is the best on "
+        "validation, which is known before the test part is used; the others are tested against it on the test part. "
+        f"p: paired t-test over users, after Holm's correction; above and below: p < {LEVEL:g}. Seconds: one fit on "
+        "one thread, evaluation on validation included, median over seeds. MB: peak memory of the process, including "
+        "Python, libraries and the dataset; empty for a model that was not run in a process of its own. Coverage: "
+        "the share of all items that is recommended to at least one user."
     )
 
 
@@ -115,8 +115,9 @@ def shown(comparison: Comparison) -> pl.DataFrame:
     coverage = [sum(r["popularity"]["coverage"] for r in each.records) / len(each.records) for each in ran]
     columns = {
         "model": [each.model for each in ran],
-        "=": ["=" if each.model in comparison.not_worse else "" for each in ran],
         comparison.metric: [_figure(comparison, each, 0) for each in ran],
+        "validation": [f"{each.score:.4f}" for each in ran],
+        "against the best": [comparison.against_best[each.model] for each in ran],
         "p": [_p(comparison.p_values.get(each.model)) for each in ran],
         "seconds": [f"{each.seconds:.2f}" for each in ran],
         "MB": ["" if each.megabytes is None else f"{each.megabytes:,.0f}" for each in ran],
