@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from truelike.errors import DataError, DataWarning, NotFittedError, ParameterErr
 from truelike.evaluation import measure as module
 from truelike.evaluation import pairs
 from truelike.evaluation.baseline import popularity_baseline
-from truelike.evaluation.result import ALL_METRICS, LIST_METRICS
+from truelike.evaluation.result import LIST_METRICS, USUAL_METRICS
 from truelike.evaluation.significance import bootstrap_interval
 
 TRAIN = [("ann", "tea"), ("bob", "tea"), ("bob", "milk"), ("eve", "rum"), ("eve", "tea"), ("joe", "gin")]
@@ -79,7 +80,7 @@ def test_the_number_of_threads_does_not_change_the_result(split: Any, result: An
 
 def test_means_are_over_users_and_contain_all_measures(result: Any) -> None:
     means = result.means()
-    assert set(means) == {f"{metric}@{k}" for metric in ALL_METRICS for k in (5, 10)}
+    assert set(means) == {f"{metric}@{k}" for metric in USUAL_METRICS for k in (5, 10)}
     assert means["ndcg@10"] == result["ndcg@10"] == result.values["ndcg@10"].mean()
     assert means["coverage@5"] == result.totals["coverage@5"]
 
@@ -99,7 +100,7 @@ def test_per_user_has_one_row_per_user_and_one_column_per_measure(result: Any) -
 def test_the_summary_has_one_row_per_metric_and_one_column_per_list_length(result: Any) -> None:
     frame = result.summary()
     assert frame.columns == ["metric", "@5", "@10", "left_out"]
-    assert tuple(frame["metric"]) == ALL_METRICS
+    assert tuple(frame["metric"]) == USUAL_METRICS
     for metric, *values in frame.drop("left_out").iter_rows():
         assert values == [result[f"{metric}@{k}"] for k in (5, 10)]
 
@@ -128,7 +129,7 @@ def test_measures_without_a_list_length_are_in_a_column_of_their_own() -> None:
 
 def test_a_notebook_shows_a_table_with_intervals(result: Any) -> None:
     html = result._repr_html_()
-    assert html.count("<tr>") == 1 + len(ALL_METRICS)
+    assert html.count("<tr>") == 1 + len(USUAL_METRICS)
     assert html.index("ndcg") < html.index("recall")
     row = result.intervals().row(0, named=True)
     assert (row["metric"], row["k"]) == ("ndcg", 5)
@@ -142,8 +143,8 @@ def test_intervals_have_one_row_per_measure_with_an_interval_around_the_mean(res
     frame = result.intervals()
     assert frame.columns == ["model", "metric", "k", "value", "low", "high", "left_out"]
     assert frame["model"].unique().to_list() == ["ItemKNN"]
-    assert len(frame) == len(ALL_METRICS) * 2
-    assert frame["metric"].unique(maintain_order=True).to_list() == list(ALL_METRICS)
+    assert len(frame) == len(USUAL_METRICS) * 2
+    assert frame["metric"].unique(maintain_order=True).to_list() == list(USUAL_METRICS)
     with_interval = frame.filter(~pl.col("metric").is_in(["coverage"]))
     assert (with_interval["low"] <= with_interval["value"]).all()
     assert (with_interval["value"] <= with_interval["high"]).all()
@@ -202,13 +203,77 @@ def test_only_the_requested_metrics_are_measured(split: Any) -> None:
     assert not set(one.means()) & {f"{name}@5" for name in LIST_METRICS}
 
 
+def test_a_metric_of_ones_own_gets_the_hits_and_the_number_of_relevant_items(split: Any) -> None:
+    model, given = tl.ItemKNN().fit(split.train), {}
+
+    def my_recall(hits: Any, relevant: Any, k: int) -> Any:
+        given[k] = hits.shape, relevant.shape, set(np.unique(hits))
+        found = hits.sum(axis=1) / relevant
+        hits[:], relevant[:] = -1, -1  # spoils nothing
+        return found
+
+    result = tl.evaluate(model, split, ks=(5, 10), metrics=["novelty", my_recall, "recall"])
+    n = len(result.users)
+    assert given == {k: ((n, k), (n,), {0.0, 1.0}) for k in (5, 10)}
+    assert list(result.values) == [
+        "my_recall@5",
+        "my_recall@10",
+        "recall@5",
+        "recall@10",
+        "novelty@5",
+        "novelty@10",
+    ]
+    for k in (5, 10):
+        assert_array_equal(result.values[f"my_recall@{k}"], result.values[f"recall@{k}"])
+    assert result.summary()["metric"].to_list() == ["recall", "novelty", "my_recall"]
+    popular = tl.evaluate(tl.ItemPop().fit(split.train), split, ks=5, metrics=my_recall)
+    assert tl.compare_means([result, popular], "my_recall@5")["difference"][0] > 0
+    long = tl.evaluate(model, split, ks=200, metrics=[my_recall])
+    assert given[200][0] == (n, 200), "there are only 120 items"
+    assert long["my_recall@200"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        (lambda hits: hits, r"an array of float64 of the shape \(2, 3\)"),
+        (lambda hits: hits.sum(), r"an array of float64 of the shape \(\)"),
+        (lambda hits: ["good"] * len(hits), r"an array of <U4"),
+        (lambda hits: hits[:, 0] / 0, r"values that are not finite for k = 3; .* each of the 2 users"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.filterwarnings("ignore:divide by zero")
+def test_a_metric_of_ones_own_must_return_a_finite_number_for_each_user(
+    pop: Any, returned: Any, words: str
+) -> None:
+    def bad(hits: Any, relevant: Any, k: int) -> Any:
+        return returned(hits)
+
+    with pytest.raises(ParameterError, match=rf"the metric bad returned {words}"):
+        tl.evaluate(pop, tl.read([("ann", "milk"), ("eve", "gin")]), ks=3, metrics=bad)
+
+
+def test_a_metric_of_ones_own_needs_a_name_of_its_own(pop: Any) -> None:
+    def recall(hits: Any, relevant: Any, k: int) -> Any:
+        return hits[:, 0]
+
+    test = tl.read([("ann", "milk")])
+    with pytest.raises(ParameterError, match="another metric with the name recall"):
+        tl.evaluate(pop, test, metrics=[recall])
+    with pytest.raises(ParameterError, match="'<lambda>' is no name"):
+        tl.evaluate(pop, test, metrics=[lambda hits, relevant, k: hits[:, 0]])
+    with pytest.raises(ParameterError, match="'partial' is no name"):
+        tl.evaluate(pop, test, metrics=[partial(recall)])
+
+
 @pytest.mark.parametrize("ks", [(), (0,), (5, -1), (2.5,), ("5",), (True,), (float("nan"),), "ab"])
 def test_wrong_list_lengths_are_an_error(pop: Any, ks: Any) -> None:
     with pytest.raises(ParameterError, match=r"ks is .*must be one or more whole numbers from 1 up"):
         tl.evaluate(pop, tl.read(TRAIN), ks=ks)
 
 
-@pytest.mark.parametrize("metrics", [["f1", "accuracy"], [], "auc", 5])
+@pytest.mark.parametrize("metrics", [["f1", "accuracy"], [], "auc", 5, [["f1"]], [None, "f1"]])
 def test_wrong_metrics_are_an_error_that_lists_the_right_ones(pop: Any, metrics: Any) -> None:
     with pytest.raises(ParameterError, match=r"metrics is .*one or more of ndcg, recall"):
         tl.evaluate(pop, tl.read(TRAIN), metrics=metrics)

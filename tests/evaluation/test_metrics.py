@@ -106,6 +106,7 @@ def test_the_metrics_of_a_hand_computed_list() -> None:
     expected = {
         "precision": 2 / 4,
         "recall": 2 / 3,
+        "capped_recall": 2 / 3,
         "f1": 2 * (2 / 4) * (2 / 3) / (2 / 4 + 2 / 3),
         "ndcg": (1 + 1 / 2) / ideal,
         "map": (1 / 1 + 2 / 3) / 3,
@@ -114,6 +115,26 @@ def test_the_metrics_of_a_hand_computed_list() -> None:
     }
     found = {name: float(metric(hits, relevant, 4)[0]) for name, metric in formulas.METRICS.items()}
     assert found == pytest.approx(expected, abs=1e-15)
+
+
+@pytest.mark.parametrize("k", [1, 2, 5, 10, 40])
+def test_capped_recall_is_that_of_mult_vae_computed_with_sets(world: Any, k: int) -> None:
+    train, test, scores = world
+    result = tl.evaluate(FixedScores(dataset(train), scores), dataset(test), ks=k, metrics="capped_recall")
+    expected = []
+    for user in np.flatnonzero(test.any(axis=1)):
+        candidates = sorted(
+            np.flatnonzero(~train[user]), key=lambda item: (-scores[user][item], item_place(train)[item])
+        )
+        relevant = set(np.flatnonzero(test[user]))
+        expected.append(len(relevant & set(candidates[:k])) / min(k, len(relevant)))
+    assert_allclose(result.values[f"capped_recall@{k}"], expected, rtol=0, atol=1e-15)
+    assert len(set(test.sum(axis=1))) > 3, "some users have more than k relevant items, some fewer"
+
+
+def item_place(train: Any) -> Any:
+    """The order of items with equal scores."""
+    return tl.ItemPop().fit(dataset(train)).scorer.ties
 
 
 def test_the_ideal_of_ndcg_is_over_no_more_than_k_items() -> None:

@@ -48,7 +48,9 @@ def evaluate(
         ),
     ] = None,
     ks: Annotated[str, option("Lengths of the lists.", "K,K,...")] = "2,5,10,20",
-    metrics: Annotated[str | None, option("Metrics, e.g. ndcg,recall. Default: all.", "NAME,NAME,...")] = None,
+    metrics: Annotated[
+        str | None, option("Metrics, e.g. ndcg,recall. Default: all but capped_recall.", "NAME,NAME,...")
+    ] = None,
     measure: Annotated[
         str | None, option("What several models are compared by, e.g. ndcg@20. Default: NDCG of the longest list.")
     ] = None,
@@ -98,13 +100,13 @@ def evaluate(
 
     import truelike as tl
     from truelike.data.frames import text_for_uuids
-    from truelike.evaluation.result import ALL_METRICS
+    from truelike.evaluation.result import USUAL_METRICS
 
     if len(paths) < 2:
         raise typer.BadParameter("expected model directories and then LOG: truelike evaluate model/ split/")
     *models, source = paths
     lengths = _lengths(ks)
-    chosen = list(ALL_METRICS) if metrics is None else listed(metrics)
+    chosen = list(USUAL_METRICS) if metrics is None else listed(metrics)
     names = _names(models)
     compared = _compared_by(measure, chosen, lengths, impressions) if len(models) > 1 else ""
     for file in (output, comparison, per_user):

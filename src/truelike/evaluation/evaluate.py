@@ -18,9 +18,10 @@ from truelike.errors import ParameterError
 from truelike.evaluation.exposure import ExposureSample, exposure_notes
 from truelike.evaluation.impressions import score_impressions
 from truelike.evaluation.measure import checked_ks, checked_metrics, measure
+from truelike.evaluation.metrics import Metric
 from truelike.evaluation.propensity import WeightedGains
 from truelike.evaluation.protocol import Ranker, check_ranker
-from truelike.evaluation.result import ALL_METRICS, Evaluation
+from truelike.evaluation.result import USUAL_METRICS, Evaluation
 from truelike.evaluation.seen import Seen, SeenParts
 from truelike.evaluation.truth import score_truth
 from truelike.ranking.on_cluster import check_dot_product, top_k_on_cluster
@@ -38,7 +39,7 @@ def evaluate(
     propensity: Any = None,
     propensity_clip: float | None = None,
     ks: Sequence[int] | int = KS,
-    metrics: Sequence[str] | str = ALL_METRICS,
+    metrics: Sequence[str | Metric] | str | Metric = USUAL_METRICS,
     n_jobs: int | None = -1,
     name: str | None = None,
     cluster: str | Cluster | None = None,
@@ -84,7 +85,10 @@ def evaluate(
     ks
         The list lengths.
     metrics
-        Any of ndcg, recall, precision, f1, map, mrr, hit_rate, coverage, novelty, popularity.
+        Any of ndcg, recall, capped_recall, precision, f1, map, mrr, hit_rate, coverage, novelty, popularity, and
+        functions of your own: `metric(hits, relevant, k)` gets an array (users, k) of 1 where the item at a rank is
+        relevant and 0 elsewhere, and the number of relevant items of each user, and returns one number for each user.
+        It is named by its function, and `propensity` does not weight it. By default all but capped_recall.
     n_jobs
         Number of threads; -1: all cores. It does not change the result.
     name
@@ -109,13 +113,20 @@ def evaluate(
     >>> tl.evaluate(tl.ItemKNN().fit(split.train), split, ks=(5,), metrics=["ndcg"])
     Evaluation(ItemKNN, ... users: ndcg@5 0...; left out: train, validation)
 
+    A metric of your own, here the share of users whose first item is relevant:
+
+    >>> def first(hits, relevant, k):
+    ...     return hits[:, 0]
+    >>> tl.evaluate(tl.ItemKNN().fit(split.train), split, ks=(5,), metrics=["capped_recall", first])
+    Evaluation(ItemKNN, ... users: capped_recall@5 0..., first@5 0...; left out: train, validation)
+
     In a synthetic world the true likes are known:
 
     >>> world = tl.synthetic.World(n_users=200, n_items=100)
     >>> tl.evaluate(tl.ItemPop().fit(world.dataset()), truth=world.truth(), ks=(5,))
     Evaluation(ItemPop, ... users: truth_auc 0..., truth_ndcg@5 0..., hidden_share 0...)
     """
-    ks, metrics = checked_ks(ks), checked_metrics(metrics)
+    ks, wanted = checked_ks(ks), checked_metrics(metrics)
     check_ranker(model)
     cluster = as_cluster(cluster)
     _check_options(test, impressions, propensity, propensity_clip, cluster, seen)
@@ -135,10 +146,10 @@ def evaluate(
     sample = ExposureSample() if notes else None
     weighted = None
     if propensity is not None:
-        weighted = WeightedGains(Propensities.of(propensity, train), metrics, ks, propensity_clip)
+        weighted = WeightedGains(Propensities.of(propensity, train), list(wanted), ks, propensity_clip)
     watchers = [each for each in (weighted, sample) if each is not None]
     source = _ModelLists(model, before, n_jobs, cluster)
-    found = measure(source, held_out, train=train, ks=ks, metrics=metrics, watchers=watchers)
+    found = measure(source, held_out, train=train, ks=ks, metrics=wanted, watchers=watchers)
     return Evaluation(
         name,
         train.users.take(found.users),

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from numbers import Integral
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,11 @@ from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes, Ids
 from truelike.data.protocol import Interactions, Rows
 from truelike.errors import DataError, DataWarning, ParameterError, warn
-from truelike.evaluation.metrics import METRICS, Floats, mean_of_listed
+from truelike.evaluation.metrics import METRICS, Floats, Metric, mean_of_listed, own_metric
 from truelike.evaluation.pairs import USERS_AT_ONCE, hits_of, relevant_items
 from truelike.evaluation.result import ALL_METRICS
 
+Metrics = dict[str, Metric | None]  # by name; None for a metric of the lists alone
 Chunk = tuple[Codes, sparse.csr_array]  # row numbers of users, and their relevant items, a row for each
 
 
@@ -64,9 +65,7 @@ class Measures:
         The row numbers of the users, in the order of the values.
     """
 
-    def __init__(
-        self, train: Interactions | None, n_items: int, ks: Sequence[int], metrics: Sequence[str]
-    ) -> None:
+    def __init__(self, train: Interactions | None, n_items: int, ks: Sequence[int], metrics: Metrics) -> None:
         self.metrics, self.ks = metrics, ks
         self._users: list[Codes] = []
         self._hits: list[NDArray[np.bool_]] = []
@@ -103,9 +102,9 @@ class Measures:
         """
         hits, relevant = np.concatenate(self._hits).astype(np.float64), np.concatenate(self._relevant)
         values = {
-            f"{metric}@{k}": METRICS[metric](hits, relevant, k)
-            for metric in self.metrics
-            if metric in METRICS
+            f"{name}@{k}": metric(hits, relevant, k)
+            for name, metric in self.metrics.items()
+            if metric is not None
             for k in self.ks
         }
         return values | {measure: np.concatenate(each) for measure, each in self._of_lists.items()}
@@ -121,7 +120,7 @@ def measure(
     *,
     train: Interactions | None,
     ks: Sequence[int],
-    metrics: Sequence[str],
+    metrics: Metrics,
     watchers: Sequence[Watcher] = (),
 ) -> Measures:
     """Compute the metrics of the lists of a source, for all users with a relevant item.
@@ -156,9 +155,9 @@ def measure(
                 watcher.add(users, relevant, hits, entries)
     if not len(found.users):
         raise DataError(
-            f"no user of the held-out part ({test.n_interactions:,} interactions) has a relevant item: one that the "
-            "model knows and the user does not have in training or in what else is left out. Give interactions held "
-            "out of training."
+            f"no user of the held-out part ({test.n_interactions:,} interactions) has a relevant item: one that is "
+            "in the training data, and that the user has not interacted with before. Give interactions held out of "
+            "training."
         )
     return found
 
@@ -183,20 +182,28 @@ def _known(source: Source, test: Dataset | Blocks) -> Iterator[Dataset]:
         yield known
     if unknown:
         warn(
-            f"{unknown:,} of {test.n_interactions:,} test rows have a user or an item that the model "
-            "does not know; they are left out",
+            f"{unknown:,} of {test.n_interactions:,} test rows have a user or an item that is not in the "
+            "training data; they are left out",
             DataWarning,
         )
 
 
-def checked_metrics(metrics: object) -> list[str]:
-    """The names of metrics that were asked for; an error if one is unknown."""
-    wanted: list[Any] = (
-        [metrics] if isinstance(metrics, str) or not isinstance(metrics, Iterable) else list(metrics)
-    )
-    if not wanted or any(name not in ALL_METRICS for name in wanted):
-        raise ParameterError(f"metrics is {metrics!r}; it must be one or more of {', '.join(ALL_METRICS)}")
-    return wanted
+def checked_metrics(metrics: object, known: Sequence[str] = ALL_METRICS) -> Metrics:
+    """The metrics that were asked for, by name; an error if one is unknown."""
+    one = isinstance(metrics, str) or callable(metrics) or not isinstance(metrics, Iterable)
+    wanted: list[Any] = [metrics] if one else list(cast("Iterable[Any]", metrics))
+    found: Metrics = {}
+    for asked in wanted:
+        if callable(asked):
+            name, metric = own_metric(asked)
+            if name in ALL_METRICS or name in found:
+                raise ParameterError(f"there is another metric with the name {name}; rename the function")
+            found[name] = metric
+        elif asked in known:
+            found[asked] = METRICS.get(asked)
+    if not wanted or not all(callable(asked) or asked in known for asked in wanted):
+        raise ParameterError(f"metrics is {metrics!r}; it must be one or more of {', '.join(known)}, or functions")
+    return found
 
 
 def checked_ks(ks: object) -> list[int]:

@@ -37,6 +37,15 @@ def recall(hits: Floats, relevant: Floats, k: int) -> Floats:
     return np.asarray(hits[:, :k].sum(axis=1) / relevant)
 
 
+def capped_recall(hits: Floats, relevant: Floats, k: int) -> Floats:
+    """CappedRecall@k = sum(h_1 ... h_k) / min(k, |R_u|), so that k hits are 1: Recall@k of the Mult-VAE paper.
+
+    >>> capped_recall(np.array([[1.0, 0.0]]), np.array([4.0]), 2)
+    array([0.5])
+    """
+    return np.asarray(hits[:, :k].sum(axis=1) / np.minimum(k, relevant))
+
+
 def f1(hits: Floats, relevant: Floats, k: int) -> Floats:
     """F1@k = 2 P R / (P + R), the harmonic mean of precision and recall of one user; 0 without hits.
 
@@ -96,12 +105,47 @@ def hit_rate(hits: Floats, relevant: Floats, k: int) -> Floats:
 METRICS: dict[str, Metric] = {
     "ndcg": ndcg,
     "recall": recall,
+    "capped_recall": capped_recall,
     "precision": precision,
     "f1": f1,
     "map": average_precision,
     "mrr": reciprocal_rank,
     "hit_rate": hit_rate,
 }
+
+
+def own_metric(function: Metric) -> tuple[str, Metric]:
+    """The name of a metric of the user's own, and the metric with its input and its result checked.
+
+    >>> def first_hit(hits, relevant, k):
+    ...     return hits[:, 0]
+    >>> name, metric = own_metric(first_hit)
+    >>> name, metric(np.array([[1.0], [0.0]]), np.array([2.0, 1.0]), 2)
+    ('first_hit', array([1., 0.]))
+    """
+    name = getattr(function, "__name__", None)
+    if name is None or not name.isidentifier():
+        raise ParameterError(
+            f"a metric of your own is named by its function, and {name or type(function).__name__!r} is no name: "
+            "write it with def"
+        )
+
+    def measured(hits: Floats, relevant: Floats, k: int) -> Floats:
+        listed = np.zeros((len(hits), k))
+        listed[:, : hits.shape[1]] = hits[:, :k]  # a list that is shorter has misses at its end
+        found = np.asarray(function(listed, relevant.copy(), k))
+        wrong = found.shape != (len(hits),) or found.dtype.kind not in "biuf"
+        if wrong or not np.isfinite(found).all():
+            what = (
+                f"an array of {found.dtype} of the shape {found.shape}" if wrong else "values that are not finite"
+            )
+            raise ParameterError(
+                f"the metric {name} returned {what} for k = {k}; it must return one finite number for each of the "
+                f"{len(hits):,} users, which are the rows of hits"
+            )
+        return found.astype(np.float64)
+
+    return name, measured
 
 
 def is_metric_at_k(value: object) -> bool:

@@ -22,6 +22,7 @@ from truelike.evaluation.significance import bootstrap_interval
 
 LIST_METRICS = ("coverage", "novelty", "popularity")  # of the lists alone, whatever is relevant
 ALL_METRICS = (*METRICS, *LIST_METRICS)  # in the order of tables
+USUAL_METRICS = tuple(name for name in ALL_METRICS if name != "capped_recall")  # those of an evaluation by default
 NO_LENGTH = "value"  # the column of measures that have no list length, such as "truth_auc"
 
 
