@@ -8,9 +8,9 @@ Split(... interactions, ... users, ... items)
 
 from __future__ import annotations
 
-from truelike.data.strategies import by_user, leave_one_out, random, temporal
+from truelike.data.strategies import at_date, by_user, k_fold, last_n, leave_one_out, random, temporal
 
-__all__ = ["by_user", "leave_one_out", "random", "temporal"]
+__all__ = ["at_date", "by_user", "k_fold", "last_n", "leave_one_out", "random", "temporal"]
 
 
 def __dir__() -> list[str]:

@@ -20,17 +20,65 @@ def test_describe_in_a_pipe_is_one_csv_and_takes_a_split_as_a_whole(run: Run, lo
         assert "Gini index of item popularity" in table
 
 
-@pytest.mark.parametrize("by", ["random", "user", "leave-one-out", "user-time", "temporal"])
-def test_every_strategy_writes_a_split(run: Run, tmp_path: Path, by: str) -> None:
+@pytest.mark.parametrize(
+    ("by", "options"),
+    [
+        ("random", ()),
+        ("user", ("--rounding", "random", "--test", "0.2", "--item-guard", "1")),
+        ("leave-one-out", ()),
+        ("user-time", ("--seed", "3")),
+        ("temporal", ("--validation", "0")),
+        ("last-n", ("--n", "3", "--validation", "2")),
+        ("at-date", ("--test-from", "40", "--validation-from", "30")),
+    ],
+)
+def test_every_strategy_writes_a_split(run: Run, tmp_path: Path, by: str, options: tuple[str, ...]) -> None:
     lines = [f"{user},{item},{(user * 7 + item * 3) % 50}" for user in range(12) for item in range(20)]
     (tmp_path / "log.csv").write_text("\n".join(["user,item,time", *lines]))
-    done = run("data", "split", tmp_path / "log.csv", "-o", tmp_path / by, "--by", by)
+    done = run("data", "split", tmp_path / "log.csv", "-o", tmp_path / by, "--by", by, *options)
     assert done.code == 0, done.err
     split = tl.Split.load(tmp_path / by)
     assert split.train.times is not None
     assert split.test.times is not None
-    if by in ("user-time", "temporal"):
+    if by in ("user-time", "temporal", "last-n", "at-date"):
         assert split.train.times.mean() < split.test.times.mean()
+    names = dict(zip(options[::2], options[1::2], strict=True))
+    for name, value in names.items():
+        assert str(split.info[name.strip("-").replace("-", "_")]) == value
+
+
+def test_folds_are_splits_in_directories_of_their_own(run: Run, log: Path, tmp_path: Path) -> None:
+    done = run("data", "split", log, "-o", tmp_path / "folds", "--by", "k-fold", "--k", 3)
+    assert done.code == 0, done.err
+    assert [tl.Split.load(tmp_path / "folds" / name).info["fold"] for name in "012"] == [0, 1, 2]
+
+
+def test_users_who_are_never_tested_are_counted(run: Run, tmp_path: Path) -> None:
+    lines = [f"{user},{(user + n) % 7}" for user in range(20) for n in range(3)]
+    lines += [f"{user},{item}" for user in range(20, 40) for item in range(7)]
+    (tmp_path / "log.csv").write_text("\n".join(["user,item", *lines]))
+    done = run("data", "split", tmp_path / "log.csv", "-o", tmp_path / "s")
+    assert (
+        "20 users have too few interactions to be tested; --rounding random tests those with two or more"
+        in done.err
+    )
+    done = run("data", "split", tmp_path / "log.csv", "-o", tmp_path / "r", "--rounding", "random")
+    assert "too few interactions to be tested" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--by", "temporal", "--seed", "1"), "--seed is not an option of --by temporal"),
+        (("--n", "2"), "--n is not an option of --by user"),
+        (("--by", "at-date"), "--by at-date needs --test-from"),
+    ],
+)
+def test_an_option_of_another_strategy_is_an_error(
+    run: Run, log: Path, tmp_path: Path, options: tuple[str, ...], words: str
+) -> None:
+    done = run("data", "split", log, "-o", tmp_path / "s", *options)
+    assert (done.code, words in done.usage_error) == (2, True)
 
 
 def test_parts_of_your_own_become_a_split_with_the_ids_of_the_training_part(

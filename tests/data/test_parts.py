@@ -240,6 +240,9 @@ WAYS: dict[str, Any] = {
     "temporal": lambda data: tl.splits.temporal(data, validation=0.2, test=0.2),
     "by user, time": lambda data: tl.splits.by_user(data, validation=0.2, test=0.3, by="time"),
     "last": lambda data: tl.splits.leave_one_out(data, by="time"),
+    "at a date": lambda data: tl.splits.at_date(data, validation_from=4, test_from=7),
+    "last 2": lambda data: tl.splits.last_n(data, 2, validation=1),
+    "fold": lambda data: tl.splits.k_fold(data, 3)[1],
     "by user": lambda data: tl.splits.by_user(data, validation=0.2, test=0.3),
     "random": lambda data: tl.splits.random(data, validation=0.2, test=0.2),
     "hold_out": lambda data: tl.Split.unchecked(*hold_out(data, 0.3, 1), data, {}),
@@ -275,15 +278,17 @@ def test_no_part_leaks_and_nothing_is_lost(way: str, log: list[Any], timed: bool
         assert not pairs & {row[:2] for row in train.to_frame(part).rows()}, (
             f"{part} of a held-out pair is in training"
         )
-    if way not in ("temporal", "by user, time", "last"):
+    if way not in ("temporal", "at a date", "by user, time", "last", "last 2"):
         return
     cuts: dict[Any, int] = {}
     for user, _, _, time in (row for part in held_out for row in part.to_frame().rows()):
-        key = 0 if way == "temporal" else user
+        key = 0 if way in ("temporal", "at a date") else user
         cuts[key] = min(time, cuts.get(key, time))
     for part in (*data.kinds, *(data.carries & {"shown"} if timed else ())):
         for row in train.to_frame(part).rows():
-            assert row[-1] < cuts.get(0 if way == "temporal" else row[0], 10**9), f"{part} is later than the cut"
+            assert row[-1] < cuts.get(0 if way in ("temporal", "at a date") else row[0], 10**9), (
+                f"{part} is later than the cut"
+            )
 
 
 @pytest.mark.parametrize("way", ["random", "by user"])

@@ -1,7 +1,9 @@
 import json
 import random
+import re
 import uuid
 from collections.abc import Callable
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ SEEDED: dict[str, Callable[..., tl.Split]] = {
     "random": tl.splits.random,
     "by_user": tl.splits.by_user,
     "leave_one_out": tl.splits.leave_one_out,
+    "last_n": lambda data, **how: tl.splits.last_n(data, 2, validation=1, **how),
+    "k_fold": lambda data, **how: tl.splits.k_fold(data, **how)[1],
 }
 
 
@@ -55,7 +59,7 @@ def check_whole(split: tl.Split, data: tl.Dataset) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:the .* part is empty")
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=30)
 @given(
     st.sets(st.tuples(st.integers(0, 7), st.integers(0, 7)), min_size=12, max_size=50),
     st.floats(0, 0.4),
@@ -71,16 +75,20 @@ def test_every_strategy_gives_disjoint_and_complete_parts(
         lambda: tl.splits.random(data, **shares, seed=seed),
         lambda: tl.splits.by_user(data, **shares, seed=seed),
         lambda: tl.splits.by_user(data, **shares, seed=seed, item_guard=2),
+        lambda: tl.splits.by_user(data, **shares, rounding="random", seed=seed),
         lambda: tl.splits.by_user(data, **shares, by="time", seed=seed),
         lambda: tl.splits.by_user(data, **shares, by="time", seed=seed, item_guard=2),
         lambda: tl.splits.leave_one_out(data, by="random", seed=seed),
         lambda: tl.splits.leave_one_out(data, seed=seed),
+        lambda: tl.splits.last_n(data, 2, validation=1, by="random", seed=seed),
         lambda: tl.splits.temporal(data, **shares),
+        lambda: tl.splits.at_date(data, validation_from=seed % 20 + 1, test_from=seed % 20 + 9),
+        lambda: tl.splits.k_fold(data, 2 + seed % 3, validation=validation, seed=seed)[seed % 2],
     ):
         try:
             split = make()
         except DataError as error:
-            assert "no row is left to train on" in str(error)  # noqa: PT017
+            assert re.search("no row is left to train on|there are no interactions", str(error))  # noqa: PT017
         else:
             check_whole(split, data)
 
@@ -96,7 +104,7 @@ def test_the_seed_decides_the_split(strategy: str) -> None:
 def test_the_order_of_rows_does_not_matter(strategy: str) -> None:
     shuffled = ROWS.copy()
     random.Random(3).shuffle(shuffled)
-    make = getattr(tl.splits, strategy)
+    make = {**SEEDED, "temporal": tl.splits.temporal}[strategy]
     assert parts(make(tl.read(shuffled))) == parts(make(tl.read(ROWS)))
 
 
@@ -156,6 +164,146 @@ def test_the_rounded_share_of_each_users_interactions_is_held_out() -> None:
     for user in range(30):
         assert held[1][user] <= round(0.1 * (user + 2))
         assert held[2][user] <= round(0.2 * (user + 2))
+
+
+# interactions of 40 users each, all of which have 1, 2, ..., 12 of 13 items
+STAIRS = tl.read(
+    [(40 * n + user, (user + item) % 13) for n in range(1, 13) for user in range(40) for item in range(n)]
+)
+
+
+def chances(make: Callable[[int], tl.Split], data: tl.Dataset, n: int) -> tuple[Any, Any]:
+    """In which share of n splits each interaction of a dataset is in validation, and in which in test."""
+    found = np.zeros((2, data.n_interactions))
+    keys = data.user_of_entry.astype(np.int64) * data.n_items + data.matrix.indices
+    for seed in range(n):
+        split = make(seed)
+        for counts, part in zip(found, split.parts[1:], strict=True):
+            users = data.users.codes(part.users.values)[part.user_of_entry].astype(np.int64)
+            items = data.items.codes(part.items.values)[part.matrix.indices]
+            counts[np.searchsorted(keys, users * data.n_items + items)] += 1
+    return found[0] / n, found[1] / n
+
+
+def test_rounded_at_random_each_interaction_has_the_same_chance() -> None:
+    shares = {"validation": 0.15, "test": 0.1}
+    n_splits, n_of_user = 200, STAIRS.interactions_per_user()[STAIRS.user_of_entry]
+    several = n_of_user > 1
+    found = chances(
+        lambda seed: tl.splits.by_user(STAIRS, **shares, rounding="random", seed=seed), STAIRS, n_splits
+    )
+    for share, each in zip(shares.values(), found, strict=True):
+        assert not each[~several].any(), "the only interaction of a user stays in training"
+        deviation = np.sqrt(share * (1 - share) / n_splits)
+        assert abs(each[several] - share).max() < 5 * deviation
+        for n in range(2, 13):
+            mine = each[n_of_user == n]
+            assert abs(mine.mean() - share) < 5 * deviation / np.sqrt(len(mine))
+    nearest = chances(lambda seed: tl.splits.by_user(STAIRS, **shares, seed=seed), STAIRS, 20)[1]
+    assert not nearest[n_of_user <= 5].any()
+
+
+def test_a_split_by_user_says_how_many_users_it_never_tests() -> None:
+    assert tl.splits.by_user(STAIRS).info["users_never_tested"] == 40 * 5
+    assert tl.splits.by_user(STAIRS, rounding="random").info["users_never_tested"] == 40
+    assert tl.splits.last_n(STAIRS, 3, validation=2).info["users_never_tested"] == 40 * 5
+    tested = tl.splits.by_user(STAIRS, test=0.3, rounding="random", seed=1).test.interactions_per_user()
+    assert (tested <= np.ceil(0.3 * np.repeat(np.arange(1, 13), 40))).all()
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(2, 9), st.sampled_from([0.0, 0.2, 0.45]), st.integers(0, 2**32))
+def test_each_interaction_is_in_the_test_part_of_one_fold(k: int, validation: float, seed: int) -> None:
+    folds = tl.splits.k_fold(STAIRS, k, validation=validation, seed=seed)
+    tested = [pair for split in folds for pair in parts(split)[2]]
+    assert len(tested) == len(set(tested))
+    assert len(tested) + sum(split.info["dropped"]["test_rows"] for split in folds) == STAIRS.n_interactions
+    assert set(pairs(STAIRS)) - set(tested) <= {pair for pair in pairs(STAIRS) if pair[0] < 80}
+    sizes = [split.test.n_interactions + split.info["dropped"]["test_rows"] for split in folds]
+    assert max(sizes) - min(sizes) <= 1
+    for fold, split in enumerate(folds):
+        assert split.info["fold"] == fold
+        of_user = split.test.interactions_per_user()
+        whole = STAIRS.interactions_per_user()[STAIRS.users.codes(split.train.users.values)]
+        assert (of_user >= whole // k).all()
+        assert (of_user <= -(-whole // k)).all()
+        assert (split.validation.interactions_per_user() <= np.ceil(validation * whole)).all()
+
+
+def test_the_validation_part_of_a_fold_has_the_asked_share() -> None:
+    data = tl.read([(user, item) for user in range(300) for item in range(user % 7 + 3)])
+    for split in tl.splits.k_fold(data, 4, validation=0.2):
+        assert split.validation.n_interactions == pytest.approx(0.2 * data.n_interactions, rel=0.05)
+
+
+@pytest.mark.parametrize("by", ["time", "random"])
+def test_last_n_holds_out_n_of_each_user_who_has_enough(by: Any) -> None:
+    rows = [(user, item, 1, (item * 5 + user) % 8) for user in range(8) for item in range(user + 1)]
+    data = tl.read(rows + [(10 + item, item, 1, 0) for item in range(8)])  # so that no item is cold
+    split = tl.splits.last_n(data, 2, validation=3, by=by, seed=4)
+    for user in range(8):
+        train, validation, test = (sorted(times_of_user(part, user)) for part in split.parts)
+        if user < 5:  # five interactions or fewer
+            assert not validation
+            assert not test
+        else:
+            assert (len(validation), len(test)) == (3, 2)
+            assert by == "random" or max(train) < validation[0] <= validation[-1] < test[0]
+    assert parts(tl.splits.last_n(data, by=by)) == parts(tl.splits.leave_one_out(data, by=by))
+    assert tl.splits.last_n(data, 1, validation=0, by=by).validation.n_interactions == 0
+
+
+DAY = datetime(2024, 3, 10)
+DAYS = pl.DataFrame(
+    [(user, item, DAY + timedelta(days=(3 * user + item) % 9)) for user in range(6) for item in range(9)],
+    schema=["user", "item", "time"],
+    orient="row",
+)
+
+
+@pytest.mark.parametrize("unit", ["date", 1, 10**3, 10**6, 10**9])
+@pytest.mark.parametrize(
+    ("validation_from", "test_from"),
+    [
+        ("2024-03-14", "2024-03-16"),
+        (date(2024, 3, 14), datetime(2024, 3, 16)),
+        (np.datetime64("2024-03-14"), "2024-03-15T00:00:00.000001"),
+        ("2024-03-14T02:00:00+02:00", datetime(2024, 3, 15, 22, tzinfo=timezone(timedelta(hours=-2)))),
+        (DAY + timedelta(days=4), pl.Series([DAY + timedelta(days=6)])[0]),
+    ],
+)
+def test_at_a_date_every_user_is_cut_at_one_moment(unit: Any, validation_from: Any, test_from: Any) -> None:
+    rows = DAYS
+    if unit != "date":
+        rows = DAYS.with_columns(pl.col("time").dt.epoch("s") * unit)
+    split = tl.splits.at_date(tl.read(rows), validation_from=validation_from, test_from=test_from)
+    age = (3 * DAYS["user"] + DAYS["item"]) % 9
+    for part, wanted in zip(split.parts, (age < 4, (age >= 4) & (age < 6), age >= 6), strict=True):
+        assert sorted(pairs(part)) == sorted(DAYS.filter(wanted).select("user", "item").rows())
+
+
+def test_at_a_date_takes_numbers_and_leaves_validation_out() -> None:
+    data = tl.read(ROWS)
+    split = tl.splits.at_date(data, test_from=8)
+    assert split.validation.n_interactions == 0
+    assert split.test.times is not None
+    assert split.train.times is not None
+    assert split.train.times.max() < 8 <= split.test.times.min()
+    assert (
+        parts(split)
+        == parts(tl.splits.at_date(data, test_from="8"))
+        == parts(tl.splits.at_date(data, test_from=7.5))
+    )
+
+
+def test_other_feedback_from_the_moment_on_is_held_out_though_no_interaction_is_that_early() -> None:
+    log = [(user, item, "buy", user + item) for user in range(4) for item in range(4)]
+    log = [row for row in log if row[3] != 5] + [(0, 1, "view", 5), (0, 2, "view", 4)]
+    rows = pl.DataFrame(log, schema=["user", "item", "kind", "time"], orient="row")
+    data = tl.read(rows, kind="kind", kinds={"buy": 1, "view": 0.1}, target="buy")
+    split = tl.splits.at_date(data, test_from=5)
+    assert split.train.to_frame("view")["time"].to_list() == [4]
+    assert split.test.to_frame("view")["time"].to_list() == [5]
 
 
 TIMED = st.lists(
@@ -283,6 +431,37 @@ def test_cold_users_and_items_are_dropped_from_every_part_and_counted() -> None:
         (lambda: tl.splits.random(WORLD, seed=1.5), ParameterError, "seed is 1.5; .*number"),  # type: ignore[arg-type]
         (lambda: tl.splits.by_user(WORLD, validation="0.1"), ParameterError, "validation is '0.1'; .*number"),  # type: ignore[arg-type]
         (lambda: tl.splits.by_user(WORLD, test=None), ParameterError, "test is None; .*number"),  # type: ignore[arg-type]
+        (lambda: tl.splits.by_user(WORLD, rounding="up"), ParameterError, "rounding is 'up'; .*nearest"),  # type: ignore[arg-type]
+        (lambda: tl.splits.last_n(WORLD, 0), ParameterError, "n is 0"),
+        (lambda: tl.splits.last_n(WORLD, validation=-1), ParameterError, "validation is -1"),
+        (lambda: tl.splits.last_n(WORLD, by="time"), DataError, r"last_n\(by='time'\) needs times.*time="),
+        (lambda: tl.splits.k_fold(WORLD, 1), ParameterError, "k is 1"),
+        (lambda: tl.splits.k_fold(WORLD, 2, validation=0.5), ParameterError, "nothing is left to"),
+        (lambda: tl.splits.at_date(WORLD, test_from=1), DataError, "at_date needs times"),
+        (
+            lambda: tl.splits.at_date(tl.read(ROWS), test_from="May"),
+            ParameterError,
+            "test_from is 'May'; .*2024-05-01",
+        ),
+        (lambda: tl.splits.at_date(tl.read(ROWS), test_from=None), ParameterError, "test_from is None; .*date"),  # type: ignore[arg-type]
+        (lambda: tl.splits.at_date(tl.read(ROWS), test_from=True), ParameterError, "test_from is True; .*date"),
+        (lambda: tl.splits.at_date(tl.read(ROWS), test_from=float("nan")), ParameterError, "test_from is nan"),
+        (
+            lambda: tl.splits.at_date(tl.read(ROWS), test_from="2024-05-01"),
+            DataError,
+            "0 to 10.*no times since 1970",
+        ),
+        (
+            lambda: tl.splits.at_date(tl.read(ROWS), test_from=11),
+            DataError,
+            "test_from is 11.*0 to 10.*from then on",
+        ),
+        (lambda: tl.splits.at_date(tl.read(ROWS), test_from=0), DataError, "test_from is 0.*before it"),
+        (
+            lambda: tl.splits.at_date(tl.read(ROWS), validation_from=5, test_from=5),
+            ParameterError,
+            "validation_from is 5, which is not before test_from",
+        ),
         (
             lambda: tl.splits.temporal(tl.read([(u, i, 1, 5) for u in "ab" for i in "xy"]), test=0.3),
             DataError,

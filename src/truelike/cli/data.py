@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from truelike.cli.inputs import open_data, open_part
 from truelike.cli.messages import say
-from truelike.cli.options import Group, Log, Read, Reading, command, option, read_options, share_or_file
+from truelike.cli.options import Group, Log, Read, Reading, command, number_or_text, option, read_options
 from truelike.cli.output import emit, put, show
 from truelike.errors import ParameterError
 
 if TYPE_CHECKING:
-    from truelike.data.dataset import Dataset
     from truelike.data.splits import Split
 
 
-Strategy = Literal["random", "user", "user-time", "leave-one-out", "temporal"]
+Strategy = Literal["user", "user-time", "random", "k-fold", "last-n", "leave-one-out", "temporal", "at-date"]
+FUNCTIONS = {"user": "by_user", "user-time": "by_user"}  # the others have the name of their function
 
 
 def fetch(
@@ -93,17 +94,35 @@ def split(
         Strategy,
         option(
             "Hold out a share of each user's interactions, drawn at random (user) or the last ones (user-time); "
-            "of all interactions, drawn at random (random) or the last ones (temporal); or one or two of each user."
+            "of all interactions, drawn at random (random) or the last ones (temporal); in turn (k-fold); the last "
+            "--n of each user (last-n); one or two of each user (leave-one-out); or all from a date on (at-date)."
         ),
     ] = "user",
     validation: Annotated[
-        str | None, option("Share of the validation part, or its file. Default: 0.1.", "SHARE|FILE")
+        str | None,
+        option("Share of the validation part, or its file; of last-n, a number. Default: 0.1.", "SHARE|FILE"),
     ] = None,
     test: Annotated[str | None, option("Share of the test part, or its file. Default: 0.1.", "SHARE|FILE")] = None,
-    seed: Annotated[int, option("Seed of the draw.")] = 0,
+    seed: Annotated[int | None, option("Seed of the draw. Default: 0.")] = None,
+    rounding: Annotated[
+        Literal["nearest", "random"] | None,
+        option("With --by user and user-time: how a share of few interactions is rounded. Default: nearest."),
+    ] = None,
     item_guard: Annotated[
-        int, option("With --by user and user-time: interactions of an item that stay in training.", "N", min=0)
-    ] = 0,
+        int | None,
+        option("With --by user and user-time: interactions of an item that stay in training.", "N", min=0),
+    ] = None,
+    n: Annotated[int | None, option("With --by last-n: test interactions of each user. Default: 1.", "N")] = None,
+    k: Annotated[
+        int | None,
+        option("With --by k-fold: the folds, in the directories 0, 1, ... of the output. Default: 5.", "K"),
+    ] = None,
+    validation_from: Annotated[
+        str | None, option("With --by at-date: when the validation part begins. Default: there is none.", "DATE")
+    ] = None,
+    test_from: Annotated[
+        str | None, option("With --by at-date: when the test part begins: a date, or a number as in LOG.", "DATE")
+    ] = None,
 ) -> None:
     """Write a split directory: training, validation and test part.
 
@@ -113,6 +132,7 @@ def split(
     For example:
     ```
     truelike data split purchases.csv -o split/ --by user --seed 0
+    truelike data split purchases.csv -o split/ --by at-date --test-from 2024-06-01
     truelike data split train.csv --validation validation.csv --test test.csv -o split/
     ```
     """
@@ -120,39 +140,57 @@ def split(
     from truelike.core.files import check_place
     from truelike.data.splits import FILES
 
-    parts = {"--validation": share_or_file("--validation", validation), "--test": share_or_file("--test", test)}
+    parts = {"--validation": number_or_text(validation), "--test": number_or_text(test)}
     files = {option: part for option, part in parts.items() if isinstance(part, str)}
     if files and any(isinstance(part, float) for part in parts.values()):
         raise typer.BadParameter("--validation and --test are both shares or both files")
-    check_place(output, FILES)
+    given = {
+        "validation": parts["--validation"], "test": parts["--test"], "seed": seed, "rounding": rounding,
+        "item_guard": item_guard, "n": n, "k": k, "validation_from": validation_from, "test_from": test_from,
+    }  # fmt: skip
+    arguments = {} if files else _arguments(by, given)
+    places = [output / str(fold) for fold in range(k or 5)] if by == "k-fold" else [output]
+    for place in places:
+        check_place(place, FILES)
     data = open_data(log, read)
     if isinstance(data, tl.Split):
         raise ParameterError(f"{log!r} is split already: {data}")
     if files:
         held_out = {option.strip("-"): open_part(part, option, read) for option, part in files.items()}
-        made = tl.Split(data, **held_out, info={"strategy": "own files"})
+        made: Any = tl.Split(data, **held_out, info={"strategy": "own files"})
     else:
-        shares = {option.strip("-"): part for option, part in parts.items() if isinstance(part, float)}
-        made = _split(data, by, shares, seed, item_guard)
-    made.save(output)
-    say(f"{made}")
-    say(f"wrote {output}")
+        made = getattr(tl.splits, function_of(by))(data, **arguments)
+    for place, each in zip(places, made if isinstance(made, list) else [made], strict=True):
+        _say_what_is_left_out(each)
+        each.save(place)
+        say(f"{each}")
+        say(f"wrote {place}")
 
 
-def _split(data: Dataset, by: Strategy, shares: dict[str, float], seed: int, item_guard: int) -> Split:
-    """Split a dataset, and report what was dropped."""
+def _arguments(by: Strategy, given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of the function that splits; an error for an option that it does not have."""
     from truelike import splits
 
-    if by == "random":
-        made = splits.random(data, **shares, seed=seed)
-    elif by == "temporal":
-        made = splits.temporal(data, **shares)
-    elif by == "leave-one-out":
-        made = splits.leave_one_out(data, seed=seed)
-    else:
-        made = splits.by_user(
-            data, **shares, by="time" if by == "user-time" else "random", seed=seed, item_guard=item_guard
-        )
+    given = {name: value for name, value in given.items() if value is not None}
+    known = inspect.signature(getattr(splits, function_of(by))).parameters
+    for name, value in given.items():
+        if name not in known:
+            raise typer.BadParameter(f"--{name.replace('_', '-')} is not an option of --by {by}")
+        if isinstance(value, float) and value.is_integer():
+            given[name] = int(value)
+    for name, parameter in known.items():
+        if parameter.default is parameter.empty and name not in (*given, "data"):
+            raise typer.BadParameter(f"--by {by} needs --{name.replace('_', '-')}")
+    return {**given, "by": "time" if by == "user-time" else "random"} if by in FUNCTIONS else given
+
+
+def function_of(by: Strategy) -> str:
+    """The function of `tl.splits` that makes a split."""
+    return FUNCTIONS.get(by, by.replace("-", "_"))
+
+
+def _say_what_is_left_out(made: Split) -> None:
+    """Report what was dropped, and who is never tested."""
     dropped = made.info["dropped"]
     if any(dropped.values()):
         say(
@@ -160,7 +198,9 @@ def _split(data: Dataset, by: Strategy, shares: dict[str, float], seed: int, ite
             f"{dropped['items']:,} items, with {dropped['validation_rows']:,} validation and "
             f"{dropped['test_rows']:,} test interactions"
         )
-    return made
+    if few := made.info.get("users_never_tested"):
+        hint = "; --rounding random tests those with two or more" * (made.info.get("rounding") == "nearest")
+        say(f"{few:,} users have too few interactions to be tested{hint}")
 
 
 app = typer.Typer(help="Fetch, describe and split data.", no_args_is_help=True, rich_markup_mode="markdown")

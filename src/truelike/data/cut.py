@@ -24,16 +24,15 @@ class Cut:
     """The part of a split to which each interaction of a dataset belongs, and by it everything else.
 
     What is known of a held-out pair is held out with it. Of the other pairs, what has a time in a split by time is held
-    out if it is not before the first held-out interaction, of all users or of the user. Without times, pairs are drawn
-    with the probability that an interaction was held out with: so whether a shown pair is held out says nothing about
-    whether it was taken.
+    out if it is not before the moment from which interactions are. Without times, pairs are drawn with the probability
+    that an interaction was held out with: so whether a shown pair is held out says nothing about whether it was taken.
 
     Attributes
     ----------
     label
         The part of each interaction of `data`.
-    by_time
-        "all": the latest interactions are held out; "user": the latest of each user; None: others.
+    moments
+        The times from which validation and test are held out (2 x users); None: not by time.
     shares
         The share of the validation and of the test part; None: that of each user's interactions.
 
@@ -49,7 +48,7 @@ class Cut:
     data: Dataset
     label: Labels
     seed: int = 0
-    by_time: str | None = None
+    moments: NDArray[np.int64] | None = None
     shares: tuple[float, float] | None = None
 
     def parts(self, numbers: Sequence[int] = (TRAIN, VALIDATION, TEST)) -> list[Dataset]:
@@ -72,8 +71,8 @@ class Cut:
             entries = slice(csr.indptr[lo], csr.indptr[hi])
             users, pairs = _pairs(csr, lo, hi)
             of_pair, is_interaction = self._of_interactions(pairs, lo, hi)
-            if self.by_time is not None and times is not None:
-                found[entries] = np.maximum(of_pair, _parts_of(times[entries] >= self._moments[:, users]))
+            if self.moments is not None and times is not None:
+                found[entries] = np.maximum(of_pair, _parts_of(times[entries] >= self.moments[:, users]))
             else:
                 drawn = randomness.uniform(randomness.key(self.seed, "split", "pairs"), pairs)
                 shares = np.cumsum(self._shares_of_users[::-1], axis=0)[::-1]
@@ -101,17 +100,21 @@ class Cut:
         counts = [np.bincount(users[self.label == part], minlength=n) for part in (VALIDATION, TEST)]
         return np.array(counts) / total
 
-    @cached_property
-    def _moments(self) -> NDArray[np.int64]:
-        """The time of the first interaction of validation and of test, of each user."""
-        assert self.data.times is not None
-        found = np.full((2, self.data.n_users), np.iinfo(np.int64).max)
-        for first, part in zip(found, (VALIDATION, TEST), strict=True):
-            mine = self.label == part
-            np.minimum.at(first, self.data.entry_users[mine], self.data.times[mine])
-        if self.by_time == "all":
-            found[:] = found.min(axis=1, keepdims=True)
-        return found
+
+def first_held_out(data: Dataset, label: Labels) -> NDArray[np.int64]:
+    """The time of the first interaction of validation and of test, of each user: the moments of a cut by user.
+
+    >>> import truelike as tl
+    >>> data = tl.read([("ann", "gin", 1, 3), ("ann", "rum", 1, 5), ("ann", "tea", 1, 7)])
+    >>> first_held_out(data, np.array([0, 1, 2], dtype=np.uint8)).T.tolist()
+    [[5, 7]]
+    """
+    assert data.times is not None
+    found = np.full((2, data.n_users), np.iinfo(np.int64).max)
+    for first, part in zip(found, (VALIDATION, TEST), strict=True):
+        mine = label == part
+        np.minimum.at(first, data.entry_users[mine], data.times[mine])
+    return found
 
 
 def _parts_of(held_out: NDArray[np.bool_]) -> Labels:

@@ -7,7 +7,7 @@ import polars as pl
 
 from truelike.data.checks import check_dataset
 from truelike.data.dataset import Dataset
-from truelike.data.html import time_range
+from truelike.data.moments import time_range
 
 
 def table_1(data: Dataset) -> dict[str, str]:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
+
+from truelike.data.moments import time_range
 
 if TYPE_CHECKING:
     from truelike.data.dataset import Dataset
     from truelike.data.splits import Split
 
-YEAR_1990, YEAR_2100 = 631_152_000, 4_102_444_800  # seconds since 1970
 FIRST_ROWS = 5
 
 
@@ -28,19 +27,6 @@ def table(rows: Iterable[Sequence[object]], header: Sequence[str] = ()) -> str:
     head = "".join(f"<th>{escape(str(name))}</th>" for name in header)
     body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table>{f'<thead><tr>{head}</tr></thead>' if head else ''}<tbody>{body}</tbody></table>"
-
-
-def time_range(times: NDArray[np.int64]) -> str:
-    """The first and the last time; as dates where they are seconds, or parts of seconds, since 1970.
-
-    >>> time_range(np.array([1_577_836_800, 1_600_000_000])), time_range(np.array([3, 9]))
-    ('2020-01-01 to 2020-09-13', '3 to 9')
-    """
-    first, last = int(times.min()), int(times.max())
-    for unit in (1, 10**3, 10**6, 10**9):
-        if YEAR_1990 <= first // unit <= last // unit <= YEAR_2100:
-            return " to ".join(f"{datetime.fromtimestamp(time // unit, UTC):%Y-%m-%d}" for time in (first, last))
-    return f"{first} to {last}"
 
 
 def dataset_html(data: Dataset) -> str:

@@ -1,4 +1,4 @@
-"""The ways to make a split: `by_user`, `random`, `leave_one_out`, `last_n`, `temporal`, `at_date`, `k_fold`.
+"""The ways to make a split: `by_user`, `random`, `k_fold`, `last_n`, `leave_one_out`, `temporal`, `at_date`.
 
 Impressions and other feedback are held out with the interactions (`cut.py`). The same seed gives the same split on
 every machine: rows are drawn by a hash of (seed, row number). Row numbers follow the sorted ids, so the order of the
@@ -7,6 +7,7 @@ rows that were read does not matter.
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any, Literal
 
 import numpy as np
@@ -14,10 +15,16 @@ from numpy.typing import NDArray
 
 from truelike.core import randomness
 from truelike.data.checks import check_dataset, check_number, check_share
-from truelike.data.cut import TEST, TRAIN, VALIDATION, Cut
+from truelike.data.cut import TEST, TRAIN, VALIDATION, Cut, Labels, first_held_out
 from truelike.data.dataset import Dataset
+from truelike.data.moments import moment, time_range
 from truelike.data.splits import Split, without_cold
 from truelike.errors import DataError, DataWarning, ParameterError, warn
+
+By = Literal["random", "time"]
+Rounding = Literal["nearest", "random"]
+Moment = date | str | float  # a datetime is a date
+NEVER = np.iinfo(np.int64).max  # a moment after all times
 
 
 def random(data: Dataset, *, validation: float = 0.1, test: float = 0.1, seed: int = 0) -> Split:
@@ -46,7 +53,7 @@ def random(data: Dataset, *, validation: float = 0.1, test: float = 0.1, seed: i
     label[drawn[:n_validation]] = VALIDATION
     label[drawn[n_validation : n_validation + n_test]] = TEST
     cut = Cut(data, label, seed, shares=(validation, test))
-    return _cut(cut, strategy="random", validation=validation, test=test, seed=seed)
+    return _split(cut, _asked(validation, test), strategy="random", validation=validation, test=test, seed=seed)
 
 
 def by_user(
@@ -54,11 +61,15 @@ def by_user(
     *,
     validation: float = 0.1,
     test: float = 0.1,
-    by: Literal["random", "time"] | None = "random",
+    by: By | None = "random",
+    rounding: Rounding = "nearest",
     seed: int = 0,
     item_guard: int = 0,
 ) -> Split:
     """Hold out a share of each user's interactions: round(share * n) of n for each part.
+
+    A share of 0.1 of five interactions or fewer is then none: such users are never tested.
+    ``info["users_never_tested"]`` counts them, and ``rounding="random"`` tests them, too.
 
     Parameters
     ----------
@@ -70,8 +81,12 @@ def by_user(
         "random" draws them. "time" takes the last interactions of each user for test, and those before them for
         validation. Unlike with `temporal`, each user is tested; but training has interactions of other users that
         are later. None: by time if the dataset has times.
+    rounding
+        "nearest" rounds share * n as the paper's authors did, so that figures can be compared with theirs. "random"
+        rounds up with the probability of the fraction: 0.1 of 4 interactions are one for four users in ten. So each
+        interaction has the same chance to be held out, whoever's it is. A user keeps one in training.
     seed
-        Decides the draw, and the order of interactions at the same time.
+        Decides the draw, the rounding, and the order of interactions at the same time.
     item_guard
         An interaction is held out only while its item keeps this many others for training. The paper's authors use
         9. Rarer items are then never tested, so the default is 0.
@@ -88,27 +103,42 @@ def by_user(
     >>> last = tl.splits.by_user(tl.read([*rows, ("bob", "ale", 1, 0)]), validation=0, test=0.25, by="time").test
     >>> last.seen("ann").to_list()
     ['ale']
+
+    Users with four interactions:
+
+    >>> few = tl.read([(user, (user + n) % 9) for user in range(500) for n in range(4)])
+    >>> tl.splits.by_user(few, rounding="random").info["users_never_tested"]
+    0
     """
     check_dataset(data, "splits.by_user")
     _sizes(data.n_interactions, validation, test)
     check_number("item_guard", item_guard, low=0, high=2**31 - 1, whole=True)
+    if rounding not in ("nearest", "random"):
+        raise ParameterError(f'rounding is {rounding!r}; expected "nearest" or "random"')
     by = _checked_by(data, by, "by_user")
-    quota = np.rint(np.outer((validation, test), data.interactions_per_user()))
-    label = _drawn_by_user(data, quota, by, seed, item_guard)
-    return _cut(
-        Cut(data, label, seed, "user" if by == "time" else None),
+    rows = data.interactions_per_user()
+    quota = _rounded_at_random(rows, validation, test, randomness.key(seed, "by_user rounding"))
+    largest = np.minimum(np.ceil(test * rows), rows - 1)
+    if rounding == "nearest":
+        quota = np.rint(np.outer((validation, test), rows))
+        largest = quota[1]
+    label = np.zeros(data.n_interactions, dtype=np.uint8)
+    _draw_by_user(data, quota, by, seed, item_guard, label)
+    return _split(
+        _cut_by_user(data, label, by, seed),
+        _asked(validation, test),
         strategy="by_user",
         validation=validation,
         test=test,
         by=by,
+        rounding=rounding,
         seed=seed,
         item_guard=item_guard,
+        users_never_tested=int(((largest < 1) & (rows > 0)).sum()),
     )
 
 
-def hold_out(
-    data: Dataset, share: float, seed: int, by: Literal["random", "time"] | None = "random"
-) -> tuple[Dataset, Dataset]:
+def hold_out(data: Dataset, share: float, seed: int, by: By | None = "random") -> tuple[Dataset, Dataset]:
     """A dataset without a share of each user's interactions, and that share, with the same users and items.
 
     Fractions are rounded at random, so that users with few interactions contribute, too. Each user and each item
@@ -117,37 +147,108 @@ def hold_out(
     """
     check_share("share", share)
     by = _checked_by(data, by, "hold_out")
-    rows = data.interactions_per_user()
-    chance = randomness.uniform(randomness.key(seed, "hold_out"), np.arange(data.n_users))
-    drawn = np.minimum(np.floor(share * rows + chance), rows - 1)
-    label = _drawn_by_user(data, np.stack([drawn, np.zeros_like(drawn)]), by, seed, item_guard=1)
-    train, held_out = Cut(data, label, seed, "user" if by == "time" else None).parts((TRAIN, VALIDATION))
+    quota = _rounded_at_random(data.interactions_per_user(), share, 0.0, randomness.key(seed, "hold_out"))
+    label = np.zeros(data.n_interactions, dtype=np.uint8)
+    _draw_by_user(data, quota, by, seed, 1, label)
+    train, held_out = _cut_by_user(data, label, by, seed).parts((TRAIN, VALIDATION))
     return train, held_out
 
 
-def _drawn_by_user(
-    data: Dataset, quota: NDArray[np.float64], by: Literal["random", "time"], seed: int, item_guard: int
-) -> NDArray[np.uint8]:
-    """The part of each row: `quota` rows of each user for validation and test, as far as the guard allows."""
+def k_fold(
+    data: Dataset,
+    k: int = 5,
+    *,
+    validation: float = 0.1,
+    seed: int = 0,
+) -> list[Split]:
+    """Split k times, so that each interaction is in the test part of one split: k-fold cross-validation.
+
+    Each user's interactions are dealt to the folds, as evenly as their number allows. Only an interaction whose user
+    or item has no other in training is in no test part; ``info["dropped"]`` counts them.
+
+    Parameters
+    ----------
+    data
+        The dataset to split.
+    k
+        The number of folds: the test part of each has 1 / k of the interactions.
+    validation
+        The share of each user's interactions, drawn from the other folds. Fractions are rounded at random, and a user
+        keeps an interaction in training.
+    seed
+        Decides the draw.
+
+    Returns
+    -------
+    list of Split
+        A split for each fold.
+
+    Examples
+    --------
+    >>> import truelike as tl
+    >>> data = tl.synthetic.World(n_users=100, n_items=80).dataset()
+    >>> folds = tl.splits.k_fold(data, k=4)
+    >>> tested = sum(split.test.n_interactions + split.info["dropped"]["test_rows"] for split in folds)
+    >>> tested == data.n_interactions
+    True
+    >>> figures = [tl.evaluate(tl.ItemPop().fit(split), split)["ndcg@20"] for split in folds]
+    """
+    check_dataset(data, "splits.k_fold")
+    check_number("k", k, low=2, whole=True)
+    check_share("validation", validation)
+    if validation + 1 / k >= 1:
+        raise ParameterError(
+            f"validation is {validation}, and the test part of each of {k} folds is {1 / k:.3g}; nothing is left to "
+            "train on. Use a smaller share."
+        )
+    fold = np.empty(data.n_interactions, dtype=np.int64)
+    fold[_shuffled_by_user(data, seed, "k_fold")] = np.arange(data.n_interactions) % k
+    rows = data.interactions_per_user()
+    splits = []
+    for number in range(k):
+        label = np.where(fold == number, TEST, TRAIN).astype(np.uint8)
+        tested = np.bincount(data.entry_users[label == TEST], minlength=data.n_users)
+        quota = _rounded_at_random(rows, validation, 0.0, randomness.key(seed, "k_fold rounding", number))
+        quota[0] = np.minimum(quota[0], rows - tested - 1)
+        _draw_by_user(data, quota, "random", randomness.key(seed, "k_fold", number), 0, label)
+        info = {"strategy": "k_fold", "k": k, "fold": number, "validation": validation, "seed": seed}
+        splits.append(_split(Cut(data, label, seed), _asked(validation, 1), **info))
+    return splits
+
+
+def _rounded_at_random(rows: NDArray[np.int64], validation: float, test: float, key: int) -> NDArray[np.float64]:
+    """How many of each user's interactions are held out for validation and for test: share * n in the mean.
+
+    Of n interactions, n - 1 are held out at most.
+    """
+    shares = np.array([0.0, test, test + validation])
+    ends = np.floor(np.outer(shares, rows) + randomness.uniform(key, np.arange(len(rows))))
+    test_rows, validation_rows = np.diff(np.clip(np.minimum(ends, rows - 1), 0, None), axis=0)
+    return np.stack([validation_rows, test_rows])
+
+
+def _draw_by_user(
+    data: Dataset, quota: NDArray[np.float64], by: By, seed: int, item_guard: int, label: Labels
+) -> None:
+    """Label `quota` interactions of each user for validation and test, of those in training, as the guard allows."""
     from truelike.data.kernels import draw_by_user
 
-    label = np.zeros(data.n_interactions, dtype=np.uint8)
     order = _shuffled(data, seed, "by_user")
-    users, items, left = data.entry_users, data.csr.indices, data.popularity()
-    quota = quota.astype(np.int64)
-    if by == "random":
-        draw_by_user(order, users, items, quota, left, item_guard, label)
-        return label
-    times = _need_times(data, "by='time'")
-    latest_first = order[np.argsort(times[order], kind="stable")[::-1]]
-    nothing = np.zeros_like(quota[0])
-    for only in (np.stack([nothing, quota[1]]), np.stack([quota[0], nothing])):  # test, then validation
-        rest = latest_first[label[latest_first] == TRAIN]
-        draw_by_user(rest, users, items, only, left, item_guard, label)
-    return label
+    users, items, quota = data.entry_users, data.csr.indices, quota.astype(np.int64)
+    left = np.bincount(items[label == TRAIN], minlength=data.n_items)
+    drawn = [quota]
+    if by == "time":
+        order = order[np.argsort(_need_times(data, "by='time'")[order], kind="stable")[::-1]]
+        drawn = [quota * np.array([[0], [1]]), quota * np.array([[1], [0]])]  # test, then validation
+    for each in drawn:
+        draw_by_user(order[label[order] == TRAIN], users, items, each, left, item_guard, label)
 
 
-def _checked_by(data: Dataset, by: str | None, what: str) -> Literal["random", "time"]:
+def _cut_by_user(data: Dataset, label: Labels, by: By, seed: int) -> Cut:
+    return Cut(data, label, seed, first_held_out(data, label) if by == "time" else None)
+
+
+def _checked_by(data: Dataset, by: str | None, what: str) -> By:
     """How rows are chosen; None is by time if there are times."""
     if by is None:
         return "random" if data.times is None else "time"
@@ -159,8 +260,8 @@ def _checked_by(data: Dataset, by: str | None, what: str) -> Literal["random", "
     return "time"
 
 
-def leave_one_out(data: Dataset, *, by: Literal["time", "random"] | None = None, seed: int = 0) -> Split:
-    """Hold out one interaction of each user for test and one for validation.
+def leave_one_out(data: Dataset, *, by: By | None = None, seed: int = 0) -> Split:
+    """Hold out one interaction of each user for test and one for validation: `last_n` with n = 1.
 
     A user with fewer than three interactions keeps them all in training.
 
@@ -182,20 +283,56 @@ def leave_one_out(data: Dataset, *, by: Literal["time", "random"] | None = None,
     Split(8 / 4 / 4 interactions, 4 users, 4 items)
     """
     check_dataset(data, "splits.leave_one_out")
-    check_number("seed", seed, whole=True)
-    by = _checked_by(data, by, "leave_one_out")
-    noise = randomness.bits(randomness.key(seed, "leave_one_out"), np.arange(data.n_interactions))
-    if by == "time":
-        order = np.lexsort((noise, _need_times(data, "leave_one_out(by='time')"), data.entry_users))
-    else:
-        order = np.lexsort((noise, data.entry_users))
-    last = data.csr.indptr[1:] - 1
-    enough = data.interactions_per_user() >= 3
-    label = np.zeros(data.n_interactions, dtype=np.uint8)
-    label[order[last[enough]]] = TEST
-    label[order[last[enough] - 1]] = VALIDATION
-    cut = Cut(data, label, seed, "user" if by == "time" else None)
-    return _cut(cut, strategy="leave_one_out", by=by, seed=seed)
+    return _last(data, 1, 1, by, seed, strategy="leave_one_out")
+
+
+def last_n(
+    data: Dataset, n: int = 1, *, validation: int | None = None, by: By | None = None, seed: int = 0
+) -> Split:
+    """Hold out the last n interactions of each user for test, and those before them for validation.
+
+    A user with too few for both parts and one in training keeps them all in training, and is not tested.
+    ``info["users_never_tested"]`` counts these users.
+
+    Parameters
+    ----------
+    data
+        The dataset to split.
+    n
+        The number of interactions of each user for test.
+    validation
+        The number for validation, 0 for none; None: n.
+    by
+        "time" takes the last ones; "random" draws them. By default by time if the dataset has times.
+    seed
+        Decides the draw, and the order of interactions at the same time.
+
+    Examples
+    --------
+    >>> import truelike as tl
+    >>> data = tl.read([(user, item, 1, (user + item) % 7) for user in range(5) for item in range(7)])
+    >>> tl.splits.last_n(data, 2, validation=1)
+    Split(20 / 5 / 10 interactions, 5 users, 7 items)
+    """
+    check_dataset(data, "splits.last_n")
+    check_number("n", n, low=1, whole=True)
+    validation = n if validation is None else validation
+    check_number("validation", validation, low=0, whole=True)
+    return _last(data, int(n), int(validation), by, seed, strategy="last_n", n=n, validation=validation)
+
+
+def _last(data: Dataset, n_test: int, n_validation: int, by: By | None, seed: int, **info: Any) -> Split:
+    by = _checked_by(data, by, info["strategy"])
+    times = _need_times(data, "by='time'") if by == "time" else None
+    order = _shuffled_by_user(data, seed, "leave_one_out", times)
+    rows = data.interactions_per_user()
+    few = rows <= n_test + n_validation
+    later = np.repeat(data.csr.indptr[1:], rows) - np.arange(data.n_interactions)  # 1 for a user's last one
+    part = np.where(later <= n_test, TEST, np.where(later <= n_test + n_validation, VALIDATION, TRAIN))
+    label = np.empty(data.n_interactions, dtype=np.uint8)
+    label[order] = np.where(np.repeat(few, rows), TRAIN, part)
+    cut, asked = _cut_by_user(data, label, by, seed), _asked(n_validation, n_test)
+    return _split(cut, asked, **info, by=by, seed=seed, users_never_tested=int((few & (rows > 0)).sum()))
 
 
 def temporal(data: Dataset, *, validation: float = 0.1, test: float = 0.1) -> Split:
@@ -222,12 +359,63 @@ def temporal(data: Dataset, *, validation: float = 0.1, test: float = 0.1) -> Sp
     times = _need_times(data, "temporal")
     n_validation, n_test = _sizes(data.n_interactions, validation, test)
     ordered = np.sort(times)
-    test_from = ordered[-n_test] if n_test else np.iinfo(np.int64).max
+    test_from = ordered[-n_test] if n_test else NEVER
     held_out = n_validation + n_test
     validation_from = ordered[-held_out] if held_out else test_from
+    cut = _cut_at(data, times, validation_from, test_from)
+    return _split(cut, _asked(validation, test), strategy="temporal", validation=validation, test=test)
+
+
+def at_date(data: Dataset, *, test_from: Moment, validation_from: Moment | None = None) -> Split:
+    """Hold out the interactions from one moment on for test, and from an earlier one on for validation.
+
+    Nothing that is trained on is later than a moment, for any user, as when a model was trained on that day. Users
+    and items whose interactions are all later are dropped; ``info["dropped"]`` counts them.
+
+    Parameters
+    ----------
+    data
+        The dataset to split; it must have times.
+    test_from
+        Interactions at this moment or later are the test part. A date, a datetime or an ISO date in text, in UTC
+        unless it has a time zone; or a number in the units of ``data.times``.
+    validation_from
+        Interactions at this moment or later, and before `test_from`, are the validation part. None: there is none.
+
+    Examples
+    --------
+    >>> import truelike as tl
+    >>> rows = [(user, item, 1, f"2024-0{1 + (user + item) % 6}-15") for user in range(6) for item in range(9)]
+    >>> split = tl.splits.at_date(tl.read(rows), validation_from="2024-05-01", test_from="2024-06-01")
+    >>> split
+    Split(36 / 9 / 9 interactions, 6 users, 9 items)
+    """
+    check_dataset(data, "splits.at_date")
+    times = _need_times(data, "at_date")
+    until = moment("test_from", test_from, times)
+    since = until if validation_from is None else moment("validation_from", validation_from, times)
+    if validation_from is not None and since >= until:
+        raise ParameterError(
+            f"validation_from is {validation_from!r}, which is not before test_from, {test_from!r}: the validation "
+            "part is between them"
+        )
+    for name, value, at in (("test_from", test_from, until), ("validation_from", validation_from, since)):
+        if value is not None and not times.min() < at <= times.max():
+            raise DataError(
+                f"{name} is {value!r}, and the times of the dataset are {time_range(times)}: there are no "
+                f"interactions {'before it' if at <= times.min() else 'from then on'}"
+            )
+    cut = _cut_at(data, times, since, until)
+    return _split(
+        cut, _asked(validation_from is not None, 1), strategy="at_date", validation_from=since, test_from=until
+    )
+
+
+def _cut_at(data: Dataset, times: NDArray[np.int64], validation_from: int, test_from: int) -> Cut:
+    """The cut of all users at two moments."""
     label = np.where(times >= test_from, TEST, np.where(times >= validation_from, VALIDATION, TRAIN))
-    cut = Cut(data, label.astype(np.uint8), by_time="all")
-    return _cut(cut, strategy="temporal", validation=validation, test=test)
+    moments = np.repeat(np.array([[validation_from], [test_from]], dtype=np.int64), data.n_users, axis=1)
+    return Cut(data, label.astype(np.uint8), moments=moments)
 
 
 def _need_times(data: Dataset, what: str) -> NDArray[np.int64]:
@@ -255,12 +443,26 @@ def _shuffled(data: Dataset, seed: int, strategy: str) -> NDArray[np.int64]:
     return np.argsort(noise, kind="stable")
 
 
-def _cut(cut: Cut, **info: Any) -> Split:
+def _shuffled_by_user(
+    data: Dataset, seed: int, strategy: str, times: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
+    """The interactions user by user, each user's in the order of time, or in a random one."""
+    check_number("seed", seed, whole=True)
+    noise = randomness.bits(randomness.key(seed, strategy), np.arange(data.n_interactions))
+    return np.lexsort((noise, data.entry_users) if times is None else (noise, times, data.entry_users))
+
+
+def _asked(validation: float, test: float) -> list[str]:
+    """The names of the parts that are to have interactions."""
+    return [name for name, share in (("validation", validation), ("test", test)) if share]
+
+
+def _split(cut: Cut, asked: list[str], **info: Any) -> Split:
+    """The split of a cut; a warning if a part that was asked for is empty."""
     info = {name: value.item() if isinstance(value, np.generic) else value for name, value in info.items()}
     split = without_cold(cut.parts(), info)
-    for name in ("validation", "test"):
-        asked = split.info.get(name, 1)  # leave_one_out has no shares and always makes both
-        if asked and not getattr(split, name).n_interactions:
+    for name in asked:
+        if not getattr(split, name).n_interactions:
             warn(
                 f"the {name} part is empty: the dataset is too small for this split, or all interactions drawn "
                 "for it are of users or items without any in training. Ask for a larger share, or another split.",

@@ -57,8 +57,8 @@ def compare(
     Parameters
     ----------
     data
-        A dataset, of which 10 % of each user's interactions are held out for validation and 10 % for test, or a
-        split. `Comparison.split` is the split that was used.
+        A dataset, of which 10 % of each user's interactions are held out for validation and 10 % for test, with
+        fractions rounded at random, or a split. `Comparison.split` is the split that was used.
     models
         Names such as "NBPO" or "NeuMF:objective=NBPO", classes, also of your own, or unfitted models, whose
         parameters are fixed where they differ from the defaults. None is every model except the networks.
@@ -219,7 +219,7 @@ def _checked_split(data: object, by: Literal["time", "random"] | None, seed: int
             )
         return data
     if isinstance(data, Dataset):
-        return by_user(data, validation=0.1, test=0.1, by=by, seed=seed)
+        return by_user(data, validation=0.1, test=0.1, by=by, rounding="random", seed=seed)
     raise DataError(
         f"compare takes a Dataset or a Split, not {type(data).__name__}: use tl.read(rows), or "
         "tl.Split(tl.read(train), tl.read(validation), tl.read(test)) for a split of your own"

@@ -1,0 +1,80 @@
+"""Moments as they are written (dates, text, numbers) and as the whole numbers of `Dataset.times`."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, date, datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from truelike.errors import DataError, ParameterError
+
+YEAR_1990, YEAR_2100 = 631_152_000, 4_102_444_800  # seconds since 1970
+
+
+def units_per_second(times: NDArray[np.int64]) -> int | None:
+    """How many units of some times are a second; None if they do not look like times since 1970.
+
+    >>> units_per_second(np.array([1_577_836_800])), units_per_second(np.array([3, 9]))
+    (1, None)
+    """
+    first, last = int(times.min()), int(times.max())
+    for units in (1, 10**3, 10**6, 10**9):
+        if YEAR_1990 <= first // units <= last // units <= YEAR_2100:
+            return units
+    return None
+
+
+def time_range(times: NDArray[np.int64]) -> str:
+    """The first and the last time; as dates where they are seconds, or parts of seconds, since 1970.
+
+    >>> time_range(np.array([1_577_836_800, 1_600_000_000])), time_range(np.array([3, 9]))
+    ('2020-01-01 to 2020-09-13', '3 to 9')
+    """
+    first, last, units = int(times.min()), int(times.max()), units_per_second(times)
+    if units is None:
+        return f"{first} to {last}"
+    return " to ".join(f"{datetime.fromtimestamp(time // units, UTC):%Y-%m-%d}" for time in (first, last))
+
+
+def moment(name: str, value: Any, times: NDArray[np.int64]) -> int:
+    """A moment in the units of some times.
+
+    A number is in these units already. A date, or an ISO date in text, is in UTC unless it has a time zone.
+
+    >>> times = np.array([1_577_836_800, 1_600_000_000])
+    >>> moment("test_from", "2020-03-01", times), moment("test_from", 1_583_020_800, times)
+    (1583020800, 1583020800)
+    """
+    if isinstance(value, str) and value.strip().lstrip("-").isdigit():
+        value = int(value)
+    if isinstance(value, (int, float, np.number)) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            raise ParameterError(f"{name} is {value}; expected a time")
+        return math.ceil(value)
+    if isinstance(value, np.datetime64):
+        value = value.astype("datetime64[us]").item()
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value.strip())
+        except ValueError as error:
+            raise ParameterError(
+                f'{name} is {value!r}; expected a date such as "2024-05-01" or "2024-05-01T12:00", or a number in '
+                "the units of the times"
+            ) from error
+    if not isinstance(value, date):
+        raise ParameterError(f"{name} is {value!r}; expected a date, an ISO date in text, or a number")
+    units = units_per_second(times)
+    if units is None:
+        raise DataError(
+            f"{name} is a date, and the times of this dataset are {time_range(times)}, which are no times since "
+            "1970. Give a number in their units."
+        )
+    if not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day)
+    value = value.replace(tzinfo=UTC) if value.tzinfo is None else value
+    since = value - datetime(1970, 1, 1, tzinfo=UTC)
+    microseconds: int = (since.days * 86_400 + since.seconds) * 10**6 + since.microseconds
+    return -(-microseconds * units // 10**6)  # rounded up: what is not before the moment is at or after it
