@@ -18,6 +18,7 @@ from .data.splits import Split as Split
 from .data.truth import Truth as Truth
 from .evaluation.result import Evaluation as Evaluation
 from .evaluation.evaluate import evaluate as evaluate
+from .evaluation.lists import evaluate_lists as evaluate_lists
 from .evaluation.significance import compare_means as compare_means
 from .models.base import Recommender as Recommender
 from .models.base import clone as clone

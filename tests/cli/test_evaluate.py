@@ -43,6 +43,25 @@ def test_test_rows_in_a_file_give_the_same_as_the_split(run: Run, files: Path) -
     assert validation.out == run("evaluate", files / "model", files / "validation.csv").out != of_split.out
 
 
+def test_a_file_of_lists_is_evaluated_beside_a_model(run: Run, files: Path, tmp_path: Path) -> None:
+    model, split, lists = files / "model", files / "split", tmp_path / "lists.parquet"
+    fitted = tl.load(model)
+    fitted.recommend(fitted.train_.users, k=30).drop("rank").write_parquet(lists)
+    done = run("evaluate", model, lists, split, "--seen", "train", "--comparison", tmp_path / "compared.csv")
+    assert done.code == 0, done.err
+    of_model, of_lists = done.table.partition_by("model", maintain_order=True)
+    assert of_lists["model"][0] == "lists.parquet"
+    assert of_lists.drop("model").equals(of_model.drop("model"))
+    assert pl.read_csv(tmp_path / "compared.csv")["difference"].to_list() == [0.0]
+    of_log = run("evaluate", lists, files / "test.csv", "--ks", "5")
+    assert of_log.code == 0, of_log.err
+    assert "coverage" not in of_log.table["metric"]
+    assert "left_out" not in of_log.table.columns
+    refused = run("evaluate", lists, split, "--propensity", "0.5")
+    assert refused.code == 2
+    assert "file of lists, and --propensity is for models" in " ".join(refused.err.replace("│", " ").split())
+
+
 def test_several_models_are_told_apart_and_compared_user_by_user(run: Run, files: Path, tmp_path: Path) -> None:
     tl.ItemPop().fit(tl.Split.load(files / "split").train).save(tmp_path / "model")
     models, values, table = (files / "model", tmp_path / "model"), tmp_path / "v.parquet", tmp_path / "c.csv"

@@ -35,7 +35,7 @@ def evaluate(
         list[str],
         typer.Argument(
             metavar="MODEL... LOG",
-            help="Model directories, then a split directory, a test log or a block directory.",
+            help="Model directories or files of lists, then a split directory, a test log or a block directory.",
         ),
     ],
     read: Annotated[Read, Group(read_options, ("titles", *PARTS))],
@@ -84,6 +84,8 @@ def evaluate(
     column per list length. Pipes and files get one row per measure, with a 95 % bootstrap interval. Several models are
     also compared user by user with a paired t-test.
 
+    A file in place of a model has lists from elsewhere: user, item, and rank or score.
+
     With --propensity, the metrics are also estimated for all held-out likes, shown or not. A file gets the columns
     weighted, weighted_low, weighted_high, unweighted and effective_sample_size.
 
@@ -91,6 +93,7 @@ def evaluate(
     ```
     truelike evaluate model/ split/ --ks 5,20
     truelike evaluate model/ test.csv
+    truelike evaluate model/ lists.parquet split/
     truelike evaluate a/ b/ split/ --measure ndcg@20 --comparison compared.csv
     truelike evaluate model/ split/ --propensity popularity^0.5 -o estimates.jsonl
     truelike evaluate model/ held-out.csv --impressions held-out-impressions.csv
@@ -114,18 +117,27 @@ def evaluate(
     if part == "validation" and seen == "validation":
         raise typer.BadParameter("--seen validation would leave out what --part validation is to find")
     held_out = _held_out(open_data(source, read, blocks=True), part, impressions, models[0], read)
+    of_models: dict[str, Any] = {
+        "impressions": impressions is not None, "cluster": cluster, "propensity": number_or_text(propensity),
+        "propensity_clip": propensity_clip, "n_jobs": n_jobs,
+    }  # fmt: skip
     results = []
     for path, name in zip(models, names, strict=True):
-        model = open_model(path)
-        if hasattr(model, "choice_"):
-            say(f"{path}: {model.choice_.model}, chosen by AutoRecommender: {model.choice_.reason}")
-        called = model.name if len(models) == 1 else f"{model.name} ({name})"
-        result = tl.evaluate(
-            model, held_out, seen=seen, ks=lengths, metrics=chosen, name=called, n_jobs=n_jobs, cluster=cluster,
-            impressions=impressions is not None, propensity=number_or_text(propensity), propensity_clip=propensity_clip,
-        )  # fmt: skip
-        for note in result.notes:
-            say(f"{result.model}: {note}")
+        if Path(path).is_file():
+            _check_lists(path, of_models)
+            result = tl.evaluate_lists(
+                path, held_out, seen=seen, ks=lengths, metrics=metrics and chosen, name=name
+            )
+        else:
+            result = _of_model(
+                path,
+                name if len(models) > 1 else None,
+                held_out,
+                seen=seen,
+                ks=lengths,
+                metrics=chosen,
+                **of_models,
+            )
         results.append(result)
     _put(results, output)
     if per_user is not None:
@@ -136,6 +148,27 @@ def evaluate(
         say(drawn(table, title="Compared user by user (paired t-test, Holm's correction)").rstrip("\n"))
         if comparison is not None:
             write(table, comparison)
+
+
+def _of_model(path: str, name: str | None, held_out: Any, **options: Any) -> Evaluation:
+    """Evaluate a saved model; one of several has the name of its directory, too."""
+    import truelike as tl
+
+    model = open_model(path)
+    if hasattr(model, "choice_"):
+        say(f"{path}: {model.choice_.model}, chosen by AutoRecommender: {model.choice_.reason}")
+    result = tl.evaluate(model, held_out, name=f"{model.name} ({name})" if name else model.name, **options)
+    for note in result.notes:
+        say(f"{result.model}: {note}")
+    return result
+
+
+def _check_lists(path: str, of_models: dict[str, Any]) -> None:
+    """Raise an error for options that lists have no use for."""
+    for name in ("impressions", "cluster", "propensity", "propensity_clip"):
+        if of_models[name] not in (None, False):
+            flag = f"--{name.replace('_', '-')}"
+            raise typer.BadParameter(f"{path} is a file of lists, and {flag} is for models: leave it out")
 
 
 def _held_out(data: Any, part: str, source: str | None, model: str, read: Read) -> Any:
@@ -159,7 +192,7 @@ def _put(results: list[Evaluation], output: Path | None) -> None:
     import polars as pl
 
     if output is not None or not sys.stdout.isatty():
-        emit(pl.concat([_table(result) for result in results]), output=output)
+        emit(pl.concat([_table(result) for result in results], how="diagonal"), output=output)
         return
     for result in results:
         without = f", without {' and '.join(result.left_out)} items" if result.left_out else ""
