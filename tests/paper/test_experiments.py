@@ -25,6 +25,7 @@ def keys(runs: Path, kind: str) -> list[str]:
 def test_a_run_finishes_every_part_of_its_plan(results: Results) -> None:
     assert results.missing() == []
     assert set(results.tuned) == {contender.name for contender in CONTENDERS}
+    assert set(results.searched["tuned at 20"]) == {"BPR", "BPO", "NBPO"}
     for contender in CONTENDERS:
         expected = 2 if contender.learns else 1
         assert len(list(results.finals("tuned", contender.name))) == expected
@@ -76,14 +77,39 @@ def test_the_means_over_users_are_the_recorded_metrics(results: Results) -> None
     assert np.isfinite(users).all()
 
 
-def test_the_authors_settings_are_those_of_the_release() -> None:
+def test_the_settings_of_the_release_are_its_own() -> None:
     results = Results(FULL["amazon"], {}, {})
-    amazon = settings(next(results.finals("authors", "NBPO")).make())
-    release = settings(tl.NBPO(recipe="paper", metric=METRIC, patience=None))
-    assert {**amazon, "seed": 0, "n_negatives": release["n_negatives"]} == release
-    movielens = settings(next(Results(FULL["movielens"], {}, {}).finals("authors", "NBPO-o")).make())
+    amazon = settings(next(results.finals("release", "NBPO")).make())
+    assert amazon == settings(tl.NBPO(recipe="paper", metric=METRIC, patience=None))
+    movielens = settings(next(Results(FULL["movielens"], {}, {}).finals("release", "NBPO-o")).make())
     expected = {"objective": "NBPO-o", "learning_rate": 0.001, "regularization": 1.0, "flip_regularization": 5.0}
     assert {name: movielens[name] for name in expected} == expected
+    assert list(results.finals("release", "WBPR")) == []
+
+
+def test_the_settings_of_the_text_are_its_own() -> None:
+    results = Results(FULL["movielens"], {}, {})
+    found = settings(next(results.finals("text", "NBPO")).make())
+    expected = {
+        "learning_rate": 0.005, "regularization": 0.5, "flip_regularization": 0.1, "n_negatives": 3, "factors": 200,
+        "flip_factors": 500,
+    }  # fmt: skip
+    assert {name: found[name] for name in expected} == expected
+    assert next(results.finals("text", "NBPO, L = 0")).make().get_params()["flip_factors"] == 0
+    assert list(results.finals("text", "NBPO-o")) == []
+
+
+def test_a_scaled_setting_keeps_the_balance_of_gradient_and_regularization(results: Results) -> None:
+    tuned = {"learning_rate": 0.01, "regularization": 0.1, "flip_regularization": 0.3, "n_negatives": 6}
+    assert experiments.scaled(tuned, 6) == pytest.approx(tuned)
+    found = experiments.scaled(tuned, 3)
+    expected = {"learning_rate": 0.02, "regularization": 0.05, "flip_regularization": 0.15, "n_negatives": 3}
+    assert found == pytest.approx(expected)
+    for name, value, trial in results.curve(experiments.SCALED, 0):
+        base = results.parameters("tuned", name)
+        assert base is not None
+        ratio = trial.parameters["regularization"] / base["regularization"]
+        assert ratio == pytest.approx(value / base.get("n_negatives", 4))
 
 
 @pytest.mark.parametrize("slow", [1e4, 1e-4], ids=["everywhere", "at the learning rates of the paper"])
@@ -109,10 +135,11 @@ def test_a_contender_that_diverges_is_searched_at_lower_rates_or_reported_and_le
 
 
 def test_a_copy_without_the_values_of_users_has_no_p_values(results: Results, runs: Path, tmp_path: Path) -> None:
-    assert 0 <= results.p_value("tuned", "NBPO", "ItemPop", "f1@5") <= 1
+    assert 0 <= results.p_value(("tuned", "NBPO"), ("tuned", "ItemPop"), "f1@5") <= 1
     copy = tmp_path / "copy"
     shutil.copytree(runs, copy, ignore=shutil.ignore_patterns("users", "split"))
-    assert np.isnan(Results.read(copy, results.plan).p_value("tuned", "NBPO", "ItemPop", "f1@5"))
+    copied = Results.read(copy, results.plan)
+    assert np.isnan(copied.p_value(("tuned", "NBPO"), ("tuned", "ItemPop"), "f1@5"))
 
 
 def test_a_copy_without_the_data_can_be_continued(runs: Path, split: Any, tmp_path: Path) -> None:

@@ -9,16 +9,18 @@ import polars as pl
 from truelike.paper import figures, report, tables
 from truelike.paper.claims import CLAIMS, judge
 from truelike.paper.experiments import Results
-from truelike.paper.protocol import Plan
+from truelike.paper.protocol import UNTRAINED, Plan
 from truelike.paper.verdicts import HOLDS, MISSING, NOT, PART
 
 
 def test_every_claim_has_a_verdict_for_each_of_its_settings(results: Results) -> None:
     found = judge([results])
     assert len(found) == sum(len(claim.settings) for claim in CLAIMS)
-    assert set(found["verdict"]) <= {HOLDS, PART, NOT, MISSING}
+    assert set(found["verdict"]) <= {HOLDS, PART, NOT, MISSING, UNTRAINED}
+    assert "" not in found.filter(pl.col("verdict") != MISSING)["rests on"].to_list()
     tuned = found.filter((pl.col("settings") == "tuned alike") & pl.col("claim").str.contains("above ShiftMC"))
     assert MISSING not in set(tuned["verdict"])
+    assert tuned["rests on"].str.contains("Synthetic world 2 seeds").all()
 
 
 def test_the_claims_refer_to_all_figures_and_numbers_of_the_paper() -> None:
@@ -43,6 +45,7 @@ def test_a_figure_shows_every_model_and_every_seed(results: Results) -> None:
     labels = axes.get_legend_handles_labels()[1]
     assert labels == ["BPR", "WBPR", "ShiftMC", "BPO", "NBPO"]
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["10", "50", "100"]
+    assert [axes.get_xlabel() for axes in figures.FIGURES[5]([results]).axes] == ["ρ, λ ~ ρ", "ρ, λ fixed"]
     points = figures.curve_points(results, "factors")
     assert all(len(seeds) == 2 for seeds in points.values())
 
@@ -52,7 +55,7 @@ def test_an_unfinished_run_has_figures_and_verdicts(runs: Path, tmp_path: Path) 
     assert set(judge([begun])["verdict"]) == {MISSING}
     for draw in figures.FIGURES.values():
         draw([begun])
-    assert begun.missing()[0] == "the authors' settings"
+    assert begun.missing()[0] == "the release's settings"
     assert "not finished yet" in report.describe_plan(begun)
 
 
@@ -69,7 +72,7 @@ def test_the_report_is_one_page_with_all_claims_and_figures(runs: Path, tmp_path
 
 def test_each_tuned_model_of_a_public_dataset_has_a_settings_file(results: Results, tmp_path: Path) -> None:
     assert tables.write_settings([results], tmp_path) == []  # a synthetic world cannot be loaded by name
-    public = Results(Plan("amazon", seeds=1), results.records, results.tuned, results.directory)
+    public = Results(Plan("amazon", seeds=1), results.records, results.searched, results.directory)
     written = tables.write_settings([public], tmp_path)
     assert {path.name for path in written} >= {"amazon-nbpo.toml", "amazon-nbpo-l=0.toml", "amazon-itemknn.toml"}
 
@@ -93,13 +96,13 @@ def test_a_quick_run_says_so_in_tables_and_settings(
 ) -> None:
     report.write(runs, tmp_path)
     assert pl.read_csv(tmp_path / "tables" / "claims.csv")["run"].unique().to_list() == ["quick"]
-    public = Results(Plan("amazon", seeds=1, quick=True), results.records, results.tuned, results.directory)
+    public = Results(Plan("amazon", seeds=1, quick=True), results.records, results.searched, results.directory)
     assert "# A quick run" in tables.write_settings([public], tmp_path)[0].read_text()
 
 
 def test_a_full_run_has_no_word_of_a_quick_one(results: Results) -> None:
     full = Results(
-        Plan("world", seeds=2, curve_seeds=2, epochs=3), results.records, results.tuned, results.directory
+        Plan("world", seeds=2, curve_seeds=2, epochs=3), results.records, results.searched, results.directory
     )
     page = report.page([full])
     assert page.title == "The paper, reproduced"

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from truelike.paper import gains, verdicts
-from truelike.paper.experiments import Results
-from truelike.paper.protocol import Plan
-from truelike.paper.verdicts import HOLDS, MISSING, NOT, PART, RULES, Claim, Verdict
+from truelike.paper import gains, hidden, verdicts
+from truelike.paper.experiments import SCALED, Results
+from truelike.paper.protocol import BY_NAME, UNTRAINED, Plan
+from truelike.paper.verdicts import HOLDS, MISSING, NOT, PART, Claim, Verdict
 from truelike.selection.trials import METRICS
 
 MEASURES = [f"{metric}@{k}" for metric in METRICS for k in (2, 5, 10, 20)]
@@ -28,17 +28,19 @@ def synthetic_results(
     rng = np.random.default_rng(1)
     users = rng.uniform(0, 0.2, size=(400, len(MEASURES)))
     for name, level in levels.items():
-        results.tuned[name] = {"parameters": {**BASE, "factors": 10 + len(results.tuned)}}
+        learns = BY_NAME[name].learns
+        results.tuned[name] = {"parameters": {**BASE, "factors": 10 + len(results.tuned)} if learns else {}}
         for trial in results.finals("tuned", name):
             values = np.clip(users * level + noise * rng.normal(size=users.shape), 0, None).astype(np.float32)
             np.save(tmp_path / data / "final" / "users" / f"{trial.key}.npy", values)
             means = dict(zip(MEASURES, map(float, values.mean(axis=0)), strict=True))
-            results.records[trial.key] = {"key": trial.key, "parameters": trial.parameters, "test": means}
+            record = {"parameters": trial.parameters, "test": means, "validation": means, "version": "1.2"}
+            results.records[trial.key] = {"key": trial.key, **record}
     return results
 
 
 def decide(rule: str, results: Results, *models: str, **more: Any) -> Verdict:
-    return RULES[rule](Claim(models=models, **more), [results], "tuned")
+    return verdicts.decide(Claim(rule=rule, models=models, **more), [results], "tuned")
 
 
 @pytest.mark.parametrize(
@@ -142,3 +144,53 @@ def test_the_interval_covers_the_true_ratio_about_as_often_as_its_confidence() -
         gain, width = left.mean() / right.mean(), gains._half_width(left, right)
         covered += abs(gain - 1.1) < width
     assert 0.9 < covered / 400 < 0.99
+
+
+@pytest.mark.parametrize("level", [0.99, 1.0, 1.001], ids=["below", "level", "above, not significantly"])
+def test_a_contender_that_is_not_above_item_pop_did_not_train_and_is_no_evidence(
+    level: float, tmp_path: Path
+) -> None:
+    results = synthetic_results(tmp_path, {"ItemPop": 1.0, "BPR": level, "NBPO": 1.5, "WBPR": 1.2}, noise=0.1)
+    assert [results.trained("tuned", name) for name in ("ItemPop", "BPR", "NBPO")] == [True, False, True]
+    found = decide("better", results, "NBPO", "BPR")
+    assert (found.verdict, found.measured) == (UNTRAINED, "did not train, not counted: BPR on Amazon")
+    assert decide("better", results, "NBPO", "WBPR").verdict == HOLDS
+    order = decide("in_order", results, "NBPO", "WBPR", "BPR")
+    assert order.verdict == HOLDS
+    assert order.measured.startswith("8 of 8 steps")
+    assert order.measured.endswith("did not train, not counted: BPR on Amazon")
+    assert decide("gaps_shrink", results, "BPR", "NBPO", data="amazon").verdict == UNTRAINED
+
+
+def test_a_verdict_names_the_runs_that_it_rests_on(tmp_path: Path) -> None:
+    results = synthetic_results(tmp_path, {"NBPO": 1.2, "BPO": 1.0}, noise=1e-4)
+    assert decide("better", results, "NBPO", "BPO").rests_on == "test: Amazon 5 seeds (truelike 1.2)"
+    assert decide("better", results, "NBPO", "BPR").rests_on == "test: Amazon 5 seeds (truelike 1.2)"
+    assert decide("better", results, "WBPR", "BPR").rests_on == ""
+
+
+def test_a_value_at_the_level_of_item_pop_decides_nothing(tmp_path: Path) -> None:
+    results = synthetic_results(tmp_path, {"ItemPop": 1.0, "NBPO": 1.0})
+    results.tuned["NBPO"]["parameters"] |= {"learning_rate": 0.1, "regularization": 1.0}
+    floor = results.floor()
+    for seed in range(5):
+        for _, value, trial in results.curve(SCALED, seed):
+            level = floor * (2 + 0.1 * seed if value == 4 else 0.9 + 0.02 * seed)
+            results.records[trial.key] = {"key": trial.key, "peaks": {"f1@2": level}, "version": "1.2"}
+    about: Any = {"data": "amazon", "on": (SCALED,)}
+    assert decide("best_value", results, "NBPO", values=(3.0,), **about).verdict == UNTRAINED
+    held = decide("best_value", results, "NBPO", values=(4.0,), **about)
+    assert (held.verdict, held.rests_on) == (HOLDS, "validation: Amazon 5 seeds (truelike 1.2)")
+
+
+def test_flips_find_hidden_likes_if_the_posterior_is_above_the_score(tmp_path: Path) -> None:
+    results = synthetic_results(tmp_path, {"NBPO": 1.0})
+    claim = Claim(rule="finds_hidden_likes", models=("NBPO",))
+    assert verdicts.decide(claim, [results], "defaults").verdict == MISSING
+    for lift, expected in ((0.1, HOLDS), (-0.1, NOT)):
+        rows = [("world", "truelike's defaults", seed, 0.7 + lift + seed / 1000, 0.7) for seed in range(3)]
+        rows += [("world", "the release's", 0, 0.1, 0.9)]
+        hidden._table(rows).write_csv(tmp_path / hidden.FILE)
+        found = verdicts.decide(claim, [results], "defaults")
+        assert found.verdict == expected
+    assert found.rests_on == "synthetic worlds, 3 seeds"

@@ -44,7 +44,7 @@ def run(
     ```
     """
     from truelike.core.files import check_place
-    from truelike.paper import experiments
+    from truelike.paper import experiments, hidden
     from truelike.paper.protocol import FULL, QUICK, TITLES, load
 
     plans = QUICK if quick else FULL
@@ -72,6 +72,8 @@ def run(
             "none of the paper's datasets is available. Fetch them: truelike data fetch amazon-electronics-14core; "
             "truelike data fetch ml-1m"
         )
+    say("hidden likes, where the truth is known")
+    hidden.run(directory, next(iter(plans.values())), say=say)
     if quick:
         say(QUICK_RUN)
     say(f"the runs are in {directory}; next: truelike paper report -d {directory}")

@@ -18,6 +18,7 @@ OBJECTIVES: dict[str, Any] = {
     "NBPO": objectives.NBPO,
     "NBPO-s": objectives.NBPOs,
     "NBPO-o": objectives.NBPOo,
+    "NBPO-lb": objectives.NBPOlb,
     "softmax": objectives.Softmax,
 }
 BY_FLIP_RATE: dict[str, Any] = {"ShiftMC": objectives.shift_mc, "NBPR": objectives.noisy_bpr}

@@ -36,6 +36,7 @@ __all__ = [
     "BPR",
     "NBPO",
     "Listwise",
+    "NBPOlb",
     "NBPOo",
     "NBPOs",
     "Objective",
@@ -261,6 +262,33 @@ class NBPOo(Pointwise):
     @staticmethod
     def likelihood_negative(r: Any, g: Any) -> Any:
         return log(sigmoid(-r) + sigmoid(g) * sigmoid(r))
+
+
+class NBPOlb(Pointwise):
+    """NBPO-lb: the true gradient of Equation 7, a lower bound of Equation 6.
+
+    The step of r does not depend on g: the logarithm separates the two. A negative is pushed to r = 0.
+    """
+
+    name = "NBPO-lb"
+    uses_flips = True
+    curvature = 0.5
+
+    @staticmethod
+    def positive(r: Any, g: Any) -> Steps:
+        return sigmoid(-r), -sigmoid(g)
+
+    @staticmethod
+    def negative(r: Any, g: Any) -> Steps:
+        return sigmoid(-r) - sigmoid(r), sigmoid(-g)
+
+    @staticmethod
+    def likelihood_positive(r: Any, g: Any) -> Any:
+        return log(sigmoid(-g) * sigmoid(r))
+
+    @staticmethod
+    def likelihood_negative(r: Any, g: Any) -> Any:
+        return log(sigmoid(-r)) + log(sigmoid(g) * sigmoid(r))
 
 
 class BPR(Pairwise):

@@ -1,20 +1,21 @@
 """The claims of the paper's Section 5, in our own words, and their verdicts. The claims are in `claims.csv`.
 
-There are verdicts for two settings: "authors" (the settings of the release, or of the text where the release has
-none) and "tuned" (all models tuned in the same way). Claims about the best parameters have the second only.
+There are verdicts for the settings of the release, for the best settings that the text names, and for settings tuned in
+the same way for all models. Claims about the best parameters have the last only.
 """
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
+from dataclasses import astuple
 from pathlib import Path
 
 import polars as pl
 
 from truelike.paper.experiments import Results
 from truelike.paper.protocol import SETTINGS
-from truelike.paper.verdicts import RULES, Claim
+from truelike.paper.verdicts import Claim, decide
 
 
 def _claim(row: dict[str, str]) -> Claim:
@@ -29,18 +30,17 @@ with (Path(__file__).parent / "claims.csv").open(encoding="utf-8", newline="") a
 
 
 def judge(all_results: Sequence[Results]) -> pl.DataFrame:
-    """Return a row per claim and setting: where, claim, paper, settings, verdict, measured, p.
+    """Return a row per claim and setting: where, claim, paper, settings, verdict, measured, p, rests on.
 
     If runs are of a quick plan, a first column `run` says so in each row.
     """
     rows = []
     for claim in CLAIMS:
         for setting in claim.settings:
-            found = RULES[claim.rule](claim, all_results, setting)
-            label = SETTINGS[setting]
-            rows.append((claim.where, claim.words, claim.paper, label, found.verdict, found.measured, found.p))
-    names = ["where", "claim", "paper", "settings", "verdict", "measured", "p"]
-    table = pl.DataFrame(rows, schema=dict.fromkeys(names[:-1], pl.String) | {"p": pl.Float64}, orient="row")
+            found = decide(claim, all_results, setting)
+            rows.append((claim.where, claim.words, claim.paper, SETTINGS[setting], *astuple(found)))
+    names = ["where", "claim", "paper", "settings", "verdict", "measured", "p", "rests on"]
+    table = pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String) | {"p": pl.Float64}, orient="row")
     if any(results.plan.quick for results in all_results):
         return table.select(pl.lit("quick").alias("run"), pl.all())
     return table

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from truelike.core.files import replacing_file
-from truelike.paper.experiments import Results
+from truelike.paper.experiments import SCALED, Results
 from truelike.paper.protocol import COMPARED, KS, METRIC, TITLES, Setting
 from truelike.report.figures import COLOURS, new_figure
 from truelike.selection.trials import score
@@ -36,8 +37,8 @@ CAPTIONS = {
     3: "Figure 3: F1@2 of NBPO on validation by learning rate and regularization (the same for both pairs of "
     "tables). In italics: stopped early by successive halving.",
     4: "Figure 4: F1@2 on validation by the number of factors K, all else as each model was tuned.",
-    5: "Figure 5: F1@2 on validation by the number of negatives ρ, all else as each model was tuned. The "
-    "best λ depends on ρ, and is not tuned again here.",
+    5: "Figure 5: F1@2 on validation by the number of negatives ρ. λ ~ ρ: the regularization grows with ρ and the "
+    "learning rate shrinks, as the summed gradient grows. λ fixed: both as tuned, for another ρ.",
     6: "Figure 6: BPO against NBPO, F1 on the test set (RQ2).",
     7: "Figure 7: F1@2 of NBPO on validation by the regularization of the preference tables (λΘ) and of the flip "
     "tables (λΦ). In italics: stopped early by successive halving.",
@@ -100,11 +101,11 @@ def on_test(all_results: Sequence[Results], metrics: Sequence[str], names: Seque
 
 
 def by_parameter(
-    all_results: Sequence[Results], parameter: str, label: str, *, reference: str | None = None
+    all_results: Sequence[Results], labels: dict[str, str], *, reference: str | None = None
 ) -> Figure:
-    """Draw F1@2 on validation by the value of one parameter, a panel for each dataset."""
-    figure, axes = new_figure(len(all_results), WIDTH, 3.0)
-    for one, results in zip(axes, all_results, strict=True):
+    """Draw F1@2 on validation along parameters with these labels, a panel for each dataset and parameter."""
+    figure, axes = new_figure(len(all_results) * len(labels), WIDTH, 3.0)
+    for one, (results, parameter) in zip(axes, product(all_results, labels), strict=True):
         points = curve_points(results, parameter)
         values: list[Any] = sorted({value for _, value in points})
         for name in COMPARED:
@@ -118,7 +119,7 @@ def by_parameter(
                 level = float(np.mean(same))
                 one.axhline(level, color=STYLES[reference][0], linestyle="--", linewidth=1.2, label=reference)
         one.set_xticks(range(len(values)), [str(value) for value in values], fontsize=9 if len(values) < 8 else 7)
-        one.set_xlabel(label)
+        one.set_xlabel(labels[parameter])
         one.set_ylabel("F1@2 (validation)")
         one.set_title(TITLES[results.plan.data], fontsize=9)
     _legend(figure, axes)
@@ -183,11 +184,11 @@ def heat(all_results: Sequence[Results], stage: str, across: str, down: str, lab
 FIGURES: dict[int, Callable[[Sequence[Results]], Figure]] = {
     2: lambda r: on_test(r, ("f1", "ndcg"), ("ItemPop", "ItemKNN", "BPR", "WBPR", "ShiftMC", "NBPO")),
     3: lambda r: heat(r, "fine", "learning_rate", "regularization", ("η", "λΘ = λΦ")),
-    4: lambda r: by_parameter(r, "factors", "K"),
-    5: lambda r: by_parameter(r, "n_negatives", "ρ"),
+    4: lambda r: by_parameter(r, {"factors": "K"}),
+    5: lambda r: by_parameter(r, {SCALED: "ρ, λ ~ ρ", "n_negatives": "ρ, λ fixed"}),
     6: lambda r: on_test(r, ("f1",), ("BPO", "NBPO")),
     7: lambda r: heat(r, "priors", "flip_regularization", "regularization", ("λΦ", "λΘ")),
-    8: lambda r: by_parameter(r, "flip_factors", "L", reference="BPR"),
+    8: lambda r: by_parameter(r, {"flip_factors": "L"}, reference="BPR"),
     9: lambda r: on_test(r, ("f1",), ("NBPO-o", "NBPO-s", "NBPO")),
 }
 

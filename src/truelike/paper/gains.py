@@ -40,20 +40,30 @@ def _p(p: float) -> str:
     return "< .001" if p < 0.001 else f"{p:.3f}".replace("0.", ".")
 
 
-def gains(results: Results, setting: Setting, a: str, b: str, metrics: Sequence[str] = METRICS) -> list[Gain]:
-    """Return the gain of contender `a` over `b` for each measure.
+def gains(
+    results: Results,
+    setting: Setting,
+    a: str,
+    b: str,
+    metrics: Sequence[str] = METRICS,
+    *,
+    against: Setting | None = None,
+) -> list[Gain]:
+    """Return the gain of contender `a` over `b` for each measure. `against` is the setting of `b`; None: the same.
 
-    The interval is Student's over seeds. p is that of the paired t-test over users, averaged over seeds first.
+    A contender that did not train has no gains: its order says nothing. The interval is Student's over seeds. p is
+    that of the paired t-test over users, averaged over seeds first.
     """
-    records_a, records_b = (results.found(results.finals(setting, name)) for name in (a, b))
-    if not records_a or not records_b:
+    sides = (setting, a), (against or setting, b)
+    records_a, records_b = (results.found(results.finals(*side)) for side in sides)
+    if not records_a or not records_b or not all(results.trained(*side) for side in sides):
         return []
     found = []
-    for measure in (measure for measure in MEASURES if measure.partition("@")[0] in metrics):
+    for measure in (m for m in MEASURES if m in metrics or m.partition("@")[0] in metrics):
         left, right = (np.array([record["test"][measure] for record in each]) for each in (records_a, records_b))
         gain = left.mean() / right.mean() - 1
         width = _half_width(left, right)
-        p = results.p_value(setting, a, b, measure)
+        p = results.p_value(*sides, measure)
         seeds = min(len(left), len(right))
         found.append(Gain(results.plan.data, measure, float(gain), gain - width, gain + width, p, seeds))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,27 +13,32 @@ import polars as pl
 from truelike.core.files import replacing_file
 from truelike.paper.experiments import MEASURES, VALUES, Results
 from truelike.paper.figures import curve_points
-from truelike.paper.protocol import BY_NAME, CONTENDERS, KS, METRIC, SETTINGS, SOURCES, TITLES
+from truelike.paper.protocol import BY_NAME, CONTENDERS, KS, METRIC, SEARCHES, SETTINGS, SOURCES, TITLES, UNTRAINED
 from truelike.selection.trials import Record, Trial, settings, toml
 
 
 def on_test(all_results: Sequence[Results]) -> pl.DataFrame:
-    """Return a row per dataset, setting and model: seeds, mean and standard deviation of each test measure."""
+    """Return a row per dataset, setting and model: seeds, mean and standard deviation of each test measure.
+
+    A model that is not above ItemPop is marked "did not train".
+    """
     rows = []
     for results in all_results:
         for setting, label in SETTINGS.items():
             for contender in CONTENDERS:
                 found = results.found(results.finals(setting, contender.name))
                 if found:
-                    rows.append((TITLES[results.plan.data], label, contender.name, len(found), *_figures(found)))
+                    note = "" if results.trained(setting, contender.name) else UNTRAINED
+                    about = (TITLES[results.plan.data], label, contender.name, len(found), note)
+                    rows.append((*about, *_figures(found)))
     names = [name for measure in MEASURES for name in (measure, f"{measure} std")]
-    kinds = {"data": pl.String, "settings": pl.String, "model": pl.String, "seeds": pl.Int64}
+    kinds = {"data": pl.String, "settings": pl.String, "model": pl.String, "seeds": pl.Int64, "note": pl.String}
     return pl.DataFrame(rows, schema={**kinds, **dict.fromkeys(names, pl.Float64)}, orient="row")
 
 
 def with_spread(on_test: pl.DataFrame, metric: str) -> pl.DataFrame:
     """Return one metric of the table `on_test`, a column per list length, as "mean ± standard deviation"."""
-    rows = on_test.select("data", "settings", "model", "seeds")
+    rows = on_test.select("data", "settings", "model", "seeds", "note")
     columns = [
         pl.Series(
             f"{metric}@{k}",
@@ -70,22 +76,22 @@ def curves(all_results: Sequence[Results]) -> pl.DataFrame:
 
 
 def tuned(all_results: Sequence[Results]) -> pl.DataFrame:
-    """Return the tuned parameters of each model, without empty columns."""
+    """Return the tuned parameters of each model and the metric they are tuned by, without empty columns."""
     shown = ("learning_rate", "regularization", "flip_regularization", "batch_size", "n_negatives", "factors")
     more = ("flip_factors", "flip_rate", "neighbors")
     rows = []
-    for results in all_results:
-        for name, found in results.tuned.items():
+    for results, (setting, metric) in product(all_results, SEARCHES.items()):
+        for name, found in results.searched.get(setting, {}).items():
             contender = BY_NAME[name]
             if contender.like is None and contender.model != "ItemPop":
                 given = found["parameters"]
                 values = [None if given.get(each) is None else f"{given[each]:g}" for each in (*shown, *more)]
-                rows.append((TITLES[results.plan.data], name, found[METRIC], *values))
-    names = ["data", "model", f"{METRIC} (validation)", *shown, *more]
-    kinds = {name: pl.Float64 if name.startswith(METRIC) else pl.String for name in names}
+                rows.append((TITLES[results.plan.data], name, metric, found[metric], *values))
+    names = ["data", "model", "by", "validation", *shown, *more]
+    kinds = {name: pl.Float64 if name == "validation" else pl.String for name in names}
     table = pl.DataFrame(rows, schema=kinds, orient="row")
     used = [name for name in (*shown, *more) if table[name].null_count() < len(table)]
-    return table.select(*names[:3], *used)
+    return table.select(*names[:4], *used)
 
 
 def timings(all_results: Sequence[Results]) -> pl.DataFrame:

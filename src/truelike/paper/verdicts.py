@@ -7,17 +7,18 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from truelike.evaluation.significance import holm
-from truelike.paper.experiments import MEASURES, Results
+from truelike.evaluation.significance import holm, paired_t
+from truelike.paper import hidden
+from truelike.paper.experiments import LEVEL, MEASURES, Results
 from truelike.paper.figures import curve_points, grid_points
 from truelike.paper.gains import Gain, gains
-from truelike.paper.protocol import COMPARED, KS, METRIC, TITLES, Setting
-from truelike.selection.trials import METRICS, score
+from truelike.paper.protocol import BY_NAME, COMPARED, KS, METRIC, SETTINGS, TITLES, UNTRAINED, Setting
+from truelike.selection.trials import METRICS, Record, score
 
 HOLDS, PART, NOT, MISSING = "holds", "holds in part", "does not hold", "not run"
-LEVEL = 0.05
 ENOUGH = 5  # the least number of seeds for an interval to be used
 Floats = NDArray[np.float64]
 
@@ -55,11 +56,12 @@ class Claim:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on a claim, what was measured, and the p-value of the test over users or over seeds."""
+    """The verdict on a claim, what was measured, the p-value over users or over seeds, and the runs it rests on."""
 
     verdict: str
     measured: str = ""
     p: float | None = None
+    rests_on: str = ""
 
 
 Rule = Callable[[Claim, Sequence[Results], Setting], Verdict]
@@ -78,6 +80,10 @@ def _unknown(found: Sequence[Gain]) -> bool:
 
 def _of_data(claim: Claim, all_results: Sequence[Results]) -> list[Results]:
     return [results for results in all_results if claim.data in ("", results.plan.data)]
+
+
+def _trained(claim: Claim, results: Results, setting: Setting) -> list[str]:
+    return [name for name in claim.models if results.trained(setting, name)]
 
 
 def _by_share(agree: Sequence[bool], measured: str, p: float | None = None, more_than: float = 0.5) -> Verdict:
@@ -160,6 +166,24 @@ def in_order(claim: Claim, all_results: Sequence[Results], setting: Setting) -> 
     return _by_share(good, text, max(g.p for g in steps))
 
 
+def higher_retuned(claim: Claim, all_results: Sequence[Results], setting: Setting) -> Verdict:
+    """Decide that models tuned by a metric are above themselves tuned by F1@2, on this metric.
+
+    Holds: significantly (p < .05) for all models. Holds in part: for some.
+    """
+    found = {
+        name: gain
+        for results in _of_data(claim, all_results)
+        for name in claim.models
+        for gain in gains(results, setting, name, name, claim.on, against="tuned")
+    }
+    if _unknown([*found.values()]):
+        return _missing(claim, all_results, setting, [*found.values()])
+    text = "; ".join(f"{name}: {gain}" for name, gain in found.items())
+    agree = [gain.gain > 0 and gain.p < LEVEL for gain in found.values()]
+    return _by_share(agree, text, max(gain.p for gain in found.values()), more_than=0.0)
+
+
 # --- by the search and its curves -----------------------------------------------------------------
 
 
@@ -179,12 +203,15 @@ def best_value(claim: Claim, all_results: Sequence[Results], setting: Setting) -
     """Decide that the best value of a parameter is the paper's. A curve that is not finished decides nothing.
 
     Holds: it is. Holds in part: another value is better, but not significantly over seeds (Welch's t, p >= .05),
-    or, with one seed, by less than 2 %.
+    or, with one seed, by less than 2 %. Did not train: the paper's value is at or below ItemPop.
     """
     for results in _of_data(claim, all_results):
         points = _curve(results, claim.on[0], claim.models[0])
         if points:
-            return best_of({value: np.array(seeds) for value, seeds in points.items()}, claim.values[0])
+            [paper] = claim.values
+            found = best_of({value: np.array(seeds) for value, seeds in points.items()}, paper)
+            trained = paper not in points or np.mean(points[paper]) > results.floor()
+            return found if trained else replace(found, verdict=UNTRAINED)
     return Verdict(MISSING)
 
 
@@ -220,7 +247,9 @@ def _curve(results: Results, parameter: str, name: str) -> dict[float, list[floa
 
 
 def _means(results: Results, parameter: str, name: str) -> dict[float, float]:
-    return {value: float(np.mean(seeds)) for value, seeds in sorted(_curve(results, parameter, name).items())}
+    """Return the means over seeds of a curve, without the points that did not train."""
+    means = {value: float(np.mean(seeds)) for value, seeds in sorted(_curve(results, parameter, name).items())}
+    return {value: mean for value, mean in means.items() if mean > results.floor()}
 
 
 def best_pair(claim: Claim, all_results: Sequence[Results], setting: Setting) -> Verdict:
@@ -316,7 +345,7 @@ def peaks_at(claim: Claim, all_results: Sequence[Results], setting: Setting) -> 
     """Decide that F1@k is highest at this k for all of some models. Holds in part: for most."""
     for results in _of_data(claim, all_results):
         tops = {}
-        for name in claim.models:
+        for name in _trained(claim, results, setting):
             means = {k: results.mean(setting, name, f"f1@{k}") for k in KS}
             known = {k: value for k, value in means.items() if value is not None}
             if known:
@@ -336,7 +365,7 @@ def gaps_shrink(claim: Claim, all_results: Sequence[Results], setting: Setting) 
     for results in all_results:
         spread = []
         for k in (2, 20):
-            means = [results.mean(setting, name, f"f1@{k}") for name in claim.models]
+            means = [results.mean(setting, name, f"f1@{k}") for name in _trained(claim, results, setting)]
             known = [value for value in means if value is not None]
             spread.append(max(known) / min(known) - 1 if len(known) > 1 else float("nan"))
         if not np.isnan(spread).any():
@@ -352,6 +381,8 @@ def sparser_is_lower(claim: Claim, all_results: Sequence[Results], setting: Sett
         return Verdict(MISSING)
     agree, parts = [], []
     for name in claim.models:
+        if not all(by_data[data].trained(setting, name) for data in ("amazon", "movielens")):
+            continue
         for measure in MEASURES:
             here, there = (by_data[data].mean(setting, name, measure) for data in ("amazon", "movielens"))
             if here is not None and there is not None:
@@ -360,10 +391,102 @@ def sparser_is_lower(claim: Claim, all_results: Sequence[Results], setting: Sett
     return _by_share(agree, f"lower on {sum(agree)} of {len(agree)}; {', '.join(parts)}")
 
 
-RULES: dict[str, Rule] = {
-    rule.__name__: rule
-    for rule in (
-        better, all_above, in_order, tuned_to, best_value, best_pair, more_sensitive, grows, is_flat, gains_most_by,
-        peaks_at, gaps_shrink, sparser_is_lower,
-    )
-}  # fmt: skip
+# --- where the truth is known ---------------------------------------------------------------------
+
+
+def finds_hidden_likes(claim: Claim, all_results: Sequence[Results], setting: Setting) -> Verdict:
+    """Decide that NBPO's posterior of a hidden like orders unobserved items better than its score alone does.
+
+    Holds: the AUC against true likes is higher on all datasets with a known truth, significantly over seeds (p < .05).
+    Holds in part: on some.
+    """
+    agree, parts, ps, rests = [], [], [], []
+    for data, found in _known_truth(all_results, setting):
+        posterior, alone = found["posterior"].to_numpy(), found["score"].to_numpy()
+        p = paired_t(posterior, alone)
+        agree.append(posterior.mean() > alone.mean() and p < LEVEL)
+        parts.append(
+            f"{hidden.KNOWN[data]}: AUC of the posterior {posterior.mean():.3f}, of the score {alone.mean():.3f}"
+        )
+        ps.append(p)
+        rests.append(f"{hidden.KNOWN[data]}, {len(found)} seeds")
+    if not agree:
+        return Verdict(MISSING)
+    return replace(_by_share(agree, "; ".join(parts), max(ps), more_than=0.0), rests_on="; ".join(rests))
+
+
+def _known_truth(all_results: Sequence[Results], setting: Setting) -> list[tuple[str, pl.DataFrame]]:
+    places = {results.directory.parent for results in all_results if results.directory is not None}
+    rows = [found for place in sorted(places) if not (found := hidden.read(place)).is_empty()]
+    return [
+        (data, found)
+        for table in rows
+        for data in hidden.KNOWN
+        if len(found := table.filter(data=data, settings=SETTINGS[setting])) > 1
+    ]
+
+
+# --- all of them ----------------------------------------------------------------------------------
+
+BY_FINALS: tuple[Rule, ...] = (
+    better, all_above, in_order, peaks_at, gaps_shrink, sparser_is_lower, higher_retuned,
+)  # fmt: skip
+BY_CURVES: tuple[Rule, ...] = (best_value, grows, is_flat, gains_most_by)
+BY_SEARCH: tuple[Rule, ...] = (tuned_to, best_pair, more_sensitive)
+RULES: dict[str, Rule] = {rule.__name__: rule for rule in (*BY_FINALS, *BY_CURVES, *BY_SEARCH, finds_hidden_likes)}
+
+
+def decide(claim: Claim, all_results: Sequence[Results], setting: Setting) -> Verdict:
+    """Decide a claim by its rule. Contenders that did not train are named; without others there is no verdict."""
+    rule = RULES[claim.rule]
+    found = rule(claim, all_results, setting)
+    if rule in BY_FINALS:
+        left_out = [
+            f"{name} on {TITLES[results.plan.data]}"
+            for results in _of_data(claim, all_results)
+            for name in claim.models
+            if not results.trained(setting, name)
+        ]
+        if left_out:
+            text = "; ".join(filter(None, (found.measured, f"did not train, not counted: {', '.join(left_out)}")))
+            verdict = UNTRAINED if found.verdict == MISSING else found.verdict
+            found = replace(found, measured=text, verdict=verdict)
+    return found if found.rests_on else replace(found, rests_on=_rests_on(claim, all_results, setting))
+
+
+def _rests_on(claim: Claim, all_results: Sequence[Results], setting: Setting) -> str:
+    """Name the runs of a verdict: of each dataset the least number of seeds of a model, or of trials of a search."""
+    rule, parts, versions = RULES[claim.rule], [], set()
+    for results in _of_data(claim, all_results):
+        groups = _evidence(rule, claim, results, setting)
+        sizes = [len(group) for group in groups if group]
+        if not sizes:
+            continue
+        versions |= {record.get("version", "?") for group in groups for record in group}
+        unit = "trials" if rule in BY_SEARCH else "seed" if max(sizes) == 1 else "seeds"
+        counts = f"{min(sizes)} to {max(sizes)}" if min(sizes) < max(sizes) else f"{max(sizes)}"
+        parts.append(f"{TITLES[results.plan.data]} {counts} {unit}")
+    what = "search: " if rule in BY_SEARCH else "validation: " if rule in BY_CURVES else "test: "
+    return f"{what}{', '.join(parts)} (truelike {', '.join(sorted(versions))})" if parts else ""
+
+
+def _evidence(rule: Rule, claim: Claim, results: Results, setting: Setting) -> list[list[Record]]:
+    """Return the records that a verdict rests on, by model."""
+    names = claim.models if rule is not gains_most_by else COMPARED
+    if rule in BY_CURVES:
+        by_seed = [[*results.curve(claim.on[0], seed)] for seed in range(results.plan.curve_seeds)]
+        return [
+            results.found([trial for points in by_seed for trial in [t for n, _, t in points if n == name][:1]])
+            for name in names
+        ]
+    if rule in BY_SEARCH:
+        keys = {
+            key
+            for name in names
+            for stage in results.tuned.get(name, {}).get("stages", [])
+            for key in stage["candidates"]
+        }
+        return [[results.records[key] for key in keys if key in results.records]]
+    settings: tuple[Setting, ...] = (setting, "tuned") if rule is higher_retuned else (setting,)
+    learned = [name for name in names if BY_NAME[name].learns] or names
+    return [results.found(results.finals(each, name)) for each in settings for name in learned]
