@@ -15,7 +15,18 @@ from scipy.special import expit
 import truelike as tl
 from truelike import objectives
 from truelike.errors import ParameterError
-from truelike.objectives import BPO, BPR, NBPO, NBPOo, NBPOs, hidden_like_posterior, noisy_bpr, shift_mc, sigmoid
+from truelike.objectives import (
+    BPO,
+    BPR,
+    NBPO,
+    NBPOlb,
+    NBPOo,
+    NBPOs,
+    hidden_like_posterior,
+    noisy_bpr,
+    shift_mc,
+    sigmoid,
+)
 from truelike.objectives.compiler import compiled_steps
 
 try:
@@ -25,7 +36,7 @@ except ImportError:
 with_torch = pytest.mark.skipif(torch is None, reason="PyTorch is not installed: pip install 'truelike[deep]'")
 
 SHIFTS = [shift_mc(rate) for rate in (0.0, 0.3, 0.9)]
-TRUE_GRADIENTS = [BPO, NBPOs, NBPOo, *SHIFTS]
+TRUE_GRADIENTS = [BPO, NBPOs, NBPOo, NBPOlb, *SHIFTS]
 POINTWISE = [*TRUE_GRADIENTS, NBPO]
 EVERY = [*POINTWISE, BPR]
 
@@ -52,6 +63,13 @@ def grid(*values: float) -> tuple[Any, Any]:
 
 
 # --- gradients of the likelihoods -----------------------------------------------------------------
+
+
+@given(r=logits, g=st.floats(-8, 8), other=st.floats(-8, 8))
+def test_the_logarithm_of_equation_7_separates_preferences_from_flips(r: float, g: float, other: float) -> None:
+    for steps in (NBPOlb.positive, NBPOlb.negative):
+        assert steps(r, g)[0] == steps(r, other)[0]
+        assert steps(g, r)[1] == steps(other, r)[1]
 
 
 @pytest.mark.parametrize("objective", TRUE_GRADIENTS, ids=named)

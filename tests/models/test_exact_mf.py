@@ -24,7 +24,7 @@ QUICK: dict[str, Any] = {"factors": 8, "epochs": 30, "batch_size": 64, "learning
 
 def test_an_objective_goes_with_its_engine() -> None:
     for objective in ("BPR", objectives.BPR, "NBPR"):
-        with pytest.raises(ParameterError, match=r"objective is .*BPO, NBPO, NBPO-s, NBPO-o, softmax, "):
+        with pytest.raises(ParameterError, match=r"objective is .*BPO, NBPO, NBPO-s, NBPO-o, NBPO-lb, softmax, "):
             tl.ExactMF(objective=objective)
     with pytest.raises(ParameterError, match=r"SoftmaxMF: objective is 'BPO'.*ExactMF takes any"):
         tl.SoftmaxMF(objective="BPO")

@@ -131,7 +131,9 @@ def test_a_preset_is_sampled_mf_with_the_same_values(world: Any) -> None:
 
 @pytest.mark.parametrize("wrong", ["BPR2", "softmax", 3, int, objectives.Objective, objectives.Softmax])
 def test_an_unknown_objective_is_an_error_that_lists_the_known_ones(wrong: Any) -> None:
-    with pytest.raises(ParameterError, match=r"objective is .*BPO, BPR, NBPO, NBPO-s, NBPO-o, ShiftMC, NBPR"):
+    with pytest.raises(
+        ParameterError, match=r"objective is .*BPO, BPR, NBPO, NBPO-s, NBPO-o, NBPO-lb, ShiftMC, NBPR"
+    ):
         tl.SampledMF(objective=wrong)
 
 

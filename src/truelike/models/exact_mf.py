@@ -77,8 +77,8 @@ class ExactMF(ObjectiveMF, AllItemsMF):
     Parameters
     ----------
     objective : str or class, default 'softmax'
-        "softmax", "BPO", "NBPO", "NBPO-s", "NBPO-o", "ShiftMC" (with a flip rate of 0.1), or a Pointwise or Listwise
-        class.
+        "softmax", "BPO", "NBPO", "NBPO-s", "NBPO-o", "NBPO-lb", "ShiftMC" (with a flip rate of 0.1), or a Pointwise or
+        Listwise class.
     factors : int, default 256
         The paper's K.
     flip_factors : int, default 32

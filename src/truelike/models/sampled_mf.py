@@ -79,8 +79,8 @@ class SampledMF(ObjectiveMF):
     Parameters
     ----------
     objective : str or class, default 'NBPO'
-        "BPO", "BPR", "NBPO", "NBPO-s", "NBPO-o", "ShiftMC", "NBPR", or a Pointwise or Pairwise class. The flip rate of
-        ShiftMC and NBPR is 0.1; the presets have it as a parameter.
+        "BPO", "BPR", "NBPO", "NBPO-s", "NBPO-o", "NBPO-lb", "ShiftMC", "NBPR", or a Pointwise or Pairwise class. The
+        flip rate of ShiftMC and NBPR is 0.1; the presets have it as a parameter.
     negatives : str or Negatives, default 'uniform'
         The sampling distribution: "uniform", "popularity", "popularity^0.5", "hard", "hard:10".
     recipe : {'default', 'paper'}, default 'default'

@@ -488,5 +488,6 @@ def _evidence(rule: Rule, claim: Claim, results: Results, setting: Setting) -> l
         }
         return [[results.records[key] for key in keys if key in results.records]]
     settings: tuple[Setting, ...] = (setting, "tuned") if rule is higher_retuned else (setting,)
-    learned = [name for name in names if BY_NAME[name].learns] or names
-    return [results.found(results.finals(each, name)) for each in settings for name in learned]
+    found = [(name, results.found(results.finals(each, name))) for each in settings for name in names]
+    learned = [records for name, records in found if records and BY_NAME[name].learns]
+    return learned or [records for _, records in found]

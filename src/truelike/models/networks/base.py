@@ -66,8 +66,8 @@ class NetworkModel(LabelNoise, Recommender):
     Parameters
     ----------
     objective : str or class, default 'NBPO'
-        "BPO", "BPR", "NBPO", "NBPO-s", "NBPO-o", "ShiftMC", "NBPR", or a Pointwise or Pairwise class. The flip rate of
-        ShiftMC and NBPR is 0.1.
+        "BPO", "BPR", "NBPO", "NBPO-s", "NBPO-o", "NBPO-lb", "ShiftMC", "NBPR", or a Pointwise or Pairwise class. The
+        flip rate of ShiftMC and NBPR is 0.1.
     flips : str, function or None, default 'MF'
         The network of the flip logits g, for objectives with flips: "MF", "FM", "NeuMF", "ACF", "LightGCN", or a
         function that makes one from `Inputs`. None: g = 0 (the paper's Equation 11).
