@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from scipy import sparse
 import truelike as tl
 
 Measure = Callable[..., dict[str, Any]]
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "peers.md"
 
 
 class Given(tl.Scorer):
@@ -50,11 +52,21 @@ def ranked() -> type[Ranked]:
 
 
 @pytest.fixture(scope="session")
-def measure() -> Measure:
+def recipes() -> list[Any]:
+    """The metrics of other libraries, as the page writes them."""
+    found: dict[str, Any] = {}
+    exec(PAGE.read_text().split("```python\n")[1].partition("```")[0], found)
+    return [value for name, value in found.items() if name not in ("np", "__builtins__")]
+
+
+@pytest.fixture(scope="session")
+def measure(recipes: list[Any]) -> Measure:
     """Evaluate given lists by `tl.evaluate`: each measure has one value for each user with a relevant item.
 
-    Items are numbers below `n_items`. The training part has one more user, who has all items and is not tested.
+    The metrics of `recipes` are measured, too. Items are numbers below `n_items`. The training part has one more user,
+    who has all items and is not tested.
     """
+    metrics = ["ndcg", "recall", "capped_recall", "precision", "f1", "map", "mrr", "hit_rate", *recipes]
 
     def measured(
         lists: Sequence[Sequence[int]], relevant: Sequence[Sequence[int]], ks: Any, *, n_items: int = 12
@@ -67,7 +79,7 @@ def measure() -> Measure:
             scores[user, list(listed)] = -np.arange(len(listed))
             test[user, list(liked)] = 1
         parts = [tl.read(sparse.csr_array(part)) for part in (train, test)]
-        return tl.evaluate(Ranked(parts[0], scores), parts[1], ks=ks, notes=False).values
+        return tl.evaluate(Ranked(parts[0], scores), parts[1], ks=ks, metrics=metrics, notes=False).values
 
     return measured
 
