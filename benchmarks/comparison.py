@@ -6,7 +6,8 @@
 Writes the table (CSV; printed as Markdown) and a TOML file of each model's settings to results/comparison, of networks
 to results/comparison/networks; `truelike train --config` runs such a file. The runs and the report are in its runs/,
 which Git ignores. A finished run is not repeated. Networks have fewer candidates; on MovieLens all have 64 factors
-then, and networks at most 20 epochs.
+then, and networks at most 20 epochs. Validation items stay candidates on test, as in the protocol of the paper's
+authors; with --seen validation they are left out. The CSV files in results/comparison are without it.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ def main() -> None:
     parser.add_argument("--models", help="comma-separated; all if not given")
     parser.add_argument("--networks", action="store_true")
     parser.add_argument("--n-workers", type=int, default=-1)
+    parser.add_argument("--seen", choices=("train", "validation"), default="train", help="left out on test")
     given = parser.parse_args()
     name, n_trials = DATA[given.data]
     seeds, fixed, of_networks, place = 10, {}, "", Path("results/comparison")
@@ -78,7 +80,7 @@ def main() -> None:
     directory = output_directory(place, given.quick)
     runs = directory / "runs" / given.data
     result = tl.compare(
-        load_split(name, given.quick), models, n_trials=n_trials, seeds=seeds, directory=runs,
+        load_split(name, given.quick), models, seen=given.seen, n_trials=n_trials, seeds=seeds, directory=runs,
         n_workers=given.n_workers, **fixed,
     )  # fmt: skip
     result.source = name

@@ -4,6 +4,7 @@
 
 The Amazon split. Some users are left out of training, and their training interactions are given as histories. The
 same users are also evaluated as part of the training. NDCG@20 on their test interactions, models at defaults.
+Validation items stay candidates.
 """
 
 from __future__ import annotations

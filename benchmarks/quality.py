@@ -6,7 +6,7 @@ truelike's models are at their defaults, but for the factors that are given. imp
 settings on validation (irspack: of 25 trials), and each number of iterations is a fit from the start. irspack is
 left out if it is not installed (pip install irspack). After each epoch the test NDCG@20 is measured; the time of the
 measurement does not count. Seconds include what a model computes before its first epoch (such as the spectral
-initialization), and neither reading nor compiling.
+initialization), and neither reading nor compiling. Validation items stay candidates on test.
 """
 
 from __future__ import annotations
