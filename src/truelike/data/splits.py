@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,13 +86,13 @@ class Split:
     def __init__(
         self, train: Any, validation: Any = None, test: Any = None, info: dict[str, Any] | None = None
     ) -> None:
-        train = _as_dataset(train, "train")
+        train = as_dataset(train, "train")
         info = dict(info or {})
         counted = {"users": 0, "items": 0, "validation_rows": 0, "test_rows": 0, **info.get("dropped", {})}
         known_shared = info.get("also_in_train", {})
         shared, unknown, aligned, messages = {}, {}, {}, []
         for name, given in (("validation", validation), ("test", test)):
-            part = _empty(train) if given is None else _as_dataset(given, name)
+            part = _empty(train) if given is None else as_dataset(given, name)
             aligned[name] = _aligned(part, train, name)
             unknown[name] = _unknown(part, train)
             lost = part.n_interactions - aligned[name].n_interactions
@@ -145,22 +146,8 @@ class Split:
     def save(self, directory: str | Path) -> None:
         """Write the split as a directory: Parquet files of the parts and of the ids, and split.json."""
         with replacing_directory(directory, own=OWN_FILES) as place:
-            further = write_features(self.train, place)
-            for name, part in zip(PARTS, self.parts, strict=True):
-                columns = {"user": part.entry_users, "item": part.csr.indices, "weight": part.csr.data}
-                times = {} if part.times is None else {"time": part.times}
-                pl.DataFrame({**columns, **times}).write_parquet(place / f"{name}.parquet")
-                further += write_entries(part, place, f"{name}-")
-            write_ids(self.train, place)
-            about = {
-                "format": FORMAT,
-                "name": self.train.name,
-                "ids": {"users": self.train.users.kind, "items": self.train.items.kind},
-                "library": self.train.library,
-                "info": self.info,
-                "files": describe_files(place, [*FILES[1:], *further]),
-            }
-            write_description(place / "split.json", about)
+            about = write_parts(place, dict(zip(PARTS, self.parts, strict=True)))
+            write_description(place / "split.json", {"format": FORMAT, "info": self.info, **about})
 
     @classmethod
     def load(cls, directory: str | Path) -> Split:
@@ -169,35 +156,63 @@ class Split:
         if has_file(place, "train_data.json"):
             return _load_authors(place)
         try:
-            with OpenDirectory(directory, "split", FILES[0], FILES[1:]) as files, reading(files.place, "split"):
-                names = list(files.about(FORMAT)["files"])
-            opened = OpenDirectory(directory, "split", FILES[0], sorted({*FILES[1:], *names}))
+            opened = open_parts(directory, "split.json", PARTS, FORMAT)
         except NotFoundError as error:
             raise DataError(
                 f"there is no split in {str(place)!r}: it has neither split.json nor train_data.json"
             ) from error
         with opened as files, reading(files.place, "split"):
             about = files.about(FORMAT)
-            users, items, titles = read_ids(files, about["ids"])
-            shape = (len(users), len(items))
-            shared = read_features(files, names, shape)
-            shared |= {"titles": titles, "library": known_library(about["library"]), "name": str(about["name"])}
-            parts = []
-            for name in PARTS:
-                found = _read_part(files, f"{name}.parquet", users, items)
-                parts.append(
-                    found.with_parts(**shared).with_parts(**read_entries(files, names, shape, f"{name}-"))
-                )
+            parts = read_parts(files, about, PARTS)
             return cls.unchecked(parts[0], parts[1], parts[2], dict(about["info"]))
 
 
-def _as_dataset(part: Any, name: str) -> Dataset:
+def write_parts(place: Path, parts: Mapping[str, Dataset]) -> dict[str, Any]:
+    """Write datasets with the same ids and features into a directory, and return what describes them."""
+    first = next(iter(parts.values()))
+    names = write_features(first, place)
+    for name, part in parts.items():
+        columns = {"user": part.entry_users, "item": part.csr.indices, "weight": part.csr.data}
+        times = {} if part.times is None else {"time": part.times}
+        pl.DataFrame({**columns, **times}).write_parquet(place / f"{name}.parquet")
+        names += [f"{name}.parquet", *write_entries(part, place, f"{name}-")]
+    write_ids(first, place)
+    return {
+        "name": first.name,
+        "ids": {"users": first.users.kind, "items": first.items.kind},
+        "library": first.library,
+        "files": describe_files(place, [*names, *ID_FILES]),
+    }
+
+
+def open_parts(directory: str | Path, description: str, parts: Sequence[str], format: int) -> OpenDirectory:
+    """Open the files that `write_parts` wrote, and those that their description names beside them."""
+    required = [*(f"{name}.parquet" for name in parts), *ID_FILES]
+    with OpenDirectory(directory, "split", description, required) as files, reading(files.place, "split"):
+        names = list(files.about(format)["files"])
+    return OpenDirectory(directory, "split", description, sorted({*required, *names}))
+
+
+def read_parts(files: OpenDirectory, about: Mapping[str, Any], parts: Sequence[str]) -> list[Dataset]:
+    """Read the datasets that `write_parts` wrote."""
+    users, items, titles = read_ids(files, about["ids"])
+    shape, names = (len(users), len(items)), list(about["files"])
+    shared = read_features(files, names, shape)
+    shared |= {"titles": titles, "library": known_library(about["library"]), "name": str(about["name"])}
+    found = [_read_part(files, f"{name}.parquet", users, items) for name in parts]
+    return [
+        part.with_parts(**shared).with_parts(**read_entries(files, names, shape, f"{name}-"))
+        for name, part in zip(parts, found, strict=True)
+    ]
+
+
+def as_dataset(part: Any, name: str, what: str = "Split") -> Dataset:
     """A part of a split, read where it is not a Dataset yet."""
     if not isinstance(part, (Dataset, Split)):
         from truelike.data.read import read
 
         part = read(part)
-    check_dataset(part, "Split", part=name)
+    check_dataset(part, what, part=name)
     found: Dataset = part
     return found
 
@@ -315,7 +330,7 @@ def _load_authors(place: Path) -> Split:
 
 def without_cold(parts: list[Dataset], info: dict[str, Any]) -> Split:
     """Drop users and items of which nothing is known in training from all parts, and count the rows that this drops."""
-    users, items = _warm(parts[0])
+    users, items = known_ids(parts[0])
     warm = parts if users.all() and items.all() else [part.restrict(users, items) for part in parts]
     names = ("users", "items", "titles", "item_features", "user_features")
     shared = {name: getattr(warm[0], name) for name in names}
@@ -334,7 +349,7 @@ def without_cold(parts: list[Dataset], info: dict[str, Any]) -> Split:
     return Split.unchecked(train, validation, test, {**info, "dropped": cold})
 
 
-def _warm(train: Dataset) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def known_ids(train: Dataset) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """The users and the items that have an interaction, other feedback or features."""
     users, items = train.interactions_per_user() > 0, train.popularity() > 0
     for kind in train.kinds.values():

@@ -115,7 +115,7 @@ def by_user(
     check_number("item_guard", item_guard, low=0, high=2**31 - 1, whole=True)
     if rounding not in ("nearest", "random"):
         raise ParameterError(f'rounding is {rounding!r}; expected "nearest" or "random"')
-    by = _checked_by(data, by, "by_user")
+    by = checked_by(data, by, "by_user")
     rows = data.interactions_per_user()
     quota = _rounded_at_random(rows, validation, test, randomness.key(seed, "by_user rounding"))
     largest = np.minimum(np.ceil(test * rows), rows - 1)
@@ -125,7 +125,7 @@ def by_user(
     label = np.zeros(data.n_interactions, dtype=np.uint8)
     _draw_by_user(data, quota, by, seed, item_guard, label)
     return _split(
-        _cut_by_user(data, label, by, seed),
+        cut_by_user(data, label, by, seed),
         _asked(validation, test),
         strategy="by_user",
         validation=validation,
@@ -146,11 +146,11 @@ def hold_out(data: Dataset, share: float, seed: int, by: By | None = "random") -
     out each user's last interactions, and None does so if there are times.
     """
     check_share("share", share)
-    by = _checked_by(data, by, "hold_out")
+    by = checked_by(data, by, "hold_out")
     quota = _rounded_at_random(data.interactions_per_user(), share, 0.0, randomness.key(seed, "hold_out"))
     label = np.zeros(data.n_interactions, dtype=np.uint8)
     _draw_by_user(data, quota, by, seed, 1, label)
-    train, held_out = _cut_by_user(data, label, by, seed).parts((TRAIN, VALIDATION))
+    train, held_out = cut_by_user(data, label, by, seed).parts((TRAIN, VALIDATION))
     return train, held_out
 
 
@@ -202,7 +202,7 @@ def k_fold(
             "train on. Use a smaller share."
         )
     fold = np.empty(data.n_interactions, dtype=np.int64)
-    fold[_shuffled_by_user(data, seed, "k_fold")] = np.arange(data.n_interactions) % k
+    fold[shuffled_by_user(data, seed, "k_fold")] = np.arange(data.n_interactions) % k
     rows = data.interactions_per_user()
     splits = []
     for number in range(k):
@@ -244,11 +244,12 @@ def _draw_by_user(
         draw_by_user(order[label[order] == TRAIN], users, items, each, left, item_guard, label)
 
 
-def _cut_by_user(data: Dataset, label: Labels, by: By, seed: int) -> Cut:
+def cut_by_user(data: Dataset, label: Labels, by: By, seed: int) -> Cut:
+    """The cut of each user's interactions; by time from the first one of each part on."""
     return Cut(data, label, seed, first_held_out(data, label) if by == "time" else None)
 
 
-def _checked_by(data: Dataset, by: str | None, what: str) -> By:
+def checked_by(data: Dataset, by: str | None, what: str) -> By:
     """How rows are chosen; None is by time if there are times."""
     if by is None:
         return "random" if data.times is None else "time"
@@ -322,16 +323,16 @@ def last_n(
 
 
 def _last(data: Dataset, n_test: int, n_validation: int, by: By | None, seed: int, **info: Any) -> Split:
-    by = _checked_by(data, by, info["strategy"])
+    by = checked_by(data, by, info["strategy"])
     times = _need_times(data, "by='time'") if by == "time" else None
-    order = _shuffled_by_user(data, seed, "leave_one_out", times)
+    order = shuffled_by_user(data, seed, "leave_one_out", times)
     rows = data.interactions_per_user()
     few = rows <= n_test + n_validation
     later = np.repeat(data.csr.indptr[1:], rows) - np.arange(data.n_interactions)  # 1 for a user's last one
     part = np.where(later <= n_test, TEST, np.where(later <= n_test + n_validation, VALIDATION, TRAIN))
     label = np.empty(data.n_interactions, dtype=np.uint8)
     label[order] = np.where(np.repeat(few, rows), TRAIN, part)
-    cut, asked = _cut_by_user(data, label, by, seed), _asked(n_validation, n_test)
+    cut, asked = cut_by_user(data, label, by, seed), _asked(n_validation, n_test)
     return _split(cut, asked, **info, by=by, seed=seed, users_never_tested=int((few & (rows > 0)).sum()))
 
 
@@ -443,7 +444,7 @@ def _shuffled(data: Dataset, seed: int, strategy: str) -> NDArray[np.int64]:
     return np.argsort(noise, kind="stable")
 
 
-def _shuffled_by_user(
+def shuffled_by_user(
     data: Dataset, seed: int, strategy: str, times: NDArray[np.int64] | None = None
 ) -> NDArray[np.int64]:
     """The interactions user by user, each user's in the order of time, or in a random one."""
