@@ -15,7 +15,7 @@ HEAVY = ("numba", "polars", "scipy", "pandas", "pyarrow", "torch", "matplotlib",
 
 
 PUBLIC = {
-    "splits": {"at_date", "by_user", "k_fold", "last_n", "leave_one_out", "random", "temporal"},
+    "splits": {"at_date", "by_user", "k_fold", "last_n", "leave_one_out", "new_users", "random", "temporal"},
     "datasets": {"cache_directory", "coat_truth", "fetch", "load", "movielens_features", "names"},
     "synthetic": {"World"},
 }

@@ -15,10 +15,13 @@ from .data.describe import describe as describe
 from .data.filters import k_core as k_core
 from .data.read import read as read
 from .data.splits import Split as Split
+from .data.new_users import NewUsers as NewUsers
+from .data.new_users import NewUserSplit as NewUserSplit
 from .data.truth import Truth as Truth
 from .evaluation.result import Evaluation as Evaluation
 from .evaluation.evaluate import evaluate as evaluate
 from .evaluation.lists import evaluate_lists as evaluate_lists
+from .evaluation.new_users import evaluate_new_users as evaluate_new_users
 from .evaluation.significance import compare_means as compare_means
 from .models.base import Recommender as Recommender
 from .models.base import clone as clone

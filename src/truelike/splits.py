@@ -8,9 +8,10 @@ Split(... interactions, ... users, ... items)
 
 from __future__ import annotations
 
+from truelike.data.new_users import new_users
 from truelike.data.strategies import at_date, by_user, k_fold, last_n, leave_one_out, random, temporal
 
-__all__ = ["at_date", "by_user", "k_fold", "last_n", "leave_one_out", "random", "temporal"]
+__all__ = ["at_date", "by_user", "k_fold", "last_n", "leave_one_out", "new_users", "random", "temporal"]
 
 
 def __dir__() -> list[str]:

@@ -10,6 +10,7 @@ Where truelike differs, and why:
   length of the list, which is shorter than k where fewer items are left.
 - An `Evaluator` masks the training matrix of the model, or `masked_interactions` in its place. Ours masks training
   always. A user whose relevant items are all masked counts 0 there, and is left out here.
+- `EvaluatorWithColdUser` is `tl.evaluate_new_users`.
 - `DenseSLIMRecommender(reg)` is `EASE(regularization)`. `EDLAERecommender(reg, dropout_p)` is
   `EDLAE(regularization, dropout)`. Both in float32 there, in float64 here: test_cross_checks.py.
 - `IALSRecommender(alpha0, reg, nu)` with `loss_type="IALSPP"` has our objective: unobserved_weight,
@@ -91,6 +92,29 @@ def test_its_evaluator_gives_our_means(cutoff: int, ranked: Any) -> None:
         names = {"ndcg": "ndcg", "map": "map", "hit": "hit_rate", "recall": recall, "catalog_coverage": "coverage"}
         for name, measure in names.items():
             assert theirs[name] == pytest.approx(ours[f"{measure}@{cutoff}"], abs=1e-9), name
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("cutoff", [5, 100])
+def test_its_evaluator_of_cold_users_gives_our_means(cutoff: int) -> None:
+    peer = pytest.importorskip("irspack.evaluation")
+    split = tl.splits.new_users(tl.synthetic.World(n_users=300, n_items=120, seed=1).dataset(), test=60)
+    model, new = tl.EASE().fit(split.train), split.test
+    parts = [sparse.csr_matrix(part.matrix, dtype=np.float64) for part in (new.history, new.targets)]
+
+    class Scores:
+        n_items = split.train.n_items
+
+        def get_score_cold_user(self, histories: Any) -> Any:
+            return model.scorer.score_histories(sparse.csr_array(histories)).astype(np.float64)
+
+    evaluator = peer.EvaluatorWithColdUser(*parts, cutoff=cutoff, n_threads=1, recall_with_cutoff=True)
+    theirs, ours = evaluator.get_score(Scores()), tl.evaluate_new_users(model, split, ks=cutoff, metrics=METRICS)
+    for name, measure in (("ndcg", "ndcg"), ("recall", "capped_recall"), ("map", "map"), ("hit", "hit_rate")):
+        assert theirs[name] == pytest.approx(ours[f"{measure}@{cutoff}"], abs=1e-9), name
+
+
+METRICS = ["ndcg", "capped_recall", "map", "hit_rate"]
 
 
 @settings(max_examples=10)

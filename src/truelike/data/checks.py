@@ -23,8 +23,11 @@ def check_dataset(value: object, what: str, part: str = "train") -> None:
     check_not_forked()
     if has_interactions(value):
         return
-    is_split = hasattr(value, "train") and hasattr(value, "test")
-    remedy = f"pass split.{part}" if is_split else "pass tl.read(rows)"
+    remedy = "pass tl.read(rows)"
+    if hasattr(value, "train") and hasattr(value, "test"):
+        remedy = f"pass split.{part}"
+    elif hasattr(value, "targets"):
+        remedy = "pass new users to tl.evaluate_new_users"
     raise DataError(f"{what} takes a Dataset, not {type(value).__name__}: {remedy}")
 
 

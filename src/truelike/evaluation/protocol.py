@@ -88,7 +88,7 @@ def exposure_of(model: Ranker) -> NDArray[np.float64] | None:
     return found
 
 
-def check_ranker(model: object) -> None:
+def check_ranker(model: object, what: str = "evaluate") -> None:
     """Raise an error with a suggestion if a value is not a model.
 
     >>> check_ranker("model/")
@@ -98,8 +98,8 @@ def check_ranker(model: object) -> None:
     """
     if isinstance(model, type):
         fit = f"; create and fit it first: {model.__name__}().fit(train)" if hasattr(model, "scorer") else ""
-        raise ParameterError(f"evaluate takes a fitted model, not the class {model.__name__}{fit}")
+        raise ParameterError(f"{what} takes a fitted model, not the class {model.__name__}{fit}")
     if not hasattr(type(model), "scorer"):
         raise ParameterError(
-            f"evaluate takes a fitted model, not {type(model).__name__}; load a saved one with tl.load(directory)"
+            f"{what} takes a fitted model, not {type(model).__name__}; load a saved one with tl.load(directory)"
         )

@@ -52,7 +52,7 @@ class Evaluation:
         Reasons to doubt the metrics, as sentences; most results have none.
     left_out
         The parts whose items were left out of the lists: "train", and "validation" or "earlier"; see `seen` of
-        `tl.evaluate`. Empty if there are no lists.
+        `tl.evaluate`. Of new users, "history". Empty if there are no lists.
 
     Examples
     --------
