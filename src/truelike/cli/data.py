@@ -16,11 +16,16 @@ from truelike.cli.output import emit, put, show
 from truelike.errors import ParameterError
 
 if TYPE_CHECKING:
+    from truelike.data.new_users import NewUserSplit
     from truelike.data.splits import Split
 
 
-Strategy = Literal["user", "user-time", "random", "k-fold", "last-n", "leave-one-out", "temporal", "at-date"]
-FUNCTIONS = {"user": "by_user", "user-time": "by_user"}  # the others have the name of their function
+Strategy = Literal[
+    "user", "user-time", "random", "k-fold", "last-n", "leave-one-out", "temporal", "at-date", "new-users",
+    "new-users-time",
+]  # fmt: skip
+# the others have the name of their function
+FUNCTIONS = {"user": "by_user", "user-time": "by_user", "new-users": "new_users", "new-users-time": "new_users"}
 
 
 def fetch(
@@ -95,12 +100,18 @@ def split(
         option(
             "Hold out a share of each user's interactions, drawn at random (user) or the last ones (user-time); "
             "of all interactions, drawn at random (random) or the last ones (temporal); in turn (k-fold); the last "
-            "--n of each user (last-n); one or two of each user (leave-one-out); or all from a date on (at-date)."
+            "--n of each user (last-n); one or two of each user (leave-one-out); all from a date on (at-date); or "
+            "whole users, of whom the model is given some interactions, drawn at random (new-users) or the first ones "
+            "(new-users-time)."
         ),
     ] = "user",
     validation: Annotated[
         str | None,
-        option("Share of the validation part, or its file; of last-n, a number. Default: 0.1.", "SHARE|FILE"),
+        option(
+            "Share of the validation part, or its file; of last-n, a number; of new-users, a share or a number of "
+            "users. Default: 0.1.",
+            "SHARE|FILE",
+        ),
     ] = None,
     test: Annotated[str | None, option("Share of the test part, or its file. Default: 0.1.", "SHARE|FILE")] = None,
     seed: Annotated[int | None, option("Seed of the draw. Default: 0.")] = None,
@@ -113,6 +124,14 @@ def split(
         option("With --by user and user-time: interactions of an item that stay in training.", "N", min=0),
     ] = None,
     n: Annotated[int | None, option("With --by last-n: test interactions of each user. Default: 1.", "N")] = None,
+    history: Annotated[
+        float | None,
+        option(
+            "With --by new-users and new-users-time: the share of a held-out user's interactions that the model is "
+            "given. Default: 0.8.",
+            "SHARE",
+        ),
+    ] = None,
     k: Annotated[
         int | None,
         option("With --by k-fold: the folds, in the directories 0, 1, ... of the output. Default: 5.", "K"),
@@ -133,12 +152,13 @@ def split(
     ```
     truelike data split purchases.csv -o split/ --by user --seed 0
     truelike data split purchases.csv -o split/ --by at-date --test-from 2024-06-01
+    truelike data split purchases.csv -o split/ --by new-users --test 500 --history 0.8
     truelike data split train.csv --validation validation.csv --test test.csv -o split/
     ```
     """
     import truelike as tl
     from truelike.core.files import check_place
-    from truelike.data.splits import FILES
+    from truelike.data import new_users, splits
 
     parts = {"--validation": number_or_text(validation), "--test": number_or_text(test)}
     files = {option: part for option, part in parts.items() if isinstance(part, str)}
@@ -146,12 +166,13 @@ def split(
         raise typer.BadParameter("--validation and --test are both shares or both files")
     given = {
         "validation": parts["--validation"], "test": parts["--test"], "seed": seed, "rounding": rounding,
-        "item_guard": item_guard, "n": n, "k": k, "validation_from": validation_from, "test_from": test_from,
+        "item_guard": item_guard, "n": n, "history": history, "k": k, "validation_from": validation_from,
+        "test_from": test_from,
     }  # fmt: skip
     arguments = {} if files else _arguments(by, given)
     places = [output / str(fold) for fold in range(k or 5)] if by == "k-fold" else [output]
     for place in places:
-        check_place(place, FILES)
+        check_place(place, new_users.FILES if function_of(by) == "new_users" and not files else splits.FILES)
     data = open_data(log, read)
     if isinstance(data, tl.Split):
         raise ParameterError(f"{log!r} is split already: {data}")
@@ -181,7 +202,7 @@ def _arguments(by: Strategy, given: dict[str, Any]) -> dict[str, Any]:
     for name, parameter in known.items():
         if parameter.default is parameter.empty and name not in (*given, "data"):
             raise typer.BadParameter(f"--by {by} needs --{name.replace('_', '-')}")
-    return {**given, "by": "time" if by == "user-time" else "random"} if by in FUNCTIONS else given
+    return {**given, "by": "time" if by.endswith("-time") else "random"} if by in FUNCTIONS else given
 
 
 def function_of(by: Strategy) -> str:
@@ -189,12 +210,12 @@ def function_of(by: Strategy) -> str:
     return FUNCTIONS.get(by, by.replace("-", "_"))
 
 
-def _say_what_is_left_out(made: Split) -> None:
+def _say_what_is_left_out(made: Split | NewUserSplit) -> None:
     """Report what was dropped, and who is never tested."""
     dropped = made.info["dropped"]
     if any(dropped.values()):
         say(
-            f"dropped, because they have no interaction in the training part: {dropped['users']:,} users and "
+            f"dropped, because the training part does not know them or their items: {dropped['users']:,} users and "
             f"{dropped['items']:,} items, with {dropped['validation_rows']:,} validation and "
             f"{dropped['test_rows']:,} test interactions"
         )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from truelike.cli.inputs import impressions_from, open_data, open_model
+from truelike.cli.inputs import impressions_from, open_data, open_model, open_new_users
 from truelike.cli.messages import say
 from truelike.cli.options import (
     PARTS,
@@ -86,6 +87,8 @@ def evaluate(
 
     A file in place of a model has lists from elsewhere: user, item, and rank or score.
 
+    Of a split with new users (`truelike data split --by new-users`), a model is given the histories.
+
     With --propensity, the metrics are also estimated for all held-out likes, shown or not. A file gets the columns
     weighted, weighted_low, weighted_high, unweighted and effective_sample_size.
 
@@ -116,28 +119,28 @@ def evaluate(
         check_output(file)
     if part == "validation" and seen == "validation":
         raise typer.BadParameter("--seen validation would leave out what --part validation is to find")
-    held_out = _held_out(open_data(source, read, blocks=True), part, impressions, models[0], read)
-    of_models: dict[str, Any] = {
+    of_known_users: dict[str, Any] = {
         "impressions": impressions is not None, "cluster": cluster, "propensity": number_or_text(propensity),
-        "propensity_clip": propensity_clip, "n_jobs": n_jobs,
+        "propensity_clip": propensity_clip,
     }  # fmt: skip
+    how: dict[str, Any] = {"ks": lengths, "metrics": chosen, "n_jobs": n_jobs}
+    measure_model: Callable[..., Evaluation] = tl.evaluate
+    if (new := open_new_users(source, read)) is not None:
+        _refuse({"seen": seen, **of_known_users}, f"{source} has new users", "for known ones")
+        _refuse_lists(models, source)
+        held_out, measure_model = getattr(new, part), tl.evaluate_new_users
+    else:
+        held_out = _held_out(open_data(source, read, blocks=True), part, impressions, models[0], read)
+        how |= {"seen": seen, **of_known_users}
     results = []
     for path, name in zip(models, names, strict=True):
         if Path(path).is_file():
-            _check_lists(path, of_models)
+            _refuse(of_known_users, f"{path} is a file of lists", "for models")
             result = tl.evaluate_lists(
                 path, held_out, seen=seen, ks=lengths, metrics=metrics and chosen, name=name
             )
         else:
-            result = _of_model(
-                path,
-                name if len(models) > 1 else None,
-                held_out,
-                seen=seen,
-                ks=lengths,
-                metrics=chosen,
-                **of_models,
-            )
+            result = _of_model(measure_model, path, name if len(models) > 1 else None, held_out, **how)
         results.append(result)
     _put(results, output)
     if per_user is not None:
@@ -150,25 +153,31 @@ def evaluate(
             write(table, comparison)
 
 
-def _of_model(path: str, name: str | None, held_out: Any, **options: Any) -> Evaluation:
+def _of_model(
+    measure_model: Callable[..., Evaluation], path: str, name: str | None, held_out: Any, **options: Any
+) -> Evaluation:
     """Evaluate a saved model; one of several has the name of its directory, too."""
-    import truelike as tl
-
     model = open_model(path)
     if hasattr(model, "choice_"):
         say(f"{path}: {model.choice_.model}, chosen by AutoRecommender: {model.choice_.reason}")
-    result = tl.evaluate(model, held_out, name=f"{model.name} ({name})" if name else model.name, **options)
+    result = measure_model(model, held_out, name=f"{model.name} ({name})" if name else model.name, **options)
     for note in result.notes:
         say(f"{result.model}: {note}")
     return result
 
 
-def _check_lists(path: str, of_models: dict[str, Any]) -> None:
-    """Raise an error for options that lists have no use for."""
-    for name in ("impressions", "cluster", "propensity", "propensity_clip"):
-        if of_models[name] not in (None, False):
-            flag = f"--{name.replace('_', '-')}"
-            raise typer.BadParameter(f"{path} is a file of lists, and {flag} is for models: leave it out")
+def _refuse(options: dict[str, Any], given: str, what: str) -> None:
+    """Raise an error for options that have no use."""
+    for name, value in options.items():
+        if value not in (None, False):
+            raise typer.BadParameter(f"{given}, and --{name.replace('_', '-')} is {what}: leave it out")
+
+
+def _refuse_lists(paths: list[str], source: str) -> None:
+    """Raise an error for files of lists beside new users."""
+    for path in paths:
+        if Path(path).is_file():
+            raise typer.BadParameter(f"{path} is a file of lists, and {source} has new users: give models")
 
 
 def _held_out(data: Any, part: str, source: str | None, model: str, read: Read) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
@@ -14,6 +14,7 @@ from truelike.errors import DataError, ParameterError, some
 if TYPE_CHECKING:
     from truelike.data.blocks.blocks import Blocks
     from truelike.data.dataset import Dataset
+    from truelike.data.new_users import NewUserSplit
     from truelike.data.splits import Split
 
 Source = TypeVar("Source", bound="Dataset | Split | Blocks")
@@ -26,6 +27,17 @@ def open_blocks(source: str) -> Blocks | None:
     from truelike.data.blocks.format import DESCRIPTION
 
     return tl.blocks.open(source) if _is(Path.is_file, Path(source) / DESCRIPTION) else None
+
+
+def open_new_users(source: str, read: Read) -> NewUserSplit | None:
+    """A split of whole users; None for what is none."""
+    import truelike as tl
+    from truelike.data.new_users import DESCRIPTION
+
+    if not _is(Path.is_file, Path(source) / DESCRIPTION):
+        return None
+    _refuse_options(read, source, "a split directory")
+    return tl.NewUserSplit.load(source)
 
 
 @overload
@@ -51,7 +63,10 @@ def open_data(source: str, read: Read, *, strict: bool = True, blocks: bool = Fa
     if "impressions" in parts:
         parts["impressions"] = impressions_from(parts["impressions"])
     data: Dataset | Split
-    if _is(Path.is_dir, path):
+    if (new := open_new_users(source, read)) is not None:
+        say(f"{source}: whole users are held out; what follows is of the training part")
+        data = _with_parts(new.train, parts)
+    elif _is(Path.is_dir, path):
         data = _with_parts(_with_titles(tl.Split.load(path), source, "a split directory", read, strict), parts)
     elif _is(Path.exists, path):
         data = tl.read(path, **read, **parts)
@@ -92,13 +107,18 @@ def _is(question: Callable[[Path], bool], path: Path) -> bool:
 
 def _with_titles(data: Source, source: str, what: str, of_rows: Read, strict: bool) -> Source:
     """Data that is not read from rows, with titles from a file where one was given."""
-    unused = [f"--{name.replace('_', '-')}" for name in of_rows if name not in ("titles", "encoding")]
-    if unused and strict:
-        flags = ", ".join("--no-header" if flag == "--header" else flag for flag in unused)
-        raise ParameterError(f"{source!r} is {what}, which {flags} cannot change: use it with a file")
+    if strict:
+        _refuse_options([name for name in of_rows if name not in ("titles", "encoding")], source, what)
     if "titles" not in of_rows:
         return data
     return cast("Source", data.with_titles(of_rows["titles"], encoding=of_rows.get("encoding", "utf-8")))
+
+
+def _refuse_options(unused: Iterable[str], source: str, what: str) -> None:
+    """Raise an error for options of reading, if there are any."""
+    flags = ", ".join("--no-header" if name == "header" else f"--{name.replace('_', '-')}" for name in unused)
+    if flags:
+        raise ParameterError(f"{source!r} is {what}, which {flags} cannot change: use it with a file")
 
 
 def _with_parts(data: Dataset | Split, parts: Read) -> Dataset | Split:
