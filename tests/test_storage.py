@@ -66,7 +66,7 @@ def test_a_directory_holds_exactly_four_files_and_no_pickle(place: Path) -> None
 def test_the_file_says_what_it_is(model: Any, place: Path) -> None:
     model.save(place, metrics={"ndcg@20": np.float32(0.25)})
     about = json.loads((place / "model.json").read_text())
-    assert about["format"] == 3
+    assert about["format"] == 4
     assert about["class"] == "ItemKNN"
     assert about["parameters"] == {"neighbors": 7, "shrinkage": None, "n_jobs": -1}
     assert about["metrics"] == {"ndcg@20": 0.25}
@@ -163,7 +163,7 @@ def test_no_model_at_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("format", "version"), [(1, "0.1.0"), (99, "7.0")])
 def test_a_model_of_another_format_names_the_version_that_wrote_it(place: Path, format: int, version: str) -> None:
     edit(place, format=format, library_version=version)
-    refused(place, f"format {format}", version, "reads format 3", "Recreate it")
+    refused(place, f"format {format}", version, "reads format 4", "Recreate it")
 
 
 FILES_DESCRIBED = [None, 3, {}, {"arrays.safetensors": 7}]
@@ -188,7 +188,7 @@ def test_a_wrong_value_in_the_description_is_refused(place: Path, key: str) -> N
         refused(place, "not one of truelike's own" if key == "class" else "damaged or incomplete")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", "\x00\x01", '{"format": 3}', '{"class": "ItemPop"}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", "\x00\x01", '{"format": 4}', '{"class": "ItemPop"}'])
 def test_garbage_in_model_json_is_damage(place: Path, text: str) -> None:
     (place / "model.json").write_text(text)
     refused(place, "damaged or incomplete")
@@ -251,6 +251,16 @@ def test_arrays_with_the_same_checksums_of_another_model_are_damage(tmp_path: Pa
         tl.ItemPop().fit(tl.read(rows)).save(tmp_path / name)
     (tmp_path / "one" / "arrays.safetensors").write_bytes((tmp_path / "two" / "arrays.safetensors").read_bytes())
     refused(tmp_path / "one", "arrays.safetensors cannot belong to model.json: it has another id")
+
+
+def test_two_rows_in_each_other_s_place_are_damage(tmp_path: Path) -> None:
+    model = tl.EASE().fit(tl.synthetic.World(n_users=80, n_items=40).dataset())
+    model.save(tmp_path / "model")
+    file = tmp_path / "model" / "arrays.safetensors"
+    first, second = (np.asarray(row, dtype=np.float32).tobytes() for row in model.weights_[:2])
+    before, rest = file.read_bytes().split(first + second)
+    file.write_bytes(before + second + first + rest)
+    refused(tmp_path / "model", "the arrays of arrays.safetensors cannot belong to model.json")
 
 
 def test_the_working_directory_is_never_replaced(

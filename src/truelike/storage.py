@@ -37,7 +37,7 @@ from truelike.data.matrix import checked_csr
 from truelike.data.part_files import ID_FILES, known_library, read_ids, read_titles, write_ids
 from truelike.errors import ParameterError, StorageError, some
 
-FORMAT = 3
+FORMAT = 4
 FILES = ("model.json", "arrays.safetensors", *ID_FILES)
 PREFIX = "model."  # of the arrays of the model, beside those of the training data
 

@@ -190,7 +190,7 @@ def test_a_checkpoint_without_its_arrays_or_of_a_later_format_is_an_error(split:
     model_of(epochs=2).fit(split.train, checkpoint=tmp_path / "state")
     about = tmp_path / "state" / "checkpoint.json"
     about.write_text(json.dumps({**json.loads(about.read_text()), "format": 99}))
-    with pytest.raises(StorageError, match="format 99; this version reads format 3"):
+    with pytest.raises(StorageError, match="format 99; this version reads format 4"):
         model_of().fit(split.train, checkpoint=tmp_path / "state", resume=True)
     (tmp_path / "state" / "arrays.safetensors").unlink()
     with pytest.raises(StorageError, match="state"):

@@ -16,12 +16,12 @@ import math
 import mmap
 import os
 import secrets
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 Arrays = dict[str, NDArray[Any]]
@@ -30,7 +30,6 @@ TYPES = {
     "BOOL": np.bool_, "U8": np.uint8, "I8": np.int8, "I16": np.int16, "U16": np.uint16, "F16": np.float16,
     "I32": np.int32, "U32": np.uint32, "F32": np.float32, "I64": np.int64, "U64": np.uint64, "F64": np.float64,
 }  # fmt: skip
-WORDS = 512  # of 64 bits that are summed at a time
 LONGEST_HEADER = 100_000_000  # bytes; the limit of the library safetensors
 
 
@@ -97,14 +96,11 @@ def read_arrays(descriptor: int, *, mapped: bool = False) -> tuple[Any, Arrays]:
 
 
 def checksum(array: NDArray[Any]) -> int:
-    """The CRC-32 of the sums of an array's 64-bit words, 512 at a time: as fast as reading the memory once.
+    """The 64-bit XXH3 hash of an array's bytes.
 
     It finds damage. It is no protection against somebody who edits the file on purpose.
 
-    >>> checksum(np.array([1, 2, 3], dtype=np.int64)) == checksum(np.array([1, 2, 4], dtype=np.int64))
+    >>> checksum(np.array([1, 2, 3], dtype=np.int64)) == checksum(np.array([1, 3, 2], dtype=np.int64))
     False
     """
-    content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    whole = len(content) // (8 * WORDS) * 8 * WORDS
-    sums = np.add.reduce(content[:whole].view(np.uint64).reshape(-1, WORDS), axis=1, dtype=np.uint64)
-    return zlib.crc32(content[whole:].tobytes(), zlib.crc32(sums.tobytes()))
+    return xxhash.xxh3_64_intdigest(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)

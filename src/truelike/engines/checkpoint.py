@@ -25,7 +25,7 @@ from truelike.engines.callbacks import KeepBest
 from truelike.engines.engine import Engine, State, Trained
 from truelike.errors import NotFoundError, StorageError
 
-FORMAT = 3
+FORMAT = 4
 FILES = ("checkpoint.json", "arrays.safetensors")
 
 

@@ -34,7 +34,7 @@ from truelike.core.files import describe_files, replacing_directory, write_descr
 from truelike.data.ids import MOST, Codes, Kind
 from truelike.errors import DataError
 
-FORMAT = 2
+FORMAT = 3
 DESCRIPTION, ITEMS = "blocks.json", "items.parquet"
 SHOWN = "shown"
 Further = Callable[[Path], Sequence[str]]  # writes files to a directory, and returns their names
