@@ -399,25 +399,24 @@ def test_a_saved_directory_follows_the_umask(model: Any, tmp_path: Path, mask: i
     assert (tmp_path / "model").stat().st_mode & 0o777 == 0o777 & ~mask
 
 
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no such locks")
 def test_what_a_killed_save_left_is_swept_by_the_next_and_nothing_else_is(model: Any, tmp_path: Path) -> None:
-    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
-    host = files._host()
-    left = tmp_path / f".model.{host}.{int(gone.stdout)}.0123abcd"
-    kept = [
-        tmp_path / f".model.{host}.{os.getpid()}.0123abcd",  # still being written
-        tmp_path / f".model.another_machine.{int(gone.stdout)}.0123abcd",
-        tmp_path / f".other.{host}.{int(gone.stdout)}.0123abcd",
-        tmp_path / ".model.notes",
-    ]
-    for place in (left, *kept):
+    left = [tmp_path / f".model.0123abc{n}.tmp" for n in range(2)]
+    kept = [tmp_path / name for name in (".other.0123abcd.tmp", ".model.notes", ".model.0123abcd")]
+    for place in (*left, *kept):
         place.mkdir()
         (place / "arrays.safetensors").write_text("half")
+    hold = "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.flock(file, fcntl.LOCK_EX); print(); input()"
+    command = [sys.executable, "-c", hold, str(left[1] / files.LOCK)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        model.save(tmp_path / "model")
+        assert [place.exists() for place in (*left, *kept)] == [False, True, True, True, True]
+        writer.kill()
     model.save(tmp_path / "model")
-    assert not left.exists()
-    assert all(place.exists() for place in kept)
-    os.utime(kept[1], (0, 0))
-    model.save(tmp_path / "model")
-    assert [place.exists() for place in kept] == [True, False, True, True]
+    assert [place.exists() for place in (*left, *kept)] == [False, False, True, True, True]
+    assert {path.name for path in tmp_path.iterdir()} == {"model", *(place.name for place in kept)}
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can become somebody else")

@@ -17,13 +17,12 @@ import os
 import re
 import secrets
 import shutil
-import socket
 import stat
 import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from truelike.core.array_files import Arrays, checksum, read_arrays
 from truelike.core.forks import check_not_forked
@@ -37,11 +36,16 @@ from truelike.errors import (
     some,
 )
 
-DAY = 24 * 60 * 60
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 TRIES = 100  # of replacing a directory that another process replaces, too
 LARGEST_DESCRIPTION = 2**28  # bytes
 MISSES = 5  # looks at a directory after which a file counts as missing: it may be replaced just then
-TEMPORARY = re.compile(r"\..+\.\w+\.\d+\.[0-9a-f]{8}")  # names that `_aside` makes
+TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")  # of the directories that `_owned` makes
+LOCK = "lock"  # the file of a directory that its owner locks
 LONGEST_PATH = 3_800  # bytes
 LONGEST_NAME = 180  # bytes of the name of a directory: temporary names beside it are longer
 
@@ -71,43 +75,48 @@ def _previous(directory: Path) -> Path:
     return directory.with_name(f".{directory.name}.previous")
 
 
-def _aside(path: Path) -> Path:
-    """A temporary name beside `path` that holds the host and process of the writer."""
-    return path.with_name(f".{path.name}.{_host()}.{os.getpid()}.{secrets.token_hex(4)}")
-
-
 def _sweep(path: Path) -> None:
-    """Remove temporary files of writers of `path` that were killed."""
-    ours = re.compile(rf"\.{re.escape(path.name)}\.(\w+)\.(\d+)\.[0-9a-f]{{8}}")
+    """Remove temporary directories beside `path` whose writers were killed: nobody holds their lock."""
+    ours = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.tmp")
     for left in path.parent.iterdir():
-        found = ours.fullmatch(left.name)
-        if found and _abandoned(left, host=found[1], process=int(found[2])):
-            _remove(left)
+        if ours.fullmatch(left.name):
+            with contextlib.suppress(OSError, NotImplementedError), (left / LOCK).open("w") as lock:
+                if _try_lock(lock):
+                    shutil.rmtree(left, ignore_errors=True)
 
 
-def _host() -> str:
-    return re.sub(r"\W", "_", socket.gethostname()) or "here"
+@contextlib.contextmanager
+def _owned(path: Path) -> Iterator[Path]:
+    """Yield a new temporary directory beside `path`, locked by this process for as long as it lives."""
+    while True:
+        fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+        fresh.mkdir()
+        try:
+            lock = (fresh / LOCK).open("w")
+        except FileNotFoundError:  # swept before it was locked
+            continue
+        try:
+            with contextlib.suppress(NotImplementedError):  # without locks nobody sweeps either
+                if not _try_lock(lock):
+                    continue
+            yield fresh
+            return
+        finally:
+            lock.close()  # first: Windows removes no open file
+            shutil.rmtree(fresh, ignore_errors=True)
 
 
-def _abandoned(left: Path, *, host: str, process: int) -> bool:
-    """Whether the writer has ended; for another machine's file, whether it is older than a day."""
+def _try_lock(file: IO[str]) -> bool:
+    """Lock an open file, and return whether it was free and is still there; NotImplementedError without locks."""
+    if fcntl is None:
+        raise NotImplementedError("this system has no locks")
     try:
-        if host != _host() or os.name != "posix":  # on Windows os.kill would end the process
-            return time.time() - left.stat().st_mtime > DAY
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
         return False
-    return False
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with contextlib.suppress(OSError):
-            path.unlink()
+    except OSError as error:
+        raise NotImplementedError(f"this file system has no locks: {error}") from error
+    return os.fstat(file.fileno()).st_nlink > 0  # otherwise the other process has just removed it
 
 
 def check_place(directory: Path, names: Collection[str] = (), *, own: re.Pattern[str] | None = None) -> None:
@@ -152,18 +161,11 @@ def lock_directory(directory: Path, refusal: str) -> Callable[[], None]:
 
     A file `lock` is written in it. `refusal` is the message of the error if another process has locked it.
     """
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return lambda: None
-    file = (directory / "lock").open("w")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.fstat(file.fileno()).st_nlink:  # the other process has just removed it
-            raise BlockingIOError
-    except OSError as error:
-        file.close()
-        raise StorageError(refusal) from error
+    file = (directory / LOCK).open("w")
+    with contextlib.suppress(NotImplementedError):
+        if not _try_lock(file):
+            file.close()
+            raise StorageError(refusal)
     return file.close
 
 
@@ -233,11 +235,12 @@ def _beside(path: Path, shown: Path | None = None) -> Iterator[Path]:
 
     Errors of the disk become one that names the path, or the one that is `shown` in its place.
     """
-    fresh, place = _aside(path), shown or path
+    place = shown or path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _sweep(path)
-        yield fresh
+        with _owned(path) as own:
+            yield own / path.name
     except TruelikeError:
         raise
     except Exception as error:
@@ -246,8 +249,6 @@ def _beside(path: Path, shown: Path | None = None) -> Iterator[Path]:
             raise
         left = "what was there before is untouched" if _exists(place) else "nothing was written"
         raise StorageError(f"cannot write {str(place)!r}: {error}; {left}") from error
-    finally:
-        _remove(fresh)
 
 
 def _exists(path: Path) -> bool:
