@@ -399,6 +399,14 @@ def test_a_saved_directory_follows_the_umask(model: Any, tmp_path: Path, mask: i
     assert (tmp_path / "model").stat().st_mode & 0o777 == 0o777 & ~mask
 
 
+def test_a_directory_with_the_name_of_a_file_of_a_model_is_not_deleted(model: Any, tmp_path: Path) -> None:
+    (tmp_path / "model" / "model.json").mkdir(parents=True)
+    (tmp_path / "model" / "model.json" / "thesis.txt").write_text("years of work")
+    with pytest.raises(StorageError, match=r"holds other files, which would be lost: model\.json/"):
+        model.save(tmp_path / "model")
+    assert (tmp_path / "model" / "model.json" / "thesis.txt").read_text() == "years of work"
+
+
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no such locks")
 def test_what_a_killed_save_left_is_swept_by_the_next_and_nothing_else_is(model: Any, tmp_path: Path) -> None:
     left = [tmp_path / f".model.0123abc{n}.tmp" for n in range(2)]

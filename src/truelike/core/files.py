@@ -260,16 +260,26 @@ def _exists(path: Path) -> bool:
 
 def _refuse_to_delete_others(directory: Path, names: Collection[str], own: re.Pattern[str] | None = None) -> None:
     """Raise if the directory holds other files than those that are replaced."""
-    try:
-        there = {path.name for path in directory.iterdir()}
-    except FileNotFoundError:  # not there, or another process replaces it just then
-        there = set()
-    others = sorted(name for name in there - set(names) if own is None or not own.fullmatch(name))
+    others = sorted(_others(directory, names, own))
     if others:
         raise StorageError(
             f"{str(directory)!r} holds other files, which would be lost: {some(others)}. "
             "Name a directory of its own."
         )
+
+
+def _others(directory: Path, names: Collection[str], own: re.Pattern[str] | None) -> Iterator[str]:
+    """What a directory has beside files with these names, and files and directories whose names match `own`."""
+    with contextlib.suppress(FileNotFoundError):  # not there, or another process replaces it just then
+        for path in directory.iterdir():
+            ours = own is not None and own.fullmatch(path.name) is not None
+            if not path.is_dir():
+                if not ours and path.name not in names:
+                    yield path.name
+            elif ours:
+                yield from (f"{path.name}/{name}" for name in _others(path, (), own))
+            else:
+                yield f"{path.name}/"
 
 
 def _swap(fresh: Path, directory: Path) -> None:
