@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -305,6 +306,42 @@ def test_a_description_that_was_edited_by_hand_is_damage(place: Path) -> None:
     path = place / "model.json"
     path.write_text(path.read_text().replace('"neighbors": 7', '"neighbors": 8'))
     refused(place, "model.json is not as it was written")
+
+
+# --- systems that fail ----------------------------------------------------------------------------
+
+LOAD_WITH_LITTLE_MEMORY = """
+import resource, sys
+from pathlib import Path
+import truelike as tl
+import truelike.models.ease
+
+pages = int(Path("/proc/self/statm").read_text().split()[0])
+limit = pages * resource.getpagesize() + 2**24
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+try:
+    tl.load(sys.argv[1])
+except tl.errors.TooLargeError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit of memory and /proc are those of Linux")
+def test_too_little_memory_is_not_called_damage(tmp_path: Path) -> None:
+    tl.EASE().fit(tl.read([(n % 30, n) for n in range(3_000)])).save(tmp_path / "model")  # 36 MB
+    command = [sys.executable, "-c", LOAD_WITH_LITTLE_MEMORY, str(tmp_path / "model")]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    assert "not enough memory to read the model" in found
+    assert "damaged" not in found
+
+
+def test_an_error_of_the_system_is_not_called_damage(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(np, "fromfile", fail)
+    refused(place, "cannot be read now", "Input/output error")
 
 
 # --- disks that fail, and crashes -----------------------------------------------------------------

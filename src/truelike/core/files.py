@@ -32,6 +32,7 @@ from truelike.errors import (
     NotFoundError,
     ParameterError,
     StorageError,
+    TooLargeError,
     TruelikeError,
     some,
 )
@@ -464,12 +465,19 @@ class OpenDirectory:
 
 @contextlib.contextmanager
 def reading(directory: Path, what: str) -> Iterator[None]:
-    """Turn errors from a damaged file into one that names the directory."""
+    """Turn errors from a damaged file into one that names the directory; those of the system stay what they are."""
     try:
         yield
     except (DataError, MissingExtraError, StorageError):
         raise
+    except MemoryError as error:
+        raise TooLargeError(
+            f"there is not enough memory to read the {what} in {str(directory)!r} ({error}). Use a larger machine, or "
+            "end other programs, and try again."
+        ) from error
     except Exception as error:
+        if isinstance(error, OSError) or "os error" in str(error):  # polars has its own class for them
+            raise StorageError(f"the {what} in {str(directory)!r} cannot be read now: {error}") from error
         raise StorageError(
             f"the {what} in {str(directory)!r} is damaged or incomplete "
             f"({type(error).__name__}: {error}). Recreate it."
