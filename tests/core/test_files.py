@@ -12,7 +12,7 @@ from truelike.errors import ParameterError, StorageError
 
 
 @pytest.mark.parametrize(
-    "place", ["/", "a" * 300, "a/" * 3000, "\0", None, 3, b"model"], ids=lambda place: repr(place)[:12]
+    "place", ["/", "a" * 300, "a/" * 3000, "\0", "a\udcff", None, 3, b"model"], ids=lambda place: ascii(place)[:12]
 )
 def test_a_place_that_cannot_be_a_directory_is_an_error(
     place: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

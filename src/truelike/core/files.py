@@ -55,6 +55,11 @@ def as_place(directory: Any) -> Path:
     """The absolute path of a directory that is to be written or read; an error if no system could have it."""
     try:
         path = Path(directory).resolve()
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise StorageError(
+            f"{_cut(ascii(str(directory)))} cannot be a directory: its name is not valid UTF-8. Use another name."
+        ) from error
     except TypeError as error:
         raise StorageError(
             f"a directory is expected; {type(directory).__name__} was given. Pass a path."
