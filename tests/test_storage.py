@@ -226,11 +226,12 @@ def test_numbers_that_would_lead_outside_an_array_are_damage(place: Path, change
     refused(place, "damaged or incomplete")
 
 
-def test_a_popularity_that_is_not_one_number_an_item_is_damage(tmp_path: Path) -> None:
+@pytest.mark.parametrize("popularity", [np.ones(2, np.float32), np.ones(4, np.float16)], ids=["shape", "type"])
+def test_a_popularity_that_is_not_one_number_an_item_is_damage(tmp_path: Path, popularity: Any) -> None:
     place = tmp_path / "model"
     tl.ItemPop().fit(tl.read(ROWS)).save(place)
-    edit_arrays(place, model__popularity=np.ones(2, dtype=np.float32))
-    refused(place, "popularity has shape (2,)")
+    edit_arrays(place, model__popularity=popularity)
+    refused(place, f"popularity is {popularity.dtype} of shape {popularity.shape}")
 
 
 def test_an_id_map_of_another_model_is_damage(place: Path) -> None:

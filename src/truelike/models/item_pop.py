@@ -67,6 +67,8 @@ class ItemPop(Recommender):
 
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
         popularity = arrays["popularity"]
-        if popularity.shape != (train.n_items,):
-            raise ValueError(f"popularity has shape {popularity.shape}; expected one number per item")
+        if popularity.shape != (train.n_items,) or popularity.dtype != np.float32:
+            raise ValueError(
+                f"popularity is {popularity.dtype} of shape {popularity.shape}; expected one float32 per item"
+            )
         return {"popularity_": popularity}
