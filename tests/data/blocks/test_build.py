@@ -331,6 +331,27 @@ def test_keys_in_the_names_of_directories_are_columns(tmp_path: Path) -> None:
     assert content(tmp_path / "of files") == content(tmp_path / "of dataset")
 
 
+def test_a_column_of_the_files_is_not_replaced_by_a_key_in_the_name_of_a_directory(tmp_path: Path) -> None:
+    place = tmp_path / "user_id=7" / "item_id=8"
+    place.mkdir(parents=True)
+    build(write(rows(), place / "log.parquet"), tmp_path / "of files", blocks=3)
+    build(tl.read(rows(), name="log"), tmp_path / "of dataset", blocks=3)
+    assert content(tmp_path / "of files") == content(tmp_path / "of dataset")
+    (place / "day=2024-01-02").mkdir()
+    write(rows().drop("timestamp"), place / "day=2024-01-02" / "log.parquet")
+    with pytest.raises(
+        DataError, match=r"the column user_id, item_id is in the files and, with other values maybe"
+    ):
+        build(place / "day=2024-01-02", tmp_path / "blocks", time="day")
+
+
+def test_a_column_that_only_a_later_file_has_is_missing_in_the_first(tmp_path: Path) -> None:
+    write(rows().drop("timestamp"), tmp_path / "a.parquet")
+    write(rows(), tmp_path / "b.parquet")
+    with pytest.raises(DataError, match=r"there is no column 'timestamp' in .*a.parquet"):
+        build(f"{tmp_path}/*.parquet", tmp_path / "blocks")
+
+
 def test_files_that_do_not_fit_together(tmp_path: Path) -> None:
     write(rows(), tmp_path / "a.parquet")
     write(rows().with_columns(AS_TEXT), tmp_path / "b.parquet")

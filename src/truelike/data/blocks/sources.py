@@ -95,6 +95,7 @@ class LogFiles:
     parquet: list[str]
     columns: Columns
     text: bool = False
+    hive: bool = False  # whether needed columns are in the names of directories, as key=value
     bad: BadRows = field(default_factory=BadRows)
     origins: dict[str, tuple[TextFile, int]] = field(default_factory=dict)  # of a Parquet file: text, first row
 
@@ -102,11 +103,6 @@ class LogFiles:
         """Add a Parquet file that has the rows of a text file from number `first` on."""
         self.parquet.append(str(file))
         self.origins[str(file)] = (source, first)
-
-    @property
-    def hive(self) -> bool:
-        """Whether directories are named key=value, which are columns then."""
-        return not self.text and any("=" in part for file in self.parquet for part in Path(file).parts[:-1])
 
     def stored(self, column: str) -> str:
         """The name of a column in the Parquet files."""

@@ -405,18 +405,30 @@ def described(connection: Connection, source: str) -> dict[str, str]:
 
 
 def open_parquet(connection: Connection, files: list[str], choose: Choose) -> LogFiles:
-    """The columns of Parquet files, which are checked."""
-    log = LogFiles(files, Columns("", ""))
-    check_parquet(files, log.columns)
-    names = list(
-        described(connection, f"read_parquet({path(files[0])}, hive_partitioning = {str(log.hive).lower()})")
-    )
-    if twice := repeated(each.lower() for each in names):
+    """The columns of Parquet files, which are checked.
+
+    A directory named key=value is a column only where no file has it.
+    """
+    check_parquet(files, Columns("", ""))
+    names: dict[str, None] = {}
+    for file in files:
+        own = list(described(connection, f"read_parquet({path(file)}, hive_partitioning = false)"))
+        if twice := repeated(each.lower() for each in own):
+            raise DataError(
+                f"{quoted(file)} has more than one column named {some(twice)}. Rename all but one of them."
+            )
+        names.update(dict.fromkeys(own))
+    keys = dict.fromkeys(part.partition("=")[0] for file in files for part in Path(file).parts[:-1] if "=" in part)
+    columns = choose(list({**names, **keys}))
+    needed = columns.needed()
+    log = LogFiles(files, columns, hive=any(each not in names for each in needed))
+    known = {each.lower() for each in keys}
+    if log.hive and (both := [each for each in needed if each in names and each.lower() in known]):
         raise DataError(
-            f"{quoted(files[0])} has more than one column named {some(twice)}. Rename all but one of them."
+            f"the column {some(both)} is in the files and, with other values maybe, in the names of their directories. "
+            "Move the files to directories without it."
         )
-    log.columns = choose(names)
-    check_parquet(files, log.columns)
+    check_parquet(files, columns)
     return log
 
 
