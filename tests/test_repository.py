@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shutil
 import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -65,3 +68,20 @@ def test_every_promise_names_a_test_that_exists() -> None:
         assert named, row
         for path in named:
             assert (ROOT / "tests" / path).is_file(), path
+
+
+def test_no_dependency_may_be_of_a_version_with_a_known_vulnerability(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(ROOT / "tools"), *sys.path])
+    oldest = importlib.import_module("oldest_versions")
+
+    def numbers(version: str) -> tuple[int, ...]:
+        return tuple(map(int, version.split("."))) + (0,) * (3 - version.count(".") - 1)
+
+    allowed = oldest.lower_bounds()
+    known = tomllib.loads((ROOT / "tools" / "advisories.toml").read_text("utf-8"))["advisory"]
+    assert known
+    for each in known:
+        bound = allowed[each["package"]]
+        assert numbers(bound) >= numbers(each["fixed"]), (
+            f"{each['package']}>={bound}: {each['id']}, {each['what']}"
+        )
