@@ -82,7 +82,7 @@ def evaluate(
     """Evaluate saved models on held-out interactions.
 
     LOG is a split directory, or a log or block directory of test rows. A terminal shows one row per metric and one
-    column per list length. Pipes and files get one row per measure, with a 95 % bootstrap interval. Several models are
+    column per list length. Pipes and files get one row per measure, with a 95 % interval. Several models are
     also compared user by user with a paired t-test.
 
     A file in place of a model has lists from elsewhere: user, item, and rank or score.

@@ -5,11 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from html import escape
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from truelike.data.frames import Library, to_native
@@ -18,7 +16,7 @@ from truelike.errors import UnknownMeasureError
 from truelike.evaluation.calibration import LabelScores
 from truelike.evaluation.metrics import METRICS, Floats
 from truelike.evaluation.propensity import PropensityEstimates
-from truelike.evaluation.significance import bootstrap_interval
+from truelike.evaluation.significance import mean_interval
 
 LIST_METRICS = ("coverage", "novelty", "popularity")  # of the lists alone, whatever is relevant
 ALL_METRICS = (*METRICS, *LIST_METRICS)  # in the order of tables
@@ -115,17 +113,13 @@ class Evaluation:
         """The frame with what was left out of the lists, if there are lists: figures differ by it."""
         return frame.with_columns(left_out=pl.lit(", ".join(self.left_out))) if self.left_out else frame
 
-    def intervals(self, *, confidence: float = 0.95, resamples: int = 1_000, seed: int = 0) -> Any:
+    def intervals(self, *, confidence: float = 0.95) -> Any:
         """Return a frame model, metric, k, value, low, high, left_out: one row per measure, with confidence intervals.
 
         Parameters
         ----------
         confidence
             The confidence of the intervals, between 0 and 1.
-        resamples
-            The number of bootstrap samples of the users.
-        seed
-            The seed of the bootstrap.
 
         Returns
         -------
@@ -133,7 +127,7 @@ class Evaluation:
             In the frame library of the training data. Measures of all lists together, such as coverage, have no
             interval. `left_out` are the parts whose items are not in the lists.
         """
-        bounds = self._bounds(confidence, resamples, seed)
+        bounds = self._bounds(confidence)
         rows = []
         for name, value in self._sorted_means().items():
             metric, _, k = name.partition("@")
@@ -142,20 +136,10 @@ class Evaluation:
         schema = {"model": pl.String, "metric": pl.String, "k": pl.Int64, **numbers}
         return to_native(self._with_left_out(pl.DataFrame(rows, schema=schema, orient="row")), self.library)
 
-    def _bounds(self, confidence: float, resamples: int, seed: int) -> dict[str, tuple[float, float]]:
+    def _bounds(self, confidence: float = 0.95) -> dict[str, tuple[float, float]]:
         """The interval of each measure that has one value per user."""
-        bounds: dict[str, tuple[float, float]] = {}
-        for values in (self.values, {} if self.truth is None else self.truth.values):
-            if values:
-                each = np.array(list(values.values())).T
-                low, high = bootstrap_interval(each, confidence=confidence, resamples=resamples, seed=seed)
-                bounds |= {name: (float(low[n]), float(high[n])) for n, name in enumerate(values)}
-        return bounds
-
-    @cached_property
-    def _shown_bounds(self) -> dict[str, tuple[float, float]]:
-        """The intervals that a notebook shows: computed once, since a bootstrap of many users takes seconds."""
-        return self._bounds(0.95, 1_000, 0)
+        values = self.values | ({} if self.truth is None else self.truth.values)
+        return {name: mean_interval(each, confidence=confidence) for name, each in values.items()}
 
     def _sorted_means(self) -> dict[str, float]:
         """The means in the order of tables: NDCG first, then by list length; those of the truth last."""
@@ -189,16 +173,16 @@ class Evaluation:
         )
 
     def _repr_html_(self) -> str:
-        means = self.means()
+        means, bounds = self.means(), self._bounds()
 
         def cell(measure: str) -> str:
-            low, high = self._shown_bounds.get(measure, (None, None))
+            low, high = bounds.get(measure, (None, None))
             return f"{means[measure]:.4f}" + ("" if low is None else f" ({low:.4f} to {high:.4f})")
 
         columns, rows = self._table(cell)
         filled = [["" if each is None else each for each in row] for row in rows]
         return (
-            f"<div><b>Evaluation</b> {escape(self.model)}, {len(self.users):,} users, with 95 % bootstrap intervals"
+            f"<div><b>Evaluation</b> {escape(self.model)}, {len(self.users):,} users, with 95 % intervals"
             + (f". Left out of the lists: {', '.join(self.left_out)}" if self.left_out else "")
             + table(filled, ("", *columns))
             + ("" if self.propensity is None else self.propensity._repr_html_())

@@ -20,26 +20,7 @@ if TYPE_CHECKING:
     from truelike.evaluation.result import Evaluation
 
 
-@cached_njit(nogil=True)
-def _add_drawn_rows(values: Floats, drawn: NDArray[np.int64], out: Floats) -> None:
-    """Add the drawn rows to `out`, in order, so that the sum of a column does not depend on other columns."""
-    for row in drawn:
-        for column in range(values.shape[1]):
-            out[column] += values[row, column]
-
-
-def bootstrap_means(values: Floats, *, resamples: int = 1_000, seed: int = 0) -> Floats:
-    """Return the column means of bootstrap samples of the rows: an array (resamples, columns)."""
-    if resamples < 1:
-        raise ParameterError(f"resamples is {resamples}; it must be a whole number from 1 up")
-    n = len(values)
-    key = randomness.key(seed, "bootstrap")
-    values = np.ascontiguousarray(values, dtype=np.float64)
-    sums = np.zeros((resamples, values.shape[1]))
-    for r in range(resamples):
-        drawn = (randomness.uniform(key, np.arange(r * n, (r + 1) * n)) * n).astype(np.int64)
-        _add_drawn_rows(values, drawn, sums[r])
-    return sums / n
+ROUNDING = 1e-12  # relative differences below it are not real
 
 
 def tail_of(confidence: float) -> float:
@@ -49,19 +30,37 @@ def tail_of(confidence: float) -> float:
     return (1 - confidence) / 2
 
 
-def bootstrap_interval(
-    values: Floats, *, confidence: float = 0.95, resamples: int = 1_000, seed: int = 0
-) -> tuple[Floats, Floats]:
-    """Return the bootstrap percentile interval of the mean of each column: low, high.
+def mean_interval(values: Floats, *, confidence: float = 0.95) -> tuple[float, float]:
+    """Return the confidence interval of a mean over users: low, high.
 
-    >>> low, high = bootstrap_interval(np.arange(100.0)[:, None])
-    >>> bool(low[0] < 49.5 < high[0])
-    True
+    A mean of values between 0 and 1 has the interval of Clopper and Pearson for the effective number of users: so many
+    values of 0 or 1 would tell the mean as exactly (Korn and Graubard, Survey Methodology 1998). It is right with few
+    users who have a hit, and not empty without one. Other values have the interval of Student's t.
+
+    Examples
+    --------
+    >>> low, high = mean_interval(np.repeat([0.0, 1.0], [98, 2]))
+    >>> round(low, 4), round(high, 4)
+    (0.0024, 0.0704)
+    >>> low, high = mean_interval(np.zeros(100))
+    >>> low, round(high, 4)
+    (0.0, 0.0362)
     """
-    tail = tail_of(confidence)
-    means = bootstrap_means(values, resamples=resamples, seed=seed)
-    low, high = np.quantile(means, (tail, 1 - tail), axis=0)
-    return low, high
+    from scipy.special import betaincinv, stdtrit
+
+    tail, n = tail_of(confidence), len(values)
+    shares = np.clip(values, 0.0, 1.0)
+    if np.abs(values - shares).max() > ROUNDING:
+        mean = float(values.mean())
+        margin = float(stdtrit(n - 1, 1 - tail) * values.std(ddof=1) / np.sqrt(n)) if n > 1 else np.inf
+        return mean - margin, mean + margin
+    mean = float(shares.mean())
+    if np.ptp(shares) == 0:
+        margin = 1 - tail ** (1 / n)
+        return max(0.0, mean - margin), min(1.0, mean + margin)
+    size = n * mean * (1 - mean) / float(shares.var())
+    ones = mean * size
+    return float(betaincinv(ones, size - ones + 1, tail)), float(betaincinv(ones + 1, size - ones, 1 - tail))
 
 
 def paired_t(a: Floats, b: Floats) -> float:
@@ -93,6 +92,14 @@ def wilcoxon(a: Floats, b: Floats) -> float:
     return 1.0 if np.array_equal(a, b) else float(stats.wilcoxon(a, b, zero_method="pratt").pvalue)
 
 
+@cached_njit(nogil=True)
+def _add_drawn_rows(values: Floats, drawn: NDArray[np.int64], out: Floats) -> None:
+    """Add the drawn rows to `out`, in order, so that the sum of a column does not depend on other columns."""
+    for row in drawn:
+        for column in range(values.shape[1]):
+            out[column] += values[row, column]
+
+
 def paired_bootstrap(a: Floats, b: Floats, *, resamples: int = 10_000, seed: int = 0) -> float:
     """Return the two-sided p-value of the paired bootstrap of the mean difference.
 
@@ -101,11 +108,26 @@ def paired_bootstrap(a: Floats, b: Floats, *, resamples: int = 10_000, seed: int
     >>> paired_bootstrap(np.zeros(5), np.zeros(5))
     1.0
     """
-    difference = a - b
-    observed = abs(difference.mean())
-    centred = (difference - difference.mean())[:, None]
-    null = np.abs(bootstrap_means(centred, resamples=resamples, seed=seed))
-    return float((1 + (null >= observed * (1 - 1e-12)).sum()) / (1 + resamples))
+    return float(bootstrap_p_values((a - b)[:, None], resamples=resamples, seed=seed)[0])
+
+
+def bootstrap_p_values(differences: Floats, *, resamples: int = 10_000, seed: int = 0) -> Floats:
+    """Return the p-value of each column of differences, which are users x columns.
+
+    >>> bootstrap_p_values(np.array([[1.0, 1.0], [1.0, -1.0], [1.0, 0.0]]), resamples=99)
+    array([0.01, 1.  ])
+    """
+    n, means = differences.shape[0], differences.mean(axis=0)
+    centred = np.ascontiguousarray(differences - means, dtype=np.float64)
+    observed = np.abs(means) * (1 - ROUNDING)
+    key = randomness.key(seed, "bootstrap")
+    as_large = np.zeros(len(means), dtype=np.int64)
+    for r in range(resamples):
+        drawn = (randomness.uniform(key, np.arange(r * n, (r + 1) * n)) * n).astype(np.int64)
+        sums = np.zeros(len(means))
+        _add_drawn_rows(centred, drawn, sums)
+        as_large += np.abs(sums / n) >= observed
+    return np.asarray((1 + as_large) / (1 + resamples))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

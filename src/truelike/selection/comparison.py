@@ -17,7 +17,7 @@ from truelike.core.files import replacing_file
 from truelike.data.frames import to_native
 from truelike.data.splits import Split
 from truelike.errors import ParameterError
-from truelike.evaluation.significance import bootstrap_interval, holm, paired_t
+from truelike.evaluation.significance import holm, mean_interval, paired_t
 from truelike.models.base import Recommender
 from truelike.report import Page
 from truelike.selection import references
@@ -181,7 +181,7 @@ class Comparison:
     def table(self) -> Any:
         """A frame with one row a model, the best on the test part first.
 
-        Each measure is a mean over users and seeds with its 95 % bootstrap interval over users; "ndcg@20 validation"
+        Each measure is a mean over users and seeds with its 95 % interval over users; "ndcg@20 validation"
         is the mean over seeds by which `best` was chosen. `seconds` and `mb` are the training time and memory of one
         final run. `p_holm` is the p-value of a paired t-test over users against `best` on the test part, after Holm's
         correction. `against_best` says the outcome: "below" or "above" with p < 0.05, else "not distinguishable".
@@ -219,9 +219,8 @@ class Comparison:
         """For each model the lower and the upper bounds of `measures`."""
         found = {}
         for each in self.ranked:
-            columns = np.stack([each.of(measure) for measure in self.measures], axis=1)
-            low, high = bootstrap_interval(columns)
-            found[each.model] = low.tolist(), high.tolist()
+            low, high = zip(*(mean_interval(each.of(measure)) for measure in self.measures), strict=True)
+            found[each.model] = list(low), list(high)
         return found
 
     @cached_property

@@ -100,7 +100,7 @@ def _seeds(comparison: Comparison) -> str:
 def caption() -> str:
     """Explain the table."""
     return (
-        "Means over users and seeds; in brackets 95 % bootstrap intervals over users. The best model is the best on "
+        "Means over users and seeds; in brackets 95 % intervals over users. The best model is the best on "
         "validation, which is known before the test part is used; the others are tested against it on the test part. "
         f"p: paired t-test over users, after Holm's correction; above and below: p < {LEVEL:g}. Seconds: one fit on "
         "one thread, evaluation on validation included, median over seeds. MB: peak memory of the process, including "
