@@ -108,6 +108,16 @@ def test_a_value_holds_if_it_is_best_and_in_part_if_it_is_not_significantly_wors
     assert verdicts.best_of({10: np.array([1.99]), 20: np.array([2.0])}, 10).verdict == PART
 
 
+def test_the_best_of_many_values_is_significantly_better_only_after_a_correction() -> None:
+    noise = 0.01 * np.linspace(-1.5, 1.5, 10)
+    two: Any = {10: 1.0 + noise, 20: 1.012 + noise[::-1]}
+    found = verdicts.best_of(two, 10)
+    assert found.verdict == NOT
+    nine = two | {30 + n: 1.0 + noise for n in range(7)}
+    assert verdicts.best_of(nine, 10).p == pytest.approx(8 * (found.p or 0))
+    assert verdicts.best_of(nine, 10).verdict == PART
+
+
 def test_without_metrics_per_user_there_is_no_verdict(tmp_path: Path) -> None:
     results = synthetic_results(tmp_path, {"NBPO": 1.2, "NBPO-o": 1.1, "NBPO-s": 1.0})
     for path in (tmp_path / "amazon" / "final" / "users").iterdir():
@@ -141,7 +151,7 @@ def test_the_interval_covers_the_true_ratio_about_as_often_as_its_confidence() -
     covered = 0
     for _ in range(400):
         left, right = rng.normal(1.1, 0.05, 10), rng.normal(1.0, 0.05, 10)
-        gain, width = left.mean() / right.mean(), gains._half_width(left, right)
+        gain, width = left.mean() / right.mean(), gains.half_width(left, right)
         covered += abs(gain - 1.1) < width
     assert 0.9 < covered / 400 < 0.99
 

@@ -62,14 +62,14 @@ def gains(
     for measure in (m for m in MEASURES if m in metrics or m.partition("@")[0] in metrics):
         left, right = (np.array([record["test"][measure] for record in each]) for each in (records_a, records_b))
         gain = left.mean() / right.mean() - 1
-        width = _half_width(left, right)
+        width = half_width(left, right)
         p = results.p_value(*sides, measure)
         seeds = min(len(left), len(right))
         found.append(Gain(results.plan.data, measure, float(gain), gain - width, gain + width, p, seeds))
     return found
 
 
-def _half_width(left: Floats, right: Floats) -> float:
+def half_width(left: Floats, right: Floats) -> float:
     """Return half the width of the 95 % interval of the ratio of two means over seeds, by the delta method."""
     from scipy.special import stdtrit
 
