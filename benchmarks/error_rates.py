@@ -316,29 +316,37 @@ class Cell:
     level: float = LEVEL
 
 
+SIZE_OF_3 = float(stats.norm.sf(3.0))  # of a test by z > 3
 FAMILIES = (2, 5, 15)
 OF_FAMILIES = (5_000, 2_500, 1_000)
 SEEDS = (3, 5, 10)
 BY = {"paired t": by_t, "Wilcoxon": by_wilcoxon, "paired bootstrap": by_bootstrap}
 IN_COMPARE = {
-    "equal models": {},
     "equal models, correlation .13": {"own": 0.5},
     "equal models, means of 3 runs": {"runs": 3},
     "equal models, means of 3 runs that differ by 1 %": {"runs": 3, "effect": RUN_EFFECT},
 }
 TESTS = [
     *(Cell(name, world, partial(paired, test, world)) for name, test in BY.items() for world in PAIRS),
-    *(Cell("compare_means", "equal models", partial(all_pairs, m), m, repetitions=OF_FAMILIES) for m in FAMILIES),
+    *(Cell("compare", "equal models", partial(compared, m, {}), m, repetitions=OF_FAMILIES) for m in FAMILIES),
     *(
-        Cell("compare", world, partial(compared, m, options), m, repetitions=OF_FAMILIES)
+        Cell("compare", world, partial(compared, FAMILIES[-1], options), FAMILIES[-1], USERS[1:], OF_FAMILIES[1:])
         for world, options in IN_COMPARE.items()
-        for m in (FAMILIES if world == "equal models" else FAMILIES[-1:])
     ),
+    *(Cell("compare_means", "equal models", partial(all_pairs, m), m, repetitions=OF_FAMILIES) for m in FAMILIES),
     *(
         Cell("AutoRecommender", "equal models", partial(raced, m), m, repetitions=OF_FAMILIES, level=MAX_P_VALUE)
         for m in FAMILIES
     ),
-    Cell("exposure follows tastes", "it follows users and items", follows_tastes, level=float(stats.norm.sf(3.0))),
+    Cell(
+        "exposure follows tastes",
+        "it follows users and items",
+        follows_tastes,
+        None,
+        USERS,
+        (2_500, 1_000, 500),
+        SIZE_OF_3,
+    ),
     *(Cell("paper, best value", "equal values", partial(best_value, m), m, SEEDS, (4_000,) * 3) for m in (2, 5)),
 ]
 INTERVALS = [
