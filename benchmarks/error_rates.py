@@ -1,6 +1,6 @@
 """How often the tests reject where nothing differs, and how often the intervals contain the truth, by simulation.
 
-    nice -n 19 python benchmarks/error_rates.py [--output results/error-rates] [--repetitions 0.2] [--quick]
+    nice -n 19 python benchmarks/error_rates.py [--output results/error-rates] [--repetitions 1] [--quick]
 
 Values per user are drawn with a known truth and given to the functions that the product calls. A test is applied to
 models with equal means, which gives its size (of a family of tests: how often any of them is wrong), and to models of
@@ -12,7 +12,7 @@ with .05. Between EASE, ItemKNN and two runs of IALS on Amazon Electronics and M
 10 % to 73 %, and .00 to .10.
 
 Writes tests.csv and intervals.csv, and prints them as Markdown. What is done is kept in runs/, so that the same command
-continues. `--repetitions 1` makes five times as many.
+continues. `--repetitions 5` makes five times as many.
 """
 
 from __future__ import annotations
@@ -312,13 +312,14 @@ class Cell:
     run: Callable[..., Any]
     models: int | None = None
     sizes: tuple[int, ...] = USERS
-    repetitions: tuple[int, ...] = (10_000, 5_000, 2_000)  # for each size
+    repetitions: tuple[int, ...] = (2_000, 1_000, 400)  # for each size
     level: float = LEVEL
 
 
 SIZE_OF_3 = float(stats.norm.sf(3.0))  # of a test by z > 3
 FAMILIES = (2, 5, 15)
-OF_FAMILIES = (5_000, 2_500, 1_000)
+OF_FAMILIES = (1_000, 500, 200)
+OF_INTERVALS = (10_000, 5_000, 2_000)
 SEEDS = (3, 5, 10)
 BY = {"paired t": by_t, "Wilcoxon": by_wilcoxon, "paired bootstrap": by_bootstrap}
 IN_COMPARE = {
@@ -344,15 +345,15 @@ TESTS = [
         follows_tastes,
         None,
         USERS,
-        (2_500, 1_000, 500),
+        (500, 200, 100),
         SIZE_OF_3,
     ),
-    *(Cell("paper, best value", "equal values", partial(best_value, m), m, SEEDS, (4_000,) * 3) for m in (2, 5)),
+    *(Cell("paper, best value", "equal values", partial(best_value, m), m, SEEDS, (800,) * 3) for m in (2, 5)),
 ]
 INTERVALS = [
-    *(Cell("mean", world, partial(of_means, world)) for world in MEANS),
-    Cell("weighted by propensities", "weights differ little", partial(of_ratios, 0.5)),
-    Cell("weighted by propensities", "weights differ much", partial(of_ratios, 1.5)),
+    *(Cell("mean", world, partial(of_means, world), repetitions=OF_INTERVALS) for world in MEANS),
+    Cell("weighted by propensities", "weights differ little", partial(of_ratios, 0.5), repetitions=OF_INTERVALS),
+    Cell("weighted by propensities", "weights differ much", partial(of_ratios, 1.5), repetitions=OF_INTERVALS),
     Cell("miss rate", "one item", partial(of_miss_rates, 1), None, (500, 6_000, 60_000), (2_500, 1_000, 500)),
     Cell("miss rate", "50 items", partial(of_miss_rates, 50), None, (500, 6_000, 60_000), (2_500, 1_000, 500)),
     Cell("gain over seeds", "equal models", over_seeds, 2, SEEDS, (10_000,) * 3),
@@ -401,7 +402,7 @@ def markdown(table: pl.DataFrame) -> str:
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--output", type=Path, default=Path("results/error-rates"))
-    parser.add_argument("--repetitions", type=float, default=0.2, help="part of those in the script")
+    parser.add_argument("--repetitions", type=float, default=1.0, help="times those in the script")
     given = parser.parse_args()
     print(machine())
     output = output_directory(given.output, given.quick)
