@@ -23,8 +23,6 @@ from common import machine
 
 import truelike as tl
 from truelike.core import randomness
-from truelike.engines.tables import Tables
-from truelike.models.factor_model import FactorScorer
 from truelike.models.registry import build, usual_models
 
 LEFT_OUT = {"train": "training items", "validation": "training and validation items"}
@@ -34,9 +32,7 @@ class Peer:
     """The factors of another library's model, evaluated like ours."""
 
     def __init__(self, name: str, train: Any, users: Any, items: Any) -> None:
-        both = (np.ascontiguousarray(table, dtype=np.float32) for table in (users, items))
-        tables = Tables(*both, factors=items.shape[1], flip_factors=0)
-        self.name, self.train_, self.scorer = name, train, FactorScorer(train, tables, lambda: None)
+        self.name, self.train_, self.scorer = name, train, tl.DotProductScorer(train, users, items)
 
 
 def peers(train: Any) -> Any:

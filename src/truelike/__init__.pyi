@@ -26,6 +26,7 @@ from .evaluation.significance import compare_means as compare_means
 from .models.base import Recommender as Recommender
 from .models.base import clone as clone
 from .models.scorer import Scorer as Scorer
+from .models.dot_product import DotProductScorer as DotProductScorer
 from .models.registry import load as load
 from .selection.auto import AutoRecommender as AutoRecommender
 from .models.item_pop import ItemPop as ItemPop

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from truelike import negatives as sampling
 from truelike.cluster import Cluster
@@ -25,61 +23,11 @@ from truelike.engines.tables import Tables
 from truelike.errors import ParameterError
 from truelike.models import objective_names
 from truelike.models.base import Recommender
-from truelike.models.fold_in import FoldIn, rows_of
+from truelike.models.dot_product import DotProductScorer
+from truelike.models.fold_in import FoldIn
 from truelike.models.label_noise import LabelNoise
-from truelike.models.scorer import DotProduct, Floats, Scorer
+from truelike.models.scorer import DotProduct, Floats
 from truelike.objectives import Objective
-from truelike.ranking.factor_ranker import factor_score_block
-
-
-@final
-class FactorScorer(Scorer):
-    """Scores of tables of factors; `fold_in`, how the rows of new users are found, is made for the first of them."""
-
-    def __init__(self, train: Dataset | Blocks, tables: Tables, fold_in: Callable[[], FoldIn]) -> None:
-        super().__init__(train)
-        self._vectors = DotProduct(tables.user_factors, tables.item_factors, tables.item_bias)
-        self._new_fold_in = fold_in
-
-    @cached_property
-    def fold_in(self) -> FoldIn:
-        """How the rows of new users are found."""
-        return self._new_fold_in()
-
-    @property
-    def vectors(self) -> DotProduct:
-        """The factors."""
-        return self._vectors
-
-    def score_users(self, users: Codes) -> Floats:
-        """By dot products."""
-        return self._vectors.scores(users)
-
-    def history_vectors(self, histories: sparse.csr_array) -> Floats:
-        """By fold-in."""
-        return np.stack([self.fold_in.row(history) for history in rows_of(histories)])
-
-    def score_histories(self, histories: sparse.csr_array) -> Floats:
-        """By fold-in."""
-        return self._vectors.of_vectors(self.history_vectors(histories))
-
-    @property
-    def similarity_vectors(self) -> Floats:
-        """The items' factors, scaled to length 1."""
-        return unit_rows(self._vectors.items)
-
-    def similarities(self, items: Codes) -> Floats:
-        """The cosine of the items' factors."""
-        unit = self.similarity_vectors
-        return factor_score_block(unit[items], unit)
-
-    def contributions(self, history: Codes, items: Codes, user: int | None) -> Floats | None:
-        """Those of the fold-in, where the row is a sum over the interactions."""
-        return self.fold_in.contributions(history, items, user)
-
-    def left_out_scores(self, history: Codes, places: Codes, items: Codes) -> Floats:
-        """By rows that are folded in together."""
-        return self._vectors.of_vectors(self.fold_in.rows_without(history, places), items)
 
 
 class TableFlips:
@@ -135,9 +83,11 @@ class FactorModel(Recommender):
         return tables
 
     @final
-    def _make_scorer(self) -> FactorScorer:
+    def _make_scorer(self) -> DotProductScorer:
         # the copy has no scorer, so that none refers to itself: what is not used any more is freed at once
-        return FactorScorer(self.train_, self._tables(), self.with_learned(self.train_, self.learned)._fold_in)
+        fold_in = self.with_learned(self.train_, self.learned)._fold_in
+        tables = self._tables()
+        return DotProductScorer(self.train_, tables.user_factors, tables.item_factors, tables.item_bias, fold_in)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -336,9 +286,3 @@ def restored_tables(
 ) -> dict[str, Any]:
     """The learned attributes from saved arrays."""
     return table_attributes(Tables.restored(arrays, train.n_users, train.n_items, factors, flip_factors))
-
-
-def unit_rows(table: Floats) -> Floats:
-    """The rows, scaled to length 1."""
-    length = np.linalg.norm(table, axis=1, keepdims=True)
-    return np.asarray(table / np.maximum(length, 1e-12), dtype=np.float32)

@@ -30,7 +30,7 @@ from truelike.engines.torch.backend import Module, Tensor, nn, torch
 from truelike.engines.torch.engine import sampled_steps
 from truelike.engines.torch.networks import Networks, scores
 from truelike.errors import DivergedError
-from truelike.models.factor_model import unit_rows
+from truelike.models.dot_product import unit_rows
 from truelike.models.fold_in import SampledFoldIn, rows_of
 from truelike.models.scorer import DotProduct, Floats, Scorer
 from truelike.objectives import Objective
