@@ -17,7 +17,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import truelike as tl
-from truelike.core.parameters import number
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -26,7 +25,7 @@ class RandomWalk(tl.Recommender):
 
     search_space: ClassVar[dict[str, Any]] = {"damping": (0.1, 2.0)}
 
-    damping: float = number(0.5, low=0.0)
+    damping: float = tl.parameters.number(0.5, low=0.0)
 
     def _fit(self, train, options):
         """Return the learned attributes by name. Their names end in an underscore."""

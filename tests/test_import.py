@@ -17,6 +17,7 @@ HEAVY = ("numba", "polars", "scipy", "pandas", "pyarrow", "torch", "matplotlib",
 PUBLIC = {
     "splits": {"at_date", "by_user", "k_fold", "last_n", "leave_one_out", "new_users", "random", "temporal"},
     "datasets": {"cache_directory", "coat_truth", "fetch", "load", "movielens_features", "names"},
+    "parameters": {"choice", "flag", "jobs", "number", "whole_number"},
     "synthetic": {"World"},
 }
 
@@ -48,7 +49,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["datasets", "errors", "mlflow", "negatives", "objectives", "splits", "synthetic"]
+    "module", ["datasets", "errors", "mlflow", "negatives", "objectives", "parameters", "splits", "synthetic"]
 )
 def test_public_modules_can_be_imported_and_list_public_names_only(module: str) -> None:
     public = importlib.import_module(f"truelike.{module}")

@@ -6,6 +6,7 @@ from . import errors as errors
 from . import mlflow as mlflow
 from . import negatives as negatives
 from . import objectives as objectives
+from . import parameters as parameters
 from . import splits as splits
 from . import synthetic as synthetic
 from ._version import __version__ as __version__

@@ -23,12 +23,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import truelike as tl
-from truelike.core.parameters import number
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class RandomWalk(tl.ItemKNN):
-    restart: float = number(0.5, low=0.0, high=1.0)
+    restart: float = tl.parameters.number(0.5, low=0.0, high=1.0)
     search_space: ClassVar = {"restart": (0.1, 0.9)}
 
 

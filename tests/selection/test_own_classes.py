@@ -11,7 +11,6 @@ import pytest
 
 import truelike as tl
 from truelike import objectives
-from truelike.core.parameters import number
 from truelike.errors import ParameterError
 from truelike.negatives import Hard
 from truelike.selection import executor, references
@@ -57,7 +56,7 @@ def test_an_objective_of_a_module_is_tuned_in_worker_processes(own: Any, split: 
 def test_a_class_that_workers_cannot_import_is_run_in_this_process(split: Any, notes: list[str]) -> None:
     @dataclass(kw_only=True, eq=False, repr=False)
     class RandomWalk(tl.ItemKNN):
-        restart: float = number(0.5, low=0.0, high=1.0)
+        restart: float = tl.parameters.number(0.5, low=0.0, high=1.0)
         search_space: ClassVar[dict[str, Any]] = {"restart": (0.1, 0.9)}
 
     class Squashed(objectives.BPO):

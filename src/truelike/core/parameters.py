@@ -66,7 +66,27 @@ class Rule:
 
 
 def number(default: float | None, *, low: float | None = None, high: float | None = None) -> Any:
-    """A number within bounds (inclusive); None is allowed if it is the default."""
+    """A number within bounds.
+
+    Parameters
+    ----------
+    default
+        The default; if it is None, None is allowed.
+    low, high
+        The least and the greatest value that is allowed; None: no bound.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import truelike as tl
+    >>> @dataclass(kw_only=True, eq=False, repr=False)
+    ... class Own(tl.ItemPop):
+    ...     damping: float = tl.parameters.number(0.5, low=0.0)
+    >>> Own(damping=-1)
+    Traceback (most recent call last):
+    ...
+    truelike.errors.ParameterError: Own: damping is -1; it must be a number, at least 0.0
+    """
     optional = default is None
     return Rule.numeric(float, low, high, optional).field(
         default, whole=False, optional=optional, low=low, high=high
@@ -76,13 +96,48 @@ def number(default: float | None, *, low: float | None = None, high: float | Non
 def whole_number(
     default: int | None, *, low: int | None = None, high: int | None = None, optional: bool = False
 ) -> Any:
-    """A whole number within bounds; None is allowed if it is the default, or with `optional`."""
+    """A whole number within bounds.
+
+    Parameters
+    ----------
+    default
+        The default; if it is None, None is allowed.
+    low, high
+        The least and the greatest value that is allowed; None: no bound.
+    optional
+        Whether None is allowed.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import truelike as tl
+    >>> @dataclass(kw_only=True, eq=False, repr=False)
+    ... class Own(tl.ItemPop):
+    ...     factors: int = tl.parameters.whole_number(64, low=1)
+    >>> Own(factors=0.5)
+    Traceback (most recent call last):
+    ...
+    truelike.errors.ParameterError: Own: factors is 0.5; it must be a whole number, at least 1
+    """
     optional = optional or default is None
     return Rule.numeric(int, low, high, optional).field(default, whole=True, optional=optional, low=low, high=high)
 
 
 def jobs() -> Any:
-    """The parameter `n_jobs`: a number of threads; -1 is all cores, None is 1."""
+    """The parameter `n_jobs`: a number of threads; -1, the default, is all cores, None is 1.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import truelike as tl
+    >>> @dataclass(kw_only=True, eq=False, repr=False)
+    ... class Own(tl.ItemPop):
+    ...     n_jobs: int | None = tl.parameters.jobs()
+    >>> Own(n_jobs=0)
+    Traceback (most recent call last):
+    ...
+    truelike.errors.ParameterError: Own: n_jobs is 0; it must be a number of threads, -1 for all cores, or None for 1
+    """
 
     def accepts(value: Any) -> bool:
         return value is None or (_is_number(value, whole=True) and value != 0)
@@ -93,7 +148,25 @@ def jobs() -> Any:
 
 
 def choice(default: str | None, *others: str) -> Any:
-    """One of a few words; the first is the default."""
+    """One of a few words.
+
+    Parameters
+    ----------
+    default, *others
+        The words. The first is the default; it may be None.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import truelike as tl
+    >>> @dataclass(kw_only=True, eq=False, repr=False)
+    ... class Own(tl.ItemPop):
+    ...     kind: str = tl.parameters.choice("sum", "mean")
+    >>> Own(kind="max")
+    Traceback (most recent call last):
+    ...
+    truelike.errors.ParameterError: Own: kind is 'max'; it must be 'sum' or 'mean'
+    """
     words = (default, *others)
     expected = " or ".join(repr(word) for word in words if word is not None)
     return Rule(words.__contains__, expected).field(default, choices=words)
@@ -114,7 +187,25 @@ def special(default: Any, expected: str, accepts: Callable[[Any], bool]) -> Any:
 
 
 def flag(default: bool | None) -> Any:
-    """True or False; None is allowed if it is the default."""
+    """True or False.
+
+    Parameters
+    ----------
+    default
+        The default; if it is None, None is allowed.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import truelike as tl
+    >>> @dataclass(kw_only=True, eq=False, repr=False)
+    ... class Own(tl.ItemPop):
+    ...     quick: bool = tl.parameters.flag(False)
+    >>> Own(quick=1)
+    Traceback (most recent call last):
+    ...
+    truelike.errors.ParameterError: Own: quick is 1; it must be True or False
+    """
     optional = default is None
     words = {"true": True, "false": False, **({"none": None} if optional else {})}
 
