@@ -43,7 +43,7 @@ def test_what_is_read_is_what_was_written(tmp_path_factory: pytest.TempPathFacto
     found = read(path)
     assert found.keys() == given.keys() == sums.keys()
     for name, array in given.items():
-        assert found[name].dtype == array.dtype
+        assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
         assert_array_equal(found[name], array)
         assert found[name].flags.writeable
         assert checksum(found[name]) == sums[name]

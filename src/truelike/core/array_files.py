@@ -35,7 +35,7 @@ LONGEST_HEADER = 100_000_000  # bytes; the limit of the library safetensors
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     """Write arrays to a file, and return its random id and the checksum of each array, for the description."""
-    whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    whole = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     identity = secrets.token_hex(16)
     kinds = {np.dtype(kind): name for name, kind in TYPES.items()}
     order = sorted(whole, key=lambda name: (-whole[name].dtype.itemsize, name))  # so that all are aligned
