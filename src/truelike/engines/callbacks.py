@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -71,9 +72,8 @@ class Progress:
     def __call__(self, state: State) -> None:
         """Show the figures of the epoch that has just ended."""
         row, number, now = state.last, state.epoch - self.first + 1, time.monotonic()
-        words = f"loss {row['loss']:.4f}"
-        if self.metric in row:
-            words += f"  {self.metric} {row[self.metric]:.4f}"
+        shown = {name: row[name] for name in ("loss", self.metric) if name in row and not math.isnan(row[name])}
+        words = "  ".join(f"{name} {value:.4f}" for name, value in shown.items())
         last = state.stop or number == self.epochs
         if self.done and not last:
             left = (now - self.started) / self.done * (self.epochs - number)

@@ -63,7 +63,7 @@ class ArrayEngine(ABC):
                     f"{array.shape} and {array.dtype}"
                 )
         for name, array in own.items():
-            array[:] = arrays[name]
+            array[...] = arrays[name]
 
 
 @contextmanager

@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 import polars as pl
 
 from truelike.core.progress import note
 from truelike.data.dataset import Dataset
+from truelike.data.frames import Library, to_native
 from truelike.data.strategies import hold_out
 from truelike.engines.callbacks import KeepBest, Progress
 from truelike.engines.checkpoint import Checkpoint, check_checkpoint_place, fingerprint
@@ -51,6 +52,7 @@ class Trainer(ABC, Generic[T]):
     """How a model is trained, whose parameters `T` an engine learns. The model itself is not changed."""
 
     model: Trainable
+    limit: ClassVar[float] = LARGEST_FACTOR  # a parameter that reaches it has diverged
 
     @abstractmethod
     def initial(self, train: Dataset) -> T:
@@ -73,10 +75,10 @@ class Trainer(ABC, Generic[T]):
         """What to try when training diverges: the end of an error message."""
 
     def check(self, trained: T) -> None:
-        """Raise DivergedError if a parameter is not finite or absurdly large."""
+        """Raise DivergedError if a parameter is not a number or reaches the limit."""
         largest = trained.largest()
-        if not largest < LARGEST_FACTOR:
-            raise DivergedError(f"{self.model.name} diverged: a factor reached {largest:.3g} {self.advice()}")
+        if not largest < self.limit:
+            raise DivergedError(f"{self.model.name} diverged: a number reached {largest:.3g} {self.advice()}")
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,14 @@ class Result(Generic[T]):
     trained: T
     history: pl.DataFrame
     search_history: pl.DataFrame | None = None
+
+    def histories(self, library: Library) -> dict[str, Any]:
+        """Both as learned attributes, in the frame library of the training data."""
+        search = self.search_history
+        return {
+            "history_": to_native(self.history, library),
+            "search_history_": None if search is None else to_native(search, library),
+        }
 
 
 def fit_epochs(trainer: Trainer[T], train: Dataset, options: FitOptions) -> Result[T]:
@@ -243,13 +253,11 @@ def _measures(
     if math.isnan(popularity):
         raise DataError("every validation interaction is also in the training data, so none can be ranked")
     metric, k = parse_measure(trainer.model.metric)
-    ranker = trainer.ranker(train, trained)
     metrics, ks = tuple(dict.fromkeys(("f1", "ndcg", metric))), tuple(sorted({*KS, k}))
 
     def measure() -> dict[str, float]:
-        return evaluate(
-            ranker, validation, ks=ks, metrics=metrics, n_jobs=trainer.model.n_jobs, notes=False
-        ).means()
+        ranker, n_jobs = trainer.ranker(train, trained), trainer.model.n_jobs
+        return evaluate(ranker, validation, ks=ks, metrics=metrics, n_jobs=n_jobs, notes=False).means()
 
     return measure, popularity
 

@@ -14,7 +14,6 @@ from truelike import negatives as sampling
 from truelike.cluster import Cluster
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
-from truelike.data.frames import to_native
 from truelike.data.ids import Codes
 from truelike.engines.engine import Engine
 from truelike.engines.loop import Result, Trainer, continue_epochs, fit_epochs
@@ -263,12 +262,7 @@ class ObjectiveMF(LabelNoise, EpochMF):
 
 def learned_tables(result: Result[Tables], train: Dataset) -> dict[str, Any]:
     """The learned attributes of a factor model."""
-    search = result.search_history
-    return {
-        **table_attributes(result.trained),
-        "history_": to_native(result.history, train.library),
-        "search_history_": None if search is None else to_native(search, train.library),
-    }
+    return {**table_attributes(result.trained), **result.histories(train.library)}
 
 
 def table_attributes(tables: Tables) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from truelike.core.parameters import jobs, number, special, whole_number
 from truelike.data.checks import known_interactions
 from truelike.data.dataset import Dataset
 from truelike.data.features import Features, OnMissing
-from truelike.data.frames import to_native
 from truelike.data.ids import Codes
 from truelike.engines.loop import Result, Trainer, fit_epochs
 from truelike.engines.options import FitOptions
@@ -188,12 +187,7 @@ class NetworkModel(LabelNoise, Recommender):
         self._warn_if_flat(result, warm, own)
         if warm is not train:
             self._describe(result.trained, train, features)
-        search = result.search_history
-        return {
-            **self._learned(result.trained, features),
-            "history_": to_native(result.history, train.library),
-            "search_history_": None if search is None else to_native(search, train.library),
-        }
+        return {**self._learned(result.trained, features), **result.histories(train.library)}
 
     def _read_features(self, train: Dataset) -> FeatureTables:
         found: FeatureTables = {}
