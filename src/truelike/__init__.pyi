@@ -25,6 +25,7 @@ from .evaluation.lists import evaluate_lists as evaluate_lists
 from .evaluation.new_users import evaluate_new_users as evaluate_new_users
 from .evaluation.significance import compare_means as compare_means
 from .models.base import Recommender as Recommender
+from .models.epoch_recommender import EpochRecommender as EpochRecommender
 from .models.base import clone as clone
 from .models.scorer import Scorer as Scorer
 from .models.dot_product import DotProductScorer as DotProductScorer

@@ -11,6 +11,8 @@ import pytest
 import truelike as tl
 from truelike.models.registry import REGISTRY, model_class
 
+from .own_models import OwnBPR
+
 SAMPLED: dict[str, Any] = {"factors": 8, "epochs": 60, "batch_size": 50, "regularization": 3.0}
 EXACT: dict[str, Any] = {
     "factors": 8, "epochs": 30, "batch_size": 16, "regularization": 3.0, "learning_rate": 0.05,
@@ -40,10 +42,13 @@ QUICK: dict[str, dict[str, Any]] = {
     "ACF": NETWORK,
     "LightGCN": NETWORK,
     "DeepRecommender": {**NETWORK, "flip_factors": 4},
+    "OwnBPR": {"factors": 8, "epochs": 60},
 }
-# one model per engine and per network passes the whole suite; the others are constructed, fitted, saved and loaded
+# one model per engine and per network, and one of a user's own, passes the whole suite; the others are constructed,
+# fitted, saved and loaded
 REPRESENTATIVES = (
     "ItemPop", "ItemKNN", "EASE", "IALS", "NBPO", "ExactNBPO", "FM", "NeuMF", "ACF", "LightGCN",
+    "OwnBPR",
 )  # fmt: skip
 OTHERS = tuple(name for name in REGISTRY if name not in REPRESENTATIVES)
 
@@ -61,9 +66,14 @@ def make(name: str) -> Callable[..., Any]:
 
 def maker(name: str) -> Callable[..., Any]:
     def fresh(**parameters: Any) -> Any:
-        return model_class(name)(**{**QUICK.get(name, {}), **parameters})
+        return class_of(name)(**{**QUICK.get(name, {}), **parameters})
 
     return fresh
+
+
+def class_of(name: str) -> Any:
+    """The class of a model under test."""
+    return OwnBPR if name == OwnBPR.__name__ else model_class(name)
 
 
 @pytest.fixture(scope="session")

@@ -31,6 +31,22 @@ class RandomWalk(tl.ItemKNN):
     search_space: ClassVar = {"restart": (0.1, 0.9)}
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
+class Vectors(tl.EpochRecommender):
+    search_space: ClassVar = {"rate": (0.001, 0.1)}
+    rate: float = tl.parameters.number(0.01, low=0.0)
+
+    def initial_arrays(self, train, rng):
+        shapes = {"user_vectors": (train.n_users, 4), "item_vectors": (train.n_items, 4)}
+        return {name: rng.normal(0, 0.1, shape) for name, shape in shapes.items()}
+
+    def run_epoch(self, train, arrays, epoch, rng):
+        users, items = arrays.values()
+        error = (train.matrix > 0) - users @ items.T
+        users += self.rate * error @ items
+        items += self.rate * error.T @ users
+
+
 class Squashed(tl.objectives.BPO):
     pass
 

@@ -52,6 +52,29 @@ def test_an_objective_of_a_module_is_tuned_in_worker_processes(own: Any, split: 
     assert lines(tmp_path / "runs")[0]["settings"]["objective"] == "own_models_for_tests:Squashed"
 
 
+@pytest.mark.usefixtures("no_local_trials")
+def test_a_class_that_is_trained_in_epochs_is_tuned_and_compared_in_worker_processes(
+    own: Any, split: Any, tmp_path: Path
+) -> None:
+    found = tl.tune(own.Vectors, split, n_trials=2, directory=tmp_path / "runs", n_workers=1, epochs=6)
+    assert type(found.make()) is own.Vectors
+    assert all(1 <= record["best_epoch"] <= record["epochs"] <= 6 for record in lines(tmp_path / "runs"))
+    compared = tl.compare(split, [own.Vectors, "ItemPop"], n_trials=1, n_workers=1, epochs=6, seeds=2)
+    assert {"Vectors", "ItemPop"} <= set(compared.table["model"])
+
+
+@pytest.mark.usefixtures("no_workers")
+def test_a_class_of_a_function_that_is_trained_in_epochs_is_run_in_this_process(
+    own: Any, split: Any, notes: list[str]
+) -> None:
+    class Local(own.Vectors):
+        pass
+
+    assert isinstance(tl.tune(Local, split, n_trials=2, epochs=3).make(), Local)
+    assert tl.compare(split, [Local], n_trials=1, epochs=3).best == "Local"
+    assert [note.partition(":")[0] for note in notes if "run in this process" in note] == ["Local", "Local"]
+
+
 @pytest.mark.usefixtures("no_workers")
 def test_a_class_that_workers_cannot_import_is_run_in_this_process(split: Any, notes: list[str]) -> None:
     @dataclass(kw_only=True, eq=False, repr=False)

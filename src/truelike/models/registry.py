@@ -22,7 +22,7 @@ from truelike.storage import read_model
 
 GENERAL = ("AutoRecommender", "Blend", "SampledMF", "ExactMF", "DeepRecommender")  # what other models are made of
 SPECIAL = ("ImpressionMF", "ExposureMF")  # for impressions, and for research: of interactions others rank better
-NOT_MODELS = ("Recommender", "Scorer", "DotProductScorer", "clone", "load")
+NOT_MODELS = ("Recommender", "EpochRecommender", "Scorer", "DotProductScorer", "clone", "load")
 
 
 def _public_models() -> dict[str, str]:

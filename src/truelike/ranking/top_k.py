@@ -87,7 +87,7 @@ def top_k_by_scores(
     def work(start: int) -> None:
         block = slice(start, start + at_once)
         scores = score_block(users[block])
-        _check_scores(scores, (len(users[block]), n_items))
+        check_scores(scores, (len(users[block]), n_items))
         if seen is not None:
             mask_seen(scores, seen_rows[block], seen.indptr, seen.indices)
         if banned is not None:
@@ -121,7 +121,7 @@ def users_at_once(n_items: int, n_jobs: int | None, memory: int = MAX_SCORE_BYTE
     return max(1, min(USERS_AT_ONCE, memory // (4 * n_items * threads(n_jobs))))
 
 
-def _check_scores(scores: Any, shape: tuple[int, int]) -> None:
+def check_scores(scores: Any, shape: tuple[int, int]) -> None:
     """Raise if a model's scores have another shape: the compiled loops do not check."""
     found = getattr(scores, "shape", None)
     if found != shape or scores.dtype.kind != "f":
