@@ -39,7 +39,7 @@ class EpochRecommender(Recommender):
     arrays are the whole state of the training. The rest comes with them: the best epoch on validation is kept,
     training stops early, `history_`, progress, callbacks, checkpoints, `partial_fit`, files.
 
-    An array whose name begins with "user_" has a row for each user, one whose name begins with "item_" a row for each
+    An array whose name begins with `user_` has a row for each user, one whose name begins with `item_` a row for each
     item. With `user_vectors`, `item_vectors` and maybe `item_bias` the scores are dot products. For any other scores,
     write a third method, `make_scorer`.
 
