@@ -72,13 +72,12 @@ def ranx_value(metric: str, listed: list[int], relevant: list[int], k: int) -> f
 
 @pytest.fixture(scope="module")
 def world() -> tuple[Any, Any, Any]:
-    """Training and test interactions and scores of 40 users and 25 items, with many equal scores."""
+    """Training and test interactions and scores of 40 users and 25 items, none of them equal."""
     rng = np.random.default_rng(5)
     train = rng.random((40, 25)) < 0.2
     test = (rng.random((40, 25)) < 0.15) & ~train
     test[[0, 7]] = False
-    scores = rng.integers(0, 12, size=(40, 25))
-    return train, test, scores
+    return train, test, rng.permuted(np.tile(np.arange(25), (40, 1)), axis=1)
 
 
 @pytest.mark.slow  # ranx
