@@ -150,6 +150,17 @@ def test_equal_scores_are_ordered_as_in_lists_of_models(split: Any) -> None:
     assert tl.evaluate_lists(shuffled, split.test, train=split.train).means() == expected.means()
 
 
+def test_lists_are_ordered_by_the_score_and_not_by_a_rating_beside_it() -> None:
+    rows = [("ann", "gin", 0.2), ("ann", "milk", 0.9), ("eve", "gin", 0.1)]
+    for name in ("score", "Prediction", "rating"):
+        frame = pl.DataFrame(rows, schema=["user", "item", name], orient="row")
+        beside = frame.with_columns(**({} if name == "rating" else {"rating": -pl.col(name)}))
+        result = tl.evaluate_lists(beside, tl.read([("ann", "milk"), ("eve", "gin")]), ks=1, metrics="recall")
+        assert result["recall@1"] == 1.0
+    with pytest.warns(DataWarning, match="no column rank or score, so the rows .* not used are 'est'"):
+        tl.evaluate_lists(frame.rename({"rating": "est"}), tl.read(TEST), ks=1)
+
+
 def test_lists_that_are_all_shorter_than_k_are_a_warning(lists: pl.DataFrame, split: Any) -> None:
     short = lists.filter(pl.col("rank") <= 5)
     with pytest.warns(DataWarning, match="the longest list has 5 items, and metrics at 20 are asked for"):
@@ -186,11 +197,16 @@ def test_blocks_and_ids_of_another_type(tmp_path: Path) -> None:
     [
         ([("x", "tea", 1.0)], {}, DataError, r"none of the 1 users of the lists is in the training data.*'x'"),
         ([("ann", "y", 1.0)], {}, DataError, r"none of the 1 items of the lists is in the training data.*'y'"),
-        ([("ann", "tea", float("nan"))], {}, DataError, "no usable score"),
+        ([("ann", "tea", float("nan"))], {}, DataError, r"no usable score.*\. Fix it\.$"),
         (pl.DataFrame({"user": ["ann"], "item": ["tea"], "rank": [None]}), {}, DataError, "no usable rank"),
         ([("ann", None, 1.0)], {}, DataError, "has no item"),
         ([("ann", "tea", 1.0)], {}, DataError, r"all 1 rows of the lists .* interacted with before \(train\)"),
-        (pl.DataFrame({"user": ["ann"], "score": [1.0]}), {}, DataError, "no column looks like the item"),
+        (
+            pl.DataFrame({"user": ["ann"], "score": [1.0]}),
+            {},
+            DataError,
+            "no column looks like the item: .*item_id",
+        ),
         (
             pl.DataFrame({"user": [], "item": []}, schema={"user": pl.String, "item": pl.String}),
             {},

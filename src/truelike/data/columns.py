@@ -15,6 +15,8 @@ COMMON = {
         article_id track_id trackid song_id artist_id artistid book_id isbn sku business_id content_id
         video_id game_id recipe_id""",
     "rating": "rating overall score stars rate rating_score",
+    "rank": "rank",  # in lists, as is the next one
+    "score": "score prediction rating",
     "time": """timestamp time datetime date ts unixreviewtime event_time created_at rated_at purchased_at
         day""",
     "count": "count weight",  # of impressions, as are the next two

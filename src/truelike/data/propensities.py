@@ -186,7 +186,7 @@ def _read(source: Any) -> tuple[Ids | None, Codes | None, Ids, Codes, Floats]:
     numbers = cast(rows.frame[given], pl.Float64()).fill_nan(None)
     rows.mark(numbers.is_null(), f"has no usable propensity (column {quoted(given)})")
     if rows.bad:
-        report_bad_rows(rows, "raise")
+        report_bad_rows(rows, "refuse")
     if not len(rows.frame):
         raise DataError("the table of propensities is empty")
     items, item_codes = encode_column(rows.frame[ids[-1]], "item", rows.text)

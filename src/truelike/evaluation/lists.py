@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.checks import check_dataset
-from truelike.data.columns import choose, recognised
+from truelike.data.columns import recognised
 from truelike.data.dataset import Dataset
 from truelike.data.files import Picked, refuse_address
 from truelike.data.frames import Library, missing
 from truelike.data.ids import Codes, Ids
 from truelike.data.interactions import cast, encode_column, read_table, report_bad_rows
 from truelike.data.splits import Split
-from truelike.errors import DataError, DataWarning, ParameterError, quoted, warn
+from truelike.errors import DataError, DataWarning, ParameterError, quoted, some, warn
 from truelike.evaluation.evaluate import KS
 from truelike.evaluation.measure import checked_ks, checked_metrics, measure
 from truelike.evaluation.metrics import METRICS, Metric
@@ -47,9 +47,10 @@ def evaluate_lists(
     Parameters
     ----------
     lists
-        A frame, a file or rows: user, item, and the rank (1 is the best) or the score (higher is better). With a
-        column "rank" the score is not used. Equal scores, and equal ranks, are ordered as in lists of models: by
-        popularity in training, then by a fixed draw. Without rank and score, the rows of a user are in their order.
+        A frame, a file or rows: user, item, and the rank (1 is the best) or the score (higher is better), in a column
+        "rank", "score", "prediction" or "rating"; the first of these is used. Equal scores, and equal ranks, are
+        ordered as in lists of models: by popularity in training, then by a fixed draw. Without rank and score, the
+        rows of a user are in their order.
     test
         A split, whose test part is used, or the interactions to find.
     train
@@ -124,14 +125,20 @@ class _Rows(NamedTuple):
 
 def _read(lists: Any) -> _Rows:
     refuse_address(lists)
-    ranks = []
+    found: dict[str, str | None] = {}
+    unused = set[str]()
 
     def settle(names: list[str]) -> Picked:
-        chosen = choose(names)
-        rank = next((each for each in names if each.strip().lower() == "rank"), None)
-        by = rank or recognised(names, "rating")
-        ranks.append(rank is not None)
-        return Picked([each for each in (chosen.user, chosen.item, by) if each is not None])
+        found.update({role: recognised(names, role) for role in ("user", "item", "rank", "score")})
+        for role in ("user", "item"):
+            if found[role] is None:
+                raise DataError(
+                    f"no column looks like the {role}: the lists have {some(map(repr, names), 20)}. Rename it to "
+                    f"{role}_id."
+                )
+        unused.update(set(names) - set(found.values()))
+        by = found["rank"] or found["score"]
+        return Picked([each for each in (found["user"], found["item"], by) if each is not None])
 
     rows = read_table(lists, settle)
     user, item, *by = rows.columns.names
@@ -140,10 +147,18 @@ def _read(lists: Any) -> _Rows:
     order = np.arange(len(rows.frame), dtype=np.float64)
     if by:
         numbers = cast(rows.frame[by[0]], pl.Float64()).fill_nan(None)
-        rows.mark(numbers.is_null(), f"has no usable {'rank' if ranks[0] else 'score'} (column {quoted(by[0])})")
-        order = numbers.to_numpy() if ranks[0] else -numbers.to_numpy()
+        rows.mark(
+            numbers.is_null(), f"has no usable {'rank' if found['rank'] else 'score'} (column {quoted(by[0])})"
+        )
+        order = numbers.to_numpy() if found["rank"] else -numbers.to_numpy()
+    elif unused:
+        warn(
+            "the lists have no column rank or score, so the rows of a user are in their order; not used are "
+            f"{some(map(repr, sorted(unused)))}",
+            DataWarning,
+        )
     if rows.bad:
-        report_bad_rows(rows, "raise")
+        report_bad_rows(rows, "refuse")
     if not len(rows.frame):
         raise DataError("the table of lists is empty; it needs a row for each user and item of a list")
     users, items = (
