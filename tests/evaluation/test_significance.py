@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 import truelike as tl
-from truelike.errors import DataError, ParameterError
+from truelike.errors import DataError, DataWarning, ParameterError
 from truelike.evaluation.significance import (
     bootstrap_p_values,
     holm,
@@ -161,6 +161,15 @@ def test_evaluations_with_the_same_name_get_a_number() -> None:
     table = tl.compare_means(results, "f1@5", against="A (3)")
     assert table["model"].to_list() == ["A", "A (2)", "B"]
     assert set(table["other"]) == {"A (3)"}
+
+
+def test_models_evaluated_under_different_protocols_are_compared_with_a_warning() -> None:
+    results = [
+        replace(evaluation(name, [0.0, 1.0]), left_out=parts)
+        for name, parts in (("A", ("train",)), ("B", ("train", "validation")), ("C", ()))
+    ]
+    with pytest.warns(DataWarning, match=r"not the same.*A: train, B: train, validation, C: nothing.*seen="):
+        tl.compare_means(results, "f1@5")
 
 
 def test_the_p_value_of_the_bootstrap_does_not_depend_on_the_other_columns() -> None:

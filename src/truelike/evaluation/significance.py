@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from truelike.core import randomness
 from truelike.core.compile_cache import cached_njit
 from truelike.data.frames import to_native
-from truelike.errors import DataError, ParameterError, some
+from truelike.errors import DataError, DataWarning, ParameterError, some, warn
 from truelike.evaluation.metrics import Floats
 
 if TYPE_CHECKING:
@@ -197,6 +197,13 @@ def compare_means(
         raise DataError("the models were not evaluated on the same users; evaluate all of them on one test set")
     if len(reference) < 2:
         raise DataError("the evaluations have only one user; a paired test needs two or more")
+    if len({frozenset(result.left_out) for result in evaluations}) > 1:
+        parts = [f"{name}: {', '.join(result.left_out) or 'nothing'}" for name, result in by_name.items()]
+        warn(
+            f"not the same was left out of the lists ({some(parts)}), so the difference may be that of the protocol. "
+            "Evaluate all models with the same seen=",
+            DataWarning,
+        )
     known = list(evaluations[0].values)
     lacking = [result.model for result in evaluations if measure not in result.values]
     if lacking:
