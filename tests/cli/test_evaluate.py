@@ -57,6 +57,9 @@ def test_a_file_of_lists_is_evaluated_beside_a_model(run: Run, files: Path, tmp_
     assert of_log.code == 0, of_log.err
     assert "coverage" not in of_log.table["metric"]
     assert "left_out" not in of_log.table.columns
+    done = run("evaluate", model, lists, split, "--part", "validation")
+    of_model, of_lists = done.table.partition_by("model", maintain_order=True)
+    assert of_lists.drop("model").equals(of_model.drop("model"))
     refused = run("evaluate", lists, split, "--propensity", "0.5")
     assert refused.code == 2
     assert "file of lists, and --propensity is for models" in " ".join(refused.err.replace("│", " ").split())

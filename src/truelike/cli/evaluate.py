@@ -125,19 +125,22 @@ def evaluate(
     }  # fmt: skip
     how: dict[str, Any] = {"ks": lengths, "metrics": chosen, "n_jobs": n_jobs}
     measure_model: Callable[..., Evaluation] = tl.evaluate
+    train = None  # which files of lists do not know
     if (new := open_new_users(source, read)) is not None:
         _refuse({"seen": seen, **of_known_users}, f"{source} has new users", "for known ones")
         _refuse_lists(models, source)
         held_out, measure_model = getattr(new, part), tl.evaluate_new_users
     else:
-        held_out = _held_out(open_data(source, read, blocks=True), part, impressions, models[0], read)
+        data = open_data(source, read, blocks=True)
+        held_out = _held_out(data, part, impressions, models[0], read)
+        train = data.train if isinstance(data, tl.Split) and part == "validation" else None
         how |= {"seen": seen, **of_known_users}
     results = []
     for path, name in zip(models, names, strict=True):
         if Path(path).is_file():
             _refuse(of_known_users, f"{path} is a file of lists", "for models")
             result = tl.evaluate_lists(
-                path, held_out, seen=seen, ks=lengths, metrics=metrics and chosen, name=name
+                path, held_out, train=train, seen=seen, ks=lengths, metrics=metrics and chosen, name=name
             )
         else:
             result = _of_model(measure_model, path, name if len(models) > 1 else None, held_out, **how)
