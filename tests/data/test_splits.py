@@ -22,6 +22,7 @@ from truelike.errors import DataError, DataWarning, ParameterError, StorageError
 Pair = tuple[Any, Any]
 ROWS = [(u, i, 1, (7 * u + 3 * i) % 11) for u in range(6) for i in range(8) if (u + i) % 3]
 WORLD = tl.synthetic.World(n_users=120, n_items=60, impressions_per_user=60, seed=5).dataset()
+NOTHING = tl.read([(1, 1, 1, 1)]).select(np.array([False]))
 SEEDED: dict[str, Callable[..., tl.Split]] = {
     "random": tl.splits.random,
     "by_user": tl.splits.by_user,
@@ -207,6 +208,7 @@ def test_a_split_by_user_says_how_many_users_it_never_tests() -> None:
     assert tl.splits.by_user(STAIRS).info["users_never_tested"] == 40 * 5
     assert tl.splits.by_user(STAIRS, rounding="random").info["users_never_tested"] == 40
     assert tl.splits.last_n(STAIRS, 3, validation=2).info["users_never_tested"] == 40 * 5
+    assert tl.splits.by_user(STAIRS, test=0).info["users_never_tested"] == 0, "no test part was asked for"
     tested = tl.splits.by_user(STAIRS, test=0.3, rounding="random", seed=1).test.interactions_per_user()
     assert (tested <= np.ceil(0.3 * np.repeat(np.arange(1, 13), 40))).all()
 
@@ -444,6 +446,12 @@ def test_cold_users_and_items_are_dropped_from_every_part_and_counted() -> None:
             "test_from is 'May'; .*2024-05-01",
         ),
         (lambda: tl.splits.at_date(tl.read(ROWS), test_from=None), ParameterError, "test_from is None; .*date"),  # type: ignore[arg-type]
+        (
+            lambda: tl.splits.at_date(tl.read(ROWS), test_from="²"),
+            ParameterError,
+            "test_from is '²'; .*2024-05-01",
+        ),
+        (lambda: tl.splits.at_date(NOTHING, test_from=1), DataError, "the dataset is empty"),
         (lambda: tl.splits.at_date(tl.read(ROWS), test_from=True), ParameterError, "test_from is True; .*date"),
         (lambda: tl.splits.at_date(tl.read(ROWS), test_from=float("nan")), ParameterError, "test_from is nan"),
         (

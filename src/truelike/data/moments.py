@@ -48,7 +48,7 @@ def moment(name: str, value: Any, times: NDArray[np.int64]) -> int:
     >>> moment("test_from", "2020-03-01", times), moment("test_from", 1_583_020_800, times)
     (1583020800, 1583020800)
     """
-    if isinstance(value, str) and value.strip().lstrip("-").isdigit():
+    if isinstance(value, str) and value.strip().removeprefix("-").isdecimal():
         value = int(value)
     if isinstance(value, (int, float, np.number)) and not isinstance(value, bool):
         if not math.isfinite(value):

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truelike.core import randomness
-from truelike.data.checks import check_dataset, check_number, check_share
+from truelike.data.checks import check_dataset, check_not_empty, check_number, check_share
 from truelike.data.cut import TEST, TRAIN, VALIDATION, Cut, Labels, first_held_out
 from truelike.data.dataset import Dataset
 from truelike.data.moments import moment, time_range
@@ -134,7 +134,7 @@ def by_user(
         rounding=rounding,
         seed=seed,
         item_guard=item_guard,
-        users_never_tested=int(((largest < 1) & (rows > 0)).sum()),
+        users_never_tested=int(((largest < 1) & (rows > 0)).sum()) if test else 0,
     )
 
 
@@ -392,6 +392,7 @@ def at_date(data: Dataset, *, test_from: Moment, validation_from: Moment | None 
     Split(36 / 9 / 9 interactions, 6 users, 9 items)
     """
     check_dataset(data, "splits.at_date")
+    check_not_empty(data)
     times = _need_times(data, "at_date")
     until = moment("test_from", test_from, times)
     since = until if validation_from is None else moment("validation_from", validation_from, times)
