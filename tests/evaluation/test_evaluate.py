@@ -247,9 +247,13 @@ def test_a_metric_of_ones_own_needs_a_name_of_its_own(pop: Any) -> None:
     def recall(hits: Any, relevant: Any, k: int) -> Any:
         return hits[:, 0]
 
+    def truth_ndcg(hits: Any, relevant: Any, k: int) -> Any:
+        return hits[:, 0]
+
     test = tl.read([("ann", "milk")])
-    with pytest.raises(ParameterError, match="another metric with the name recall"):
-        tl.evaluate(pop, test, metrics=[recall])
+    for metric in (recall, truth_ndcg):
+        with pytest.raises(ParameterError, match=f"another metric with the name {metric.__name__}"):
+            tl.evaluate(pop, test, metrics=[metric])
     with pytest.raises(ParameterError, match="'<lambda>' is no name"):
         tl.evaluate(pop, test, metrics=[lambda hits, relevant, k: hits[:, 0]])
     with pytest.raises(ParameterError, match="'partial' is no name"):
@@ -385,7 +389,8 @@ def test_what_cannot_be_left_out_is_an_error(split: Any, pop: Any) -> None:
     with pytest.raises(ParameterError, match=r"seen is for the lists of a test set"):
         tl.evaluate(model, truth=tl.Truth(split.test), seen="train")
     with pytest.warns(DataWarning, match="none of the 1 interactions of seen"):
-        tl.evaluate(pop, tl.read([("ann", "milk")]), seen=tl.read([("x", "y")]), ks=2)
+        result = tl.evaluate(pop, tl.read([("ann", "milk")]), seen=tl.read([("x", "y")]), ks=2)
+    assert result.left_out == ("train",)
 
 
 def test_users_whose_test_items_were_all_seen_before_are_left_out(pop: Any) -> None:

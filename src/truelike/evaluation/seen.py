@@ -49,7 +49,7 @@ class Seen:
                 "data, so nothing is left out for them",
                 DataWarning,
             )
-        return cls(train, known)
+        return cls(train, known if known.n_interactions else None)
 
     @classmethod
     def _of_parts(cls, train: Any, test: object, seen: str) -> Seen:
@@ -62,7 +62,7 @@ class Seen:
                 "split as test, or the earlier interactions themselves: seen=split.validation"
             )
         known = test.validation.recode(train.users, train.items)[0]
-        return cls(train, known, "validation") if known.n_interactions else cls(train)
+        return cls(train, known if known.n_interactions else None, "validation")
 
     @property
     def n_items(self) -> int:
