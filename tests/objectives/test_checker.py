@@ -119,6 +119,12 @@ class Mean(Softmax):
         return Softmax.steps(r, observed) - Softmax.steps(r, observed).mean(0)
 
 
+class OneStep(BPO):
+    @staticmethod
+    def positive(r: Any, g: Any) -> Any:
+        return sigmoid(-r)
+
+
 class Flat(Listwise):
     name = "flat"
 
@@ -149,6 +155,7 @@ class Flat(Listwise):
         (Mean, "steps: rows", "a row's steps depend on other rows, by "),
         (Flat, "steps: shape", "it is (6,) for r of shape (6, 9)"),
         (Pointwise, "gradient", "there is no function positive"),
+        (OneStep, "gradient", "positive must return two steps, not ndarray"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )

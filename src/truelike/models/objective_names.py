@@ -107,7 +107,8 @@ def _check_functions(kind: type[objectives.Objective]) -> None:
         if len(inspect.signature(function).parameters) > 2:
             raise ParameterError(
                 f"{call} of the objective {kind.__name__} takes {inspect.signature(function)}; an objective gets two "
-                "arrays and no propensities. Guesses of what was shown are in tl.ExposureMF."
+                "arrays and no propensities. Write a @staticmethod of two arguments; guesses of what was shown are in "
+                "tl.ExposureMF."
             )
         try:
             found = function(*arguments)

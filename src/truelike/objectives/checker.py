@@ -174,9 +174,10 @@ def _elementwise_gradients(objective: type[Objective], every: int) -> Iterator[G
         return _at(names, points[:, index])
 
     for name, likelihood in FUNCTIONS[kind]:
-        steps = [
-            np.asarray(step, dtype=float) + np.zeros_like(points[0]) for step in _call(objective, name, *points)
-        ]
+        found = _call(objective, name, *points)
+        if not isinstance(found, tuple) or len(found) != len(names):
+            raise ParameterError(f"{name} must return two steps, not {type(found).__name__}")
+        steps = [np.asarray(step, dtype=float) + np.zeros_like(points[0]) for step in found]
         for each, step, slopes in zip(names, steps, _both(getattr(objective, likelihood), points), strict=True):
             yield Gradient(f"{name}: step of {each}", step, slopes, place)
 
