@@ -11,6 +11,7 @@ import pytest
 
 import truelike as tl
 from truelike.errors import DivergedError, ParameterError, StorageError, TrainingWarning, TruelikeError
+from truelike.negatives import Negatives
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'truelike[deep]'")
 
@@ -362,6 +363,33 @@ class Odd(Plain):
 
     def forward(self, users: Any, items: Any) -> Any:
         return self.scale * self.normal(super().forward(users, items)[:, None]).squeeze(-1)
+
+
+class Squares(Negatives):
+    """Weights of the user's own."""
+
+    def weights(self, popularity: Any) -> Any:
+        return popularity**2
+
+
+class OwnBPO(tl.objectives.BPO):
+    """An objective of the user's own."""
+
+
+@pytest.mark.parametrize("given", [{"negatives": Squares()}, {"objective": OwnBPO}])
+@pytest.mark.parametrize("name", ["DeepRecommender", "NeuMF"])
+def test_without_code_of_ones_own_a_loaded_network_answers_users_of_the_training_data(
+    name: str, given: Any, world: Any, quick: Quick, tmp_path: Path
+) -> None:
+    model = getattr(tl, name)(**quick(epochs=2, **given)).fit(world)
+    model.save(tmp_path / "model")
+    again = tl.load(tmp_path / "model")
+    assert again.recommend([0, 5], k=5).equals(model.recommend([0, 5], k=5))
+    assert again.similar_items(4, k=5).equals(model.similar_items(4, k=5))
+    with pytest.raises(ParameterError, match="of your own, which no file holds"):
+        again.recommend_from_items([0, 4])
+    whole = tl.load(tmp_path / "model", **given)
+    assert whole.recommend_from_items([0, 4]).equals(model.recommend_from_items([0, 4]))
 
 
 def test_scalars_and_buffers_are_saved_loaded_and_resumed(world: Any, quick: Quick, tmp_path: Path) -> None:

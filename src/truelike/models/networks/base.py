@@ -291,16 +291,16 @@ class NetworkModel(LabelNoise, Recommender):
 
     @final
     def _make_scorer(self) -> NetworkScorer:
-        popularity, distribution = self.train_.popularity(), sampling.parse(self.negatives)
+        popularity = self.train_.popularity()
         # items that have features alone were never sampled in training
         never = np.flatnonzero(popularity == 0 if self.scores_by_features and "item" in self.features_ else [])
 
         def probabilities(history: Codes) -> NDArray[np.float64]:
             """The probability of each item as a negative of a new user."""
-            return distribution.probabilities(popularity, np.union1d(history, never))
+            return sampling.parse(self.negatives).probabilities(popularity, np.union1d(history, never))
 
         settings = Settings(
-            self._objective(), probabilities, self.n_negatives, self._strength(self.train_), self.seed
+            self._objective, probabilities, self.n_negatives, self._strength(self.train_), self.seed
         )
         return NetworkScorer(self.train_, self.networks_, settings)
 

@@ -163,9 +163,12 @@ def fixed_copy(network: Module) -> Module:
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of training that scores of new users follow from: see `SampledFoldIn`."""
+    """The settings of training that scores of new users follow from: see `SampledFoldIn`.
 
-    objective: type[Objective]
+    Objective and sampler are asked for when a new user is: a file does not hold those of the user's own.
+    """
+
+    objective: Callable[[], type[Objective]]
     probabilities: Callable[[Codes], NDArray[np.float64]]
     n_negatives: int
     l2: float
@@ -230,7 +233,7 @@ class NetworkScorer(Scorer):
         if vectors is None or hasattr(self._network, "user_embedding_names"):
             return None
         return SampledFoldIn(
-            vectors.items, vectors.bias, how.objective, self.flips, how.probabilities, how.n_negatives,
+            vectors.items, vectors.bias, how.objective(), self.flips, how.probabilities, how.n_negatives,
             float(how.n_negatives), how.l2,
         )  # fmt: skip
 
@@ -250,7 +253,7 @@ class NetworkScorer(Scorer):
                 optimizer.param_groups[0]["lr"] = LEARNING_RATE * (1 - step / STEPS)
                 items = torch.from_numpy(np.column_stack([history, negatives]).astype(np.int64)).to(where)
                 r = scores("preference", fixed, users, items)
-                steps, _ = sampled_steps(how.objective, r.detach(), g[items], float(how.n_negatives))
+                steps, _ = sampled_steps(how.objective(), r.detach(), g[items], float(how.n_negatives))
                 optimizer.zero_grad()
                 torch.autograd.backward(r, -steps)
                 optimizer.step()
