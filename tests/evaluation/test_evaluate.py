@@ -250,8 +250,11 @@ def test_a_metric_of_ones_own_needs_a_name_of_its_own(pop: Any) -> None:
     def truth_ndcg(hits: Any, relevant: Any, k: int) -> Any:
         return hits[:, 0]
 
+    def hidden_ndcg(hits: Any, relevant: Any, k: int) -> Any:
+        return hits[:, 0]
+
     test = tl.read([("ann", "milk")])
-    for metric in (recall, truth_ndcg):
+    for metric in (recall, truth_ndcg, hidden_ndcg):
         with pytest.raises(ParameterError, match=f"another metric with the name {metric.__name__}"):
             tl.evaluate(pop, test, metrics=[metric])
     with pytest.raises(ParameterError, match="'<lambda>' is no name"):

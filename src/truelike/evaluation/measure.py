@@ -196,7 +196,7 @@ def checked_metrics(metrics: object, known: Sequence[str] = ALL_METRICS) -> Metr
     for asked in wanted:
         if callable(asked):
             name, metric = own_metric(asked)
-            if name in (*ALL_METRICS, "truth_ndcg") or name in found:
+            if name in (*ALL_METRICS, "truth_ndcg", "hidden_ndcg") or name in found:
                 raise ParameterError(f"there is another metric with the name {name}; rename the function")
             found[name] = metric
         elif asked in known:
