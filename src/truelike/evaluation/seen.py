@@ -86,11 +86,12 @@ def check_seen_parts(seen: object) -> SeenParts:
     >>> check_seen_parts("test")
     Traceback (most recent call last):
     ...
-    truelike.errors.ParameterError: seen is 'test'; it must be "train", "validation" or a Dataset of earlier ...
+    truelike.errors.ParameterError: seen is 'test'; it must be "train" or "validation", or for tl.evaluate a Dataset ...
     """
     if seen not in get_args(SeenParts):
         raise ParameterError(
-            f'seen is {seen!r}; it must be "train", "validation" or a Dataset of earlier interactions. With "train" '
-            'the training items of a user are left out of the list, with "validation" those of both parts.'
+            f'seen is {seen!r}; it must be "train" or "validation", or for tl.evaluate a Dataset of earlier '
+            'interactions. With "train" the training items of a user are left out of the list, with "validation" '
+            "those of both parts."
         )
     return cast("SeenParts", seen)
