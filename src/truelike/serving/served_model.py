@@ -129,9 +129,7 @@ class ServedModel:
     def find_items(self, text: str, limit: int) -> list[int]:
         """Items whose id starts with a text, or whose title contains it; without a text, the most popular ones."""
         if not text:
-            popular: list[int] = np.argsort(self.ties)[
-                :limit
-            ].tolist()  # the first place is that of the most popular
+            popular: list[int] = np.argsort(self.ties)[:limit].tolist()  # the most popular have the first places
             return popular
         found = self.items.starting_with(text, limit)
         titles = self.train.titles
