@@ -77,6 +77,21 @@ class Hinge(Pairwise):
         return -(1 - (r_i - r_j)) * (r_i - r_j < 1)
 
 
+class SquaredLog(Pairwise):
+    """-1/2 (ln sigma(r_i - r_j))^2: its steps have a logarithm."""
+
+    name = "squared-log"
+
+    @staticmethod
+    def pair(r_i: Any, r_j: Any) -> Any:
+        step = -log(sigmoid(r_i - r_j)) * sigmoid(r_j - r_i)
+        return step, -step
+
+    @staticmethod
+    def likelihood_pair(r_i: Any, r_j: Any) -> Any:
+        return -log(sigmoid(r_i - r_j)) * log(sigmoid(r_i - r_j)) / 2
+
+
 class OnlyNumPy(BPO):
     @staticmethod
     def positive(r: Any, g: Any) -> Any:
@@ -172,6 +187,10 @@ def test_a_wrong_objective_fails_with_a_sentence_that_says_where(
 
 def test_a_step_at_a_kink_may_be_that_of_either_side() -> None:
     assert objectives.check(Hinge).ok
+
+
+def test_steps_may_have_a_logarithm() -> None:
+    assert objectives.check(SquaredLog, raise_error=True).ok
 
 
 def test_without_a_likelihood_the_rest_is_checked() -> None:

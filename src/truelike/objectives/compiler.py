@@ -52,6 +52,13 @@ def _sigmoid(x):
     return rational
 
 
+@overload(objectives.log, jit_options=_ARITHMETIC)
+def _log(x):
+    """Compute the logarithm of a number, or of the smallest positive one where it is 0."""
+    tiny = np.finfo(np.float32).tiny
+    return lambda x: np.log(max(x, tiny))
+
+
 @lru_cache(maxsize=64)
 def compiled_steps(objective: type[Objective]) -> tuple[Any, Any]:
     """Return the compiled steps of an objective, for positives and for negatives.
