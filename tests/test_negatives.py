@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from truelike.engines.sgd.negative_sampling import Source, draw_negatives, posit
 from truelike.engines.sgd.samples import SGDSettings
 from truelike.engines.tables import Tables
 from truelike.errors import DataError, ParameterError
-from truelike.negatives import Hard, Negatives, Popularity, Uniform, alias_table, is_distribution, parse
+from truelike.negatives import AHNS, Hard, Negatives, Popularity, Uniform, alias_table, is_distribution, parse
 from truelike.selection import references
 from truelike.selection.trials import Trial
 
@@ -182,18 +183,21 @@ def test_a_user_who_interacted_with_every_item_is_an_error_that_names_them() -> 
         ("popularity^0.75", Popularity(alpha=0.75)),
         ("hard", Hard(candidates=5)),
         ("hard:12", Hard(candidates=12)),
+        ("ahns", AHNS(16, 1.0, 0.1, -2.0)),
+        ("ahns:8:0.5:0.2:-3", AHNS(candidates=8, alpha=0.5, beta=0.2, p=-3.0)),
         (Popularity(0.5), Popularity(alpha=0.5)),
     ],
 )
 def test_parse_accepts_names_and_distributions(name: Any, distribution: Negatives) -> None:
-    assert parse(name) == distribution
+    assert parse(name) == distribution == parse(distribution.name)
     assert is_distribution(name)
 
 
 @pytest.mark.parametrize(
     "wrong",
     ["", "Uniform", "popular", "popularity0.5", "popularity^x", "popularity^nan", "popularity^inf",
-     "hard:0", "hard:-2", "hard:1.5", "hardly", "all", None, 5, 0.5, ["uniform"]],
+     "hard:0", "hard:-2", "hard:1.5", "hardly", "ahns:0", "ahns:4:-1",
+     "ahns:4:1:1:0", "ahns:4:1:1:-2:9", "all", None, 5, 0.5, ["uniform"]],
 )  # fmt: skip
 def test_any_other_value_is_an_error_that_lists_the_names(wrong: Any) -> None:
     with pytest.raises(ParameterError, match=r'negatives is .*"uniform", "popularity".*"hard:N"'):
@@ -211,6 +215,9 @@ def test_any_other_value_is_an_error_that_lists_the_names(wrong: Any) -> None:
         (Popularity, float("inf"), "alpha must be finite"),
         (Hard, 0, "candidates must be a whole number, at least 1"),
         (Hard, 2.5, "candidates must be a whole number, at least 1"),
+        (AHNS, True, "candidates must be a whole number, at least 1"),
+        (partial(AHNS, 4, 1.0), float("nan"), "beta above 0"),
+        (partial(AHNS, 4), -0.1, "alpha must be at least 0"),
     ],
 )
 def test_invalid_parameters_of_a_distribution_are_an_error(kind: Any, wrong: float, message: str) -> None:

@@ -1,15 +1,17 @@
 """Sampling distributions of negatives: which unobserved items are drawn for a positive.
 
 `Uniform()` draws every item with the same probability, `Popularity(alpha)` in proportion to popularity^alpha
-(alpha = 1 is that of WBPR), and `Hard(n)` takes the best-scored of n uniform draws. A user's training positives
-are never drawn. Any distribution can be combined with any sampled objective.
+(alpha = 1 is that of WBPR). `Hard(n)` and `AHNS(n)` draw n candidates for a negative and choose one of them by its
+score. A user's training positives are never drawn. Any sampler can be combined with any sampled objective.
 
-A sampler of your own is a subclass of `Negatives`, a frozen dataclass with its `weights`.
+A sampler of your own is a subclass of `Negatives`, a frozen dataclass with its `weights`, or with `draws` and
+`priority`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -18,9 +20,16 @@ from numpy.typing import NDArray
 
 from truelike.errors import DataError, ParameterError, some
 
-__all__ = ["Hard", "Negatives", "Popularity", "Uniform", "parse"]
+__all__ = ["AHNS", "Hard", "Negatives", "Popularity", "Uniform", "parse"]
 
-NAMES = '"uniform", "popularity", "popularity^ALPHA", "hard" or "hard:N", or an object of a subclass of Negatives'
+NAMES = (
+    '"uniform", "popularity", "popularity^ALPHA", "hard", "hard:N", "ahns" or "ahns:N:ALPHA:BETA:P", or an object of a '
+    "subclass of Negatives"
+)
+CHOICE_RULES = (
+    "It may use + - * / **, abs, comparisons as factors, sigmoid and log of truelike.objectives, and fields of the "
+    "sampler that are numbers."
+)
 OWN = "own: "  # begins the name of a sampler of the user's own, which no file holds
 
 
@@ -30,9 +39,9 @@ def __dir__() -> list[str]:
 
 @dataclass(frozen=True)
 class Negatives:
-    """Base class of sampling distributions of negatives.
+    """Base class of samplers: of `draws` candidates, drawn by `weights`, the first by `priority` is the negative.
 
-    A subclass implements `weights`. Parameters are the fields of a frozen dataclass.
+    A subclass implements what it changes. Parameters are the fields of a frozen dataclass.
 
     Examples
     --------
@@ -44,6 +53,16 @@ class Negatives:
     ...         return popularity >= self.least
     >>> Head(least=3).probabilities(np.array([5, 4, 3, 2]), np.array([0]))
     array([0. , 0.5, 0.5, 0. ])
+
+    The candidate of the highest score below that of the positive, of ten that are drawn by popularity:
+
+    >>> @dataclass(frozen=True)
+    ... class SemiHard(Popularity):
+    ...     draws: int = 10
+    ...     def priority(self, r_i, r_j, u):
+    ...         return r_j - 1000 * (r_j >= r_i)
+    >>> SemiHard().priority(1.0, np.array([0.5, 0.8, 1.2]), 0.5)
+    array([ 5.000e-01,  8.000e-01, -9.988e+02])
     """
 
     def weights(self, popularity: NDArray[Any]) -> Any:
@@ -52,8 +71,17 @@ class Negatives:
 
     @property
     def draws(self) -> int:
-        """How many items are drawn for one negative. May implement."""
+        """How many candidates are drawn for one negative. May implement, also as a field; default: 1."""
         return 1
+
+    def priority(self, r_i: Any, r_j: Any, u: Any) -> Any:
+        """Return a number for a candidate j. The one with the largest is the negative. May implement; default: r_j.
+
+        r_i and r_j are the scores of the positive and of the candidate at this moment, and u is a random number between
+        0 and 1, another one for each candidate. numba, NumPy and PyTorch run the same lines. They may use `+ - * / **`,
+        `abs`, comparisons as factors, `sigmoid` and `log` of `truelike.objectives`, and fields that are numbers.
+        """
+        return r_j
 
     @final
     @property
@@ -90,7 +118,7 @@ class Negatives:
 
     @final
     def probabilities(self, popularity: NDArray[Any], positives: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the probability of each item as a negative of a user with these positives (one candidate).
+        """Return the probability of each item as a candidate for a user with these positives.
 
         All are 0 for a user who interacted with every item.
 
@@ -163,8 +191,7 @@ class Hard(Negatives):
     candidates: int = 5
 
     def __post_init__(self) -> None:
-        if isinstance(self.candidates, bool) or not isinstance(self.candidates, int) or self.candidates < 1:
-            raise ParameterError(f"{self!r}: candidates must be a whole number, at least 1")
+        _check_count(self, "candidates", self.candidates)
 
     @property
     def draws(self) -> int:
@@ -174,6 +201,73 @@ class Hard(Negatives):
     @property
     def _known_name(self) -> str:
         return f"hard:{self.candidates}"
+
+
+@dataclass(frozen=True)
+class AHNS(Negatives):
+    """Take harder negatives for positives of lower score (adaptive hardness; Lai et al., AAAI 2024).
+
+    Of a few uniform draws it is the one whose score is nearest to beta (r_i + alpha)^(p + 1), where r_i is the score of
+    the positive. The power is defined for r_i + alpha > 0; at 0.01 and below it is that of 0.01, which means hard.
+    """
+
+    candidates: int = 16
+    alpha: float = 1.0
+    beta: float = 0.1
+    p: float = -2.0
+
+    def __post_init__(self) -> None:
+        _check_count(self, "candidates", self.candidates)
+        if not (0 <= self.alpha < math.inf and 0 < self.beta < math.inf and -math.inf < self.p < 0):
+            raise ParameterError(f"{self!r}: alpha must be at least 0, beta above 0 and p below 0, and all finite")
+
+    @property
+    def draws(self) -> int:
+        """The number of candidates."""
+        return self.candidates
+
+    def priority(self, r_i: Any, r_j: Any, u: Any) -> Any:
+        """Return minus the distance of r_j to the wanted score."""
+        above = (r_i + self.alpha - 0.01) * (r_i + self.alpha > 0.01)
+        return -abs(r_j - self.beta * (above + 0.01) ** (self.p + 1))
+
+    @property
+    def _known_name(self) -> str:
+        return f"ahns:{self.candidates}:{self.alpha}:{self.beta}:{self.p}"
+
+
+def _check_count(sampler: Negatives, name: str, value: Any) -> None:
+    """Raise an error unless a value of a sampler is a number of candidates."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ParameterError(f"{sampler!r}: {name} must be a whole number, at least 1; it is {value!r}")
+
+
+def check_choice(sampler: Any, array: Callable[[Any], Any]) -> None:
+    """Raise an error unless a sampler can choose: `draws` is a number, and `priority` a finite one for each candidate.
+
+    `array` makes an array or a tensor of a NumPy array.
+    """
+    _check_count(sampler, "draws", sampler.draws)
+    if sampler.draws == 1:
+        return
+    scores, numbers = np.linspace(-50, 50, 21, dtype=np.float32), np.array([1e-7, 0.5, 1 - 1e-7], dtype=np.float32)
+    r_i, r_j, u = np.meshgrid(scores, scores, numbers)
+    what = f"priority(r_i, r_j, u) of {sampler!r}"
+    try:
+        with np.errstate(all="ignore"):
+            found = np.asarray(sampler.priority(*map(array, (r_i, r_j, u))), dtype=np.float64)
+    except Exception as error:
+        kind = type(array(u)).__name__
+        raise ParameterError(f"{what} fails for arguments of type {kind}: {error}. {CHOICE_RULES}") from error
+    if found.shape != r_j.shape:
+        raise ParameterError(
+            f"{what} returned an array of shape {found.shape} for candidates of shape {r_j.shape}; it must return a "
+            "number for each. Write 1 + 0 * r_j in place of 1."
+        )
+    if not np.isfinite(found).all():
+        at = np.unravel_index(np.argmin(np.isfinite(found)), found.shape)
+        place = f"r_i={r_i[at]:g}, r_j={r_j[at]:g}, u={u[at]:g}"
+        raise ParameterError(f"{what} is {found[at]} at {place}; it must be finite for all scores from -50 to 50")
 
 
 def is_distribution(value: Any) -> bool:
@@ -192,10 +286,10 @@ def is_distribution(value: Any) -> bool:
 
 
 def parse(name: Negatives | str) -> Negatives:
-    """Return the distribution of a name: "uniform", "popularity", "popularity^0.5", "hard" or "hard:10".
+    """Return the sampler of a name: "uniform", "popularity", "popularity^0.5", "hard", "hard:10", "ahns" or "ahns:32".
 
-    >>> parse("popularity^0.5")
-    Popularity(alpha=0.5)
+    >>> parse("popularity^0.5"), parse("ahns:32:0.5")
+    (Popularity(alpha=0.5), AHNS(candidates=32, alpha=0.5, beta=0.1, p=-2.0))
     """
     if isinstance(name, Negatives):
         return name
@@ -213,6 +307,10 @@ def parse(name: Negatives | str) -> Negatives:
             return Popularity(float(name.partition("^")[2] or 1))
         if name == "hard" or name.startswith("hard:"):
             return Hard(int(name.partition(":")[2] or 5))
+        if name == "ahns" or name.startswith("ahns:"):
+            candidates, *rest = name.split(":")[1:] or ["16"]
+            if len(rest) <= 3:
+                return AHNS(int(candidates), *map(float, rest))
     except ValueError:
         pass
     raise ParameterError(f"negatives is {name!r}; it must be {NAMES}")

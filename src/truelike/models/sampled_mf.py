@@ -82,7 +82,8 @@ class SampledMF(ObjectiveMF):
         "BPO", "BPR", "NBPO", "NBPO-s", "NBPO-o", "NBPO-lb", "ShiftMC", "NBPR", or a Pointwise or Pairwise class. The
         flip rate of ShiftMC and NBPR is 0.1; the presets have it as a parameter.
     negatives : str or Negatives, default 'uniform'
-        The sampling distribution: "uniform", "popularity", "popularity^0.5", "hard", "hard:10".
+        The sampler: "uniform", "popularity", "popularity^0.5", "hard", "hard:10", "ahns", or an object of a subclass
+        of Negatives.
     recipe : {'default', 'paper'}, default 'default'
         "paper" sets every parameter that is not given to the value of the authors' release, and the L2 term counts in
         full at every batch, as it does there. By default it counts once per pass over the data, as in Equation 4.

@@ -265,14 +265,13 @@ def _check_curvature(found: _Findings, steepest: float) -> None:
 
 def _compare_numba(found: _Findings, kind: type[Objective], name: str, extremes: Doubles) -> None:
     """Add a row, whether compiled steps are finite, and equal to those of NumPy at moderate scores."""
-    from truelike.objectives.compiler import compiled_steps
+    from truelike.objectives.compiler import compiled_steps, reason
 
     what = f"{name}: numba"
     try:
         compiled = compiled_steps(found.objective)[int(name == "negative")]  # type: ignore[arg-type]
     except Exception as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        found.add(what, f"numba cannot compile it: {' '.join(lines[1:2] or lines[:1])}")
+        found.add(what, f"numba cannot compile it: {reason(error)}")
         return
     near = np.array([(a, b) for a in FIRST[1:-1] for b in SECOND[1:-1]]).T
     a, b = np.concatenate([near, extremes], axis=1).astype(np.float32)

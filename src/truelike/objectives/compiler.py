@@ -7,6 +7,7 @@ costs only the compilation of a short loop.
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numba
@@ -21,11 +22,12 @@ from truelike.objectives import Objective, Pairwise, Pointwise
 
 # of arrays r and g, or r_j and r_i, and of the first and the last element
 STEPS_SIGNATURE = types.void(*[types.float32[::1]] * 2, types.uint64, types.uint64)
+BUILT_IN = (objectives.__name__, "truelike.negatives")  # modules of functions that are compiled
 # error_model "numpy": a division that may raise an exception cannot be vectorised
-_ARITHMETIC = {**INLINE, "fastmath": FAST_SUMS, "error_model": "numpy"}
+ARITHMETIC = {**INLINE, "fastmath": FAST_SUMS, "error_model": "numpy"}
 
 
-@overload(objectives.sigmoid, jit_options=_ARITHMETIC)
+@overload(objectives.sigmoid, jit_options=ARITHMETIC)
 def _sigmoid(x):
     """Compute 1/2 + 1/2 tanh(x/2), tanh(h) being h times a ratio of polynomials in h^2. The error is below 2e-7.
 
@@ -52,7 +54,7 @@ def _sigmoid(x):
     return rational
 
 
-@overload(objectives.log, jit_options=_ARITHMETIC)
+@overload(objectives.log, jit_options=ARITHMETIC)
 def _log(x):
     """Compute the logarithm of a number, or of the smallest positive one where it is 0."""
     tiny = np.finfo(np.float32).tiny
@@ -75,7 +77,7 @@ def compiled_steps(objective: type[Objective]) -> tuple[Any, Any]:
 
 def compile_steps(function: Any, *, pairwise: bool = False) -> Any:
     """Compile a function of an objective to a loop that replaces r and g (or r_j and r_i) by their steps."""
-    inlined = register_jitable(**_ARITHMETIC)(function)
+    inlined = register_jitable(**ARITHMETIC)(function)
 
     def pointwise_steps(r, g, start, stop):
         for k in range(start, stop):
@@ -85,11 +87,22 @@ def compile_steps(function: Any, *, pairwise: bool = False) -> Any:
         for k in range(start, stop):
             r_i[k], r_j[k] = inlined(r_i[k], r_j[k])
 
-    loop = pairwise_steps if pairwise else pointwise_steps
+    return compile_around(function, pairwise_steps if pairwise else pointwise_steps, STEPS_SIGNATURE)
+
+
+def compile_around(function: Any, wrapper: Any, signature: Any, *constants: Any) -> Any:
+    """Compile what inlines a function, and constants. It is kept on disk if the function is of this library."""
     code = function.__code__
     equation = (function.__qualname__, code.co_code, code.co_consts, code.co_names)
     bound = [cell.cell_contents for cell in function.__closure__ or ()]
-    builtin = function.__module__ == objectives.__name__  # a user's own function may call others that change
+    builtin = function.__module__ in BUILT_IN  # a user's own function may call others that change
     options = {"nogil": True, "_nrt": False, "fastmath": FAST_SUMS, "error_model": "numpy"}
     njit = cached_njit if builtin else numba.njit
-    return njit(STEPS_SIGNATURE, **options)(uniquely_named(loop, equation, bound))
+    return njit(signature, **options)(uniquely_named(wrapper, equation, bound, *constants))
+
+
+def reason(error: Exception) -> str:
+    """The line of numba's error that says why a function cannot be compiled: that of the innermost function."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    named = [after for line, after in pairwise(lines) if "Failed in nopython mode" in line]
+    return named[-1] if named else lines[0]

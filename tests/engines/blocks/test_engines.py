@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from tests.engines.data import Soft, assert_chosen
 
 import truelike as tl
+from truelike.engines.blocks import sgd
+from truelike.engines.sgd.engine import SampledEngine
 from truelike.errors import ParameterError, StorageError
 
 B = 4
@@ -44,6 +47,8 @@ MODELS = {
     "NBPO": tl.NBPO(factors=12, flip_factors=6, epochs=3),
     "NBPO, paper": tl.NBPO(recipe="paper", factors=12, flip_factors=6, epochs=2, order="shuffled"),
     "hard": tl.SampledMF(objective="BPO", negatives="hard:3", factors=12, epochs=2),
+    "AHNS": tl.BPR(negatives="ahns:4", factors=12, epochs=2),
+    "own": tl.BPR(negatives=Soft(), factors=12, epochs=2),
 }
 
 
@@ -62,6 +67,28 @@ def test_one_block_is_the_plain_engine(place: Path, split: tl.Split, name: str) 
     assert digest(tl.clone(MODELS[name]).fit(blocks, progress=False)) == digest(
         tl.clone(MODELS[name]).fit(split.train, progress=False)
     )
+
+
+@pytest.mark.parametrize("negatives", ["hard:3", "ahns:4:1:0.5", Soft()], ids=str)
+def test_negatives_are_chosen_within_a_part_by_their_scores(
+    place: Path, negatives: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = []
+
+    class Watched(SampledEngine):
+        def train_batches(self, number: int, *rest: Any) -> None:
+            before = self.tables.copy()
+            super().train_batches(number, *rest)
+            assert self.n_batches == 1
+            assert_chosen(self, before, number)
+            trained.append(self.train.n_interactions)
+
+    monkeypatch.setattr(sgd, "SampledEngine", Watched)
+    blocks = tl.blocks.open(place / str(B))
+    model = tl.BPR(negatives=negatives, n_negatives=50, factors=12, epochs=1, batch_size=10**6, regularization=0)
+    tl.clone(model, order="shuffled", learning_rate=1e-3, n_jobs=1).fit(blocks, progress=False)
+    assert len(trained) == B * B
+    assert sum(trained) == blocks.n_interactions
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.engines.data import Soft
 
 import truelike as tl
 from truelike import objectives
@@ -38,7 +39,7 @@ def train() -> Any:
     return tl.synthetic.World(n_users=300, n_items=150).dataset()
 
 
-def both(train: Any, objective: Any, negatives: str, settings: SGDSettings) -> tuple[SampledEngine, NetworkEngine]:
+def both(train: Any, objective: Any, negatives: Any, settings: SGDSettings) -> tuple[SampledEngine, NetworkEngine]:
     """Both engines with the same initial parameters."""
     tables = Tables.zeros(train.n_users, train.n_items, 12, 6)
     tables.initialise("normal", 0.1, 0.5, 0)
@@ -71,17 +72,41 @@ def largest_difference(tables: Tables, networks: Networks) -> float:
 
 
 @pytest.mark.parametrize("objective", EVERY, ids=lambda objective: objective.name)
-@pytest.mark.parametrize("negatives", ["uniform", "popularity", "hard:3"])
-def test_three_epochs_of_sgd_equal_the_sampled_engine(train: Any, objective: Any, negatives: str) -> None:
-    # one epoch of hard negatives: a near-tie may be decided differently by another order of summation
+@pytest.mark.parametrize("negatives", ["uniform", "popularity", "hard:3", "ahns:4:1:0.5", Soft()], ids=str)
+def test_three_epochs_of_sgd_equal_the_sampled_engine(train: Any, objective: Any, negatives: Any) -> None:
+    # one epoch of chosen negatives: a near-tie may be decided differently by another order of summation
     tables_engine, network_engine = both(train, objective, negatives, SETTINGS)
     start = tables_engine.tables.copy()
-    for epoch in range(1 if negatives == "hard:3" else 3):
+    for epoch in range(1 if parse(negatives).draws > 1 else 3):
         tables_engine.epoch(epoch)
         network_engine.epoch(epoch)
     assert np.abs(tables_engine.tables.users - start.users).max() > 0.02  # they were trained
     assert largest_difference(tables_engine.tables, network_engine.networks) < 1e-4
     assert network_engine.loss() == pytest.approx(tables_engine.loss(), abs=1e-5)
+
+
+@pytest.mark.parametrize("negatives", ["hard:3", "ahns:4:1:0.5", Soft()], ids=str)
+def test_the_chosen_negatives_are_those_of_numpy(train: Any, negatives: Any) -> None:
+    _, engine = both(train, objectives.BPR, negatives, SETTINGS)
+    entries, sampler = np.arange(0, 2_000, 3, dtype=np.int32), parse(negatives)
+    users, positives = train.user_of_entry[entries], train.csr.indices[entries]
+    drawn = engine.samples.draw(engine.samples.key(1), entries)
+    numbers = engine.samples.numbers(engine.samples.choice_key(1), entries)
+    items = np.column_stack([positives, drawn]).astype(np.int64)
+    found = engine._chosen(torch.from_numpy(users.astype(np.int64)), torch.from_numpy(items), numbers).numpy()
+    U, V = (
+        each.weight.detach().numpy()
+        for each in (engine.networks.preference.users, engine.networks.preference.items)
+    )
+    r = np.einsum("nk,nmk->nm", U[users], V[items])
+    shape = (len(users), 4, sampler.draws)
+    priority = sampler.priority(r[:, :1, None], r[:, 1:].reshape(shape), numbers.reshape(shape))
+    best = priority.argmax(axis=2)[:, :, None]
+    clear = np.diff(np.sort(priority, axis=2)[:, :, -2:], axis=2)[:, :, 0] > 1e-6  # no near-tie
+    expected = np.take_along_axis(drawn.reshape(shape), best, axis=2)[:, :, 0]
+    assert (found[:, 0] == positives).all()
+    assert clear.mean() > 0.9
+    assert (found[:, 1:] == expected)[clear].all()
 
 
 @pytest.mark.parametrize(

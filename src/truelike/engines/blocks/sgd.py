@@ -24,6 +24,7 @@ from truelike.data.blocks.blocks import Blocks
 from truelike.engines.blocks.partition import corrected_weights, partition
 from truelike.engines.blocks.workers import BlockEngine, Floats, Share
 from truelike.engines.sgd.engine import L2Factors, SampledEngine, l2_factors, l2_share
+from truelike.engines.sgd.priority import compiled_priority
 from truelike.engines.sgd.samples import LOSS_POSITIVES, Entries, Samples, SGDSettings, mean_loss
 from truelike.engines.tables import Tables
 from truelike.negatives import Negatives, alias_table, check_has_negatives
@@ -43,10 +44,11 @@ class _Position:
 
 
 class _PartNegatives:
-    """The sampling distribution of negatives within a part of the items, as the engine needs it."""
+    """A sampler of negatives with other weights, those of a part of the items, as the engine needs it."""
 
-    def __init__(self, weights: NDArray[np.float64], draws: int) -> None:
-        self.draws, self._tables = draws, alias_table(weights / weights.sum())
+    def __init__(self, weights: NDArray[np.float64], negatives: Negatives) -> None:
+        self.draws, self.priority = negatives.draws, negatives.priority
+        self._tables = alias_table(weights / weights.sum())
 
     def shares(self, _: Any) -> NDArray[np.float64]:
         """The probability of each item of the part."""
@@ -87,10 +89,10 @@ class StratifiedWorker:
         self._negatives: dict[int, _PartNegatives] = {}
 
     def part_negatives(self, part: int) -> _PartNegatives:
-        """The sampling distribution of a part."""
+        """The sampler of a part."""
         if part not in self._negatives:
             weights = self._weights[self._parts.members[part]]
-            self._negatives[part] = _PartNegatives(weights, self.negatives.draws)
+            self._negatives[part] = _PartNegatives(weights, self.negatives)
         return self._negatives[part]
 
     def train(self, number: int, part: int, items: Floats, epoch: int) -> Floats:
@@ -162,6 +164,7 @@ class StratifiedEngine(BlockEngine[StratifiedWorker]):
         n_jobs: int | None,
     ) -> None:
         check_has_negatives(train)
+        compiled_priority(negatives)  # an error is raised here, not in a worker
         make = partial(
             StratifiedWorker,
             objective=objective,

@@ -19,6 +19,7 @@ from truelike.core.parallel import threads as thread_count
 from truelike.core.progress import compiling
 from truelike.data.dataset import Dataset
 from truelike.engines.engine import ArrayEngine
+from truelike.engines.sgd.priority import compiled_priority
 from truelike.engines.sgd.samples import Entries, Samples, SGDSettings, mean_loss
 from truelike.engines.tables import Tables, aligned_zeros
 from truelike.errors import ParameterError
@@ -82,6 +83,7 @@ class SampledEngine(ArrayEngine):
         self.train, self.tables, self.settings = train, tables, settings
         self.objective, self.negatives = objective, negatives
         self.threads, self._steps = thread_count(n_jobs), compiled_steps(objective)  # type: ignore[arg-type]
+        self._priority = compiled_priority(negatives)
         self.largest = min(settings.batch_size, train.n_interactions)  # positives of the largest batch
         check_batch(self.largest, settings.n_negatives, tables.users.shape[1])
         self.n_batches = -(-train.n_interactions // settings.batch_size)
@@ -163,6 +165,7 @@ class SampledEngine(ArrayEngine):
         tables, settings, width = self.tables, self.settings, self.tables.width
         drawing = Drawing(
             self.samples.key(number),
+            self.samples.choice_key(number),
             settings.n_negatives,
             self.negatives.draws,
             issubclass(self.objective, Pairwise),
@@ -195,6 +198,7 @@ class SampledEngine(ArrayEngine):
                 self.largest,
                 entries,
                 *self._steps,
+                self._priority,
                 work,
                 self._scratch,
             )

@@ -30,7 +30,16 @@ from truelike.core.arrays import Codes, Floats
 from truelike.core.compile_cache import INLINE, LOOP, cached_njit, uniquely_named
 from truelike.engines.row_ops import add_four, dot, dot_four, prefetch, prefetch_row, scaled_add
 from truelike.engines.sgd.barrier import aborted, add_atomically, wait
-from truelike.engines.sgd.negative_sampling import BITS_PER_POSITIVE, Source, draw_negative, stream_start
+from truelike.engines.sgd.negative_sampling import (
+    BITS_PER_POSITIVE,
+    GOLDEN,
+    Source,
+    draw_negative,
+    mix,
+    stream_start,
+    uniform_number,
+)
+from truelike.engines.sgd.priority import PRIORITY_SIGNATURE
 from truelike.objectives.compiler import STEPS_SIGNATURE
 
 BLOCK = 64  # samples that are processed together: their rows fit into the L1 cache
@@ -71,9 +80,13 @@ class Rates(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """How many negatives a positive has, each the hardest of some candidates, and how much the positive counts."""
+    """How many negatives a positive has, each chosen among some candidates, and how much the positive counts.
+
+    `key` is that of the candidates, `choice_key` that of the random numbers of the choice.
+    """
 
     key: np.uint64
+    choice_key: np.uint64
     n_negatives: int
     candidates: int
     pairwise: bool
@@ -128,19 +141,25 @@ class Scratch(NamedTuple):
     scratch: Floats
 
 
+@numba.njit(**INLINE)
+def _score(item, work, old_row, batch):
+    """Return the score of an item for the user of a row."""
+    tables, row_width = work.tables, work.tables.width + work.tables.flip_width
+    scale = work.rates.powers[batch - tables.item_last_updated[item]]
+    return scale * dot(work.samples.old_rows, old_row, tables.items, item * row_width, tables.width)
+
+
 @numba.njit(**LOOP)
-def _hardest_negative(j, state, work, start, stop, old_row, batch):
-    """Return the best-scored of the drawn item j and further candidates, and the state of the random stream."""
-    tables, powers, old_rows = work.tables, work.rates.powers, work.samples.old_rows
-    width, last_updated, row_width = tables.width, tables.item_last_updated, tables.width + tables.flip_width
-    r_j = powers[batch - last_updated[j]] * dot(old_rows, old_row, tables.items, j * row_width, width)
-    for _ in range(1, work.drawing.candidates):
-        other, state = draw_negative(state, start, stop, work.source)
-        scale = powers[batch - last_updated[other]]
-        score = scale * dot(old_rows, old_row, tables.items, other * row_width, width)
-        if score > r_j:
-            j, r_j = other, score
-    return j, state
+def _chosen_negative(r_i, state, choice_state, work, start, stop, old_row, batch, priority):
+    """Return the candidate of the highest priority, the first of equal ones, and the states of both random streams."""
+    chosen, highest = np.uint64(0), np.float32(0.0)
+    for k in range(work.drawing.candidates):
+        j, state = draw_negative(state, start, stop, work.source)
+        choice_state += GOLDEN
+        found = priority(r_i, _score(j, work, old_row, batch), uniform_number(mix(choice_state)))
+        if k == 0 or found > highest:
+            chosen, highest = j, found
+    return chosen, state, choice_state
 
 
 @numba.njit(**INLINE)
@@ -179,7 +198,7 @@ def _prefetch_bits(at, n, entries, source):
 
 
 def _update_users(
-    chunk, n_chunks, entries, batch, positive_steps, negative_steps, work, offsets, gradient, scratch
+    chunk, n_chunks, entries, batch, positive_steps, negative_steps, priority, work, offsets, gradient, scratch
 ):
     """Process the users of a chunk: score their samples, store the steps for the items, update the users' rows.
 
@@ -230,10 +249,15 @@ def _update_users(
                 item = np.uint64(entry_item[entry])
                 _prepare_sample(item, base + p, p, work, batch, offsets, item_scale, item_flip_scale)
                 state = stream_start(drawing.key, entry)
+                if drawing.candidates > 1:
+                    choice_state, r_i = stream_start(drawing.choice_key, entry), _score(item, work, old_row, batch)
                 for k in range(one, rho + one):
-                    j, state = draw_negative(state, start, stop, source)
                     if drawing.candidates > 1:
-                        j, state = _hardest_negative(j, state, work, start, stop, old_row, batch)
+                        j, state, choice_state = _chosen_negative(
+                            r_i, state, choice_state, work, start, stop, old_row, batch, priority
+                        )
+                    else:
+                        j, state = draw_negative(state, start, stop, source)
                     negative = k * n_positives + p
                     _prepare_sample(
                         j, base + negative, negative, work, batch, offsets, item_scale, item_flip_scale
@@ -385,7 +409,7 @@ def _update_items(thread, threads, barrier, n_samples, batch, work, last_offsets
 
 def _run_batches(
     update_users, update_items, thread, threads, counters, first, batch_size, entries, positive_steps, negative_steps,
-    work, scratch,
+    priority, work, scratch,
 ):  # fmt: skip
     """Run one thread's part of batches first, first + 1, ... of the given entries (sorted within each batch).
 
@@ -403,7 +427,7 @@ def _run_batches(
         chunk = add_atomically(chunk_counter, 1) - b * (n_chunks + threads)
         while chunk < n_chunks:
             update_users(
-                chunk, n_chunks, part, batch, positive_steps, negative_steps, work,
+                chunk, n_chunks, part, batch, positive_steps, negative_steps, priority, work,
                 offsets, scratch.gradient[thread], buffers,
             )  # fmt: skip
             chunk = add_atomically(chunk_counter, 1) - b * (n_chunks + threads)
@@ -416,13 +440,13 @@ def _run_batches(
 
 _f4, _i4, _i8 = types.float32, types.int32, types.int64
 _u1, _u4, _u8 = types.uint8, types.uint32, types.uint64
-_STEPS = types.FunctionType(STEPS_SIGNATURE)
+_STEPS, _PRIORITY = types.FunctionType(STEPS_SIGNATURE), types.FunctionType(PRIORITY_SIGNATURE)
 _WORK = types.NamedTuple(
     (
         types.NamedTuple(
             (_i4[::1], _i4[::1], _i4[::1], _u1[::1], _u8, _f4[::1], _i4[::1], types.float64[::1]), Source
         ),
-        types.NamedTuple((_u8, _i8, _i8, types.boolean, _f4), Drawing),
+        types.NamedTuple((_u8, _u8, _i8, _i8, types.boolean, _f4), Drawing),
         types.NamedTuple((_f4[::1], _f4[::1], _i4[::1], _i4[::1], _u8, _u8), TrainedTables),
         types.NamedTuple((_f4, _f4[::1], _f4[::1], _f4, _f4, types.boolean), Rates),
         types.NamedTuple((_f4[::1], _i4[::1], _i4[::1], _f4[::1], _f4[::1]), Samples),
@@ -433,19 +457,19 @@ _WORK = types.NamedTuple(
     Work,
 )
 _SCRATCH = types.NamedTuple((_u8[:, ::1], _f4[:, ::1], _f4[:, :, ::1]), Scratch)
-_OF_USERS = types.void(_i8, _i8, _i4[::1], _i8, _STEPS, _STEPS, _WORK, _u8[::1], _f4[::1], _f4[:, ::1])
+_OF_USERS = types.void(_i8, _i8, _i4[::1], _i8, _STEPS, _STEPS, _PRIORITY, _WORK, _u8[::1], _f4[::1], _f4[:, ::1])
 _OF_ITEMS = types.void(_i8, _i8, _i8[::1], _i8, _i8, _WORK, _u8[::1], _f4[:, ::1])
 _OF_BATCHES = types.void(
     types.FunctionType(_OF_USERS), types.FunctionType(_OF_ITEMS), _i8, _i8, _i8[:, ::1], _i8, _i8, _i4[::1],
-    _STEPS, _STEPS, _WORK, _SCRATCH,
+    _STEPS, _STEPS, _PRIORITY, _WORK, _SCRATCH,
 )  # fmt: skip
 
 
 def compile_batches() -> Callable[..., Any]:
     """Return the compiled loop over batches, from the cache on disk after the first time.
 
-    The signatures are explicit so that an objective is passed as a pointer: the loops are compiled once for all
-    objectives. The two phases are pointers, too: as ordinary calls they would be compiled a second time.
+    The signatures are explicit so that an objective and the priority of a sampler are passed as pointers: the loops
+    are compiled once for all. The two phases are pointers, too: as ordinary calls they would be compiled a second time.
     """
     options = {"nogil": True, "_nrt": False}
     phases = (

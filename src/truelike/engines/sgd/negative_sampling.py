@@ -47,6 +47,12 @@ def mix(x):
 
 
 @numba.njit(**INLINE)
+def uniform_number(bits):
+    """Return a number between 0 and 1, never one of them, so that its logarithms are finite."""
+    return (np.float32(bits >> np.uint64(41)) + np.float32(0.5)) * np.float32(2.0**-23)
+
+
+@numba.njit(**INLINE)
 def stream_start(key, entry):
     """Return the state of the random stream of a positive. Each further number advances it by GOLDEN."""
     return mix(key + GOLDEN * np.uint64(entry))
@@ -157,6 +163,18 @@ def draw_negatives(key, entries, n, source):
         for k in range(n):
             drawn[row, k], state = draw_negative(state, start, stop, source)
     return drawn
+
+
+@cached_njit(nogil=True)
+def uniform_numbers(key, entries, n):
+    """Return n uniform numbers of each positive of `entries`, one for each candidate that is drawn for it."""
+    found = np.empty((len(entries), n), dtype=np.float32)
+    for row in range(len(entries)):
+        state = stream_start(key, entries[row])
+        for k in range(n):
+            state += GOLDEN
+            found[row, k] = uniform_number(mix(state))
+    return found
 
 
 @cached_njit(nogil=True)

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from truelike.core import randomness
-from truelike.core.arrays import Codes, Counts
+from truelike.core.arrays import Codes, Counts, Floats
 from truelike.data.dataset import Dataset
 from truelike.negatives import Negatives, check_has_negatives
 from truelike.objectives import Objective, Pairwise, Pointwise
@@ -169,6 +169,10 @@ class Samples:
         """Return the random key of the negatives of an epoch."""
         return np.uint64(randomness.key(self.seed, "negatives", epoch))
 
+    def choice_key(self, epoch: int) -> np.uint64:
+        """Return the random key of the choices among the candidates of an epoch."""
+        return np.uint64(randomness.key(self.seed, "choice", epoch))
+
     def entries(self, epoch: int, start: int, stop: int) -> Codes:
         """Return the positives start ... stop - 1 of an epoch, as positions in the CSR of the training data.
 
@@ -195,14 +199,18 @@ class Samples:
         return entries
 
     def draw(self, key: np.uint64, entries: Codes) -> Codes:
-        """Draw the negatives of some positives, a row for each.
-
-        For hard negatives a row has `draws` consecutive items for each negative.
-        """
+        """Draw the candidates of the negatives of some positives, a row for each: `draws` items for each negative."""
         from truelike.engines.sgd.negative_sampling import draw_negatives
 
         n = self.settings.n_negatives * self.negatives.draws
         return np.asarray(draw_negatives(key, entries, n, self.source))
+
+    def numbers(self, key: np.uint64, entries: Codes) -> Floats:
+        """Return the random number of each candidate that `draw` returns, given a `choice_key`."""
+        from truelike.engines.sgd.negative_sampling import uniform_numbers
+
+        n = self.settings.n_negatives * self.negatives.draws
+        return np.asarray(uniform_numbers(key, entries, n))
 
     @cached_property
     def loss_samples(self) -> tuple[Codes, Codes, Codes]:

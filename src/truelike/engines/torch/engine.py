@@ -17,7 +17,7 @@ from truelike.data.dataset import Dataset
 from truelike.engines.sgd.samples import Samples, SGDSettings, mean_loss
 from truelike.engines.torch.backend import Tensor, seeded, torch, using_threads
 from truelike.engines.torch.networks import Networks, array, scores
-from truelike.negatives import Negatives
+from truelike.negatives import Negatives, check_choice
 from truelike.objectives import Objective, Pairwise, Pointwise
 
 
@@ -40,10 +40,11 @@ class NetworkEngine:
         device: Any,
         n_jobs: int | None = -1,
     ) -> None:
+        check_choice(negatives, torch.from_numpy)
         self.train, self.networks, self.objective, self.settings = train, networks, objective, settings
         self.samples = Samples(train, negatives, settings, seed)
         self.seed, self.device, self.n_jobs = seed, device, n_jobs
-        self.candidates = negatives.draws
+        self.negatives = negatives
         self.optimizer = self._adam()
 
     def _adam(self) -> Any:
@@ -82,8 +83,10 @@ class NetworkEngine:
     def _batch(self, epoch: int, entries: NDArray[np.int32]) -> None:
         users = self._tensor(self.train.user_of_entry[entries])
         positives = self._tensor(self.train.csr.indices[entries])
-        candidates = self._tensor(self.samples.draw(self.samples.key(epoch), entries))
-        items = torch.cat([positives[:, None], self._hardest(users, candidates)], dim=1)
+        drawn = self._tensor(self.samples.draw(self.samples.key(epoch), entries))
+        items = torch.cat([positives[:, None], drawn], dim=1)
+        if self.negatives.draws > 1:
+            items = self._chosen(users, items, self.samples.numbers(self.samples.choice_key(epoch), entries))
         r, g = self._scores(users, items)
         with torch.no_grad():
             steps = sampled_steps(self.objective, r, g, float(self.settings.n_negatives))
@@ -97,17 +100,17 @@ class NetworkEngine:
         found = {part: scores(part, network, users, items) for part, network in self.networks.parts().items()}
         return found["preference"], found.get("flips", torch.zeros(items.shape, device=items.device))
 
-    def _hardest(self, users: Tensor, drawn: Tensor) -> Tensor:
-        """Return the best-scored of the candidates of each negative."""
-        if self.candidates == 1:
-            return drawn
+    def _chosen(self, users: Tensor, items: Tensor, numbers: NDArray[np.float32]) -> Tensor:
+        """Return rows of (a positive, its negatives) of rows of (a positive, the candidates of its negatives)."""
         self.networks.training(False)  # scores as for ranking: without dropout
         with torch.no_grad():
-            r = scores("preference", self.networks.preference, users, drawn)
+            r = scores("preference", self.networks.preference, users, items)
         self.networks.training(True)
-        shape = (len(drawn), -1, self.candidates)
-        best = r.view(shape).argmax(dim=2, keepdim=True)
-        return drawn.view(shape).gather(2, best).squeeze(2)
+        r_j, drawn = (each[:, 1:].unflatten(1, (-1, self.negatives.draws)) for each in (r, items))
+        u = torch.from_numpy(numbers).to(self.device).view(r_j.shape)
+        priority = self.negatives.priority(r[:, :1, None].expand_as(r_j), r_j, u)
+        chosen = drawn.gather(2, priority.to(r.dtype).argmax(dim=2, keepdim=True)).squeeze(2)
+        return torch.cat([items[:, :1], chosen], dim=1)
 
     def _tensor(self, codes: NDArray[np.int32]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(codes, dtype=np.int64)).to(self.device)

@@ -71,7 +71,8 @@ class NetworkModel(LabelNoise, Recommender):
         The network of the flip logits g, for objectives with flips: "MF", "FM", "NeuMF", "ACF", "LightGCN", or a
         function that makes one from `Inputs`. None: g = 0 (the paper's Equation 11).
     negatives : str or Negatives, default 'uniform'
-        The sampling distribution: "uniform", "popularity", "popularity^0.5", "hard", "hard:10".
+        The sampler: "uniform", "popularity", "popularity^0.5", "hard", "hard:10", "ahns", or an object of a subclass
+        of Negatives.
     factors : int, default 64
         Width of the preference network.
     flip_factors : int, default 32
