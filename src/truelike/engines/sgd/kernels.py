@@ -27,7 +27,7 @@ from numba import types
 from numpy.typing import NDArray
 
 from truelike.core.arrays import Codes, Floats
-from truelike.core.compile_cache import INLINE, LOOP, cached_njit, uniquely_named
+from truelike.core.compile_cache import INLINE, cached_njit, uniquely_named
 from truelike.engines.row_ops import add_four, dot, dot_four, prefetch, prefetch_row, scaled_add
 from truelike.engines.sgd.barrier import aborted, add_atomically, wait
 from truelike.engines.sgd.negative_sampling import (
@@ -142,27 +142,6 @@ class Scratch(NamedTuple):
 
 
 @numba.njit(**INLINE)
-def _score(item, work, old_row, batch):
-    """Return the score of an item for the user of a row."""
-    tables, row_width = work.tables, work.tables.width + work.tables.flip_width
-    scale = work.rates.powers[batch - tables.item_last_updated[item]]
-    return scale * dot(work.samples.old_rows, old_row, tables.items, item * row_width, tables.width)
-
-
-@numba.njit(**LOOP)
-def _chosen_negative(r_i, state, choice_state, work, start, stop, old_row, batch, priority):
-    """Return the candidate of the highest priority, the first of equal ones, and the states of both random streams."""
-    chosen, highest = np.uint64(0), np.float32(0.0)
-    for k in range(work.drawing.candidates):
-        j, state = draw_negative(state, start, stop, work.source)
-        choice_state += GOLDEN
-        found = priority(r_i, _score(j, work, old_row, batch), uniform_number(mix(choice_state)))
-        if k == 0 or found > highest:
-            chosen, highest = j, found
-    return chosen, state, choice_state
-
-
-@numba.njit(**INLINE)
 def _prepare_sample(item, sample, s, work, batch, offsets, item_scale, item_flip_scale):
     """Store a sample's item, the offset of its row and the missed L2 of the row, and prefetch the row."""
     tables, rates = work.tables, work.rates
@@ -173,6 +152,40 @@ def _prepare_sample(item, sample, s, work, batch, offsets, item_scale, item_flip
     work.samples.item[sample], offsets[s], item_scale[s] = item, offset, rates.powers[missed]
     if tables.flip_width > np.uint64(0):
         item_flip_scale[s] = rates.flip_powers[missed]
+
+
+@numba.njit(**INLINE)
+def _score(item, work, old_row, batch):
+    """Return the score of an item for the user of a row."""
+    tables, row_width = work.tables, work.tables.width + work.tables.flip_width
+    scale = work.rates.powers[batch - tables.item_last_updated[item]]
+    return scale * dot(work.samples.old_rows, old_row, tables.items, item * row_width, tables.width)
+
+
+def _choose_samples(
+    entries, base, start, stop, old_row, batch, priority, work, offsets, item_scale, item_flip_scale
+):
+    """Store the samples of some positives of a user. A negative is the candidate of the highest priority.
+
+    Of equal candidates it is the first.
+    """
+    drawing, n_positives = work.drawing, np.uint64(len(entries))
+    for p in range(n_positives):
+        entry = np.uint64(entries[p])
+        item = np.uint64(work.source.items[entry])
+        _prepare_sample(item, base + p, p, work, batch, offsets, item_scale, item_flip_scale)
+        state, choice = stream_start(drawing.key, entry), stream_start(drawing.choice_key, entry)
+        r_i = _score(item, work, old_row, batch)
+        for k in range(1, drawing.n_negatives + 1):
+            chosen, highest = np.uint64(0), np.float32(0.0)
+            for candidate in range(drawing.candidates):
+                j, state = draw_negative(state, start, stop, work.source)
+                choice += GOLDEN
+                found = priority(r_i, _score(j, work, old_row, batch), uniform_number(mix(choice)))
+                if candidate == 0 or found > highest:
+                    chosen, highest = j, found
+            negative = np.uint64(k) * n_positives + p
+            _prepare_sample(chosen, base + negative, negative, work, batch, offsets, item_scale, item_flip_scale)
 
 
 @numba.njit(**INLINE)
@@ -198,8 +211,9 @@ def _prefetch_bits(at, n, entries, source):
 
 
 def _update_users(
-    chunk, n_chunks, entries, batch, positive_steps, negative_steps, priority, work, offsets, gradient, scratch
-):
+    chunk, n_chunks, entries, batch, positive_steps, negative_steps, choose_samples, priority, work,
+    offsets, gradient, scratch,
+):  # fmt: skip
     """Process the users of a chunk: score their samples, store the steps for the items, update the users' rows.
 
     A user's samples (some positives, then their negatives) go through short loops (draw, score, step, add), a
@@ -240,28 +254,27 @@ def _update_users(
             n_positives = np.uint64(min(block, run_end - first))
             base, n_samples = np.uint64(first) * (rho + one), n_positives * (rho + one)
             # draw
-            for p in range(n_positives):
-                entry = np.uint64(entries[np.uint64(first) + p])
-                if np.int64(first + p) + PREFETCH_POSITIVES < n:
-                    ahead = np.uint64(entries[np.uint64(first) + p + np.uint64(PREFETCH_POSITIVES)])
-                    prefetch(entry_user, ahead)
-                    prefetch(entry_item, ahead)
-                item = np.uint64(entry_item[entry])
-                _prepare_sample(item, base + p, p, work, batch, offsets, item_scale, item_flip_scale)
-                state = stream_start(drawing.key, entry)
-                if drawing.candidates > 1:
-                    choice_state, r_i = stream_start(drawing.choice_key, entry), _score(item, work, old_row, batch)
-                for k in range(one, rho + one):
-                    if drawing.candidates > 1:
-                        j, state, choice_state = _chosen_negative(
-                            r_i, state, choice_state, work, start, stop, old_row, batch, priority
-                        )
-                    else:
+            if drawing.candidates > 1:
+                choose_samples(
+                    entries[first : np.int64(first + n_positives)], base, start, stop, old_row, batch, priority, work,
+                    offsets, item_scale, item_flip_scale,
+                )  # fmt: skip
+            else:
+                for p in range(n_positives):
+                    entry = np.uint64(entries[np.uint64(first) + p])
+                    if np.int64(first + p) + PREFETCH_POSITIVES < n:
+                        ahead = np.uint64(entries[np.uint64(first) + p + np.uint64(PREFETCH_POSITIVES)])
+                        prefetch(entry_user, ahead)
+                        prefetch(entry_item, ahead)
+                    item = np.uint64(entry_item[entry])
+                    _prepare_sample(item, base + p, p, work, batch, offsets, item_scale, item_flip_scale)
+                    state = stream_start(drawing.key, entry)
+                    for k in range(one, rho + one):
                         j, state = draw_negative(state, start, stop, source)
-                    negative = k * n_positives + p
-                    _prepare_sample(
-                        j, base + negative, negative, work, batch, offsets, item_scale, item_flip_scale
-                    )
+                        negative = k * n_positives + p
+                        _prepare_sample(
+                            j, base + negative, negative, work, batch, offsets, item_scale, item_flip_scale
+                        )
             if first == at:
                 _prefetch_bits(max(run_end, at + PREFETCH_USERS // 2), n, entries, source)
             for s in range(n_samples, n_samples + four):  # pad to groups of four
@@ -408,8 +421,8 @@ def _update_items(thread, threads, barrier, n_samples, batch, work, last_offsets
 
 
 def _run_batches(
-    update_users, update_items, thread, threads, counters, first, batch_size, entries, positive_steps, negative_steps,
-    priority, work, scratch,
+    update_users, update_items, choose_samples, thread, threads, counters, first, batch_size, entries,
+    positive_steps, negative_steps, priority, work, scratch,
 ):  # fmt: skip
     """Run one thread's part of batches first, first + 1, ... of the given entries (sorted within each batch).
 
@@ -427,7 +440,7 @@ def _run_batches(
         chunk = add_atomically(chunk_counter, 1) - b * (n_chunks + threads)
         while chunk < n_chunks:
             update_users(
-                chunk, n_chunks, part, batch, positive_steps, negative_steps, priority, work,
+                chunk, n_chunks, part, batch, positive_steps, negative_steps, choose_samples, priority, work,
                 offsets, scratch.gradient[thread], buffers,
             )  # fmt: skip
             chunk = add_atomically(chunk_counter, 1) - b * (n_chunks + threads)
@@ -457,10 +470,14 @@ _WORK = types.NamedTuple(
     Work,
 )
 _SCRATCH = types.NamedTuple((_u8[:, ::1], _f4[:, ::1], _f4[:, :, ::1]), Scratch)
-_OF_USERS = types.void(_i8, _i8, _i4[::1], _i8, _STEPS, _STEPS, _PRIORITY, _WORK, _u8[::1], _f4[::1], _f4[:, ::1])
+_OF_CHOICE = types.void(_i4[::1], _u8, _u8, _u8, _u8, _i8, _PRIORITY, _WORK, _u8[::1], _f4[::1], _f4[::1])
+_CHOICE = types.FunctionType(_OF_CHOICE)
+_OF_USERS = types.void(
+    _i8, _i8, _i4[::1], _i8, _STEPS, _STEPS, _CHOICE, _PRIORITY, _WORK, _u8[::1], _f4[::1], _f4[:, ::1]
+)
 _OF_ITEMS = types.void(_i8, _i8, _i8[::1], _i8, _i8, _WORK, _u8[::1], _f4[:, ::1])
 _OF_BATCHES = types.void(
-    types.FunctionType(_OF_USERS), types.FunctionType(_OF_ITEMS), _i8, _i8, _i8[:, ::1], _i8, _i8, _i4[::1],
+    types.FunctionType(_OF_USERS), types.FunctionType(_OF_ITEMS), _CHOICE, _i8, _i8, _i8[:, ::1], _i8, _i8, _i4[::1],
     _STEPS, _STEPS, _PRIORITY, _WORK, _SCRATCH,
 )  # fmt: skip
 
@@ -470,11 +487,16 @@ def compile_batches() -> Callable[..., Any]:
 
     The signatures are explicit so that an objective and the priority of a sampler are passed as pointers: the loops
     are compiled once for all. The two phases are pointers, too: as ordinary calls they would be compiled a second time.
+    And so is the choice among candidates: as a part of the first phase it would slow down the draw of one candidate.
     """
     options = {"nogil": True, "_nrt": False}
     phases = (
         cached_njit(signature, **options, no_cpython_wrapper=True)(uniquely_named(function))
-        for signature, function in ((_OF_USERS, _update_users), (_OF_ITEMS, _update_items))
+        for signature, function in (
+            (_OF_USERS, _update_users),
+            (_OF_ITEMS, _update_items),
+            (_OF_CHOICE, _choose_samples),
+        )
     )
     return partial(
         cached_njit(_OF_BATCHES, **options, no_cfunc_wrapper=True)(uniquely_named(_run_batches)), *phases
