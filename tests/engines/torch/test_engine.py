@@ -14,7 +14,8 @@ from truelike import objectives
 from truelike.engines.sgd.engine import SampledEngine
 from truelike.engines.sgd.samples import SGDSettings
 from truelike.engines.tables import Tables
-from truelike.negatives import parse
+from truelike.errors import ParameterError
+from truelike.negatives import Negatives, parse
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'truelike[deep]'")
 
@@ -107,6 +108,19 @@ def test_the_chosen_negatives_are_those_of_numpy(train: Any, negatives: Any) -> 
     assert (found[:, 0] == positives).all()
     assert clear.mean() > 0.9
     assert (found[:, 1:] == expected)[clear].all()
+
+
+def test_a_priority_that_tensors_do_not_have_is_an_error_before_training(train: Any) -> None:
+    class OnlyNumPy(Negatives):
+        draws = 2
+
+        def priority(self, r_i: Any, r_j: Any, u: Any) -> Any:
+            return r_j.astype("float32")
+
+    with pytest.raises(
+        ParameterError, match=r"priority\(r_i, r_j, u\) of .* fails for arguments of type Tensor: "
+    ):
+        tl.NeuMF(negatives=OnlyNumPy(), epochs=1).fit(train, progress=False)
 
 
 @pytest.mark.parametrize(
