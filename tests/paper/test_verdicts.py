@@ -193,6 +193,22 @@ def test_a_value_at_the_level_of_item_pop_decides_nothing(tmp_path: Path) -> Non
     assert (held.verdict, held.rests_on) == (HOLDS, "validation: Amazon 5 seeds (truelike 1.2)")
 
 
+@pytest.mark.parametrize(("best", "expected"), [(1.1, HOLDS), (1.004, NOT)])
+def test_a_model_gains_most_from_tuning_only_if_it_gains_at_all(
+    best: float, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+
+    def curve(_: Any, __: str, name: str) -> dict[float, list[float]]:
+        levels = {1: 1.0, 3: best if name == "NBPO" else 1.001}
+        return {value: list(level + rng.normal(0, 0.01, 5)) for value, level in levels.items()}
+
+    monkeypatch.setattr(verdicts, "_curve", curve)
+    claim = Claim(rule="gains_most_by", models=("NBPO",), on=(SCALED,))
+    found = verdicts.gains_most_by(claim, [synthetic_results(tmp_path, {"NBPO": 1.0})], "tuned")
+    assert found.verdict == expected
+
+
 def test_flips_find_hidden_likes_if_the_posterior_is_above_the_score(tmp_path: Path) -> None:
     results = synthetic_results(tmp_path, {"NBPO": 1.0})
     claim = Claim(rule="finds_hidden_likes", models=("NBPO",))

@@ -329,13 +329,19 @@ def _along(
 
 
 def gains_most_by(claim: Claim, all_results: Sequence[Results], setting: Setting) -> Verdict:
-    """Decide that a model gains most from tuning a parameter: its best value against the value 1. In part: on some."""
+    """Decide that a model gains most from tuning a parameter: its best value against the value 1.
+
+    It must gain something: by the rule of `best_value`, the best value is significantly above 1. In part: on some data.
+    """
     parts, agree = [], []
     for results in all_results:
         curves = {name: _means(results, claim.on[0], name) for name in COMPARED}
         if all(1 in means for means in curves.values()):
             tuning_gain = {name: max(means.values()) / means[1] - 1 for name, means in curves.items()}
-            agree.append(max(tuning_gain, key=tuning_gain.__getitem__) == claim.models[0])
+            [name] = claim.models
+            points = {value: np.array(seeds) for value, seeds in _curve(results, claim.on[0], name).items()}
+            gains_at_all = best_of(points, 1).verdict == NOT
+            agree.append(gains_at_all and max(tuning_gain, key=tuning_gain.__getitem__) == name)
             listed = ", ".join(f"{name} {value:+.1%}" for name, value in tuning_gain.items())
             parts.append(f"{TITLES[results.plan.data]}: {listed}")
     return _by_share(agree, "; ".join(parts), more_than=0.0)
