@@ -29,14 +29,15 @@ def run(directory: Path, plan: Plan, *, say: Callable[[str], None]) -> None:
     posterior of a hidden like and by the score alone. In a world the seed is also that of the world.
     """
     known = read(directory)
-    for name, seed in product(KNOWN, range(plan.seeds)):
-        missing = [s for s in GIVEN if known.filter(data=name, settings=SETTINGS[s], seed=seed).is_empty()]
-        try:
-            rows = [(name, SETTINGS[s], seed, *fit(name, GIVEN[s], seed, quick=plan.quick)) for s in missing]
-        except TruelikeError as error:  # Coat cannot be fetched
-            say(f"hidden likes, {KNOWN[name]}, seed {seed}: {error}")
+    for name, seed, setting in product(KNOWN, range(plan.seeds), GIVEN):
+        if not known.filter(data=name, settings=SETTINGS[setting], seed=seed).is_empty():
             continue
-        known = known.vstack(_table(rows))
+        try:
+            row = (name, SETTINGS[setting], seed, *fit(name, GIVEN[setting], seed, quick=plan.quick))
+        except TruelikeError as error:  # Coat cannot be fetched, or NBPO diverges
+            say(f"hidden likes, {KNOWN[name]}, {SETTINGS[setting]}, seed {seed}: {error}")
+            continue
+        known = known.vstack(_table([row]))
         with replacing_file(directory / FILE) as fresh:
             known.write_csv(fresh)
 
