@@ -49,6 +49,7 @@ from .models.exact_mf import ExactMF as ExactMF
 from .models.exact_mf import SoftmaxMF as SoftmaxMF
 from .models.exact_mf import ExactBPO as ExactBPO
 from .models.exact_mf import ExactNBPO as ExactNBPO
+from .models.sampled_list_mf import SampledListMF as SampledListMF
 from .models.blend import Blend as Blend
 from .models.networks.fm import FM as FM
 from .models.networks.neumf import NeuMF as NeuMF

@@ -33,6 +33,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "BPO": SAMPLED,
     "NBPO": SAMPLED,
     "ShiftMC": {**SAMPLED, "learning_rate": 0.01},
+    "SampledListMF": {**EXACT, "batch_size": 200, "n_negatives": 16, "learning_rate": 0.3},
     "ExactMF": EXACT,
     "SoftmaxMF": EXACT,
     "ExactBPO": EXACT,
@@ -47,7 +48,7 @@ QUICK: dict[str, dict[str, Any]] = {
 # one model per engine and per network, and one of a user's own, passes the whole suite; the others are constructed,
 # fitted, saved and loaded
 REPRESENTATIVES = (
-    "ItemPop", "ItemKNN", "EASE", "IALS", "NBPO", "ExactNBPO", "FM", "NeuMF", "ACF", "LightGCN",
+    "ItemPop", "ItemKNN", "EASE", "IALS", "NBPO", "SampledListMF", "ExactNBPO", "FM", "NeuMF", "ACF", "LightGCN",
     "OwnBPR",
 )  # fmt: skip
 OTHERS = tuple(name for name in REGISTRY if name not in REPRESENTATIVES)

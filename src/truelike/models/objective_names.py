@@ -37,15 +37,21 @@ def known_name(value: str) -> str:
 
 def is_sampled(value: Any) -> bool:
     """Whether a value is, or names, an objective that can be trained on sampled negatives."""
-    return _is_objective(value) and not issubclass(kind_of(value), objectives.Listwise)
+    return is_objective(value) and not issubclass(kind_of(value), objectives.Listwise)
 
 
 def is_exact(value: Any) -> bool:
     """Whether a value is, or names, an objective that can be trained on all items."""
-    return _is_objective(value) and not issubclass(kind_of(value), objectives.Pairwise)
+    return is_objective(value) and not issubclass(kind_of(value), objectives.Pairwise)
 
 
-def _is_objective(value: Any) -> bool:
+def is_listwise(value: Any) -> bool:
+    """Whether a value is, or names, a listwise objective."""
+    return is_objective(value) and issubclass(kind_of(value), objectives.Listwise)
+
+
+def is_objective(value: Any) -> bool:
+    """Whether a value is, or names, an objective of any kind."""
     if isinstance(value, type):
         return issubclass(value, (objectives.Pointwise, objectives.Pairwise, objectives.Listwise))
     return isinstance(value, str) and (known_name(value) in KNOWN or value.startswith(OWN))
@@ -135,3 +141,5 @@ def saved_name(value: Any) -> Any:
 
 SAMPLED = f"one of {', '.join(filter(is_sampled, KNOWN))}, or a Pointwise or Pairwise class"
 EXACT = f"one of {', '.join(filter(is_exact, KNOWN))}, or a Pointwise or Listwise class"
+ANY = f"one of {', '.join(KNOWN)}, or a Pointwise, Pairwise or Listwise class"
+LISTS = f"{' or '.join(filter(is_listwise, KNOWN))}, or a Listwise class"

@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 
 from truelike.core import randomness
 from truelike.data.dataset import Dataset
-from truelike.engines.sgd.samples import Samples, SGDSettings, mean_loss
+from truelike.engines.lists.correction import Correction
+from truelike.engines.sgd.samples import Samples, SGDSettings
 from truelike.engines.torch.backend import Tensor, seeded, torch, using_threads
 from truelike.engines.torch.networks import Networks, array, scores
+from truelike.engines.torch.steps import steps_of
 from truelike.negatives import Negatives, check_choice
-from truelike.objectives import Objective, Pairwise, Pointwise
+from truelike.objectives import Objective
 
 
 class NetworkEngine:
@@ -26,6 +28,7 @@ class NetworkEngine:
 
     Adam gets the summed gradients of a batch, minus the batch's part of lambda x parameter: the step of the sampled
     engine, which adds it to its tables. The seed determines the samples, and the random numbers of the networks.
+    `correction` is that of listwise objectives; None: scores are not corrected.
     """
 
     def __init__(
@@ -39,9 +42,11 @@ class NetworkEngine:
         seed: int,
         device: Any,
         n_jobs: int | None = -1,
+        correction: Correction | None = None,
     ) -> None:
         check_choice(negatives, torch.from_numpy)
-        self.train, self.networks, self.objective, self.settings = train, networks, objective, settings
+        self.train, self.networks, self.settings = train, networks, settings
+        self.steps = steps_of(objective, float(settings.n_negatives), correction)
         self.samples = Samples(train, negatives, settings, seed)
         self.seed, self.device, self.n_jobs = seed, device, n_jobs
         self.negatives = negatives
@@ -89,7 +94,7 @@ class NetworkEngine:
             items = self._chosen(users, items, self.samples.numbers(self.samples.choice_key(epoch), entries))
         r, g = self._scores(users, items)
         with torch.no_grad():
-            steps = sampled_steps(self.objective, r, g, float(self.settings.n_negatives))
+            steps = self.steps.steps(r, g, users, items)
         self.optimizer.zero_grad(set_to_none=True)
         trained = [(score, -step) for score, step in zip((r, g), steps, strict=True) if score.requires_grad]
         torch.autograd.backward([score for score, _ in trained], [gradient for _, gradient in trained])
@@ -119,11 +124,11 @@ class NetworkEngine:
 
     def loss(self) -> float:
         """Return minus the mean likelihood of a fixed sample of positives and their negatives."""
-        users, items, negatives = self.samples.loss_samples
-        rows = torch.cat([self._tensor(items)[:, None], self._tensor(negatives)], dim=1)
+        users, positives, negatives = map(self._tensor, self.samples.loss_samples)
+        items = torch.cat([positives[:, None], negatives], dim=1)
         with torch.no_grad(), using_threads(self.n_jobs):
-            r, g = self._scores(self._tensor(users), rows)
-        return mean_loss(self.objective, *(x.double().cpu().numpy() for x in (r, g)))
+            r, g = self._scores(users, items)
+        return self.steps.loss(r, g, users, items)
 
     def _moments(self) -> dict[str, Tensor]:
         """Return the tensors of the optimizer's state, by name."""
@@ -148,17 +153,3 @@ class NetworkEngine:
         self.networks.take(arrays)
         for name, tensor in self._moments().items():
             tensor.copy_(torch.from_numpy(np.array(arrays[name])).reshape(tensor.shape))
-
-
-def sampled_steps(objective: type[Objective], r: Tensor, g: Tensor, weight: float) -> tuple[Tensor, Tensor]:
-    """Return an objective's steps of r and of g for rows of (a positive, its negatives).
-
-    `weight` is the factor of a positive's step. For a pairwise objective the steps of a positive are summed.
-    """
-    if issubclass(objective, Pairwise):
-        up, down = objective.pair(r[:, :1], r[:, 1:])
-        return torch.cat([up.sum(dim=1, keepdim=True), down], dim=1), torch.zeros_like(r)
-    assert issubclass(objective, Pointwise)
-    up, up_flip = objective.positive(r[:, :1], g[:, :1])
-    down, down_flip = objective.negative(r[:, 1:], g[:, 1:])
-    return torch.cat([weight * up, down], dim=1), torch.cat([weight * up_flip, down_flip], dim=1)

@@ -15,11 +15,12 @@ from truelike import negatives as sampling
 from truelike import objectives
 from truelike.core import randomness
 from truelike.core.memory import check_memory
-from truelike.core.parameters import jobs, number, special, whole_number
+from truelike.core.parameters import flag, jobs, number, special, whole_number
 from truelike.data.checks import known_interactions
 from truelike.data.dataset import Dataset
 from truelike.data.features import Features, OnMissing
 from truelike.data.ids import Codes
+from truelike.engines.lists.correction import Correction, check_known
 from truelike.engines.loop import Result, Trainer, fit_epochs
 from truelike.engines.options import FitOptions
 from truelike.engines.regularization import interactions_per_row
@@ -50,7 +51,7 @@ SMALL_BATCH = 1 << 18  # numbers in a batch below which one thread is as fast as
 
 def objective_field(default: str) -> Any:
     """The parameter `objective`, with the default of a model."""
-    return special(default, objective_names.SAMPLED, objective_names.is_sampled)
+    return special(default, objective_names.ANY, objective_names.is_objective)
 
 
 def flips_field(default: str) -> Any:
@@ -65,8 +66,9 @@ class NetworkModel(LabelNoise, Recommender):
     Parameters
     ----------
     objective : str or class, default 'NBPO'
-        "BPO", "BPR", "NBPO", "NBPO-s", "NBPO-o", "NBPO-lb", "ShiftMC", "NBPR", or a Pointwise or Pairwise class. The
-        flip rate of ShiftMC and NBPR is 0.1.
+        "BPO", "BPR", "NBPO", "NBPO-s", "NBPO-o", "NBPO-lb", "ShiftMC", "NBPR", "softmax", or a Pointwise, Pairwise or
+        Listwise class. The flip rate of ShiftMC and NBPR is 0.1. A listwise objective is trained on lists of a positive
+        and its negatives.
     flips : str, function or None, default 'MF'
         The network of the flip logits g, for objectives with flips: "MF", "FM", "NeuMF", "ACF", "LightGCN", or a
         function that makes one from `Inputs`. None: g = 0 (the paper's Equation 11).
@@ -81,11 +83,15 @@ class NetworkModel(LabelNoise, Recommender):
         Learning rate of Adam. Epoch e (from 0) runs at learning_rate x 0.95^(e + 1).
     regularization : float or None, default None
         L2 of the preference network, which counts once per pass over the data. None: 15, or 8 for an objective with
-        flips; less for data with fewer than about 20 interactions a user and an item.
+        flips, or 4 for a listwise one; less for data with fewer than about 20 interactions a user and an item.
     flip_regularization : float, default 15.0
         L2 of the flip network.
     n_negatives : int, default 4
         Negatives for each positive. A positive counts once for each of them.
+    corrected : bool, default True
+        For listwise objectives: whether ln(n q) is subtracted from the score of a negative, where n negatives are drawn
+        with probabilities q, so that they stand for all unobserved items. Samplers that choose by scores, such as
+        "hard", need False.
     batch_size : int or None, default 2000
         Positives in a batch. None: 5,000, or a fortieth of the interactions if this is more.
     epochs : int, default 40
@@ -134,6 +140,7 @@ class NetworkModel(LabelNoise, Recommender):
     regularization: float | None = number(None, low=0.0)
     flip_regularization: float = number(15.0, low=0.0)
     n_negatives: int = whole_number(4, low=1)
+    corrected: bool = flag(True)
     batch_size: int | None = whole_number(2_000, low=1, high=2**31 - 1, optional=True)
     epochs: int = whole_number(40, low=0)
     metric: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
@@ -146,6 +153,8 @@ class NetworkModel(LabelNoise, Recommender):
         backend.need(type(self).__name__)
         if isinstance(self.objective, str):
             self.objective = objective_names.known_name(self.objective)
+        if self._is_corrected and not str(self.negatives).startswith(sampling.OWN):
+            check_known(sampling.parse(self.negatives))
 
     # --- what a model implements ----------------------------------------------------------------
 
@@ -154,6 +163,11 @@ class NetworkModel(LabelNoise, Recommender):
         """The function that makes the preference network."""
 
     # --- parameters -----------------------------------------------------------------------------
+
+    @final
+    @property
+    def _is_corrected(self) -> bool:
+        return self.corrected and objective_names.is_listwise(self.objective)
 
     @final
     def _objective(self) -> type[objectives.Objective]:
@@ -260,22 +274,25 @@ class NetworkModel(LabelNoise, Recommender):
             f"a batch of {samples:,} positives and negatives",
             f"Use fewer negatives (n_negatives={self.n_negatives}) or a smaller batch_size ({settings.batch_size:,}).",
         )
+        negatives = sampling.parse(self.negatives)
         return NetworkEngine(
             train,
             networks,
             self._objective(),
-            sampling.parse(self.negatives),
+            negatives,
             settings,
             seed=self.seed,
             device=backend.device(self.device),
             n_jobs=self.n_jobs if samples * self.factors > SMALL_BATCH else 1,
+            correction=Correction.of(train, negatives, self.n_negatives) if self._is_corrected else None,
         )
 
     def _strength(self, train: Dataset) -> float:
         """The given regularization, otherwise one by the objective and the number of interactions of a row."""
         if self.regularization is not None:
             return self.regularization
-        usual = 8.0 if objective_names.kind_of(self.objective).uses_flips else 15.0
+        listwise = objective_names.is_listwise(self.objective)
+        usual = 8.0 if objective_names.kind_of(self.objective).uses_flips else 4.0 if listwise else 15.0
         return usual * min(1.0, interactions_per_row(train) / 20)
 
     def _warn_if_flat(self, result: Result[Networks], train: Dataset, features: FeatureTables) -> None:
@@ -301,7 +318,12 @@ class NetworkModel(LabelNoise, Recommender):
             return sampling.parse(self.negatives).probabilities(popularity, np.union1d(history, never))
 
         settings = Settings(
-            self._objective, probabilities, self.n_negatives, self._strength(self.train_), self.seed
+            self._objective,
+            probabilities,
+            self.n_negatives,
+            self._strength(self.train_),
+            self.seed,
+            self.corrected,
         )
         return NetworkScorer(self.train_, self.networks_, settings)
 

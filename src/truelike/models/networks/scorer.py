@@ -25,15 +25,18 @@ from scipy import sparse
 from truelike.core import randomness
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
+from truelike.engines.lists.correction import Correction
+from truelike.engines.score_functions import Dot
 from truelike.engines.torch import backend
 from truelike.engines.torch.backend import Module, Tensor, nn, torch
-from truelike.engines.torch.engine import sampled_steps
 from truelike.engines.torch.networks import Networks, scores
+from truelike.engines.torch.steps import Steps, steps_of
 from truelike.errors import DivergedError
 from truelike.models.dot_product import unit_rows
-from truelike.models.fold_in import SampledFoldIn, rows_of
+from truelike.models.fold_in import FoldIn, SampledFoldIn, rows_of
+from truelike.models.list_fold_in import ListFoldIn
 from truelike.models.scorer import DotProduct, Floats, Scorer
-from truelike.objectives import Objective
+from truelike.objectives import Listwise, Objective
 from truelike.ranking.factor_ranker import factor_score_block
 
 ITEMS_AT_ONCE = 16_384  # of one user, which bounds the memory of a network's layers
@@ -163,7 +166,7 @@ def fixed_copy(network: Module) -> Module:
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of training that scores of new users follow from: see `SampledFoldIn`.
+    """The settings of training that scores of new users follow from: see `SampledFoldIn` and `ListFoldIn`.
 
     Objective and sampler are asked for when a new user is: a file does not hold those of the user's own.
     """
@@ -173,6 +176,27 @@ class Settings:
     n_negatives: int
     l2: float
     seed: int
+    corrected: bool = True  # of listwise objectives
+
+    def steps(self, history: Codes) -> Steps:
+        """The steps of a new user."""
+        correction = (
+            Correction.of_history(self.probabilities(history), self.n_negatives) if self.corrected else None
+        )
+        return steps_of(self.objective(), float(self.n_negatives), correction)
+
+    def fold_in(self, vectors: DotProduct, flips: Outputs | None) -> FoldIn:
+        """How vectors of new users are found."""
+        objective = self.objective()
+        if issubclass(objective, Listwise):
+            return ListFoldIn(
+                vectors.items, vectors.bias, objective, Dot(), self.probabilities, n_negatives=self.n_negatives,
+                corrected=self.corrected, l2=self.l2, seed=self.seed,
+            )  # fmt: skip
+        return SampledFoldIn(
+            vectors.items, vectors.bias, objective, flips, self.probabilities, self.n_negatives,
+            float(self.n_negatives), self.l2,
+        )  # fmt: skip
 
 
 @final
@@ -227,15 +251,12 @@ class NetworkScorer(Scorer):
             return super().left_out_scores(history, places, items)
         return vectors.of_vectors(fold_in.rows_without(history, places), items)
 
-    def _fold_in(self) -> SampledFoldIn | None:
+    def _fold_in(self) -> FoldIn | None:
         """How vectors of new users are found; None if the network has no vectors, or embeddings to be trained."""
-        vectors, how = self.vectors, self._settings
+        vectors = self.vectors
         if vectors is None or hasattr(self._network, "user_embedding_names"):
             return None
-        return SampledFoldIn(
-            vectors.items, vectors.bias, how.objective(), self.flips, how.probabilities, how.n_negatives,
-            float(how.n_negatives), how.l2,
-        )  # fmt: skip
+        return self._settings.fold_in(vectors, self.flips)
 
     def _by_training(self, history: Codes) -> Floats:
         """The scores of all items for a new user, whose embeddings are trained on a history."""
@@ -249,11 +270,12 @@ class NetworkScorer(Scorer):
             none = np.zeros(self.train.n_items, dtype=np.float32)
             g = torch.from_numpy(none if self.flips is None else self.flips.average_logits()).to(where)
             users = torch.zeros(len(history), dtype=torch.int64, device=where)
+            trained_by = how.steps(history)
             for step, negatives in enumerate(self._drawn(history)):
                 optimizer.param_groups[0]["lr"] = LEARNING_RATE * (1 - step / STEPS)
                 items = torch.from_numpy(np.column_stack([history, negatives]).astype(np.int64)).to(where)
                 r = scores("preference", fixed, users, items)
-                steps, _ = sampled_steps(how.objective(), r.detach(), g[items], float(how.n_negatives))
+                steps, _ = trained_by.steps(r.detach(), g[items], users, items)
                 optimizer.zero_grad()
                 torch.autograd.backward(r, -steps)
                 optimizer.step()

@@ -1,0 +1,1 @@
+"""The engine of lists: listwise objectives on sampled negatives."""
