@@ -264,3 +264,16 @@ def test_rows_of_users_are_given_to_a_listwise_objective_before_training() -> No
 
     assert objectives.check(Weighted).ok
     assert tl.ExactMF(objective=Weighted, epochs=1, factors=2).fit(DATA).train_ is DATA
+
+
+def test_a_listwise_objective_is_compared_on_tensors_if_it_takes_them() -> None:
+    class Arrays(Softmax):
+        @staticmethod
+        def steps(r: Any, observed: Any) -> Any:
+            return Softmax.steps(r.astype(float), observed)
+
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    assert results(objectives.check(Softmax))["steps: PyTorch"] == "ok"
+    report = objectives.check(Arrays)
+    assert report.ok
+    assert "networks cannot be trained by it" in detail(report, "steps: PyTorch")

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -290,7 +290,7 @@ def _compare_numba(found: _Findings, kind: type[Objective], name: str, extremes:
     found.add(what, f"it is {worst:.2g} from NumPy" if worst > CLOSE_IN_FLOAT32 else "", f"{worst:.1g} from NumPy")
 
 
-def _compare_torch(found: _Findings, name: str, arguments: Doubles) -> None:
+def _compare_torch(found: _Findings, name: str, arguments: Sequence[Doubles] | Doubles) -> None:
     """Add a row, whether PyTorch, if it is installed, gives the steps that NumPy gives."""
     what, steps = f"{name}: PyTorch", getattr(found.objective, name)
     try:
@@ -344,6 +344,22 @@ def _check_listwise(found: _Findings) -> None:
             if not np.isfinite(values).all():
                 worst = f"the steps are not finite in {np.dtype(kind)} with scores of -50 and 50"
         found.add("steps: finite up to 50", worst)
+    _compare_listwise_torch(found, r, observed)
+
+
+def _compare_listwise_torch(found: _Findings, r: Doubles, observed: Doubles) -> None:
+    """As `_compare_torch`; steps that need arrays are no mistake: networks alone cannot be trained by them."""
+    objective = found.objective
+    assert issubclass(objective, Listwise)
+    with suppress(ImportError):
+        import torch
+
+        try:
+            objective.steps(torch.tensor(r), torch.tensor(observed))
+        except Exception as error:
+            found.skip("steps: PyTorch", f"it fails on tensors, so networks cannot be trained by it: {error}")
+            return
+    _compare_torch(found, "steps", (r, observed))
 
 
 def _lists() -> tuple[Doubles, Doubles]:
