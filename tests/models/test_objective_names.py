@@ -24,6 +24,7 @@ def test_names_ignore_case(name: str, spelled: Any) -> None:
 def test_sampled_engines_take_no_listwise_and_the_exact_engine_no_pairwise_objective() -> None:
     for name in names.KNOWN:
         assert names.is_sampled(name) != issubclass(names.kind_of(name), objectives.Listwise)
+        assert names.is_listwise(name) == issubclass(names.kind_of(name), objectives.Listwise)
         assert names.is_exact(name) != issubclass(names.kind_of(name), objectives.Pairwise)
 
 

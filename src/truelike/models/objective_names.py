@@ -46,8 +46,9 @@ def is_exact(value: Any) -> bool:
 
 
 def is_listwise(value: Any) -> bool:
-    """Whether a value is, or names, a listwise objective."""
-    return is_objective(value) and issubclass(kind_of(value), objectives.Listwise)
+    """Whether a value is, or may name, a listwise objective."""
+    own = isinstance(value, str) and value.startswith(OWN)
+    return own or (is_objective(value) and issubclass(kind_of(value), objectives.Listwise))
 
 
 def is_objective(value: Any) -> bool:

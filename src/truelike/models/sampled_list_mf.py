@@ -28,9 +28,9 @@ from truelike.models.list_fold_in import ListFoldIn
 from truelike.objectives import Listwise
 
 INIT_SCALE = 0.1  # standard deviation of the initialization
-RATES = {"dot": 0.065, "cosine": 0.135}  # factors of the default learning rate
+RATES = {"dot": 0.065, "cosine": 0.27}  # factors of the default learning rate
 FREQUENCY_POWER = 0.75  # the L2 of a row grows with its number of interactions to this power
-L2 = 1.4  # default L2, as a multiple of that of the exact models
+L2 = 1.3  # default L2, as a multiple of that of the exact models
 
 
 @with_inherited_parameters
@@ -92,8 +92,8 @@ class SampledListMF(EpochMF):
     epochs_decide_rates: ClassVar[bool] = True
     search_space: ClassVar[dict[str, Any]] = {
         "factors": [64, 128, 256],
-        "learning_rate": (0.01, 1.0),
-        "regularization": (1.0, 100.0),
+        "learning_rate": (0.01, 0.6),
+        "regularization": (0.5, 60.0),
         "n_negatives": (16, 1024),
         "temperature": (0.05, 0.5),
     }
@@ -108,7 +108,7 @@ class SampledListMF(EpochMF):
     learning_rate: float | None = number(None, low=1e-9)
     regularization: float | None = number(None, low=0.0)
     batch_size: int = whole_number(2_000, low=1, high=2**31 - 1)
-    epochs: int = whole_number(20, low=0)
+    epochs: int = whole_number(30, low=0)
     metric: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
     patience: int | None = whole_number(10, low=1, optional=True)
     seed: int = whole_number(0, low=0)

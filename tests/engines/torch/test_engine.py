@@ -19,8 +19,12 @@ from truelike.negatives import Negatives, parse
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'truelike[deep]'")
 
+from truelike.engines.lists.correction import Correction  # noqa: E402
+from truelike.engines.lists.engine import list_loss, list_steps  # noqa: E402
 from truelike.engines.torch.engine import NetworkEngine  # noqa: E402
 from truelike.engines.torch.networks import Inputs, Networks  # noqa: E402
+from truelike.engines.torch.steps import steps_of  # noqa: E402
+from truelike.errors import ParameterError  # noqa: E402
 from truelike.models.networks.custom import MFNetwork  # noqa: E402
 
 EVERY = [
@@ -151,3 +155,72 @@ def test_order_users_keeps_users_together_and_shuffles_them_in_each_epoch(train:
         assert changes == len(np.unique(train.user_of_entry)) - 1
     assert not np.array_equal(*orders)
     assert np.array_equal(engine.samples.entries(0, 10, 99), orders[0][10:99])
+
+
+# --- lists ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("corrected", [True, False])
+def test_the_steps_of_lists_are_those_of_numpy_after_the_correction(train: Any, corrected: bool) -> None:
+    rng, sampler = np.random.default_rng(0), parse("popularity")
+    users, items = rng.integers(0, 300, 20), rng.integers(0, train.n_items, (20, 61))
+    r = rng.normal(size=items.shape).astype(np.float32)
+    correction = Correction.of(train, sampler, 60) if corrected else None
+    seen = r.copy()
+    for row, user in enumerate(users):
+        q = sampler.shares(train.popularity())
+        q = q / (1 - q[train.csr[[user]].indices].sum())
+        seen[row, 1:] -= np.log(60 * q[items[row, 1:]]) if corrected else 0.0
+    how = steps_of(objectives.Softmax, 60.0, correction)
+    arguments = [torch.tensor(each) for each in (r, np.zeros_like(r), users, items)]
+    found, flips = how.steps(*arguments)
+    assert np.allclose(found.numpy(), list_steps(objectives.Softmax, seen), atol=1e-5)
+    assert not flips.any()
+    assert how.loss(*arguments) == pytest.approx(list_loss(objectives.Softmax, seen.astype(float)), rel=1e-5)
+
+
+def test_a_network_moves_along_the_steps_of_its_lists() -> None:
+    train = tl.synthetic.World(n_users=60, n_items=40).dataset()
+    network = MFNetwork(Inputs(train, 12))
+    settings = replace(SETTINGS, n_negatives=100, batch_size=10**6, regularization=0.0)
+    engine = NetworkEngine(
+        train,
+        Networks(network, None),
+        objectives.Softmax,
+        parse("uniform"),
+        settings,
+        seed=3,
+        device="cpu",
+        n_jobs=1,
+    )
+    engine.optimizer = torch.optim.SGD(network.parameters(), lr=1.0)
+    engine.optimizer.param_groups[0]["weight_decay"] = 0.0
+    U, V = (each.weight.detach().numpy().copy() for each in (network.users, network.items))
+    entries = engine.samples.entries(0, 0, train.n_interactions)
+    rows = np.column_stack([train.csr.indices[entries], engine.samples.draw(engine.samples.key(0), entries)])
+    owners = train.user_of_entry[entries]
+    steps = list_steps(objectives.Softmax, np.einsum("nk,nmk->nm", U[owners], V[rows]))
+    expected = np.zeros_like(U)
+    np.add.at(expected, owners, np.einsum("nm,nmk->nk", steps, V[rows]))
+    engine.epoch(0)
+    assert np.allclose(network.users.weight.detach().numpy() - U, settings.rate(0) * expected, atol=1e-4)
+
+
+def test_listwise_steps_that_need_arrays_are_an_error_that_says_so(train: Any) -> None:
+    class Arrays(objectives.Softmax):
+        @staticmethod
+        def steps(r: Any, observed: Any) -> Any:
+            return objectives.Softmax.steps(r.astype(float), observed)
+
+    class Short(objectives.Softmax):
+        @staticmethod
+        def steps(r: Any, observed: Any) -> Any:
+            return r[:, 1:]
+
+    for objective, message in (
+        (Arrays, "Arrays.steps failed on PyTorch tensors: .*astype"),
+        (Short, "one step for"),
+    ):
+        how = steps_of(objective, 1.0, None)
+        with pytest.raises(ParameterError, match=message):
+            how.steps(*[torch.zeros(2, 3)] * 4)

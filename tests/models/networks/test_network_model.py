@@ -156,6 +156,41 @@ def test_a_copy_of_a_fitted_model_is_independent(world: Any, other_world: Any, q
     assert model.recommend(0).equals(before)
 
 
+# --- listwise objectives --------------------------------------------------------------------------
+
+
+class TwoTowers(torch.nn.Module):
+    """Cosines at a temperature of 0.2."""
+
+    broadcasts = True
+
+    def __init__(self, inputs: tl.Inputs) -> None:
+        super().__init__()
+        self.users = torch.nn.Embedding(inputs.n_users, inputs.factors)
+        self.items = torch.nn.Embedding(inputs.n_items, inputs.factors)
+
+    def forward(self, users: Any, items: Any) -> Any:
+        return torch.cosine_similarity(self.users(users), self.items(items), dim=-1) / 0.2
+
+    def vectors(self) -> Any:
+        U, V = (torch.nn.functional.normalize(each.weight) for each in (self.users, self.items))
+        return U / 0.2, V, None
+
+
+@pytest.mark.parametrize("negatives", ["uniform", "popularity"])
+def test_two_towers_learn_by_lists_of_more_than_fifty_negatives(
+    world: Any, quick: Quick, negatives: str, tmp_path: Path
+) -> None:
+    how = quick(objective="softmax", negatives=negatives, n_negatives=60, regularization=0.0)
+    model = tl.DeepRecommender(preference=TwoTowers, **how).fit(world)
+    assert model.history_["loss"][-1] < model.history_["loss"][0]
+    lists = model.recommend(k=3)
+    assert (lists["user_id"] % 4 == lists["item_id"] % 4).mean() > 0.5  # by chance: 0.16
+    model.save(tmp_path / "model")
+    again = tl.load(tmp_path / "model", preference=TwoTowers)
+    assert again.recommend_from_items([1, 5], k=5).equals(model.recommend_from_items([1, 5], k=5))
+
+
 # --- errors ---------------------------------------------------------------------------------------
 
 
@@ -165,9 +200,10 @@ def test_a_learning_rate_that_diverges_is_an_error(world: Any, quick: Quick) -> 
 
 
 def test_wrong_parameters_are_refused() -> None:
-    for wrong in ("softmax", "no such"):
-        with pytest.raises(ParameterError, match="objective is"):
-            tl.NeuMF(objective=wrong)
+    with pytest.raises(ParameterError, match="objective is"):
+        tl.NeuMF(objective="no such")
+    with pytest.raises(ParameterError, match="Use corrected=False"):
+        tl.NeuMF(objective="softmax", negatives="hard")
     with pytest.raises(ParameterError, match=r"negatives is 'all'"):
         tl.NeuMF(negatives="all")
     with pytest.raises(ParameterError, match=r"device is 'tpu'; it must be"):

@@ -25,7 +25,7 @@ def correlations_with_known_users(model: Any, data: Any) -> list[float]:
     return [float(np.corrcoef(a, b)[0, 1]) for a, b in zip(known, new, strict=True)]
 
 
-@pytest.mark.parametrize("objective", ["BPR", "NBPO"])
+@pytest.mark.parametrize("objective", ["BPR", "NBPO", "softmax"])
 @pytest.mark.parametrize("name", ["DeepRecommender", "FM", "NeuMF"])
 def test_a_new_user_with_the_history_of_a_user_gets_similar_scores(
     name: str, objective: str, trained: Any, world: Any

@@ -166,8 +166,13 @@ class NetworkModel(LabelNoise, Recommender):
 
     @final
     @property
+    def _is_listwise(self) -> bool:
+        return issubclass(objective_names.kind_of(self.objective), objectives.Listwise)
+
+    @final
+    @property
     def _is_corrected(self) -> bool:
-        return self.corrected and objective_names.is_listwise(self.objective)
+        return self.corrected and self._is_listwise
 
     @final
     def _objective(self) -> type[objectives.Objective]:
@@ -291,8 +296,8 @@ class NetworkModel(LabelNoise, Recommender):
         """The given regularization, otherwise one by the objective and the number of interactions of a row."""
         if self.regularization is not None:
             return self.regularization
-        listwise = objective_names.is_listwise(self.objective)
-        usual = 8.0 if objective_names.kind_of(self.objective).uses_flips else 4.0 if listwise else 15.0
+        flips = objective_names.kind_of(self.objective).uses_flips
+        usual = 8.0 if flips else 4.0 if self._is_listwise else 15.0
         return usual * min(1.0, interactions_per_row(train) / 20)
 
     def _warn_if_flat(self, result: Result[Networks], train: Dataset, features: FeatureTables) -> None:
