@@ -20,7 +20,8 @@ from truelike.errors import ParameterError, StorageError
 from truelike.models.base import Recommender, clone
 from truelike.storage import read_model
 
-GENERAL = ("AutoRecommender", "Blend", "SampledMF", "ExactMF", "DeepRecommender")  # what other models are made of
+# what other models are made of, and classes for any objective
+GENERAL = ("AutoRecommender", "Blend", "SampledMF", "ExactMF", "SampledListMF", "DeepRecommender")
 SPECIAL = ("ImpressionMF", "ExposureMF")  # for impressions, and for research: of interactions others rank better
 NOT_MODELS = ("Recommender", "EpochRecommender", "Scorer", "DotProductScorer", "clone", "load")
 
