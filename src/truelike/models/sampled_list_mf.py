@@ -181,7 +181,9 @@ class SampledListMF(EpochMF):
         )
 
     def _expected_seconds(self, train: Dataset) -> float:
-        return self.epochs * train.n_interactions * self.n_negatives * (6 * self.factors * 1e-11 + 1e-8)
+        batches = -(-train.n_interactions // self.batch_size)
+        of_lists = train.n_interactions * self.n_negatives * (6e-11 * self.factors + 1e-8)
+        return self.epochs * (of_lists + 5e-9 * batches * train.n_items * self.factors)
 
     def _fold_in(self) -> ListFoldIn:
         train, negatives = self.train_, sampling.parse(self.negatives)

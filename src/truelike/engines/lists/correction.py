@@ -47,10 +47,6 @@ class Correction:
         """Return that of one user with these probabilities of each item."""
         return cls(_log(n * probabilities), np.zeros(1, dtype=np.float32))
 
-    def arrays(self) -> tuple[Floats, Floats]:
-        """Return the numbers of items and of users."""
-        return self.items, self.users
-
     def of_pairs(self, users: Codes, items: Codes) -> Floats:
         """Return ln(n q_uj) of rows of items, a row for each user."""
         return np.asarray(self.items[items] - self.users[users][:, None])

@@ -28,7 +28,7 @@ from truelike.engines.engine import ArrayEngine
 from truelike.engines.exact.adam import OptimizedTable
 from truelike.engines.lists.correction import Correction
 from truelike.engines.score_functions import Dot, ScoreFunction
-from truelike.engines.sgd.samples import Samples, SGDSettings
+from truelike.engines.sgd.samples import BLOCK_SIZE, LEAST_BLOCKS, Samples, SGDSettings
 from truelike.engines.tables import Tables
 from truelike.errors import ParameterError
 from truelike.negatives import Negatives
@@ -66,7 +66,8 @@ class ListSettings:
 
     def rate(self, epoch: int) -> float:
         """Return the learning rate of an epoch. Epochs beyond the last run at the rate of the last."""
-        return self.learning_rate * max(1 - epoch / self.epochs, 1 / self.epochs)
+        epochs = max(1, self.epochs)
+        return self.learning_rate * max(1 - epoch / epochs, 1 / epochs)
 
     def sampling(self) -> SGDSettings:
         """Return what samples are drawn by."""
@@ -121,7 +122,7 @@ class ListEngine(ArrayEngine):
         n_batches = -(-train.n_interactions // settings.batch_size)
         n_u, n_i = train.interactions_per_user(), train.popularity()
         # the number of updates in an epoch: of the batches that have one of the user's blocks, or draw the item
-        blocks = _touched(n_batches, np.ceil(n_u / 32).clip(np.minimum(n_u, 3)))
+        blocks = _touched(n_batches, np.maximum(-(-n_u // BLOCK_SIZE), np.minimum(n_u, LEAST_BLOCKS)))
         drawn = _touched(n_batches, n_i + negatives.shares(n_i) * n * blocks.sum())
         strength, nu = settings.regularization, settings.frequency_power
         user_l2 = strength * (n_u / n_u.mean()) ** nu
@@ -218,20 +219,21 @@ class ListEngine(ArrayEngine):
         U, users = self.users.table[batch.users[piece]], batch.users[piece]
         negatives, positives = batch.negatives[piece], batch.positives[lists]
         V, own = rows[negatives], rows[positives]
-        r = np.matmul(V, U[:, :, None])[:, :, 0] + bias[negatives]
-        best = self._best(r)
+        r_i = np.einsum("nk,nk->n", own, U[owner]) + bias[positives]
+        r_j = (np.matmul(V, U[:, :, None])[:, :, 0] + bias[negatives])[owner]
+        best = self._best(r_j)
         if self.correction is not None:
-            r = r - self.correction.of_pairs(users, batch.touched[negatives])
-        positive = np.einsum("nk,nk->n", own, U[owner]) + bias[positives]
-        steps = list_steps(self.objective, np.column_stack([positive, np.take_along_axis(r, best, 1)[owner]]))
-        of_negatives = np.zeros_like(r)
-        np.put_along_axis(of_negatives, best, np.add.reduceat(steps[:, 1:], places, axis=0), 1)
+            r_j -= self.correction.of_pairs(users, batch.touched[negatives])[owner]
+        steps = list_steps(self.objective, np.column_stack([r_i, np.take_along_axis(r_j, best, 1)]))
+        of_candidates = np.zeros_like(r_j)
+        np.put_along_axis(of_candidates, best, steps[:, 1:], 1)
+        of_negatives = np.add.reduceat(of_candidates, places, axis=0)
         gradient = np.matmul(of_negatives[:, None, :], V)[:, 0]
         gradient += np.add.reduceat(steps[:, :1] * own, places, axis=0)
         return gradient, steps[:, 0], of_negatives
 
     def _best(self, r: Floats) -> NDArray[np.intp]:
-        """Return the place of the best-scored candidate of each negative."""
+        """Return the place of the best-scored candidate of each negative of some lists."""
         by_negative = r.reshape(len(r), self.settings.n_negatives, -1)
         first = np.arange(0, r.shape[1], by_negative.shape[2])
         return np.asarray(first + by_negative.argmax(axis=2))

@@ -54,7 +54,9 @@ class ListSteps:
 
     def __init__(self, objective: type[Listwise], correction: Correction | None) -> None:
         self.objective = objective
-        self._correction = None if correction is None else tuple(map(torch.from_numpy, correction.arrays()))
+        self._correction: tuple[Tensor, Tensor] | None = None
+        if correction is not None:
+            self._correction = torch.from_numpy(correction.items), torch.from_numpy(correction.users)
 
     def steps(self, r: Tensor, g: Tensor, users: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
         """By the steps of the objective."""
