@@ -112,7 +112,7 @@ def test_a_resumed_training_ends_with_the_same_bits(
     assert again.history_.drop("seconds").equals(whole.history_.drop("seconds"))
 
 
-@pytest.mark.parametrize("name", ["IALS", "NBPO", "ExactNBPO", "NeuMF", "OwnBPR"])
+@pytest.mark.parametrize("name", ["IALS", "NBPO", "SampledListMF", "ExactNBPO", "NeuMF", "OwnBPR"])
 def test_the_best_epoch_on_validation_is_kept(make: Any, world: Any, other_world: Any) -> None:
     model = make(epochs=25, patience=3).fit(world, validation=other_world)
     measured = model.history_["ndcg@20"]
