@@ -48,12 +48,12 @@ class SampledListMF(EpochMF):
     objective : str or class, default 'softmax'
         "softmax", or a Listwise class.
     negatives : str or Negatives, default 'uniform'
-        The sampling distribution: "uniform", "popularity", "popularity^0.5", "hard", "hard:10".
+        The sampling distribution: "uniform", "popularity", "popularity^0.5", "hard", "ahns".
     n_negatives : int, default 256
         Negatives in a list. The positives that a user has in a batch share them.
     corrected : bool, default True
         Whether ln(n q_uj) is subtracted from the scores of negatives that the objective sees. A sampler that chooses
-        by scores, such as "hard", needs False.
+        by scores, such as "hard" or "ahns", needs False.
     similarity : {'dot', 'cosine'}, default 'dot'
         The score of a user and an item: the dot product of their rows plus a bias of the item, or their cosine.
     temperature : float, default 0.2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from truelike.engines.lists.engine import ListEngine, ListSettings, list_steps
 from truelike.engines.score_functions import Cosine, Dot
 from truelike.engines.tables import Tables
 from truelike.errors import ParameterError, TooLargeError
-from truelike.negatives import Uniform, parse
+from truelike.negatives import Negatives, Uniform, parse
 from truelike.objectives import Listwise, Softmax, log, sigmoid, softmax
 
 DOT = Dot()
@@ -75,6 +76,16 @@ def gradients(engine: ListEngine) -> dict[str, Any]:
     return found
 
 
+@dataclass(frozen=True)
+class Soft(Negatives):
+    """One of three candidates, in proportion to exp(r_j)."""
+
+    draws: int = 3
+
+    def priority(self, r_i: Any, r_j: Any, u: Any) -> Any:
+        return r_j - log(-log(u))
+
+
 def lists_of(engine: ListEngine) -> list[tuple[int, int, Any]]:
     """The lists of an epoch of one batch: user, positive, negatives."""
     samples, n = engine.samples, engine.train.n_interactions
@@ -82,11 +93,16 @@ def lists_of(engine: ListEngine) -> list[tuple[int, int, Any]]:
     users, items = samples.source.users[entries], samples.source.items[entries]
     first = [int(np.flatnonzero(users == user)[0]) for user in users]
     drawn = samples.draw(samples.key(0), entries[first])
+    numbers = samples.numbers(samples.choice_key(0), entries[first])
     found = []
-    for user, item, row in zip(users, items, drawn, strict=True):
+    for user, item, row, u in zip(users, items, drawn, numbers, strict=True):
         by_negative = row.reshape(engine.settings.n_negatives, -1)
-        r = engine.items.table[by_negative] @ engine.users.table[user] + engine.bias.table[by_negative, 0]
-        found.append((user, item, np.take_along_axis(by_negative, r.argmax(axis=1)[:, None], 1)[:, 0]))
+        r_i, r_j = (
+            engine.items.table[each] @ engine.users.table[user] + engine.bias.table[each, 0]
+            for each in (item, by_negative)
+        )
+        best = engine.negatives.priority(r_i, r_j, u.reshape(by_negative.shape)).argmax(axis=1)
+        found.append((user, item, np.take_along_axis(by_negative, best[:, None], 1)[:, 0]))
     return found
 
 
@@ -98,11 +114,13 @@ def lists_of(engine: ListEngine) -> list[tuple[int, int, Any]]:
         (Cosine(0.3), "popularity^0.5", True),
         (Cosine(0.3), "uniform", False),
         (DOT, "hard:3", False),
+        (DOT, "ahns:3", False),
+        (DOT, Soft(), False),
     ],
 )
 @pytest.mark.parametrize("objective", [Softmax, PairwiseSum])
 def test_the_gradient_is_that_of_the_likelihood_of_the_drawn_lists(
-    objective: Any, score: Any, negatives: str, corrected: bool
+    objective: Any, score: Any, negatives: Any, corrected: bool
 ) -> None:
     train = make_dataset(8, 12)
     engine = make_engine(train, objective, score, negatives, corrected=corrected)

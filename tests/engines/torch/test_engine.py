@@ -24,7 +24,6 @@ from truelike.engines.lists.engine import list_loss, list_steps  # noqa: E402
 from truelike.engines.torch.engine import NetworkEngine  # noqa: E402
 from truelike.engines.torch.networks import Inputs, Networks  # noqa: E402
 from truelike.engines.torch.steps import steps_of  # noqa: E402
-from truelike.errors import ParameterError  # noqa: E402
 from truelike.models.networks.custom import MFNetwork  # noqa: E402
 
 EVERY = [

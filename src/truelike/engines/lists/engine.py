@@ -31,7 +31,7 @@ from truelike.engines.score_functions import Dot, ScoreFunction
 from truelike.engines.sgd.samples import BLOCK_SIZE, LEAST_BLOCKS, Samples, SGDSettings
 from truelike.engines.tables import Tables
 from truelike.errors import ParameterError
-from truelike.negatives import Negatives
+from truelike.negatives import Negatives, check_choice
 from truelike.objectives import Listwise
 
 PIECE = 1 << 19  # numbers of the rows of negatives, or of the scores, in a piece
@@ -79,7 +79,8 @@ class ListSettings:
 class Batch(NamedTuple):
     """Lists of some users: the positives of user n are at starts[n] ... starts[n + 1] - 1.
 
-    Items are places among the touched items; a row of `negatives` is shared by the positives of a user.
+    Items are places among the touched items; a row of `negatives` is shared by the positives of a user. `numbers` are
+    those of `Negatives.priority`, if there is a choice.
     """
 
     users: Codes
@@ -87,6 +88,7 @@ class Batch(NamedTuple):
     touched: Codes
     positives: Codes
     negatives: Codes
+    numbers: Floats | None
 
 
 class ListEngine(ArrayEngine):
@@ -109,6 +111,7 @@ class ListEngine(ArrayEngine):
         seed: int,
         n_jobs: int | None = -1,
     ) -> None:
+        check_choice(negatives, np.asarray)
         n, size = settings.n_negatives, min(settings.batch_size, train.n_interactions)
         check_memory(
             4 * size * (BUFFERS * n * negatives.draws + 4 * tables.factors),
@@ -148,14 +151,14 @@ class ListEngine(ArrayEngine):
         with one_blas_thread(), quiet, Team(self.threads) as self._team:
             for start in range(0, n, size):
                 stop = min(n, start + size)
-                self._train(self.samples.entries(number, start, stop), self.samples.key(number), number)
+                self._train(self.samples.entries(number, start, stop), number)
                 if progress is not None:
                     progress(stop)
         self._write_back()
 
-    def _train(self, entries: Codes, key: np.uint64, epoch: int) -> None:
+    def _train(self, entries: Codes, epoch: int) -> None:
         """Update the rows of the users and items of a batch by its gradients."""
-        batch = self._batch(entries, key)
+        batch = self._batch(entries, epoch)
         rows, bias = self.items.table[batch.touched], self.bias.table[batch.touched, 0]
         found = self._team.map(lambda piece: self._piece(batch, rows, bias, piece), self._pieces(batch))
         gradient, of_positives, of_negatives = (np.concatenate(parts) for parts in zip(*found, strict=True))
@@ -183,10 +186,10 @@ class ListEngine(ArrayEngine):
         ]
         self._team.map(lambda piece: piece[0].update(*piece[1:], rate), pieces)
 
-    def _batch(self, entries: Codes, key: np.uint64) -> Batch:
+    def _batch(self, entries: Codes, epoch: int) -> Batch:
         """Return the lists of some positives; those of a user are adjacent."""
         users, positives = self.samples.source.users[entries], self.samples.source.items[entries]
-        first = np.flatnonzero(np.diff(users, prepend=-1))
+        first, key = np.flatnonzero(np.diff(users, prepend=-1)), self.samples.key(epoch)
         parts = self._team.map(
             lambda start: self.samples.draw(key, entries[first[start : start + ROWS]]), range(0, len(first), ROWS)
         )
@@ -197,7 +200,10 @@ class ListEngine(ArrayEngine):
         touched = np.flatnonzero(chosen).astype(np.int32)
         self._place[touched] = np.arange(len(touched), dtype=np.int32)
         starts = np.append(first, len(entries))
-        return Batch(users[first], starts, touched, self._place[positives], self._place[negatives])
+        numbers = None
+        if self.negatives.draws > 1:
+            numbers = self.samples.numbers(self.samples.choice_key(epoch), entries[first])
+        return Batch(users[first], starts, touched, self._place[positives], self._place[negatives], numbers)
 
     def _pieces(self, batch: Batch) -> list[slice]:
         """Cut the users of a batch so that no piece has many numbers."""
@@ -210,8 +216,8 @@ class ListEngine(ArrayEngine):
     def _piece(self, batch: Batch, rows: Floats, bias: Floats, piece: slice) -> tuple[Floats, Floats, Floats]:
         """Return the gradients of some users' rows, and the steps of their positives and of their negatives.
 
-        The steps of a negative are summed over the positives that share it. Of hard negatives only the chosen
-        candidate has a step.
+        The steps of a negative are summed over the positives that share it. Of several candidates only the chosen one
+        has a step.
         """
         starts = batch.starts[piece.start : piece.stop + 1]
         lists = slice(starts[0], starts[-1])
@@ -221,7 +227,7 @@ class ListEngine(ArrayEngine):
         V, own = rows[negatives], rows[positives]
         r_i = np.einsum("nk,nk->n", own, U[owner]) + bias[positives]
         r_j = (np.matmul(V, U[:, :, None])[:, :, 0] + bias[negatives])[owner]
-        best = self._best(r_j)
+        best = self._best(r_i, r_j, None if batch.numbers is None else batch.numbers[piece][owner])
         if self.correction is not None:
             r_j -= self.correction.of_pairs(users, batch.touched[negatives])[owner]
         steps = list_steps(self.objective, np.column_stack([r_i, np.take_along_axis(r_j, best, 1)]))
@@ -232,11 +238,14 @@ class ListEngine(ArrayEngine):
         gradient += np.add.reduceat(steps[:, :1] * own, places, axis=0)
         return gradient, steps[:, 0], of_negatives
 
-    def _best(self, r: Floats) -> NDArray[np.intp]:
-        """Return the place of the best-scored candidate of each negative of some lists."""
-        by_negative = r.reshape(len(r), self.settings.n_negatives, -1)
-        first = np.arange(0, r.shape[1], by_negative.shape[2])
-        return np.asarray(first + by_negative.argmax(axis=2))
+    def _best(self, r_i: Floats, r_j: Floats, u: Floats | None) -> NDArray[np.intp]:
+        """Return the place of the chosen candidate of each negative of some lists."""
+        shape = (len(r_j), self.settings.n_negatives, self.negatives.draws)
+        first = np.arange(0, r_j.shape[1], self.negatives.draws)
+        if u is None:
+            return np.tile(first, (len(r_j), 1))
+        priority = self.negatives.priority(r_i[:, None, None], r_j.reshape(shape), u.reshape(shape))
+        return np.asarray(first + np.asarray(priority).argmax(axis=2))
 
     # --- loss and state -------------------------------------------------------------------------
 
