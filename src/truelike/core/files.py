@@ -23,6 +23,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, Self
+from urllib.parse import quote
 
 from truelike.core.array_files import Arrays, checksum, read_arrays
 from truelike.core.forks import check_not_forked
@@ -71,6 +72,18 @@ def as_place(directory: Any) -> Path:
     if len(os.fsencode(path.name)) > LONGEST_NAME or len(os.fsencode(path)) > LONGEST_PATH:
         raise StorageError(f"{_cut(str(path))!r} is too long for the name of a directory. Use a shorter one.")
     return path
+
+
+def file_name(name: str) -> str:
+    """A name that a file or a directory can have on any system; other names stay different.
+
+    >>> file_name("BPR, 5 negatives"), file_name("a/b")
+    ('BPR, 5 negatives', 'a%2Fb')
+    """
+    safe = quote(name, safe=" ,=+()@")
+    if len(safe) > LONGEST_NAME:
+        safe = f"{safe[: LONGEST_NAME - 20]}-{zlib.crc32(name.encode()):08x}"
+    return safe if safe.strip(". ") == safe else f"_{safe}_"
 
 
 def _cut(text: str) -> str:

@@ -148,7 +148,7 @@ def evaluate(
     if propensity is not None:
         weighted = WeightedGains(Propensities.of(propensity, train), list(wanted), ks, propensity_clip)
     watchers = [each for each in (weighted, sample) if each is not None]
-    source = _ModelLists(model, before, n_jobs, cluster)
+    source = ModelLists(model, before, n_jobs, cluster)
     found = measure(source, held_out, train=train, ks=ks, metrics=wanted, watchers=watchers)
     return Evaluation(
         name,
@@ -163,7 +163,7 @@ def evaluate(
     )
 
 
-class _ModelLists:
+class ModelLists:
     """The lists of a fitted model, computed here or on a cluster."""
 
     def __init__(self, model: Ranker, seen: Seen, n_jobs: int | None, cluster: Cluster | None) -> None:

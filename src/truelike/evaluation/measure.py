@@ -142,7 +142,7 @@ def measure(
     waiting = deque[Chunk]()
 
     def asked() -> Iterator[Codes]:
-        for chunk in _chunks(source, test):
+        for chunk in chunks(source, test):
             waiting.append(chunk)
             yield chunk[0]
 
@@ -162,7 +162,7 @@ def measure(
     return found
 
 
-def _chunks(source: Source, test: Dataset | Blocks) -> Iterator[Chunk]:
+def chunks(source: Source, test: Dataset | Blocks) -> Iterator[Chunk]:
     """The users with relevant items in the order of their row numbers, some at a time."""
     for known in _known(source, test):
         relevant = relevant_items(source.seen, known)
