@@ -23,6 +23,7 @@ from .evaluation.result import Evaluation as Evaluation
 from .evaluation.evaluate import evaluate as evaluate
 from .evaluation.lists import evaluate_lists as evaluate_lists
 from .evaluation.new_users import evaluate_new_users as evaluate_new_users
+from .evaluation.trec import write_trec as write_trec
 from .evaluation.significance import compare_means as compare_means
 from .models.base import Recommender as Recommender
 from .models.epoch_recommender import EpochRecommender as EpochRecommender
@@ -60,3 +61,4 @@ from .engines.torch.networks import Inputs as Inputs
 from .selection.tune import tune as tune
 from .selection.compare import compare as compare
 from .selection.comparison import Comparison as Comparison
+from .selection.comparisons import Comparisons as Comparisons

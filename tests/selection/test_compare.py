@@ -14,8 +14,8 @@ from truelike import objectives
 from truelike.errors import DataError, ParameterError, StorageError
 from truelike.evaluation.significance import holm, paired_t
 from truelike.models.registry import REGISTRY
-from truelike.selection.compare import chosen_models
 from truelike.selection.comparison_page import protocol, split_used
+from truelike.selection.plan import chosen_models
 from truelike.selection.trials import score
 
 pytestmark = pytest.mark.slow
@@ -233,6 +233,27 @@ def test_without_names_all_models_are_run_except_networks_and_the_classes_of_pre
 def test_a_model_is_named_by_a_string_a_class_or_an_unfitted_model() -> None:
     chosen = chosen_models(["bpr:factors=8", tl.BPR, tl.BPR(factors=8), "BPR", tl.BPR(factors=9)])
     assert [model.name for model in chosen] == ["BPR:factors=8", "BPR", "BPR:factors=9"]
+
+
+def test_names_are_those_that_were_given(ran: Any, tmp_path: Path) -> None:
+    typed = chosen_models(["bpr:learning_rate=1e-2", "BPR:negatives=hard:10", "BPR:learning_rate=0.01"])
+    assert [model.name for model in typed] == ["BPR:learning_rate=1e-2", "BPR:negatives=hard:10"]
+    names = {"BPR, 1 negative": tl.BPR(n_negatives=1), "best/so far": tl.BPR, "same": "BPR"}
+    found = tl.compare(ran.data, names, directory=tmp_path, n_workers=1, **{**QUICK, "n_trials": 1, "seeds": 1})
+    assert set(found.table["model"]) == set(names)
+    assert {*found.p_values, found.best} == set(names)
+    assert {record["settings"]["n_negatives"] for record in of(lines(tmp_path, "final"), "BPR, 1 negative")} == {1}
+    values = {each.model: each.of("ndcg@20").mean() for each in found.ranked}
+    assert values["same"] == values["best/so far"], "one model under two names"
+    assert tomllib.loads(found.config("best/so far"))["model"] == "BPR"
+    page = found.page().html()
+    assert all(name in page for name in names)
+
+
+@pytest.mark.parametrize("name", ["", 3])
+def test_a_name_that_is_none_is_an_error(name: Any) -> None:
+    with pytest.raises(ParameterError, match=r"the name of a model is .*; expected a text"):
+        chosen_models({name: "BPR"})
 
 
 def test_classes_of_one_name_get_different_names() -> None:

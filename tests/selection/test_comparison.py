@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from truelike.selection.comparison import Comparison, ModelResult
+from truelike.selection.plan import Plan
 from truelike.selection.variants import Variant, variant
 
 USERS = 400
@@ -26,7 +27,8 @@ def result(name: str, validation: float, values: Any, measures: tuple[str, ...] 
 
 def comparison(*results: ModelResult) -> Comparison:
     nothing: Any = None
-    return Comparison(list(results), "ndcg@20", nothing, np.zeros(USERS, dtype=int), "1 candidate", True)
+    plan = Plan([each.variant for each in results])
+    return Comparison(list(results), plan, nothing, np.zeros(USERS, dtype=int), True)
 
 
 def measured(name: str, validation: float, values: Any) -> ModelResult:

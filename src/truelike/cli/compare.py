@@ -79,8 +79,8 @@ def compare(
     """
     import truelike as tl
     from truelike.report import require_report_extra
-    from truelike.selection.compare import chosen_models
     from truelike.selection.comparison_page import shown, split_used
+    from truelike.selection.plan import chosen_models
 
     names = None if models is None else listed(models)
     chosen = chosen_models(names)

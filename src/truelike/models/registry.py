@@ -100,14 +100,14 @@ def build(model: str | type[Recommender], parameters: Mapping[str, Any]) -> Reco
     return kind(**{**own, **parse(kind, dict(parameters))})
 
 
-def variant_name(model: str | type[Recommender]) -> str:
-    """The name of a model or of a variant of it, as it is spelled here.
+def variant_name(model: str) -> str:
+    """The name of a model, as the class is spelled here, with the parameters as they were typed.
 
-    >>> variant_name("item-knn:neighbors=20")
-    'ItemKNN:neighbors=20'
+    >>> variant_name("item-knn:neighbors=020")
+    'ItemKNN:neighbors=020'
     """
-    kind, own = variant(model)
-    return ":".join([kind.__name__, *(f"{parameter}={value}" for parameter, value in own.items())])
+    kind, _ = variant(model)
+    return ":".join([kind.__name__, *(part.strip() for part in model.split(":")[1:])])
 
 
 def usual_models() -> list[str]:

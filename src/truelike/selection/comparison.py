@@ -21,6 +21,8 @@ from truelike.evaluation.significance import holm, mean_interval, paired_t
 from truelike.models.base import Recommender
 from truelike.report import Page
 from truelike.selection import references
+from truelike.selection.manifest import MANIFEST, Manifest
+from truelike.selection.plan import Plan
 from truelike.selection.references import is_own
 from truelike.selection.trials import Record, settings, toml
 from truelike.selection.variants import NOT_FIXED, Parameters, Variant
@@ -66,6 +68,11 @@ class ModelResult:
         column: NDArray[np.float64] = self.values[:, self.measures.index(measure)]
         return column
 
+    def deviation(self, measure: str) -> float | None:
+        """The standard deviation over seeds of the mean over users; None with one seed, or for a model without one."""
+        means = [record["test"][measure] for record in self.records]
+        return float(np.std(means, ddof=1)) if len(means) > 1 else None
+
     @property
     def seconds(self) -> float:
         """The training time of a final run: the median over seeds."""
@@ -108,14 +115,12 @@ class Comparison:
     ----------
     results
         All models, the best on the test part first; those that could not be trained last.
-    metric
-        The metric on validation that models were tuned and the best was chosen by, and that is tested on test.
+    plan
+        The models and the arguments that decide the result.
     split
         The split.
     activity
         The number of training interactions of each evaluated user.
-    budget
-        The budget of each model, in words.
     from_dataset
         Whether a whole dataset was given and split by `compare`.
     directory
@@ -125,10 +130,9 @@ class Comparison:
     """
 
     results: list[ModelResult]
-    metric: str
+    plan: Plan
     split: Split
     activity: NDArray[np.int64]
-    budget: str
     from_dataset: bool
     directory: Path | None = None
     source: str = "LOG"
@@ -149,6 +153,16 @@ class Comparison:
         from truelike.selection.comparison_page import html
 
         return html(self)
+
+    @property
+    def metric(self) -> str:
+        """The metric on validation that models were tuned and the best was chosen by, and that is tested on test."""
+        return self.plan.metric
+
+    @property
+    def manifest(self) -> Manifest:
+        """What reproduces the table: versions, settings, and the hash of each part of the data."""
+        return Manifest.of(self.plan, {self.split.train.name: self.split})
 
     @property
     def ranked(self) -> list[ModelResult]:
@@ -181,10 +195,12 @@ class Comparison:
     def table(self) -> Any:
         """A frame with one row a model, the best on the test part first.
 
-        Each measure is a mean over users and seeds with its 95 % interval over users; "ndcg@20 validation"
-        is the mean over seeds by which `best` was chosen. `seconds` and `mb` are the training time and memory of one
-        final run. `p_holm` is the p-value of a paired t-test over users against `best` on the test part, after Holm's
-        correction. `against_best` says the outcome: "below" or "above" with p < 0.05, else "not distinguishable".
+        Each measure is a mean over users and seeds with its 95 % interval over users; "ndcg@20 std" is the
+        standard deviation of the metric over seeds, null with one seed or for a model without one; "ndcg@20
+        validation" is the mean over seeds by which `best` was chosen. `seconds` and `mb` are the training time and
+        memory of one final run. `p_holm` is the p-value of a paired t-test over users against `best` on the test part,
+        after Holm's correction. `against_best` says the outcome: "below" or "above" with p < 0.05, else "not
+        distinguishable".
         """
         return to_native(self.frame, self.split.train.library)
 
@@ -201,6 +217,7 @@ class Comparison:
                 row[measure] = None if each.values is None else float(each.of(measure).mean())
                 row[f"{measure} low"], row[f"{measure} high"] = low[n], high[n]
             ran = each.values is not None
+            row[f"{self.metric} std"] = each.deviation(self.metric)
             row[f"{self.metric} validation"] = each.score if ran else None
             coverage = [record["popularity"]["coverage"] for record in each.records]
             row[f"coverage@{k}"] = float(np.mean(coverage)) if ran else None
@@ -345,6 +362,16 @@ class Comparison:
             fresh.write_text(self.config(), encoding="utf-8")
         return path
 
+    def to_latex(self) -> str:
+        """The table of the models that were trained, for a paper; it needs the LaTeX package booktabs.
+
+        Bold is the highest mean on test. Marks, which a note explains, say what is the best on validation, and what is
+        significantly below or above it on test.
+        """
+        from truelike.selection.comparison_latex import latex
+
+        return latex(self)
+
     def page(self) -> Page:
         """Create the page: the answer, the table and the plots."""
         from truelike.selection.comparison_page import page
@@ -352,11 +379,13 @@ class Comparison:
         return page(self)
 
     def write(self, path: str | Path) -> Path:
-        """Write the page; `best.toml` goes beside it where no directory was given."""
+        """Write the page; `best.toml` and `manifest.json` go beside it where no directory was given."""
         path = Path(path)
-        if self.directory is None:
-            self.directory = path.parent
+        alone = self.directory is None
+        self.directory = self.directory or path.parent
         written = self.page().write(path)
+        if alone:
+            self.manifest.write(self.directory / MANIFEST)
         self.write_config()
         return written
 

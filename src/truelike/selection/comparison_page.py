@@ -7,7 +7,7 @@ from html import escape
 import polars as pl
 
 from truelike.data.html import table
-from truelike.report import Page, machine
+from truelike.report import Page, cell, machine
 from truelike.selection import comparison_figures as figures
 from truelike.selection import references
 from truelike.selection.comparison import LEVEL, Comparison, ModelResult
@@ -59,7 +59,7 @@ def protocol(comparison: Comparison) -> str:
     return (
         f"The dataset has {split.train.n_users:,} users and {split.train.n_items:,} items, with {train} "
         f"interactions in the training part, {validation} in validation and {test} in test. "
-        f"{split_used(comparison)} The budget of each model was {comparison.budget}, compared by "
+        f"{split_used(comparison)} The budget of each model was {comparison.plan.n_trials} candidates, compared by "
         f"{comparison.metric} on validation: candidates run for {steps} of the epochs, and the best third goes on "
         "each time. The first candidate is the defaults, which run for all epochs; a model with nothing to search "
         "has no other. The test part was used once, for the final runs of the settings that were found: "
@@ -100,7 +100,8 @@ def _seeds(comparison: Comparison) -> str:
 def caption() -> str:
     """Explain the table."""
     return (
-        "Means over users and seeds; in brackets 95 % intervals over users. The best model is the best on "
+        "Means over users and seeds; in brackets 95 % intervals over users. The standard deviation "
+        "over seeds is of these means; empty for a model with one run. The best model is the best on "
         "validation, which is known before the test part is used; the others are tested against it on the test part. "
         f"p: paired t-test over users, after Holm's correction; above and below: p < {LEVEL:g}. Seconds: one fit on "
         "one thread, evaluation on validation included, median over seeds. MB: peak memory of the process, including "
@@ -116,9 +117,10 @@ def shown(comparison: Comparison) -> pl.DataFrame:
     columns = {
         "model": [each.model for each in ran],
         comparison.metric: [_figure(comparison, each, 0) for each in ran],
+        "std over seeds": [cell(each.deviation(comparison.metric)) for each in ran],
         "validation": [f"{each.score:.4f}" for each in ran],
         "against the best": [comparison.against_best[each.model] for each in ran],
-        "p": [_p(comparison.p_values.get(each.model)) for each in ran],
+        "p": [p_text(comparison.p_values.get(each.model)) for each in ran],
         "seconds": [f"{each.seconds:.2f}" for each in ran],
         "MB": ["" if each.megabytes is None else f"{each.megabytes:,.0f}" for each in ran],
         f"coverage@{comparison.metric.partition('@')[2]}": [f"{value:.3f}" for value in coverage],
@@ -144,7 +146,8 @@ def _figure(comparison: Comparison, result: ModelResult, n: int) -> str:
     return f"{result.of(comparison.measures[n]).mean():.4f} ({low:.4f}–{high:.4f})"
 
 
-def _p(value: float | None) -> str:
+def p_text(value: float | None) -> str:
+    """A p-value as people read it; empty for None."""
     return "" if value is None else f"{value:.3f}" if value >= 0.001 else "< 0.001"
 
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,9 @@ from truelike.data.splits import Split
 from truelike.errors import WorkerError, muted
 from truelike.selection.processes import Processes, run_safely
 from truelike.selection.progress import TrialLog
-from truelike.selection.records import Journal, save_users, users_file
+from truelike.selection.records import Journal, array_file, save_arrays
 from truelike.selection.references import NotImportableError, plain
-from truelike.selection.trials import Record, Trial
+from truelike.selection.trials import USERS, Record, Trial
 
 if TYPE_CHECKING:
     from truelike.cluster import Cluster
@@ -123,8 +123,18 @@ class Executor:
 
     def per_user(self, trial: Trial) -> NDArray[np.float32]:
         """The test figures of each user. The columns are those of the record's "test"."""
-        values: NDArray[np.float32] = np.load(users_file(self.directory, trial.key), allow_pickle=False)
-        return values
+        return self.array(trial, USERS)
+
+    def array(self, trial: Trial, name: str) -> NDArray[Any]:
+        """An array that was kept of a trial, one of `trial.kept`."""
+        found: NDArray[Any] = np.load(array_file(self.directory, name, trial.key), allow_pickle=False)
+        return found
+
+    def forget_incomplete(self, trials: Sequence[Trial]) -> None:
+        """Forget the records of trials of which an array is not there: in a copy of a directory, or not kept then."""
+        for trial in trials:
+            if not all(array_file(self.directory, name, trial.key).exists() for name in trial.kept):
+                self.records.pop(trial.key, None)
 
     def close(self) -> None:
         """End the processes. Finished trials are on disk."""
@@ -216,9 +226,9 @@ class Executor:
     def _run_here(self, trial: Trial) -> Record:
         # with one thread as in a worker: times are compared
         with one_blas_thread() if self._n_jobs_here == 1 else contextlib.nullcontext():
-            record, values = run_safely(trial, self._split, self._n_jobs_here)
-        if values is not None:
-            save_users(self.directory, trial.key, values)
+            record, kept = run_safely(trial, self._split, self._n_jobs_here)
+        if kept is not None:
+            save_arrays(self.directory, trial.key, kept)
             record["fit"]["mb"] = None  # this process holds more than the trial needs
         return record
 

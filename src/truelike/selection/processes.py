@@ -19,14 +19,13 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
 from joblib.externals.loky import ProcessPoolExecutor, process_executor
 from joblib.externals.loky.process_executor import BrokenProcessPool
 
 from truelike.data.splits import Split
-from truelike.selection.records import Values, save_users
+from truelike.selection.records import save_arrays
 from truelike.selection.references import NotImportableError
-from truelike.selection.trials import Record, Trial, run
+from truelike.selection.trials import Arrays, Record, Trial, run
 
 THREAD_LIMITS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
 
@@ -119,14 +118,14 @@ def prepare(nice: int) -> None:
 
 def answer(directory: str, message: Record, n_jobs: int) -> Record:
     """Run the trial of a message. "not_importable" or "failed" in the record says why there is no result."""
-    record, values = run_message(message, lambda: _split(directory), n_jobs)
-    if values is not None:
-        save_users(Path(directory), message["key"], values)
+    record, kept = run_message(message, lambda: _split(directory), n_jobs)
+    if kept is not None:
+        save_arrays(Path(directory), message["key"], kept)
     return record
 
 
-def run_message(message: Record, split: Callable[[], Split], n_jobs: int) -> tuple[Record, Values | None]:
-    """Run the trial of a message: its record, and the test figures of each user where it has some."""
+def run_message(message: Record, split: Callable[[], Split], n_jobs: int) -> tuple[Record, Arrays | None]:
+    """Run the trial of a message: its record, and the arrays that are kept beside it."""
     try:
         trial = Trial.from_message(message)
     except NotImportableError as error:
@@ -134,20 +133,17 @@ def run_message(message: Record, split: Callable[[], Split], n_jobs: int) -> tup
     return run_safely(trial, split(), n_jobs)
 
 
-def run_safely(trial: Trial, split: Split, n_jobs: int) -> tuple[Record, Values | None]:
+def run_safely(trial: Trial, split: Split, n_jobs: int) -> tuple[Record, Arrays | None]:
     """Run a trial; an exception of a model becomes a record that describes it."""
     started = time.perf_counter()
     try:
-        record, evaluation = run(trial, split, n_jobs=n_jobs)
+        return run(trial, split, n_jobs=n_jobs)
     except Exception as error:  # a model of the user's own may raise anything
         return {
             "failed": f"{type(error).__name__}: {error}",
             "traceback": "".join(traceback.format_exception(error)),
             "seconds": round(time.perf_counter() - started, 3),
         }, None
-    if evaluation is None:
-        return record, None
-    return record, np.stack(list(evaluation.values.values()), axis=1).astype(np.float32)
 
 
 @lru_cache(maxsize=1)

@@ -19,8 +19,8 @@ from truelike.cluster import TASK_TRIES, Cluster, cause_of, check_store, is_lost
 from truelike.core.parallel import one_blas_thread
 from truelike.data.splits import Split
 from truelike.selection.processes import run_message
-from truelike.selection.records import Values, save_users
-from truelike.selection.trials import Record
+from truelike.selection.records import save_arrays
+from truelike.selection.trials import Arrays, Record
 
 AS_MANY_AS_FIT = 10_000  # workers
 
@@ -63,11 +63,11 @@ class RayWorkers:
         """The record of a trial that is done; "failed" says why it has no result."""
         _, key = self._busy.pop(future)
         try:
-            record, values = future.result()
+            record, kept = future.result()
         except Exception as error:  # of Ray, or of a network
             return {"failed": self._why(error)}
-        if values is not None:
-            save_users(self.directory, key, values)
+        if kept is not None:
+            save_arrays(self.directory, key, kept)
         return dict(record)
 
     def _why(self, error: Exception) -> str:
@@ -94,7 +94,7 @@ _loaded: dict[str, Split] = {}  # the split that this worker has read
 
 def _run(
     given: list[Any], mark: str, paths: list[str], message: Record, n_jobs: int
-) -> tuple[Record, Values | None]:
+) -> tuple[Record, Arrays | None]:
     """Run a trial in a worker of the cluster."""
     sys.path.extend(path for path in paths if path not in sys.path)  # so that the caller's modules are found
     with one_blas_thread():  # as in a process of this machine

@@ -8,22 +8,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from truelike.core.files import check_place, lock_directory, replacing_file
 from truelike.data.splits import Split
 from truelike.engines.checkpoint import fingerprint
 from truelike.errors import StorageError
-from truelike.selection.trials import Record, Trial
-
-Values = NDArray[np.float32]
+from truelike.selection.trials import Arrays, Record, Trial
 
 
 class Journal:
     """The trials of one split in a directory, which belongs to one search at a time.
 
-    The directory holds `split/` (the data that trials may use), `trials.jsonl` (one line for each finished trial) and
-    `users/` (the figures of each user, of trials that were evaluated on test).
+    The directory holds `split/` (the data that trials may use), `trials.jsonl` (a line for each finished trial) and, of
+    trials that were evaluated on test, `users/` (the figures of each user) and the lists that are to be kept.
     """
 
     def __init__(self, directory: Path, split: Split) -> None:
@@ -62,16 +59,17 @@ class Journal:
             os.fsync(file.fileno())
 
 
-def users_file(directory: Path, key: str) -> Path:
-    """The file of the test figures of each user of a trial."""
-    return directory / "users" / f"{key}.npy"
+def array_file(directory: Path, name: str, key: str) -> Path:
+    """The file of an array that is kept of a trial, such as the test figures of each user."""
+    return directory / name / f"{key}.npy"
 
 
-def save_users(directory: Path, key: str, values: Values) -> None:
-    """Write the test figures of each user of a trial."""
-    path = users_file(directory, key)
-    path.parent.mkdir(exist_ok=True)
-    np.save(path, values, allow_pickle=False)
+def save_arrays(directory: Path, key: str, arrays: Arrays) -> None:
+    """Write the arrays that are kept of a trial."""
+    for name, array in arrays.items():
+        path = array_file(directory, name, key)
+        path.parent.mkdir(exist_ok=True)
+        np.save(path, array, allow_pickle=False)
 
 
 def read_records(path: Path, *, repair: bool = False) -> dict[str, Record]:

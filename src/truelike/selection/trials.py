@@ -26,6 +26,7 @@ from truelike.evaluation.breakdown import by_popularity
 from truelike.evaluation.evaluate import KS, evaluate
 from truelike.evaluation.result import Evaluation
 from truelike.evaluation.seen import SeenParts
+from truelike.evaluation.trec import lists_of
 from truelike.models.base import Recommender
 from truelike.selection import references
 from truelike.selection.references import is_own
@@ -33,6 +34,8 @@ from truelike.selection.variants import Model, Parameters, Variant, variant
 
 METRICS = ("f1", "ndcg")  # that are always measured, at the lengths KS
 PEAK_MEMORY, RESET_PEAK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+USERS = "users"  # the array with the test figures of each user
+Arrays = dict[str, NDArray[np.generic]]  # what a run gives beside its record, by the names of `Trial.kept`
 Record = dict[str, Any]  # the result of a trial, plain values only; one line of trials.jsonl
 
 
@@ -52,6 +55,8 @@ class Trial:
         What is left out of the lists on the test part; see `tl.evaluate`.
     metric
         A metric to measure beside the usual ones. A model with a `metric` measures that one.
+    n_listed
+        The length of the lists on the test part that are kept; 0: none are.
     record
         The result; empty if it was not run.
     values
@@ -70,6 +75,7 @@ class Trial:
     test: bool = False
     metric: str | None = None
     seen: SeenParts = "train"
+    n_listed: int = 0
     record: Record = field(default_factory=dict, repr=False)
     values: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), repr=False)
     fitted: Recommender | None = field(default=None, repr=False)
@@ -88,6 +94,12 @@ class Trial:
         """Create the unfitted model; of the keyword arguments, those that it has no parameter for are ignored."""
         known = {name: value for name, value in more.items() if name in self.variant.parameter_names}
         return self.variant.make({**self.parameters, **known})
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The names of the arrays that a run gives beside the record."""
+        lists = (f"lists@{self.n_listed}", f"scores@{self.n_listed}") if self.n_listed else ()
+        return (USERS, *lists) if self.test else ()
 
     @cached_property
     def key(self) -> str:
@@ -118,6 +130,7 @@ class Trial:
             "test": self.test,
             "metric": self.metric,
             "seen": self.seen,
+            "n_listed": self.n_listed,
         }
 
     @classmethod
@@ -128,7 +141,7 @@ class Trial:
             for part in ("own", "parameters")
         )
         model = Variant(message["name"], references.decode(message["class"]), own)
-        trial = cls(model, parameters, message["test"], message["metric"], message["seen"])
+        trial = cls(model, parameters, *(message[name] for name in ("test", "metric", "seen", "n_listed")))
         if trial.key != message["key"]:
             raise references.NotImportableError(f"{trial.name} is another class or version where it is imported")
         return trial
@@ -166,7 +179,7 @@ def recorded(record: Record) -> Iterator[None]:
     record["seconds"] = round(time.perf_counter() - started, 3)
 
 
-def run(trial: Trial, split: Split, *, n_jobs: int | None = 1) -> tuple[Record, Evaluation | None]:
+def run(trial: Trial, split: Split, *, n_jobs: int | None = 1) -> tuple[Record, Arrays | None]:
     """Fit and evaluate. The best epoch is chosen on validation; test is used only where the trial asks for it.
 
     The record of a trial with test figures also has the time and memory of the fit, the learning curve, and recall
@@ -182,16 +195,16 @@ def run(trial: Trial, split: Split, *, n_jobs: int | None = 1) -> tuple[Record, 
     }
     if is_own(type(model)):
         record["class"] = references.reference(type(model))
-    evaluation = None
+    kept = None
     with recorded(record):
-        evaluation = _fit_and_evaluate(trial, model, split, record, n_jobs)
-    return record, evaluation
+        kept = _fit_and_evaluate(trial, model, split, record, n_jobs)
+    return record, kept
 
 
 def _fit_and_evaluate(
     trial: Trial, model: Recommender, split: Split, record: Record, n_jobs: int | None
-) -> Evaluation | None:
-    """Fit, and add the results to the record step by step."""
+) -> Arrays | None:
+    """Fit, add the results to the record step by step, and return what is kept beside it."""
     started = time.perf_counter()
     _reset_peak_memory()
     model.fit(split.train, validation=split.validation, progress=False)
@@ -224,7 +237,11 @@ def _fit_and_evaluate(
             "values": [round(value, 6) for value in curve],
             "seconds": np.cumsum(np.asarray(history["seconds"], dtype=float)).round(3).tolist(),
         }
-    return evaluation
+    arrays = [np.stack(list(evaluation.values.values()), axis=1).astype(np.float32)]
+    if trial.n_listed:
+        lists = list(lists_of(model, split, trial.n_listed, seen=trial.seen, n_jobs=n_jobs))
+        arrays += [np.concatenate([each.items for each in lists]), np.concatenate([each.scores for each in lists])]
+    return dict(zip(trial.kept, arrays, strict=True))
 
 
 def _reset_peak_memory() -> None:
