@@ -40,6 +40,56 @@ def test_the_table_goes_to_stdout_the_page_to_a_file_and_the_last_line_names_a_c
     assert type(tl.load("model")).__name__ == best.split(":")[0]
 
 
+@pytest.mark.slow
+def test_several_datasets_have_one_table_a_page_each_and_a_manifest_that_repeats_them(
+    run: Run, log: Path, split: Path, tmp_path: Path
+) -> None:
+    directory = tmp_path / "runs"
+    command = ("compare", log, split, "--models", "itempop,item-knn:neighbors=05", *QUICK[4:], "--lists", 5)
+    found = run(*command, "-d", directory, "--table", tmp_path / "table.csv")
+    assert found.code == 0, found.err
+    assert found.table.columns == ["model", "log ndcg@20", "log std", "split ndcg@20", "split std", "rank"]
+    assert set(found.table["model"]) == {"ItemPop", "ItemKNN:neighbors=05"}
+    assert pl.read_csv(tmp_path / "table.csv").equals(found.table)
+    assert found.err.splitlines()[-1].endswith(
+        "two datasets cannot show a difference over datasets; 3 or more are needed"
+    )
+    for place in (directory, directory / "log", directory / "split"):
+        assert "<svg" in (place / "report.html").read_text()
+    assert f'data = "{log}"' in (directory / "log" / "best.toml").read_text()
+    assert {path.name for path in (directory / "split" / "trec").iterdir()} == {
+        "ItemPop.txt", "ItemKNN%3Aneighbors=05.txt", "qrels.txt"
+    }  # fmt: skip
+    again = run(
+        "compare",
+        log,
+        split,
+        "--manifest",
+        directory / "manifest.json",
+        "-d",
+        tmp_path / "again",
+        "--n-workers",
+        1,
+    )
+    assert again.code == 0, again.err
+    assert again.table.equals(found.table)
+    wrong = run("compare", split, log.parent / "train.csv", "--manifest", directory / "manifest.json")
+    assert (wrong.code, "of the datasets log, split; split, train given" in wrong.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("{log}", "{log}"), "a dataset is given twice"),
+        (("{log}", "--manifest", "m.json", "-m", "BPR"), "leave out --models and --set"),
+    ],
+)
+def test_wrong_usage_is_an_error(run: Run, log: Path, arguments: tuple[str, ...], words: str) -> None:
+    done = run("compare", *(each.format(log=log) for each in arguments))
+    assert done.code == 2
+    assert words in done.usage_error
+
+
 @pytest.mark.parametrize(("asked", "words"), [((), "The last tenth"), (("--by", "random"), "drawn at random")])
 def test_the_command_says_how_a_log_with_times_was_split(
     run: Run, tmp_path: Path, asked: tuple[str, ...], words: str

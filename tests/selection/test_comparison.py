@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.report.test_latex import check
 
+import truelike as tl
 from truelike.selection.comparison import Comparison, ModelResult
 from truelike.selection.plan import Plan
 from truelike.selection.variants import Variant, variant
@@ -81,3 +84,31 @@ def test_values_that_are_equal_for_all_users_are_not_above_nor_below(values: Any
     found = comparison(measured("A", 0.3, values), measured("B", 0.2, values))
     assert found.against_best["B"] == "not distinguishable"
     assert found.verdict.endswith("On the test part B is not distinguishable from it")
+
+
+def with_seeds(result: ModelResult, means: list[float]) -> ModelResult:
+    """The same result of several final runs, whose means of the metric on test are given."""
+    return replace(result, records=[{**result.records[0], "test": {"ndcg@20": mean}} for mean in means])
+
+
+def test_the_deviation_over_seeds_is_that_of_the_means(values: Any) -> None:
+    seeded = with_seeds(measured("A", 0.3, values), [0.1, 0.2, 0.4])
+    assert seeded.deviation("ndcg@20") == pytest.approx(np.std([0.1, 0.2, 0.4], ddof=1))
+    assert measured("B", 0.3, values).deviation("ndcg@20") is None
+
+
+def test_latex_has_the_names_the_highest_in_bold_and_marks_with_a_note(values: Any) -> None:
+    found = comparison(
+        measured("BPR, 5% & more_negatives", 0.3, values + 0.2 + noise(1)),
+        measured("Chosen", 0.4, values),
+        measured("Worse", 0.1, values - 0.2 + noise(4)),
+    )
+    found.split = tl.Split([("ann", "tea")])
+    text = found.to_latex()
+    check(text)
+    rows = [line for line in text.splitlines() if line.endswith(r"\\")][1:]
+    assert rows[0].startswith(rf"BPR, 5\% \& more\_negatives & \textbf{{{values.mean() + 0.2:.4f}}}$^\uparrow$ &")
+    assert rows[1].startswith(rf"Chosen & {values.mean():.4f}$^\ast$ &")
+    assert rows[2].startswith(rf"Worse & {values.mean() - 0.2:.4f}$^\downarrow$ &")
+    assert "paired $t$-test over users" in text
+    assert "deviation" not in text, "there is one run of each"

@@ -6,18 +6,33 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import typer
+
 from truelike.cli.inputs import open_data
 from truelike.cli.messages import say
-from truelike.cli.options import Log, OnCluster, Reading, SearchSeed, Workers, listed, option, parse_settings
+from truelike.cli.options import OnCluster, Reading, SearchSeed, Workers, listed, option, parse_settings
 from truelike.cli.output import check_output, emit, show, write
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from truelike.selection.comparison import Comparison
+    from truelike.selection.comparisons import Comparisons
     from truelike.selection.variants import Variant
+
+REPORT = "report.html"
 
 
 def compare(
-    log: Log,
+    logs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="LOG...",
+            help="One or more datasets: CSV, TSV, JSONL or Parquet files of interactions, split directories, or names "
+            "of public datasets.",
+            show_default=False,
+        ),
+    ],
     read: Reading,
     models: Annotated[
         str | None,
@@ -59,6 +74,14 @@ def compare(
     table: Annotated[
         Path | None, option("Write the table to a .csv, .tsv, .jsonl or .parquet file.", "FILE")
     ] = None,
+    lists: Annotated[
+        int | None,
+        option("Keep the lists of the final runs, of this length, as TREC files in the directory.", "N", min=1),
+    ] = None,
+    manifest: Annotated[
+        Path | None,
+        option("Run a comparison again: take models and settings from its manifest.json.", "FILE"),
+    ] = None,
     seed: SearchSeed = 0,
     n_workers: Workers = -1,
     cluster: OnCluster = None,
@@ -71,46 +94,103 @@ def compare(
     they are drawn at random. A split directory is used as it is. `truelike data split` makes one, also from files of
     your own. The table goes to stdout, the plots to an HTML page, and the settings of the best model to best.toml.
 
+    Of several datasets the table has each of them and the mean rank, and each has a directory with its own page.
+
     For example:
     ```
     truelike compare purchases.csv
     truelike compare split/ --models ItemKNN,BPR,NBPO
+    truelike compare movies/ books/ music/ --seeds 5
+    truelike compare purchases.csv --manifest comparison/manifest.json -d again/
     ```
     """
     import truelike as tl
     from truelike.report import require_report_extra
-    from truelike.selection.comparison_page import shown, split_used
     from truelike.selection.plan import chosen_models
 
     names = None if models is None else listed(models)
-    chosen = chosen_models(names)
-    fixed = _parse(chosen, parse_settings(set_))
+    pairs = parse_settings(set_)
+    if manifest is None:
+        chosen = chosen_models(names)
+        fixed = _parse(chosen, pairs)
+    elif names or pairs:
+        raise typer.BadParameter("--manifest has all models and settings: leave out --models and --set")
+    else:
+        fixed = {}
     check_output(table)
     if output is not None:
         require_report_extra()  # before the work, not after it
-    data = open_data(log, read)
-    say(f"comparing {', '.join(model.name for model in chosen)} on {data}")
+    several = {name: open_data(log, read) for name, log in _names(logs).items()}
+    what = ", ".join(model.name for model in chosen) if manifest is None else f"the models of {manifest}"
+    say(f"comparing {what} on {', '.join(map(str, several.values()))}")
     try:
-        found = tl.compare(
-            data, names, metric=metric, by=by, seen=seen, n_trials=trials,
-            seeds=seeds, directory=directory, n_workers=n_workers, seed=seed, cluster=cluster, **fixed,
+        found: Any = tl.compare(
+            several if len(several) > 1 else several.popitem()[1], names, metric=metric, by=by, seen=seen,
+            n_trials=trials, seeds=seeds, directory=directory, n_workers=n_workers, seed=seed, cluster=cluster,
+            lists=lists, manifest=manifest, **fixed,
         )  # fmt: skip
     except KeyboardInterrupt:
         say(f"finished trials are kept in {directory}: the same command continues the comparison")
         raise
+    page = output or directory / REPORT
+    if len(logs) == 1:
+        _report_one(found, logs[0], read, table, page)
+    else:
+        _report_several(found, logs, read, table, page)
+
+
+def _names(logs: list[str]) -> dict[str, str]:
+    """The names of datasets: those of their files and directories, or as they were given where two are the same.
+
+    >>> _names(["data/ml.csv", "books/"]), _names(["a/log.csv", "b/log.csv"])
+    ({'ml': 'data/ml.csv', 'books': 'books/'}, {'a/log.csv': 'a/log.csv', 'b/log.csv': 'b/log.csv'})
+    """
+    short = [Path(log).name.partition(".")[0] or log for log in logs]
+    names = short if len(set(short)) == len(logs) else logs
+    if len(set(names)) < len(logs):
+        raise typer.BadParameter(f"a dataset is given twice: {', '.join(logs)}")
+    return dict(zip(names, logs, strict=True))
+
+
+def _report_one(found: Comparison, log: str, read: dict[str, Any], table: Path | None, page: Path) -> None:
+    """Write the table, the page and the conclusion of one dataset."""
+    from truelike.selection.comparison_page import shown, split_used
+
     found.source, found.read = log, read
     found.write_config()
-    if sys.stdout.isatty():
-        wide = shown(found)
-        narrow = [name for name in wide.columns if not name.startswith("coverage")]
-        show(wide.select(narrow), title="Results on the test part, against the best on validation")
-    else:
-        emit(found.frame)
-    if table is not None:
-        write(found.frame, table)
-    _write_page(found, output or directory / "report.html")
+    wide = shown(found)
+    narrow = wide.select([name for name in wide.columns if not name.startswith("coverage")])
+    _emit(found.frame, narrow, "Results on the test part, against the best on validation", table)
+    _write_page(found, page)
     say(split_used(found))
     say(found.sentence)
+
+
+def _report_several(
+    found: Comparisons, logs: list[str], read: dict[str, Any], table: Path | None, page: Path
+) -> None:
+    """Write the table, the pages and the conclusion of several datasets."""
+    from truelike.selection.comparisons_page import shown
+
+    for each, log in zip(found.values(), logs, strict=True):
+        each.source, each.read = log, read
+    _emit(found.frame, shown(found), f"{found.plan.metric} on the test parts", table)
+    for each in found.values():
+        assert each.directory is not None
+        each.write_config()
+        _write_page(each, each.directory / REPORT)
+    _write_page(found, page)
+    say(found.sentence)
+
+
+def _emit(frame: pl.DataFrame, shown: pl.DataFrame, title: str, table: Path | None) -> None:
+    """Print the table, for people in a terminal and as CSV in a pipe, and write it to a file."""
+    if sys.stdout.isatty():
+        show(shown, title=title)
+    else:
+        emit(frame)
+    if table is not None:
+        write(frame, table)
 
 
 def _parse(models: list[Variant], pairs: dict[str, str]) -> dict[str, Any]:
@@ -124,7 +204,7 @@ def _parse(models: list[Variant], pairs: dict[str, str]) -> dict[str, Any]:
     return found
 
 
-def _write_page(found: Comparison, path: Path) -> None:
+def _write_page(found: Comparison | Comparisons, path: Path) -> None:
     """Write the HTML page if the packages for it are installed."""
     from truelike.errors import MissingExtraError
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "|": r"\textbar{}", '"': r"\textquotedbl{}", "\n": " ", "\r": " ", "\t": " ",
+    "|": r"\textbar{}", '"': "''", "\n": " ", "\r": " ", "\t": " ",
 }  # fmt: skip
 
 
@@ -40,7 +40,7 @@ def booktabs(header: Sequence[str], rows: Sequence[Sequence[str]], *, caption: s
     >>> print(booktabs(["model", "recall"], [["BPR", "0.1"]], caption="Recall.", note="One seed."))
     % needs \usepackage{booktabs}
     \begin{table}
-    \centering
+    \centering\small
     \caption{Recall.}
     \begin{tabular}{lr}
     \toprule
@@ -59,7 +59,7 @@ def booktabs(header: Sequence[str], rows: Sequence[Sequence[str]], *, caption: s
         [
             r"% needs \usepackage{booktabs}",
             r"\begin{table}",
-            r"\centering",
+            r"\centering\small",
             rf"\caption{{{caption}}}",
             rf"\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}",
             r"\toprule",

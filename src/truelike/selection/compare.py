@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -12,7 +12,7 @@ from truelike.cluster import Cluster, as_cluster
 from truelike.core import progress
 from truelike.data.dataset import Dataset
 from truelike.data.splits import Split
-from truelike.errors import DataError, ParameterError
+from truelike.errors import DataError, ParameterError, muted
 from truelike.evaluation.seen import SeenParts
 from truelike.selection.comparing import Place, activity_of, compare_on
 from truelike.selection.comparison import Comparison
@@ -205,7 +205,7 @@ def _plan(models: Models | None, settings: Parameters, fixed: Parameters, known:
 
 
 def _splits(several: Mapping[str, Any], plan: Plan) -> dict[str, Split]:
-    """The split of each dataset."""
+    """The split of each dataset, which has the name that was given."""
     if not several:
         raise DataError("no dataset is given; expected one, or a mapping such as {'ml': split, 'amazon': dataset}")
     for name in several:
@@ -214,7 +214,9 @@ def _splits(several: Mapping[str, Any], plan: Plan) -> dict[str, Split]:
     found = {}
     for name, each in several.items():
         with _named(name):
-            found[name] = plan.split(each)
+            split = plan.split(each)
+            with muted():  # the split has warned already
+                found[name] = replace(split, train=split.train.with_parts(name=name)) if name else split
     return found
 
 

@@ -87,23 +87,23 @@ def _about_plot(test: RankTest | None) -> str:
     if test.critical_difference is None:
         return f"{start} No difference of mean ranks is large enough for p < {LEVEL:g}."
     return (
-        f"{start} The band is the critical difference, {test.critical_difference:.2f}, on both sides of the best on "
-        f"validation: models outside of it differ from it with p < {LEVEL:g}."
+        f"{start} Models whose mean is outside of the band differ from the best on validation with p < {LEVEL:g}: by "
+        f"the critical difference, {test.critical_difference:.2f}, or more."
     )
 
 
 def rank_plot(found: Comparisons) -> Figure:
     """The mean rank of each model, its rank on each dataset, and the critical difference."""
     names, ranks = found.ranked, found.ranks_on_test
-    figure, [axes] = new_figure(width=8.6, height=1.5 + 0.34 * len(names))
+    figure, [axes] = new_figure(width=8.6, height=1.5 + 0.42 * len(names))
     places = np.arange(len(names))
     means = ranks.mean(axis=0)
     at = names.index(found.reference)
     test = found.rank_test
     if test is not None and test.critical_difference is not None:
-        width = test.critical_difference
+        width = test.critical_difference - 0.25 / len(found)  # sums of ranks are whole or halves
         axes.axvspan(means[at] - width, means[at] + width, color=COLOURS[0], alpha=0.10, linewidth=0)
-    offsets = np.linspace(-0.22, 0.22, len(found)) if len(found) > 1 else [0.0]
+    offsets = np.linspace(0.22, 0.46, len(found))
     for n, (name, each) in enumerate(zip(found, ranks, strict=True)):
         axes.plot(
             each, places + offsets[n], MARKERS[n % len(MARKERS)], color=COLOURS[1 + n % (len(COLOURS) - 1)],
