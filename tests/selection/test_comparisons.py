@@ -48,7 +48,7 @@ def test_the_ranks_and_their_test_are_those_of_the_means() -> None:
     found = several(table)
     assert found.ranked == ["A", "B", "C"]
     ranks = {row["model"]: row for row in found.ranks.to_dicts()}
-    assert [ranks["A"][f"rank data {n}"] for n in range(4)] == [1.0, 2.5, 1.0, 1.0]
+    assert [ranks["A"][f"data {n} rank"] for n in range(4)] == [1.0, 2.5, 1.0, 1.0]
     assert ranks["A"]["rank"] == 1.375
     test = RankTest.of(np.array(list(table.values())).T)
     assert (ranks["A"]["p"], ranks["A"]["against_best"]) == (None, "best")
@@ -134,6 +134,7 @@ def test_the_plot_has_each_model_and_dataset_and_the_band() -> None:
         ({}, DataError, "no dataset is given"),
         ({"a": [("ann", "tea")]}, DataError, "a: compare takes a Dataset or a Split, not list"),
         ({3: None}, ParameterError, "the name of a dataset is 3"),
+        ({" ": None, "a": None}, ParameterError, "the name of a dataset is ' '"),
     ],
 )
 def test_what_is_no_mapping_of_datasets_is_an_error(data: Any, error: Any, words: str) -> None:
@@ -184,7 +185,7 @@ def test_each_dataset_is_compared_as_alone_and_a_stopped_one_continues(data: Any
     html = unescape(found.write(tmp_path / "report.html").read_text())
     assert html.count("<svg") == 1
     assert all(text in html for text in (*data, *MODELS, found["shop"].verdict, found.sentence))
-    again = tl.compare(data, manifest=tmp_path / "manifest.json", n_workers=1)
+    again = tl.compare(data, manifest=tmp_path / "manifest.json", directory=tmp_path, n_workers=1)
     assert again.table.equals(found.table)
     assert again.manifest.content == found.manifest.content == json.loads((tmp_path / "manifest.json").read_text())
     with pytest.raises(DataError, match="the train part of shop is not that of the manifest"):

@@ -142,6 +142,23 @@ def test_what_is_no_manifest_is_an_error(text: str, words: str, tmp_path: Path) 
         Manifest.read(tmp_path / "none.json")
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("models", {}),
+        ("models", {"a": 3}),
+        ("models", {"a": {"class": "BPR"}}),
+        ("datasets", {"a": 1}),
+        ("fixed", 1),
+    ],
+)
+def test_content_of_another_kind_is_an_error(
+    name: str, value: Any, plan: Plan, split: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(StorageError, match=f"^{name} of the manifest .* cannot be used"):
+        written(plan, split, tmp_path, **{name: value})
+
+
 def test_settings_beside_a_manifest_are_an_error(plan: Plan, split: Any, tmp_path: Path) -> None:
     path = Manifest.of(replace(plan, by=None), {"ml": split}).write(tmp_path / "manifest.json")
     for setting, value in (("seeds", 9), ("metric", "ndcg@5"), ("seed", 1)):

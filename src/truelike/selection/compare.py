@@ -209,7 +209,7 @@ def _splits(several: Mapping[str, Any], plan: Plan) -> dict[str, Split]:
     if not several:
         raise DataError("no dataset is given; expected one, or a mapping such as {'ml': split, 'amazon': dataset}")
     for name in several:
-        if not isinstance(name, str):
+        if not isinstance(name, str) or (not name.strip() and len(several) > 1):
             raise ParameterError(f"the name of a dataset is {name!r}; expected a text")
     found = {}
     for name, each in several.items():

@@ -179,7 +179,7 @@ class Comparisons(Mapping[str, Comparison]):
     def ranks(self) -> Any:
         """A frame with one row a model that was trained on all datasets, the best mean rank on test first.
 
-        `rank` and "rank validation" are mean ranks, and there is the rank on test of each dataset. `p` is the p-value
+        `rank` and "rank on validation" are mean ranks; "ml rank" is the rank on test of one dataset. `p` is the p-value
         of the difference from the best mean rank on validation, corrected for all pairs; `against_best` says the
         outcome. Without a test `p` is null.
         """
@@ -191,8 +191,8 @@ class Comparisons(Mapping[str, Comparison]):
         columns = {
             "model": self.ranked,
             "rank": self.ranks_on_test.mean(axis=0),
-            "rank validation": self.ranks_on_validation,
-            **{f"rank {name}": each for name, each in zip(self, self.ranks_on_test, strict=True)},
+            "rank on validation": self.ranks_on_validation,
+            **{f"{name} rank": each for name, each in zip(self, self.ranks_on_test, strict=True)},
             "p": pl.Series([self.p_value(name) for name in self.ranked], dtype=pl.Float64),
             "against_best": [self.against_best[name] for name in self.ranked],
         }

@@ -72,23 +72,15 @@ class Manifest:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise StorageError(f"cannot read the manifest {str(path)!r}: {error.strerror}") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise StorageError(f"{str(path)!r} is not a manifest: {error}") from error
-        kinds = {
-            "versions": dict,
-            "datasets": dict,
-            "fixed": dict,
-            "models": dict,
-            **dict.fromkeys(SETTINGS, object),
-        }
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise StorageError(
                 f"{str(path)!r} is not a manifest of format {FORMAT}; expected the {MANIFEST} that tl.compare wrote"
             )
-        wrong = [name for name, kind in kinds.items() if not isinstance(content.get(name, kind), kind)]
-        if wrong or (wrong := [name for name in kinds if name not in content]):
+        if wrong := list(_unusable(content)):
             raise StorageError(
-                f"{', '.join(wrong)} of the manifest {str(path)!r} cannot be used; take the original"
+                f"{', '.join(wrong)} of the manifest {str(path)!r} cannot be used; give the file as tl.compare wrote it"
             )
         return cls(content)
 
@@ -152,6 +144,18 @@ class Manifest:
         for name in sorted({*own, *then}):
             if own.get(name) != then.get(name):
                 yield f"{name} {own.get(name, 'absent')}, then {then.get(name, 'absent')}"
+
+
+def _unusable(content: Mapping[str, Any]) -> Iterator[str]:
+    """The names of what a manifest lacks, or has of another kind."""
+    yield from (name for name in SETTINGS if name not in content)
+    for name, keys in (("versions", ()), ("fixed", ()), ("datasets", PARTS), ("models", ("class", "parameters"))):
+        table = content.get(name)
+        entries = list(table.values()) if isinstance(table, dict) else None
+        if entries is None or (
+            keys and not (entries and all(isinstance(each, dict) and {*keys} <= {*each} for each in entries))
+        ):
+            yield name
 
 
 def versions(plan: Plan) -> dict[str, str]:
