@@ -149,16 +149,6 @@ def compare(
     True
     >>> found.table.columns[:4]
     ['model', 'ndcg@20', 'ndcg@20 low', 'ndcg@20 high']
-
-    Two datasets, one model under a name of one's own:
-
-    >>> other = tl.synthetic.World(n_users=150, n_items=80, seed=1).dataset()
-    >>> models = {"popular": "ItemPop", "ItemKNN": tl.ItemKNN(neighbors=10)}
-    >>> found = tl.compare({"shop": data, "other": other}, models, n_trials=1, n_workers=1)
-    >>> found.table.columns
-    ['model', 'shop ndcg@20', 'shop std', 'other ndcg@20', 'other std', 'rank']
-    >>> found["shop"].best
-    'ItemKNN'
     """
     settings: Parameters = {
         "metric": metric, "by": by, "seen": seen, "n_trials": n_trials, "seeds": seeds, "seed": seed

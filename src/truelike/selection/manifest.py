@@ -44,9 +44,11 @@ class Manifest:
     Examples
     --------
     >>> import truelike as tl
-    >>> found = tl.compare(tl.synthetic.World(n_users=150, n_items=80).dataset(), "ItemPop", n_workers=1)
-    >>> found.manifest.content["models"], found.manifest.content["seed"]
-    ({'ItemPop': {'class': 'ItemPop', 'parameters': {}}}, 0)
+    >>> from truelike.selection.plan import Plan, chosen_models
+    >>> split = tl.splits.by_user(tl.synthetic.World(n_users=60, n_items=40).dataset(), seed=0)
+    >>> manifest = Manifest.of(Plan(chosen_models("ItemPop")), {"shop": split})
+    >>> manifest.content["models"], list(manifest.content["datasets"]["shop"])
+    ({'ItemPop': {'class': 'ItemPop', 'parameters': {}}}, ['train', 'validation', 'test'])
     """
 
     content: dict[str, Any]
