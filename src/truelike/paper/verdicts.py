@@ -97,7 +97,14 @@ def _by_share(agree: Sequence[bool], measured: str, p: float | None = None, more
 
 
 def better(claim: Claim, all_results: Sequence[Results], setting: Setting) -> Verdict:
-    """Decide that the first model is above the second, by the paper's number on the best measure.
+    """Decide that the first model is above the second, by the paper's number on the best measure: see `above`."""
+    a, b = claim.models
+    found = [g for r in _of_data(claim, all_results) for g in gains(r, setting, a, b, claim.on or METRICS)]
+    return _missing(claim, all_results, setting, found) if _unknown(found) else above(found, *claim.values)
+
+
+def above(found: Sequence[Gain], paper: float | None = None) -> Verdict:
+    """Decide that A is above B by its gains over B, one for each measure and dataset.
 
     Significant means p < .05 over users, with Holm's correction over the measures.
 
@@ -108,25 +115,20 @@ def better(claim: Claim, all_results: Sequence[Results], setting: Setting) -> Ve
     B on any measure, but on more than half of them the interval over at least five seeds is above zero.
     Does not hold: otherwise.
     """
-    a, b = claim.models
-    found = [g for r in _of_data(claim, all_results) for g in gains(r, setting, a, b, claim.on or METRICS)]
-    if _unknown(found):
-        return _missing(claim, all_results, setting, found)
     found = [replace(g, p=p) for g, p in zip(found, holm([g.p for g in found]), strict=True)]
-    above = [g for g in found if g.gain > 0 and g.p < LEVEL]
-    below = [g for g in found if g.gain < 0 and g.p < LEVEL]
-    best = max(above or found, key=lambda g: g.gain)
-    text = f"largest gain {best}; above on {len(above)}, below on {len(below)} of {len(found)} measures (p < .05)"
-    if not above:
+    higher = [g for g in found if g.gain > 0 and g.p < LEVEL]
+    lower = [g for g in found if g.gain < 0 and g.p < LEVEL]
+    best = max(higher or found, key=lambda g: g.gain)
+    text = f"largest gain {best}; above on {len(higher)}, below on {len(lower)} of {len(found)} measures (p < .05)"
+    if not higher:
         steady = sum(g.low > 0 and g.seeds >= ENOUGH for g in found)
         text += f"; the interval over seeds is above zero on {steady}"
         return Verdict(PART if steady > len(found) / 2 else NOT, text, best.p)
-    if claim.values:
-        [paper] = claim.values
+    if paper is not None:
         reached = best.gain >= paper or (best.seeds >= ENOUGH and best.high >= paper)
     else:
-        reached = len(above) > len(found) / 2
-    return Verdict(HOLDS if reached and len(above) > len(below) else PART, text, best.p)
+        reached = len(higher) > len(found) / 2
+    return Verdict(HOLDS if reached and len(higher) > len(lower) else PART, text, best.p)
 
 
 def all_above(claim: Claim, all_results: Sequence[Results], setting: Setting) -> Verdict:
