@@ -137,9 +137,8 @@ def text() -> list[Case]:
     """Semanlink, whose missing tags are unknown, and TREC-COVID, of which people judged missing pairs, too."""
     judged = pu_data.trec_covid(pu_data.JUDGEMENTS.fetch())
     relevant = tl.read(judged.filter(pl.col("grade") > 0), user="query", item="document")
-    content = (TfIdf, "FM:objective=BPO", "FM:objective=NBPO")
     return [
-        Case("semanlink", pu_data.semanlink(pu_data.DOCUMENTS.fetch(), pu_data.TAGS.fetch()), None, content),
+        Case("semanlink", pu_data.semanlink(pu_data.DOCUMENTS.fetch(), pu_data.TAGS.fetch()), None, (TfIdf,)),
         Case("trec-covid", relevant, pu_data.judged_truth(judged)),
     ]
 
@@ -159,7 +158,7 @@ def search() -> list[Case]:
     )
     return [
         Case("trec-covid clicks", clicked(judged, ClickModel()), pu_data.judged_truth(judged)),
-        Case("semanlink clicks", clicked(every, ClickModel(sessions=100, quality=2.0)), tl.Truth(tagged)),
+        Case("semanlink clicks", clicked(every, ClickModel(sessions=100, quality=3.0)), tl.Truth(tagged)),
     ]
 
 
@@ -189,7 +188,7 @@ STUDIES: dict[str, Callable[[], list[Case]]] = {"text": text, "search": search, 
 class Figures:
     """The figures of a model on a case: by seed, and by user as means over seeds."""
 
-    model: str
+    parameters: str
     by_seed: dict[str, np.ndarray]
     by_user: dict[str, np.ndarray]
 
@@ -203,7 +202,9 @@ class Figures:
             for name in rows[0]:
                 each = np.array([row[name] for row in rows])
                 by_seed[name], by_user[name] = np.nanmean(each, axis=1), each.mean(axis=0)
-        return cls(found.model, by_seed, by_user)
+        tuned = {name: value for name, value in found.parameters.items() if name not in ("seed", "metric")}
+        listed = (f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in tuned.items())
+        return cls(", ".join(listed), by_seed, by_user)
 
 
 def _against_truth(found: ModelResult, record: dict[str, Any], truth: tl.Truth, split: tl.Split) -> dict[str, Any]:
@@ -264,7 +265,7 @@ def overall(table: pl.DataFrame) -> str:
 
 
 def table_of(found: dict[str, dict[str, Figures]]) -> pl.DataFrame:
-    """A row for each model and dataset: means, the standard deviation over seeds of the metric, p against ItemPop."""
+    """A row for each model and dataset: means, the standard deviation of the metric over seeds, tuned parameters."""
     rows = [
         {
             "data": data,
@@ -273,6 +274,7 @@ def table_of(found: dict[str, dict[str, Figures]]) -> pl.DataFrame:
             "trained": name == "ItemPop" or trained(figures, name),
             **{measure: float(values.mean()) for measure, values in each.by_seed.items()},
             f"{METRIC} std": float(each.by_seed[METRIC].std(ddof=1)) if len(each.by_seed[METRIC]) > 1 else None,
+            "parameters": each.parameters,
         }
         for data, figures in found.items()
         for name, each in sorted(figures.items(), key=lambda pair: -pair[1].by_seed[METRIC].mean())
@@ -292,10 +294,10 @@ def run(study: str, cases: list[Case], directory: Path, n_trials: int, seeds: in
         )  # fmt: skip
         found[case.name] = {each.model: Figures.of(each, case, split) for each in compared.ranked}
         truth[case.name] = ["truth_auc", "truth_ndcg@20"] if case.truth is not None else []
-        print(table_of({case.name: found[case.name]}), flush=True)
-    decided = verdicts(found, truth)
-    table_of(found).write_csv(directory / f"{study}.csv", float_precision=6)
-    decided.write_csv(directory / f"{study}-verdicts.csv")
+        decided = verdicts(found, truth)
+        table_of(found).write_csv(directory / f"{study}.csv", float_precision=6)
+        decided.write_csv(directory / f"{study}-verdicts.csv")
+        print(f"{case.name} is done", flush=True)
     return decided
 
 

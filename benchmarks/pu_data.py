@@ -202,7 +202,7 @@ def ciao_trust(edges: Path, *, least: int = 5) -> tl.Dataset:
 class ClickModel:
     """The position-based click model: a document is clicked if it is shown, examined and relevant.
 
-    An engine ranks the judged documents of a query by quality x grade + authority of the document + noise, half of it
+    An engine ranks the judged documents of a query by quality x grade + authority of the document + noise, most of it
     new in each session. It shows ten; rank r is examined with probability 1/r. What was not shown or not examined
     has no click, relevant or not, and no document is clicked that is not relevant: clicks are positive-unlabelled data
     in the sense of the paper, with flip probabilities that depend on query and document.
@@ -214,6 +214,7 @@ class ClickModel:
 
     sessions: int = 500  # of a query
     quality: float = 1.0
+    noise: float = 2.0  # of a session
     shown: int = 10
     by_grade: tuple[float, ...] = (0.0, 0.5, 0.9)  # p(click | examined, grade)
     seed: int = 0
@@ -239,7 +240,7 @@ class ClickModel:
         """Which documents of a query were clicked in any session."""
         clicked = np.zeros(len(score), dtype=bool)
         for _ in range(self.sessions):
-            shown = np.argsort(-(score + rng.normal(size=len(score))))[: self.shown]
+            shown = np.argsort(-(score + self.noise * rng.normal(size=len(score))))[: self.shown]
             examined = rng.random(len(shown)) < 1 / np.arange(1, len(shown) + 1)
             clicked[shown] |= examined & (rng.random(len(shown)) < np.take(self.by_grade, grades[shown]))
         return clicked

@@ -203,17 +203,17 @@ def test_a_baseline_by_words_needs_words(study: Any) -> None:
         study.TfIdf().fit(worded())
 
 
-def figures(study: Any, model: str, by_user: list[float]) -> Any:
+def figures(study: Any, by_user: list[float]) -> Any:
     values = np.array(by_user)
     measures = [*study.MEASURES, "truth_auc"]
-    return study.Figures(model, {m: np.full(5, values.mean()) for m in measures}, dict.fromkeys(measures, values))
+    return study.Figures("", {m: np.full(5, values.mean()) for m in measures}, dict.fromkeys(measures, values))
 
 
 def test_a_claim_counts_models_that_trained_alone(study: Any) -> None:
     rng = np.random.default_rng(0)
     base = rng.random(50)
     levels = {"ItemPop": 0.0, "BPO": 1.0, "NBPO": 2.0, "BPR": -1.0, "ExactBPO": 2.0, "ExactNBPO": 1.0}
-    found = {name: figures(study, name, base + level + 0.1 * rng.random(50)) for name, level in levels.items()}
+    found = {name: figures(study, base + level + 0.1 * rng.random(50)) for name, level in levels.items()}
     table = study.verdicts({"one": found}, {"one": []})
     by_claim = dict(zip(table["claim"], table["verdict"], strict=True))
     assert by_claim == {
