@@ -1,6 +1,6 @@
 """Does noise-robust learning help on other positive-unlabelled data: text retrieval, web search, social networks?
 
-    python benchmarks/pu.py text|search|social [--quick]
+    python benchmarks/pu.py text|search|social [--same] [--quick]
 
 The paper leaves it for later. Queries are users and documents are items; in the social network members are both. Each
 interaction is known to be positive, and a missing one is not known to be negative. All models are tuned alike on
@@ -16,17 +16,20 @@ models are scored against them, too. The claims are decided by the rule of the p
 | social | Ciao: who trusts whom | unknown |
 
 Writes results/pu/STUDY.csv (figures by model) and STUDY-verdicts.csv. The runs are in results/pu/runs, which Git
-ignores; a finished run is not repeated. `pu_data.py` has the data, one file of a package of PyPI each.
+ignores; a finished run is not repeated. With --same, the second model of each claim is also run at the settings of the
+first, to tell the objective from the luck of the search: STUDY-same.csv. `pu_data.py` has the data, one file of a
+package of PyPI each.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -282,16 +285,57 @@ def table_of(found: dict[str, dict[str, Figures]]) -> pl.DataFrame:
     return pl.DataFrame(rows, infer_schema_length=None)
 
 
+def compare(
+    case: Case, split: tl.Split, directory: Path, n_trials: int, seeds: int, **fixed: Any
+) -> tl.Comparison:
+    """Tune and run all models on a case."""
+    print(f"{case.name}: {case.data}; {split}", flush=True)
+    return tl.compare(
+        split, [*MODELS, *case.more], metric=METRIC, n_trials=n_trials, seeds=seeds, n_workers=1,
+        directory=directory / case.name.replace(" ", "-"), **fixed,
+    )  # fmt: skip
+
+
+def run_same(
+    study: str, cases: list[Case], directory: Path, n_trials: int, seeds: int, **fixed: Any
+) -> pl.DataFrame:
+    """Run the second model of each claim at the settings that the search found for the first, and write the gains."""
+    rows = []
+    for case in cases:
+        split, runs = case.split, directory / "runs" / study
+        tuned = {each.model: each for each in compare(case, split, runs, n_trials, seeds, **fixed).ranked}
+        for a, b in CLAIMS:
+            first = tuned[a].variant.make({k: v for k, v in tuned[a].parameters.items() if k != "seed"})
+            known = tuned[b].variant.model_class().get_params()
+            shared = {k: v for k, v in first.get_params().items() if k in known and k not in ("objective", "seed")}
+            place = runs / f"{case.name.replace(' ', '-')}-{b}-as-{a}"
+            row = {
+                "data": case.name,
+                "claim": f"{a} is above {b}",
+                "first": tuned[a].of(METRIC).mean(),
+                "second, tuned": tuned[b].of(METRIC).mean(),
+                "second, as the first": None,
+                "measured": "the second diverges",
+            }
+            model, how = tuned[b].variant.make(shared), {"n_trials": 1, "seeds": seeds, "n_workers": 1}
+            with contextlib.suppress(tl.errors.DataError):  # every run diverged
+                other = tl.compare(split, model, metric=METRIC, directory=place, **how).ranked[0]
+                bare = replace(case, truth=None)
+                [gain] = gains(*(Figures.of(each, bare, split) for each in (tuned[a], other)), case.name, [METRIC])
+                row |= {"second, as the first": other.of(METRIC).mean(), "measured": str(gain)}
+            rows.append(row)
+            pl.DataFrame(rows, infer_schema_length=None).write_csv(
+                directory / f"{study}-same.csv", float_precision=6
+            )
+    return pl.DataFrame(rows)
+
+
 def run(study: str, cases: list[Case], directory: Path, n_trials: int, seeds: int, **fixed: Any) -> pl.DataFrame:
     """Run a study, write its two tables and return the verdicts."""
     found, truth = {}, {}
     for case in cases:
         split = case.split
-        print(f"{case.name}: {case.data}; {split}", flush=True)
-        compared = tl.compare(
-            split, [*MODELS, *case.more], metric=METRIC, n_trials=n_trials, seeds=seeds, n_workers=1,
-            directory=directory / "runs" / study / case.name.replace(" ", "-"), **fixed,
-        )  # fmt: skip
+        compared = compare(case, split, directory / "runs" / study, n_trials, seeds, **fixed)
         found[case.name] = {each.model: Figures.of(each, case, split) for each in compared.ranked}
         truth[case.name] = ["truth_auc", "truth_ndcg@20"] if case.truth is not None else []
         decided = verdicts(found, truth)
@@ -304,15 +348,18 @@ def run(study: str, cases: list[Case], directory: Path, n_trials: int, seeds: in
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("study", choices=STUDIES)
+    parser.add_argument("--same", action="store_true", help="the second model of each claim as the first")
     given = parser.parse_args()
     directory = output_directory(Path("results/pu"), given.quick)
+    how: dict[str, Any] = {"n_trials": 9, "seeds": 5, "factors": 64}
     if given.quick:
-        decided = run(given.study, quick(), directory, n_trials=1, seeds=2, epochs=2)
-    else:
-        decided = run(given.study, STUDIES[given.study](), directory, n_trials=9, seeds=5, factors=64)
-    with pl.Config(tbl_width_chars=400, fmt_str_lengths=300, tbl_rows=-1):
-        print(decided)
-    print(f"{given.study}, noise-robust learning helps: {overall(decided)}")
+        how = {"n_trials": 1, "seeds": 2, "epochs": 2}
+    cases = quick() if given.quick else STUDIES[given.study]()
+    found = (run_same if given.same else run)(given.study, cases, directory, **how)
+    with pl.Config(tbl_width_chars=400, fmt_str_lengths=300, tbl_rows=-1, tbl_cols=-1):
+        print(found)
+    if not given.same:
+        print(f"{given.study}, noise-robust learning helps: {overall(found)}")
 
 
 if __name__ == "__main__":
