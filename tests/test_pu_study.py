@@ -245,3 +245,23 @@ def test_a_study_runs_and_continues(study: Any, tmp_path: Path, monkeypatch: pyt
     assert table.filter(model="TfIdf")["ndcg@20"].item() > table.filter(model="ItemPop")["ndcg@20"].item()
     assert table["truth_auc"].is_between(0, 1).all()
     assert set(pl.read_csv(tmp_path / "text-verdicts.csv")["by"]) == {"held-out interactions", "true labels"}
+
+
+def test_the_page_has_the_recorded_verdicts() -> None:
+    root = Path(__file__).parents[1]
+    recorded = sorted((root / "results" / "pu").glob("*-verdicts.csv"))
+    if not recorded:
+        pytest.skip("results/ is not part of a source distribution")
+    page = (root / "docs/explanation/future-work.md").read_text(encoding="utf-8")
+    table = page[page.index("| claim | study | verdict |") :].split("\n:::")[0].splitlines()[2:]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+    claims, shown = "", {}
+    for claim, study_name, verdict, *_ in cells:
+        claims = claim or claims
+        shown[claims, study_name] = verdict
+    found = {
+        (row["claim"], path.name.removesuffix("-verdicts.csv")): row["verdict"]
+        for path in recorded
+        for row in pl.read_csv(path).filter(by="held-out interactions").iter_rows(named=True)
+    }
+    assert shown == found
