@@ -245,6 +245,13 @@ def test_a_study_runs_and_continues(study: Any, tmp_path: Path, monkeypatch: pyt
     assert table.filter(model="TfIdf")["ndcg@20"].item() > table.filter(model="ItemPop")["ndcg@20"].item()
     assert table["truth_auc"].is_between(0, 1).all()
     assert set(pl.read_csv(tmp_path / "text-verdicts.csv")["by"]) == {"held-out interactions", "true labels"}
+    same = study.run_same("text", cases, tmp_path, n_trials=1, seeds=2, factors=8, epochs=3)
+    assert len(same) == len(study.CLAIMS)
+    row = same.row(0, named=True)
+    means = dict(zip(table["model"], table["ndcg@20"], strict=True))
+    assert row["first"] == pytest.approx(means["NBPO"], abs=1e-5)
+    assert row["second, tuned"] == pytest.approx(means["BPO"], abs=1e-5)
+    assert "tagged NDCG@20" in row["measured"]
 
 
 def test_the_page_has_the_recorded_verdicts() -> None:

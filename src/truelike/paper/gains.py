@@ -29,7 +29,9 @@ class Gain:
 
     def __str__(self) -> str:
         bounds = f" [{self.low:+.1%}, {self.high:+.1%}]" if not np.isnan(self.low) else ""
-        return f"{TITLES.get(self.data, self.data)} {_label(self.measure)} {self.gain:+.2%}{bounds}, p {_p(self.p)}"
+        return (
+            f"{TITLES.get(self.data, self.data)} {_label(self.measure)} {self.gain:+.2%}{bounds}, p {_p(self.p)}"
+        )
 
 
 def _label(measure: str) -> str:
