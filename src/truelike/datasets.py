@@ -24,6 +24,7 @@ from typing import Literal, overload
 import numpy as np
 import polars as pl
 
+from truelike.core.forks import check_not_forked
 from truelike.data.dataset import Dataset
 from truelike.data.filters import k_core
 from truelike.data.frames import POLARS_ERRORS
@@ -288,6 +289,7 @@ def names() -> list[str]:
 
 def fetch(name: str, *, progress: bool = True) -> list[Path]:
     """Download the files of a dataset unless they are in the cache, check them and return their paths."""
+    check_not_forked()
     return [_ensure(file, name, progress) for file in _source(name).files]
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from truelike._version import __version__
+from truelike.core.forks import check_not_forked
 from truelike.errors import DataError, MissingExtraError, NotFoundError, ParameterError, StorageError, quoted
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ def load_model(model_uri: str | Path, **own: Any) -> Recommender:
     **own
         Options of `tl.load`: `model_class=` and other code that no file holds.
     """
+    check_not_forked()
     _check_installed()
     if Path(model_uri).is_dir():
         return _load(Path(model_uri), own)
@@ -204,6 +206,7 @@ def _signature(model: Recommender) -> ModelSignature:
 def _check_model(model: object) -> None:
     from truelike.models.base import Recommender
 
+    check_not_forked()
     _check_installed()
     if not isinstance(model, Recommender):
         raise ParameterError(f"a fitted model of truelike is expected; {type(model).__name__} was given")

@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
 from truelike.core import randomness
+from truelike.core.forks import check_not_forked
 from truelike.data.checks import check_number
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes, Ids
@@ -335,6 +336,7 @@ class World:
         return Dataset.from_pairs(*ids, users, items, times=times, titles=self._titles(), name=name)
 
     def _key(self, *stream: str | int) -> int:
+        check_not_forked()
         return randomness.key(self.seed, "world", *stream)
 
     def _normals(self, what: str, *shape: int) -> NDArray[np.float64]:

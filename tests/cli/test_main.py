@@ -204,6 +204,42 @@ def test_a_full_disk_behind_stdout_is_one_line(model: Path) -> None:
 
 
 @posix
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "recommend {model} --users-file {file}",
+        "recommend {model} --all --candidates {file}",
+        "recommend {model} --all --exclude {file}",
+        "recommend {model} --all --titles {file}",
+        "train {log} --model ItemPop --config {file} -o {out}",
+        "serve {model} --key-file {file}",
+        "serve {model} --items {file}",
+        "serve {model} --titles {file}",
+    ],
+)
+def test_a_pipe_or_a_device_in_place_of_a_file_is_refused(
+    run: Run, command: str, kind: str, model: Path, log: Path, tmp_path: Path
+) -> None:
+    file = Path("/dev/zero")
+    if kind == "pipe":
+        file = tmp_path / "pipe.csv"
+        os.mkfifo(file)
+    done = run(*command.format(model=model, log=log, file=file, out=tmp_path / "out").split())
+    assert (done.code, "regular file" in done.err or "which is no file" in done.err) == (1, True), done.err
+
+
+@posix
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_pipe_in_place_of_the_output_stays(run: Run, model: Path, tmp_path: Path, ending: str) -> None:
+    file = tmp_path / f"out.{ending}"
+    os.mkfifo(file)
+    done = run("recommend", model, "--all", "-o", file)
+    assert (done.code, "a pipe, a socket or a device, which would be replaced" in done.err) == (1, True)
+    assert file.is_fifo()
+
+
+@posix
 def test_an_interrupted_training_is_130_and_leaves_the_old_model(log: Path, tmp_path: Path) -> None:
     tl.ItemPop().fit(tl.read(log)).save(tmp_path / "model")
     command = ["train", str(log), "--model", "BPR", "--set", "epochs=10000000", "-o", str(tmp_path / "model")]

@@ -46,17 +46,43 @@ CALLS = [
     "tl.AutoRecommender(n_trials=2).fit(data)",
     "tl.tune('ItemKNN', split, n_trials=2)",
     "tl.compare(split, models=['ItemPop'])",
+    "tl.compare_means([result, result], 'ndcg@20')",
+    "tl.synthetic.World().dataset()",
+    "world.true_likes()",
+    "tl.datasets.fetch('ml-100k')",
+    "tl.objectives.check(tl.objectives.BPR)",
+    "tl.mlflow.save_model(model, place + '/mlflow')",
+    "tl.mlflow.load_model(place + '/mlflow')",
+    "blocks.to_dataset()",
+    "blocks.block(0)",
+    "blocks.seen(users[0])",
+    "blocks.ids_of_block(0)",
+    "blocks.users.values",
+    "list(blocks.users)",
+    "list(blocks.parts())",
+    "blocks.kinds",
+    "tl.blocks.open(place + '/blocks')",
+    "tl.blocks.hold_out(blocks, place + '/held-out')",
+    "tl.blocks.build(data, place + '/built')",
+    "tl.ItemPop().fit(blocks)",
+    "tl.evaluate(model, blocks)",
+    "tl.evaluate_lists(lists, split)",
+    "tl.NewUserSplit.load(place + '/new-users')",
 ]
 PARENT = """
 import os, sys, faulthandler, time
 import truelike as tl
 
 place = sys.argv[1]
-data = tl.synthetic.World(n_users=60, n_items=40).dataset()
+world = tl.synthetic.World(n_users=60, n_items=40)
+data = world.dataset()
 split = tl.splits.by_user(data, seed=0)
 model = tl.IALS(factors=4, epochs=2).fit(split, progress=False)
 users, items, rows = list(data.users)[:2], list(data.items)[:2], [(1, 2), (3, 4)]
 log = place + "/log.csv"
+lists, result = model.recommend(), tl.evaluate(model, split)
+blocks = tl.blocks.build(data, place + "/blocks", blocks=2, progress=False)
+tl.splits.new_users(data).save(place + "/new-users")
 data.to_frame().write_csv(log)
 model.save(place + "/model")
 split.save(place + "/split")

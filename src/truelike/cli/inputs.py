@@ -212,7 +212,10 @@ def read_lines(path: Path, encoding: str = "utf-8") -> list[str]:
 
 
 def _text(path: Path, encoding: str = "utf-8") -> str:
+    from truelike.data.files import check_file
+
     try:
+        check_file(path, empty=True)
         return path.read_text(encoding=encoding).removeprefix("\ufeff")
     except OSError as error:
         raise DataError(f"cannot read {str(path)!r}: {error.strerror}") from error

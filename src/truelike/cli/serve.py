@@ -83,6 +83,7 @@ def serve(
     ```
     """
     from truelike.core.parallel import cores
+    from truelike.data.files import check_file
     from truelike.errors import MissingExtraError, ParameterError
     from truelike.serving.settings import Settings, api_key, named_models, shares_of
 
@@ -105,4 +106,6 @@ def serve(
         events_days=events_days, salt=salt, index=index, min_recall=min_recall, slow_ms=slow_ms, watch=watch,
         max_body=max_body, max_in_flight=max_in_flight, timeout=timeout, access_log=access_log,
     )  # fmt: skip
+    if key_file is not None:
+        check_file(key_file, empty=True)
     run(settings, api_key(key_file, host), say)

@@ -29,6 +29,7 @@ from truelike.core.array_files import Arrays, checksum, read_arrays
 from truelike.core.forks import check_not_forked
 from truelike.errors import (
     DataError,
+    ForkError,
     MissingExtraError,
     NotFoundError,
     ParameterError,
@@ -164,10 +165,19 @@ def check_file(path: Any, endings: Collection[str]) -> Path:
         raise StorageError(f"{_cut(str(path))!r} cannot be written: {error}") from error
     if is_directory:
         raise StorageError(f"{str(path)!r} is a directory; expected the name of a file")
+    _refuse_special(place)
     if not standing.is_dir():
         raise StorageError(f"{str(path)!r} cannot be written: {str(standing)!r} is a file")
     _check_writable(path, standing)
     return place
+
+
+def _refuse_special(path: Path) -> None:
+    """Raise if a pipe, a socket or a device has the name of a file that is to be written: it would be replaced."""
+    if _exists(path) and not path.is_file():
+        raise StorageError(
+            f"{_cut(str(path))!r} is a pipe, a socket or a device, which would be replaced. Name a regular file."
+        )
 
 
 def _check_writable(path: Any, parent: Path) -> None:
@@ -229,6 +239,7 @@ def replacing_directory(directory: str | Path, *, own: re.Pattern[str] | None = 
 def replacing_file(path: Path) -> Iterator[Path]:
     """Yield a new file name to write. It replaces the old file when everything is written."""
     path = path.absolute()
+    _refuse_special(path)
     with _beside(path) as fresh:
         yield fresh
         _flush(fresh)
@@ -486,7 +497,7 @@ def reading(directory: Path, what: str) -> Iterator[None]:
     """Turn errors from a damaged file into one that names the directory; those of the system stay what they are."""
     try:
         yield
-    except (DataError, MissingExtraError, StorageError):
+    except (DataError, ForkError, MissingExtraError, StorageError, TooLargeError):
         raise
     except MemoryError as error:
         raise TooLargeError(

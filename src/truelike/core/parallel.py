@@ -17,6 +17,7 @@ from numbers import Integral
 from queue import Empty, SimpleQueue
 from typing import Any, Self, TypeVar
 
+from truelike.core.forks import check_not_forked
 from truelike.errors import ParameterError, ParameterWarning, TooLargeError, warn
 
 T = TypeVar("T")
@@ -84,6 +85,7 @@ class Team:
         self._abort: Callable[[], object] = lambda: None  # no work is running yet
 
     def __enter__(self) -> Self:
+        check_not_forked()
         try:
             for number in range(self.n):
                 inbox: SimpleQueue[_Job | None] = SimpleQueue()
@@ -278,6 +280,7 @@ def in_background(work: Callable[[], R]) -> R:
     >>> in_background(lambda: 2 + 3)
     5
     """
+    check_not_forked()
     results: list[R] = []
     job = _Job(lambda _: results.append(work()))
     try:

@@ -276,8 +276,8 @@ def _check_arguments(format: object, separator: object) -> None:
         )
 
 
-def check_file(path: Path) -> None:
-    """Raise an error if there is no regular file. A pipe or a device could be read forever."""
+def check_file(path: Path, *, empty: bool = False) -> None:
+    """Raise an error if there is no regular file, or an empty one. A pipe or a device could be read forever."""
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError, ValueError) as error:  # ValueError: a NUL in the name
@@ -288,7 +288,7 @@ def check_file(path: Path) -> None:
         raise DataError(
             f"{quoted(path)} is a pipe, a socket or a device; expected a regular file. Copy its content to one."
         )
-    if found.st_size == 0:
+    if found.st_size == 0 and not empty:
         raise DataError(f"the file {quoted(path)} is empty")
 
 

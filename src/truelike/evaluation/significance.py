@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from truelike.core import randomness
 from truelike.core.compile_cache import cached_njit
+from truelike.core.forks import check_not_forked
 from truelike.data.frames import to_native
 from truelike.errors import DataError, DataWarning, ParameterError, some, warn
 from truelike.evaluation.metrics import Floats
@@ -185,6 +186,7 @@ def compare_means(
     >>> tl.compare_means(results, "ndcg@20").columns
     ['model', 'other', 'measure', 'difference', 'relative', 'p', 'p_holm']
     """
+    check_not_forked()
     if test not in TESTS:
         raise ParameterError(f"test is {test!r}; it must be one of {', '.join(TESTS)}")
     if len(evaluations) < 2:

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from truelike.core.forks import check_not_forked
 from truelike.errors import ParameterError
 from truelike.objectives import Listwise, Objective, Pairwise, Pointwise
 
@@ -412,6 +413,7 @@ FEW = {Pointwise: 19, Pairwise: 19, Listwise: 2}  # every so many places are loo
 
 def report(objective: type[Objective]) -> Report:
     """Run all checks of the base class of an objective."""
+    check_not_forked()
     kind, found = KINDS[_base(objective)], _Findings(objective)
     with found.row("gradient", "there is no likelihood to compare with"):
         found.gradients(kind.gradients(objective, 1))

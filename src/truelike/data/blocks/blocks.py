@@ -23,6 +23,7 @@ from scipy import sparse
 
 from truelike.core.array_files import checksum, read_arrays
 from truelike.core.files import OpenDirectory, as_place, reading
+from truelike.core.forks import check_not_forked
 from truelike.core.memory import check_memory
 from truelike.data.blocks.format import DESCRIPTION, FORMAT, ITEMS, SHOWN, array_file, tiles, user_file
 from truelike.data.blocks.ids import BlockIds
@@ -216,6 +217,7 @@ class Blocks:
         return block
 
     def _opened(self, name: str) -> Any:
+        check_not_forked()
         try:
             return (self.directory / name).open("rb")
         except FileNotFoundError:
