@@ -228,6 +228,14 @@ def test_equations_without_a_solution_are_an_error_that_says_what_to_do() -> Non
         exact_row(own, np.zeros((4, 4)), 1e-9)
 
 
+def test_new_users_without_a_solution_are_not_told_to_use_the_solver_in_use(world: Any) -> None:
+    """Vectors of new users are exact with any solver."""
+    model = tl.IALS(factors=4, solver="cg", epochs=1, regularization=1e-6).fit(world)
+    model.item_factors_[:] = 1e12
+    with pytest.raises(DivergedError, match=r"Use more regularization\.$"):
+        model.with_train(world).recommend_from_items(list(world.items)[:3])
+
+
 # --- interactions that do not count the same ------------------------------------------------------
 
 

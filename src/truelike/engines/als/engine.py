@@ -225,6 +225,6 @@ def solved(own: Doubles, gram: Doubles, ridge: float, b: NDArray[Any], weights: 
         factor = linalg.cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
     except linalg.LinAlgError as error:
         raise DivergedError(
-            "the equations of a row have no unique solution in float64. Use more regularization, or solver='cg'."
+            "the equations of a row have no unique solution in float64. Use more regularization."
         ) from error
     return np.asarray(linalg.cho_solve(factor, b, check_finite=False), dtype=np.float64)
