@@ -341,7 +341,7 @@ def test_an_error_of_the_system_is_not_called_damage(place: Path, monkeypatch: p
     def fail(*_: object, **__: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(np, "fromfile", fail)
+    monkeypatch.setattr(os, "fdopen", fail)
     refused(place, "cannot be read now", "Input/output error")
 
 

@@ -104,12 +104,11 @@ def read_model(directory: str | Path, *, mapped: bool = False) -> tuple[dict[str
     """
     with OpenDirectory(directory, "model", FILES[0], FILES[1:]) as files, reading(files.place, "model"):
         about = files.about(FORMAT)
-        arrays = files.read_arrays("arrays.safetensors", mapped=mapped or "blocks" in about["data"])
+        blocks = _open_blocks(files, about["data"]) if "blocks" in about["data"] else None
+        empty = np.empty if blocks is None else blocks.empty
+        arrays = files.read_arrays("arrays.safetensors", mapped=mapped, empty=empty)
         _check_finite(arrays)
-        if "blocks" in about["data"]:
-            train: Any = _open_blocks(files, about["data"])
-        else:
-            train = _read_train(files, about["data"], arrays)
+        train: Any = _read_train(files, about["data"], arrays) if blocks is None else blocks
         own = {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
         return about, own, train
 

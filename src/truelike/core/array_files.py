@@ -1,8 +1,8 @@
 """Arrays by name in a file of the format safetensors.
 
-They are read into memory of their own, because a memory map of a file that another program cuts short ends the process.
-A file that no other program changes may be mapped, so that several processes share its memory. The header is checked
-like everything from outside.
+They are read into memory of their own, because a memory map of a file that another program cuts short ends the process,
+and one of a file that another program writes to changes. A file that no other program changes may be mapped, so that
+several processes share its memory. The header is checked like everything from outside.
 
 The package safetensors is not used: its reader for NumPy takes a path, not an open file, and always copies. On 2 GB of
 arrays, version 0.8.0 has up to 4 GB resident while it reads (half of it the mapped file), and keeps 2 GB; here it is
@@ -16,7 +16,7 @@ import math
 import mmap
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +59,13 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> dict[str, An
     return {"id": identity, "checksums": {name: checksum(array) for name, array in whole.items()}}
 
 
-def read_arrays(descriptor: int, *, mapped: bool = False) -> tuple[Any, Arrays]:
+def read_arrays(
+    descriptor: int, *, mapped: bool = False, empty: Callable[..., NDArray[Any]] = np.empty
+) -> tuple[Any, Arrays]:
     """Read the id and all arrays of an open file; ValueError if `write_arrays` cannot have written it.
 
-    With `mapped` the arrays are views of a private memory map: what is written to them is not written to the file.
+    `empty` makes the arrays that are filled, from a shape and a type. With `mapped` they are views of a private memory
+    map instead: what is written to them is not written to the file.
     """
     size = os.fstat(descriptor).st_size
     with os.fdopen(descriptor, "rb", closefd=False) as file:
@@ -86,7 +89,9 @@ def read_arrays(descriptor: int, *, mapped: bool = False) -> tuple[Any, Arrays]:
                 raise ValueError(f"the array {name!r} has bytes {begin} to {end}; expected {expected} bytes")
             if content is None or not expected:
                 file.seek(start)
-                arrays[name] = np.fromfile(file, kind, n).reshape(shape)
+                arrays[name] = empty(shape, kind)
+                if file.readinto(arrays[name].reshape(-1).view(np.uint8).data) != expected:
+                    raise ValueError(f"the file ends in the array {name!r}")
             else:
                 arrays[name] = np.frombuffer(content, kind, n, start).reshape(shape)
             start += expected

@@ -25,6 +25,9 @@ from pathlib import Path
 from typing import IO, Any, Self
 from urllib.parse import quote
 
+import numpy as np
+from numpy.typing import NDArray
+
 from truelike.core.array_files import Arrays, checksum, read_arrays
 from truelike.core.forks import check_not_forked
 from truelike.errors import (
@@ -447,9 +450,11 @@ class OpenDirectory:
             )
         return content
 
-    def read_arrays(self, name: str, *, mapped: bool = False) -> Arrays:
-        """The arrays of a file, compared with their description."""
-        identity, arrays = read_arrays(self._open[name], mapped=mapped)
+    def read_arrays(
+        self, name: str, *, mapped: bool = False, empty: Callable[..., NDArray[Any]] = np.empty
+    ) -> Arrays:
+        """The arrays of a file, compared with their description; see `array_files.read_arrays`."""
+        identity, arrays = read_arrays(self._open[name], mapped=mapped, empty=empty)
         described = self._described("arrays")
         if described.get("id") != identity:
             raise self.damage(f"{name} cannot belong to {self.description}: it has another id")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -120,6 +121,26 @@ def test_a_saved_model_finds_its_blocks(data: tl.Dataset, tmp_path: Path, moved:
     tl.blocks.build(data, home / "blocks", blocks=2, progress=False)
     with pytest.raises(StorageError, match="is not there, or was built again"):
         tl.load(home / "model")
+
+
+@pytest.mark.parametrize("memory", [2**40, 0], ids=["in memory", "in scratch"])
+def test_a_loaded_model_stays_as_it_is_when_its_file_is_overwritten(
+    blocks: tl.blocks.Blocks, tmp_path: Path, memory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tl.BPR(factors=4, epochs=2).fit(blocks, progress=False).save(tmp_path / "model")
+    monkeypatch.setattr("truelike.data.blocks.blocks.available_memory", lambda: memory)
+    model = tl.load(tmp_path / "model")
+    held = model.user_factors_
+    while isinstance(held.base, np.ndarray):
+        held = held.base
+    assert isinstance(held, np.memmap) == (memory == 0)
+    lists = model.recommend(k=5)
+    file = tmp_path / "model" / "arrays.safetensors"
+    with file.open("r+b") as opened:
+        opened.write(bytes(file.stat().st_size))
+    assert model.recommend(k=5).equals(lists)
+    os.truncate(file, 0)  # a map of it would end the process
+    assert model.recommend(k=5).equals(lists)
 
 
 def test_damage_is_found(data: tl.Dataset, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import math
 import os
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,7 +24,7 @@ from scipy import sparse
 from truelike.core.array_files import checksum, read_arrays
 from truelike.core.files import OpenDirectory, as_place, reading
 from truelike.core.forks import check_not_forked
-from truelike.core.memory import check_memory
+from truelike.core.memory import SHARE, available_memory, check_memory
 from truelike.data.blocks.format import DESCRIPTION, FORMAT, ITEMS, SHOWN, array_file, tiles, user_file
 from truelike.data.blocks.ids import BlockIds
 from truelike.data.dataset import Dataset
@@ -435,6 +435,11 @@ class Blocks:
         )
 
     # --- scratch --------------------------------------------------------------------------------
+
+    def empty(self, shape: Sequence[int], kind: Any) -> NDArray[Any]:
+        """An array without values: in memory if it fits, otherwise as by `mapped`."""
+        fits = math.prod(shape) * np.dtype(kind).itemsize <= SHARE * available_memory()
+        return np.empty(shape, kind) if fits else self.mapped(*shape, kind=kind)
 
     def mapped(self, *shape: int, kind: Any = np.float32) -> NDArray[Any]:
         """An array of zeros in a file of the scratch directory, which disappears with the array."""
