@@ -2,6 +2,7 @@ import gzip
 import io
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import truelike as tl
 from truelike.data import files
 from truelike.data.columns import Columns
 from truelike.data.features import Features
-from truelike.errors import DataError, DataWarning, ParameterError
+from truelike.errors import DataError, DataWarning, ParameterError, StorageError, TooLargeError
 
 TABLE: dict[str, list[Any]] = {
     "user": ["ann", "bob", "ann", "bob"],
@@ -440,6 +441,46 @@ def test_a_path_of_bytes_is_an_error(tmp_path: Path) -> None:
 
     with pytest.raises(DataError, match="not a path of text"):
         tl.read(Odd())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are text")
+def test_names_that_are_not_utf8_are_read_or_refused(tmp_path: Path) -> None:
+    """polars and DuckDB open files by name, and fail on such a name with errors of their own."""
+    name = str(tmp_path / "a\udcff")
+    rows = pl.DataFrame({"user_id": ["ann", "bob"], "item_id": ["tea", "rum"]})
+    Path(f"{name}.csv").write_text(rows.write_csv())
+    found = tl.read(f"{name}.csv")
+    assert (found.n_interactions, found.name) == (2, "a?")
+    rows.write_parquet(tmp_path / "log.parquet")
+    (tmp_path / "log.parquet").rename(f"{name}.parquet")
+    for read in (
+        lambda: tl.read(f"{name}.parquet"),
+        lambda: tl.read(f"{name}.csv", format="parquet"),
+        lambda: tl.read(found, items=f"{name}.parquet"),
+        lambda: tl.read(found, titles=f"{name}.parquet"),
+        lambda: tl.read(found, impressions=f"{name}.parquet"),
+        lambda: tl.blocks.build(f"{name}.parquet", tmp_path / "blocks", progress=False),
+        lambda: tl.blocks.build(str(tmp_path / "*.parquet"), tmp_path / "blocks", progress=False),
+    ):
+        with pytest.raises(DataError, match=r"a\\udcff.* its name is not valid UTF-8. Rename the file"):
+            read()
+    model = tl.ItemPop().fit(found)
+    for ending in ("csv", "parquet"):
+        with pytest.raises(StorageError, match="its name is not valid UTF-8"):
+            model.recommend_to(f"{name}-out.{ending}", progress=False)
+    assert not list(tmp_path.glob("*-out*"))
+
+
+def test_rows_that_do_not_fit_are_refused_before_polars_allocates_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small file may have many rows, and an allocation that fails ends the process."""
+    n = 6_000_000
+    rows = pl.DataFrame({"user": pl.repeat(1, n, eager=True), "item": pl.repeat(2, n, eager=True)})
+    rows.write_parquet(tmp_path / "log.parquet")
+    monkeypatch.setattr("truelike.core.memory.available_memory", lambda: 10**8)
+    with pytest.raises(TooLargeError, match=r"6,000,000 rows of .* would take 288.0 MB .* 100.0 MB are available"):
+        tl.read(tmp_path / "log.parquet")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")

@@ -47,7 +47,7 @@ def tune(
     ```
     """
     import truelike as tl
-    from truelike.core.files import replacing_file
+    from truelike.core.files import refuse_special, replacing_file
     from truelike.core.parameters import parse
     from truelike.models.registry import variant
     from truelike.selection.trials import settings, toml
@@ -55,6 +55,8 @@ def tune(
     kind, own = variant(model)
     fixed = {**own, **parse(kind, parse_settings(set_))}
     check_output(output)
+    if config is not None:
+        refuse_special(config)
     data = open_data(log, read)
     split = data if isinstance(data, tl.Split) else tl.splits.by_user(data, by=None, seed=seed)
     if data is not split:

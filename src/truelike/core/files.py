@@ -60,17 +60,16 @@ def as_place(directory: Any) -> Path:
     """The absolute path of a directory that is to be written or read; an error if no system could have it."""
     try:
         path = Path(directory).resolve()
-        str(path).encode()
-    except UnicodeEncodeError as error:
-        raise StorageError(
-            f"{_cut(ascii(str(directory)))} cannot be a directory: its name is not valid UTF-8. Use another name."
-        ) from error
     except TypeError as error:
         raise StorageError(
             f"a directory is expected; {type(directory).__name__} was given. Pass a path."
         ) from error
     except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL, a loop of links
         raise StorageError(f"{_cut(str(directory))!r} cannot be a directory: {_cut(str(error))}") from error
+    if not is_utf8(path):
+        raise StorageError(
+            f"{_cut(ascii(str(directory)))} cannot be a directory: its name is not valid UTF-8. Use another name."
+        )
     if not path.name:
         raise StorageError(f"{str(path)!r} is the root of the file system. Name a directory of its own.")
     if len(os.fsencode(path.name)) > LONGEST_NAME or len(os.fsencode(path)) > LONGEST_PATH:
@@ -162,25 +161,42 @@ def check_file(path: Any, endings: Collection[str]) -> Path:
         raise StorageError(f"the output is {_cut(repr(path))}; expected the name of a file") from error
     if place.suffix not in endings:
         raise ParameterError(f"the output is {_cut(str(path))!r}; its name must end in {', '.join(endings)}")
+    _refuse_undecodable(place)
     try:
         is_directory, standing = place.is_dir(), next(each for each in place.parents if each.exists())
     except (OSError, ValueError) as error:
         raise StorageError(f"{_cut(str(path))!r} cannot be written: {error}") from error
     if is_directory:
         raise StorageError(f"{str(path)!r} is a directory; expected the name of a file")
-    _refuse_special(place)
+    refuse_special(place)
     if not standing.is_dir():
         raise StorageError(f"{str(path)!r} cannot be written: {str(standing)!r} is a file")
     _check_writable(path, standing)
     return place
 
 
-def _refuse_special(path: Path) -> None:
+def refuse_special(path: Path) -> None:
     """Raise if a pipe, a socket or a device has the name of a file that is to be written: it would be replaced."""
     if _exists(path) and not path.is_file():
         raise StorageError(
             f"{_cut(str(path))!r} is a pipe, a socket or a device, which would be replaced. Name a regular file."
         )
+
+
+def _refuse_undecodable(path: Path) -> None:
+    if not is_utf8(path):
+        raise StorageError(
+            f"{_cut(ascii(str(path)))} cannot be written: its name is not valid UTF-8. Use another name."
+        )
+
+
+def is_utf8(path: str | Path) -> bool:
+    """Whether the name of a file is text, which polars and DuckDB need to open it."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _check_writable(path: Any, parent: Path) -> None:
@@ -242,7 +258,7 @@ def replacing_directory(directory: str | Path, *, own: re.Pattern[str] | None = 
 def replacing_file(path: Path) -> Iterator[Path]:
     """Yield a new file name to write. It replaces the old file when everything is written."""
     path = path.absolute()
-    _refuse_special(path)
+    _refuse_undecodable(path)
     with _beside(path) as fresh:
         yield fresh
         _flush(fresh)

@@ -11,10 +11,11 @@ from truelike.errors import TooLargeError
 SHARE = 0.9  # share of the available memory that a model may use
 _LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container, where there is one
 _USED = Path("/sys/fs/cgroup/memory.current")
+_SIZE = Path("/proc/self/statm")
 
 
 def available_memory() -> int:
-    """Bytes that this process can still allocate: the system's estimate, limited by the container.
+    """Bytes that this process can still allocate: the system's estimate, limited by the container and by `ulimit -v`.
 
     >>> available_memory() > 2**20
     True
@@ -22,6 +23,12 @@ def available_memory() -> int:
     found = [_of_the_machine()]
     with suppress(OSError, ValueError):  # no container, or "max": no limit
         found.append(int(_LIMIT.read_text()) - int(_USED.read_text()))
+    with suppress(ImportError, OSError, ValueError, IndexError):  # not Linux
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if limit != resource.RLIM_INFINITY:
+            found.append(limit - int(_SIZE.read_text().split()[0]) * resource.getpagesize())
     return max(0, min(found))
 
 

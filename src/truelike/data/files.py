@@ -40,6 +40,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from truelike.core.files import is_utf8
+from truelike.core.memory import check_memory
 from truelike.core.parallel import SharedSetting
 from truelike.data.frames import POLARS_ERRORS, missing, repeated
 from truelike.data.parquet_check import damage
@@ -56,6 +58,8 @@ BLOCK = 2**18  # bytes that are scanned at once: they fit into the cache of a co
 MOST_LINES = 1_000  # of one quoted field: a quote that is open for longer was not meant as one
 LONGEST_FIELD = 2**31 - 1  # letters, instead of the 131,072 of the module csv
 GUESSED_SEPARATORS = ",\t;|"
+BYTES_OF_NUMBER, BYTES_OF_TEXT = 24, 40  # that a value of a Parquet file takes while it is read; measured
+SMALL = 2**28  # bytes up to which the available memory is not looked at
 UNCLOSED = "unexpected end of data"  # csv's message where a quote is still open
 _field_limit = SharedSetting(csv.field_size_limit, csv.field_size_limit)
 
@@ -173,6 +177,15 @@ def refuse_address(source: object) -> None:
     """Raise an error where an internet address was given instead of a file."""
     if isinstance(source, str) and re.match(r"[A-Za-z][\w+.-]*://", source):
         raise DataError(f"{quoted(source)} is an address; only files can be read. Download it and pass its path.")
+
+
+def name_of(file: str | Path) -> str:
+    r"""The name of a dataset from that of its file, as text.
+
+    >>> name_of("logs/log.csv.gz"), name_of("caf\udce9.csv")
+    ('log', 'caf?')
+    """
+    return Path(file).name.split(".")[0].encode(errors="replace").decode()
 
 
 def as_path(source: str | os.PathLike[str]) -> Path:
@@ -295,7 +308,25 @@ def check_file(path: Path, *, empty: bool = False) -> None:
 # --- Parquet -------------------------------------------------------------------------------------
 
 
+def check_parquet_name(path: str | Path) -> None:
+    """Raise an error for a Parquet file whose name is no text: neither polars nor DuckDB can open it."""
+    if not is_utf8(path):
+        raise DataError(f"{quoted(path)} cannot be read: its name is not valid UTF-8. Rename the file.")
+
+
+def _check_rows(path: Path, table: pl.LazyFrame) -> None:
+    """Raise an error if there is no memory for the rows: a small file may have many, and polars ends the process."""
+    rows = int(table.select(pl.len()).collect().item())
+    kinds = table.collect_schema().dtypes()
+    needed = rows * sum(BYTES_OF_TEXT if kind in (pl.String, pl.Binary) else BYTES_OF_NUMBER for kind in kinds)
+    if needed > SMALL:
+        instead = "Use a larger machine, or fewer rows; `truelike blocks` reads files of any size."
+        check_memory(needed, f"reading the {rows:,} rows of {quoted(path)}", instead)
+
+
 def _parquet(path: Path, zipped: bool, choose: Callable[[list[str]], W]) -> Table[W]:
+    if not zipped:
+        check_parquet_name(path)
     source = io.BytesIO(gzip.decompress(path.read_bytes())) if zipped else path.absolute()
     try:
         table = pl.scan_parquet(source, glob=False, hive_partitioning=False)
@@ -304,7 +335,9 @@ def _parquet(path: Path, zipped: bool, choose: Callable[[list[str]], W]) -> Tabl
             if wrong := damage(file, set(columns.needed())):
                 raise DataError(f"{quoted(path)} is damaged: {wrong}. Fetch or write it again.")
             file.seek(0)
-        frame = table.select(columns.needed()).collect()
+        wanted = table.select(columns.needed())
+        _check_rows(path, wanted)
+        frame = wanted.collect()
     except POLARS_ERRORS as error:
         raise DataError(
             f"{quoted(path)} cannot be read as Parquet: {some([error], longest=300)}. Is it a whole Parquet file? "

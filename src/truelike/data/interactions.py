@@ -16,7 +16,7 @@ from scipy import sparse
 from truelike.core.forks import check_not_forked
 from truelike.data.columns import Columns
 from truelike.data.dataset import Dataset
-from truelike.data.files import Form, Table, W, as_path, read_file, refuse_address
+from truelike.data.files import Form, Table, W, as_path, name_of, read_file, refuse_address
 from truelike.data.frames import (
     POLARS_ERRORS,
     Library,
@@ -103,7 +103,7 @@ def read_table(
     """The rows of a file, a frame, an array or a list."""
     if isinstance(source, (str, os.PathLike)):
         path = as_path(source)
-        return Rows(**vars(read_file(path, settle, **form)), name=name or path.name.split(".")[0])
+        return Rows(**vars(read_file(path, settle, **form)), name=name or name_of(path))
     frame, library, bad = _as_frame(source)
     columns = settle(names_of(frame))
     if isinstance(frame, _ByName):

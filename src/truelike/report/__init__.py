@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import polars as pl
 
 from truelike._version import __version__
-from truelike.core.files import replacing_file
+from truelike.core.files import refuse_special, replacing_file
 from truelike.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -122,6 +122,7 @@ class Page:
     def write(self, path: str | Path) -> Path:
         """Write the page to a file, completely or not at all."""
         path = Path(path)
+        refuse_special(path)
         with replacing_file(path) as fresh:
             fresh.write_text(self.html(), encoding="utf-8")
         return path

@@ -28,9 +28,11 @@ from truelike.data.files import (
     MOST_LINES,
     Text,
     check_file,
+    check_parquet_name,
     chosen_columns,
     csv_rows,
     first_row,
+    name_of,
     needed_fields,
     null_for_empty,
     scan_every_field,
@@ -144,8 +146,11 @@ def find(source: Any) -> tuple[list[str], str, str]:
             f"the log has files of several formats: {some(sorted(formats))}. Give those of one format at a time."
         )
     first = Path(os.fspath(given[0]))
-    name = (files[0] if len(given) > 1 or set("*?[") & set(first.name) else first.name).rpartition("/")[2]
-    return files, formats.pop(), name.split(".")[0]
+    name = name_of(files[0] if len(given) > 1 or set("*?[") & set(first.name) else first)
+    if formats == {"parquet"}:
+        for file in files:
+            check_parquet_name(file)
+    return files, formats.pop(), name
 
 
 def _files_of(given: str) -> list[str]:
