@@ -11,7 +11,7 @@ import pytest
 from tests.ray_helper import run_isolated
 
 import truelike as tl
-from truelike.cluster import Cluster, as_cluster, writable
+from truelike.cluster import Cluster, _check_answers, as_cluster, writable
 from truelike.errors import ClusterError, ParameterError
 
 NOWHERE = "127.0.0.1:1"  # no test here may start Ray outside a network namespace
@@ -103,3 +103,33 @@ def test_models_without_vectors_are_not_for_a_cluster(tmp_path: Path) -> None:
 def test_on_a_cluster(tmp_path: Path) -> None:
     script = Path(__file__).with_name("cluster_checks.py")
     assert run_isolated([str(script), str(tmp_path)], timeout=180) == "all checks passed\n"
+
+
+BESIDE = """
+import sys
+import truelike as tl
+
+data = tl.synthetic.World(n_users=60, n_items=40).dataset()
+blocks = tl.blocks.build(data, sys.argv[1], blocks=2, progress=False)
+tl.IALS(factors=4, epochs=1).fit(blocks, cluster=tl.Cluster("local", 1, 1), progress=False)
+print("trained")
+"""
+
+
+@pytest.mark.slow
+def test_workers_import_nothing_from_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "log").mkdir()
+    for name in ("polars", "numpy", "ray"):
+        (tmp_path / "log" / f"{name}.py").write_text(
+            f"open({str(tmp_path / 'imported')!r}, 'w')\nraise SystemExit\n"
+        )
+    (tmp_path / "beside.py").write_text(BESIDE)
+    monkeypatch.chdir(tmp_path / "log")
+    monkeypatch.setattr("truelike.cluster.ANSWER_SECONDS", 3.0)
+    with pytest.raises(ClusterError):
+        _check_answers(NOWHERE)
+    assert not (tmp_path / "imported").exists()
+    assert run_isolated([str(tmp_path / "beside.py"), str(tmp_path / "blocks")]) == "trained\n"
+    assert not (tmp_path / "imported").exists()

@@ -168,6 +168,17 @@ def _host_and_port(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
+class _OwnPath(list[str]):
+    """The directories that Ray adds to the path of its workers: the current one only if this process imports from it.
+
+    Otherwise a polars.py beside a log would be run by the workers, and only by them.
+    """
+
+    def extend(self, places: Iterable[str]) -> None:
+        known = {os.path.realpath(place) for place in sys.path}  # "" is the current directory
+        super().extend(place for place in places if os.path.realpath(place) in known)
+
+
 def _connect(ray: ModuleType, cluster: Cluster) -> None:
     """Connect to a cluster or start one; an error that says what to do if it cannot be done."""
     options: dict[str, Any] = {"address": cluster.address, "include_dashboard": None}
@@ -183,7 +194,11 @@ def _connect(ray: ModuleType, cluster: Cluster) -> None:
             _check_reachable(cluster.address)
         _check_answers(cluster.address)
     try:
-        ray.init(log_to_driver=False, logging_level=logging.ERROR, configure_logging=True, **options)
+        job = ray.job_config.JobConfig()
+        job._py_driver_sys_path = _OwnPath()
+        ray.init(
+            job_config=job, log_to_driver=False, logging_level=logging.ERROR, configure_logging=True, **options
+        )
     except Exception as error:
         if ray.is_initialized():
             ray.shutdown()
@@ -207,7 +222,7 @@ def _check_answers(address: str) -> None:
         "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='error', "
         "include_dashboard=None); ray.shutdown()"
     )
-    command = [sys.executable, "-c", code, address]
+    command = [sys.executable, "-P", "-c", code, address]  # a ray.py in the current directory is not run
     try:
         tried = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
     except subprocess.TimeoutExpired as error:
