@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -155,6 +157,40 @@ def test_a_key_opens_what_is_not_open(service: Service) -> None:
     assert client.get("/v1/models", headers={"x-api-key": KEY}).status_code == 200
     assert client.get("/v1/models", headers={"authorization": f"bearer {KEY}"}).status_code == 200
     assert error(client.post("/v1/admin/reload", headers={"x-api-key": KEY})) == (501, "no_supervisor")
+
+
+def test_those_without_the_key_learn_no_reasons_from_readyz(service: Service) -> None:
+    def status() -> Any:
+        return {"problems": {"main": "/srv/models/main is damaged"}, "generation": 7}
+
+    client = Client(make_app(service, settings(host="0.0.0.0"), key=KEY, status=status), "http://shop.example")
+    for headers in ({}, {"x-api-key": "wrong"}, {"authorization": "Basic eDp5"}):
+        found = client.get("/readyz", headers=headers)
+        assert (found.status_code, found.json()["ready"], found.json()["degraded"]) == (200, True, True)
+        assert set(found.json()) == {"request_id", "ready", "degraded", "models"}
+    told = client.get("/readyz", headers={"x-api-key": KEY}).json()
+    assert told["problems"] == {"main": "/srv/models/main is damaged"}
+    assert (told["generation"], told["worker"]) == (7, os.getpid())
+
+
+def test_a_path_forges_no_line_and_no_field_of_the_access_log(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = Client(make_app(service, settings(access_log=True)))
+    with caplog.at_level("INFO", "truelike"):
+        for path in ("/%0d%0aFAKE%20line", "/%e2%80%a8x%1b[2J", "/a%20200%200.1%20ms%20b"):
+            client.get(path)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 3
+    for line in lines:
+        assert re.fullmatch(r"GET /[!-~]* 404 [\d.]+ ms [0-9a-f]{16}", line), line
+
+
+@pytest.mark.parametrize("name", ["host", "x-api-key", "authorization", "content-type"])
+def test_a_header_that_decides_is_sent_once(client: Client, name: str) -> None:
+    value = "127.0.0.1" if name == "host" else "x"
+    answer = client.get("/healthz", headers=[(name, "evil.example"), (name, value)])
+    assert error(answer) == (400, "header_twice")
 
 
 def test_events_are_on_disk_when_the_answer_comes(client: Client, service: Service) -> None:

@@ -130,6 +130,12 @@ def test_a_server_without_a_key_answers_to_its_own_name_only(server: Any) -> Non
         check(server.ask(f"{LIST}?user=1", headers={"host": host}), 421, "wrong_host", "another name")
 
 
+def test_a_second_host_is_refused(server: Any) -> None:
+    for first, second in ((b"127.0.0.1", b"evil.example"), (b"evil.example", b"127.0.0.1")):
+        asked = b"GET /healthz HTTP/1.1\r\nHost: %s\r\nHost: %s\r\nConnection: close\r\n\r\n" % (first, second)
+        assert b'"header_twice"' in talk(server, asked)[0]
+
+
 def test_other_content_types_are_refused(server: Any) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "", "json"):
         check(server.ask(LIST, b"{}", headers={"content-type": kind}), 415, "not_json", "content-type")

@@ -11,6 +11,7 @@ import re
 import secrets
 import time
 from collections.abc import Collection, Mapping
+from urllib.parse import quote
 
 import orjson
 from starlette.exceptions import HTTPException
@@ -35,6 +36,7 @@ HEADERS = [
 AGAIN: Headers = ((b"retry-after", b"1"),)
 BEARER: Headers = ((b"www-authenticate", b"Bearer"),)
 CLOSE: Headers = ((b"connection", b"close"),)
+ONCE = (b"host", b"authorization", b"x-api-key", b"content-type")  # headers that decide, and say one thing only
 _ID = re.compile(rb"[\w.:-]{1,64}")
 
 
@@ -94,7 +96,8 @@ class Gate:
         given = headers.get(b"x-request-id", b"")
         request_id = given.decode() if _ID.fullmatch(given) else secrets.token_hex(8)
         path = scope["path"]
-        scope["truelike"] = about = {"request_id": request_id, "model": "", "route": "other"}
+        about = {"request_id": request_id, "model": "", "route": "other", "trusted": self._key is None}
+        scope["truelike"] = about
         scope["app"] = self.app  # so that Starlette raises where there is no route, and does not answer itself
         exchange = _Exchange(send, request_id)
         counted = path not in self._urgent
@@ -115,11 +118,14 @@ class Gate:
             seconds = time.perf_counter() - started
             self.metrics.request(about["route"], exchange.status, about["model"], seconds)
             if self.settings.access_log:
+                shown = quote(path[:200], errors="replace")  # a line for each request, whatever its path
                 line = "%s %s %d %.1f ms %s"
-                logger.info(line, scope["method"], path[:200], exchange.status, 1_000 * seconds, request_id)
+                logger.info(line, scope["method"], shown, exchange.status, 1_000 * seconds, request_id)
 
     def _check(self, scope: Scope, path: str, headers: dict[bytes, bytes]) -> None:
         """Raise if a request is not passed on."""
+        if len(headers) < len(scope["headers"]):
+            _check_once(scope["headers"])
         if self._hosts is not None:
             host = headers.get(b"host", b"")
             name = host if host.startswith(b"[") and host.endswith(b"]") else host.rpartition(b":")[0] or host
@@ -131,6 +137,8 @@ class Gate:
         access = self._access.get(path, "key")
         if access != "open":
             self._check_key(access, headers)
+        elif self._key is not None:
+            scope["truelike"]["trusted"] = self._is_key(_given_key(headers))
         if path not in self._urgent and self._in_flight > self.settings.max_in_flight:
             text = f"{self.settings.max_in_flight} requests are being handled; try again soon"
             raise RefusedError(503, "busy", text, AGAIN)
@@ -148,15 +156,32 @@ class Gate:
                 text = "this needs an API key, and the server was started without one: see --key-file"
                 raise RefusedError(403, "no_key", text)
             return
-        given = headers.get(b"x-api-key")
-        if given is None:
-            scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
-            given = token.strip() if scheme.lower() == b"bearer" else None
+        given = _given_key(headers)
         if given is None:
             text = "an API key is needed: send it as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
             raise RefusedError(401, "key_missing", text, BEARER)
-        if not hmac.compare_digest(given, self._key):
+        if not self._is_key(given):
             raise RefusedError(401, "key_wrong", "the API key is not the right one", BEARER)
+
+    def _is_key(self, given: bytes | None) -> bool:
+        return given is not None and self._key is not None and hmac.compare_digest(given, self._key)
+
+
+def _given_key(headers: dict[bytes, bytes]) -> bytes | None:
+    """The API key that was sent, in either of two headers."""
+    given = headers.get(b"x-api-key")
+    if given is None:
+        scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+        given = token.strip() if scheme.lower() == b"bearer" else None
+    return given
+
+
+def _check_once(headers: list[tuple[bytes, bytes]]) -> None:
+    """Raise if a header that decides was sent twice: a proxy may have looked at the other one."""
+    names = [name for name, _ in headers]
+    for name in ONCE:
+        if names.count(name) > 1:
+            raise RefusedError(400, "header_twice", f"the header {name.decode()!r} was sent twice")
 
 
 def _no_route(error: HTTPException, scope: Scope) -> RefusedError:

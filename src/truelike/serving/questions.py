@@ -59,6 +59,7 @@ class Question:
     required: tuple[str, ...] = ()  # parameters of a query that must be given, though a body may lack them
     access: Literal["key", "open", "admin"] = "key"  # who may ask; admin needs a key, also if the server has none
     urgent: bool = False  # answered at once, whatever the load
+    public: tuple[str, ...] = ()  # of an open route: the parts that those without the key get; empty: all
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request. It is plain ASGI, which takes less time than Starlette's `Request` and `Response`."""
@@ -72,6 +73,8 @@ class Question:
             await found(scope, receive, send)
             return
         answer, status = found if isinstance(found, tuple) else (found, self.status)
+        if self.public and not about["trusted"]:
+            answer = {name: answer[name] for name in self.public}
         about["model"] = answer.get("model", "")
         body = orjson.dumps({"request_id": about["request_id"], **answer}, option=DUMPS)
         await send_json(send, status, body)
@@ -256,7 +259,8 @@ class Questions:
         served = {name: model.version for name, model in self.service.models.items()}
         more = self._status()
         problems = {**self.service.problems, **more.pop("problems", {})}
-        state = {"ready": bool(served), "models": served, "problems": problems, "worker": os.getpid(), **more}
+        state = {"ready": bool(served), "degraded": bool(problems), "models": served, "problems": problems, **more}
+        state["worker"] = os.getpid()
         return state, 200 if served else 503
 
     async def numbers(self, _: None) -> Response:
@@ -328,7 +332,7 @@ class Questions:
             Question("GET", "/healthz", "Whether the process is alive", self.healthz, access="open", urgent=True),
             Question(
                 "GET", "/readyz", "Whether models are served, and which were refused", self.readyz, access="open",
-                urgent=True, more_statuses={503: "No model."},
+                urgent=True, public=("ready", "degraded", "models"), more_statuses={503: "No model."},
             ),
             Question("GET", "/metrics", "Numbers for Prometheus", self.numbers, urgent=True),
         ]  # fmt: skip
