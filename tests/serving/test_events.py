@@ -6,6 +6,7 @@ import contextlib
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -24,11 +25,11 @@ from truelike.serving.event_data import interactions, with_events
 from truelike.serving.events import (
     FILE,
     MOST_OF_A_USER,
+    MOST_READ,
     SCHEMA,
     Event,
     EventStore,
     EventsUnavailableError,
-    Recent,
     export_events,
     read_events,
 )
@@ -45,8 +46,8 @@ def frame(*events: Event) -> pl.DataFrame:
     return pl.DataFrame(list(events), schema=SCHEMA, orient="row")
 
 
-def items(store: EventStore, **more: Any) -> list[str]:
-    return [item for _, item, _ in store.read_new(**more)]
+def items(store: EventStore, user: str = "ann", **more: Any) -> list[str]:
+    return list(store.of(user, **more))
 
 
 def test_events_come_back_in_their_order_and_once(tmp_path: Path) -> None:
@@ -54,8 +55,8 @@ def test_events_come_back_in_their_order_and_once(tmp_path: Path) -> None:
     for n in range(5):
         store.append([event("ann", f"i{n}"), event("bob", f"j{n}")])
     expected = [name for n in range(5) for name in (f"i{n}", f"j{n}")]
-    assert items(store) == expected
-    assert items(store) == []
+    assert items(store) == expected[::2]
+    assert items(store, "bob") == expected[1::2]
     found = read_events(store.directory)
     assert found["item_id"].to_list() == expected
     assert found["time"].to_list() == [datetime.fromtimestamp(NOW, UTC)] * 10
@@ -70,22 +71,22 @@ def test_another_store_of_the_directory_sees_them(tmp_path: Path) -> None:
     assert items(two) == ["a"]
     two.append([event("ann", "b")])
     one.append([event("ann", "c")])
-    assert items(one) == ["a", "b", "c"]
-    assert items(two) == ["b", "c"]
+    assert items(one) == items(two) == ["a", "b", "c"]
     one.close()
     two.close()
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
     assert items(EventStore(tmp_path)) == ["a", "b", "c"]
 
 
-def test_no_number_is_used_twice(tmp_path: Path) -> None:
+def test_a_file_without_the_index_gets_one(tmp_path: Path) -> None:
     store = EventStore(tmp_path)
     store.append([event("ann", "a"), event("ann", "b")])
-    assert items(store) == ["a", "b"]
     with contextlib.closing(sqlite3.connect(store.path)) as connection, connection:
-        connection.execute("DELETE FROM events")
-    store.append([event("ann", "c")])
-    assert items(store) == ["c"]
+        connection.execute("DROP INDEX events_of_users")
+    store = EventStore(tmp_path)
+    assert items(store) == ["a", "b"]
+    plan = store._reader.execute(f"EXPLAIN QUERY PLAN {module._OF_USER}", ("ann", 1)).fetchall()
+    assert "USING INDEX events_of_users" in str(plan)
 
 
 def test_events_are_kept_all_or_none(tmp_path: Path) -> None:
@@ -219,7 +220,6 @@ def test_views_and_old_events_are_kept_and_do_not_count(tmp_path: Path) -> None:
     ]  # fmt: skip
     store.append(events)
     assert items(store, days=30) == ["rum", "ale", "milk"]
-    assert items(store, days=30) == []
     assert interactions(read_events(tmp_path))["item_id"].to_list() == ["rum", "gin", "ale", "milk"]
 
 
@@ -230,23 +230,42 @@ ACTION = st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.sampled_fr
 def test_what_counts_now_is_what_was_not_taken_back(actions: list[tuple[str, str, str]]) -> None:
     last = {(user, item): kind for user, item, kind in actions}
     expected = {pair for pair, kind in last.items() if kind != "remove"}
-    recent = Recent()
-    recent.take(actions)
-    assert {(user, item) for user in "abc" for item in recent.of(user)} == expected
-    assert recent.pairs == len(expected)
-    assert set(interactions(frame(*(event(*a) for a in actions))).select("user_id", "item_id").rows()) == expected
+    rows = [event(*action) for action in actions]
+    with tempfile.TemporaryDirectory() as place, contextlib.closing(EventStore(place)) as store:
+        store._writer.execute("PRAGMA synchronous = OFF")
+        store.append(rows)
+        assert {(user, item) for user in "abc" for item in store.of(user)} == expected
+    assert set(interactions(frame(*rows)).select("user_id", "item_id").rows()) == expected
 
 
-def test_memory_is_bounded() -> None:
-    recent = Recent(most_pairs=100)
-    recent.take((f"u{n}", "a", "click") for n in range(1_000))
-    assert recent.pairs == 100
-    assert recent.of("u0") == {}
-    assert recent.of("u999") == {"a": "click"}
-    recent = Recent()
-    recent.take(("ann", f"i{n}", "click") for n in range(2 * MOST_OF_A_USER))
-    assert len(recent.of("ann")) == MOST_OF_A_USER
-    assert f"i{2 * MOST_OF_A_USER - 1}" in recent.of("ann")
+def test_a_remove_counts_whatever_its_time_as_it_does_in_training(tmp_path: Path) -> None:
+    store = EventStore(tmp_path)
+    store.append([event("ann", "tea"), event("ann", "rum"), event("ann", "tea", "remove", NOW - 400 * DAY)])
+    assert items(store) == interactions(read_events(tmp_path))["item_id"].to_list() == ["rum"]
+    store.append([event("ann", "tea", when=NOW - 3 * DAY)])
+    assert items(store) == ["rum", "tea"]
+
+
+def test_an_event_ends_to_count_in_a_process_that_has_seen_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = EventStore(tmp_path)
+    store.append([event("ann", "tea"), event("ann", "rum"), event("ann", "tea", when=NOW - 25 * DAY)])
+    assert items(store, days=30) == ["rum", "tea"]
+    monkeypatch.setattr(time, "time", lambda: NOW + 10 * DAY)
+    assert items(store, days=30) == items(EventStore(tmp_path), days=30) == ["tea", "rum"]
+    monkeypatch.setattr(time, "time", lambda: NOW + 31 * DAY)
+    assert items(store, days=30) == []
+
+
+def test_what_is_read_of_a_user_is_bounded_and_views_hide_nothing(tmp_path: Path) -> None:
+    store = EventStore(tmp_path)
+    store.append([event("ann", f"i{n}") for n in range(2 * MOST_OF_A_USER)])
+    assert items(store) == [f"i{n}" for n in range(MOST_OF_A_USER, 2 * MOST_OF_A_USER)]
+    store.append([event("ann", "seen", "view") for _ in range(MOST_READ)])
+    assert len(items(store)) == MOST_OF_A_USER
+    store.append([event("ann", "again") for _ in range(MOST_READ)])
+    assert items(store) == ["again"]
 
 
 def test_events_become_training_data_with_new_users_and_items() -> None:

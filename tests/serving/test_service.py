@@ -30,7 +30,6 @@ from truelike.serving.service import Service
 def add(service: Service, *pairs: tuple[str, str], kind: str = "click") -> None:
     assert service.events is not None
     service.events.append([Event(user, item, kind) for user, item in pairs])
-    service.refresh()
 
 
 def names(answer: dict[str, Any]) -> list[str]:

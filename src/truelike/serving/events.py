@@ -1,8 +1,11 @@
-"""Events: what users did after the training. One SQLite file, and what of it counts now.
+"""Events: what users did after the training, in one SQLite file.
 
 Several processes append to the file and read it. An event is there for good when `append` returns: the file is in WAL
 mode, and each commit is flushed to the disk. SQLite has one writer at a time, and AUTOINCREMENT never uses a number
-twice. So numbers become visible in their order, and a process that has read up to a number asks for greater ones only.
+twice, so numbers become visible in their order.
+
+What counts for a user is read from the file at each request, by an index: a lookup takes some microseconds, no process
+keeps events in memory, and all processes see the same.
 
 `PRAGMA application_id` says that a file is ours; any other is left as it is. `PRAGMA user_version` is the version of
 the schema: what a later version adds is a column, and a step from one version to the next in `_open`.
@@ -16,8 +19,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -32,8 +34,7 @@ APPLICATION, VERSION = 0x74726C6B, 1  # "trlk"
 REMOVE = "remove"
 ONLY_KEPT = ("view", "impression")  # types that are kept, and are no interactions
 DAYS = 90.0  # for which an event counts in lists
-MOST_PAIRS = 5_000_000  # (user, item) that are kept in memory
-MOST_OF_A_USER = 500
+MOST_OF_A_USER, MOST_READ = 500, 2_000  # items that count for a user, and the latest events that are looked at
 WAIT, WAIT_TO_READ = 5.0, 0.25  # seconds for which another process may hold a lock
 CHUNK = 100_000  # rows that are read at once
 
@@ -48,6 +49,11 @@ CREATE TABLE events (
     model TEXT,
     version TEXT
 )"""
+_COUNTS = (
+    "type NOT IN ('view', 'impression')"  # as ONLY_KEPT; the text of the index and of the query must be the same
+)
+_INDEX = f"CREATE INDEX IF NOT EXISTS events_of_users ON events (user_id) WHERE {_COUNTS}"
+_OF_USER = f"SELECT item_id, type, time FROM events WHERE user_id = ? AND {_COUNTS} ORDER BY number DESC LIMIT ?"
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 
 
@@ -79,15 +85,15 @@ class EventStore:
     >>> import tempfile
     >>> store = EventStore(tempfile.mkdtemp())
     >>> store.append([Event("ann", "tea", "click"), Event("ann", "rum", "view")])
-    >>> list(store.read_new())
-    [('ann', 'tea', 'click')]
+    >>> store.of("ann")
+    {'tea': 'click'}
     >>> store.close()
     """
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory).absolute()
         self.path = self.directory / FILE
-        self._read = 0  # the last number that was read
+        self._lock = threading.Lock()  # of the reader: several threads ask
         with _explained(self.path):
             self.directory.mkdir(parents=True, exist_ok=True)
             self._reader = _open(self.path)
@@ -116,22 +122,25 @@ class EventStore:
             self._writer.execute("BEGIN IMMEDIATE")
             self._writer.executemany(_INSERT, events)
 
-    def read_new(self, days: float = DAYS) -> Iterator[tuple[str, str, str]]:
-        """User, item and type of what was appended since the last call, by any process, and counts in lists.
+    def of(self, user: str, days: float = DAYS) -> dict[str, str]:
+        """The items of a user's events that count now, the latest last, and the type of the last event with each.
 
-        That is all but views and impressions, and what happened more than `days` days ago.
+        An event counts if it is no view or impression, happened in the last `days` days, and no `remove` of its item
+        was appended after it, whatever time that has: so it is when a model is trained, too.
         """
-        with _explained(self.path):
-            (last,) = self._reader.execute("SELECT max(number) FROM events").fetchone()  # at each request
-            if last is None or last <= self._read:
-                return
-            found = self._reader.execute(
-                "SELECT user_id, item_id, type FROM events WHERE number > ? AND number <= ? "
-                "AND (time IS NULL OR time >= ?) AND type NOT IN (?, ?) ORDER BY number",
-                (self._read, last, round(1e6 * (time.time() - 86_400 * days)), *ONLY_KEPT),
-            )
-            yield from found
-            self._read = last
+        with _explained(self.path), self._lock:
+            rows = self._reader.execute(_OF_USER, (user, MOST_READ)).fetchall()
+        found: dict[str, str] = {}
+        removed: set[str] = set()
+        oldest = 1e6 * (time.time() - 86_400 * days) if rows else 0.0
+        for item, kind, when in rows:
+            if kind == REMOVE:
+                removed.add(item)
+            elif item not in removed and item not in found and (when is None or when >= oldest):
+                found[item] = kind
+                if len(found) == MOST_OF_A_USER:
+                    break
+        return dict(reversed(found.items()))
 
     def close(self) -> None:
         """Close the file. The last process that does so leaves a single file behind."""
@@ -234,6 +243,8 @@ def _open(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
         if not read_only and _version(connection) == 0:
             _create(connection)
         _check_version(connection, path)
+        if not read_only:
+            connection.execute(_INDEX)
     except BaseException:
         connection.close()
         raise
@@ -322,41 +333,3 @@ def _damaged(path: Path, found: object) -> StorageError:
     return StorageError(
         f"{quoted(path)} is damaged: {found}. Move it away; `sqlite3 {FILE} .recover` may save what can be read."
     )
-
-
-# --- what counts now ------------------------------------------------------------------------------
-
-
-class Recent:
-    """The items of each user in events, the latest last. The users who did nothing for longest are forgotten first.
-
-    >>> recent = Recent()
-    >>> recent.take([("ann", "tea", "click"), ("ann", "rum", "purchase"), ("ann", "tea", "remove")])
-    >>> recent.of("ann")
-    {'rum': 'purchase'}
-    """
-
-    def __init__(self, most_pairs: int = MOST_PAIRS) -> None:
-        self._users: OrderedDict[str, dict[str, str]] = OrderedDict()
-        self._most, self.pairs = most_pairs, 0
-
-    def of(self, user: str) -> dict[str, str]:
-        """The items of a user, and the type of the last event with each."""
-        return dict(self._users.get(user, {}))  # another thread may add events
-
-    def take(self, events: Iterable[tuple[str, str, str]]) -> None:
-        """Count events: user, item and type of each, in their order."""
-        for user, item, kind in events:
-            mine = self._users.setdefault(user, {})
-            self._users.move_to_end(user)
-            self.pairs -= len(mine)
-            mine.pop(item, None)
-            if kind != REMOVE:
-                mine[item] = kind
-                if len(mine) > MOST_OF_A_USER:
-                    del mine[next(iter(mine))]
-            self.pairs += len(mine)
-            if not mine:
-                del self._users[user]
-            while self.pairs > self._most:
-                self.pairs -= len(self._users.popitem(last=False)[1])

@@ -195,17 +195,15 @@ class Questions:
             raise RefusedError(504, "took_too_long", text) from None
 
     def by(self, work: Callable[[Any], Answer], *, light: bool = False) -> Callable[[Any], Awaitable[Answer]]:
-        """Answer by a method of the service, on a thread unless it is light, with the events that came meanwhile."""
+        """Answer by a method of the service, on a thread unless it is light."""
 
         async def answer(asked: Any) -> Answer:
-            self.service.refresh()
             return work(asked) if light else await self.in_thread(lambda: work(asked))
 
         return answer
 
     async def recommend(self, asked: schemas.RecommendRequest) -> Answer:
         """A list for a user."""
-        self.service.refresh()
         if asked.items is None and self.service.is_light(asked, asked.user):
             answer = await self.together.recommend(asked)
         else:
@@ -215,7 +213,6 @@ class Questions:
 
     async def batch(self, asked: schemas.BatchRequest) -> Answer:
         """Lists for many users."""
-        self.service.refresh()
         until = time.monotonic() + self.settings.timeout
         answer = await self.in_thread(lambda: self.service.batch(asked, until))
         for each in answer["lists"]:

@@ -14,7 +14,7 @@ from truelike.core.progress import logger
 from truelike.data.ids import Codes
 from truelike.errors import ParameterError, StorageError, UnknownIdError, some
 from truelike.models.explain import Contributions
-from truelike.serving.events import DAYS, EventStore, Recent
+from truelike.serving.events import DAYS, EventStore
 from truelike.serving.schemas import (
     MOST_RANK,
     Answer,
@@ -55,28 +55,30 @@ class Service:
         total = float(sum(shares))
         self.shares = [share / total for share in shares]
         self._ends = np.cumsum(self.shares).tolist()
-        self.events, self.recent, self._salt = events, Recent(), salt
+        self.events, self._salt = events, salt
         self._days, self._read_at = days, 0.0
         self.problems: dict[str, str] = {}
-        self.refresh()
 
     def replace(self, models: Sequence[ServedModel]) -> None:
         """Serve other models of the same names, from the next request on."""
         self.models = {model.name: model for model in models}
 
-    def refresh(self) -> None:
-        """Count the events that were appended meanwhile, by this or another process.
+    def recent(self, user: str) -> dict[str, str]:
+        """The items of a user's events that count now, and the type of the last event with each.
 
         If they cannot be read, lists are made without them, and `problems` says why.
         """
         if self.events is None or (self.problems and time.monotonic() < self._read_at):
-            return
+            return {}
         try:
-            self.recent.take(self.events.read_new(self._days))
-            self.problems = {}
+            found = self.events.of(user, self._days)
         except StorageError as error:
             logger.error("new events do not count: %s", error)
             self.problems, self._read_at = {"events": str(error)}, time.monotonic() + AGAIN
+            return {}
+        if self.problems:
+            self.problems = {}
+        return found
 
     # --- who is asked, and for whom -------------------------------------------------------------
 
@@ -97,13 +99,13 @@ class Service:
 
     def new_items(self, served: ServedModel, user: str) -> Codes:
         """The items of a user's new events."""
-        recent = self.recent.of(user)
+        recent = self.recent(user)
         return served.item_rows(recent) if recent else NO_ITEMS
 
-    def who(self, served: ServedModel, user: str, on_unknown: str) -> Who:
-        """A user by id; an error that names an unknown one, unless popular items are asked for."""
+    def who(self, served: ServedModel, user: str, on_unknown: str, new: Codes | None = None) -> Who:
+        """A user by id, with items of new events; an error that names an unknown one, unless popular items will do."""
         row = served.users.row(user)
-        who = served.who(row, self.new_items(served, user))
+        who = served.who(row, self.new_items(served, user) if new is None else new)
         if who.source == "popular" and on_unknown != "popular":
             raise UnknownIdError(
                 f"the user {user[:80]!r} is not among the {len(served.users):,} users of the model {served.name!r}, "
@@ -118,17 +120,17 @@ class Service:
             return False
         if asked.candidates is not None or asked.exclude or asked.filter is not None or user is None:
             return False
-        return not self.recent.of(user) and self.arm(user, asked.model).ranking.get("milliseconds", 1e9) < LIGHT_MS
+        return self.arm(user, asked.model).ranking.get("milliseconds", 1e9) < LIGHT_MS and not self.recent(user)
 
     # --- answers --------------------------------------------------------------------------------
 
     def recommend_each(self, asked: Sequence[RecommendRequest]) -> list[Answer | Exception]:
-        """Light lists that were asked for at once, or why there is none."""
+        """Light lists that were asked for at once, of users without new events; or why there is none."""
         found: list[Answer | Exception] = []
         places = self._places_together(asked) if len(asked) > 1 else {}
         for number, each in enumerate(asked):
             try:
-                found.append(self.recommend(each, places.get(number)))
+                found.append(self.recommend(each, places.get(number), NO_ITEMS))
             except Exception as error:  # of this one only
                 found.append(error)
         return found
@@ -149,10 +151,15 @@ class Service:
             found.update(zip((number for number, _ in members), lists, strict=True))
         return found
 
-    def recommend(self, asked: RecommendRequest, places: list[Place] | None = None) -> Answer:
-        """A list for a known user, or for a new one from items; `places`: that of the user as trained, if at hand."""
+    def recommend(
+        self, asked: RecommendRequest, places: list[Place] | None = None, new: Codes | None = None
+    ) -> Answer:
+        """A list for a known user, or for a new one from items.
+
+        `places` is the list of the user as trained and `new` the items of new events, if at hand.
+        """
         _check_range(asked)
-        served, who = self._whom(asked, asked.on_unknown)
+        served, who = self._whom(asked, asked.on_unknown, new)
         return self._user_list(served, asked.user, who, asked, places if who.source == "model" else None)
 
     def batch(self, asked: BatchRequest, until: float = inf) -> Answer:
@@ -240,7 +247,7 @@ class Service:
         """What is known of a user: new events first, then the training data."""
         user, limit = asked.user, asked.limit
         served = self.arm(user, asked.model)
-        row, recent = served.users.row(user), self.recent.of(user)
+        row, recent = served.users.row(user), self.recent(user)
         if row is None and not recent:
             raise UnknownIdError(f"the user {user[:80]!r} is not known, and has no events")
         items: list[Answer] = []
@@ -308,7 +315,9 @@ class Service:
             )
         return row
 
-    def _whom(self, asked: RecommendRequest | ExplainRequest, on_unknown: str) -> tuple[ServedModel, Who]:
+    def _whom(
+        self, asked: RecommendRequest | ExplainRequest, on_unknown: str, new: Codes | None = None
+    ) -> tuple[ServedModel, Who]:
         """The model that answers, and for whom: a new user with items, or a known one."""
         if asked.items is not None:
             served = self.arm(asked.user or "\n".join(sorted(asked.items)), asked.model)
@@ -316,7 +325,7 @@ class Service:
         if asked.user is None:
             raise ParameterError("neither `user` nor `items` was given; expected one of them")
         served = self.arm(asked.user, asked.model)
-        return served, self.who(served, asked.user, on_unknown)
+        return served, self.who(served, asked.user, on_unknown, new)
 
     def _new_user(self, served: ServedModel, items: Sequence[str], on_unknown: str) -> Who:
         known = served.item_rows(items)

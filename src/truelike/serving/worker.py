@@ -90,7 +90,7 @@ class Worker:
         look.cancel()
 
     async def _look(self, server: uvicorn.Server) -> None:
-        """Switch to new models, read new events, and stop if the supervisor is gone."""
+        """Switch to new models, see whether events can be read, and stop if the supervisor is gone."""
         while True:
             await asyncio.sleep(LOOK)
             if os.getppid() != self.parent:
@@ -98,7 +98,7 @@ class Worker:
                 return
             if self._stamp() != self._seen:
                 await self._switch()
-            self.service.refresh()
+            self.service.recent("")
 
     async def _switch(self) -> None:
         log = logging.getLogger("truelike")
