@@ -253,6 +253,19 @@ def test_slow_clients_do_not_slow_others(server: Any) -> None:
             made.close()
 
 
+def test_bodies_that_do_not_arrive_take_no_place(server: Any) -> None:
+    slow = [socket.create_connection(("127.0.0.1", server.port), timeout=20) for _ in range(240)]
+    try:  # more than two workers handle at once; they end after 2 s
+        for made in slow:
+            made.sendall(POST + b"Content-Length: 9\r\n\r\n{")
+        for _ in range(5):
+            assert server.ask(f"{LIST}?user=1").status == 200
+            assert server.ask(LIST, {"user": "1"}).status == 200
+    finally:
+        for made in slow:
+            made.close()
+
+
 def test_a_large_body_without_a_length_is_refused(server: Any) -> None:
     block = b"%x\r\n%s\r\n" % (65_536, 65_536 * b"a")
     answer, seconds = talk(server, POST + b"Transfer-Encoding: chunked\r\n\r\n", *(160 * [block]), b"0\r\n\r\n")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import operator
-from datetime import date, time
+import time
+from datetime import date
+from datetime import time as clock
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
@@ -14,6 +18,7 @@ from hypothesis import strategies as st
 
 from truelike.data.ids import Ids
 from truelike.errors import DataError
+from truelike.serving.budget import limited
 from truelike.serving.filters import DEEPEST, LONGEST, FilterError, Filters
 from truelike.serving.items_table import aligned, read_items_table
 
@@ -93,6 +98,36 @@ def test_what_cannot_be_read_is_an_error_that_says_where(text: str, words: str) 
     assert words in str(error.value)
 
 
+def test_a_list_of_values_is_what_its_comparisons_are() -> None:
+    values = {
+        "stock": ["5", "0", "5.0", "7.5", "999999999999999999", "1e30"],
+        "price": ["3.5", "20", "-0"],
+        "category": ["tea", "'r um'", "null"],
+        "organic": ["true", "TRUE"],
+        "since": ["'2024-05-01'", "'2025-01-01'"],
+    }
+    for column, texts in values.items():
+        for n in range(1, len(texts) + 1):
+            alone = np.any([FILTERS.mask(f"{column} = {text}") for text in texts[:n]], axis=0)
+            assert FILTERS.mask(f"{column} in ({','.join(texts[:n])})").tolist() == alone.tolist()
+
+
+def test_the_filters_of_a_request_have_one_budget() -> None:
+    def texts(n: int) -> list[str]:  # of 20 comparisons each
+        return [" or ".join(f"stock = {20 * m + k}" for k in range(20)) for m in range(n)]
+
+    for _ in range(2):  # computed, and kept from before
+        with limited(math.inf):
+            for text in texts(5) * 3:
+                FILTERS.mask(text)
+            with pytest.raises(FilterError, match="more than 100 comparisons in all"):
+                FILTERS.mask("price < 3")
+    slow = Filters(pl.DataFrame({"name": ["a" * 100] * 50_000}))
+    started = time.monotonic()
+    with limited(started + 0.02), pytest.raises(TimeoutError):
+        slow.mask(" or ".join(f"name contains b{n}" for n in range(80)))
+
+
 @given(st.text(max_size=60))
 def test_any_text_is_a_mask_or_an_error(text: str) -> None:
     try:
@@ -144,7 +179,7 @@ def test_columns_of_every_type_are_compared_or_refused(tmp_path: Path) -> None:
             "flag": [True, False],
             "numbers": [[1, 2], [3]],
             "kind": pl.Series(["a", "b"], dtype=pl.Categorical),
-            "clock": [time(9), time(18)],
+            "clock": [clock(9), clock(18)],
         }
     )
     table.write_parquet(tmp_path / "items.parquet")

@@ -30,12 +30,13 @@ from numpy.typing import NDArray
 
 from truelike.data.frames import POLARS_ERRORS
 from truelike.errors import some
+from truelike.serving.budget import check_time, compared
 
 Mask = NDArray[np.bool_]
 
 LONGEST = 2_000  # letters of a filter
 DEEPEST = 30  # parentheses and negations inside each other
-MOST_COMPARISONS, MOST_VALUES = 100, 1_000
+MOST_COMPARISONS, MOST_VALUES = 100, 1_000  # of all filters of a request, and of a list of values
 CACHED, CACHED_BYTES = 500, 64 * 2**20  # of masks that are kept
 
 _TOKEN = re.compile(
@@ -158,10 +159,14 @@ class _Parser:
             return mask
         return self.comparison()
 
-    def comparison(self) -> Mask:
+    def count(self) -> None:
         self.comparisons += 1
         if self.comparisons > MOST_COMPARISONS:
             raise FilterError(f"the filter has more than {MOST_COMPARISONS} comparisons")
+        check_time()
+
+    def comparison(self) -> Mask:
+        self.count()
         token = self.peek()
         if token is not None and token.is_word(*_WORDS):
             raise self.unexpected("the name of a column")
@@ -194,14 +199,20 @@ class _Parser:
 
     def is_in(self, column: pl.Series) -> Mask:
         self.need("(", "`(` and values")
-        mask = self.compare(column, "=", self.value())
-        count = 1
+        values = [self.value()]
         while self.skip(","):
-            count += 1
-            if count > MOST_VALUES:
+            if len(values) == MOST_VALUES:
                 raise FilterError(f"a list of a filter has more than {MOST_VALUES:,} values")
-            mask = mask | self.compare(column, "=", self.value())
+            values.append(self.value())
         self.need(")", "`,` or `)`")
+        if column.dtype in (pl.String, pl.Int64, pl.Float64):
+            typed = [_typed(column.name, column.dtype, value) for value in values]
+            if column.dtype != pl.Int64 or all(isinstance(value, int) for value in typed):
+                return self.mask(column.is_in(pl.Series(typed, dtype=column.dtype).implode()))  # in one pass
+        mask = self.compare(column, "=", values[0])
+        for value in values[1:]:
+            self.count()
+            mask = mask | self.compare(column, "=", value)
         return mask
 
     def contains(self, column: pl.Series, value: Token) -> Mask:
@@ -264,11 +275,19 @@ class Filters:
 
     def mask(self, text: str) -> Mask:
         """Whether each item fits a filter: an array that must not be changed."""
-        return self._mask(text)
+        mask, comparisons = self._mask(text)
+        if compared(text, comparisons) > MOST_COMPARISONS:
+            raise FilterError(
+                f"the filters of the request have more than {MOST_COMPARISONS} comparisons in all. Ask for fewer "
+                "boosts, or put values into a list: column in (a, b)."
+            )
+        return mask
 
 
-def _mask(columns: dict[str, pl.Series], text: str) -> Mask:
+def _mask(columns: dict[str, pl.Series], text: str) -> tuple[Mask, int]:
+    """The mask of a filter, and the number of its comparisons."""
+    parser = _Parser(tokens_of(text), columns)
     try:
-        return _Parser(tokens_of(text), columns).parse()
+        return parser.parse(), parser.comparisons
     except (*POLARS_ERRORS, ArithmeticError, TypeError) as error:
         raise FilterError(f"the filter cannot be used: {some([error], longest=200)}") from error

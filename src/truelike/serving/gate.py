@@ -10,7 +10,8 @@ import hmac
 import re
 import secrets
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 from urllib.parse import quote
 
 import orjson
@@ -80,6 +81,7 @@ class Gate:
         self._access, self._urgent = access, urgent
         self._key = None if key is None else key.encode()
         self._in_flight = 0
+        self._arriving = _Arriving(settings.max_in_flight * settings.max_body)
         self._hosts = self._allowed_hosts()
 
     def _allowed_hosts(self) -> set[bytes] | None:
@@ -96,16 +98,20 @@ class Gate:
         given = headers.get(b"x-request-id", b"")
         request_id = given.decode() if _ID.fullmatch(given) else secrets.token_hex(8)
         path = scope["path"]
-        about = {"request_id": request_id, "model": "", "route": "other", "trusted": self._key is None}
+        about: dict[str, Any] = {"request_id": request_id, "model": "", "route": "other"}
+        about["trusted"] = self._key is None
         scope["truelike"] = about
         scope["app"] = self.app  # so that Starlette raises where there is no route, and does not answer itself
         exchange = _Exchange(send, request_id)
-        counted = path not in self._urgent
-        self._in_flight += counted
+        body: _Body | None = None
         try:
             self._check(scope, path, headers)
-            limited = _Body(receive, self.settings) if scope["method"] not in ("GET", "HEAD") else receive
-            await self.app(scope, limited, exchange.send)
+            if scope["method"] in ("GET", "HEAD"):
+                if path not in self._urgent:
+                    self._admit(exchange)
+            else:  # it is in flight when its body is here, so that slow clients are in nobody's way
+                receive = body = _Body(receive, self.settings, self._arriving, lambda: self._admit(exchange))
+            await self.app(scope, receive, exchange.send)
         except RefusedError as refused:
             await exchange.refuse(refused)
         except HTTPException as error:
@@ -114,13 +120,23 @@ class Gate:
             logger.exception("request %s failed", request_id)
             await exchange.refuse(RefusedError(500, "internal", "the server failed; its log has the reason"))
         finally:
-            self._in_flight -= counted
+            self._in_flight -= exchange.admitted
+            if body is not None:
+                body.end()
             seconds = time.perf_counter() - started
             self.metrics.request(about["route"], exchange.status, about["model"], seconds)
             if self.settings.access_log:
                 shown = quote(path[:200], errors="replace")  # a line for each request, whatever its path
                 line = "%s %s %d %.1f ms %s"
                 logger.info(line, scope["method"], shown, exchange.status, 1_000 * seconds, request_id)
+
+    def _admit(self, exchange: _Exchange) -> None:
+        """Take a request in flight, or raise if there are too many."""
+        if self._in_flight >= self.settings.max_in_flight:
+            text = f"{self.settings.max_in_flight} requests are being handled; try again soon"
+            raise RefusedError(503, "busy", text, AGAIN)
+        self._in_flight += 1
+        exchange.admitted = True
 
     def _check(self, scope: Scope, path: str, headers: dict[bytes, bytes]) -> None:
         """Raise if a request is not passed on."""
@@ -139,9 +155,6 @@ class Gate:
             self._check_key(access, headers)
         elif self._key is not None:
             scope["truelike"]["trusted"] = self._is_key(_given_key(headers))
-        if path not in self._urgent and self._in_flight > self.settings.max_in_flight:
-            text = f"{self.settings.max_in_flight} requests are being handled; try again soon"
-            raise RefusedError(503, "busy", text, AGAIN)
         if scope["method"] == "POST":
             length = headers.get(b"content-length", b"0")
             if not length.isdigit() or len(length) > 18 or int(length) > self.settings.max_body:
@@ -193,13 +206,26 @@ def _no_route(error: HTTPException, scope: Scope) -> RefusedError:
     return RefusedError(404, "no_route", f"there is nothing at {scope['path'][:200]!r}; /docs has all routes")
 
 
-class _Body:
-    """The body of a request, with a limit of its bytes and of its time."""
+class _Arriving:
+    """The bodies that are arriving: their number, and the bytes that are here."""
 
-    def __init__(self, receive: Receive, settings: Settings) -> None:
-        self._receive, self._settings = receive, settings
-        self._left = settings.max_body
+    def __init__(self, most: int) -> None:
+        self.most, self.bytes, self.number = most, 0, 0
+
+
+class _Body:
+    """The body of a request, with a limit of its bytes and of its time. `arrived` is called when all of it is here.
+
+    If all bodies that are arriving have too many bytes, those with more than an equal share are refused.
+    """
+
+    def __init__(
+        self, receive: Receive, settings: Settings, arriving: _Arriving, arrived: Callable[[], None]
+    ) -> None:
+        self._receive, self._settings, self._arriving, self._arrived = receive, settings, arriving, arrived
         self._until = time.monotonic() + settings.timeout
+        self._size, self._ended = 0, False
+        arriving.number += 1
 
     async def __call__(self) -> Message:
         try:
@@ -208,11 +234,29 @@ class _Body:
         except TimeoutError:
             text = f"the body did not arrive within {self._settings.timeout:g} s"
             raise RefusedError(408, "too_slow", text, CLOSE) from None
-        self._left -= len(message.get("body", b""))
-        if self._left < 0:
+        if message["type"] == "http.request" and not self._ended:
+            self._take(len(message.get("body", b"")))
+            if not message.get("more_body"):
+                self.end()
+                self._arrived()
+        return message
+
+    def _take(self, size: int) -> None:
+        arriving = self._arriving
+        self._size += size
+        arriving.bytes += size
+        if self._size > self._settings.max_body:
             text = f"the body has more than {self._settings.max_body:,} bytes"
             raise RefusedError(413, "body_too_large", text, CLOSE)
-        return message
+        if arriving.bytes > arriving.most and self._size * arriving.number > arriving.most:
+            raise RefusedError(503, "busy", "too many bodies arrive at once; try again soon", (*AGAIN, *CLOSE))
+
+    def end(self) -> None:
+        """It is here, or nobody waits for it."""
+        if not self._ended:
+            self._ended = True
+            self._arriving.number -= 1
+            self._arriving.bytes -= self._size
 
 
 class _Exchange:
@@ -222,6 +266,7 @@ class _Exchange:
         self._send, self._request_id = send, request_id
         self._headers = [(b"x-request-id", request_id.encode()), *HEADERS]
         self.status = 500
+        self.admitted = False  # counted among the requests in flight
         self._begun = False
 
     async def send(self, message: Message) -> None:

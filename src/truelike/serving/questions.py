@@ -26,6 +26,7 @@ from truelike.core.parallel import cores
 from truelike.core.progress import logger
 from truelike.errors import EventsUnavailableError, ParameterError, StorageError, UnknownIdError
 from truelike.serving import schemas
+from truelike.serving.budget import check_time, limited
 from truelike.serving.events import Event, EventWriter
 from truelike.serving.filters import FilterError
 from truelike.serving.gate import AGAIN, RefusedError, send_json
@@ -181,15 +182,26 @@ class Questions:
     ) -> None:
         self.service, self.settings, self.metrics = service, settings, metrics
         self._status, self._reload = status, reload
+        # what may take long has threads of its own, so that others need not wait for it
         self.threads = ThreadPoolExecutor(max(2, cores()), thread_name_prefix="list")
+        self.heavy = ThreadPoolExecutor(max(2, cores()), thread_name_prefix="heavy")
         self.together = Together(service)
         self.writer = None if service.events is None else EventWriter(service.events)
 
-    async def in_thread(self, work: Callable[[], Answer]) -> Answer:
+    async def in_thread(self, work: Callable[[], Answer], *, heavy: bool = False) -> Answer:
         """Compute an answer on a thread, so that other requests are answered meanwhile."""
+        until = time.monotonic() + self.settings.timeout
+
+        def compute() -> Answer:
+            with limited(until):
+                check_time()
+                return work()
+
         try:
             async with asyncio.timeout(self.settings.timeout):
-                return await asyncio.get_running_loop().run_in_executor(self.threads, work)
+                return await asyncio.get_running_loop().run_in_executor(
+                    self.heavy if heavy else self.threads, compute
+                )
         except TimeoutError:
             text = f"the answer took more than {self.settings.timeout:g} s. Ask for less at once."
             raise RefusedError(504, "took_too_long", text) from None
@@ -198,7 +210,7 @@ class Questions:
         """Answer by a method of the service, on a thread unless it is light."""
 
         async def answer(asked: Any) -> Answer:
-            return work(asked) if light else await self.in_thread(lambda: work(asked))
+            return work(asked) if light else await self.in_thread(lambda: work(asked), heavy=asked.heavy)
 
         return answer
 
@@ -207,14 +219,13 @@ class Questions:
         if asked.items is None and self.service.is_light(asked, asked.user):
             answer = await self.together.recommend(asked)
         else:
-            answer = await self.in_thread(lambda: self.service.recommend(asked))
+            answer = await self.in_thread(lambda: self.service.recommend(asked), heavy=asked.heavy)
         self.metrics.lists(answer["model"], answer["source"])
         return answer
 
     async def batch(self, asked: schemas.BatchRequest) -> Answer:
         """Lists for many users."""
-        until = time.monotonic() + self.settings.timeout
-        answer = await self.in_thread(lambda: self.service.batch(asked, until))
+        answer = await self.in_thread(lambda: self.service.batch(asked), heavy=asked.heavy)
         for each in answer["lists"]:
             self.metrics.lists(each["model"], each["source"])
         return answer

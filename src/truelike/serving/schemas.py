@@ -49,6 +49,11 @@ Source = Literal["model", "fold_in", "popular"]
 class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
+    @property
+    def heavy(self) -> bool:
+        """Whether the answer may take long. May be implemented."""
+        return False
+
 
 class Boost(_Request):
     """Raise or lower the scores of some items."""
@@ -79,6 +84,11 @@ class ListOptions(_Request):
     exclude: list[Id] = Field(default_factory=list, max_length=MOST_IDS, description="Never these items.")
     filter: Filter | None = None
 
+    @property
+    def heavy(self) -> bool:
+        """Whether attributes of all items are looked at."""
+        return self.filter is not None
+
 
 class RankOptions(ListOptions):
     """What lists for users have in common."""
@@ -104,6 +114,11 @@ class RankOptions(ListOptions):
         None, max_length=200, description="The name of a model. Default: by the share of each model."
     )
 
+    @property
+    def heavy(self) -> bool:
+        """Whether attributes of all items are looked at, or reasons are given."""
+        return self.filter is not None or bool(self.boosts or self.because)
+
 
 class RecommendRequest(RankOptions):
     """A list for a known user, or for a new one from items."""
@@ -121,6 +136,11 @@ class BatchRequest(RankOptions):
     on_unknown: Literal["raise", "popular", "skip"] = Field(  # type: ignore[assignment]
         "raise", description="A user that the model does not know: an error, popular items, or no list."
     )
+
+    @property
+    def heavy(self) -> bool:
+        """It may take long."""
+        return True
 
 
 class SimilarRequest(ListOptions):
@@ -144,6 +164,11 @@ class ExplainQuery(_Request):
     item: Id
     because: int = Field(5, ge=1, le=100)
     model: Name | None = None
+
+    @property
+    def heavy(self) -> bool:
+        """It may take long."""
+        return True
 
 
 class HistoryQuery(_Request):
@@ -174,6 +199,11 @@ class ExplainRequest(_Request):
     explain: list[Id] = Field(min_length=1, max_length=100, description="The items to explain.")
     because: int = Field(5, ge=1, le=100, description="How many interactions to name for each.")
     model: Name | None = None
+
+    @property
+    def heavy(self) -> bool:
+        """It may take long."""
+        return True
 
 
 class Event(_Request):

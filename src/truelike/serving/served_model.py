@@ -24,6 +24,7 @@ from truelike.models.registry import load_described
 from truelike.models.scorer import Scorer
 from truelike.ranking.factor_ranker import FactorRanker
 from truelike.ranking.top_k import top_k_by_scores
+from truelike.serving.budget import check_time
 from truelike.serving.filters import FilterError, Filters
 from truelike.serving.index import ApproximateIndex
 from truelike.serving.schemas import MOST_DIVERSE, Answer, Boost, ListOptions, RankOptions
@@ -306,6 +307,7 @@ class ServedModel:
             return None
         units = np.zeros(self.n_items, dtype=np.float32)
         for boost in boosts:
+            check_time()
             chosen = self._fitting(boost.items, boost.filter)
             units[slice(None) if chosen is None else chosen] += np.float32(boost.add)
         scores = self._scores(who)

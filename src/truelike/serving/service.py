@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Sequence
-from math import inf
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from truelike.core.progress import logger
 from truelike.data.ids import Codes
 from truelike.errors import ParameterError, StorageError, UnknownIdError, some
 from truelike.models.explain import Contributions
+from truelike.serving.budget import check_time
 from truelike.serving.events import DAYS, EventStore
 from truelike.serving.schemas import (
     MOST_RANK,
@@ -162,13 +162,12 @@ class Service:
         served, who = self._whom(asked, asked.on_unknown, new)
         return self._user_list(served, asked.user, who, asked, places if who.source == "model" else None)
 
-    def batch(self, asked: BatchRequest, until: float = inf) -> Answer:
-        """Lists for many users. It ends with a TimeoutError at a time of `time.monotonic()`: nobody waits then."""
+    def batch(self, asked: BatchRequest) -> Answer:
+        """Lists for many users."""
         _check_range(asked)
         lists = []
         for user in asked.users:
-            if time.monotonic() > until:
-                raise TimeoutError
+            check_time()
             served = self.arm(user, asked.model)
             who = self.who(served, user, "popular" if asked.on_unknown == "skip" else asked.on_unknown)
             if who.source != "popular" or asked.on_unknown != "skip":
