@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from truelike.errors import ParameterError
-from truelike.serving.settings import KEY, Settings, api_key, named_models, shares_of
+from truelike.serving.settings import KEY, Settings, api_key, named_models, runtime_place, shares_of
 
 GOOD = "a-key-that-is-long-enough"
 
@@ -49,7 +50,14 @@ def test_wrong_shares(text: str) -> None:
         shares_of(text, 2)
 
 
-def test_settings_come_back_without_the_key(tmp_path: Path) -> None:
+def test_settings_come_back_without_the_key() -> None:
     settings = Settings(models={"a": "b"}, shares=[1.0], items="items.csv")
-    settings.write(tmp_path)
-    assert Settings.read(tmp_path) == settings
+    assert Settings.load(settings.dump()) == settings
+
+
+def test_the_runtime_directory_is_where_it_is_told_or_where_systemd_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RUNTIME_DIRECTORY", raising=False)
+    assert runtime_place(None) == Path(tempfile.gettempdir())
+    monkeypatch.setenv("RUNTIME_DIRECTORY", "/run/one:/run/two")
+    assert runtime_place(None) == Path("/run/one")
+    assert runtime_place("/srv/here") == Path("/srv/here")

@@ -61,6 +61,14 @@ def serve(
     watch: Annotated[
         float, option("Seconds between two looks for a new model in the directories; 0: never.", min=0.0)
     ] = 1.0,
+    runtime_directory: Annotated[
+        Path | None,
+        option(
+            "Where the server makes a directory of its own for copies of models. Default: $RUNTIME_DIRECTORY, or "
+            "among temporary files.",
+            "DIRECTORY",
+        ),
+    ] = None,
     page: Annotated[bool, option("Serve the page for people at /.", None, "--page/--no-page")] = True,
     access_log: Annotated[bool, option("Print a line for each request.", None, "--access-log")] = False,
     allowed_host: Annotated[
@@ -69,6 +77,9 @@ def serve(
     max_body: Annotated[int, option("Bytes of the body of a request.", min=1_000, panel=LIMITS)] = 1_000_000,
     max_in_flight: Annotated[int, option("Requests that a worker handles at once.", min=1, panel=LIMITS)] = 100,
     timeout: Annotated[float, option("Seconds of a request.", min=0.1, max=3_600, panel=LIMITS)] = 10.0,
+    load_timeout: Annotated[
+        float, option("Seconds in which a model is loaded.", min=1, max=86_400, panel=LIMITS)
+    ] = 900.0,
 ) -> None:
     """Serve models by HTTP, with a page for people.
 
@@ -105,6 +116,7 @@ def serve(
         workers=workers or min(4, cores()), allowed_hosts=allowed_host or [], host=host, port=port, page=page,
         events_days=events_days, salt=salt, index=index, min_recall=min_recall, slow_ms=slow_ms, watch=watch,
         max_body=max_body, max_in_flight=max_in_flight, timeout=timeout, access_log=access_log,
+        load_timeout=load_timeout, runtime_directory=absolute(runtime_directory),
     )  # fmt: skip
     if key_file is not None:
         check_file(key_file, empty=True)

@@ -202,11 +202,11 @@ def explain_milliseconds(served: ServedModel) -> float:
     return float(milliseconds * scale)
 
 
-def main(runtime: str, name: str, directory: str) -> None:
-    """Load a model and print what became of it."""
+def main(name: str, directory: str) -> None:
+    """Load a model, by the settings on stdin, and print what became of it."""
     answer: Answer
     try:
-        answer = {"about": load(Settings.read(Path(runtime)), name, Path(directory))}
+        answer = {"about": load(Settings.load(sys.stdin.read()), name, Path(directory))}
     except Exception as error:
         kind, known = type(error).__name__, isinstance(error, (TruelikeError, OSError, MemoryError))
         answer = {"error": (str(error) or kind) if known else f"{kind}: {error}"}

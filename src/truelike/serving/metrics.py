@@ -1,15 +1,16 @@
 """What is measured of a server, in the form of Prometheus. The workers of a server are added up.
 
-With several processes, prometheus_client keeps its numbers in files of the directory PROMETHEUS_MULTIPROC_DIR, which
-must be set before it is imported.
+With several processes, prometheus_client keeps its numbers in files of the directory PROMETHEUS_MULTIPROC_DIR.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from functools import lru_cache
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import values as prometheus_values
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from truelike.serving.served_model import ServedModel
@@ -17,6 +18,13 @@ from truelike.serving.served_model import ServedModel
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 TYPES = ("click", "purchase", "like", "view", "remove")  # of events; others are counted as "other"
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+def share_counts(directory: str, slot: int) -> None:
+    """Keep the numbers of this process in the files of a slot, which another worker had before, or will have."""
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = directory
+    made = prometheus_values.MultiProcessValue(lambda: slot)  # type: ignore[no-untyped-call]
+    prometheus_values.ValueClass = made
 
 
 class Metrics:
@@ -45,6 +53,7 @@ class Metrics:
         self._counted = lru_cache(maxsize=1_000)(self._requests.labels)
         self._timed = lru_cache(maxsize=100)(self._seconds.labels)
         self._listed = lru_cache(maxsize=1_000)(self._lists.labels)
+        self._counted("other", "404", ""), self._timed("other")  # opens their files, which may be removed later
 
     def request(self, route: str, status: int, model: str, seconds: float) -> None:
         """Count a request."""
@@ -63,7 +72,8 @@ class Metrics:
         """Set what was measured of the models that are served."""
         for served in models:
             if "recall_at_20" in served.ranking:
-                self._recall.labels(served.name).set(served.ranking["recall_at_20"])
+                with contextlib.suppress(OSError):  # somebody removed the files
+                    self._recall.labels(served.name).set(served.ranking["recall_at_20"])
 
     def text(self) -> bytes:
         """All numbers as text; with several processes, of all of them."""

@@ -1,7 +1,7 @@
-"""The HTTP protocol of uvicorn, with limits of the time in which a request's headers arrive and of their size.
+"""The HTTP protocol of uvicorn, with limits of the time in which headers arrive and answers are read, and of numbers.
 
-uvicorn waits for them forever and keeps all of them, so that slow clients would keep their connections, and others
-could fill the memory. What is not HTTP is answered as all errors are: in JSON.
+uvicorn waits for both forever and keeps all headers, so that slow clients would keep their connections and their
+answers, and others could fill the memory. What is not HTTP is answered as all errors are: in JSON.
 """
 
 from __future__ import annotations
@@ -14,23 +14,62 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from truelike.serving.gate import error_body
 
 LONGEST_HEADERS = 65_536  # bytes that are waited for: what one read brings may be more
+SLOWEST = 10_000  # bytes of an answer that a client must read in a second
 
 
-def protocol_class(timeout: float) -> type[asyncio.Protocol]:
-    """The class of a connection, which is closed if the headers of a request take longer than `timeout` seconds."""
-    return type("Connection", (_Timed,), {"header_timeout": timeout})
+def protocol_class(timeout: float, most: int) -> type[asyncio.Protocol]:
+    """The class of a connection, which is closed if the headers of a request take longer than `timeout` seconds.
+
+    So it is if the client reads next to nothing of an answer in that time. If there are more than `most` connections,
+    the one without a request for longest is closed.
+    """
+    return type("Connection", (_Timed,), {"timeout": timeout, "most": most})
 
 
 class _Timed(HttpToolsProtocol):
     """A connection whose headers must arrive in time."""
 
-    header_timeout = 10.0
+    timeout, most = 10.0, 1_000
     _deadline: asyncio.TimerHandle | None = None
+    _reading: asyncio.TimerHandle | None = None
     _in_headers, _header_bytes = False, 0
+    _since, _unread = 0.0, 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._since = self.loop.time()
         self._expect()
+        if len(self.connections) > self.most:
+            idle = [each for each in self.connections if isinstance(each, _Timed) and each.is_idle()]
+            min(idle, key=lambda each: each._since).transport.abort()
+
+    def is_idle(self) -> bool:
+        """Whether there is no request to be answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    # --- answers that are not read --------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self.transport.get_write_buffer_size()
+        self._reading = self.loop.call_later(self.timeout, self._look_at_reader)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+
+    def _look_at_reader(self) -> None:
+        """Give up a client that does not read its answer."""
+        unread = self.transport.get_write_buffer_size()
+        if self._unread - unread < SLOWEST * self.timeout:
+            self.transport.abort()
+            return
+        self._unread = unread
+        self._reading = self.loop.call_later(self.timeout, self._look_at_reader)
+
+    # --- headers --------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -59,7 +98,7 @@ class _Timed(HttpToolsProtocol):
         """Nothing: the request is answered as if no upgrade had been asked for."""
 
     def on_message_begin(self) -> None:
-        self._in_headers, self._header_bytes = True, 0
+        self._in_headers, self._header_bytes, self._since = True, 0, self.loop.time()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -69,10 +108,12 @@ class _Timed(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._arrived()
+        if self._reading is not None:
+            self._reading.cancel()
         super().connection_lost(exc)
 
     def _expect(self) -> None:
-        self._deadline = self.loop.call_later(self.header_timeout, self._expired)
+        self._deadline = self.loop.call_later(self.timeout, self._expired)
 
     def _arrived(self) -> None:
         if self._deadline is not None:

@@ -1,4 +1,4 @@
-"""The settings of a server, which the supervisor writes for its workers and loaders. The API key is not among them."""
+"""The settings of a server, which the supervisor gives to its workers and loaders. The API key is not among them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ipaddress
 import json
 import os
 import re
+import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -14,7 +15,6 @@ from truelike.errors import ParameterError
 
 KEY = "TRUELIKE_API_KEY"
 SHORTEST_KEY = 16
-FILE = "settings.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +35,8 @@ class Settings:
     max_body: int = 1_000_000
     max_in_flight: int = 100
     timeout: float = 10.0
+    load_timeout: float = 900.0
+    runtime_directory: str | None = None
     watch: float = 1.0
     events_days: float = 90.0
     salt: str = ""
@@ -42,14 +44,20 @@ class Settings:
     access_log: bool = False
     allowed_hosts: list[str] = field(default_factory=list)
 
-    def write(self, directory: Path) -> None:
-        """Write the settings into a directory."""
-        write_json(directory / FILE, asdict(self))
+    def dump(self) -> str:
+        """The settings as JSON."""
+        return json.dumps(asdict(self))
 
     @classmethod
-    def read(cls, directory: Path) -> Self:
-        """Read the settings of a directory."""
-        return cls(**read_json(directory / FILE))
+    def load(cls, text: str) -> Self:
+        """The settings of a JSON text."""
+        return cls(**json.loads(text))
+
+
+def runtime_place(given: str | None) -> Path:
+    """Where a server makes its runtime directory: where it is told to, where systemd says, or among temporary files."""
+    of_systemd = os.environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
+    return Path(given or of_systemd or tempfile.gettempdir()).absolute()
 
 
 def is_loopback(host: str) -> bool:

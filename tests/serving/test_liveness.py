@@ -1,0 +1,184 @@
+"""What a server depends on fails: its runtime directory, its processes, descriptors. It serves on, and says so."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from serve_reloads import save
+from servers import KEY, Server
+
+pytestmark = pytest.mark.slow
+
+LIST = "/v1/recommend?user=1"
+
+
+def wait(fits: Callable[[], bool], patience: float = 60.0) -> float:
+    """Wait until something is so, and return the seconds."""
+    started = time.monotonic()
+    while not fits():
+        assert time.monotonic() - started < patience
+        time.sleep(0.05)
+    return time.monotonic() - started
+
+
+def problems(server: Any) -> Any:
+    return server.ask("/readyz").json["problems"]
+
+
+def test_a_cleaner_removes_the_runtime_directory_and_the_next_model_is_served(
+    tmp_path: Path, saved: dict[str, Path]
+) -> None:
+    place = tmp_path / "run"
+    place.mkdir()
+    served = tmp_path / "served"
+    save(saved["popular"], served)
+    with Server(
+        tmp_path, served, "--workers", "2", "--watch", "0.3", "--runtime-directory", place, key=KEY
+    ) as server:
+        (runtime,) = place.iterdir()
+        assert runtime.stat().st_mode & 0o777 == 0o700
+        version = server.ask("/readyz").json["models"]["served"]
+        for path in sorted(runtime.rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+        wait(lambda: "removed from the runtime directory" in server.log())
+        wait(lambda: not problems(server))
+        save(saved["first"], served)
+        wait(lambda: server.ask("/readyz").json["models"]["served"] != version)
+        assert server.ask("/v1/admin/reload", {}).status == 200
+        (runtime,) = place.iterdir()
+        shutil.rmtree(runtime, ignore_errors=True)
+        wait(lambda: server.log().count("removed from the runtime directory") > 1)
+        wait(lambda: not problems(server))
+        worker = server.workers()[0]
+        worker.kill()
+        wait(lambda: len(server.workers()) == 2 and not worker.is_running() and not problems(server))
+        assert server.ask(LIST).status == 200
+    assert list(place.iterdir()) == []
+
+
+def test_a_stopped_worker_is_told_within_seconds_and_replaced(tmp_path: Path, saved: dict[str, Path]) -> None:
+    with Server(tmp_path, saved["popular"], "--workers", "2") as server:
+        stopped = server.workers()[0]
+        stopped.send_signal(signal.SIGSTOP)
+        with server.connection() as through:
+            while server.ask("/readyz", through=through).json["worker"] == stopped.pid:
+                pass
+            assert wait(lambda: "workers" in server.ask("/readyz", through=through).json["problems"]) < 5
+            wait(lambda: not server.ask("/readyz", through=through).json["problems"])
+        assert stopped.pid not in {worker.pid for worker in server.workers()}
+        assert len(server.workers()) == 2
+
+
+def test_a_stopped_supervisor_is_told_within_seconds(tmp_path: Path, saved: dict[str, Path]) -> None:
+    with Server(tmp_path, saved["popular"], "--workers", "1") as server:
+        assert server.ask("/readyz").json["age"] < 3
+        server.main.send_signal(signal.SIGSTOP)
+        assert wait(lambda: "supervisor" in problems(server)) < 5
+        assert server.ask("/readyz").json["degraded"]
+        assert server.ask(LIST).status == 200
+        server.main.send_signal(signal.SIGCONT)
+        wait(lambda: not problems(server))
+
+
+def test_a_loader_that_hangs_is_ended(tmp_path: Path, saved: dict[str, Path]) -> None:
+    options = ("--workers", "1", "--watch", "0", "--load-timeout", "8")
+    with Server(tmp_path, saved["popular"], *options, key=KEY) as server:
+        server.main.send_signal(signal.SIGHUP)
+
+        def loaders() -> list[psutil.Process]:
+            return [each for each in server.main.children() if "truelike.serving.loader" in each.cmdline()]
+
+        wait(lambda: len(loaders()) == 1)
+        loaders()[0].send_signal(signal.SIGSTOP)
+        wait(lambda: "was not loaded within 8 s" in str(problems(server)))
+        assert server.ask("/v1/admin/reload", {}).status == 200
+        assert not problems(server)
+
+
+def test_more_connections_than_descriptors(tmp_path: Path, saved: dict[str, Path]) -> None:
+    served = tmp_path / "served"
+    save(saved["popular"], served)
+    with Server(tmp_path, served, "--workers", "1", "--watch", "0.3") as server:
+        (worker,) = server.workers()
+        server.main.rlimit(psutil.RLIMIT_NOFILE, (128, 128))  # the next worker has it, too
+        worker.kill()
+        wait(lambda: server.workers() not in ([], [worker]))
+        wait(lambda: server.ask("/readyz").status == 200)
+        version = server.ask("/readyz").json["models"]["served"]
+        idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(200)]
+        try:
+            for _ in range(10):
+                assert server.ask(LIST).status == 200
+            save(saved["first"], served)
+            wait(lambda: server.ask("/readyz").json["models"]["served"] != version)
+        finally:
+            for made in idle:
+                made.close()
+
+
+def test_systemd_is_told_that_the_server_is_ready_alive_and_stopping(
+    tmp_path: Path, saved: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(10)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        with Server(tmp_path, saved["popular"], "--workers", "1") as server:
+            said = [systemd.recv(100) for _ in range(4)]
+            assert set(said) == {b"READY=1", b"WATCHDOG=1"}
+            (worker,) = server.workers()
+            assert "NOTIFY_SOCKET" not in worker.environ()
+        while systemd.recv(100) != b"STOPPING=1":
+            pass
+
+
+def fill(file: Path) -> None:
+    """Write a file until the disk is full."""
+    with contextlib.suppress(OSError), file.open("wb", buffering=0) as full:
+        while full.write(bytes(4_096)):
+            pass
+    assert shutil.disk_usage(file.parent).free < 4_096
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
+def test_a_full_runtime_directory(tmp_path: Path, saved: dict[str, Path]) -> None:
+    place = tmp_path / "run"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(place)], check=False)
+    if mounted.returncode:
+        pytest.skip("file systems cannot be mounted here")
+    try:
+        served = tmp_path / "served"
+        save(saved["popular"], served)
+        options = ("--workers", "2", "--watch", "0.3", "--runtime-directory", place)
+        with Server(tmp_path, served, *options, key=KEY) as server:
+            version = server.ask("/readyz").json["models"]["served"]
+            fill(place / "full")
+            before = {worker.pid for worker in server.workers()}
+            for pid in before:
+                psutil.Process(pid).kill()
+                wait(lambda pid=pid: len({each.pid for each in server.workers()} - {pid}) == 2)
+            wait(lambda: problems(server) == {})
+            for _ in range(20):
+                assert server.ask(LIST).status == 200
+                assert server.ask("/v1/models").status == 200
+            assert b"truelike_requests_total" in server.ask("/metrics").body
+            save(saved["first"], served)
+            wait(lambda: "served" in problems(server))
+            assert server.ask("/readyz").json["models"]["served"] == version
+            (place / "full").unlink()
+            assert server.ask("/v1/admin/reload", {}).status == 200
+            assert server.ask("/readyz").json["models"]["served"] != version
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
