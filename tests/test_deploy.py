@@ -46,6 +46,9 @@ def test_the_image_runs_as_another_user_and_checks_its_health() -> None:
     cache = re.search(r"NUMBA_CACHE_DIR=(\S+)", final)
     assert cache is not None
     assert cache[1].startswith("/tmp/"), "the rest of the file system may be read-only"
+    assert "RUNTIME_DIRECTORY=/run/truelike\n" in final
+    for page in (text, (ROOT / "docs" / "howto" / "deploy.md").read_text()):
+        assert re.search(r"--read-only --memory \S+ --tmpfs /tmp --tmpfs /run/truelike:uid=10001", page)
 
 
 def context() -> list[str]:
@@ -98,7 +101,10 @@ def test_the_unit_is_hardened() -> None:
     assert service["ExecReload"] == "/bin/kill -HUP $MAINPID"
     for name, value in {"DynamicUser": "yes", "NoNewPrivileges": "yes", "ProtectSystem": "strict"}.items():
         assert service[name] == value
-    assert service["StateDirectory"] == service["CacheDirectory"] == "truelike"
+    assert service["StateDirectory"] == service["CacheDirectory"] == service["RuntimeDirectory"] == "truelike"
+    assert (service["Type"], service["NotifyAccess"]) == ("notify", "main")
+    assert int(service["WatchdogSec"]) > 20, "a worker is replaced before"
+    assert "MemoryMax" in service
     credential = service["LoadCredential"].partition(":")[0]
     assert f"--key-file ${{CREDENTIALS_DIRECTORY}}/{credential}" in service["ExecStart"]
     assert "MemoryDenyWriteExecute" not in service, "numba could not compile"
