@@ -254,6 +254,12 @@ def test_lists_are_made_without_events_that_cannot_be_read(client: Client, servi
     assert "no such table" in ready["problems"]["events"]
 
 
+def test_a_batch_is_limited_in_all(client: Client) -> None:
+    asked = {"users": ["u3"] * 1_000, "k": 10, "because": 10}
+    assert error(client.post("/v1/recommend/batch", json=asked)) == (422, "invalid")
+    assert client.post("/v1/recommend/batch", json={**asked, "because": 0}).status_code == 200
+
+
 def test_what_takes_too_long_is_given_up(
     service: Service, served: ServedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import time
@@ -273,6 +274,41 @@ def test_a_large_body_without_a_length_is_refused(server: Any) -> None:
     if answer:  # it may be lost with the connection, as the client still sends
         assert answer.startswith(b"HTTP/1.1 413 ")
         assert b'"body_too_large"' in answer
+
+
+def read_all(made: socket.socket) -> bytes:
+    answer = b""
+    with contextlib.suppress(ConnectionResetError):
+        while found := made.recv(2**20):
+            answer += found
+    return answer
+
+
+def test_an_answer_that_is_not_read_is_given_up(server: Any) -> None:
+    body = json.dumps({"users": ["1"] * 900, "k": 110, "exclude_seen": False}).encode()
+    asked = b"POST /v1/recommend/batch HTTP/1.1\r\n" + HOST + b"Content-Type: application/json\r\n"
+    asked += b"Content-Length: %d\r\n\r\n" % len(body) + body
+    for _ in range(6):  # what the allocator keeps is there before
+        assert server.ask("/v1/recommend/batch", body).status == 200
+    before = server.memory()
+    made = [socket.socket() for _ in range(4)]
+    try:
+        for each in made:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            each.settimeout(30)
+            each.connect(("127.0.0.1", server.port))
+            each.sendall(asked)
+        heads = [each.recv(4_096) for each in made]
+        sizes = [int(head.partition(b"content-length: ")[2].split()[0]) for head in heads]
+        assert min(sizes) > 6e6, heads[0]
+        assert server.ask(f"{LIST}?user=1").status == 200  # it is in nobody's way
+        time.sleep(6)  # the timeout is 2 s
+        for each, size in zip(made, sizes, strict=True):
+            assert len(read_all(each)) < size - 1e6, "the rest was thrown away"
+    finally:
+        for each in made:
+            each.close()
+    assert server.memory() - before < 20e6
 
 
 def test_requests_in_one_piece_are_answered_in_their_order(server: Any) -> None:

@@ -31,6 +31,7 @@ from truelike.serving.events import (
     EventStore,
     EventsUnavailableError,
     export_events,
+    prune_events,
     read_events,
 )
 
@@ -266,6 +267,21 @@ def test_what_is_read_of_a_user_is_bounded_and_views_hide_nothing(tmp_path: Path
     assert len(items(store)) == MOST_OF_A_USER
     store.append([event("ann", "again") for _ in range(MOST_READ)])
     assert items(store) == ["again"]
+
+
+def test_old_events_are_deleted_and_nothing_comes_back(tmp_path: Path) -> None:
+    store = EventStore(tmp_path)
+    old = [event("ann", f"i{n}", when=NOW - 400 * DAY) for n in range(25_000)]
+    store.append([*old, event("ann", "tea"), event("ann", "tea", "remove", NOW - 400 * DAY), event("ann", "rum")])
+    assert prune_events(tmp_path, 365) == len(old)
+    assert read_events(tmp_path)["item_id"].to_list() == ["tea", "tea", "rum"]
+    assert items(store) == ["rum"]
+    assert prune_events(tmp_path, 365) == 0
+    assert prune_events(tmp_path, 0) == 3
+    store.append([event("ann", "gin")])
+    assert items(store) == ["gin"]
+    with pytest.raises(StorageError, match="no events in"):
+        prune_events(tmp_path / "nowhere", 1)
 
 
 def test_events_become_training_data_with_new_users_and_items() -> None:

@@ -1,4 +1,4 @@
-"""`truelike events`: export."""
+"""`truelike events`: export and prune."""
 
 from __future__ import annotations
 
@@ -30,7 +30,27 @@ def export(
     say(f"wrote {export_events(directory, output):,} events to {output}")
 
 
+def prune(
+    directory: Annotated[
+        Path,
+        typer.Argument(metavar="DIRECTORY", help="Directory of `truelike serve --events`.", show_default=False),
+    ],
+    days: Annotated[float, option("Days for which events are kept.", "DAYS", min=0.0, max=36_500)],
+) -> None:
+    """Delete the oldest events that a server kept. The server may run meanwhile.
+
+    For example:
+    ```
+    truelike events prune events/ --days 400
+    ```
+    """
+    from truelike.serving.events import prune_events
+
+    say(f"deleted {prune_events(directory, days):,} events of {directory}")
+
+
 app = typer.Typer(
     help="Events that `truelike serve --events` kept.", no_args_is_help=True, rich_markup_mode="markdown"
 )
 app.command()(command(export))
+app.command()(command(prune))

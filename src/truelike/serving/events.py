@@ -186,12 +186,7 @@ def read_events(directory: str | Path) -> pl.DataFrame:
     >>> read_events(place).select("user_id", "item_id", "type").rows()
     [('ann', 'tea', 'click')]
     """
-    path = Path(directory).absolute() / FILE
-    if not path.is_file():
-        raise StorageError(
-            f"there are no events in {quoted(directory)}: expected the directory of `truelike serve --events`, which "
-            f"has a file {FILE}"
-        )
+    path = _existing(directory)
     frames = [pl.DataFrame(schema=SCHEMA)]
     with _explained(path), contextlib.closing(_open(path, read_only=True)) as connection:
         rows = connection.execute(f"SELECT {_COLUMNS} FROM events ORDER BY number")
@@ -223,6 +218,51 @@ def export_events(directory: str | Path, file: str | Path) -> int:
     with replacing_file(Path(file)) as fresh:
         found.write_parquet(fresh)
     return found.height
+
+
+def prune_events(directory: str | Path, days: float) -> int:
+    """Delete the oldest events of a directory, and return their number. A server may run meanwhile.
+
+    They are deleted in the order in which they were appended, up to the first one that happened in the last `days`
+    days: so a `remove` is never deleted before what it takes back. The file does not shrink; its room is used again.
+
+    Parameters
+    ----------
+    directory
+        The directory of `truelike serve --events`.
+    days
+        Days for which events are kept.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> place = tempfile.mkdtemp()
+    >>> EventStore(place).append([Event("ann", "tea", "click", 10**15), Event("ann", "rum", "click", 4 * 10**15)])
+    >>> prune_events(place, 365)
+    1
+    """
+    path = _existing(directory)
+    oldest = round(1e6 * (time.time() - 86_400 * days))
+    deleted = 0
+    with _explained(path), contextlib.closing(_open(path)) as connection:
+        first = "SELECT number FROM events WHERE time IS NULL OR time >= ? ORDER BY number LIMIT 1"
+        after = "SELECT max(number) + 1 FROM events"
+        (end,) = connection.execute(first, (oldest,)).fetchone() or connection.execute(after).fetchone()
+        chunk = "DELETE FROM events WHERE number IN (SELECT number FROM events WHERE number < ? LIMIT ?)"
+        while (n := connection.execute(chunk, (end, CHUNK // 10)).rowcount) > 0:  # others write in between
+            deleted += n
+    return deleted
+
+
+def _existing(directory: str | Path) -> Path:
+    """The file of events of a directory, which must be there."""
+    path = Path(directory).absolute() / FILE
+    if not path.is_file():
+        raise StorageError(
+            f"there are no events in {quoted(directory)}: expected the directory of `truelike serve --events`, which "
+            f"has a file {FILE}"
+        )
+    return path
 
 
 # --- the file -------------------------------------------------------------------------------------

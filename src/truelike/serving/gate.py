@@ -25,6 +25,7 @@ from truelike.serving.settings import Settings, is_loopback
 Headers = tuple[tuple[bytes, bytes], ...]
 
 LONGEST_URL = 16_000  # bytes
+LARGE, MOST_UNREAD = 65_536, 128 * 2**20  # bytes of an answer, and of all large ones that are not read
 HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -82,6 +83,7 @@ class Gate:
         self._key = None if key is None else key.encode()
         self._in_flight = 0
         self._arriving = _Arriving(settings.max_in_flight * settings.max_body)
+        self._unread = _Unread()
         self._hosts = self._allowed_hosts()
 
     def _allowed_hosts(self) -> set[bytes] | None:
@@ -102,7 +104,7 @@ class Gate:
         about["trusted"] = self._key is None
         scope["truelike"] = about
         scope["app"] = self.app  # so that Starlette raises where there is no route, and does not answer itself
-        exchange = _Exchange(send, request_id)
+        exchange = _Exchange(send, request_id, self._unread, self._leave)
         body: _Body | None = None
         try:
             self._check(scope, path, headers)
@@ -120,7 +122,7 @@ class Gate:
             logger.exception("request %s failed", request_id)
             await exchange.refuse(RefusedError(500, "internal", "the server failed; its log has the reason"))
         finally:
-            self._in_flight -= exchange.admitted
+            self._leave(exchange)
             if body is not None:
                 body.end()
             seconds = time.perf_counter() - started
@@ -137,6 +139,11 @@ class Gate:
             raise RefusedError(503, "busy", text, AGAIN)
         self._in_flight += 1
         exchange.admitted = True
+
+    def _leave(self, exchange: _Exchange) -> None:
+        """Take a request out of flight: it is answered, whether or not the answer is read."""
+        self._in_flight -= exchange.admitted
+        exchange.admitted = False
 
     def _check(self, scope: Scope, path: str, headers: dict[bytes, bytes]) -> None:
         """Raise if a request is not passed on."""
@@ -259,11 +266,23 @@ class _Body:
             self._arriving.bytes -= self._size
 
 
+class _Unread:
+    """The bytes of large answers that clients have not read."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def check(self, size: int) -> None:
+        """Raise if there is no room for another answer."""
+        if size > LARGE and self.bytes + size > MOST_UNREAD:
+            raise RefusedError(503, "busy", "others do not read their large answers; try again soon", AGAIN)
+
+
 class _Exchange:
     """The answer to a request, with the headers that all answers have."""
 
-    def __init__(self, send: Send, request_id: str) -> None:
-        self._send, self._request_id = send, request_id
+    def __init__(self, send: Send, request_id: str, unread: _Unread, leave: Callable[[_Exchange], None]) -> None:
+        self._send, self._request_id, self._unread, self._leave = send, request_id, unread, leave
         self._headers = [(b"x-request-id", request_id.encode()), *HEADERS]
         self.status = 500
         self.admitted = False  # counted among the requests in flight
@@ -271,10 +290,27 @@ class _Exchange:
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
+            own = dict(message["headers"])
+            self._unread.check(int(own.get(b"content-length", 0)))
             self._begun, self.status = True, message["status"]
-            own = {name for name, _ in message["headers"]}
+            self._leave(self)
             message["headers"] = [*message["headers"], *(pair for pair in self._headers if pair[0] not in own)]
+        elif len(message.get("body", b"")) > LARGE:
+            await self._send_large(message)
+            return
         await self._send(message)
+
+    async def _send_large(self, message: Message) -> None:
+        """Send a large body, and wait until the client has read most of it: it is in memory until then."""
+        size = len(message["body"])
+        self._unread.bytes += size
+        try:
+            await self._send({**message, "more_body": True})
+            await self._send(
+                {"type": "http.response.body", "body": b"", "more_body": message.get("more_body", False)}
+            )
+        finally:
+            self._unread.bytes -= size
 
     async def refuse(self, refused: RefusedError) -> None:
         if not self._begun:  # else it is too late

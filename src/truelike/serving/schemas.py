@@ -17,6 +17,7 @@ LONGEST_ID = 1_000  # letters
 MOST_IDS = 10_000  # in a list of candidates, excluded or pinned items
 MOST_HISTORY = 1_000  # items of a new user
 MOST_USERS = 1_000  # in one request
+MOST_PARTS = 100_000  # items and reasons of a batch
 MOST_BOOSTS = 20
 MOST_EVENTS = 1_000
 MOST_K = 1_000

@@ -16,6 +16,7 @@ from truelike.models.explain import Contributions
 from truelike.serving.budget import check_time
 from truelike.serving.events import DAYS, EventStore
 from truelike.serving.schemas import (
+    MOST_PARTS,
     MOST_RANK,
     Answer,
     BatchRequest,
@@ -165,6 +166,11 @@ class Service:
     def batch(self, asked: BatchRequest) -> Answer:
         """Lists for many users."""
         _check_range(asked)
+        parts = len(asked.users) * asked.k * (1 + asked.because)
+        if parts > MOST_PARTS:
+            raise ParameterError(
+                f"users x k x (1 + because) is {parts:,}; it is at most {MOST_PARTS:,}. Ask in several requests."
+            )
         lists = []
         for user in asked.users:
             check_time()
