@@ -239,6 +239,7 @@ def test_events_that_cannot_be_written_are_an_error(
     assert answer.headers["retry-after"] == "1"
     assert "readonly" in answer.json()["error"]["message"]
     assert "readonly" in caplog.text
+    assert "readonly" in client.get("/readyz").json()["problems"]["events"]
     assert read_events(store.directory).height == 0
     store._writer.execute("PRAGMA query_only = OFF")
     store._writer.execute("DROP TABLE events")

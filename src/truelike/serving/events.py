@@ -36,6 +36,7 @@ ONLY_KEPT = ("view", "impression")  # types that are kept, and are no interactio
 DAYS = 90.0  # for which an event counts in lists
 MOST_OF_A_USER, MOST_READ = 500, 2_000  # items that count for a user, and the latest events that are looked at
 WAIT, WAIT_TO_READ = 5.0, 0.25  # seconds for which another process may hold a lock
+TOLD = 10.0  # seconds for which it is told that events were not written
 CHUNK = 100_000  # rows that are read at once
 
 _CREATE = """
@@ -155,6 +156,7 @@ class EventWriter:
         self._store, self._thread = store, ThreadPoolExecutor(1, thread_name_prefix="events")
         self._lock = threading.Lock()
         self._waiting: list[Event] = []
+        self._problem, self._until = "", 0.0  # why the last events were not written, and how long that is told
         self._next: Future[None] | None = None
 
     async def append(self, events: Sequence[Event]) -> None:
@@ -167,7 +169,17 @@ class EventWriter:
     def _write(self) -> None:
         with self._lock:
             events, self._waiting, self._next = self._waiting, [], None
-        self._store.append(events)
+        try:
+            self._store.append(events)
+        except StorageError as error:
+            self._problem, self._until = str(error), time.monotonic() + TOLD
+            raise
+        self._until = 0.0
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """Why the last events were not written, if that was lately."""
+        return {"events": self._problem} if time.monotonic() < self._until else {}
 
 
 def read_events(directory: str | Path) -> pl.DataFrame:

@@ -13,6 +13,7 @@ from truelike.serving.questions import Question
 from truelike.serving.schemas import Answer
 
 ERRORS: dict[int, str] = {
+    400: "A header that decides was sent twice.",
     401: "The API key is missing or wrong.",
     414: "The URL is too long.",
     421: "The server is called by another name than its own.",
@@ -25,7 +26,7 @@ OF_REQUESTS = {
     422: "A value is outside its range, or a filter cannot be read.",
 }
 OF_BODIES = {
-    400: "The body is not JSON.",
+    400: "The body is not JSON, or a header that decides was sent twice.",
     408: "The body arrived too slowly.",
     413: "The body or a list is too long.",
     415: "The body is not application/json.",

@@ -266,7 +266,8 @@ class Questions:
         """Whether models are served."""
         served = {name: model.version for name, model in self.service.models.items()}
         more = self._status()
-        problems = {**self.service.problems, **more.pop("problems", {})}
+        written = {} if self.writer is None else self.writer.problems
+        problems = {**written, **self.service.problems, **more.pop("problems", {})}
         state = {"ready": bool(served), "degraded": bool(problems), "models": served, "problems": problems, **more}
         state["worker"] = os.getpid()
         return state, 200 if served else 503

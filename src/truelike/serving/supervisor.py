@@ -194,13 +194,23 @@ class Supervisor:
             self._say(f"serving on http://{shown}:{port} with {workers}; Ctrl-C ends it")
 
     def _begin_loading(self, name: str) -> None:
-        if not self._runtime.is_there():
-            self._runtime.remove()
-            self._runtime = Runtime(self._place)
-        directory = self._runtime.snapshots / f"{next(self._numbers)}-{name}"
         self._watched[name] = (self._signature(name),) * 2
-        process = self._begin("loader", [name, str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        try:
+            if not self._runtime.is_there():
+                old, self._runtime = self._runtime, Runtime(self._place)
+                old.remove()
+            directory = self._runtime.snapshots / f"{next(self._numbers)}-{name}"
+            process = self._begin("loader", [name, str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        except (OSError, ParameterError) as error:
+            self._refuse(name, str(error))
+            return
         self._loading = _Loading(name, directory, process, self.settings)
+
+    def _refuse(self, name: str, text: str) -> None:
+        """Keep the old model, and say why."""
+        if name in self.state.snapshots and self.state.problems.get(name) != text:
+            logger.warning("the model %s was refused, and %s stays: %s", name, self.state.versions[name], text)
+        self.state.problems = {**self.state.problems, name: text}
 
     def _look_at_loading(self) -> None:
         """See whether a loader has ended, and take its model or refuse it."""
@@ -210,12 +220,7 @@ class Supervisor:
         self._loading, answer = None, loading.answer
         if "error" in answer:
             shutil.rmtree(loading.directory, ignore_errors=True)
-            if loading.name in self.state.snapshots and self.state.problems.get(loading.name) != answer["error"]:
-                version = self.state.versions[loading.name]
-                logger.warning(
-                    "the model %s was refused, and %s stays: %s", loading.name, version, answer["error"]
-                )
-            self.state.problems = {**self.state.problems, loading.name: answer["error"]}
+            self._refuse(loading.name, answer["error"])
             return
         about = answer["about"]
         self.state.problems = {name: text for name, text in self.state.problems.items() if name != loading.name}
@@ -230,7 +235,7 @@ class Supervisor:
         """Do what is to be done now. Whatever fails is logged and done again: others may serve on."""
         try:
             self._look()
-        except TruelikeError:
+        except WorkerError:
             raise
         except Exception:
             logger.exception("the supervisor could not do its work; it tries again")

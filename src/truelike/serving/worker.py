@@ -56,7 +56,7 @@ class Worker:
     @property
     def problems(self) -> dict[str, str]:
         """Why models are not served as they are, by name; "worker" is this process, "supervisor" the one above."""
-        found = {**self.state.problems, **self._said.problems, **self._problems}
+        found = {**self._said.problems, **self._problems}
         if self.age > SILENT:
             found["supervisor"] = f"it has given no sign of life for {self.age:.0f} s: no model is replaced"
         return found
@@ -136,6 +136,7 @@ class Worker:
                 if self._said != self.state:
                     await self._switch(self._said)
                 self.service.recent("")
+                self._problems = {}
             except Exception as error:
                 self._failed(error, "a worker could not switch to the new models; it tries again")
                 await asyncio.sleep(AGAIN)
@@ -147,7 +148,7 @@ class Worker:
             self.metrics.models(models)
             served = ", ".join(f"{name} {version}" for name, version in state.versions.items())
             logging.getLogger("truelike").info("serving %s", served)
-        self._problems, self.state = {}, state
+        self.state = state
         if self._report.generation != state.generation:
             self._report.generation = state.generation
             self._tell()
