@@ -33,15 +33,15 @@ class _Timed(HttpToolsProtocol):
     _deadline: asyncio.TimerHandle | None = None
     _reading: asyncio.TimerHandle | None = None
     _in_headers, _header_bytes = False, 0
-    _since, _unread = 0.0, 0
+    since, _unread = 0.0, 0  # when the last request began
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._since = self.loop.time()
+        self.since = self.loop.time()
         self._expect()
         if len(self.connections) > self.most:
             idle = [each for each in self.connections if isinstance(each, _Timed) and each.is_idle()]
-            min(idle, key=lambda each: each._since).transport.abort()
+            min(idle, key=lambda each: each.since).transport.abort()
 
     def is_idle(self) -> bool:
         """Whether there is no request to be answered."""
@@ -98,7 +98,7 @@ class _Timed(HttpToolsProtocol):
         """Nothing: the request is answered as if no upgrade had been asked for."""
 
     def on_message_begin(self) -> None:
-        self._in_headers, self._header_bytes, self._since = True, 0, self.loop.time()
+        self._in_headers, self._header_bytes, self.since = True, 0, self.loop.time()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
