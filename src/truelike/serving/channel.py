@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from truelike.serving.schemas import Answer
 
 BEAT = 1.0  # seconds between two lines
-SILENT = 3.0  # seconds without a line after which `/readyz` says so
+SILENT = 2.5  # seconds without a line after which `/readyz` says so
 DEAD = 20.0  # seconds without a line after which a worker is replaced
 LONGEST = 2**24  # bytes of a line
 
