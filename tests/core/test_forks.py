@@ -13,6 +13,7 @@ import pytest
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 
 CALLS = [
+    "read_events(place)",
     "tl.read([('ann', 'tea'), ('bob', 'rum')])",
     "tl.read(log)",
     "model.recommend(users)",
@@ -72,6 +73,7 @@ CALLS = [
 PARENT = """
 import os, sys, faulthandler, time
 import truelike as tl
+from truelike.serving.events import read_events
 
 place = sys.argv[1]
 world = tl.synthetic.World(n_users=60, n_items=40)

@@ -27,6 +27,7 @@ from typing import NamedTuple
 import polars as pl
 
 from truelike.core.files import check_file, replacing_file
+from truelike.core.forks import check_not_forked
 from truelike.errors import EventsUnavailableError, StorageError, TruelikeError, quoted
 
 FILE = "events.sqlite"
@@ -198,6 +199,7 @@ def read_events(directory: str | Path) -> pl.DataFrame:
     >>> read_events(place).select("user_id", "item_id", "type").rows()
     [('ann', 'tea', 'click')]
     """
+    check_not_forked()
     path = _existing(directory)
     frames = [pl.DataFrame(schema=SCHEMA)]
     with _explained(path), contextlib.closing(_open(path, read_only=True)) as connection:
