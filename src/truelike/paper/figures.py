@@ -58,12 +58,12 @@ def caption(text: str, all_results: Sequence[Results]) -> str:
 
 
 def _line(axes: Axes, name: str, at: Sequence[Any], values: Sequence[Sequence[float]], label: str) -> None:
-    """Draw the means over seeds as a line, with standard deviations."""
+    """Draw the means over seeds as a line, with standard deviations if there are several."""
     colour, marker, dash = STYLES[name]
     middle = [float(np.mean(each)) for each in values]
     spread = [float(np.std(each, ddof=1)) if len(each) > 1 else 0.0 for each in values]
     axes.errorbar(
-        at, middle, spread, label=label, color=colour, marker=marker, linestyle=dash,
+        at, middle, spread if any(spread) else None, label=label, color=colour, marker=marker, linestyle=dash,
         markersize=4.5, linewidth=1.4, capsize=2.5, elinewidth=0.9,
     )  # fmt: skip
 
