@@ -32,7 +32,11 @@ class Peer:
     """The factors of another library's model, evaluated like ours."""
 
     def __init__(self, name: str, train: Any, users: Any, items: Any) -> None:
-        self.name, self.train_, self.scorer = name, train, tl.DotProductScorer(train, users, items)
+        self.name, self.train_, self._scorer = name, train, tl.DotProductScorer(train, users, items)
+
+    @property
+    def scorer(self) -> tl.Scorer:
+        return self._scorer
 
 
 def peers(train: Any) -> Any:
