@@ -261,6 +261,14 @@ def test_an_epoch_that_diverges_is_an_error_and_leaves_nothing(value: float, wor
         model.recommend(1)
 
 
+@pytest.mark.parametrize("loss", [np.nan, np.float32(np.inf), -np.inf])
+def test_a_loss_that_is_not_finite_is_an_error(loss: float, world: Any) -> None:
+    with pytest.raises(
+        DivergedError, match=f"Hooked diverged: run_epoch returned a loss of {loss}. Try smaller steps"
+    ):
+        hooked(run_epoch=lambda arrays, last: loss).fit(world)
+
+
 @pytest.mark.parametrize("wrong", [None, OwnBPR, np.zeros((60, 40))])
 def test_a_scorer_that_is_none_is_an_error_before_training(wrong: Any, world: Any) -> None:
     def never(arrays: Any, loss: Any) -> None:
@@ -273,6 +281,9 @@ def test_a_scorer_that_is_none_is_an_error_before_training(wrong: Any, world: An
 @pytest.mark.parametrize(
     ("scores", "error", "message"),
     [
+        (np.zeros((1, 40), int), ParameterError, "the scores have dtype int64; expected .* floating-point"),
+        ([[0.0] * 40], ParameterError, r"the scores are of type list; expected an array .* of shape \(1, 40\)"),
+        (None, ParameterError, "the scores are of type NoneType; expected"),
         (np.zeros((1, 3)), ParameterError, r"the scores have shape \(1, 3\); expected .* of shape \(1, 40\)"),
         (
             np.full((1, 40), np.nan),

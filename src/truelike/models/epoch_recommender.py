@@ -29,6 +29,7 @@ from truelike.models.scorer import Scorer
 from truelike.ranking.top_k import check_scores
 
 ALLOWED = tuple(map(np.dtype, TYPES.values()))  # of arrays that are saved
+STEPS = "Try smaller steps, or more regularization."
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -241,6 +242,8 @@ class _Engine(ArrayEngine):
                 f"{model.name}.run_epoch changed the arrays from {before} to {_forms(arrays)}; names, shapes and "
                 'dtypes must stay. Write into an array, as arrays["user_vectors"][:] = ...'
             )
+        if loss is not None and not math.isfinite(loss):
+            raise DivergedError(f"{model.name} diverged: run_epoch returned a loss of {loss}. {STEPS}")
         self.last = math.nan if loss is None else float(loss)
 
     def loss(self) -> float:
@@ -273,7 +276,7 @@ class _Trainer(Trainer[_NamedArrays]):
         return {"class": type(self.model).__name__, **self.model._saved_parameters()}
 
     def advice(self) -> str:
-        return "in the arrays that run_epoch trains. Try smaller steps, or more regularization."
+        return f"in the arrays that run_epoch trains. {STEPS}"
 
 
 def _learned(result: Result[_NamedArrays], train: Dataset) -> dict[str, Any]:

@@ -122,10 +122,14 @@ def users_at_once(n_items: int, n_jobs: int | None, memory: int = MAX_SCORE_BYTE
 
 
 def check_scores(scores: Any, shape: tuple[int, int]) -> None:
-    """Raise if a model's scores have another shape: the compiled loops do not check."""
-    found = getattr(scores, "shape", None)
-    if found != shape or scores.dtype.kind != "f":
-        raise ParameterError(f"the scores have shape {found}; expected floating-point numbers of shape {shape}")
+    """Raise if a model's scores have another type or shape: the compiled loops do not check."""
+    expected = f"expected an array of floating-point numbers of shape {shape}"
+    if not isinstance(scores, np.ndarray):
+        raise ParameterError(f"the scores are of type {type(scores).__name__}; {expected}")
+    if scores.dtype.kind != "f":
+        raise ParameterError(f"the scores have dtype {scores.dtype}; {expected}")
+    if scores.shape != shape:
+        raise ParameterError(f"the scores have shape {scores.shape}; {expected}")
 
 
 def no_items(n_users: int, k: int) -> TopK:
