@@ -25,7 +25,17 @@ from truelike.engines.sgd.negative_sampling import Source, draw_negatives, posit
 from truelike.engines.sgd.samples import SGDSettings
 from truelike.engines.tables import Tables
 from truelike.errors import DataError, ParameterError
-from truelike.negatives import AHNS, Hard, Negatives, Popularity, Uniform, alias_table, is_distribution, parse
+from truelike.negatives import (
+    AHNS,
+    Hard,
+    Negatives,
+    Popularity,
+    Uniform,
+    alias_table,
+    check_choice,
+    is_distribution,
+    parse,
+)
 from truelike.selection import references
 from truelike.selection.trials import Trial
 
@@ -282,6 +292,29 @@ def test_wrong_weights_are_an_error_that_shows_them(returned: Any, message: str)
 
     with pytest.raises(ParameterError, match=rf"weights\(popularity\) of .*Wrong\(\).*{message}"):
         Wrong().shares(np.arange(3))
+
+
+@dataclass(frozen=True)
+class Undrawn(Negatives):
+    """Has a priority, and leaves draws at 1."""
+
+    def priority(self, r_i: Any, r_j: Any, u: Any) -> Any:
+        return -r_j
+
+
+@pytest.mark.parametrize("negatives", [Undrawn(), type("Popular", (Popularity, Undrawn), {})()])
+def test_a_priority_without_draws_is_an_error(negatives: Any) -> None:
+    data = tl.synthetic.World(n_users=60, n_items=40, seed=1).dataset()
+    with pytest.raises(ParameterError, match=r"has a priority, but draws one candidate.*write `draws = 5`"):
+        tl.BPR(factors=2, epochs=1, negatives=negatives).fit(data)
+
+
+def test_draws_may_be_an_attribute_of_the_class_and_one_may_be_asked_for() -> None:
+    class Drawn(Undrawn):
+        draws = 2
+
+    for sampler in (Drawn(), AHNS(1), Hard(1), Uniform()):
+        check_choice(sampler, np.asarray)
 
 
 def test_a_sampler_of_ones_own_is_a_part_of_the_key_and_the_name_of_a_trial() -> None:
