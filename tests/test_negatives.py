@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from dataclasses import dataclass
 from functools import partial
@@ -307,6 +308,21 @@ def test_a_priority_without_draws_is_an_error(negatives: Any) -> None:
     data = tl.synthetic.World(n_users=60, n_items=40, seed=1).dataset()
     with pytest.raises(ParameterError, match=r"has a priority, but draws one candidate.*write `draws = 5`"):
         tl.BPR(factors=2, epochs=1, negatives=negatives).fit(data)
+
+
+def test_a_sampler_that_is_no_dataclass_says_so() -> None:
+    class Forgotten(Negatives):
+        least: int = 3
+
+    class Child(Forgotten):
+        pass
+
+    for kind in (Forgotten, Child):
+        with pytest.raises(ParameterError, match=r"'least', as Forgotten is not.*@dataclass\(frozen=True\) above"):
+            kind(least=4)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'lest'"):
+        Head(lest=4)  # type: ignore[call-arg]
+    assert copy.deepcopy(Head(4)) == Head(4)
 
 
 def test_draws_may_be_an_attribute_of_the_class_and_one_may_be_asked_for() -> None:

@@ -13,11 +13,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from truelike.core.parameters import forgotten
 from truelike.errors import DataError, ParameterError, some
 
 __all__ = ["AHNS", "Hard", "Negatives", "Popularity", "Uniform", "parse"]
@@ -64,6 +65,17 @@ class Negatives:
     >>> SemiHard().priority(1.0, np.array([0.5, 0.8, 1.2]), 0.5)
     array([ 5.000e-01,  8.000e-01, -9.988e+02])
     """
+
+    def __new__(cls, *positional: Any, **given: Any) -> Self:
+        """Raise an error if a parameter is annotated in a class that is not a dataclass."""
+        for each in cls.__mro__:
+            for name in given:
+                if forgotten(each, name):
+                    raise ParameterError(
+                        f"{cls.__name__} has no parameter {name!r}, as {each.__name__} is not a dataclass: write "
+                        f"@dataclass(frozen=True) above `class {each.__name__}`"
+                    )
+        return super().__new__(cls)
 
     def weights(self, popularity: NDArray[Any]) -> Any:
         """Return a number for each item, in proportion to which it is drawn. May implement; default: the same."""

@@ -261,6 +261,29 @@ def test_an_epoch_that_diverges_is_an_error_and_leaves_nothing(value: float, wor
         model.recommend(1)
 
 
+def test_a_forgotten_dataclass_is_named() -> None:
+    class Forgotten(OwnBPR):
+        plain: int = 3
+
+    class Declared(OwnBPR):
+        rate: float = tl.parameters.number(0.1)
+
+    @dataclass(kw_only=True, eq=False, repr=False)
+    class Child(Declared):
+        pass
+
+    advice = r"is not a dataclass: write @dataclass\(kw_only=True, eq=False, repr=False\) above `class"
+    with pytest.raises(ParameterError, match=f"'plain', as Forgotten {advice} Forgotten`"):
+        Forgotten(plain=4)
+    for kind in (Declared, Child):
+        with pytest.raises(
+            ParameterError, match=f"{kind.__name__} has no parameter 'rate', as Declared {advice} Dec"
+        ):
+            kind()
+    with pytest.raises(ParameterError, match="Forgotten has no parameter 'zzz'"):
+        Forgotten(zzz=4)
+
+
 @pytest.mark.parametrize("loss", [np.nan, np.float32(np.inf), -np.inf])
 def test_a_loss_that_is_not_finite_is_an_error(loss: float, world: Any) -> None:
     with pytest.raises(

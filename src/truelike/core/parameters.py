@@ -286,6 +286,10 @@ def _with_default(entry: str, default: Any) -> str:
 
 def check_names(cls: type, given: Collection[str]) -> None:
     """Raise an error that names a parameter which the class does not have, and the nearest one that it has."""
+    for each in cls.__mro__:
+        for name, value in vars(each).items():
+            if isinstance(value, Field) and name not in getattr(cls, "__dataclass_fields__", {}):
+                raise unknown_parameter(cls, name)
     known = _arguments(cls)
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values()):
         return
@@ -301,10 +305,21 @@ def _arguments(cls: type) -> Mapping[str, inspect.Parameter]:
 
 def unknown_parameter(cls: type, name: str) -> ParameterError:
     """The error for a parameter that a class does not have."""
+    for each in cls.__mro__:
+        if forgotten(each, name):
+            return ParameterError(
+                f"{cls.__name__} has no parameter {name!r}, as {each.__name__} is not a dataclass: write "
+                f"@dataclass(kw_only=True, eq=False, repr=False) above `class {each.__name__}`"
+            )
     known = [f.name for f in parameter_fields(cls)]
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
     return ParameterError(f"{cls.__name__} has no parameter {name!r}{hint} It has {', '.join(known) or 'none'}.")
+
+
+def forgotten(cls: type, name: str) -> bool:
+    """Return whether a class annotates a name, and is no dataclass that would make a field of it."""
+    return "__dataclass_fields__" not in vars(cls) and name in inspect.get_annotations(cls)
 
 
 def check(model: Any) -> None:
