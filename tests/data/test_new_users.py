@@ -268,6 +268,16 @@ def test_without_times_or_users_to_hold_out_there_is_an_error() -> None:
         tl.splits.new_users(split)  # type: ignore[arg-type]
     with pytest.raises(DataError, match=r"fit takes a Dataset, not NewUserSplit: pass split.train"):
         tl.ItemPop().fit(split)  # type: ignore[arg-type]
+    model = tl.ItemPop().fit(split.train)
+    for held_out in (split, split.test):
+        with pytest.raises(
+            DataError, match=r"^evaluate takes a Dataset, not NewUser.*: tl\.evaluate_new_users\(model, "
+        ):
+            tl.evaluate(model, held_out)  # type: ignore[arg-type]
+    with pytest.raises(
+        DataError, match=r"tune takes a Split, not NewUserSplit: tune on .*by_user\(split\.train\)"
+    ):
+        tl.tune(tl.ItemPop, split)  # type: ignore[arg-type]
 
 
 def test_parts_that_do_not_belong_together_are_no_split() -> None:

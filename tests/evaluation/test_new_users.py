@@ -157,7 +157,7 @@ def test_what_is_no_model_or_no_new_users_is_an_error(split: tl.NewUserSplit) ->
     model = tl.ItemPop().fit(split.train)
     with pytest.raises(DataError, match="evaluate_new_users takes new users, not Dataset: pass a part of"):
         tl.evaluate_new_users(model, split.train)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match=r"not NewUsers: pass new users to tl.evaluate_new_users"):
+    with pytest.raises(DataError, match=r"not NewUsers: tl.evaluate_new_users\(model, split\)"):
         tl.evaluate(model, split.test)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="evaluate_new_users takes a fitted model, not the class ItemPop"):
         tl.evaluate_new_users(tl.ItemPop, split)  # type: ignore[arg-type]

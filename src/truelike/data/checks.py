@@ -24,10 +24,10 @@ def check_dataset(value: object, what: str, part: str = "train") -> None:
     if has_interactions(value):
         return
     remedy = "pass tl.read(rows)"
-    if hasattr(value, "train") and hasattr(value, "test"):
+    if hasattr(value, "targets") or hasattr(getattr(value, part, None), "targets"):
+        remedy = "tl.evaluate_new_users(model, split) evaluates on new users"
+    elif hasattr(value, "train") and hasattr(value, "test"):
         remedy = f"pass split.{part}"
-    elif hasattr(value, "targets"):
-        remedy = "pass new users to tl.evaluate_new_users"
     raise DataError(f"{what} takes a Dataset, not {type(value).__name__}: {remedy}")
 
 

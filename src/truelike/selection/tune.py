@@ -15,6 +15,7 @@ from truelike.core.parallel import threads
 from truelike.core.parameters import parse
 from truelike.data.checks import check_number
 from truelike.data.dataset import Dataset
+from truelike.data.new_users import NewUserSplit
 from truelike.data.splits import Split
 from truelike.errors import DataError, MissingExtraError, ParameterError
 from truelike.evaluation.metrics import parse_measure
@@ -154,11 +155,14 @@ def _check_split(split: object) -> None:
                 "the split has no validation part, which tune searches on: split again with validation=0.1"
             )
         return
-    remedy = (
-        "tl.splits.by_user(data) splits a dataset"
-        if isinstance(split, Dataset)
-        else "tl.Split(tl.read(train), tl.read(validation), tl.read(test)) makes one of your own files or frames"
-    )
+    if isinstance(split, Dataset):
+        remedy = "tl.splits.by_user(data) splits a dataset"
+    elif isinstance(split, NewUserSplit):
+        remedy = "tune on tl.splits.by_user(split.train), a split of its training part"
+    else:
+        remedy = (
+            "tl.Split(tl.read(train), tl.read(validation), tl.read(test)) makes one of your own files or frames"
+        )
     raise DataError(f"tune takes a Split, not {type(split).__name__}: {remedy}")
 
 
