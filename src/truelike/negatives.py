@@ -260,8 +260,8 @@ def check_choice(sampler: Any, array: Callable[[Any], Any]) -> None:
     `array` makes an array or a tensor of a NumPy array.
     """
     _check_count(sampler, "draws", sampler.draws)
-    kind = type(sampler)
-    if kind.draws is Negatives.draws and kind.priority is not Negatives.priority:
+    cls = type(sampler)
+    if cls.draws is Negatives.draws and cls.priority is not Negatives.priority:
         raise ParameterError(
             f"{sampler!r} has a priority, but draws one candidate, so nothing is chosen: write `draws = 5` in its "
             "class, or `draws: int = 5` to make it a parameter"
