@@ -134,6 +134,14 @@ class Mean(Softmax):
         return Softmax.steps(r, observed) - Softmax.steps(r, observed).mean(0)
 
 
+class Undefined(Listwise):
+    """Divides 0 by 0 at scores up to 3."""
+
+    @staticmethod
+    def steps(r: Any, observed: Any) -> Any:
+        return observed * ((r > 3) / (r > 3))
+
+
 class OneStep(BPO):
     @staticmethod
     def positive(r: Any, g: Any) -> Any:
@@ -168,6 +176,7 @@ class Flat(Listwise):
         (Flips, "uses_flips", "it is False, and the step of g is not 0: set uses_flips = True, or return 0 * g"),
         (Loose, "curvature", "the step changes by 0.25 at most, and curvature = 0.2 must bound it"),
         (Mean, "steps: rows", "a row's steps depend on other rows, by "),
+        (Undefined, "steps: rows", "a step is NaN or infinite at r="),
         (Flat, "steps: shape", "it is (6,) for r of shape (6, 9)"),
         (Pointwise, "gradient", "there is no function positive"),
         (OneStep, "gradient", "positive must return two steps, not ndarray"),
@@ -201,13 +210,30 @@ def test_without_a_likelihood_the_rest_is_checked() -> None:
 
 
 def test_a_surrogate_is_reported_with_its_reason_and_does_not_fail() -> None:
-    class OnPurpose(WrongSign):
+    class OnPurpose(Twice):
         surrogate = "an experiment"
 
     report = objectives.check(OnPurpose)
     assert report.ok
-    assert results(report)["negative: step of r"] == "surrogate"
-    assert detail(report, "negative: step of r").startswith("an experiment; at r=")
+    assert results(report)["pair: step of r_i"] == "surrogate"
+    assert detail(report, "pair: step of r_i").startswith("an experiment; cosine with the gradient 1.00; at r_i=")
+
+
+def test_a_surrogate_in_the_opposite_direction_fails() -> None:
+    class Backwards(WrongSign):
+        surrogate = "an experiment"
+
+    class Rows(Softmax):
+        surrogate = "an experiment"
+
+        @staticmethod
+        def steps(r: Any, observed: Any) -> Any:
+            return -Softmax.steps(r, observed)
+
+    for objective, what in ((Backwards, "negative: step of r"), (Rows, "steps: gradient")):
+        report = objectives.check(objective)
+        assert [row.what for row in report.failures] == [what]
+        assert detail(report, what).startswith("an experiment; cosine with the gradient -1.00; at ")
 
 
 @pytest.mark.parametrize("value", ["BPR", Objective, tl.ItemPop, None])

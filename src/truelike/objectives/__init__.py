@@ -420,7 +420,8 @@ def check(objective: type[Objective], *, raise_error: bool = False) -> Report:
     ----------
     objective : class
         A `Pointwise`, `Pairwise` or `Listwise` class. Steps that are not the gradient on purpose are reported as
-        "surrogate" and do not fail, if the class says why in its attribute `surrogate`.
+        "surrogate", with their cosine with the gradient, if the class says why in its attribute `surrogate`. They fail
+        only if the cosine is negative.
     raise_error : bool
         Raise ObjectiveError if a check fails.
 

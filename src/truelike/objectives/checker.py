@@ -99,11 +99,16 @@ class _Findings:
             self.add(what, f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
 
     def gradients(self, gradients: Iterator[Gradient]) -> None:
-        """Add a row for each, whether these steps are the derivatives of the likelihood."""
+        """Add a row for each, whether these steps are the derivatives of the likelihood.
+
+        Those of a surrogate must only point the same way, on the whole: their cosine must not be negative.
+        """
         for what, steps, slopes, place in gradients:
             problem, reason = slopes.contradiction(steps, place), self.objective.surrogate
             if problem and reason is not None:
-                self.rows.append(Row(what, "surrogate", f"{reason}; {problem}"))
+                cosine = slopes.cosine(steps)
+                result: Result = "FAILED" if cosine < 0 else "surrogate"
+                self.rows.append(Row(what, result, f"{reason}; cosine with the gradient {cosine:.2f}; {problem}"))
             else:
                 distance = f"{slopes.worst(steps):.1g} at most from the derivative of the likelihood"
                 self.add(what, problem, distance)
@@ -137,6 +142,12 @@ class _Slopes:
 
     def worst(self, steps: Doubles) -> float:
         return float(self._distance(steps)[self.finite].max(initial=0.0))
+
+    def cosine(self, steps: Doubles) -> float:
+        """The cosine of the angle between steps and derivatives at all places; 0 if all of either are 0."""
+        known = self.finite & np.isfinite(steps)
+        steps, slopes = steps[known], self.central[known]
+        return float(steps @ slopes / (np.linalg.norm(steps) * np.linalg.norm(slopes) or 1.0))
 
     def contradiction(self, steps: Doubles, place: Callable[[int], str]) -> str:
         """Where steps differ from the derivatives, in words; empty if they do not."""
@@ -335,8 +346,11 @@ def _check_listwise(found: _Findings) -> None:
     with found.row("steps: rows"):
         whole = np.asarray(objective.steps(r, observed))
         alone = np.concatenate([objective.steps(r[n : n + 1], observed[n : n + 1]) for n in range(len(r))])
-        apart = float(np.abs(whole - alone).max())
-        found.add("steps: rows", "" if apart <= CLOSE else f"a row's steps depend on other rows, by {apart:.2g}")
+        apart = np.abs(whole - alone)
+        problem = f"a row's steps depend on other rows, by {apart.max():.2g}" if apart.max() > CLOSE else ""
+        if np.isnan(apart).any():
+            problem = f"a step is NaN or infinite at r={r.flat[np.isnan(apart).argmax()]:g}"
+        found.add("steps: rows", problem)
     with found.row("steps: finite up to 50"):
         far, worst = r.copy(), ""
         far[0], far[1] = np.where(observed[0], -50, 50), np.where(observed[1], 50, -50)
