@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import truelike as tl
-from truelike.errors import DataError, ParameterError, StorageError
+from truelike.errors import DataError, ParameterError, ParameterWarning, StorageError
 from truelike.negatives import Hard
 from truelike.selection.manifest import Manifest, digests
 from truelike.selection.plan import Plan, chosen_models
@@ -100,7 +100,7 @@ def test_versions_that_differ_are_said(plan: Plan, split: Any, tmp_path: Path, n
     assert "then 1.0; torch absent, then 9.9. Figures may differ" in note
 
 
-def test_code_of_one_s_own_is_named_and_passed_again(split: Any, tmp_path: Path, notes: list[str]) -> None:
+def test_code_of_one_s_own_is_named_and_passed_again(split: Any, tmp_path: Path) -> None:
     models = {"mine": Mine(neighbors=7), "objective": tl.SampledMF(objective=Other), "pop": "ItemPop"}
     manifest = written(Plan(chosen_models(models)), split, tmp_path)
     assert "test_manifest:Mine#" in manifest.content["models"]["mine"]["class"]["own"]
@@ -114,10 +114,9 @@ def test_code_of_one_s_own_is_named_and_passed_again(split: Any, tmp_path: Path,
             manifest.plan(given)
     own = {name: models[name] for name in ("mine", "objective")}
     assert [each.model_class for each in manifest.plan(own).models] == [Mine, tl.SampledMF, tl.ItemPop]
-    assert notes == []
     changed = json.loads(re.sub(r"Mine#\w{12}", "Mine#" + "0" * 12, manifest.text))
-    Manifest(changed).plan(own)
-    assert "mine has code of your own that is defined otherwise" in notes[0]
+    with pytest.warns(ParameterWarning, match="mine has code of your own that is defined otherwise"):
+        Manifest(changed).plan(own)
 
 
 def test_fixed_code_is_passed_again(split: Any, tmp_path: Path) -> None:

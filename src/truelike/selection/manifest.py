@@ -17,7 +17,7 @@ from truelike.core import progress
 from truelike.core.files import replacing_file
 from truelike.data.dataset import Dataset
 from truelike.data.splits import Split
-from truelike.errors import DataError, ParameterError, StorageError
+from truelike.errors import DataError, ParameterError, ParameterWarning, StorageError, warn
 from truelike.models.registry import model_class
 from truelike.selection.plan import Models, Plan, chosen_models
 from truelike.selection.references import identity, is_own, is_plain, plain
@@ -242,9 +242,10 @@ def _check_same(name: str, now: Any, then: Any) -> None:
             "out what has no code of your own"
         )
     if now != then:
-        progress.note(
+        warn(
             f"{name} has code of your own that is defined otherwise than when the manifest was written, or by another "
-            "version of Python. Figures may differ"
+            "version of Python. Figures may differ: to reproduce the table, pass the code that it was made with",
+            ParameterWarning,
         )
 
 
