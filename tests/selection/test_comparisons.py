@@ -16,6 +16,7 @@ from tests.selection.test_comparison import comparison, measured, with_seeds
 import truelike as tl
 from truelike.errors import DataError, ParameterError, StorageError
 from truelike.evaluation.ranks import RankTest
+from truelike.selection.comparison_figures import by_activity, quality_against_time
 from truelike.selection.comparisons import Comparisons
 
 MODELS = {"few": tl.ItemKNN(neighbors=3), "BPR, 5% drawn": tl.BPR(n_negatives=2), "pop": "ItemPop"}
@@ -126,6 +127,15 @@ def test_the_plot_has_each_model_and_dataset_and_the_band() -> None:
     assert len(axes.patches) == 1
     [axes] = several(falling(3, 2)).plot().axes
     assert len(axes.patches) == 0
+
+
+def test_names_with_dollar_signs_are_drawn_as_they_are() -> None:
+    found = several({"$a{$": [0.3, 0.2], "B, $5": [0.2, 0.1]})
+    found.comparisons = {f"{name} $_$": each for name, each in found.items()}
+    figures = [found.plot(), *(draw(found["data 0 $_$"]) for draw in (quality_against_time, by_activity))]
+    for figure in figures:
+        figure.draw_without_rendering()  # a formula that is none would be an error
+    assert figures[0].axes[0].get_yticklabels()[1].get_text() == r"B, \$5"
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,15 @@ def new_figure(panels: int = 1, width: float = 7.5, height: float = 3.6) -> tupl
     return figure, axes
 
 
+def as_text(name: str) -> str:
+    r"""A name as matplotlib shows it as it is: text between two dollar signs would be a formula.
+
+    >>> print(as_text("$5 and $10"), as_text("BPR"))
+    \$5 and \$10 BPR
+    """
+    return name.replace("$", r"\$")
+
+
 def grouped_bars(table: pl.DataFrame, label: str, measures: list[str]) -> Figure:
     """Draw bars of several measures side by side for each row of a table."""
     many = len(table) > 6
@@ -40,7 +49,7 @@ def grouped_bars(table: pl.DataFrame, label: str, measures: list[str]) -> Figure
         offset = (n - (len(measures) - 1) / 2) * width
         bars = axes.bar(at + offset, table[measure], width * 0.94, label=measure, color=COLOURS[n])
         axes.bar_label(bars, fmt="%.3f", fontsize=6.5 if many else 8, padding=2)
-    names = table[label].to_list()
+    names = [as_text(name) for name in table[label]]
     if many:
         axes.set_xticks(at, names, rotation=30, ha="right", rotation_mode="anchor")
     else:
@@ -65,7 +74,7 @@ def reliability_curves(panels: dict[str, dict[str, pl.DataFrame]], notes: dict[s
             note = "" if not notes or name not in notes else f"\n{notes[name]}"
             axes.plot(
                 table["predicted"], table["liked"], color=COLOURS[number % len(COLOURS)],
-                marker="osD^vP"[number % 6], markersize=5, linewidth=1.5, label=name + note,
+                marker="osD^vP"[number % 6], markersize=5, linewidth=1.5, label=as_text(name + note),
             )  # fmt: skip
             number += 1
         axes.set(title=title, xlim=(0, top), ylim=(0, top), xlabel="predicted probability of a hidden like")

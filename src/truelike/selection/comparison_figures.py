@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from truelike.evaluation.breakdown import THIRDS, activity_quarters
-from truelike.report.figures import COLOURS, new_figure
+from truelike.report.figures import COLOURS, as_text, new_figure
 from truelike.selection.comparison import Comparison, ModelResult
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def _line_plot(
     figure, [axes] = new_figure(width=WIDTH, height=3.8)
     for n, (each, style) in enumerate(_styled(comparison)):
         look = {"linestyle": DASHES[n // 2 % len(DASHES)], "markersize": 5, "linewidth": 1.5, **style}
-        axes.plot(range(len(labels)), values[each.model], label=each.model, **look)
+        axes.plot(range(len(labels)), values[each.model], label=as_text(each.model), **look)
     axes.set_ylim(bottom=0.0)
     axes.set_xticks(range(len(labels)), labels)
     axes.set_xlabel(x)
@@ -68,7 +68,7 @@ def quality_against_time(comparison: Comparison) -> Figure:
         axes.errorbar(x, y, [[y - low], [high - y]], capsize=3, elinewidth=1, markersize=7, **style)
         weight = "bold" if each.model == comparison.best else "normal"
         look = {"weight": weight, "color": style["color"]}
-        texts.append(axes.annotate(each.model, (x, y), (0, 0), textcoords="offset points", **look))
+        texts.append(axes.annotate(as_text(each.model), (x, y), (0, 0), textcoords="offset points", **look))
         points.append((x, y, low, high))
     _logarithmic(axes)
     axes.margins(x=0.15, y=0.12)
@@ -168,7 +168,7 @@ def learning_curves(comparison: Comparison) -> Figure | None:
         curve = each.records[0]["curve"]
         epochs = range(1, len(curve["values"]) + 1)
         best = int(np.argmax(curve["values"]))
-        look = {"linewidth": 1.5, "markersize": 6, "markevery": [best], "label": each.model, **style}
+        look = {"linewidth": 1.5, "markersize": 6, "markevery": [best], "label": as_text(each.model), **style}
         left.plot(epochs, curve["values"], **look)
         right.plot(np.maximum(curve["seconds"], 1e-3), curve["values"], **look)
     left.set_xlabel("epoch")

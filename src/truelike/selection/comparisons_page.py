@@ -11,7 +11,7 @@ import polars as pl
 from truelike.data.html import table
 from truelike.evaluation.ranks import RankTest
 from truelike.report import Page, cell, machine
-from truelike.report.figures import COLOURS, new_figure
+from truelike.report.figures import COLOURS, as_text, new_figure
 from truelike.selection import comparison_page
 from truelike.selection.comparison import BEST, LEVEL
 from truelike.selection.comparisons import Comparisons
@@ -107,10 +107,12 @@ def rank_plot(found: Comparisons) -> Figure:
     for n, (name, each) in enumerate(zip(found, ranks, strict=True)):
         axes.plot(
             each, places + offsets[n], MARKERS[n % len(MARKERS)], color=COLOURS[1 + n % (len(COLOURS) - 1)],
-            fillstyle="none", markersize=5, label=name,
+            fillstyle="none", markersize=5, label=as_text(name),
         )  # fmt: skip
     axes.plot(means, places, "o", color=COLOURS[0], markersize=8, label="mean")
-    axes.set_yticks(places, [f"{name} ({BEST})" if n == at else name for n, name in enumerate(names)])
+    axes.set_yticks(
+        places, [f"{as_text(name)} ({BEST})" if n == at else as_text(name) for n, name in enumerate(names)]
+    )
     axes.invert_yaxis()
     axes.set_xlim(0.5, len(names) + 0.5)
     axes.set_xticks(range(1, len(names) + 1))
