@@ -122,9 +122,13 @@ def test_latex_has_a_column_for_each_dataset_with_deviations_and_marks() -> None
 
 def test_the_plot_has_each_model_and_dataset_and_the_band() -> None:
     [axes] = several(falling(3, 5)).plot().axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["M0 (best)", "M1", "M2"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["M0 (best on validation)", "M1", "M2"]
     assert len(axes.lines) == 6
-    assert len(axes.patches) == 1
+    at = np.array([line.get_ydata() for line in axes.lines]) - np.arange(3)
+    assert np.abs(at).max() <= 1 / 8  # within a quarter of the row
+    assert at[:5].mean() == pytest.approx(0)
+    [band] = axes.patches
+    assert band.get_label() == "means with p ≥ 0.05"
     [axes] = several(falling(3, 2)).plot().axes
     assert len(axes.patches) == 0
 

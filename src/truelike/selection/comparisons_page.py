@@ -102,18 +102,21 @@ def rank_plot(found: Comparisons) -> Figure:
     test = found.rank_test
     if test is not None and test.critical_difference is not None:
         width = test.critical_difference - 0.25 / len(found)  # sums of ranks are whole or halves
-        axes.axvspan(means[at] - width, means[at] + width, color=COLOURS[0], alpha=0.10, linewidth=0)
-    offsets = np.linspace(0.22, 0.46, len(found))
+        axes.axvspan(
+            means[at] - width, means[at] + width, color=COLOURS[0], alpha=0.10, linewidth=0,
+            label=f"means with p ≥ {LEVEL:g}",
+        )  # fmt: skip
+    offsets = (np.arange(len(found)) + 0.5) / len(found) - 0.5  # centred on the row, within a quarter of it
     for n, (name, each) in enumerate(zip(found, ranks, strict=True)):
         axes.plot(
-            each, places + offsets[n], MARKERS[n % len(MARKERS)], color=COLOURS[1 + n % (len(COLOURS) - 1)],
+            each, places + offsets[n] / 4, MARKERS[n % len(MARKERS)], color=COLOURS[1 + n % (len(COLOURS) - 1)],
             fillstyle="none", markersize=5, label=as_text(name),
         )  # fmt: skip
-    axes.plot(means, places, "o", color=COLOURS[0], markersize=8, label="mean")
+    axes.plot(means, places, "|", color=COLOURS[0], markersize=18, markeredgewidth=3, zorder=1.9, label="mean")
     axes.set_yticks(
-        places, [f"{as_text(name)} ({BEST})" if n == at else as_text(name) for n, name in enumerate(names)]
+        places, [as_text(f"{name} (best on validation)" if n == at else name) for n, name in enumerate(names)]
     )
-    axes.invert_yaxis()
+    axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xlim(0.5, len(names) + 0.5)
     axes.set_xticks(range(1, len(names) + 1))
     axes.set_xlabel(f"rank by {found.plan.metric} on the test part; 1 is best")
