@@ -73,6 +73,7 @@ def test_two_datasets_are_ranked_and_not_tested() -> None:
     found = several(falling(3, 2))
     assert found.rank_test is None
     assert found.ranks["p"].to_list() == [None] * 3
+    assert found.ranks["against_best"].to_list() == ["best", "not tested", "not tested"]
     assert found.ranks["rank"].to_list() == [1.0, 2.0, 3.0]
     assert found.sentence.endswith(
         "The ranks are not tested: two datasets cannot show a difference over datasets; 3 or more are needed"

@@ -19,6 +19,8 @@ from truelike.selection.comparison import ABOVE, ALIKE, BELOW, BEST, LEVEL, Comp
 from truelike.selection.manifest import MANIFEST, Manifest
 from truelike.selection.plan import Plan
 
+UNTESTED = "not tested"  # with fewer datasets than a test needs
+
 
 @dataclass(eq=False, repr=False)
 class Comparisons(Mapping[str, Comparison]):
@@ -128,13 +130,19 @@ class Comparisons(Mapping[str, Comparison]):
 
     @cached_property
     def against_best(self) -> dict[str, str]:
-        """How each of `ranked` compares with `reference` over datasets: "below", "above", "not distinguishable"."""
+        """How each of `ranked` compares with `reference` over datasets: as in `Comparison`, or "not tested"."""
         found = {}
         means = dict(zip(self.ranked, self.ranks_on_test.mean(axis=0), strict=True))
         for name in self.ranked:
             p = self.p_value(name)
-            side = ABOVE if means[name] < means[self.reference] else BELOW
-            found[name] = BEST if name == self.reference else side if p is not None and p < LEVEL else ALIKE
+            if name == self.reference:
+                found[name] = BEST
+            elif p is None:
+                found[name] = UNTESTED
+            elif p >= LEVEL:
+                found[name] = ALIKE
+            else:
+                found[name] = ABOVE if means[name] < means[self.reference] else BELOW
         return found
 
     def p_value(self, name: str) -> float | None:
@@ -181,7 +189,7 @@ class Comparisons(Mapping[str, Comparison]):
 
         `rank` and "rank on validation" are mean ranks; "ml rank" is the rank on test of one dataset. `p` is the p-value
         of the difference from the best mean rank on validation, corrected for all pairs; `against_best` says the
-        outcome. Without a test `p` is null.
+        outcome. Without a test `p` is null, and the outcome is "not tested".
         """
         return to_native(self.rank_frame, self._library)
 
