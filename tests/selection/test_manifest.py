@@ -158,6 +158,18 @@ def test_content_of_another_kind_is_an_error(
         written(plan, split, tmp_path, **{name: value})
 
 
+def test_a_manifest_is_taken_as_a_file_or_as_it_is(plan: Plan, split: Any, tmp_path: Path) -> None:
+    manifest = Manifest.of(replace(plan, by=None), {"ml": split})
+    path = manifest.write(tmp_path / "manifest.json")
+    for given in (manifest, path, str(path)):
+        with pytest.raises(DataError, match="the manifest is of the datasets ml; a, b given"):
+            tl.compare({"a": split, "b": split}, manifest=given)
+    nothing: Any = {"format": 1}
+    with pytest.raises(ParameterError, match="manifest is a dict; expected manifest"):
+        tl.compare(split, manifest=nothing)
+    assert manifest.plan().fixed == Manifest.read(path).plan().fixed
+
+
 def test_settings_beside_a_manifest_are_an_error(plan: Plan, split: Any, tmp_path: Path) -> None:
     path = Manifest.of(replace(plan, by=None), {"ml": split}).write(tmp_path / "manifest.json")
     for setting, value in (("seeds", 9), ("metric", "ndcg@5"), ("seed", 1)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -43,7 +44,7 @@ def compare(
     report: Callable[[Record], None] | None = None,
     cluster: str | Cluster | None = None,
     lists: int | None = None,
-    manifest: str | Path | None = None,
+    manifest: str | Path | Manifest | None = None,
     **fixed: Any,
 ) -> Comparison: ...
 @overload
@@ -62,7 +63,7 @@ def compare(
     report: Callable[[Record], None] | None = None,
     cluster: str | Cluster | None = None,
     lists: int | None = None,
-    manifest: str | Path | None = None,
+    manifest: str | Path | Manifest | None = None,
     **fixed: Any,
 ) -> Comparisons: ...
 def compare(
@@ -80,7 +81,7 @@ def compare(
     report: Callable[[Record], None] | None = None,
     cluster: str | Cluster | None = None,
     lists: int | None = None,
-    manifest: str | Path | None = None,
+    manifest: str | Path | Manifest | None = None,
     **fixed: Any,
 ) -> Comparison | Comparisons:
     """Find out which model suits a dataset: tune each alike on validation, then evaluate all on the test part.
@@ -129,9 +130,11 @@ def compare(
         Keep the lists of the final runs, of this length, and write them and the relevant items to `trec/` in the
         directory, for ranx and trec_eval, as `tl.write_trec` does. None: they are not kept.
     manifest
-        The `manifest.json` of an earlier comparison, which is run again: it has all settings and models, so none of
-        them is given. Data with another hash is an error, and versions that differ are said. Models with a class or a
-        function of your own are passed again, under the same names. A manifest holds no code.
+        The `manifest.json` of an earlier comparison, or its `manifest`, which is run again: it has all settings and
+        models, so none of them is given. A setting other than the default is an error; one that is the default cannot
+        be told from none, and is that of the manifest. `lists`, `directory`, `n_workers` and `cluster` are not in it.
+        Data with another hash is an error, and versions that differ are said. Models with a class or a function of
+        your own are passed again, under the same names. A manifest holds no code.
     **fixed
         Parameters that are not searched, for the models that have them, such as `epochs=30`.
 
@@ -153,7 +156,7 @@ def compare(
     settings: Parameters = {
         "metric": metric, "by": by, "seen": seen, "n_trials": n_trials, "seeds": seeds, "seed": seed
     }  # fmt: skip
-    known = None if manifest is None else Manifest.read(manifest)
+    known = _known(manifest)
     plan = _plan(models, settings, fixed, known)
     place = Place(
         None if directory is None else Path(directory),
@@ -181,6 +184,17 @@ def compare(
     if place.directory is not None:
         found.manifest.write(place.directory / MANIFEST)
     return found
+
+
+def _known(manifest: object) -> Manifest | None:
+    """The manifest that was given, as a file or as it is."""
+    if manifest is None or isinstance(manifest, Manifest):
+        return manifest
+    if not isinstance(manifest, str | os.PathLike):
+        raise ParameterError(
+            f"manifest is a {type(manifest).__name__}; expected {MANIFEST} of an earlier comparison, or its `manifest`"
+        )
+    return Manifest.read(Path(manifest))
 
 
 def _plan(models: Models | None, settings: Parameters, fixed: Parameters, known: Manifest | None) -> Plan:
