@@ -56,7 +56,7 @@ class NotFittedError(TruelikeError, AttributeError):
 
 
 class UnknownIdError(TruelikeError, KeyError):
-    """A user or an item that is not in the training data."""
+    """A user or an item that is not in the training data, or a dataset that was not compared."""
 
     def __str__(self) -> str:  # KeyError would show the message in quotes
         return str(self.args[0])

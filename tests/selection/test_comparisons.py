@@ -14,7 +14,7 @@ from tests.report.test_latex import check
 from tests.selection.test_comparison import comparison, measured, with_seeds
 
 import truelike as tl
-from truelike.errors import DataError, ParameterError, StorageError
+from truelike.errors import DataError, ParameterError, StorageError, UnknownIdError
 from truelike.evaluation.ranks import RankTest
 from truelike.selection.comparison_figures import by_activity, quality_against_time
 from truelike.selection.comparisons import Comparisons
@@ -157,9 +157,33 @@ def test_what_is_no_mapping_of_datasets_is_an_error(data: Any, error: Any, words
         tl.compare(data, "ItemPop")
 
 
+def test_a_missing_dataset_is_said_before_other_mistakes() -> None:
+    with pytest.raises(DataError, match="no dataset is given"):
+        tl.compare({}, "no model", manifest="none.json")
+
+
+def test_an_unknown_dataset_is_an_error_that_names_the_known_ones() -> None:
+    found = several(falling(2, 2))
+    with pytest.raises(UnknownIdError, match=r"^there is no dataset 'Z'; there are data 0, data 1$"):
+        found["Z"]
+    assert "Z" not in found
+    assert found.get("Z") is None
+
+
+@pytest.mark.parametrize("name", ["x.pdf", "x"])
+def test_a_page_is_html(name: str, tmp_path: Path) -> None:
+    found = several(falling(2, 2))
+    for each in (found, found["data 0"]):
+        with pytest.raises(ParameterError, match=f"{name}'; a page is HTML: give a path that ends in .html"):
+            each.write(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
 def test_lists_need_a_directory_and_ids_without_spaces(split: Any, tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="lists is 5, and they are kept in the directory: pass directory="):
         tl.compare(split, "ItemPop", lists=5)
+    with pytest.raises(ParameterError, match="lists is 0"):
+        tl.compare(split, "ItemPop", lists=0, directory=tmp_path)
     data = tl.synthetic.World(n_users=60, n_items=40).dataset().to_frame()
     named = tl.read(data.with_columns(item_id="item " + data["item_id"].cast(str)))
     with pytest.raises(DataError, match="item ids are empty or have a space"):

@@ -105,7 +105,7 @@ def compare(
     ```
     """
     import truelike as tl
-    from truelike.report import require_report_extra
+    from truelike.report import page_path, require_report_extra
     from truelike.selection.plan import chosen_models
 
     names = None if models is None else listed(models)
@@ -119,7 +119,8 @@ def compare(
         fixed = {}
     check_output(table)
     if output is not None:
-        require_report_extra()  # before the work, not after it
+        page_path(output)  # before the work, not after it
+        require_report_extra()
     several = {name: open_data(log, read) for name, log in _names(logs).items()}
     what = ", ".join(model.name for model in chosen) if manifest is None else f"the models of {manifest}"
     say(f"comparing {what} on {', '.join(map(str, several.values()))}")

@@ -13,12 +13,12 @@ import polars as pl
 
 from truelike._version import __version__
 from truelike.core.files import refuse_special, replacing_file
-from truelike.errors import MissingExtraError
+from truelike.errors import MissingExtraError, ParameterError, quoted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Page", "cell", "digits_of", "machine", "require_report_extra"]
+__all__ = ["Page", "cell", "digits_of", "machine", "page_path", "require_report_extra"]
 
 
 def require_report_extra() -> None:
@@ -30,6 +30,20 @@ def require_report_extra() -> None:
         raise MissingExtraError(
             f'reports need {error.name}, which is not installed: pip install "truelike[plot]"'
         ) from error
+
+
+def page_path(path: str | Path) -> Path:
+    """The path of a page; an error unless it ends in .html, since a page is never of another format.
+
+    >>> page_path("report.html").name
+    'report.html'
+    """
+    path = Path(path)
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise ParameterError(
+            f"the path of the page is {quoted(path)}; a page is HTML: give a path that ends in .html"
+        )
+    return path
 
 
 def machine() -> str:

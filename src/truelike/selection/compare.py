@@ -156,6 +156,7 @@ def compare(
     settings: Parameters = {
         "metric": metric, "by": by, "seen": seen, "n_trials": n_trials, "seeds": seeds, "seed": seed
     }  # fmt: skip
+    several = _several(data)
     known = _known(manifest)
     plan = _plan(models, settings, fixed, known)
     place = Place(
@@ -163,9 +164,8 @@ def compare(
         checked_workers(n_workers),
         report,
         as_cluster(cluster),
-        check_lists(lists or 0, directory),
+        check_lists(lists, directory),
     )
-    several = data if isinstance(data, Mapping) else {"": data}
     splits = _splits(several, plan)
     if known is not None:
         known.check(plan, splits)
@@ -208,13 +208,19 @@ def _plan(models: Models | None, settings: Parameters, fixed: Parameters, known:
     return known.plan(models, fixed)
 
 
-def _splits(several: Mapping[str, Any], plan: Plan) -> dict[str, Split]:
-    """The split of each dataset, which has the name that was given."""
+def _several(data: Data | Mapping[str, Data]) -> Mapping[str, Data]:
+    """The datasets by their names, which are texts; one alone has none."""
+    several = data if isinstance(data, Mapping) else {"": data}
     if not several:
         raise DataError("no dataset is given; expected one, or a mapping such as {'ml': split, 'amazon': dataset}")
     for name in several:
         if not isinstance(name, str) or (not name.strip() and len(several) > 1):
             raise ParameterError(f"the name of a dataset is {name!r}; expected a text")
+    return several
+
+
+def _splits(several: Mapping[str, Data], plan: Plan) -> dict[str, Split]:
+    """The split of each dataset, which has the name that was given."""
     found = {}
     for name, each in several.items():
         with _named(name):

@@ -19,7 +19,7 @@ from truelike.data.splits import Split
 from truelike.errors import ParameterError
 from truelike.evaluation.significance import holm, mean_interval, paired_t
 from truelike.models.base import Recommender
-from truelike.report import Page
+from truelike.report import Page, page_path
 from truelike.selection import references
 from truelike.selection.manifest import MANIFEST, Manifest
 from truelike.selection.plan import Plan
@@ -380,7 +380,7 @@ class Comparison:
 
     def write(self, path: str | Path) -> Path:
         """Write the page; `best.toml` and `manifest.json` go beside it where no directory was given."""
-        path = Path(path)
+        path = page_path(path)
         alone = self.directory is None
         self.directory = self.directory or path.parent
         written = self.page().write(path)

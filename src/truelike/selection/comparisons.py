@@ -12,9 +12,10 @@ import numpy as np
 import polars as pl
 
 from truelike.data.frames import to_native
+from truelike.errors import UnknownIdError
 from truelike.evaluation.metrics import Floats
 from truelike.evaluation.ranks import FEWEST_DATASETS, RankTest, ranks_of
-from truelike.report import Page
+from truelike.report import Page, page_path
 from truelike.selection.comparison import ABOVE, ALIKE, BELOW, BEST, LEVEL, Comparison, ModelResult, listed
 from truelike.selection.manifest import MANIFEST, Manifest
 from truelike.selection.plan import Plan
@@ -46,6 +47,8 @@ class Comparisons(Mapping[str, Comparison]):
     directory: Path | None = None
 
     def __getitem__(self, name: str) -> Comparison:
+        if name not in self.comparisons:
+            raise UnknownIdError(f"there is no dataset {name!r}; there are {', '.join(self.comparisons)}")
         return self.comparisons[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -258,7 +261,7 @@ class Comparisons(Mapping[str, Comparison]):
 
     def write(self, path: str | Path) -> Path:
         """Write the page; `manifest.json` goes beside it where no directory was given."""
-        path = Path(path)
+        path = page_path(path)
         written = self.page().write(path)
         if self.directory is None:
             self.manifest.write(path.parent / MANIFEST)

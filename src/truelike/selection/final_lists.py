@@ -20,12 +20,13 @@ from truelike.selection.trials import Trial
 DIRECTORY = "trec"
 
 
-def check_lists(n_listed: int, directory: object) -> int:
-    """The length of the lists to keep; an error if there is no place for them."""
-    if n_listed:
-        check_number("lists", n_listed, low=1, whole=True)
-        if directory is None:
-            raise ParameterError(f"lists is {n_listed}, and they are kept in the directory: pass directory=, too")
+def check_lists(n_listed: int | None, directory: object) -> int:
+    """The length of the lists to keep, 0 for None; an error if there is no place for them."""
+    if n_listed is None:
+        return 0
+    check_number("lists", n_listed, low=1, whole=True)
+    if directory is None:
+        raise ParameterError(f"lists is {n_listed}, and they are kept in the directory: pass directory=, too")
     return n_listed
 
 
