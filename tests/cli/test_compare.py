@@ -90,6 +90,13 @@ def test_wrong_usage_is_an_error(run: Run, log: Path, arguments: tuple[str, ...]
     assert words in done.usage_error
 
 
+def test_a_page_of_another_format_is_an_error_before_the_work(run: Run, log: Path, tmp_path: Path) -> None:
+    done = run("compare", log, "-o", "page.pdf", "-d", tmp_path / "runs")
+    assert done.code != 0
+    assert "give a path that ends in .html" in done.err
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.parametrize(("asked", "words"), [((), "The last tenth"), (("--by", "random"), "drawn at random")])
 def test_the_command_says_how_a_log_with_times_was_split(
     run: Run, tmp_path: Path, asked: tuple[str, ...], words: str

@@ -54,8 +54,22 @@ def test_it_has_versions_and_hashes_that_do_not_depend_on_files(plan: Plan, spli
     assert {"system", "python", "truelike", "numpy", "numba", "polars"} <= set(content["versions"])
     assert "torch" not in content["versions"]
     split.save(tmp_path / "split")
-    assert content["datasets"] == {"ml": digests(tl.Split.load(tmp_path / "split"))}
-    assert len(set(content["datasets"]["ml"].values())) == 3
+    assert content["datasets"] == {"ml": {**digests(tl.Split.load(tmp_path / "split")), "by": "random"}}
+    assert len(set(digests(split).values())) == 3
+
+
+def test_it_has_how_a_dataset_was_split_where_by_is_none(tmp_path: Path) -> None:
+    plan = Plan(chosen_models("ItemPop"))
+    rows = [(user, (user + time) % 20, time) for user in range(20) for time in range(10)]
+    timed = tl.read(pl.DataFrame(rows, schema=["user", "item", "time"], orient="row"))
+    untimed = tl.read([row[:2] for row in rows])
+    splits = {"timed": plan.split(timed), "untimed": plan.split(untimed)}
+    splits["own"] = tl.Split(splits["timed"].train, splits["timed"].validation, splits["timed"].test)
+    content = written(plan, splits["timed"], tmp_path).content
+    assert (content["by"], content["datasets"]["ml"]["by"]) == (None, "time")
+    found = Manifest.of(plan, splits).content["datasets"]
+    assert [each.get("by") for each in found.values()] == ["time", "random", None]
+    Manifest.of(plan, splits).check(plan, splits)
 
 
 def test_a_hash_covers_ids_weights_times_and_features() -> None:

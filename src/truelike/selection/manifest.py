@@ -38,8 +38,9 @@ class Manifest:
     Attributes
     ----------
     content
-        The versions, the SHA-256 of each part of each dataset, the arguments of `tl.compare`, and the models with
-        their parameters. A class or a function of one's own is named, with a hash of its definition.
+        The versions, the SHA-256 of each part of each dataset and how it was split, the arguments of `tl.compare`,
+        and the models with their parameters. A class or a function of one's own is named, with a hash of its
+        definition.
 
     Examples
     --------
@@ -48,7 +49,7 @@ class Manifest:
     >>> split = tl.splits.by_user(tl.synthetic.World(n_users=60, n_items=40).dataset(), seed=0)
     >>> manifest = Manifest.of(Plan(chosen_models("ItemPop")), {"shop": split})
     >>> manifest.content["models"], list(manifest.content["datasets"]["shop"])
-    ({'ItemPop': {'class': 'ItemPop', 'parameters': {}}}, ['train', 'validation', 'test'])
+    ({'ItemPop': {'class': 'ItemPop', 'parameters': {}}}, ['train', 'validation', 'test', 'by'])
     """
 
     content: dict[str, Any]
@@ -60,7 +61,7 @@ class Manifest:
             {
                 "format": FORMAT,
                 "versions": versions(plan),
-                "datasets": {name: digests(split) for name, split in splits.items()},
+                "datasets": {name: {**digests(split), **_by(split)} for name, split in splits.items()},
                 **{name: getattr(plan, name) for name in SETTINGS},
                 "fixed": {name: _described(value) for name, value in plan.fixed.items()},
                 "models": {model.name: _description(model) for model in plan.models},
@@ -179,6 +180,12 @@ def versions(plan: Plan) -> dict[str, str]:
 def digests(split: Split) -> dict[str, str]:
     """The SHA-256 of each part of a split: of its ids and of all that models learn from."""
     return {name: _digest(part) for name, part in zip(PARTS, split.parts, strict=True)}
+
+
+def _by(split: Split) -> dict[str, str]:
+    """How held-out interactions were chosen, "time" or "random", where the split has it."""
+    by = split.info.get("by")
+    return {"by": by} if isinstance(by, str) else {}
 
 
 def _digest(data: Dataset) -> str:
