@@ -17,10 +17,10 @@ def test_every_claim_has_a_verdict_for_each_of_its_settings(results: Results) ->
     found = judge([results])
     assert len(found) == sum(len(claim.settings) for claim in CLAIMS)
     assert set(found["verdict"]) <= {HOLDS, PART, NOT, MISSING, UNTRAINED}
-    assert "" not in found.filter(pl.col("verdict") != MISSING)["rests on"].to_list()
+    assert "" not in found.filter(pl.col("verdict") != MISSING)["runs"].to_list()
     tuned = found.filter((pl.col("settings") == "tuned alike") & pl.col("claim").str.contains("above ShiftMC"))
     assert MISSING not in set(tuned["verdict"])
-    assert tuned["rests on"].str.contains("Synthetic world 2 seeds").all()
+    assert tuned["runs"].str.contains("Synthetic world 2 seeds").all()
 
 
 def test_the_claims_refer_to_all_figures_and_numbers_of_the_paper() -> None:

@@ -172,11 +172,11 @@ def test_a_contender_that_is_not_above_item_pop_did_not_train_and_is_no_evidence
     assert decide("gaps_shrink", results, "BPR", "NBPO", data="amazon").verdict == UNTRAINED
 
 
-def test_a_verdict_names_the_runs_that_it_rests_on(tmp_path: Path) -> None:
+def test_a_verdict_names_the_runs_of_its_evidence(tmp_path: Path) -> None:
     results = synthetic_results(tmp_path, {"NBPO": 1.2, "BPO": 1.0}, noise=1e-4)
-    assert decide("better", results, "NBPO", "BPO").rests_on == "test: Amazon 5 seeds (truelike 1.2)"
-    assert decide("better", results, "NBPO", "BPR").rests_on == "test: Amazon 5 seeds (truelike 1.2)"
-    assert decide("better", results, "WBPR", "BPR").rests_on == ""
+    assert decide("better", results, "NBPO", "BPO").runs == "test: Amazon 5 seeds (truelike 1.2)"
+    assert decide("better", results, "NBPO", "BPR").runs == "test: Amazon 5 seeds (truelike 1.2)"
+    assert decide("better", results, "WBPR", "BPR").runs == ""
 
 
 def test_a_value_at_the_level_of_item_pop_decides_nothing(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_value_at_the_level_of_item_pop_decides_nothing(tmp_path: Path) -> Non
     about: Any = {"data": "amazon", "on": (SCALED,)}
     assert decide("best_value", results, "NBPO", values=(3.0,), **about).verdict == UNTRAINED
     held = decide("best_value", results, "NBPO", values=(4.0,), **about)
-    assert (held.verdict, held.rests_on) == (HOLDS, "validation: Amazon 5 seeds (truelike 1.2)")
+    assert (held.verdict, held.runs) == (HOLDS, "validation: Amazon 5 seeds (truelike 1.2)")
 
 
 @pytest.mark.parametrize(("best", "expected"), [(1.1, HOLDS), (1.004, NOT)])
@@ -219,4 +219,4 @@ def test_flips_find_hidden_likes_if_the_posterior_is_above_the_score(tmp_path: P
         hidden._table(rows).write_csv(tmp_path / hidden.FILE)
         found = verdicts.decide(claim, [results], "defaults")
         assert found.verdict == expected
-    assert found.rests_on == "synthetic worlds, 3 seeds"
+    assert found.runs == "synthetic worlds, 3 seeds"

@@ -179,7 +179,7 @@ class Lists:
 
 
 def with_probability(model: Any, frame: pl.DataFrame, *, trained: bool) -> pl.DataFrame:
-    """Lists of a model that has `like_probability`, with p(like) and what it rests on.
+    """Lists of a model that has `like_probability`, with p(like) and its evidence.
 
     `trained`: the lists are those of users of the training data, as they were trained.
     """

@@ -30,7 +30,7 @@ with (Path(__file__).parent / "claims.csv").open(encoding="utf-8", newline="") a
 
 
 def judge(all_results: Sequence[Results]) -> pl.DataFrame:
-    """Return a row per claim and setting: where, claim, paper, settings, verdict, measured, p, rests on.
+    """Return a row per claim and setting: where, claim, paper, settings, verdict, measured, p, runs.
 
     If runs are of a quick plan, a first column `run` says so in each row.
     """
@@ -39,7 +39,7 @@ def judge(all_results: Sequence[Results]) -> pl.DataFrame:
         for setting in claim.settings:
             found = decide(claim, all_results, setting)
             rows.append((claim.where, claim.words, claim.paper, SETTINGS[setting], *astuple(found)))
-    names = ["where", "claim", "paper", "settings", "verdict", "measured", "p", "rests on"]
+    names = ["where", "claim", "paper", "settings", "verdict", "measured", "p", "runs"]
     table = pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String) | {"p": pl.Float64}, orient="row")
     if any(results.plan.quick for results in all_results):
         return table.select(pl.lit("quick").alias("run"), pl.all())

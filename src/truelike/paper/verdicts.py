@@ -56,12 +56,12 @@ class Claim:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on a claim, what was measured, the p-value over users or over seeds, and the runs it rests on."""
+    """The verdict on a claim, what was measured, the p-value over users or over seeds, and the runs that it is of."""
 
     verdict: str
     measured: str = ""
     p: float | None = None
-    rests_on: str = ""
+    runs: str = ""
 
 
 Rule = Callable[[Claim, Sequence[Results], Setting], Verdict]
@@ -411,7 +411,7 @@ def finds_hidden_likes(claim: Claim, all_results: Sequence[Results], setting: Se
     Holds: the AUC against true likes is higher on all datasets with a known truth, significantly over seeds (p < .05).
     Holds in part: on some.
     """
-    agree, parts, ps, rests = [], [], [], []
+    agree, parts, ps, runs = [], [], [], []
     for data, found in _known_truth(all_results, setting):
         posterior, alone = found["posterior"].to_numpy(), found["score"].to_numpy()
         p = paired_t(posterior, alone)
@@ -420,10 +420,10 @@ def finds_hidden_likes(claim: Claim, all_results: Sequence[Results], setting: Se
             f"{hidden.KNOWN[data]}: AUC of the posterior {posterior.mean():.3f}, of the score {alone.mean():.3f}"
         )
         ps.append(p)
-        rests.append(f"{hidden.KNOWN[data]}, {len(found)} seeds")
+        runs.append(f"{hidden.KNOWN[data]}, {len(found)} seeds")
     if not agree:
         return Verdict(MISSING)
-    return replace(_by_share(agree, "; ".join(parts), max(ps), more_than=0.0), rests_on="; ".join(rests))
+    return replace(_by_share(agree, "; ".join(parts), max(ps), more_than=0.0), runs="; ".join(runs))
 
 
 def _known_truth(all_results: Sequence[Results], setting: Setting) -> list[tuple[str, pl.DataFrame]]:
@@ -462,10 +462,10 @@ def decide(claim: Claim, all_results: Sequence[Results], setting: Setting) -> Ve
             text = "; ".join(filter(None, (found.measured, f"did not train, not counted: {', '.join(left_out)}")))
             verdict = UNTRAINED if found.verdict == MISSING else found.verdict
             found = replace(found, measured=text, verdict=verdict)
-    return found if found.rests_on else replace(found, rests_on=_rests_on(claim, all_results, setting))
+    return found if found.runs else replace(found, runs=_runs_of(claim, all_results, setting))
 
 
-def _rests_on(claim: Claim, all_results: Sequence[Results], setting: Setting) -> str:
+def _runs_of(claim: Claim, all_results: Sequence[Results], setting: Setting) -> str:
     """Name the runs of a verdict: of each dataset the least number of seeds of a model, or of trials of a search."""
     rule, parts, versions = RULES[claim.rule], [], set()
     for results in _of_data(claim, all_results):
@@ -482,7 +482,7 @@ def _rests_on(claim: Claim, all_results: Sequence[Results], setting: Setting) ->
 
 
 def _evidence(rule: Rule, claim: Claim, results: Results, setting: Setting) -> list[list[Record]]:
-    """Return the records that a verdict rests on, by model."""
+    """Return the records of a verdict, by model."""
     names = claim.models if rule is not gains_most_by else COMPARED
     if rule in BY_CURVES:
         by_seed = [[*results.curve(claim.on[0], seed)] for seed in range(results.plan.curve_seeds)]

@@ -32,7 +32,7 @@ from truelike.selection.variants import Variant
 
 @dataclass(frozen=True)
 class Place:
-    """Where the trials of a comparison run, and what is kept. It changes no result except times.
+    """Where the trials of a comparison run, and what is stored. It changes no result except times.
 
     `n_listed` is the length of the lists of the final runs that are kept; 0: none are.
     """

@@ -204,7 +204,7 @@ def run(trial: Trial, split: Split, *, n_jobs: int | None = 1) -> tuple[Record, 
 def _fit_and_evaluate(
     trial: Trial, model: Recommender, split: Split, record: Record, n_jobs: int | None
 ) -> Arrays | None:
-    """Fit, add the results to the record step by step, and return what is kept beside it."""
+    """Fit, add the results to the record step by step, and return the arrays to store beside it."""
     started = time.perf_counter()
     _reset_peak_memory()
     model.fit(split.train, validation=split.validation, progress=False)
