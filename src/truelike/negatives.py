@@ -261,7 +261,7 @@ def check_choice(sampler: Any, array: Callable[[Any], Any]) -> None:
     """
     _check_count(sampler, "draws", sampler.draws)
     cls = type(sampler)
-    if cls.draws is Negatives.draws and cls.priority is not Negatives.priority:
+    if getattr(cls, "draws", None) is Negatives.draws and cls.priority is not Negatives.priority:
         raise ParameterError(
             f"{sampler!r} has a priority, but draws one candidate, so nothing is chosen: write `draws = 5` in its "
             "class, or `draws: int = 5` to make it a parameter"
