@@ -77,10 +77,19 @@ def uniquely_named(function: Any, *contents: object) -> Any:
     """
     root = Path(__file__).parents[1]
     package = root / Path(function.__code__.co_filename).relative_to(root).parts[0]
-    sources = [path.read_bytes() for path in (Path(__file__), *sorted(package.rglob("*.py")))]
+    sources = [path.read_bytes() for path in (Path(__file__), *_sources(package))]
     digest = hashlib.sha256(b"".join(sources) + repr(contents).encode()).hexdigest()[:16]
     function.__name__ = function.__qualname__ = f"{function.__code__.co_name}_{digest}"
     return function
+
+
+def _sources(package: Path) -> list[Path]:
+    """The source files of a package. Its caches are not looked into: other processes write them meanwhile."""
+    found = []
+    for place, directories, names in os.walk(package):
+        directories[:] = [name for name in directories if name != "__pycache__"]
+        found += [Path(place, name) for name in names if name.endswith(".py")]
+    return sorted(found)
 
 
 def _interruptible(compile: Callable[..., Any]) -> Callable[..., Any]:
