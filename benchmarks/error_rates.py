@@ -39,6 +39,7 @@ from truelike.exposure.miss_rate import by_showing
 from truelike.paper.gains import half_width
 from truelike.paper.verdicts import best_of
 from truelike.selection.comparison import ALIKE, BEST, Comparison, ModelResult
+from truelike.selection.plan import Plan
 from truelike.selection.race import MAX_P_VALUE, Race
 from truelike.selection.variants import Variant, variant
 
@@ -172,7 +173,8 @@ def comparison(validation: Any, test: Any) -> Comparison:
         kind = Variant(f"{k:02d}", variant("ItemPop").model_class)
         record = {"test": {MEASURE: 0.0}}
         results.append(ModelResult(kind, {}, float(left.mean()), 1, 0.0, [record], right[:, None]))
-    return Comparison(results, MEASURE, nothing, np.zeros(0, dtype=int), "", False)
+    plan = Plan([each.variant for each in results], metric=MEASURE)
+    return Comparison(results, plan, nothing, np.zeros(0, dtype=int), from_dataset=False)
 
 
 def compared(n_models: int, options: Any, rng: Rng, n: int, repetitions: int, better: float) -> Any:

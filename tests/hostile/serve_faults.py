@@ -92,7 +92,7 @@ class Trial:
                         self.counts["turns"] += 1
                 assert set(load.counts) <= {
                     "list 200", "event 201", "event 503", "RemoteDisconnected", "ConnectionResetError", "TimeoutError",
-                    "BrokenPipeError",
+                    "BrokenPipeError", "IncompleteRead",
                 }, load.counts  # fmt: skip
                 self.counts += load.counts
             kept = read_events(events / "kept")["item_id"].to_list()
