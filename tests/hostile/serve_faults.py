@@ -90,10 +90,8 @@ class Trial:
                         self._fill_runtime(run, served, turn)
                         self._fill_events(events)
                         self.counts["turns"] += 1
-                assert set(load.counts) <= {
-                    "list 200", "event 201", "event 503", "RemoteDisconnected", "ConnectionResetError", "TimeoutError",
-                    "BrokenPipeError", "IncompleteRead",
-                }, load.counts  # fmt: skip
+                answered = {each for each in load.counts if " " in each}  # others are connections that broke
+                assert answered <= {"list 200", "event 201", "event 503"}, load.counts
                 self.counts += load.counts
             kept = read_events(events / "kept")["item_id"].to_list()
         assert len(kept) == len(set(kept)), "an event is there twice"
