@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import subprocess
 import sys
@@ -167,10 +168,29 @@ def test_a_file_that_is_not_ours_or_damaged_is_an_error_and_stays_as_it_is(
     assert path.read_bytes() == before
 
 
-def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
-    (tmp_path / FILE).touch()  # as a process leaves it that is killed at its start
-    EventStore(tmp_path).append([event("ann", "a")])
-    assert read_events(tmp_path).height == 1
+def test_a_file_appears_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another process reads, or a killed one leaves, is a complete file or none."""
+    seen: list[list[str]] = []
+    link = os.link
+
+    def watched(source: Path, target: Path) -> None:
+        seen.append([path.name for path in tmp_path.iterdir() if path.is_file()])
+        with contextlib.closing(sqlite3.connect(source)) as connection:
+            assert connection.execute("PRAGMA application_id").fetchone() == (module.APPLICATION,)
+            assert connection.execute("SELECT * FROM events").fetchall() == []
+        link(source, target)
+
+    monkeypatch.setattr("os.link", watched)
+    EventStore(tmp_path).close()
+    assert seen == [[]]
+    assert [path.name for path in tmp_path.iterdir()] == [FILE]
+
+
+def test_an_empty_file_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / FILE).touch()
+    with pytest.raises(StorageError, match="not a file of events"):
+        EventStore(tmp_path)
+    assert (tmp_path / FILE).stat().st_size == 0
 
 
 def test_what_is_no_damage_is_said_as_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

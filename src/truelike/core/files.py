@@ -266,6 +266,17 @@ def replacing_file(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """Yield a new file name to write. It becomes the file when everything is written, unless there is one by then."""
+    path = path.absolute()
+    with _beside(path) as fresh:
+        yield fresh
+        _flush(fresh)
+        with contextlib.suppress(FileExistsError):
+            os.link(fresh, path)
+
+
+@contextlib.contextmanager
 def scratch_directory(directory: str | Path, parent: str | os.PathLike[str] | None = None) -> Iterator[Path]:
     """Yield a new directory for what the writer of `directory` keeps for a time. It is removed at the end.
 

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from truelike.core.files import check_file, replacing_file
+from truelike.core.files import check_file, new_file, replacing_file
 from truelike.core.forks import check_not_forked
 from truelike.errors import EventsUnavailableError, StorageError, TruelikeError, quoted
 
@@ -284,8 +284,10 @@ def _existing(directory: str | Path) -> Path:
 
 def _open(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     """A connection to a file of events, which is made if there is none. What is not ours is not touched."""
+    if not read_only and not path.exists():
+        _make(path)
     _check_header(path)
-    mode = "rwc"
+    mode = "rw"
     if read_only:  # SQLite makes two files beside it, where it can
         beside = path.with_name(f"{FILE}-wal").exists() or os.access(path.parent, os.W_OK)
         mode = "ro" if beside else "ro&immutable=1"
@@ -294,8 +296,6 @@ def _open(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     )
     try:
         connection.execute("PRAGMA synchronous = FULL")
-        if not read_only and _version(connection) == 0:
-            _create(connection)
         _check_version(connection, path)
         if not read_only:
             connection.execute(_INDEX)
@@ -314,17 +314,16 @@ def _check_version(connection: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def _create(connection: sqlite3.Connection) -> None:
-    """Make the table; before WAL mode, so that the header of the file says at once whose it is."""
-    with connection:
-        connection.execute("BEGIN EXCLUSIVE")  # another process may do the same
-        if _version(connection) == 0:
-            connection.execute(_CREATE)
-            connection.execute(f"PRAGMA application_id = {APPLICATION}")
-            connection.execute(f"PRAGMA user_version = {VERSION}")
-    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-    if mode != "wal":
-        raise StorageError("events need a file system on which processes can share memory, not one of the network")
+def _make(path: Path) -> None:
+    """Make a file without events. It appears whole, so no other process ever reads the beginning of one."""
+    with new_file(path) as fresh, contextlib.closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute(_CREATE)
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        if mode != "wal":
+            raise StorageError("events need a file system on which processes can share memory, not one of the network")
 
 
 def _version(connection: sqlite3.Connection) -> int:
@@ -342,12 +341,11 @@ def _check_header(path: Path) -> None:
     with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
         try:
             (application,) = connection.execute("PRAGMA application_id").fetchone()
-            (pages,) = connection.execute("PRAGMA page_count").fetchone()
         except sqlite3.DatabaseError as error:
             if not _is_damage(error):
                 raise
-            application, pages = 0, 1
-    if pages and application != APPLICATION:
+            application = 0
+    if application != APPLICATION:
         raise StorageError(
             f"{quoted(path)} is not a file of events, or damaged. Move it away, or use another directory."
         )
