@@ -106,6 +106,16 @@ def test_stores_that_are_opened_at_once_make_one_file(tmp_path: Path) -> None:
     assert read_events(tmp_path).height == 8
 
 
+def test_a_file_whose_last_page_is_not_there_yet_is_ours(tmp_path: Path) -> None:
+    """So it is for a moment while another process writes its WAL back. If it stays so, it is damaged."""
+    store = EventStore(tmp_path)
+    store.append([event(f"user {number}", "a") for number in range(500)])
+    store.close()
+    os.truncate(store.path, store.path.stat().st_size - 4096)
+    with pytest.raises(StorageError, match="is damaged: .*recover"):
+        EventStore(tmp_path)
+
+
 def test_another_process_does_not_end_the_locks_of_this_one(tmp_path: Path) -> None:
     """To open and close the file beside SQLite would do so, and the last one that closes it removes the WAL."""
     store = EventStore(tmp_path)

@@ -323,7 +323,9 @@ def _make(path: Path) -> None:
         connection.execute(f"PRAGMA user_version = {VERSION}")
         (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         if mode != "wal":
-            raise StorageError("events need a file system on which processes can share memory, not one of the network")
+            raise StorageError(
+                "events need a file system on which processes can share memory, not one of the network"
+            )
 
 
 def _version(connection: sqlite3.Connection) -> int:
@@ -340,6 +342,8 @@ def _check_header(path: Path) -> None:
         return
     with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
         try:
+            # while another process writes its WAL back, the first page may be there before the last: no damage
+            connection.execute("PRAGMA writable_schema = ON")
             (application,) = connection.execute("PRAGMA application_id").fetchone()
         except sqlite3.DatabaseError as error:
             if not _is_damage(error):
