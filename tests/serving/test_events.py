@@ -112,7 +112,7 @@ def test_a_file_whose_last_page_is_not_there_yet_is_ours(tmp_path: Path) -> None
     store.append([event(f"user {number}", "a") for number in range(500)])
     store.close()
     os.truncate(store.path, store.path.stat().st_size - 4096)
-    with pytest.raises(StorageError, match="is damaged: .*recover"):
+    with pytest.raises(StorageError, match=r"is damaged: .*recover"):
         EventStore(tmp_path)
 
 
