@@ -15,6 +15,8 @@ from .data.dataset import Dataset as Dataset
 from .data.describe import describe as describe
 from .data.filters import k_core as k_core
 from .data.read import read as read
+from .data.schema import Kind as Kind
+from .data.schema import Schema as Schema
 from .data.splits import Split as Split
 from .data.new_users import NewUsers as NewUsers
 from .data.new_users import NewUserSplit as NewUserSplit

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
 
 from truelike._version import __version__
 from truelike.core.array_files import write_arrays
@@ -33,8 +35,9 @@ from truelike.core.files import (
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.blocks.format import DESCRIPTION
 from truelike.data.dataset import Dataset
+from truelike.data.feedback import Feedback
 from truelike.data.matrix import checked_csr
-from truelike.data.part_files import ID_FILES, known_library, read_ids, read_titles, write_ids
+from truelike.data.part_files import ID_FILES, known_library, read_ids, read_schema, read_titles, write_ids
 from truelike.errors import ParameterError, StorageError, some
 
 FORMAT = 4
@@ -76,6 +79,8 @@ def write_model(
             "interactions": train.n_interactions,
         },
     }
+    if train.schema is not None:
+        text["data"] |= {"schema": train.schema.to_dict(), "kinds": _kept_kinds(train)}
     numbers = {**_train_arrays(train), **{f"{PREFIX}{name}": array for name, array in arrays.items()}}
     _check_finite(numbers)
     with replacing_directory(directory) as place:
@@ -92,9 +97,17 @@ def _train_arrays(train: Dataset | Blocks) -> dict[str, Any]:
     """The arrays of the training data. Blocks stay where they are."""
     if isinstance(train, Blocks):
         return {}
-    matrix = {"indptr": train.csr.indptr, "indices": train.csr.indices, "weights": train.csr.data}
-    times = {} if train.times is None else {"times": train.times}
-    return {f"train.{name}": array for name, array in {**matrix, **times}.items()}
+    found = {"train": Feedback(train.csr, train.times)}
+    found |= {f"train.kind{number}": train.kinds[name] for number, name in enumerate(_kept_kinds(train))}
+    return {f"{name}.{what}": array for name, part in found.items() for what, array in part.arrays().items()}
+
+
+def _kept_kinds(train: Dataset | Blocks) -> list[str]:
+    """The kinds that a model keeps: those that make an item seen."""
+    if isinstance(train, Blocks) or train.schema is None:
+        return []
+    known = train.schema.kinds
+    return [name for name in train.kinds if name in known and known[name].seen]
 
 
 def read_model(directory: str | Path, *, mapped: bool = False) -> tuple[dict[str, Any], dict[str, Any], Any]:
@@ -154,16 +167,16 @@ def _open_blocks(files: OpenDirectory, about: dict[str, Any]) -> Blocks:
 
 def _read_train(files: OpenDirectory, about: dict[str, Any], arrays: dict[str, Any]) -> Dataset:
     users, items, titles = read_ids(files, about["ids"])
-    parts = (arrays["train.weights"], arrays["train.indices"], arrays["train.indptr"])
-    if [part.dtype for part in parts] != [np.float32, np.int32, np.int32] or not parts[0].min(initial=1) > 0:
-        raise ValueError("the training data is not a matrix of positive float32 with int32 indices")
-    matrix = checked_csr(parts, (len(users), len(items)))
+    shape = (len(users), len(items))
+    matrix, times = _read_feedback(arrays, "train", shape)
+    if not matrix.data.min(initial=1) > 0:
+        raise ValueError("the training data has weights that are not positive")
     found = {"users": len(users), "items": len(items), "interactions": int(matrix.nnz)}
     if any(about[what] != count for what, count in found.items()):
         raise ValueError(f"model.json names other numbers than the {found} in the files")
-    times = arrays.get("train.times")
-    if times is not None and (times.dtype != np.int64 or times.shape != (matrix.nnz,)):
-        raise ValueError("the times of the training data are not one int64 for each interaction")
+    schema = about.get("schema")
+    names: list[str] = [] if schema is None else [str(name) for name in about["kinds"]]
+    kinds = {name: Feedback(*_read_feedback(arrays, f"train.kind{n}", shape)) for n, name in enumerate(names)}
     return Dataset.unchecked(
         users,
         items,
@@ -172,4 +185,18 @@ def _read_train(files: OpenDirectory, about: dict[str, Any], arrays: dict[str, A
         titles=titles,
         library=known_library(about["library"]),
         name=str(about["name"]),
+        kinds=kinds,
+        schema=None if schema is None else read_schema(schema),
     )
+
+
+def _read_feedback(
+    arrays: dict[str, Any], name: str, shape: tuple[int, int]
+) -> tuple[sparse.csr_array, NDArray[np.int64] | None]:
+    parts = (arrays[f"{name}.weights"], arrays[f"{name}.indices"], arrays[f"{name}.indptr"])
+    if [part.dtype for part in parts] != [np.float32, np.int32, np.int32]:
+        raise ValueError("the training data is not a matrix of float32 with int32 indices")
+    matrix, times = checked_csr(parts, shape), arrays.get(f"{name}.times")
+    if times is not None and (times.dtype != np.int64 or times.shape != (matrix.nnz,)):
+        raise ValueError("the times of the training data are not one int64 for each interaction")
+    return matrix, times

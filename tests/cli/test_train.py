@@ -242,7 +242,7 @@ def test_kinds_of_events_are_read(run: Run, log: Path, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     assert tl.load(tmp_path / "model").train_.n_interactions == tl.read(log).n_interactions
     assert "'seen' (" in run(*call, "--kinds", "buy=1").err
-    assert "expected numbers by kind" in run(*call, "--kinds", "buy").usage_error
+    assert "expected what each kind means" in run(*call, "--kinds", "buy").usage_error
 
 
 def test_events_of_the_service_are_added(run: Run, log: Path, split: Path, tmp_path: Path) -> None:

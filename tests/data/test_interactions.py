@@ -352,7 +352,7 @@ def test_a_tuple_of_tuples_holds_rows_and_a_tuple_of_lists_columns() -> None:
 # --- values that cannot be stored -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("weight", [float("inf"), float("nan"), -1.0, 1e39, 1e300, 1e-60])
+@pytest.mark.parametrize("weight", [float("inf"), float("nan"), 1e39, -1e39, 1e300, 1e-60])
 def test_a_weight_that_float32_does_not_have_is_a_bad_row(weight: float, tmp_path: Path) -> None:
     table = pl.DataFrame({"user": ["a", "b"], "item": [1, 2], "weight": [2.0, weight]})
     table.write_csv(tmp_path / "log.csv")

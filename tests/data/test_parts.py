@@ -108,12 +108,12 @@ def test_without_a_target_all_positive_kinds_are_interactions() -> None:
     ("options", "message"),
     [
         ({"kinds": {"buy": 1, "seen": "shown"}}, r"'refund' \(1 rows\), 'scroll' \(1 rows\), 'view' \(2 rows\)"),
-        ({"kinds": None}, "expected the weight of each kind in the column 'event'"),
-        ({"kind": None}, "need kind=, the column of the kinds"),
-        ({"target": "sale"}, "target is 'sale'; expected a kind with a positive weight: buy, view"),
+        ({"kinds": None}, "target needs kinds="),
+        ({"kind": None}, "needs kind=, the column of the kinds"),
+        ({"target": "sale"}, "target is 'sale'; expected a kind with a positive weight: 'buy', 'view'"),
         ({"target": "refund"}, "expected a kind with a positive weight"),
-        ({"kinds": {**KINDS, "buy": "much"}}, "the kind 'buy' is 'much'"),
-        ({"kinds": {"refund": -1}, "target": None}, "no kind has a positive weight"),
+        ({"kinds": {**KINDS, "buy": "much"}}, "there is no column 'much'"),
+        ({"kinds": {"refund": -1}, "target": None}, "no kind is a target"),
         ({"kind": "what"}, "there is no column 'what'"),
     ],
 )

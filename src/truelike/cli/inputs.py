@@ -233,7 +233,7 @@ _CONFIG_READ: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(
         ("on_bad_rows", "format", "separator", "encoding", "titles", "name", "target", *PARTS), (str,)
     ),
-    "kinds": (dict,),
+    "kinds": (dict, str),
     "min_rating": (int, float),
     "k_core": (int,),
     "header": (bool,),

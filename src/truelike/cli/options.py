@@ -140,7 +140,12 @@ def read_options(
         str | None, _reading("Name or position of the column that says what a row is: view, buy, ...")
     ] = None,
     kinds: Annotated[
-        str | None, _reading("Weight of each kind; of impressions: shown.", "view=0.2,buy=1,seen=shown")
+        str | None,
+        _reading(
+            "What each kind means: a weight, the name of a column of weights, learned, or negative, cancels, shown, "
+            "ignored. Or a TOML file with a schema. By default usual words have their usual meaning.",
+            "view=0.2,buy=1,refund=cancels|FILE",
+        ),
     ] = None,
     target: Annotated[
         str | None, _reading("The kind to recommend by. Default: all with a positive weight.")
@@ -171,23 +176,24 @@ def read_options(
 Reading = Annotated[Read, Group(read_options)]
 
 
-def _kinds(text: str) -> dict[str, float | str]:
-    """The kinds of a log.
+def _kinds(text: str) -> dict[str, float | str] | str:
+    """The kinds of a log, or the file that declares them.
 
-    >>> _kinds("view=0.2, buy=1, seen=shown")
-    {'view': 0.2, 'buy': 1.0, 'seen': 'shown'}
+    >>> _kinds("view=0.2, buy=quantity, seen=shown"), _kinds("shop.toml")
+    ({'view': 0.2, 'buy': 'quantity', 'seen': 'shown'}, 'shop.toml')
     """
+    if "=" not in text and text.lower().endswith(".toml"):
+        return text
     found: dict[str, float | str] = {}
     for pair in text.split(","):
         name, equals, value = (part.strip() for part in pair.partition("="))
-        try:
-            found[name] = "shown" if value == "shown" else float(value)
-        except ValueError:
-            equals = ""
-        if not equals:
+        if not (name and equals and value):
             raise typer.BadParameter(
-                f"--kinds is {text!r}; expected numbers by kind, e.g. view=0.2,buy=1,seen=shown"
+                f"--kinds is {text!r}; expected what each kind means, e.g. view=0.2,buy=1,refund=cancels,seen=shown, "
+                "or a TOML file"
             )
+        number = number_or_text(value)
+        found[name] = value if number is None else number
     return found
 
 

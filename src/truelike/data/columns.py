@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from truelike.errors import DataError, some
 
@@ -19,6 +20,7 @@ COMMON = {
     "score": "score prediction rating",
     "time": """timestamp time datetime date ts unixreviewtime event_time created_at rated_at purchased_at
         day""",
+    "kind": """event event_type eventtype action behavior behaviour interaction interaction_type feedback_type""",
     "count": "count weight",  # of impressions, as are the next two
     "propensity": "propensity",
     "position": "position",
@@ -43,10 +45,13 @@ class Columns:
     time_guessed: bool = False
     position: str | None = None
     kind: str | None = None
+    kind_guessed: bool = False
+    quantities: tuple[str, ...] = ()  # weights of some kinds
 
     def needed(self) -> list[str]:
         """Every column to read, once."""
-        names = (self.user, self.item, self.rating, self.time, self.weight, self.position, self.kind)
+        one = (self.user, self.item, self.rating, self.time, self.weight, self.position, self.kind)
+        names = (*one, *self.quantities)
         return list(dict.fromkeys(name for name in names if name is not None))
 
     def required(self) -> list[str]:
@@ -62,14 +67,17 @@ def choose(
     rating: Name = None,
     time: Name = None,
     weight: Name = None,
-    kind: Name = None,
+    kind: Name | Literal[False] = False,
+    quantities: Sequence[str] = (),
     needs_rating: bool = False,
 ) -> Columns:
     """Choose the columns of a table: those that were asked for, the others by common names.
 
+    `kind` is the column of the kinds of rows; False: rows have none.
+
     >>> choose(["ReviewerID", "asin"])
     Columns(user='ReviewerID', item='asin', rating=None, time=None, weight=None, time_guessed=True, position=None,
-            kind=None)
+            kind=None, kind_guessed=False, quantities=())
     """
 
     def pick(role: str, asked: Name, required: bool) -> str | None:
@@ -88,6 +96,7 @@ def choose(
             )
         return found
 
+    kinds = None if kind is False else pick("kind", kind, required=False)
     chosen = Columns(
         user=str(pick("user", user, required=True)),
         item=str(pick("item", item, required=True)),
@@ -95,8 +104,10 @@ def choose(
         time=pick("time", time, required=False),
         weight=None if weight is None else pick("weight", weight, required=True),
         time_guessed=time is None,
-        kind=None if kind is None else pick("kind", kind, required=True),
-        position=None if kind is None else recognised(available, "position"),  # of rows that are impressions
+        kind=kinds,
+        kind_guessed=kind is None,
+        quantities=tuple(str(pick("weight", name, required=True)) for name in quantities),
+        position=None if kinds is None else recognised(available, "position"),  # of rows that are impressions
     )
     if chosen.user == chosen.item:
         raise DataError(f"user and item are the same column, {chosen.user!r}. Name two different ones.")

@@ -20,6 +20,7 @@ from truelike.data.html import dataset_html
 from truelike.data.ids import Codes, Ids
 from truelike.data.matrix import check_mask, own_csr, own_times, read_only
 from truelike.data.protocol import Digest
+from truelike.data.schema import Schema
 from truelike.data.shown import Shown
 from truelike.data.titles import titles_of
 from truelike.errors import DataError, ParameterError, some
@@ -37,6 +38,7 @@ class Carried(TypedDict, total=False):
     shown: Shown | None
     item_features: FeatureTable | None
     user_features: FeatureTable | None
+    schema: Schema | None
 
 
 class Parts(Carried, total=False):
@@ -80,6 +82,8 @@ class Dataset:
         What was shown to whom: `Shown`; None if it is not known.
     item_features, user_features
         Tables of features: `FeatureTable`; None if there are none.
+    schema
+        What the kinds of events mean: `tl.Schema`; None if the rows had no kinds.
 
     Examples
     --------
@@ -107,6 +111,7 @@ class Dataset:
     shown: Shown | None
     item_features: FeatureTable | None
     user_features: FeatureTable | None
+    schema: Schema | None
 
     def __init__(
         self,
@@ -143,7 +148,7 @@ class Dataset:
     def _assign(self, **given: Unpack[Parts]) -> None:
         nothing: Carried = {
             "titles": None, "library": "polars", "name": "dataset", "shown": None, "item_features": None,
-            "user_features": None,
+            "user_features": None, "schema": None,
         }  # fmt: skip
         kinds = dict(sorted(given.get("kinds", {}).items()))
         for name, value in {**nothing, **given, "kinds": kinds}.items():
@@ -400,6 +405,7 @@ class Dataset:
             titles=joined(self.titles, other.titles, self.items),
             item_features=_merged(self.item_features, other.item_features),
             user_features=_merged(self.user_features, other.user_features),
+            schema=other.schema if self.schema is None else self.schema,
         )
 
     def with_titles(self, titles: Any, *, encoding: str = "utf-8") -> Dataset:

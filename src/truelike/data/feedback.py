@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -65,6 +66,11 @@ class Feedback:
         times = pl.lit(None, dtype=pl.Int64) if self.times is None else pl.Series(self.times)
         columns = {"user": rows.users_of(self.csr), "item": self.csr.indices, "weight": self.csr.data}
         return pl.DataFrame(columns).with_columns(times.alias("time"))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays of the entries by name."""
+        times = {} if self.times is None else {"times": self.times}
+        return {"indptr": self.csr.indptr, "indices": self.csr.indices, "weights": self.csr.data, **times}
 
     def select(self, entries: NDArray[np.bool_]) -> Feedback:
         """The marked entries."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Unpack
 
@@ -33,13 +33,15 @@ from truelike.errors import DataError, DataWarning, quoted, some, warn
 POSITIONS = ("user", "item", "rating", "time")
 LARGEST, SMALLEST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).smallest_subnormal)  # of weights
 MOST_REASONS = 5  # in one message
+MOST_KINDS = 50  # in a column that nobody named
 
 
 @dataclass(frozen=True)
 class EncodedRows:
     """Rows of a table with ids as row numbers: what each row has, or None if there is no such column.
 
-    Positions are as they were given, and `columns` names those that were read.
+    Positions are as they were given, and `columns` names those that were read. `quantities` are the columns of
+    weights of some kinds, by name; nan where there is none.
     """
 
     users: Ids
@@ -53,6 +55,7 @@ class EncodedRows:
     library: Library = "polars"
     name: str = "dataset"
     kinds: pl.Series | None = None
+    quantities: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
 
     def taken(self, mask: NDArray[np.bool_]) -> EncodedRows:
         """The users, items, times and positions of the marked rows."""
@@ -161,17 +164,19 @@ def _encoded(rows: Rows[Columns], min_rating: float | None, on_bad_rows: str, *,
         else:  # only impressions have one
             found["positions"] = cast(rows.frame[columns.position], pl.Float64()).fill_null(np.nan)
     ratings = None if min_rating is None else _numbers(rows, str(columns.rating), "rating")
-    if columns.kind is not None:
+    if columns.kind is not None and not (columns.kind_guessed and not _are_kinds(rows.frame[columns.kind])):
         found["kinds"] = cast(rows.frame[columns.kind], pl.String())
         rows.mark(missing(found["kinds"]), f"has no kind (column {quoted(columns.kind)})")
+    quantities = {name: cast(rows.frame[name], pl.Float64()).fill_null(np.nan) for name in columns.quantities}
     if rows.bad:
         report_bad_rows(rows, on_bad_rows)
     if ratings is not None:
         rows.good &= (ratings >= min_rating).fill_null(False).to_numpy()
     if columns.weight is not None and not any_weight:
-        rows.good &= (found["weights"] > 0).fill_null(False).to_numpy()
+        rows.good &= (found["weights"] != 0).fill_null(False).to_numpy()
     found = {name: rows.of_good(values) for name, values in found.items()}
     kinds = found.pop("kinds", None)
+    of_kinds = {name: rows.of_good(values).to_numpy() for name, values in quantities.items()}
     # only the ids are left, and one column is freed after the other
     rows.frame = rows.frame.select(columns.user, columns.item)
     user_ids, user_codes = encode_column(rows.pop(columns.user), "user", rows.text)
@@ -187,7 +192,16 @@ def _encoded(rows: Rows[Columns], min_rating: float | None, on_bad_rows: str, *,
         library=rows.library,
         name=rows.name,
         kinds=kinds,
+        quantities=of_kinds,
     )
+
+
+def _are_kinds(series: pl.Series) -> bool:
+    """Whether a column whose name looks like that of kinds has a few words."""
+    if series.dtype not in (pl.String, pl.Categorical, pl.Enum):
+        return False
+    words = series.drop_nulls().cast(pl.String).unique()
+    return 0 < len(words) <= MOST_KINDS and words.cast(pl.Float64, strict=False).null_count() == len(words)
 
 
 def encode_column(series: pl.Series, role: str, text: bool) -> tuple[Ids, Codes]:
@@ -203,8 +217,9 @@ def _numbers(rows: Rows[Columns], column: str, role: str, *, bounded: bool = Fal
     """A column as numbers; a row without a usable number is bad."""
     series = cast(rows.frame[column], pl.Float64()).fill_nan(None)
     wrong = series.is_infinite()
-    if bounded:  # weights are stored as float32; 0 is allowed
-        wrong |= (series < 0) | (series > LARGEST) | ((series > 0) & (series < SMALLEST))
+    if bounded:  # weights are stored as float32; 0 is allowed, and negative ones take others back
+        size = series.abs()
+        wrong |= (size > LARGEST) | ((size > 0) & (size < SMALLEST))
     series = series.set(wrong.fill_null(False), None)
     rows.mark(series.is_null(), f"has no usable {role} (column {quoted(column)})")
     return series

@@ -28,7 +28,7 @@ from truelike.errors import DataError, DataWarning, ParameterError, warn
 DESCRIPTION, GROUPS = "new_users.json", "groups.parquet"
 PARTS = ("train", *(f"{group}-{what}" for group in ("validation", "test") for what in ("history", "targets")))
 FILES = (DESCRIPTION, GROUPS, *(f"{name}.parquet" for name in PARTS), *ID_FILES)
-OWN_FILES = re.compile(rf"({'|'.join(PARTS)})-(shown|kinds)\.parquet|(item|user)_features\.parquet")
+OWN_FILES = re.compile(rf"({'|'.join(PARTS)})-(shown|kinds)\.parquet|(item|user)_features\.parquet|schema\.json")
 FORMAT = 1
 
 

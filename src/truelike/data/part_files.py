@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 import polars as pl
@@ -17,11 +18,13 @@ from truelike.data.frames import Library
 from truelike.data.ids import Ids, Kind, check_kind
 from truelike.data.parquet_check import damage
 from truelike.data.protocol import Interactions
+from truelike.data.schema import Schema
 from truelike.data.shown import Shown
-from truelike.errors import some
+from truelike.errors import ParameterError, some
 
 ID_FILES = ("users.parquet", "items.parquet")
 SHOWN, KINDS, FEATURES = "shown.parquet", "kinds.parquet", ("item_features", "user_features")
+SCHEMA = "schema.json"
 
 
 def write_ids(data: Interactions, place: Path) -> None:
@@ -85,8 +88,11 @@ def write_entries(data: Dataset, place: Path, prefix: str = "") -> list[str]:
 
 
 def write_features(data: Interactions, place: Path) -> list[str]:
-    """Write the features of items and users, and return the names of the files."""
+    """Write the features of items and users and the schema of events, and return the names of the files."""
     names = []
+    if data.schema is not None:
+        (place / SCHEMA).write_text(json.dumps(data.schema.to_dict(), indent=1), encoding="utf-8")
+        names.append(SCHEMA)
     for which in FEATURES:
         table: FeatureTable | None = getattr(data, which)
         if table is None:
@@ -142,9 +148,19 @@ def entry_rows(
     return rows
 
 
+def read_schema(content: Any) -> Schema:
+    """The schema of a file; ValueError if it is none."""
+    try:
+        return Schema.from_dict(content)
+    except (ParameterError, TypeError, AttributeError) as error:
+        raise ValueError(f"the schema of events is damaged: {error}") from error
+
+
 def read_features(files: OpenDirectory, names: list[str], shape: tuple[int, int]) -> Carried:
     """Read what `write_features` wrote."""
-    found: dict[str, FeatureTable] = {}
+    found: dict[str, FeatureTable | Schema] = {}
+    if SCHEMA in names:
+        found["schema"] = read_schema(json.loads(files.read(SCHEMA)))
     for which, n in zip(FEATURES, (shape[1], shape[0]), strict=True):
         if f"{which}.parquet" not in names:
             continue

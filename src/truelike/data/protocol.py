@@ -12,6 +12,7 @@ from scipy import sparse
 
 from truelike.data.frames import Library
 from truelike.data.ids import Codes, Ids
+from truelike.data.schema import Schema
 
 if TYPE_CHECKING:
     from truelike.data.dataset import Dataset
@@ -55,6 +56,10 @@ class Interactions(Rows, Protocol):
     @property
     def titles(self) -> pl.Series | None:
         """A title for each item; None if there are no titles."""
+
+    @property
+    def schema(self) -> Schema | None:
+        """What the kinds of events mean; None if the rows had no kinds."""
 
     @property
     def n_users(self) -> int:

@@ -15,7 +15,7 @@ from truelike.data.files import Form, refuse_address
 from truelike.data.ids import Ids
 from truelike.data.impressions import read_shown
 from truelike.data.interactions import from_matrix, read_rows
-from truelike.data.kinds import Weights, check_kinds, dataset_of_kinds
+from truelike.data.kinds import Kinds, dataset_of_kinds, schema_of, without_negative
 from truelike.data.titles import titles_of
 from truelike.errors import ParameterError
 
@@ -29,8 +29,8 @@ def read(
     time: Name = None,
     weight: Name = None,
     min_rating: float | None = None,
-    kind: Name = None,
-    kinds: Weights | None = None,
+    kind: Name | Literal[False] = None,
+    kinds: Kinds | None = None,
     target: str | None = None,
     items: Any = None,
     users: Any = None,
@@ -63,20 +63,21 @@ def read(
     user, item, rating, time
         The name or the position of each column. By default they are recognised by common names such as `user_id`.
     weight
-        The name or the position of a column of weights. A row of weight 0 is not an interaction; one whose weight
-        is negative, not finite or beyond float32 is bad.
+        The name or the position of a column of weights. A row of weight 0 is not an interaction, and one of negative
+        weight takes back earlier rows of its user and item, as a refund does. One whose weight is not finite or beyond
+        float32 is bad.
     min_rating
         Only rows rated at least this much are interactions. By default every row is one, whatever its rating.
     kind
-        The name or the position of the column that says what a row is, e.g. a view or a purchase. `kinds` declares
-        each of them.
+        The name or the position of the column that says what a row is, e.g. a view or a purchase. By default a column
+        of words that has a common name such as `event`. False: there is none.
     kinds
-        The weight of each kind, by which the weight of its rows is multiplied, e.g. ``{"view": 0.2, "buy": 1,
-        "refund": -1, "shown": "shown"}``. Rows of the kind "shown" are impressions. Rows of weight 0 are left out. A
-        kind that is not declared is an error.
+        What each kind means: a `tl.Schema`, the path of a TOML file that has one, or what `tl.Schema` takes, e.g.
+        ``{"view": 0.2, "buy": 1, "refund": "cancels", "shown": "shown"}``. A kind that is not declared is an error. By
+        default usual words have their usual meaning (`tl.Schema.usual`), which is said by the logger "truelike".
     target
-        The kind that is the interactions. The others are in `Dataset.kinds`. By default all kinds with a positive
-        weight are the interactions, and those with a negative one are in `Dataset.kinds`.
+        The kind that is the interactions, in short. The others are in `Dataset.kinds`. By default all kinds with a
+        number above 0 are the interactions.
     items, users
         Tables of features: a frame, or the path of a CSV or Parquet file, with a column of ids and others of words,
         lists of words, numbers, vectors or text. Users and items without interactions are in the dataset, too. A
@@ -135,7 +136,7 @@ def read(
         raise ParameterError(f'on_bad_rows is {on_bad_rows!r}; expected "raise" or "drop"')
     if min_rating is not None:
         check_number("min_rating", min_rating)
-    check_kinds(kind, kinds, target)
+    schema = schema_of(kind, kinds, target)
     refuse_address(source)
     form: Form = {"format": format, "separator": separator, "header": header, "encoding": encoding}
     if isinstance(source, Dataset):
@@ -148,13 +149,18 @@ def read(
         def settle(names: list[str]) -> Columns:
             return choose(
                 names, user=first if user is None else user, item=second if item is None else item, rating=rating,
-                time=time, weight=weight, kind=kind, needs_rating=min_rating is not None,
+                time=time, weight=weight, kind=kind if schema is None else schema.column,
+                quantities=() if schema is None else schema.columns, needs_rating=min_rating is not None,
             )  # fmt: skip
 
         rows = read_rows(
             source, settle, on_bad_rows=on_bad_rows, any_weight=False, min_rating=min_rating, name=name, **form
         )
-        dataset = rows.to_dataset() if kinds is None else dataset_of_kinds(rows, kinds, target)
+        dataset = (
+            without_negative(rows).to_dataset()
+            if rows.kinds is None
+            else dataset_of_kinds(rows, schema, on_bad_rows)
+        )
     check_not_empty(dataset)
     dataset = _with_features(dataset, items, users)
     if impressions is not None:

@@ -42,7 +42,9 @@ from truelike.errors import DataError, DataWarning, NotFoundError, warn
 
 PARTS = ("train", "validation", "test")
 FILES = ("split.json", *(f"{name}.parquet" for name in PARTS), *ID_FILES)
-OWN_FILES = re.compile(r"(train|validation|test)-(shown|kinds)\.parquet|(item|user)_features\.parquet")
+OWN_FILES = re.compile(
+    r"(train|validation|test)-(shown|kinds)\.parquet|(item|user)_features\.parquet|schema\.json"
+)
 FORMAT = 2
 
 
@@ -241,6 +243,7 @@ def _aligned(part: Dataset, train: Dataset, name: str) -> Dataset:
         name=train.name,
         item_features=train.item_features,
         user_features=train.user_features,
+        schema=train.schema,
     )
 
 

@@ -211,7 +211,7 @@ def test_bad_rows(tmp_path: Path, ending: str) -> None:
         {
             "user": ["a", "", "c", "d", "e", "f", None, "h"],
             "item": ["1", "2", None, "4", "5", "6", "7", "8"],
-            "weight": ["1", "1", "1", "-1", "x", "0", "1", "1e-3"],
+            "weight": ["1", "1", "1", "inf", "x", "0", "1", "1e-3"],
         }
     )
     log = write(frame, tmp_path / f"log{ending}")
@@ -220,6 +220,16 @@ def test_bad_rows(tmp_path: Path, ending: str) -> None:
     place = "line 3 of" if ending == ".csv" else r"row 1 \(counted from 0\) of"
     with pytest.raises(DataError, match=rf'^5 rows are bad: {place} .* has no user.*on_bad_rows="drop"'):
         build(log, tmp_path / "blocks", weight="weight")
+
+
+def test_negative_weights_are_taken_back_in_memory_only(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("user,item,weight\na,1,2\na,1,-1\nb,2,1\n")
+    with pytest.raises(DataError, match=r"1 row is bad: line 3 of .* has no usable weight"):
+        build(tmp_path / "log.csv", tmp_path / "blocks", weight="weight")
+    with pytest.warns(DataWarning, match="1 rows have a negative weight"):
+        data = tl.read(tmp_path / "log.csv", weight="weight")
+    build(data, tmp_path / "blocks")
+    assert tl.blocks.open(tmp_path / "blocks").to_dataset().to_frame()["weight"].to_list() == [1, 1]
 
 
 def test_bad_numbers_are_named_by_their_lines(tmp_path: Path) -> None:

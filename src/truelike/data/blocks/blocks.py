@@ -35,6 +35,7 @@ from truelike.data.ids import Codes, Ids, check_kind
 from truelike.data.impressions import read_shown
 from truelike.data.parquet_check import damage
 from truelike.data.part_files import FEATURES, KINDS, read_entries, read_features, read_parquet
+from truelike.data.schema import Schema
 from truelike.data.titles import titles_of
 from truelike.errors import ParameterError, StorageError
 
@@ -309,9 +310,14 @@ class Blocks:
         found: Mapping[str, Feedback] = self._further.get("kinds", {})
         return found
 
+    @property
+    def schema(self) -> Schema | None:
+        """What the kinds of events mean; None if the rows had no kinds."""
+        return self._further.get("schema")
+
     @cached_property
     def _further(self) -> dict[str, Any]:
-        """The kinds and features, which are read when they are first asked for."""
+        """The kinds, features and schema, which are read when they are first asked for."""
         shape, what = (self.n_users, self.n_items), "block directory"
         with OpenDirectory(self.directory, what, DESCRIPTION, self.files) as files, reading(self.directory, what):
             files.about(FORMAT)
@@ -432,6 +438,7 @@ class Blocks:
             shown=None if self.shown is None else read_shown(self.shown.to_dataset(), users, self.items),
             item_features=self.item_features,
             user_features=self.user_features,
+            schema=self.schema,
         )
 
     # --- scratch --------------------------------------------------------------------------------

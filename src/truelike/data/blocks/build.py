@@ -194,7 +194,7 @@ def _count_column(source: Any) -> str | None:
 
 def _write_features(place: Path, items: Any, users: Any) -> list[str]:
     """Write the features of the users and items of a block directory."""
-    found: dict[str, Any] = {"item_features": None, "user_features": None}
+    found: dict[str, Any] = {"item_features": None, "user_features": None, "schema": None}
     for side, source, files in (("item", items, [ITEMS]), ("user", users, sorted(place.glob("users-*.parquet")))):
         if source is not None:
             ids = pl.concat([pl.read_parquet(place / file, columns=[f"{side}_id"]) for file in files]).to_series()

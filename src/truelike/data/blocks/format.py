@@ -11,7 +11,8 @@ are the items, as in a `Dataset`: the row numbers are the same.
     - `tile_users`, `tile_starts`: the same interactions by item, in tiles of `tile` users (see `by_item`)
 - `users-00000.parquet`: the ids of its users
 - `shown`: a block directory of how often each pair was shown; only if that is known
-- `kinds.parquet`, `item_features.parquet`, `user_features.parquet`: other feedback and features; only if there are any
+- `kinds.parquet`, `item_features.parquet`, `user_features.parquet`, `schema.json`: other feedback, features and what
+  the kinds of events mean; only if there are any
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ SHOWN = "shown"
 Further = Callable[[Path], Sequence[str]]  # writes files to a directory, and returns their names
 OWN_FILES = re.compile(
     r"blocks\.json|items\.parquet|(block-\d{5,}\.safetensors)|(users-\d{5,}\.parquet)|shown|kinds\.parquet"
-    r"|(item|user)_features\.parquet"
+    r"|(item|user)_features\.parquet|schema\.json"
 )
 SMALLEST_TILE = 4_096  # users whose rows fit into the cache of a core
 ENTRIES_PER_ITEM = 4  # of a tile, at least, on average: fewer, and the rows of the items would be loaded too often
