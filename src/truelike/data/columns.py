@@ -19,6 +19,7 @@ COMMON = {
     "score": "score prediction rating",
     "time": """timestamp time datetime date ts unixreviewtime event_time created_at rated_at purchased_at
         day""",
+    "weight": "weight",
     "count": "count weight",  # of impressions, as are the next two
     "propensity": "propensity",
     "position": "position",
@@ -93,7 +94,8 @@ def choose(
         item=str(pick("item", item, required=True)),
         rating=None if rating is None and not needs_rating else pick("rating", rating, required=True),
         time=pick("time", time, required=False),
-        weight=None if weight is None else pick("weight", weight, required=True),
+        # of rows of several kinds it may be of one kind alone, so it is named there
+        weight=None if weight is None and kind is not None else pick("weight", weight, required=False),
         time_guessed=time is None,
         kind=None if kind is None else pick("kind", kind, required=True),
         position=None if kind is None else recognised(available, "position"),  # of rows that are impressions

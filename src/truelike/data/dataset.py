@@ -19,6 +19,7 @@ from truelike.data.frames import Library, to_native
 from truelike.data.html import dataset_html
 from truelike.data.ids import Codes, Ids
 from truelike.data.matrix import check_mask, own_csr, own_times, read_only
+from truelike.data.moments import as_dates
 from truelike.data.protocol import Digest
 from truelike.data.shown import Shown
 from truelike.data.titles import titles_of
@@ -313,7 +314,8 @@ class Dataset:
         part
             "interactions": a row for each pair: user_id, item_id, weight and, if there are times, time. "shown": a row
             for each entry: user_id, item_id, count and position, time, propensity if they are known. The name of a
-            kind: as interactions. "item_features", "user_features": the ids and their features.
+            kind: as interactions. "item_features", "user_features": the ids and their features. Times that are
+            microseconds since 1970, as dates are read, are dates in UTC, others whole numbers.
 
         Examples
         --------
@@ -338,9 +340,13 @@ class Dataset:
             raise ParameterError(f"the dataset has no part {part!r}; it has {some(sorted(there))}")
         return to_native(frame, self.library)
 
-    def _pairs(self, csr: sparse.csr_array, **columns: NDArray[np.generic] | None) -> pl.DataFrame:
+    def _pairs(self, csr: sparse.csr_array, **columns: NDArray[Any] | None) -> pl.DataFrame:
         users, items = self.users.take(rows.users_of(csr)), self.items.take(csr.indices)
-        values = [pl.Series(name, array) for name, array in columns.items() if array is not None]
+        values = [
+            (as_dates(array) if name == "time" else pl.Series(array)).alias(name)
+            for name, array in columns.items()
+            if array is not None
+        ]
         return pl.DataFrame([users.alias("user_id"), items.alias("item_id"), *values])
 
     def select(self, entries: NDArray[np.bool_]) -> Dataset:
