@@ -361,6 +361,25 @@ class Dataset:
         maps = (np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int32) for kept in (users, items))
         return self._recoded(self.users.subset(users), self.items.subset(items), *maps)
 
+    def without_users(self, users: Any) -> Dataset:
+        """The same dataset without some users: neither their ids nor anything that is known of them. All items stay.
+
+        Parameters
+        ----------
+        users
+            One id or many, all of which are in the dataset.
+
+        Examples
+        --------
+        >>> import truelike as tl
+        >>> data = tl.read([("ann", "tea"), ("bob", "tea"), ("bob", "rum")]).without_users("bob")
+        >>> list(data.users), list(data.items), data.n_interactions
+        (['ann'], ['rum', 'tea'], 1)
+        """
+        kept = np.ones(self.n_users, dtype=bool)
+        kept[self.users.known(users)] = False
+        return self.restrict(kept, np.ones(self.n_items, dtype=bool))
+
     def recode(self, users: Ids, items: Ids) -> tuple[Dataset, int]:
         """What is known of the given users and items, in their order, and the number of pairs of others."""
         if self.users == users and self.items == items:
