@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,12 +36,14 @@ from truelike.data.blocks.blocks import Blocks
 from truelike.data.blocks.format import DESCRIPTION
 from truelike.data.dataset import Dataset
 from truelike.data.feedback import Feedback
+from truelike.data.ids import Codes
 from truelike.data.matrix import checked_csr
 from truelike.data.part_files import ID_FILES, known_library, read_ids, read_schema, read_titles, write_ids
 from truelike.errors import ParameterError, StorageError, some
 
 FORMAT = 4
 FILES = ("model.json", "arrays.safetensors", *ID_FILES)
+TIES = "ties"
 PREFIX = "model."  # of the arrays of the model, beside those of the training data
 
 
@@ -56,11 +58,13 @@ def write_model(
     arrays: Mapping[str, Any],
     train: Dataset | Blocks,
     metrics: Mapping[str, Any],
+    ties: Codes | None = None,
 ) -> None:
     """Write a model. An older one in the same place is replaced only when everything is written.
 
     `about` has the class, the parameters, the choice of an `AutoRecommender` and the history of the training, and
-    `metrics` are figures to keep with the model. Of training data in blocks only the place is written, and a digest.
+    `metrics` are figures to keep with the model. `ties` are the places of items with equal scores, where the training
+    data does not tell them. Of training data in blocks only the place is written, and a digest.
     """
     if not isinstance(metrics, Mapping) or not all(map(_is_metric, metrics.items())):
         raise ParameterError(f"metrics is {some([repr(metrics)])}; it must be numbers by name")
@@ -82,6 +86,8 @@ def write_model(
     if train.schema is not None:
         text["data"] |= {"schema": train.schema.to_dict(), "kinds": _kept_kinds(train)}
     numbers = {**_train_arrays(train), **{f"{PREFIX}{name}": array for name, array in arrays.items()}}
+    if ties is not None:
+        numbers[TIES] = ties
     _check_finite(numbers)
     with replacing_directory(directory) as place:
         if isinstance(train, Blocks):
@@ -110,8 +116,10 @@ def _kept_kinds(train: Dataset | Blocks) -> list[str]:
     return [name for name in train.kinds if name in known and known[name].seen]
 
 
-def read_model(directory: str | Path, *, mapped: bool = False) -> tuple[dict[str, Any], dict[str, Any], Any]:
-    """Read what `write_model` wrote: model.json, the learned arrays and the training data.
+def read_model(
+    directory: str | Path, *, mapped: bool = False
+) -> tuple[dict[str, Any], dict[str, Any], Any, Codes | None]:
+    """Read what `write_model` wrote: model.json, the learned arrays, the training data and the ties.
 
     With `mapped` the arrays are memory-mapped, for a directory that nobody changes: several processes share them.
     """
@@ -123,7 +131,13 @@ def read_model(directory: str | Path, *, mapped: bool = False) -> tuple[dict[str
         _check_finite(arrays)
         train: Any = _read_train(files, about["data"], arrays) if blocks is None else blocks
         own = {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
-        return about, own, train
+        return about, own, train, _checked_ties(arrays.get(TIES), train.n_items)
+
+
+def _checked_ties(ties: Any, n_items: int) -> Codes | None:
+    if ties is not None and (ties.dtype != np.int32 or not np.array_equal(np.sort(ties), np.arange(n_items))):
+        raise ValueError("the places of equal items are not a permutation of the items")
+    return cast("Codes | None", ties)
 
 
 def model_version(about: Mapping[str, Any]) -> str:

@@ -22,7 +22,8 @@ from truelike.core.progress import logger
 Run = Callable[..., Any]
 COMMANDS = (
     ["demo"], ["train"], ["evaluate"], ["recommend"], ["tune"], ["compare"], ["data", "fetch"], ["data", "list"],
-    ["data", "describe"], ["data", "split"], ["events", "export"], ["events", "prune"], ["paper", "run"],
+    ["data", "describe"], ["data", "split"], ["events", "export"], ["events", "prune"], ["events", "delete"],
+    ["paper", "run"],
     ["paper", "figures"], ["paper", "report"], ["paper", "claims"], ["blocks"],
 )  # fmt: skip
 

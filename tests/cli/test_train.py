@@ -266,5 +266,7 @@ def test_events_are_exported(run: Run, tmp_path: Path) -> None:
     done = run("events", "export", tmp_path / "events", "-o", tmp_path / "out.parquet")
     assert (done.code, "wrote 2 events" in done.err) == (0, True), done.err
     assert pl.read_parquet(tmp_path / "out.parquet")["type"].to_list() == ["click", "remove"]
+    assert "deleted 0 events" in run("events", "delete", tmp_path / "events", "--user", "bob").err
+    assert run("events", "delete", tmp_path / "events").code == 2
     assert "deleted 1 events" in run("events", "prune", tmp_path / "events", "--days", 0).err
     assert "must end in .parquet" in run("events", "export", tmp_path / "events", "-o", tmp_path / "x.csv").err

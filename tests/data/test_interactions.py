@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import truelike as tl
+from truelike.data.frames import to_series
 from truelike.errors import DataError, DataWarning, ParameterError
 
 PAIRS = [(7, 1), (9, 2), (7, 3), (7, 1)]
@@ -146,7 +147,41 @@ def test_a_rating_that_is_no_number_makes_the_row_bad_only_where_ratings_are_use
 
 def test_weights_add_up_and_a_row_of_weight_zero_is_not_an_interaction() -> None:
     rows = pd.DataFrame({"user": [1, 1, 2, 2], "item": [1, 1, 2, 1], "plays": [2.5, 3, 1, 0]})
-    assert [row[:3] for row in rows_of(tl.read(rows, weight="plays"))] == [(1, 1, 5.5), (2, 2, 1.0)]
+    with pytest.warns(DataWarning, match="left out 1 row of weight 0"):
+        data = tl.read(rows, weight="plays")
+    assert [row[:3] for row in rows_of(data)] == [(1, 1, 5.5), (2, 2, 1.0)]
+
+
+def test_what_is_lost_with_rows_of_weight_zero_is_counted() -> None:
+    rows = {"user": [*"aabcc"], "item": [1, 2, 1, 3, 1], "qty": [2, 0, 0, 0, 1], "stars": [5, 5, 5, 1, 5]}
+    message = r"left out 3 rows of weight 0 \(column 'qty'\), and so 1 user and 2 items without another row"
+    with pytest.warns(DataWarning, match=message):
+        assert rows_of(tl.read(pl.DataFrame(rows), weight="qty")) == [("a", 1, 2.0, None), ("c", 1, 1.0, None)]
+    with pytest.warns(DataWarning, match=r"left out 2 rows .* 1 user and 1 item without"):  # the third is not good
+        tl.read(pl.DataFrame(rows), weight="qty", min_rating=2, rating="stars")
+
+
+def test_a_column_weight_is_recognised_so_that_a_frame_of_a_dataset_is_the_dataset() -> None:
+    data = tl.read([("ann", "tea"), ("ann", "tea"), ("bob", "rum")])
+    again = tl.read(data.to_frame())
+    assert again.has_weights
+    assert rows_of(again) == rows_of(data)
+    rows = pl.DataFrame({"user": [1, 2], "item": [1, 2], "Weight": [2.5, 1.0], "qty": [3, 4]})
+    assert tl.read(rows).matrix.data.tolist() == [2.5, 1.0]
+    assert tl.read(rows, weight="qty").matrix.data.tolist() == [3.0, 4.0]
+    kinds = rows.with_columns(event=pl.Series(["buy", "view"]))
+    assert tl.read(kinds, kind="event", kinds={"buy": 1, "view": 1}).matrix.data.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("library", [pl.DataFrame, pd.DataFrame, pa.table])
+def test_a_frame_of_a_dataset_has_the_times_that_were_read(library: Any) -> None:
+    days = [dt.datetime(2026, 4, 3, 10, 30), dt.datetime(2026, 5, 6)]
+    data = tl.read(library({"user": [1, 2], "item": [1, 2], "time": days}))
+    frame = data.to_frame()
+    assert to_series(frame["time"]).to_list() == days
+    assert rows_of(tl.read(frame)) == rows_of(data)
+    numbers = tl.read(library({"user": [1, 2], "item": [1, 2], "time": [7, 1_600_000_000]}))
+    assert to_series(numbers.to_frame()["time"]).to_list() == [7, 1_600_000_000]
 
 
 # --- bad rows --------------------------------------------------------------------------------------
@@ -292,6 +327,77 @@ def test_times_of_every_kind_become_whole_numbers(times: Any, expected: list[int
     data = tl.read(library({"user": [1, 2], "item": [1, 2], "time": times}))
     assert data.times is not None
     assert data.times.tolist() == expected
+
+
+APRIL_3, MARCH_4 = 1_775_174_400_000_000, 1_772_582_400_000_000
+
+
+@pytest.mark.parametrize("source", ["frame", "csv", "pandas"])
+@pytest.mark.parametrize(
+    ("texts", "first"),
+    [
+        (["03/04/2026", "13/04/2026"], APRIL_3),
+        (["03-04-2026 00:00:00", "28-02-2026 09:10"], APRIL_3),
+        (["3.4.2026", "5.6.2026"], APRIL_3),  # dots
+        (["03/04/2026", "04/13/2026"], MARCH_4),
+        (["03.04.2026", "04.13.2026"], MARCH_4),
+        (["3/4/2026 00:00", "12/31/2026 23:59"], MARCH_4),
+    ],
+)
+def test_a_value_above_12_tells_whether_the_day_or_the_month_is_first(
+    texts: list[str], first: int, source: str, tmp_path: Path
+) -> None:
+    assert first_time(texts, source, tmp_path) == first
+
+
+@pytest.mark.parametrize("source", ["frame", "csv", "pandas"])
+@pytest.mark.parametrize("texts", [["03/04/2026", "05/06/2026"], ["3-4-2026 10:00", "5-6-2026 10:00"]])
+def test_dates_whose_day_no_value_tells_are_an_error(texts: list[str], source: str, tmp_path: Path) -> None:
+    message = r"may begin with the day or with the month, and no value tells: '0?3.0?4', .*dates=\"day-first\" or "
+    for asked in ({}, {"time": "date"}):
+        with pytest.raises(DataError, match=message):
+            first_time(texts, source, tmp_path, **asked)
+    day = 86_400_000_000
+    found = [first_time(texts, source, tmp_path, dates=order) // day for order in ("day-first", "month-first")]
+    assert found == [APRIL_3 // day, MARCH_4 // day]
+    assert first_time(["04/04/2026", "05/05/2026"], source, tmp_path) == APRIL_3 + day
+
+
+def test_dates_of_both_orders_in_one_column_are_an_error_that_names_one_of_each(tmp_path: Path) -> None:
+    texts = ["25/12/2026", "12/24/2026", "01/02/2026"]
+    with pytest.raises(
+        DataError, match=r"begin with the day \(25/12\).* begin with the month \(12/24\).*bad rows"
+    ):
+        first_time(texts, "frame", tmp_path)
+    with pytest.warns(DataWarning, match="dropped 1 bad row: row 1"):
+        first_time(texts, "frame", tmp_path, dates="day-first", time="date", on_bad_rows="drop")
+    with pytest.raises(ParameterError, match=r"dates is 'german'; expected \"day-first\""):
+        first_time(texts, "frame", tmp_path, dates="german")
+    assert first_time(["2026-04-03", "2026-05-06"], "frame", tmp_path, dates="month-first") == APRIL_3
+
+
+def first_time(texts: list[str], source: str, place: Path, **how: Any) -> int:
+    """The time of the first row of a log with dates in text."""
+    table = pl.DataFrame({"user": range(len(texts)), "item": range(len(texts)), "date": texts})
+    table.write_csv(place / "log.csv")
+    data = tl.read({"frame": table, "csv": place / "log.csv", "pandas": table.to_pandas()}[source], **how)
+    assert data.times is not None
+    return int(data.times[0])
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["2026-04-03T10:00:00+02:00", "2026-12-03T10:00:00+01:00"],  # as a zone with summer time writes them
+        ["2026-04-03T08:00:00Z", "2026-12-03T10:00:00+01:00"],
+        ["2026-04-03 10:00:00+0200", "2026-12-03 10:00:00+0100"],
+    ],
+)
+def test_text_of_several_zones_is_the_same_instant(texts: list[str], tmp_path: Path) -> None:
+    at_8, at_9 = (dt.datetime(2026, month, 3, hour, tzinfo=dt.UTC) for month, hour in ((4, 8), (12, 9)))
+    for source in ("frame", "csv", "pandas"):
+        assert first_time(texts, source, tmp_path) == at_8.timestamp() * 1e6
+        assert first_time(texts[::-1], source, tmp_path) == at_9.timestamp() * 1e6
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])

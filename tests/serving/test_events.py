@@ -32,6 +32,7 @@ from truelike.serving.events import (
     EventStore,
     EventsUnavailableError,
     export_events,
+    forget_events,
     prune_events,
     read_events,
 )
@@ -312,6 +313,29 @@ def test_old_events_are_deleted_and_nothing_comes_back(tmp_path: Path) -> None:
     assert items(store) == ["gin"]
     with pytest.raises(StorageError, match="no events in"):
         prune_events(tmp_path / "nowhere", 1)
+
+
+def test_no_byte_of_a_user_is_left_while_others_have_the_file_open(tmp_path: Path) -> None:
+    """Neither of events that were pruned, nor in the WAL."""
+    name = "alice-7f3a"
+    store, other = EventStore(tmp_path), EventStore(tmp_path)
+    for n in range(200):
+        when = NOW - 400 * DAY * (n < 50)
+        store.append([event(user, f"i{n}", when=when) for user in (name, "bob", "eve")])
+    assert prune_events(tmp_path, 365) == 150
+    assert name.encode() in store.path.read_bytes() + store.path.with_name(f"{FILE}-wal").read_bytes()
+    assert forget_events(tmp_path, [name, "eve", "nobody"]) == 300
+    assert set(read_events(tmp_path)["user_id"]) == {"bob"}
+    assert items(store, name) == items(other, name) == []
+    for path in tmp_path.iterdir():
+        assert name.encode() not in path.read_bytes(), path
+    store.append([event(name, "new")])
+    assert items(other, name) == ["new"]
+    numbers = store._reader.execute("SELECT count(DISTINCT number), count(*), max(number) FROM events").fetchone()
+    assert numbers[0] == numbers[1], "no number is used twice"
+    assert numbers[2] == 601
+    with pytest.raises(StorageError, match="no events in"):
+        forget_events(tmp_path / "nowhere", [name])
 
 
 def test_events_become_training_data_with_new_users_and_items() -> None:

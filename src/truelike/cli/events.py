@@ -1,4 +1,4 @@
-"""`truelike events`: export and prune."""
+"""`truelike events`: export, prune and delete."""
 
 from __future__ import annotations
 
@@ -49,8 +49,28 @@ def prune(
     say(f"deleted {prune_events(directory, days):,} events of {directory}")
 
 
+def delete(
+    directory: Annotated[
+        Path,
+        typer.Argument(metavar="DIRECTORY", help="Directory of `truelike serve --events`.", show_default=False),
+    ],
+    user: Annotated[list[str], option("Id of a user. Can be repeated.", "ID", "--user")],
+) -> None:
+    """Delete all events of a user, so that the file has no trace of them. The server may run meanwhile.
+
+    For example:
+    ```
+    truelike events delete events/ --user alice
+    ```
+    """
+    from truelike.serving.events import forget_events
+
+    say(f"deleted {forget_events(directory, user):,} events of {directory}")
+
+
 app = typer.Typer(
     help="Events that `truelike serve --events` kept.", no_args_is_help=True, rich_markup_mode="markdown"
 )
 app.command()(command(export))
 app.command()(command(prune))
+app.command()(command(delete))

@@ -130,6 +130,10 @@ def read_options(
         bool, _reading("The first line is a row; columns are named 0, 1, ...", None, "--no-header")
     ] = False,
     encoding: Annotated[str | None, _reading("Encoding, e.g. latin-1; utf-8 by default.")] = None,
+    dates: Annotated[
+        Literal["day-first", "month-first"] | None,
+        _reading("What 03/04/2026 begins with. Default: a value above 12 tells, or it is an error."),
+    ] = None,
     on_bad_rows: Annotated[
         Literal["raise", "drop"] | None, _reading("Stop at rows that cannot be read (default), or drop them.")
     ] = None,

@@ -21,6 +21,7 @@ COMMON = {
     "time": """timestamp time datetime date ts unixreviewtime event_time created_at rated_at purchased_at
         day""",
     "kind": """event event_type eventtype action behavior behaviour interaction interaction_type feedback_type""",
+    "weight": "weight",
     "count": "count weight",  # of impressions, as are the next two
     "propensity": "propensity",
     "position": "position",
@@ -102,7 +103,8 @@ def choose(
         item=str(pick("item", item, required=True)),
         rating=None if rating is None and not needs_rating else pick("rating", rating, required=True),
         time=pick("time", time, required=False),
-        weight=None if weight is None else pick("weight", weight, required=True),
+        # of rows of several kinds it may be of one kind alone, so it is named there
+        weight=None if weight is None and kind not in (None, False) else pick("weight", weight, required=False),
         time_guessed=time is None,
         kind=kinds,
         kind_guessed=kind is None,

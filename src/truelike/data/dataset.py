@@ -19,6 +19,7 @@ from truelike.data.frames import Library, to_native
 from truelike.data.html import dataset_html
 from truelike.data.ids import Codes, Ids
 from truelike.data.matrix import check_mask, own_csr, own_times, read_only
+from truelike.data.moments import as_dates
 from truelike.data.protocol import Digest
 from truelike.data.schema import Schema
 from truelike.data.shown import Shown
@@ -318,7 +319,8 @@ class Dataset:
         part
             "interactions": a row for each pair: user_id, item_id, weight and, if there are times, time. "shown": a row
             for each entry: user_id, item_id, count and position, time, propensity if they are known. The name of a
-            kind: as interactions. "item_features", "user_features": the ids and their features.
+            kind: as interactions. "item_features", "user_features": the ids and their features. Times that are
+            microseconds since 1970, as dates are read, are dates in UTC, others whole numbers.
 
         Examples
         --------
@@ -343,9 +345,13 @@ class Dataset:
             raise ParameterError(f"the dataset has no part {part!r}; it has {some(sorted(there))}")
         return to_native(frame, self.library)
 
-    def _pairs(self, csr: sparse.csr_array, **columns: NDArray[np.generic] | None) -> pl.DataFrame:
+    def _pairs(self, csr: sparse.csr_array, **columns: NDArray[Any] | None) -> pl.DataFrame:
         users, items = self.users.take(rows.users_of(csr)), self.items.take(csr.indices)
-        values = [pl.Series(name, array) for name, array in columns.items() if array is not None]
+        values = [
+            (as_dates(array) if name == "time" else pl.Series(array)).alias(name)
+            for name, array in columns.items()
+            if array is not None
+        ]
         return pl.DataFrame([users.alias("user_id"), items.alias("item_id"), *values])
 
     def select(self, entries: NDArray[np.bool_]) -> Dataset:
@@ -359,6 +365,25 @@ class Dataset:
         check_mask(items, self.n_items, "items")
         maps = (np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int32) for kept in (users, items))
         return self._recoded(self.users.subset(users), self.items.subset(items), *maps)
+
+    def without_users(self, users: Any) -> Dataset:
+        """The same dataset without some users: neither their ids nor anything that is known of them. All items stay.
+
+        Parameters
+        ----------
+        users
+            One id or many, all of which are in the dataset.
+
+        Examples
+        --------
+        >>> import truelike as tl
+        >>> data = tl.read([("ann", "tea"), ("bob", "tea"), ("bob", "rum")]).without_users("bob")
+        >>> list(data.users), list(data.items), data.n_interactions
+        (['ann'], ['rum', 'tea'], 1)
+        """
+        kept = np.ones(self.n_users, dtype=bool)
+        kept[self.users.known(users)] = False
+        return self.restrict(kept, np.ones(self.n_items, dtype=bool))
 
     def recode(self, users: Ids, items: Ids) -> tuple[Dataset, int]:
         """What is known of the given users and items, in their order, and the number of pairs of others."""

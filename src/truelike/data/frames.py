@@ -194,7 +194,10 @@ def to_native(frame: pl.DataFrame, library: Library) -> Any:
     if library == "polars":
         return frame
     columns = {
-        column.name: column.to_numpy() if column.dtype.is_numeric() else column.to_list() for column in frame
+        column.name: column.to_numpy()
+        if column.dtype.is_numeric() or column.dtype == pl.Datetime
+        else column.to_list()
+        for column in frame
     }
     try:
         if library == "pandas":

@@ -17,6 +17,7 @@ from truelike.data.files import FORMATS, Form
 from truelike.data.ids import Ids
 from truelike.data.interactions import EncodedRows, read_rows
 from truelike.data.shown import Shown
+from truelike.data.written_dates import DateOrder
 from truelike.errors import DataError, DataWarning, warn
 
 
@@ -28,6 +29,7 @@ def read_shown(
     user: Name = None,
     item: Name = None,
     on_bad_rows: str = "refuse",
+    dates: DateOrder | None = None,
     **form: Unpack[Form],
 ) -> Shown:
     """Read what was shown to the given users of the given items; the rows of others are counted in a warning.
@@ -47,7 +49,8 @@ def read_shown(
     elif hasattr(source, "to_dataset") and not isinstance(source, EncodedRows):  # blocks
         return read_shown(source.to_dataset(), users, items)
     else:
-        found = source if isinstance(source, EncodedRows) else _of_rows(source, user, item, on_bad_rows, **form)
+        is_read = isinstance(source, EncodedRows)
+        found = source if is_read else _of_rows(source, user, item, on_bad_rows, dates, **form)
     if (places := found.positions) is not None:
         message = (
             "{n:,} positions are not whole numbers from 1, e.g. {example:g}; position 1 is the first place of a list. "
@@ -84,7 +87,9 @@ def _of_counts(users: Ids, items: Ids, matrix: Any) -> EncodedRows:
     return EncodedRows(users, items, *codes, Columns("user_id", "item_id", weight="count"), counts)
 
 
-def _of_rows(source: Any, user: Name, item: Name, on_bad_rows: str, **form: Unpack[Form]) -> EncodedRows:
+def _of_rows(
+    source: Any, user: Name, item: Name, on_bad_rows: str, dates: DateOrder | None, **form: Unpack[Form]
+) -> EncodedRows:
     """The rows of a frame, a file, an array or a list; the weights are counts or propensities."""
     if isinstance(source, (str, os.PathLike)):
         named = FORMATS.keys() & {suffix.lower() for suffix in Path(source).suffixes}
@@ -92,7 +97,7 @@ def _of_rows(source: Any, user: Name, item: Name, on_bad_rows: str, **form: Unpa
             form.pop("format", None)
         if not form.get("header", True):
             user, item = 0 if user is None else user, 1 if item is None else item
-    rows = read_rows(source, partial(_columns, user=user, item=item), on_bad_rows=on_bad_rows, **form)
+    rows = read_rows(source, partial(_columns, user=user, item=item), on_bad_rows=on_bad_rows, dates=dates, **form)
     if not len(rows.user_codes):
         raise DataError("the table of impressions is empty. Pass a row for each pair that was shown.")
     if rows.weights is not None and _is_propensity(rows.columns):

@@ -28,6 +28,7 @@ from truelike.data.frames import (
     to_series,
 )
 from truelike.data.ids import Codes, Ids, Kind, check_count, encode, normalise
+from truelike.data.written_dates import DateOrder, beginnings, check_order, in_iso, order_of
 from truelike.errors import DataError, DataWarning, quoted, some, warn
 
 POSITIONS = ("user", "item", "rating", "time")
@@ -89,6 +90,7 @@ def read_rows(
     any_weight: bool = True,
     min_rating: float | None = None,
     name: str | None = None,
+    dates: DateOrder | None = None,
     **form: Unpack[Form],
 ) -> EncodedRows:
     """Read the rows of a frame, a file, an array or a list, without merging those of the same pair.
@@ -96,8 +98,10 @@ def read_rows(
     `settle` names the columns. Positions, and with `any_weight` weights, are any finite numbers.
     """
     check_not_forked()
+    check_order(dates)
     refuse_address(source)
-    return _encoded(read_table(source, settle, name, **form), min_rating, on_bad_rows, any_weight=any_weight)
+    rows = read_table(source, settle, name, **form)
+    return _encoded(rows, min_rating, on_bad_rows, dates, any_weight=any_weight)
 
 
 def read_table(
@@ -147,14 +151,16 @@ class Rows(Table[W]):
         return self.of_good(series)
 
 
-def _encoded(rows: Rows[Columns], min_rating: float | None, on_bad_rows: str, *, any_weight: bool) -> EncodedRows:
+def _encoded(
+    rows: Rows[Columns], min_rating: float | None, on_bad_rows: str, dates: DateOrder | None, *, any_weight: bool
+) -> EncodedRows:
     columns = rows.columns
     check_count(len(rows.frame), "rows")
     for role, column in (("user", columns.user), ("item", columns.item)):
         rows.mark(missing(rows.frame[column]), f"has no {role} (column {quoted(column)})")
     found: dict[str, pl.Series] = {}
     if columns.time is not None:
-        found["times"] = _times(rows, columns.time)
+        found["times"] = _times(rows, columns.time, dates)
     if columns.weight is not None:
         role = columns.weight if any_weight else "weight"
         found["weights"] = _numbers(rows, columns.weight, role, bounded=not any_weight)
@@ -173,7 +179,7 @@ def _encoded(rows: Rows[Columns], min_rating: float | None, on_bad_rows: str, *,
     if ratings is not None:
         rows.good &= (ratings >= min_rating).fill_null(False).to_numpy()
     if columns.weight is not None and not any_weight:
-        rows.good &= (found["weights"] != 0).fill_null(False).to_numpy()
+        _leave_out_zeros(rows, found["weights"])
     found = {name: rows.of_good(values) for name, values in found.items()}
     kinds = found.pop("kinds", None)
     of_kinds = {name: rows.of_good(values).to_numpy() for name, values in quantities.items()}
@@ -202,6 +208,30 @@ def _are_kinds(series: pl.Series) -> bool:
         return False
     words = series.drop_nulls().cast(pl.String).unique()
     return 0 < len(words) <= MOST_KINDS and words.cast(pl.Float64, strict=False).null_count() == len(words)
+
+
+def _leave_out_zeros(rows: Rows[Columns], weights: pl.Series) -> None:
+    """Leave out the rows of weight 0, and say how many users and items are lost with them."""
+    zero = (weights == 0).fill_null(False).to_numpy() & rows.good
+    rows.good &= ~zero
+    if zero.any():
+        lost = {
+            role: len(set(rows.frame[column].filter(zero)) - set(rows.frame[column].filter(rows.good)))
+            for role, column in (("users", rows.columns.user), ("items", rows.columns.item))
+        }
+        warn_of_zeros(int(zero.sum()), str(rows.columns.weight), **lost)
+
+
+def warn_of_zeros(n: int, column: str, *, users: int, items: int) -> None:
+    """Warn of rows of weight 0, and of the users and items that have no others."""
+    lost = " and ".join(
+        f"{count:,} {what if count == 1 else what + 's'}" for what, count in (("user", users), ("item", items))
+    )
+    warn(
+        f"left out {n:,} row{'s' * (n > 1)} of weight 0 (column {quoted(column)}), and so {lost} without another row. "
+        "Give them a weight above 0 if they count.",
+        DataWarning,
+    )
 
 
 def encode_column(series: pl.Series, role: str, text: bool) -> tuple[Ids, Codes]:
@@ -239,9 +269,9 @@ def _nulls(series: pl.Series, kind: pl.DataType) -> pl.Series:
     return pl.Series(series.name, [None] * len(series), dtype=kind)
 
 
-def _times(rows: Rows[Columns], column: str) -> pl.Series:
+def _times(rows: Rows[Columns], column: str, order: DateOrder | None) -> pl.Series:
     """The time column as whole numbers: its own, or microseconds since 1970."""
-    times = parse_times(rows.frame[column])
+    times = parse_times(rows.frame[column], order)
     wrong = times.filter(pl.Series(rows.good)).null_count()
     if not wrong:
         return times
@@ -256,7 +286,7 @@ def _times(rows: Rows[Columns], column: str) -> pl.Series:
     return _nulls(times, pl.Int64())
 
 
-def parse_times(series: pl.Series) -> pl.Series:
+def parse_times(series: pl.Series, order: DateOrder | None = None) -> pl.Series:
     """Times as whole numbers: their own, or microseconds since 1970; null where there is none."""
     if series.dtype.is_temporal():
         return cast(cast(series, pl.Datetime("us")), pl.Int64())
@@ -269,16 +299,18 @@ def parse_times(series: pl.Series) -> pl.Series:
         numbers = min((whole, seconds), key=pl.Series.null_count)
         if 2 * numbers.null_count() < len(series):  # parsing dates is slow
             return numbers
-        return min((numbers, dates(series)), key=pl.Series.null_count)
+        order = order_of(beginnings(series), order, series.name)
+        return min((numbers, dates(series, order)), key=pl.Series.null_count)
     if series.dtype.is_float():
         return microseconds(series)
     return cast(series, pl.Int64())
 
 
-def dates(series: pl.Series) -> pl.Series:
+def dates(series: pl.Series, order: DateOrder | None = None) -> pl.Series:
     """Dates in text as microseconds since 1970; null where there is none."""
     try:
-        return series.str.to_datetime(time_unit="us", strict=False, time_zone=None).cast(pl.Int64)
+        texts = in_iso(series, order)
+        return texts.str.to_datetime(time_unit="us", strict=False, time_zone=None).cast(pl.Int64)
     except POLARS_ERRORS:
         return _nulls(series, pl.Int64())
 

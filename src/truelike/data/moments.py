@@ -4,27 +4,40 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from truelike.errors import DataError, ParameterError
 
+MICROSECONDS = 10**6  # per second
+UNITS: dict[int, Literal["s", "ms", "us", "ns"]] = {1: "s", 10**3: "ms", MICROSECONDS: "us", 10**9: "ns"}
 YEAR_1990, YEAR_2100 = 631_152_000, 4_102_444_800  # seconds since 1970
 
 
 def units_per_second(times: NDArray[np.int64]) -> int | None:
     """How many units of some times are a second; None if they do not look like times since 1970.
 
-    >>> units_per_second(np.array([1_577_836_800])), units_per_second(np.array([3, 9]))
+    The last time tells: it is between 1990 and 2100 in seconds, milliseconds, microseconds or nanoseconds. So a wrong
+    time, such as 0, does not matter.
+
+    >>> units_per_second(np.array([0, 1_577_836_800])), units_per_second(np.array([3, 9]))
     (1, None)
     """
-    first, last = int(times.min()), int(times.max())
-    for units in (1, 10**3, 10**6, 10**9):
-        if YEAR_1990 <= first // units <= last // units <= YEAR_2100:
-            return units
-    return None
+    last = int(times.max(initial=0))
+    return next((units for units in UNITS if YEAR_1990 <= last // units <= YEAR_2100), None)
+
+
+def as_dates(times: NDArray[np.int64]) -> pl.Series:
+    """Times as dates in UTC where they are microseconds since 1970, as dates are read; others as they are.
+
+    >>> as_dates(np.array([1_577_836_800_000_000])).dtype, as_dates(np.array([3, 9])).dtype
+    (Datetime(time_unit='us', time_zone=None), Int64)
+    """
+    series = pl.Series(times)
+    return series.cast(pl.Datetime("us")) if units_per_second(times) == MICROSECONDS else series
 
 
 def time_range(times: NDArray[np.int64]) -> str:

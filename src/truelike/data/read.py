@@ -17,6 +17,7 @@ from truelike.data.impressions import read_shown
 from truelike.data.interactions import from_matrix, read_rows
 from truelike.data.kinds import Kinds, dataset_of_kinds, schema_of, without_negative
 from truelike.data.titles import titles_of
+from truelike.data.written_dates import DateOrder
 from truelike.errors import ParameterError
 
 
@@ -36,6 +37,7 @@ def read(
     users: Any = None,
     impressions: Any = None,
     titles: Any = None,
+    dates: DateOrder | None = None,
     on_bad_rows: Literal["raise", "drop"] = "raise",
     format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None,
     separator: str | None = None,
@@ -63,9 +65,10 @@ def read(
     user, item, rating, time
         The name or the position of each column. By default they are recognised by common names such as `user_id`.
     weight
-        The name or the position of a column of weights. A row of weight 0 is not an interaction, and one of negative
-        weight takes back earlier rows of its user and item, as a refund does. One whose weight is not finite or beyond
-        float32 is bad.
+        The name or the position of a column of weights. By default it is the column `weight`, if there is one and no
+        `kind`. A row of weight 0 is not an interaction, and a warning counts such rows. One of negative weight takes
+        back earlier rows of its user and item, as a refund does. One whose weight is not finite or beyond float32 is
+        bad.
     min_rating
         Only rows rated at least this much are interactions. By default every row is one, whatever its rating.
     kind
@@ -89,6 +92,9 @@ def read(
     titles
         Names of the items for people to read: a mapping {item: title}, a pair of columns (items, titles), a frame,
         or the path of a file. `Dataset.with_titles` sets them later.
+    dates
+        "day-first" or "month-first", for dates such as 03/04/2026 in text. By default a value above 12 tells, such as
+        in 13/04/2026; without one such dates are an error. 03.04.2026 begins with the day.
     on_bad_rows
         What to do with a row without an id, or one that cannot be read: "raise" an error that names the rows, or
         "drop" them and warn how many there were.
@@ -154,8 +160,9 @@ def read(
             )  # fmt: skip
 
         rows = read_rows(
-            source, settle, on_bad_rows=on_bad_rows, any_weight=False, min_rating=min_rating, name=name, **form
-        )
+            source, settle,
+            on_bad_rows=on_bad_rows, any_weight=False, min_rating=min_rating, name=name, dates=dates, **form,
+        )  # fmt: skip
         dataset = (
             without_negative(rows).to_dataset()
             if rows.kinds is None
@@ -165,8 +172,9 @@ def read(
     dataset = _with_features(dataset, items, users)
     if impressions is not None:
         shown = read_shown(
-            impressions, dataset.users, dataset.items, user=user, item=item, on_bad_rows=on_bad_rows, **form
-        )
+            impressions, dataset.users, dataset.items,
+            user=user, item=item, on_bad_rows=on_bad_rows, dates=dates, **form,
+        )  # fmt: skip
         dataset = dataset.with_parts(shown=shown if dataset.shown is None else dataset.shown.merge(shown))
     return dataset if titles is None else dataset.with_titles(titles, encoding=encoding)
 

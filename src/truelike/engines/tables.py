@@ -7,7 +7,7 @@ with zeros to whole vector registers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -140,6 +140,12 @@ class Tables:
         )  # fmt: skip
         other.take(self.arrays())
         return other
+
+    def of_users(self, users: NDArray[np.integer]) -> Tables:
+        """Return the tables of some users alone."""
+        rows = aligned_zeros(len(users), self.users.shape[1])
+        rows[:] = self.users[users]
+        return replace(self, users=rows)
 
     @classmethod
     def restored(

@@ -36,7 +36,7 @@ from truelike.models.availability import available_if
 from truelike.models.lists import Answers
 from truelike.models.scorer import Scorer
 
-INNER = ("train_", "_scorer")  # what is kept beside the learned attributes
+INNER = ("train_", "_scorer", "_ties")  # what is kept beside the learned attributes
 M = TypeVar("M", bound="Recommender")
 LONG = 600.0  # seconds of a fit, above which `fit` says how long it is expected to take
 
@@ -134,6 +134,16 @@ class Recommender(Answers):
         Default: learn from the start.
         """
         return self._fit(train, FitOptions(progress=progress))
+
+    def _of_users(self, train: Dataset, users: Codes) -> Mapping[str, Any]:
+        """The learned attributes that have a row for each user, of some users, whose training data is `train`.
+
+        Default: nobody can be forgotten.
+        """
+        raise ParameterError(
+            f"{self.name} cannot forget users. Fit it again on data without them: "
+            "model.fit(model.train_.without_users(users))"
+        )
 
     def _complete(self) -> None:
         """Check parameters that depend on each other, and set those that follow from others."""
@@ -279,13 +289,58 @@ class Recommender(Answers):
         return self
 
     @final
-    def _assign(self, train: Dataset, learned: Mapping[str, Any]) -> None:
-        """Replace the learned state, in one step."""
+    def _assign(self, train: Dataset, learned: Mapping[str, Any], ties: Codes | None = None) -> None:
+        """Replace the learned state, in one step. `ties` are those of the scorer where `train` does not tell them."""
         if not isinstance(learned, Mapping):
             raise TypeError(
                 f"{self.name}._fit returned a {type(learned).__name__}; it must return the learned attributes by name"
             )
-        self._state = {"train_": train, **{name: value for name, value in learned.items() if name not in INNER}}
+        learned = {name: value for name, value in learned.items() if name not in INNER}
+        self._state = {"train_": train, "_ties": ties, **learned}
+
+    @final
+    def forget_users(self, users: Any) -> Self:
+        """Remove some users from a fitted model, and return self. What it answers of all others stays the same.
+
+        Their ids, their interactions and what was learned of each of them are gone; a model that is saved then has no
+        trace of the ids. The lists and scores of all other users, and similar items, are the same to the bit. What the
+        users' interactions taught of items stays until the next training. Lists for a history, and explanations by
+        them, may change by as much as a few users matter, because some constants follow from the training data.
+
+        Networks and models of impressions have to be fitted again, which the error says.
+
+        Parameters
+        ----------
+        users
+            One id or many, all of which are in the training data.
+
+        Examples
+        --------
+        >>> import truelike as tl
+        >>> model = tl.EASE().fit(tl.synthetic.World(n_users=50, n_items=40).dataset())
+        >>> before = model.recommend(4)
+        >>> model.forget_users([3, 7]).recommend(4).equals(before), 3 in model.train_.users
+        (True, False)
+        """
+        if isinstance(self.train_, Blocks):
+            raise ParameterError(
+                f"{self.name} was trained on blocks, which have the users. Build them again without these users, and "
+                "fit again."
+            )
+        kept = np.ones(self.train_.n_users, dtype=bool)
+        kept[self.train_.users.known(users)] = False
+        if not kept.any():
+            raise ParameterError("all users of the model were named. Delete the model instead.")
+        train = self.train_.restrict(kept, np.ones(self.train_.n_items, dtype=bool))
+        self._state = self.of_users(train, np.flatnonzero(kept).astype(np.int32))._state
+        return self
+
+    @final
+    def of_users(self, train: Dataset, users: Codes) -> Self:
+        """A copy that knows some users alone, whose training data these are: `forget_users` in row numbers."""
+        copy = clone(self)
+        copy._assign(train, {**self.learned, **self._of_users(train, users)}, self.scorer.ties)
+        return copy
 
     @final
     def _trainable(
@@ -342,9 +397,10 @@ class Recommender(Answers):
     def with_train(self, train: Dataset) -> Self:
         """A copy of this fitted model with its training data in another form: other titles, or in memory."""
         parts = {name: each for name, each in self.learned.items() if isinstance(each, Recommender)}
-        return self.with_learned(
-            train, {**self.learned, **{name: each.with_train(train) for name, each in parts.items()}}
-        )
+        copy = clone(self)
+        learned = {**self.learned, **{name: each.with_train(train) for name, each in parts.items()}}
+        copy._assign(train, learned, vars(self)["_state"]["_ties"])
+        return copy
 
     @final
     def updated(self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool) -> Self:
@@ -382,6 +438,8 @@ class Recommender(Answers):
         state = vars(self)["_state"]
         if "_scorer" not in state:
             state["_scorer"] = self._make_scorer()
+            if state["_ties"] is not None:
+                state["_scorer"].order_ties(state["_ties"])
         found: Scorer = state["_scorer"]
         return found
 
@@ -450,7 +508,8 @@ class Recommender(Answers):
             **({} if choice is None else {"choice": choice._asdict()}),
             **model._saved_history(),
         }
-        write_model(directory, about, model._arrays(), model.train_, metrics or {})
+        ties = vars(model)["_state"]["_ties"]
+        write_model(directory, about, model._arrays(), model.train_, metrics or {}, ties)
 
     def _saved_history(self) -> dict[str, Any]:
         """The history of the training as plain columns; of a model that has none, nothing."""

@@ -112,6 +112,9 @@ class Blend(Recommender):
         models: dict[str, Recommender] = {f"{name}_": getattr(self, f"{name}_") for name in PARTS}
         return {name: model.updated(train, users, items, epochs, progress) for name, model in models.items()}
 
+    def _of_users(self, train: Dataset, users: Codes) -> Mapping[str, Any]:
+        return {f"{name}_": getattr(self, f"{name}_").of_users(train, users) for name in PARTS}
+
     def _arrays(self) -> dict[str, NDArray[Any]]:
         return {
             f"{name}.{key}": array for name in PARTS for key, array in getattr(self, f"{name}_")._arrays().items()

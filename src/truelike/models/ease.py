@@ -14,6 +14,7 @@ from truelike.core.memory import check_memory, readable
 from truelike.core.parallel import for_each
 from truelike.core.parameters import choice, jobs, number, preset, whole_number, with_inherited_parameters
 from truelike.data.dataset import Dataset
+from truelike.data.ids import Codes
 from truelike.engines.options import FitOptions
 from truelike.errors import ParameterError
 from truelike.models.base import Recommender
@@ -150,6 +151,9 @@ class EDLAE(Recommender):
             return float(train.n_items**3 / (8.5e10 if self.precision == "float64" else 1.7e11))
         pairs = float(np.square(train.interactions_per_user(), dtype=np.float64).sum())
         return 8.5e-7 * train.n_items * neighbors + 3e-8 * pairs
+
+    def _of_users(self, train: Dataset, users: Codes) -> Mapping[str, Any]:
+        return {}  # users have their histories alone
 
     def _make_scorer(self) -> ItemScorer:
         return ItemScorer(self.train_, self.weights_)

@@ -179,6 +179,11 @@ class EpochRecommender(Recommender):
         return _learned(continue_epochs(trainer, train, trained, epochs, progress=progress), train)
 
     @final
+    def _of_users(self, train: Dataset, users: Codes) -> Mapping[str, Any]:
+        of_rows = {name: array[users] for name, array in self.arrays_.items() if _side(name) == "user"}
+        return {"arrays_": {**self.arrays_, **of_rows}}
+
+    @final
     def _make_scorer(self) -> Scorer:
         scorer: object = self.make_scorer(self.train_, self.arrays_)
         if not isinstance(scorer, Scorer):

@@ -158,6 +158,10 @@ class EpochMF(FactorModel):
         return {**learned_tables(result, train), **self._derived(train)}
 
     @final
+    def _of_users(self, train: Dataset, users: Codes) -> Mapping[str, Any]:
+        return table_attributes(self._tables().of_users(users))
+
+    @final
     def _arrays(self) -> dict[str, NDArray[Any]]:
         figures = {name: np.array([getattr(self, f"{name}_")]) for name in self.saved_figures}
         return {**self._tables().arrays(), **figures}

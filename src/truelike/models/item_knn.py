@@ -13,6 +13,7 @@ from scipy import sparse
 from truelike.core.parallel import for_each
 from truelike.core.parameters import jobs, number, whole_number, with_inherited_parameters
 from truelike.data.dataset import Dataset
+from truelike.data.ids import Codes
 from truelike.engines.options import FitOptions
 from truelike.models.base import Recommender
 from truelike.models.item_scorer import ItemScorer, csr_arrays, saved_csr
@@ -104,6 +105,9 @@ class ItemKNN(Recommender):
             _keep_largest(common.indptr, common.data, self.neighbors)
             common.eliminate_zeros()
         return common
+
+    def _of_users(self, train: Dataset, users: Codes) -> Mapping[str, Any]:
+        return {}  # users have their histories alone
 
     def _make_scorer(self) -> ItemScorer:
         return ItemScorer(self.train_, sparse.csr_array(self.similarity_.T), self.similarity_)

@@ -62,6 +62,9 @@ class ItemPop(Recommender):
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
         return {"popularity_": train.popularity().astype(np.float32)}
 
+    def _of_users(self, train: Dataset, users: Codes) -> Mapping[str, Any]:
+        return {}  # users have their histories alone
+
     def _make_scorer(self) -> PopularityScorer:
         return PopularityScorer(self.train_, self.popularity_)
 

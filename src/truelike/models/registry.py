@@ -156,7 +156,7 @@ def load_described(
     With `mapped` the arrays are memory-mapped, for a directory that nobody changes: several processes share them. With
     `in_memory` the training data is a Dataset, also of a model that was trained on blocks.
     """
-    about, arrays, train = read_model(directory, mapped=mapped)
+    about, arrays, train, ties = read_model(directory, mapped=mapped)
     kind = _class_of(str(about.get("class")), str(directory), model_class)
     with reading(Path(directory), "model"):
         saved = kind(**about["parameters"])
@@ -168,7 +168,7 @@ def load_described(
             learned["choice_"] = chooser.choice_from(about["choice"])
         if "history" in about:
             learned["history_"] = to_native(_history(about["history"]), train.library)
-        model._assign(train, learned)
+        model._assign(train, learned, ties)
         if in_memory:
             model = model.with_train(train.to_dataset())
         return model, about

@@ -164,6 +164,11 @@ class Scorer(ABC):
         return tie_places(self.train.popularity())
 
     @final
+    def order_ties(self, places: Codes) -> None:
+        """Order equal scores by these places of the items, and not by their popularity in the training data."""
+        vars(self)["ties"] = places  # where `cached_property` keeps it
+
+    @final
     def ranker(self) -> FactorRanker | None:
         """The items, laid out for the ranking of many users; None if the score is no dot product."""
         vectors = self.vectors

@@ -232,6 +232,9 @@ class AutoRecommender(Recommender):
         model: Recommender = self.model_
         return {"model_": model.updated(train, users, items, epochs, progress), "choice_": self.choice_}
 
+    def _of_users(self, train: Dataset, users: Codes) -> Mapping[str, Any]:
+        return {"model_": self.model_.of_users(train, users)}
+
     def _written(self) -> Recommender:
         model: Recommender = self.model_
         return model

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Ids
+from truelike.data.moments import UNITS, units_per_second
 from truelike.errors import DataWarning, some, warn
 from truelike.serving.events import ONLY_KEPT, REMOVE
 
@@ -33,7 +31,7 @@ def with_events(data: Dataset, events: pl.DataFrame) -> Dataset:
     """A dataset with the interactions of events added, and their users and items.
 
     Times are added in the unit of the dataset's own, which is recognised by its size: seconds, milliseconds,
-    microseconds or nanoseconds since 1970.
+    microseconds or nanoseconds since 1970; in seconds if it is none of these.
 
     >>> import truelike as tl
     >>> from truelike.serving.events import SCHEMA, Event
@@ -45,7 +43,10 @@ def with_events(data: Dataset, events: pl.DataFrame) -> Dataset:
     if not rows.height:
         return data
     users, items = (_like(rows[f"{ids.what}_id"], ids) for ids in (data.users, data.items))
-    times = None if data.times is None else rows["time"].dt.epoch(_unit(data.times)).to_numpy().astype(np.int64)
+    times = None
+    if data.times is not None:
+        unit = UNITS[units_per_second(data.times) or 1]
+        times = rows["time"].dt.epoch(unit).to_numpy().astype(np.int64)
     more = Dataset.from_pairs(
         users, items, users.codes(rows["user_id"]), items.codes(rows["item_id"]),
         times=times, library=data.library, name=data.name,
@@ -76,13 +77,3 @@ def _usable(rows: pl.DataFrame, data: Dataset) -> pl.DataFrame:
 def _like(texts: pl.Series, ids: Ids) -> Ids:
     """The ids of events, in the type of a dataset's."""
     return Ids(texts.cast(ids.values.dtype).unique().sort(), ids.kind, ids.what)
-
-
-def _unit(times: NDArray[np.int64]) -> Literal["s", "ms", "us", "ns"]:
-    """The unit of some times since 1970, by their size."""
-    largest = int(np.abs(times).max(initial=1))
-    if largest < 10**11:
-        return "s"
-    if largest < 10**14:
-        return "ms"
-    return "us" if largest < 10**17 else "ns"

@@ -268,6 +268,41 @@ def prune_events(directory: str | Path, days: float) -> int:
     return deleted
 
 
+def forget_events(directory: str | Path, users: Sequence[str]) -> int:
+    """Delete all events of some users of a directory, and return their number. A server may run meanwhile.
+
+    The file is written anew without them, so that none of its bytes tells of the users: neither of their events nor of
+    those that were deleted earlier. This takes seconds for millions of events, in which nobody else can write.
+
+    Parameters
+    ----------
+    directory
+        The directory of `truelike serve --events`.
+    users
+        Their ids, as text.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> place = tempfile.mkdtemp()
+    >>> EventStore(place).append([Event("ann", "tea", "click"), Event("bob", "rum", "click")])
+    >>> forget_events(place, ["ann"]), read_events(place)["user_id"].to_list()
+    (1, ['bob'])
+    """
+    path = _existing(directory)
+    with _explained(path), contextlib.closing(_open(path)) as connection:
+        deleted = 0
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
+            for user in users:
+                deleted += connection.execute("DELETE FROM events WHERE user_id = ?", (user,)).rowcount
+        connection.execute("VACUUM")  # what is deleted stays in the pages of the file, until they are written anew
+        (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()  # and what was, in the WAL
+    if busy:
+        raise _unavailable(path, "the events are deleted, but another process still reads the old ones. Try again")
+    return deleted
+
+
 def _existing(directory: str | Path) -> Path:
     """The file of events of a directory, which must be there."""
     path = Path(directory).absolute() / FILE

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import truelike as tl
 from truelike.core.array_files import read_arrays
 from truelike.data.blocks import build as module
-from truelike.data.blocks import tables
+from truelike.data.blocks import sources, tables
 from truelike.data.blocks.build import build, parse_memory
 from truelike.data.blocks.format import array_file, user_file
 from truelike.errors import DataError, DataWarning, MissingExtraError, ParameterError, StorageError, TooLargeError
@@ -188,6 +188,35 @@ def test_times(tmp_path: Path, times: pl.Series, ending: str) -> None:
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".csv"])
+def test_dates_that_begin_with_the_day_or_the_month(
+    tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "TIMES", 2)  # the value that tells may be in another part
+    users, items = ["a", "b", "b", "c"], [1, 2, 2, 3]
+    for number, days in enumerate((["03/04/2026", "05/06/2026", "01/02/2026", "13/04/2026"], ["3.4.2026"] * 4)):
+        log = write(pl.DataFrame({"user": users, "item": items, "day": days}), tmp_path / f"log{number}{ending}")
+        same(log, tmp_path, blocks=2)
+    log = write(pl.DataFrame({"user": users, "item": items, "day": ["03/04/2026"] * 4}), tmp_path / f"log{ending}")
+    with pytest.raises(DataError, match=r"dates of the column 'day' may begin .*: '03/04'"):
+        build(log, tmp_path / "blocks")
+    for order in ("day-first", "month-first"):
+        same(log, tmp_path, blocks=2, dates=order)
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv"])
+def test_what_is_lost_with_rows_of_weight_zero_is_counted(tmp_path: Path, ending: str) -> None:
+    rows = {"user": [*"aabcc"], "item": [1, 2, 1, 3, 1], "qty": [2, 0, 0, 0, 1], "stars": [5, 5, 5, 1, 5]}
+    log = write(pl.DataFrame(rows), tmp_path / f"log{ending}")
+    for how, message in (
+        ({}, r"^left out 3 rows of weight 0 \(column 'qty'\), and so 1 user and 2 items without"),
+        ({"min_rating": 2, "rating": "stars"}, "^left out 2 rows .* 1 user and 1 item without"),
+    ):
+        with pytest.warns(DataWarning, match=message) as told:
+            same(log, tmp_path, blocks=2, weight="qty", **how)
+        assert len({str(each.message) for each in told}) == 1, "as tl.read says it"
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv"])
 @pytest.mark.parametrize(
     "day", [["1", "x", "3"], ["2024-01-01", "soon", "2024-01-03"], ["1.5", "", "2"], ["a", "b", "c"]]
 )
@@ -215,7 +244,7 @@ def test_bad_rows(tmp_path: Path, ending: str) -> None:
         }
     )
     log = write(frame, tmp_path / f"log{ending}")
-    with pytest.warns(DataWarning, match="dropped 5 bad rows: "):
+    with pytest.warns(DataWarning, match="dropped 5 bad rows: "), pytest.warns(DataWarning, match="weight 0"):
         same(log, tmp_path, blocks=2, weight="weight", on_bad_rows="drop")
     place = "line 3 of" if ending == ".csv" else r"row 1 \(counted from 0\) of"
     with pytest.raises(DataError, match=rf'^5 rows are bad: {place} .* has no user.*on_bad_rows="drop"'):

@@ -55,6 +55,7 @@ from truelike.data.interactions import cast
 from truelike.data.part_files import write_entries, write_features
 from truelike.data.read import read
 from truelike.data.titles import titles_of
+from truelike.data.written_dates import DateOrder, check_order
 from truelike.errors import DataError, ParameterError
 
 INTERACTIONS_PER_BLOCK = 20_000_000  # about, by default
@@ -77,6 +78,7 @@ def build(
     time: str | int | None = None,
     weight: str | int | None = None,
     min_rating: float | None = None,
+    dates: DateOrder | None = None,
     on_bad_rows: Literal["raise", "drop"] = "raise",
     min_user: int = 0,
     min_item: int = 0,
@@ -103,7 +105,7 @@ def build(
         Where to write it. It may have an older block directory, and no other files.
     blocks
         The number of blocks. By default there are about 20 million interactions in a block.
-    user, item, rating, time, weight, min_rating, on_bad_rows
+    user, item, rating, time, weight, min_rating, dates, on_bad_rows
         As in `tl.read`.
     min_user, min_item
         Drop users with fewer items and items with fewer users than this, until there are none, as `tl.k_core` does.
@@ -142,13 +144,14 @@ def build(
         raise ParameterError(f'on_bad_rows is {on_bad_rows!r}; expected "raise" or "drop"')
     if min_rating is not None:
         check_number("min_rating", min_rating)
+    check_order(dates)
     limit = max(LEAST_MEMORY, available_memory() // 2) if memory is None else parse_memory(memory)
     directory = as_place(directory)
     check_place(directory, own=OWN_FILES)
     least, tell = (min_user, min_item), note if progress else lambda _: None
     asked: dict[str, Any] = {"user": user, "item": item, "rating": rating, "time": time, "weight": weight}
     if isinstance(source, Dataset):
-        given_too = {**asked, "min_rating": min_rating}
+        given_too = {**asked, "min_rating": min_rating, "dates": dates}
         if unused := [key for key, value in given_too.items() if value is not None]:
             raise ParameterError(
                 f"a Dataset was given, which {', '.join(unused)} cannot change: use it with a file"
@@ -166,14 +169,14 @@ def build(
             names = _write_features(place, items, users)
             if impressions is None:
                 return names
-            how: dict[str, Any] = {"on_bad_rows": on_bad_rows, "memory": limit, "scratch": scratch}
+            how: dict[str, Any] = {"dates": dates, "on_bad_rows": on_bad_rows, "memory": limit, "scratch": scratch}
             counts = _count_column(impressions)
             build(impressions, place / SHOWN, user=user, item=item, weight=counts, progress=progress, **how)
             return [*names, SHOWN]
 
         with scratch_directory(directory, scratch) as place:
             work = _Work(place, limit, tell)
-            work.group(files, kind, settle, min_rating, on_bad_rows)
+            work.group(files, kind, settle, min_rating, dates, on_bad_rows)
             made = work.write(directory, blocks, least, titles, name or found_name, further)
     report = replace(made, seconds=clock.perf_counter() - started)
     tell(
@@ -325,7 +328,13 @@ class _Work:
         self.groups: list[_Group] = []
 
     def group(
-        self, files: list[str], kind: str, settle: Choose, min_rating: float | None, on_bad_rows: str
+        self,
+        files: list[str],
+        kind: str,
+        settle: Choose,
+        min_rating: float | None,
+        dates: DateOrder | None,
+        on_bad_rows: str,
     ) -> None:
         """Write the interactions of the log as groups of users."""
         log: LogFiles | None = None
@@ -340,7 +349,7 @@ class _Work:
         with connected(self.place, self.memory, self.threads, network=network) as connection:
             log = open_parquet(connection, files, settle) if log is None else log
             self.tell("checking the rows and collecting the items ...")
-            table = LogTable(connection, log, self.place, min_rating)
+            table = LogTable(connection, log, self.place, min_rating, dates)
             self.found: Checked = table.check(on_bad_rows)
             per_group = min(LARGEST_GROUP, max(SMALLEST_GROUP, self.memory // BYTES_PER_ROW // self.workers))
             n = min(MOST_GROUPS, -(-self.found.kept // per_group))

@@ -14,6 +14,7 @@ import shutil
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ from truelike.data.files import (
 from truelike.data.frames import POLARS_ERRORS
 from truelike.data.interactions import dates, microseconds
 from truelike.data.parquet_check import damage
+from truelike.data.written_dates import DateOrder, beginnings, order_of
 from truelike.errors import DataError, quoted, some
 
 CHUNK = 1_000_000  # rows that the careful reader holds at once
@@ -298,21 +300,26 @@ READINGS: dict[str, Callable[[pl.Series], pl.Series]] = {
     "whole numbers": lambda texts: texts.cast(pl.Int64, strict=False),
     "seconds": lambda texts: microseconds(texts.cast(pl.Float64, strict=False)),
     "dates": dates,
+    "day-first": partial(dates, order="day-first"),
+    "month-first": partial(dates, order="month-first"),
 }
 
 
-def read_text_times(log: LogFiles, column: str) -> tuple[str, list[str] | None]:
+def read_text_times(log: LogFiles, column: str, order: DateOrder | None) -> tuple[str, list[str] | None]:
     """How to read times that are text, and the texts that cannot be read so: the rules of `tl.read`.
 
     None instead of the texts if there are too many different ones.
     """
+    named, column = column, log.stored(column)
     numbers = ["whole numbers", "seconds"]
     nulls, n = _count_unread(log, column, numbers)
     how = min(numbers, key=nulls.__getitem__)
     if 2 * nulls[how] >= n and nulls[how]:
-        of_dates, _ = _count_unread(log, column, ["dates"])
+        found = pl.concat(beginnings(texts) for texts in _texts(log, column))
+        as_dates = order_of(found.unique().sort("text"), order, named) or "dates"
+        of_dates, _ = _count_unread(log, column, [as_dates])
         nulls |= of_dates
-        how = min((how, "dates"), key=nulls.__getitem__)
+        how = min((how, as_dates), key=nulls.__getitem__)
     unread: set[str] = set()
     if nulls[how]:
         for texts in _texts(log, column):

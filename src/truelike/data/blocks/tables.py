@@ -30,7 +30,8 @@ from truelike.data.blocks.sources import (
 from truelike.data.columns import Columns
 from truelike.data.frames import repeated
 from truelike.data.ids import Kind, check_count, normalise
-from truelike.data.interactions import LARGEST, SMALLEST, as_integers, parse_times
+from truelike.data.interactions import LARGEST, SMALLEST, as_integers, parse_times, warn_of_zeros
+from truelike.data.written_dates import DateOrder
 from truelike.errors import (
     DataError,
     DataWarning,
@@ -159,6 +160,7 @@ class LogTable:
     log: LogFiles
     scratch: Path
     min_rating: float | None
+    dates: DateOrder | None = None
 
     def __post_init__(self) -> None:
         columns = self.log.columns
@@ -218,7 +220,7 @@ class LogTable:
     # --- times -----------------------------------------------------------------------------------
 
     def _settle_times(self, column: str) -> None:
-        self.time, unread = read_text_times(self.log, self.log.stored(column))
+        self.time, unread = read_text_times(self.log, column, self.dates)
         if unread is None and not self.log.columns.time_guessed:
             raise DataError(
                 f"the column {quoted(column)} cannot be read as times: it has more than {MOST_BAD_TIMES:,} different "
@@ -262,7 +264,10 @@ class LogTable:
         return "CAST(NULL AS DOUBLE)"
 
     def _rows(self, *, numbered: bool = False) -> str:
-        """A query of the rows, with the reason why each is bad (0: it is good), and whether it is kept."""
+        """A query of the rows, with the reason why each is bad (0: it is good), and whether it is kept.
+
+        `zero` says whether a row would be kept if its weight were not 0.
+        """
         columns = self.log.columns
         roles = {"u": columns.user, "i": columns.item, "r": columns.rating, "t": columns.time, "w": columns.weight}
         selected = [
@@ -272,7 +277,7 @@ class LogTable:
         if numbered:
             selected += ["filename AS file", "file_row_number AS row"]
         whys = [self._missing(columns.user, "u"), self._missing(columns.item, "i"), "false", "false", "false"]
-        kept, computed = ["why = 0"], ["*"]
+        kept, zero, computed = ["why = 0"], ["why = 0"], ["*"]
         if self.timed and not columns.time_guessed:
             whys[2] = self._no_time()
         if columns.weight is not None:
@@ -281,14 +286,17 @@ class LogTable:
                 f"(wx IS NULL OR NOT isfinite(wx) OR wx < 0 OR wx > {LARGEST!r} OR (wx > 0 AND wx < {SMALLEST!r}))"
             )
             kept.append("wx > 0")
+            zero.append("wx = 0")
         if self.min_rating is not None:
             computed.append(f"{self._number(str(columns.rating), 'r')} AS rx")
             whys[4] = "(rx IS NULL OR NOT isfinite(rx))"
             kept.append(f"rx >= {float(self.min_rating)!r}")
+            zero.append(kept[-1])
         cases = " ".join(f"WHEN {why} THEN {number}" for number, why in enumerate(whys, 1))
         inner = f"SELECT {', '.join(selected)} FROM {self._source(self.log.parquet, more)}"
+        is_zero = "false" if columns.weight is None else " AND ".join(zero)
         return (
-            f"SELECT *, {' AND '.join(kept)} AS kept FROM (SELECT *, CASE {cases} ELSE 0 END AS why "
+            f"SELECT *, {' AND '.join(kept)} AS kept, {is_zero} AS zero FROM (SELECT *, CASE {cases} ELSE 0 END AS why "
             f"FROM (SELECT {', '.join(computed)} FROM ({inner})))"
         )
 
@@ -309,6 +317,7 @@ class LogTable:
         self.connection.execute(
             f"COPY (SELECT CASE WHEN kept THEN {self._as_id(columns.item, 'i')} END AS item, why, count(*) AS n, "
             f"count(*) FILTER (kept AND {odd}) AS odd, count(*) FILTER ({timeless}) AS timeless, "
+            "count(*) FILTER (zero) AS zero, "
             f"bool_or(kept) AS kept FROM ({self._rows()}) GROUP BY ALL) TO {text(str(target))} (FORMAT parquet)"
         )
         found = pl.read_parquet(target, glob=False)
@@ -318,12 +327,25 @@ class LogTable:
         n_bad = self.log.bad.total + int(bad["n"].sum())
         if n_bad:
             self._report(n_bad, on_bad_rows, in_table=len(bad) > 0)
+        if zero := int(found["zero"].sum()):
+            self._warn_of_zeros(zero)
         if not len(kept):
             raise DataError(EMPTY)
         user = self._settle_users(bool(kept["odd"].sum()))
         items, kind = self._settle_items(kept["item"])
         rows = self.log.bad.total + int(found["n"].sum())
         return Checked(items, {"user": user, "item": kind}, rows, int(kept["n"].sum()), n_bad)
+
+    def _warn_of_zeros(self, n: int) -> None:
+        """Say how many users and items are lost with the rows of weight 0."""
+        lost = {
+            role: self.connection.execute(
+                f"SELECT count(*) FROM (SELECT {key} FROM ({self._rows()}) WHERE kept OR zero GROUP BY {key} "
+                "HAVING NOT bool_or(kept))"
+            ).fetchall()[0][0]
+            for role, key in (("users", "u"), ("items", "i"))
+        }
+        warn_of_zeros(n, str(self.log.columns.weight), **lost)
 
     def _settle_users(self, odd: bool) -> Kind:
         kind = self.types[self.log.columns.user]
