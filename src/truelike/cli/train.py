@@ -182,14 +182,15 @@ def _with_events(data: Data, directory: Path | None) -> Data:
     before = data.train if isinstance(data, tl.Split) else data
     if directory is None or not isinstance(before, tl.Dataset):
         return data
-    from truelike.serving.event_data import interactions, with_events
+    from truelike.serving.event_data import with_events
     from truelike.serving.events import read_events
 
     found = read_events(directory)
-    rows = interactions(found)
-    train = with_events(before, found) if rows.height else before
-    new = train.n_interactions - before.n_interactions
-    say(f"{rows.height:,} interactions of the events in {directory} were read; {new:,} of them are new")
+    train = with_events(before, found)
+    say(
+        f"{found.height:,} events of {directory} were read: {before.n_interactions:,} interactions became "
+        f"{train.n_interactions:,}"
+    )
     return tl.Split(train, data.validation, data.test) if isinstance(data, tl.Split) else train
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 import numpy as np
@@ -16,6 +16,7 @@ from truelike.data.schema import Schema
 
 if TYPE_CHECKING:
     from truelike.data.dataset import Dataset
+    from truelike.data.feedback import Feedback
 
 ASKED = ("n_interactions", "interactions_per_user", "popularity", "rows")  # what nothing else has
 
@@ -56,6 +57,10 @@ class Interactions(Rows, Protocol):
     @property
     def titles(self) -> pl.Series | None:
         """A title for each item; None if there are no titles."""
+
+    @property
+    def kinds(self) -> Mapping[str, Feedback]:
+        """Other feedback by its name."""
 
     @property
     def schema(self) -> Schema | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import re
@@ -136,6 +137,10 @@ class Kind:
     def column(self) -> str | None:
         """The column of its weights; None: all rows count the same."""
         return self.weight if isinstance(self.weight, str) and self.weight != LEARNED else None
+
+    def weight_of(self, quantity: float | None) -> float:
+        """The weight of an event with a value of the column, without a sign; without one, that of the value 1."""
+        return abs(self.factor) * (1.0 if self.column is None or quantity is None else quantity)
 
     @property
     def factor(self) -> float:
@@ -326,6 +331,24 @@ class Schema:
             weight = "" if kind.weight == 1.0 else f" (weight {kind.weight})"
             found.setdefault(kind.role, []).append(f"{name}{weight}")
         return "; ".join(f"{role}: {', '.join(found[role])}" for role in ROLES if role in found)
+
+
+@functools.cache
+def undeclared() -> Schema:
+    """What events mean where nothing was declared: every sign of a like is an interaction.
+
+    >>> undeclared().kinds["click"].role, undeclared().kinds["view"].role
+    ('target', 'ignored')
+    """
+    kinds: dict[str, Declared] = {}
+    for word, role in USUAL.items():
+        if isinstance(role, int):
+            kinds[word] = "target" if role < len(_TARGETS) - 1 else "ignored"
+        elif isinstance(role, tuple):
+            kinds[word] = Kind(role="cancels", cancels=role)
+        else:
+            kinds[word] = "target" if role == "evidence" else role
+    return Schema(kinds)
 
 
 def _usual() -> dict[str, int | Role | tuple[str, ...]]:

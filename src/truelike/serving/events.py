@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -28,12 +29,11 @@ import polars as pl
 
 from truelike.core.files import check_file, new_file, replacing_file
 from truelike.core.forks import check_not_forked
+from truelike.data import replay
 from truelike.errors import EventsUnavailableError, StorageError, TruelikeError, quoted
 
 FILE = "events.sqlite"
-APPLICATION, VERSION = 0x74726C6B, 1  # "trlk"
-REMOVE = "remove"
-ONLY_KEPT = ("view", "impression")  # types that are kept, and are no interactions
+APPLICATION, VERSION = 0x74726C6B, 2  # "trlk"
 DAYS = 90.0  # for which an event counts in lists
 MOST_OF_A_USER, MOST_READ = 500, 2_000  # items that count for a user, and the latest events that are looked at
 WAIT, WAIT_TO_READ = 5.0, 0.25  # seconds for which another process may hold a lock
@@ -49,13 +49,22 @@ CREATE TABLE events (
     time INTEGER,
     request_id TEXT,
     model TEXT,
-    version TEXT
+    version TEXT,
+    quantity REAL,
+    event_id TEXT
 )"""
-_COUNTS = (
-    "type NOT IN ('view', 'impression')"  # as ONLY_KEPT; the text of the index and of the query must be the same
+# A version that an older truelike wrote has neither of these columns.
+_STEPS = {1: ("ALTER TABLE events ADD COLUMN quantity REAL", "ALTER TABLE events ADD COLUMN event_id TEXT")}
+_INDEXES = (
+    "DROP INDEX IF EXISTS events_of_users",
+    "CREATE INDEX IF NOT EXISTS events_by_user_and_type ON events (user_id, type)",
+    "CREATE UNIQUE INDEX IF NOT EXISTS events_by_id ON events (event_id) WHERE event_id IS NOT NULL",
 )
-_INDEX = f"CREATE INDEX IF NOT EXISTS events_of_users ON events (user_id) WHERE {_COUNTS}"
-_OF_USER = f"SELECT item_id, type, time FROM events WHERE user_id = ? AND {_COUNTS} ORDER BY number DESC LIMIT ?"
+_OF_USER = """
+SELECT item_id, type, time, quantity FROM (
+    SELECT number, item_id, type, time, quantity FROM events
+    WHERE user_id = ? AND type NOT IN (SELECT value FROM json_each(?)) ORDER BY number DESC LIMIT ?
+) ORDER BY number"""
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 
 
@@ -69,14 +78,19 @@ class Event(NamedTuple):
     request_id: str | None = None
     model: str | None = None
     version: str | None = None
+    quantity: float | None = None
+    event_id: str | None = None
 
 
 SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     **dict.fromkeys(Event._fields, pl.String),
     "time": pl.Datetime("us", "UTC"),
+    "quantity": pl.Float64,
 }
 _COLUMNS = ", ".join(Event._fields)
-_INSERT = f"INSERT INTO events ({_COLUMNS}) VALUES ({', '.join('?' * len(Event._fields))})"
+_INSERT = f"""
+INSERT INTO events ({_COLUMNS}) VALUES ({", ".join("?" * len(Event._fields))})
+ON CONFLICT (event_id) WHERE event_id IS NOT NULL DO NOTHING"""
 
 
 class EventStore:
@@ -86,9 +100,9 @@ class EventStore:
     --------
     >>> import tempfile
     >>> store = EventStore(tempfile.mkdtemp())
-    >>> store.append([Event("ann", "tea", "click"), Event("ann", "rum", "view")])
-    >>> store.of("ann")
-    {'tea': 'click'}
+    >>> new = store.append([Event("ann", "tea", "click"), Event("ann", "rum", "view")])
+    >>> store.of("ann", leave_out=("view",))
+    [Event(item='tea', kind='click', time=None, quantity=None)]
     >>> store.close()
     """
 
@@ -111,38 +125,27 @@ class EventStore:
                     raise _damaged(self.path, found)
             self._write([])
 
-    def append(self, events: Sequence[Event]) -> None:
-        """Write events in one transaction, and flush them to the disk. They are there for good then."""
+    def append(self, events: Sequence[Event]) -> list[bool]:
+        """Write events in one transaction, and flush them to the disk. They are there for good then.
+
+        Returns whether each was new: one whose id is there already is left out.
+        """
         with _explained(self.path):
             if _identity(self.path) != self._file:
                 raise _unavailable(self.path, "another file is in its place. Put the old one back.")
-            self._write(events)
+            return self._write(events)
 
-    def _write(self, events: Sequence[Event]) -> None:
+    def _write(self, events: Sequence[Event]) -> list[bool]:
         """Write events in one transaction, or nothing of them."""
         with self._writer:
             self._writer.execute("BEGIN IMMEDIATE")
-            self._writer.executemany(_INSERT, events)
+            return [self._writer.execute(_INSERT, event).rowcount > 0 for event in events]
 
-    def of(self, user: str, days: float = DAYS) -> dict[str, str]:
-        """The items of a user's events that count now, the latest last, and the type of the last event with each.
-
-        An event counts if it is no view or impression, happened in the last `days` days, and no `remove` of its item
-        was appended after it, whatever time that has: so it is when a model is trained, too.
-        """
+    def of(self, user: str, *, leave_out: Collection[str] = ()) -> list[replay.Event[str]]:
+        """The latest events of a user, in the order in which they were appended, without those of some types."""
         with _explained(self.path), self._lock:
-            rows = self._reader.execute(_OF_USER, (user, MOST_READ)).fetchall()
-        found: dict[str, str] = {}
-        removed: set[str] = set()
-        oldest = 1e6 * (time.time() - 86_400 * days) if rows else 0.0
-        for item, kind, when in rows:
-            if kind == REMOVE:
-                removed.add(item)
-            elif item not in removed and item not in found and (when is None or when >= oldest):
-                found[item] = kind
-                if len(found) == MOST_OF_A_USER:
-                    break
-        return dict(reversed(found.items()))
+            rows = self._reader.execute(_OF_USER, (user, json.dumps(list(leave_out)), MOST_READ)).fetchall()
+        return [replay.Event(*row) for row in rows]
 
     def close(self) -> None:
         """Close the file. The last process that does so leaves a single file behind."""
@@ -158,24 +161,27 @@ class EventWriter:
         self._lock = threading.Lock()
         self._waiting: list[Event] = []
         self._problem, self._until = "", 0.0  # why the last events were not written, and how long that is told
-        self._next: Future[None] | None = None
+        self._next: Future[list[bool]] | None = None
 
-    async def append(self, events: Sequence[Event]) -> None:
-        """Append events; returns when they are on disk."""
+    async def append(self, events: Sequence[Event]) -> int:
+        """Append events, and return when they are on disk how many were new."""
         with self._lock:
             written = self._next = self._next or self._thread.submit(self._write)
+            mine = slice(len(self._waiting), len(self._waiting) + len(events))
             self._waiting += events
-        await asyncio.shield(asyncio.wrap_future(written))  # others wait for it, too
+        new = await asyncio.shield(asyncio.wrap_future(written))  # others wait for it, too
+        return sum(new[mine])
 
-    def _write(self) -> None:
+    def _write(self) -> list[bool]:
         with self._lock:
             events, self._waiting, self._next = self._waiting, [], None
         try:
-            self._store.append(events)
+            new = self._store.append(events)
         except StorageError as error:
             self._problem, self._until = str(error), time.monotonic() + TOLD
             raise
         self._until = 0.0
+        return new
 
     @property
     def problems(self) -> dict[str, str]:
@@ -195,7 +201,7 @@ def read_events(directory: str | Path) -> pl.DataFrame:
     --------
     >>> import tempfile
     >>> place = tempfile.mkdtemp()
-    >>> EventStore(place).append([Event("ann", "tea", "click")])
+    >>> new = EventStore(place).append([Event("ann", "tea", "click")])
     >>> read_events(place).select("user_id", "item_id", "type").rows()
     [('ann', 'tea', 'click')]
     """
@@ -203,7 +209,9 @@ def read_events(directory: str | Path) -> pl.DataFrame:
     path = _existing(directory)
     frames = [pl.DataFrame(schema=SCHEMA)]
     with _explained(path), contextlib.closing(_open(path, read_only=True)) as connection:
-        rows = connection.execute(f"SELECT {_COLUMNS} FROM events ORDER BY number")
+        there = {name for _, name, *_ in connection.execute("PRAGMA table_info(events)")}
+        columns = ", ".join(name if name in there else f"NULL AS {name}" for name in Event._fields)
+        rows = connection.execute(f"SELECT {columns} FROM events ORDER BY number")
         while chunk := rows.fetchmany(CHUNK):
             frames.append(pl.DataFrame(chunk, schema=SCHEMA, orient="row"))
     return pl.concat(frames)
@@ -223,7 +231,7 @@ def export_events(directory: str | Path, file: str | Path) -> int:
     --------
     >>> import tempfile
     >>> place = Path(tempfile.mkdtemp())
-    >>> EventStore(place).append([Event("ann", "tea", "click")])
+    >>> new = EventStore(place).append([Event("ann", "tea", "click")])
     >>> export_events(place, place / "events.parquet")
     1
     """
@@ -251,7 +259,7 @@ def prune_events(directory: str | Path, days: float) -> int:
     --------
     >>> import tempfile
     >>> place = tempfile.mkdtemp()
-    >>> EventStore(place).append([Event("ann", "tea", "click", 10**15), Event("ann", "rum", "click", 4 * 10**15)])
+    >>> new = EventStore(place).append([Event("ann", "tea", "click", 10**15), Event("ann", "rum", "click", 4 * 10**15)])
     >>> prune_events(place, 365)
     1
     """
@@ -285,7 +293,7 @@ def forget_events(directory: str | Path, users: Sequence[str]) -> int:
     --------
     >>> import tempfile
     >>> place = tempfile.mkdtemp()
-    >>> EventStore(place).append([Event("ann", "tea", "click"), Event("bob", "rum", "click")])
+    >>> new = EventStore(place).append([Event("ann", "tea", "click"), Event("bob", "rum", "click")])
     >>> forget_events(place, ["ann"]), read_events(place)["user_id"].to_list()
     (1, ['bob'])
     """
@@ -333,7 +341,7 @@ def _open(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = FULL")
         _check_version(connection, path)
         if not read_only:
-            connection.execute(_INDEX)
+            _bring_up_to_date(connection)
     except BaseException:
         connection.close()
         raise
@@ -342,7 +350,7 @@ def _open(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
 
 def _check_version(connection: sqlite3.Connection, path: Path) -> None:
     version = _version(connection)
-    if version != VERSION:
+    if version != VERSION and version not in _STEPS:
         raise StorageError(
             f"{quoted(path)} has version {version} of the event store; this truelike reads {VERSION}. Use the truelike "
             "that wrote it, or another directory."
@@ -361,6 +369,19 @@ def _make(path: Path) -> None:
             raise StorageError(
                 "events need a file system on which processes can share memory, not one of the network"
             )
+
+
+def _bring_up_to_date(connection: sqlite3.Connection) -> None:
+    """Give a file that an older version wrote the columns and indexes of this one."""
+    if _version(connection) != VERSION:
+        with connection:
+            connection.execute("BEGIN EXCLUSIVE")  # another process may do the same
+            for version in range(_version(connection), VERSION):
+                for step in _STEPS[version]:
+                    connection.execute(step)
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+    for index in _INDEXES:
+        connection.execute(index)
 
 
 def _version(connection: sqlite3.Connection) -> int:
