@@ -142,7 +142,11 @@ def as_text(ids: Any, what: str) -> pl.Series:
 def _ids(value: Any, name: str) -> pl.Series:
     """Ids of items as text; a text is one id."""
     expected = f"expected item ids; {some([repr(value)])} was given as {name}"
-    if isinstance(value, (bool, bytes)) or (isinstance(value, np.ndarray) and value.ndim > 1):
+    if (
+        value is None
+        or isinstance(value, (bool, bytes, Mapping))
+        or (isinstance(value, np.ndarray) and value.ndim > 1)
+    ):
         raise ParameterError(expected)
     try:
         found = to_series(one_or_many(value))

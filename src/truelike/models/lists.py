@@ -22,7 +22,7 @@ from truelike.data.frames import library_of, to_native, to_series
 from truelike.data.ids import Codes, Ids, normalise, one_or_many
 from truelike.errors import DataWarning, ParameterError, some, warn
 from truelike.models.availability import available_if
-from truelike.models.exclusions import Exclusions, LeftOut, item_codes, split_exclude, union
+from truelike.models.exclusions import LeftOut, item_codes, split_exclude, union
 from truelike.models.explain import explain, explanation
 from truelike.models.fold_in import histories_of, rows_of
 from truelike.models.ruled import bound, top_k_by_rules
@@ -205,13 +205,12 @@ class Answers(ABC):
         train = self.train_
         check(train, k, on_unknown, titles, exclude_seen)
         keys, histories = _histories(train.items, items, on_unknown)
-        for_all, own = split_exclude(train, exclude, keys.get("user_id", ()))
+        for_all, own = split_exclude(train, exclude, keys["user_id"]) if keys else (exclude, None)
         ruled = bound(rules, train, k)
         allowed = allowed_items(train, candidates, for_all, ruled)
-        excluded = None if own is None else _of_histories(own, keys)
         best = best_of_histories(
             self.scorer, histories, k, exclude_seen=exclude_seen, allowed=allowed, on_unknown=on_unknown,
-            excluded=excluded, rules=ruled,
+            excluded=None if own is None else own.of(keys["user_id"]), rules=ruled,
         )  # fmt: skip
         found = frame_of(keys, best, train.items, titles=_titles(train, titles))
         return to_native(found, library_of(items) or train.library)
@@ -639,16 +638,6 @@ def _histories(
     keys, lists = _lists_of_items(items)
     codes = [codes_of(known, row, on_unknown) for row in lists]
     return keys, histories_of([np.unique(row[row >= 0]) for row in codes], len(known))
-
-
-def _of_histories(own: Exclusions, keys: Mapping[str, pl.Series]) -> sparse.csr_array:
-    """The excluded items of each history."""
-    if "user_id" not in keys:
-        raise ParameterError(
-            "exclude has the items of each user, and the history of one new user was given. Give one list of items, or "
-            "histories by user."
-        )
-    return own.of(keys["user_id"])
 
 
 def _lists_of_items(items: Histories) -> tuple[dict[str, pl.Series], list[OneOrMany]]:

@@ -229,7 +229,7 @@ class Rules:
         if not self.boosts:
             return None
         units = np.zeros(n_items, dtype=np.float32)
-        for boost in self._all_boosts:
+        for boost in self.all_boosts:
             check_time()
             chosen: Mask = np.full(n_items, boost.items is None)
             if boost.items is not None:
@@ -251,7 +251,8 @@ class Rules:
         return list(self.filter)
 
     @property
-    def _all_boosts(self) -> list[Boost]:
+    def all_boosts(self) -> list[Boost]:
+        """The boosts."""
         return [boost for boost in self.boosts if isinstance(boost, Boost)]
 
     @cached_property
