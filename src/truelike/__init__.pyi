@@ -33,6 +33,8 @@ from .models.base import clone as clone
 from .models.scorer import Scorer as Scorer
 from .models.dot_product import DotProductScorer as DotProductScorer
 from .models.registry import load as load
+from .rules.rules import Rules as Rules
+from .rules.rules import Boost as Boost
 from .selection.auto import AutoRecommender as AutoRecommender
 from .models.item_pop import ItemPop as ItemPop
 from .models.item_knn import ItemKNN as ItemKNN

@@ -29,6 +29,10 @@ class ParameterError(TruelikeError, ValueError):
     """A parameter is outside its allowed range."""
 
 
+class FilterError(ParameterError):
+    """A filter on the attributes of items cannot be used. The message says where and why."""
+
+
 class ObjectiveError(TruelikeError):
     """A check of an objective failed."""
 

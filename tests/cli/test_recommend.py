@@ -111,7 +111,8 @@ def test_all_has_two_spellings_and_all_options(run: Run, files: Path, tmp_path: 
     assert run("recommend", files / "model", "--all-users", *options, "-o", tmp_path / "b.parquet").code == 0
     model = tl.load(files / "model").set_titles(files / "titles.csv")
     expected = model.recommend(
-        k=3, candidates=set(range(0, 60, 2)) & set(model.train_.items), exclude=[4, 6], exclude_seen=False, titles=True
+        k=3, candidates=set(range(0, 60, 2)) & set(model.train_.items),
+        exclude={4, 6} & set(model.train_.items), exclude_seen=False, titles=True,
     )  # fmt: skip
     assert len(expected) == 351
     for name in ("a.parquet", "b.parquet"):

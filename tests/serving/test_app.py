@@ -292,7 +292,8 @@ def test_the_document_has_all_routes_and_schemas(client: Client) -> None:
     assert {"/v1/recommend", "/v1/events", "/v1/admin/reload", "/metrics"} <= set(document["paths"])
     names = {parameter["name"] for parameter in document["paths"]["/v1/recommend"]["get"]["parameters"]}
     assert names == {
-        "user", "k", "offset", "filter", "exclude_seen", "diversity", "because", "on_unknown", "model",
+        "user", "k", "offset", "filter", "exclude_seen", "diversity", "min_new", "new", "because",
+        "on_unknown", "model",
     }  # fmt: skip
 
     def references(part: Any) -> Any:

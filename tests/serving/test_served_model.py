@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import truelike as tl
-from truelike.errors import DataError, ParameterError, StorageError
-from truelike.serving.filters import FilterError
+from truelike.errors import DataError, FilterError, ParameterError, StorageError
+from truelike.rules.arrange import MOST_DIVERSE, Place
 from truelike.serving.loader import load
 from truelike.serving.schemas import Boost, ListOptions, Pin, RankOptions
-from truelike.serving.served_model import MOST_DIVERSE, Place, ServedModel
+from truelike.serving.served_model import ServedModel
 from truelike.serving.settings import Settings
 
 NOBODY = np.zeros(0, dtype=np.int32)
@@ -129,7 +129,7 @@ def test_candidates_exclude_and_filter(served: ServedModel) -> None:
 
 def test_a_boost_is_in_units_of_the_scores(served: ServedModel) -> None:
     who = user(served)
-    scores = served._scores(who)
+    scores = served.scores(who)
     options = RankOptions(k=100, exclude_seen=False, boosts=[Boost(filter="category = rum", add=2.0)])
     found = served.recommend(who, options)
     deviation = scores.std(dtype=np.float64)

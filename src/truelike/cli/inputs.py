@@ -206,6 +206,20 @@ def read_ids(path: Path, role: str, encoding: str = "utf-8") -> list[str]:
     return [str(value) for value in table.frame[chosen] if value not in (None, "")]
 
 
+def read_exclude(path: Path, encoding: str = "utf-8") -> Any:
+    """Ids of items, for all users; of a table with columns of users and of items, the items of each user."""
+    from truelike.data.columns import recognised
+    from truelike.data.files import FORMATS, Picked, column_names, read_file
+
+    if FORMATS.get(path.suffix.lower()) is not None and path.suffix.lower() != ".txt":
+        names = column_names(path, encoding=encoding)
+        user, item = recognised(names, "user"), recognised(names, "item")
+        if user is not None and item is not None:
+            table = read_file(path, lambda _: Picked([user, item]), encoding=encoding).frame
+            return table.rename({user: "user_id", item: "item_id"})
+    return read_ids(path, "item", encoding)
+
+
 def read_lines(path: Path, encoding: str = "utf-8") -> list[str]:
     """The lines of a text file that are not blank."""
     return [line.strip() for line in _text(path, encoding).splitlines() if line.strip()]

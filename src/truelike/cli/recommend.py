@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from truelike.cli.inputs import open_model, open_part, read_ids
+from truelike.cli.inputs import open_model, open_part, read_exclude, read_ids
 from truelike.cli.messages import say, warn
 from truelike.cli.options import (
     PARTS,
@@ -61,7 +61,17 @@ def recommend(
         Path | None, option("Recommend only these items: one id a line, or a table with an item column.", "FILE")
     ] = None,
     exclude: Annotated[
-        Path | None, option("Never recommend these items; a file as for --candidates.", "FILE")
+        Path | None,
+        option(
+            "Never recommend these items; a file as for --candidates. With a user column, too: the items of each "
+            "user.",
+            "FILE",
+        ),
+    ] = None,
+    rules: Annotated[Path | None, option("Business rules, a TOML file.", "FILE")] = None,
+    items: Annotated[
+        Path | None,
+        option("Table of item ids and attributes, for --rules: CSV, TSV, JSONL or Parquet.", "FILE"),
     ] = None,
     include_seen: Annotated[
         bool, option("Also recommend items that the user interacted with.", None, "--include-seen")
@@ -108,6 +118,7 @@ def recommend(
     ```
     truelike recommend model/ --users alice,bob -k 5
     truelike recommend model/ --all --candidates in-stock.txt -o lists.parquet
+    truelike recommend model/ --all --rules rules.toml --items products.csv -o lists.parquet
     truelike recommend model/ --histories new-users.csv --titles items.csv
     truelike recommend model/ --users alice --hidden-likes
     ```
@@ -128,18 +139,26 @@ def recommend(
         hidden.format("--include-seen"): hidden_likes and include_seen,
         hidden.format("--on-unknown"): hidden_likes and on_unknown != "raise",
         hidden.format("--cluster"): hidden_likes and cluster is not None,
+        hidden.format("--rules"): hidden_likes and rules is not None,
+        "--rules is for lists for users: --similar-to cannot be used with it":
+            rules is not None and similar_to is not None,
+        "--items is the table that --rules speak of: give --rules FILE, too": items is not None and rules is None,
+        "--probability is of the model's own scores: for new users, --rules cannot be used with it":
+            probability and rules is not None and not is_of_users,
         "--probability is for lists by the model: similar and popular items have none":
             probability and (similar_to is not None or on_unknown == "popular"),
     })  # fmt: skip
     from truelike.data.frames import text_for_uuids
     from truelike.models.batch import with_probability
+    from truelike.rules.rules import Rules
 
     check_output(output)
     encoding = read.get("encoding", "utf-8")
     allowed = {
         "candidates": None if candidates is None else read_ids(candidates, "item", encoding),
-        "exclude": None if exclude is None else read_ids(exclude, "item", encoding),
+        "exclude": None if exclude is None else read_exclude(exclude, encoding),
     }
+    ruled = None if rules is None else Rules.read(rules, items=items)
     loaded = open_model(model, titles=read.get("titles"), encoding=encoding)
     if probability or hidden_likes:
         _say_evidence(loaded)
@@ -147,14 +166,19 @@ def recommend(
     if is_of_users:
         asked = None if all_users else _users(users, users_file, encoding)
         shared |= {"on_unknown": on_unknown, "exclude_seen": not include_seen, "n_jobs": n_jobs}
-        shared |= {"block_size": block_size, "probability": probability, "hidden_likes": hidden_likes}
+        shared |= {
+            "rules": ruled,
+            "block_size": block_size,
+            "probability": probability,
+            "hidden_likes": hidden_likes,
+        }
         _put_lists(loaded, asked, output, cluster, **shared)
         return
     if similar_to is not None:
         found = loaded.similar_items(listed(similar_to), on_unknown=on_unknown, n_jobs=n_jobs, **shared)
     else:
         rows = listed(str(from_items)) if histories is None else open_part(histories, "--histories", read)
-        shared |= {"on_unknown": on_unknown, "exclude_seen": not include_seen}
+        shared |= {"rules": ruled, "on_unknown": on_unknown, "exclude_seen": not include_seen}
         found = loaded.recommend_from_items(rows, **shared)
     found = with_probability(loaded, found, trained=False) if probability else found
     emit(text_for_uuids(found), output=output)

@@ -42,6 +42,7 @@ def serve(
         Path | None, option("Table of item ids and attributes, for filters: CSV, TSV, JSONL or Parquet.", "FILE")
     ] = None,
     titles: Annotated[Path | None, option("File with item ids and titles.", "FILE")] = None,
+    rules: Annotated[Path | None, option("Business rules for every list, a TOML file.", "FILE")] = None,
     shares: Annotated[
         str | None, option("Share of the users of each model, e.g. 90,10. Default: equal.", "N,N,...")
     ] = None,
@@ -90,12 +91,13 @@ def serve(
     ```
     truelike serve model/ --events events/
     truelike serve old=models/1 new=models/2 --shares 90,10
-    truelike serve model/ --host 0.0.0.0 --key-file key.txt --items items.parquet
+    truelike serve model/ --host 0.0.0.0 --key-file key.txt --items items.parquet --rules rules.toml
     ```
     """
     from truelike.core.parallel import cores
     from truelike.data.files import check_file
     from truelike.errors import MissingExtraError, ParameterError
+    from truelike.rules.rules import Rules
     from truelike.serving.settings import Settings, api_key, named_models, shares_of
 
     if not all(find_spec(name) for name in ("orjson", "prometheus_client", "pydantic", "starlette", "uvicorn")):
@@ -103,7 +105,7 @@ def serve(
     from truelike.serving.supervisor import serve as run
 
     found = named_models(models)
-    for file, flag in ((items, "--items"), (titles, "--titles")):
+    for file, flag in ((items, "--items"), (titles, "--titles"), (rules, "--rules")):
         if file is not None and not file.is_file():
             raise ParameterError(f"{flag} is {str(file)!r}, which is no file")
 
@@ -113,6 +115,7 @@ def serve(
     settings = Settings(
         models={name: str(Path(directory).absolute()) for name, directory in found.items()},
         shares=shares_of(shares, len(found)), events=absolute(events), items=absolute(items), titles=absolute(titles),
+        rules=None if rules is None else Rules.read(rules).plain,
         workers=workers or min(4, cores()), allowed_hosts=allowed_host or [], host=host, port=port, page=page,
         events_days=events_days, salt=salt, index=index, min_recall=min_recall, slow_ms=slow_ms, watch=watch,
         max_body=max_body, max_in_flight=max_in_flight, timeout=timeout, access_log=access_log,

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import polars as pl
+from scipy import sparse
 
 from truelike._version import __version__
 from truelike.cluster import Cluster
@@ -32,16 +33,20 @@ from truelike.data.blocks.blocks import Blocks
 from truelike.data.checks import check_number
 from truelike.data.frames import text_for_uuids
 from truelike.data.ids import Codes, one_or_many
+from truelike.data.protocol import Rows
 from truelike.engines.callbacks import SECONDS_BETWEEN_LINES, readable_seconds
-from truelike.errors import StorageError, some
+from truelike.errors import ParameterError, StorageError, some
+from truelike.models.exclusions import LeftOut, split_exclude
 from truelike.models.lists import allowed_items, best_items, check, codes_of, echo, frame_of
+from truelike.models.ruled import bound
 from truelike.ranking.on_cluster import check_dot_product, top_k_on_cluster
 from truelike.ranking.top_k import TopK
 
 if TYPE_CHECKING:
     from truelike.models.base import Recommender
     from truelike.models.label_noise import Likes
-    from truelike.models.lists import Answers, OneOrMany, OnUnknown
+    from truelike.models.lists import Answers, Exclude, OneOrMany, OnUnknown
+    from truelike.rules.rules import Rules
 
 ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")
 ROWS = 500_000  # of a block, about: a part has some megabytes, and little is lost by a kill
@@ -66,7 +71,7 @@ class Lists:
         k: int,
         *,
         candidates: OneOrMany | None,
-        exclude: OneOrMany | None,
+        exclude: Exclude | None,
         exclude_seen: bool,
         on_unknown: OnUnknown,
         titles: bool,
@@ -75,6 +80,7 @@ class Lists:
         cluster: Cluster | None = None,
         probability: bool = False,
         hidden_likes: bool = False,
+        rules: Rules | None = None,
     ) -> None:
         check_not_forked()
         train = model.train_
@@ -94,7 +100,14 @@ class Lists:
             asked = one_or_many(users)
             self.codes = codes_of(known, asked, on_unknown)
             self.ids = text_for_uuids(echo(asked, known))
-        self.allowed = allowed_items(train, candidates, exclude)
+        self.rules = bound(rules, train, k)
+        if cluster is not None and self.rules is not None and self.rules.arranges:
+            raise ParameterError("rules other than a filter are not computed on a cluster. Leave one of both out.")
+        for_all, own = split_exclude(train, exclude, users if self.ids is None else self.ids)
+        if own is not None and hidden_likes:
+            raise ParameterError("lists of hidden likes exclude the same items for all: give one list of items")
+        self.excluded = None if own is None else own.of(known.values if self.ids is None else self.ids)
+        self.allowed = allowed_items(train, candidates, for_all, self.rules)
         self.block_size = int(block_size or max(FEWEST_USERS, ROWS // k))
         self.ranker = None if cluster is not None or hidden_likes else self.scorer.ranker()
 
@@ -115,8 +128,12 @@ class Lists:
             yield from map(self.frame, numbers)
             return
         known = (codes[codes >= 0] for codes in map(self._codes, numbers))
+        seen: Rows | None = self.model.train_ if self.exclude_seen else None
+        if self.excluded is not None:
+            there = self.codes >= 0
+            seen = LeftOut(seen, self.codes[there], self.excluded[there])
         found = top_k_on_cluster(
-            self.cluster, self.scorer.vectors, self.model.train_ if self.exclude_seen else None, known, self.k,
+            self.cluster, self.scorer.vectors, seen, known, self.k,
             allowed=self.allowed, ties=self.scorer.ties,
         )  # fmt: skip
         with contextlib.closing(found):
@@ -141,18 +158,22 @@ class Lists:
         best = best_items(
             self.scorer, codes, self.k,
             exclude_seen=self.exclude_seen, allowed=self.allowed, on_unknown=self.on_unknown, n_jobs=self.n_jobs,
-            ranker=self.ranker, ranked=ranked,
+            ranker=self.ranker, ranked=ranked, excluded=self._of_block(self.excluded, number), rules=self.rules,
         )  # fmt: skip
         ids = model.train_.users.stored(codes) if self.ids is None else self._asked(number)
         train = model.train_
         found = frame_of({"user_id": ids}, best, train.items, titles=train.titles if self.titles else None)
         if self.probability:
-            found = with_probability(model, found, trained=True)
+            own_scores = self.rules is None or not self.rules.changes_scores
+            found = with_probability(model, found, trained=True, own_scores=own_scores)
         return text_for_uuids(found)
 
     def _codes(self, number: int) -> Codes:
         """The row numbers of the users of a block; -1 is a user who is not known."""
         return self.codes[number * self.block_size : self.end(number)]
+
+    def _of_block(self, excluded: sparse.csr_array | None, number: int) -> sparse.csr_array | None:
+        return None if excluded is None else excluded[number * self.block_size : self.end(number)]
 
     def _asked(self, number: int) -> pl.Series:
         assert self.ids is not None
@@ -172,18 +193,21 @@ class Lists:
                 "on_unknown": self.on_unknown,
                 "titles": bool(self.titles),
                 "block_size": self.block_size,
+                **({} if self.excluded is None else {"exclude by user": _hash_of_csr(self.excluded)}),
+                **({} if self.rules is None else {"rules": self.rules.digest()}),
                 **({"probability": True} if self.probability else {}),
                 **({"hidden likes": True} if self.hidden_likes else {}),
             },
         }
 
 
-def with_probability(model: Any, frame: pl.DataFrame, *, trained: bool) -> pl.DataFrame:
+def with_probability(model: Any, frame: pl.DataFrame, *, trained: bool, own_scores: bool = True) -> pl.DataFrame:
     """Lists of a model that has `like_probability`, with p(like) and its evidence.
 
-    `trained`: the lists are those of users of the training data, as they were trained.
+    `trained`: the lists are those of users of the training data, as they were trained. `own_scores`: the scores are
+    those of the model.
     """
-    scores = frame["score"].to_numpy()
+    scores = frame["score"].to_numpy() if own_scores else None
     if trained:
         pairs = model.train_.users.known(frame["user_id"]), model.train_.items.known(frame["item_id"])
         found = model.likes.of_pairs(*pairs, scores)
@@ -392,6 +416,11 @@ def _hash(values: Any) -> str:
     array = np.ascontiguousarray(values)
     about = f"{array.dtype.str} {array.shape}".encode()
     return hashlib.sha256(about + hashlib.sha256(array.reshape(-1).view(np.uint8).data).digest()).hexdigest()
+
+
+def _hash_of_csr(matrix: sparse.csr_array) -> str:
+    """A hash of the pairs of a CSR."""
+    return _hash(np.concatenate([matrix.indptr, matrix.indices]).astype(np.int64))
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, final
 
@@ -22,11 +22,15 @@ from truelike.data.frames import library_of, to_native, to_series
 from truelike.data.ids import Codes, Ids, normalise, one_or_many
 from truelike.errors import DataWarning, ParameterError, some, warn
 from truelike.models.availability import available_if
+from truelike.models.exclusions import LeftOut, item_codes, split_exclude, union
 from truelike.models.explain import explain, explanation
 from truelike.models.fold_in import histories_of, rows_of
+from truelike.models.ruled import bound, top_k_by_rules
 from truelike.models.scorer import DotProduct, Floats, Mask, Scorer
 from truelike.ranking.factor_ranker import FactorRanker
 from truelike.ranking.top_k import TopK, no_items, top_k_by_scores
+from truelike.rules.arrange import BoundRules
+from truelike.rules.rules import Rules
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +39,9 @@ if TYPE_CHECKING:
 Frame: TypeAlias = "pl.DataFrame | pd.DataFrame | pa.Table"  # of the library that the training data came in
 OnUnknown = Literal["raise", "popular", "skip"]
 OneOrMany = Hashable | Iterable[Hashable]  # ids
+Exclude = (
+    OneOrMany | Mapping[Hashable, OneOrMany] | Dataset
+)  # for all, or the items of each user; or a frame of pairs
 Histories = OneOrMany | Iterable[Iterable[Hashable]] | Mapping[Hashable, Iterable[Hashable]] | Dataset
 
 
@@ -66,8 +73,9 @@ class Answers(ABC):
         k: int = 10,
         *,
         candidates: OneOrMany | None = None,
-        exclude: OneOrMany | None = None,
+        exclude: Exclude | None = None,
         exclude_seen: bool = True,
+        rules: Rules | None = None,
         on_unknown: OnUnknown = "raise",
         titles: bool = False,
         n_jobs: int | None = -1,
@@ -83,9 +91,13 @@ class Answers(ABC):
         candidates
             Recommend only these items. Those that are not in the training data are skipped, with a warning.
         exclude
-            Never recommend these items.
+            Never recommend these items: one id or many, for all users. Or the items of each user: a mapping
+            {user: items}, or a frame or a Dataset of (user, item) pairs. Ids that are not in the training data are
+            skipped, with a warning.
         exclude_seen
             Leave out the items that the user interacted with in the training data.
+        rules
+            Business rules: a filter on the items, boosts, pins, diversity, caps, a share of new items.
         on_unknown
             For a user who is not in the training data: "raise" an error, return the most "popular" items (their
             score is the share of users who interacted with them), or "skip" the user.
@@ -97,10 +109,13 @@ class Answers(ABC):
         train = self.train_
         check(train, k, on_unknown, titles, exclude_seen)
         asked = one_or_many(train.users if users is None else users)
-        codes, allowed = codes_of(train.users, asked, on_unknown), allowed_items(train, candidates, exclude)
+        codes, ruled = codes_of(train.users, asked, on_unknown), bound(rules, train, k)
+        for_all, own = split_exclude(train, exclude, asked)
+        allowed = allowed_items(train, candidates, for_all, ruled)
         best = best_items(
-            self.scorer, codes, k, exclude_seen=exclude_seen, allowed=allowed, on_unknown=on_unknown, n_jobs=n_jobs
-        )
+            self.scorer, codes, k, exclude_seen=exclude_seen, allowed=allowed, on_unknown=on_unknown, n_jobs=n_jobs,
+            excluded=None if own is None else own.of(asked), rules=ruled,
+        )  # fmt: skip
         found = frame_of({"user_id": echo(asked, train.users)}, best, train.items, titles=_titles(train, titles))
         return to_native(found, library_of(users) or train.library)
 
@@ -112,8 +127,9 @@ class Answers(ABC):
         k: int = 10,
         *,
         candidates: OneOrMany | None = None,
-        exclude: OneOrMany | None = None,
+        exclude: Exclude | None = None,
         exclude_seen: bool = True,
+        rules: Rules | None = None,
         on_unknown: OnUnknown = "raise",
         titles: bool = False,
         n_jobs: int | None = -1,
@@ -131,7 +147,7 @@ class Answers(ABC):
         ----------
         path
             A .parquet, .csv, .tsv or .jsonl file. UUIDs are written as text.
-        users, k, candidates, exclude, exclude_seen, on_unknown, titles, n_jobs
+        users, k, candidates, exclude, exclude_seen, rules, on_unknown, titles, n_jobs
             As in `recommend`.
         block_size
             Number of users in a block; None: about 500,000 rows.
@@ -154,8 +170,8 @@ class Answers(ABC):
 
         lists = Lists(
             self, users, k,
-            candidates=candidates, exclude=exclude, exclude_seen=exclude_seen, on_unknown=on_unknown, titles=titles,
-            n_jobs=n_jobs, block_size=block_size, cluster=as_cluster(cluster),
+            candidates=candidates, exclude=exclude, exclude_seen=exclude_seen, rules=rules, on_unknown=on_unknown,
+            titles=titles, n_jobs=n_jobs, block_size=block_size, cluster=as_cluster(cluster),
         )  # fmt: skip
         return write_lists(lists, path, progress=progress)
 
@@ -166,8 +182,9 @@ class Answers(ABC):
         k: int = 10,
         *,
         candidates: OneOrMany | None = None,
-        exclude: OneOrMany | None = None,
+        exclude: Exclude | None = None,
         exclude_seen: bool = True,
+        rules: Rules | None = None,
         on_unknown: OnUnknown = "raise",
         titles: bool = False,
     ) -> Frame:
@@ -179,8 +196,8 @@ class Answers(ABC):
             The history of one new user: a list of item ids. The result is a frame item_id, score, rank. Or the
             histories of many: a mapping from user to list of items, a list of lists (users 0, 1, ...), or a Dataset.
             The result then has a column user_id, too.
-        k, candidates, exclude, exclude_seen, titles
-            As in `recommend`; "seen" is the history.
+        k, candidates, exclude, exclude_seen, rules, titles
+            As in `recommend`; "seen" is the history. The items of each user need the histories of many.
         on_unknown
             For an item of a history that is not in the training data: "raise" an error or "skip" it. With
             "popular" it is skipped, and a history without a known item gets the most popular items.
@@ -188,10 +205,13 @@ class Answers(ABC):
         train = self.train_
         check(train, k, on_unknown, titles, exclude_seen)
         keys, histories = _histories(train.items, items, on_unknown)
-        allowed = allowed_items(train, candidates, exclude)
-        empty = np.diff(histories.indptr) == 0
-        known = self.scorer.top_k_of_histories(histories[~empty], k, exclude_seen=exclude_seen, allowed=allowed)
-        best = _with_popular(self.scorer, empty, k, known, allowed, on_unknown)
+        for_all, own = split_exclude(train, exclude, keys["user_id"]) if keys else (exclude, None)
+        ruled = bound(rules, train, k)
+        allowed = allowed_items(train, candidates, for_all, ruled)
+        best = best_of_histories(
+            self.scorer, histories, k, exclude_seen=exclude_seen, allowed=allowed, on_unknown=on_unknown,
+            excluded=None if own is None else own.of(keys["user_id"]), rules=ruled,
+        )  # fmt: skip
         found = frame_of(keys, best, train.items, titles=_titles(train, titles))
         return to_native(found, library_of(items) or train.library)
 
@@ -420,23 +440,31 @@ def pair_codes(train: Dataset | Blocks, users: OneOrMany, items: OneOrMany, aski
     return user_codes, item_codes
 
 
-def allowed_items(train: Dataset | Blocks, candidates: OneOrMany | None, exclude: OneOrMany | None) -> Mask | None:
-    """A mask of the items that may be returned; None: all. Unknown candidates are skipped and counted."""
+def allowed_items(
+    train: Dataset | Blocks,
+    candidates: OneOrMany | None,
+    exclude: OneOrMany | None,
+    rules: BoundRules | None = None,
+) -> Mask | None:
+    """A mask of the items that may be returned; None: all. Unknown items are skipped and counted."""
+    allowed = _allowed_by_name(train, candidates, exclude)
+    if rules is None:
+        return allowed
+    if rules.fitting is not None and allowed is not None and not (rules.fitting & allowed).any() and allowed.any():
+        warn("rules: no item that may be listed fits the filter", DataWarning)
+    return rules.allow(allowed)
+
+
+def _allowed_by_name(
+    train: Dataset | Blocks, candidates: OneOrMany | None, exclude: OneOrMany | None
+) -> Mask | None:
     if candidates is None and exclude is None:
         return None
     allowed = np.full(train.n_items, candidates is None)
     if candidates is not None:
-        codes = train.items.codes(one_or_many(candidates))
-        unknown = int((codes < 0).sum())
-        if unknown:
-            warn(
-                f"{unknown:,} of {len(codes):,} candidates are not in the training data; they are skipped",
-                DataWarning,
-            )
-        allowed[codes[codes >= 0]] = True
+        allowed[item_codes(train, candidates, "candidates")] = True
     if exclude is not None:
-        codes = train.items.codes(one_or_many(exclude))
-        allowed[codes[codes >= 0]] = False
+        allowed[item_codes(train, exclude, "exclude")] = False
     return allowed
 
 
@@ -451,15 +479,71 @@ def best_items(
     n_jobs: int | None,
     ranker: FactorRanker | None = None,
     ranked: TopK | None = None,
+    excluded: sparse.csr_array | None = None,
+    rules: BoundRules | None = None,
 ) -> TopK:
     """The lists of users by their row numbers, where -1 is a user who is not known.
 
-    `ranked` are the lists of the others, where they are computed already. `ranker` is as in `Scorer.top_k`.
+    `ranked` are the lists of the others, where they are computed already. `ranker` is as in `Scorer.top_k`. `excluded`
+    has the items that are left out for each user beside what was seen.
     """
     if ranked is None:
         known = codes[codes >= 0]
-        ranked = scorer.top_k(known, k, exclude_seen=exclude_seen, allowed=allowed, n_jobs=n_jobs, ranker=ranker)
-    return _with_popular(scorer, codes < 0, k, ranked, allowed, on_unknown)
+        seen = (
+            None
+            if excluded is None
+            else LeftOut(scorer.train if exclude_seen else None, known, excluded[codes >= 0])
+        )
+        if rules is None or not rules.arranges:
+            ranked = scorer.top_k(
+                known, k, exclude_seen=exclude_seen or seen is not None, seen=seen, allowed=allowed, n_jobs=n_jobs,
+                ranker=ranker,
+            )  # fmt: skip
+        else:
+            whose = scorer.train if seen is None else seen
+            ranked = top_k_by_rules(
+                rules, scorer, _scores_of(scorer, known, ranker), len(known), k,
+                left_out=whose.rows(known) if exclude_seen or seen is not None else None,
+                allowed=allowed, n_jobs=n_jobs,
+            )  # fmt: skip
+    return _with_popular(scorer, codes < 0, k, ranked, allowed, on_unknown, excluded, rules)
+
+
+def _scores_of(scorer: Scorer, users: Codes, ranker: FactorRanker | None) -> Callable[[slice], Floats]:
+    """A function that gives the scores of all items for a part of some users."""
+    vectors, used = scorer.vectors, ranker or scorer.ranker()
+    if vectors is None or used is None:
+        return lambda block: scorer.score_users(users[block])
+    return lambda block: used.scores(vectors.users[users[block]])
+
+
+def best_of_histories(
+    scorer: Scorer,
+    histories: sparse.csr_array,
+    k: int,
+    *,
+    exclude_seen: bool,
+    allowed: Mask | None,
+    on_unknown: OnUnknown,
+    excluded: sparse.csr_array | None = None,
+    rules: BoundRules | None = None,
+) -> TopK:
+    """The lists of new users, each of whom is a row of a CSR of interactions; those without one are not known."""
+    empty = np.diff(histories.indptr) == 0
+    given, seen = histories[~empty], None
+    if excluded is not None:
+        seen = union(given, excluded[~empty]) if exclude_seen else excluded[~empty]
+    if rules is None or not rules.arranges:
+        left_out = exclude_seen or seen is not None
+        known = scorer.top_k_of_histories(given, k, exclude_seen=left_out, seen=seen, allowed=allowed)
+    else:
+        out = given if seen is None else seen
+        rows = np.arange(given.shape[0], dtype=np.int32)
+        known = top_k_by_rules(
+            rules, scorer, lambda block: scorer.score_histories(given[block]), len(rows), k,
+            left_out=(out, rows) if exclude_seen or seen is not None else None, allowed=allowed, n_jobs=1,
+        )  # fmt: skip
+    return _with_popular(scorer, empty, k, known, allowed, on_unknown, excluded, rules)
 
 
 def _with_popular(
@@ -469,6 +553,8 @@ def _with_popular(
     ranked: TopK,
     allowed: Mask | None,
     on_unknown: OnUnknown,
+    excluded: sparse.csr_array | None = None,
+    rules: BoundRules | None = None,
 ) -> TopK:
     """Lists of those who are known, and for the others popular items, if they are asked for, or none."""
     if not unknown.any():
@@ -476,19 +562,34 @@ def _with_popular(
     best = no_items(len(unknown), min(k, scorer.train.n_items))
     best.items[~unknown], best.scores[~unknown] = ranked
     if on_unknown == "popular":
-        best.items[unknown], best.scores[unknown] = popular_items(scorer, k, allowed)
+        own = None if excluded is None else excluded[unknown]
+        best.items[unknown], best.scores[unknown] = popular_items(scorer, k, allowed, own, rules)
     return best
 
 
-def popular_items(scorer: Scorer, k: int, allowed: Mask | None) -> tuple[Codes, Floats]:
-    """The items with the most users, and the share of users who interacted with them."""
+def popular_items(
+    scorer: Scorer,
+    k: int,
+    allowed: Mask | None,
+    excluded: sparse.csr_array | None = None,
+    rules: BoundRules | None = None,
+) -> TopK:
+    """The items with the most users, and the share of users who interacted with them.
+
+    There is a list for each row of `excluded`, the items that are left out; without it, one list for all.
+    """
     train = scorer.train
     share = (train.popularity() / train.n_users).astype(np.float32)
-    only, n_items = np.zeros(1, dtype=np.int32), train.n_items
-    best = top_k_by_scores(
-        lambda _: share[None, :].copy(), only, k, n_items=n_items, allowed=allowed, ties=scorer.ties, n_jobs=1
-    )
-    return best.items[0], best.scores[0]
+    rows = np.arange(1 if excluded is None else excluded.shape[0], dtype=np.int32)
+    if rules is not None and rules.arranges:
+        return top_k_by_rules(
+            rules, scorer, lambda block: np.tile(share, (len(rows[block]), 1)), len(rows), k,
+            left_out=None if excluded is None else (excluded, rows), allowed=allowed, n_jobs=1,
+        )  # fmt: skip
+    return top_k_by_scores(
+        lambda block: np.tile(share, (len(block), 1)), rows, k,
+        n_items=train.n_items, seen=excluded, allowed=allowed, ties=scorer.ties, n_jobs=1,
+    )  # fmt: skip
 
 
 def frame_of(

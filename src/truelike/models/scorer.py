@@ -214,11 +214,23 @@ class Scorer(ABC):
 
     @final
     def top_k_of_histories(
-        self, histories: sparse.csr_array, k: int, *, exclude_seen: bool = True, allowed: Mask | None = None
+        self,
+        histories: sparse.csr_array,
+        k: int,
+        *,
+        exclude_seen: bool = True,
+        seen: sparse.csr_array | None = None,
+        allowed: Mask | None = None,
     ) -> TopK:
-        """The k best items of new users, each of whom is a row of a CSR of interactions."""
-        rows, seen = np.arange(histories.shape[0], dtype=np.int32), histories if exclude_seen else None
-        return self._best(lambda block: self.score_histories(histories[block]), rows, k, seen, rows, allowed, 1)
+        """The k best items of new users, each of whom is a row of a CSR of interactions.
+
+        `seen` is a CSR of what `exclude_seen` leaves out in place of the interactions.
+        """
+        rows = np.arange(histories.shape[0], dtype=np.int32)
+        left_out = (histories if seen is None else seen) if exclude_seen else None
+        return self._best(
+            lambda block: self.score_histories(histories[block]), rows, k, left_out, rows, allowed, 1
+        )
 
     @final
     def similar(self, items: Codes, k: int, *, allowed: Mask | None = None, n_jobs: int | None = 1) -> TopK:

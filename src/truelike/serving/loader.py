@@ -27,8 +27,9 @@ from truelike.models.base import Recommender
 from truelike.models.explain import MOST_LEFT_OUT
 from truelike.models.registry import load_described
 from truelike.ranking.factor_ranker import FactorRanker
+from truelike.rules.items_table import aligned, read_items_table
+from truelike.rules.rules import Rules
 from truelike.serving.index import SAMPLE, ApproximateIndex
-from truelike.serving.items_table import aligned, read_items_table
 from truelike.serving.schemas import Answer, RankOptions
 from truelike.serving.served_model import ABOUT, ARRAYS, INDEX, ITEMS, NO_ITEMS, ServedModel
 from truelike.serving.settings import Settings, write_json
@@ -41,12 +42,17 @@ FEW = 5  # users with fewer interactions count as such in the card
 
 
 def write_snapshot(
-    directory: Path, source: Path, name: str, table: pl.DataFrame | None = None, titles: str | None = None
+    directory: Path,
+    source: Path,
+    name: str,
+    table: pl.DataFrame | None = None,
+    titles: str | None = None,
+    rules: Answer | None = None,
 ) -> Recommender:
     """Read a model from the directory `source`, and write its snapshot. Returns the model.
 
     The table has attributes of items, as `read_items_table` returns them. Its column `title` has titles for a model
-    that has none; those of the file `titles` come first.
+    that has none; those of the file `titles` come first. `rules` are those of every list.
     """
     model, about = load_described(source, in_memory=True)  # the workers need all histories, and share them
     if titles is not None:
@@ -64,7 +70,7 @@ def write_snapshot(
     description = {
         **{key: about.get(key) for key in KEPT},
         "name": name,
-        "version": _version(model_version(about), model, attributes),
+        "version": _version(model_version(about), model, attributes, rules),
         "loaded": datetime.now(UTC).isoformat(timespec="seconds"),
         "data": {**about["data"], **_statistics(model)},
         "warnings": [f"{lacking:,} of {train.n_items:,} items are not in the table of items"] if lacking else [],
@@ -73,16 +79,18 @@ def write_snapshot(
     return model
 
 
-def _version(version: str, model: Recommender, attributes: pl.DataFrame | None) -> str:
-    """The version of a model, which titles and attributes from other files change, too: lists and answers do."""
+def _version(version: str, model: Recommender, attributes: pl.DataFrame | None, rules: Answer | None) -> str:
+    """The version of a model, which titles, attributes and rules change, too: lists and answers do."""
     columns = [
         column
         for column in (model.train_.titles, *(() if attributes is None else attributes))
         if column is not None
     ]
-    if attributes is None and not columns:
+    if attributes is None and not columns and rules is None:
         return version
     content = hashlib.sha256(version.encode())
+    if rules is not None:
+        content.update(json.dumps(rules, sort_keys=True).encode())
     for column in columns:
         content.update(f"{column.name} {column.dtype}".encode())
         content.update(column.hash(seed=0).to_numpy().tobytes())
@@ -127,11 +135,16 @@ def load(settings: Settings, name: str, directory: Path) -> Answer:
     table = None if settings.items is None else read_items_table(settings.items)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
-        model = write_snapshot(directory, Path(settings.models[name]), name, table, settings.titles)
+        model = write_snapshot(
+            directory, Path(settings.models[name]), name, table, settings.titles, settings.rules
+        )
     served = ServedModel(directory)
     check(served, model)
+    rules = served.bound(RankOptions(), None if settings.rules is None else Rules.of(settings.rules))
+    said = [] if rules is None else [f"rules: {text}" for text in rules.warnings]
     ranking = measure(served, settings, directory)
-    about = {**served.about, "ranking": ranking, "explain_milliseconds": explain_milliseconds(served)}
+    more = {"warnings": [*served.about["warnings"], *said]}
+    about = {**served.about, **more, "ranking": ranking, "explain_milliseconds": explain_milliseconds(served)}
     write_json(directory / ABOUT, about)
     ServedModel(directory)  # as the workers do
     return about

@@ -100,13 +100,13 @@ def _response(description: str, schema: Answer) -> Answer:
 
 
 def _parameters(schema: Answer, more: tuple[str, ...]) -> list[Answer]:
-    """The properties of a class as parameters of a query, without lists, which a query cannot have."""
+    """The properties of a class as parameters of a query, without lists and objects, which a query cannot have."""
     required = {*schema.get("required", []), *more}
     found = []
     for name, about in schema.get("properties", {}).items():
         kinds = [kind for kind in about.get("anyOf", []) if kind.get("type") != "null"]
         own = kinds[0] if kinds else {key: value for key, value in about.items() if key != "title"}
-        if own.get("type") == "array":
+        if own.get("type") in ("array", "object"):
             continue
         parameter = {"name": name, "in": "query", "required": name in required, "schema": own}
         if "description" in own:

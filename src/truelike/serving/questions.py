@@ -24,11 +24,10 @@ from starlette.types import Receive, Scope, Send
 
 from truelike.core.parallel import cores
 from truelike.core.progress import logger
-from truelike.errors import EventsUnavailableError, ParameterError, StorageError, UnknownIdError
+from truelike.errors import EventsUnavailableError, FilterError, ParameterError, StorageError, UnknownIdError
+from truelike.rules.budget import check_time, limited
 from truelike.serving import schemas
-from truelike.serving.budget import check_time, limited
 from truelike.serving.events import Event, EventWriter
-from truelike.serving.filters import FilterError
 from truelike.serving.gate import AGAIN, RefusedError, send_json
 from truelike.serving.metrics import CONTENT_TYPE, Metrics
 from truelike.serving.schemas import Answer

@@ -5,11 +5,14 @@ Ids are texts in answers. In requests, whole numbers are taken as texts, too.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from truelike.serving.filters import LONGEST as LONGEST_FILTER
+from truelike.errors import ParameterError
+from truelike.rules.filters import LONGEST as LONGEST_FILTER
+from truelike.rules.rules import LARGEST_BOOST, Rules
 
 Answer = dict[str, Any]  # an answer, or another object of JSON, before it is written
 
@@ -22,7 +25,7 @@ MOST_BOOSTS = 20
 MOST_EVENTS = 1_000
 MOST_K = 1_000
 MOST_RANK = 10_000  # k + offset
-MOST_DIVERSE = 500  # k + offset of a list with diversity
+MOST_CAPS = 20  # columns of `at_most`
 
 
 def _text(value: object) -> object:
@@ -43,6 +46,7 @@ Filter = Annotated[
     ),
 ]
 Name = Annotated[str, Field(max_length=200)]  # of a model
+Excluded = list[Id] | dict[_Text, Annotated[list[Id], Field(max_length=MOST_IDS)]]  # for all, or for each user
 OnUnknown = Literal["raise", "popular"]
 Source = Literal["model", "fold_in", "popular"]
 
@@ -62,7 +66,7 @@ class Boost(_Request):
     filter: Filter | None = None
     items: list[Id] | None = Field(None, max_length=MOST_IDS)
     add: float = Field(
-        ge=-10, le=10,
+        ge=-LARGEST_BOOST, le=LARGEST_BOOST,
         description="Added to the scores, in standard deviations of this user's scores over all items.",
     )  # fmt: skip
 
@@ -90,6 +94,10 @@ class ListOptions(_Request):
         """Whether attributes of all items are looked at."""
         return self.filter is not None
 
+    def rules(self) -> Rules | None:
+        """The rules that are asked for; None: there are none."""
+        return None if self.filter is None else Rules(filter=self.filter)
+
 
 class RankOptions(ListOptions):
     """What lists for users have in common."""
@@ -101,6 +109,19 @@ class RankOptions(ListOptions):
     )  # fmt: skip
     boosts: list[Boost] = Field(default_factory=list, max_length=MOST_BOOSTS)
     pins: list[Pin] = Field(default_factory=list, max_length=100)
+    at_most: dict[Name, int] = Field(
+        default_factory=dict,
+        max_length=MOST_CAPS,
+        description="For columns of the table of items, how many items of a list may have the same value.",
+        examples=[{"brand": 2}],
+    )
+    min_new: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="The least share of new items in each page of k items. `new` says which are new.",
+    )
+    new: Filter | None = None
     because: int = Field(
         0,
         ge=0,
@@ -118,7 +139,20 @@ class RankOptions(ListOptions):
     @property
     def heavy(self) -> bool:
         """Whether attributes of all items are looked at, or reasons are given."""
-        return self.filter is not None or bool(self.boosts or self.because)
+        return self.filter is not None or bool(self.boosts or self.because or self.at_most or self.new)
+
+    def rules(self) -> Rules | None:
+        """The rules that are asked for; None: there are none."""
+        asked = (self.filter, self.boosts, self.pins, self.diversity, self.at_most, self.min_new, self.new)
+        if not any(asked):
+            return None
+        pins: dict[Hashable, int] = {pin.item: pin.position for pin in self.pins}
+        if len(pins) < len(self.pins):
+            raise ParameterError("two pins have the same position or the same item; give each item one position")
+        return Rules(
+            filter=self.filter, boosts=[boost.model_dump() for boost in self.boosts], pins=pins,
+            diversity=self.diversity, at_most=self.at_most, min_new=self.min_new, new=self.new,
+        )  # fmt: skip
 
 
 class RecommendRequest(RankOptions):
@@ -137,6 +171,17 @@ class BatchRequest(RankOptions):
     on_unknown: Literal["raise", "popular", "skip"] = Field(  # type: ignore[assignment]
         "raise", description="A user that the model does not know: an error, popular items, or no list."
     )
+    exclude: Excluded = Field(  # type: ignore[assignment]
+        default_factory=list,
+        max_length=MOST_IDS,
+        description="Never these items: a list for all users, or an object with a list for each user.",
+    )
+
+    def of(self, user: str) -> RankOptions:
+        """The options of the list of a user."""
+        if isinstance(self.exclude, list):
+            return self
+        return self.model_copy(update={"exclude": self.exclude.get(user, [])})
 
     @property
     def heavy(self) -> bool:
@@ -268,6 +313,13 @@ class _Answer(BaseModel):
     request_id: str
 
 
+class _Warned(_Answer):
+    warnings: list[str] | None = Field(
+        None,
+        description="What the request, or the rules of the server, name in vain, such as items that are unknown.",
+    )
+
+
 class _Of(BaseModel):
     model: str = Field(description="The name of the model that answered: the arm of an A/B test.")
     version: str = Field(description="A hash of the model's content.")
@@ -306,17 +358,17 @@ class UserList(_Of):
     items: list[Ranked]
 
 
-class RecommendAnswer(_Answer, UserList):
+class RecommendAnswer(_Warned, UserList):
     """A list for a user."""
 
 
-class BatchAnswer(_Answer):
+class BatchAnswer(_Warned):
     """Lists for many users, in their order."""
 
     lists: list[UserList]
 
 
-class SimilarAnswer(_Answer, _Of):
+class SimilarAnswer(_Warned, _Of):
     """Items similar to one."""
 
     item: str
@@ -335,7 +387,7 @@ class Hidden(BaseModel):
     flip_probability: float = Field(description="The model's p(not observed | truly liked).")
 
 
-class HiddenAnswer(_Answer, Basis, _Of):
+class HiddenAnswer(_Warned, Basis, _Of):
     """Items that the user may like, though there was no interaction."""
 
     user: str

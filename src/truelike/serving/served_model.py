@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -16,18 +16,19 @@ from numpy.typing import NDArray
 
 from truelike.core.array_files import read_arrays
 from truelike.data.ids import Codes
-from truelike.errors import ParameterError
 from truelike.models.explain import Contributions, explain
 from truelike.models.fold_in import histories_of
 from truelike.models.label_noise import Likes
 from truelike.models.registry import load_described
+from truelike.models.ruled import Similarities
 from truelike.models.scorer import Scorer
 from truelike.ranking.factor_ranker import FactorRanker
 from truelike.ranking.top_k import top_k_by_scores
-from truelike.serving.budget import check_time
-from truelike.serving.filters import FilterError, Filters
+from truelike.rules.arrange import BoundRules, Place
+from truelike.rules.filters import Filters
+from truelike.rules.rules import Rules, say_unknown
 from truelike.serving.index import ApproximateIndex
-from truelike.serving.schemas import MOST_DIVERSE, Answer, Boost, ListOptions, RankOptions
+from truelike.serving.schemas import Answer, ListOptions, RankOptions
 from truelike.serving.settings import read_json
 from truelike.serving.texts import IdTexts, listed
 
@@ -56,14 +57,6 @@ class Who(NamedTuple):
         if self.history is not None:
             return "fold_in"
         return "popular" if self.user is None else "model"
-
-
-class Place(NamedTuple):
-    """A place of a list."""
-
-    item: int
-    score: float | None
-    pinned: bool = False
 
 
 class ServedModel:
@@ -96,6 +89,7 @@ class ServedModel:
             self.ranker = FactorRanker(None, self.vectors.bias, by_factor=arrays["by_factor"], ties=self.ties)
         if "unit_by_factor" in arrays:
             self._similar = FactorRanker(None, by_factor=arrays["unit_by_factor"], ties=self.ties)
+        self.similarities = Similarities(self.scorer, arrays.get("unit_by_factor"))
         self.index: ApproximateIndex | None = None
         self.ranking: Answer = self.about.get("ranking", {"kind": "exact"})
         if self.ranking["kind"] == "ivf":
@@ -164,31 +158,22 @@ class ServedModel:
         """A new user with some items."""
         return Who(None, items if len(items) else None, items)
 
-    def recommend(self, who: Who, options: RankOptions) -> list[Place]:
-        """The list for a user."""
-        allowed, pins = self._allowed(options), self._pins(options)
-        if pins:
-            allowed = self._without(list(pins.values()), allowed)
-        boost = self._boost(who, options.boosts)
-        wanted = options.offset + options.k
-        if options.diversity:
-            if wanted > MOST_DIVERSE:
-                raise ParameterError(
-                    f"offset + k is {wanted}; with diversity it is at most {MOST_DIVERSE}: such a list is chosen among "
-                    f"the best {MOST_DIVERSE} items"
-                )
-            items, scores = self._best(who, MOST_DIVERSE, allowed, boost, options.exclude_seen)
-            order = self._diverse(items, scores, options.diversity, wanted)
-            items, scores = items[order], scores[order]
-        else:
-            items, scores = self._best(who, wanted, allowed, boost, options.exclude_seen)
-        places = list(map(Place, items.tolist(), scores))
-        if pins:
-            own = self._scores(who) if boost is None else self._scores(who) + boost
-            for position, row in sorted(pins.items()):
-                score = own[row] if np.isfinite(own[row]) else None
-                places.insert(position - 1, Place(row, score, pinned=True))
-        return places[options.offset : wanted]
+    def bound(self, options: ListOptions, defaults: Rules | None = None) -> BoundRules | None:
+        """The rules of a request, beside those of all lists, in row numbers; None: there are none."""
+        rules = options.rules()
+        if defaults is not None:
+            rules = defaults if rules is None else rules.over(defaults)
+        return None if rules is None else rules.bound(self.n_items, self._found, self.filters)
+
+    def recommend(self, who: Who, options: RankOptions, rules: BoundRules | None = None) -> list[Place]:
+        """The list for a user. `rules` are those of `bound`, if at hand."""
+        rules = rules or self.bound(options)
+        allowed, wanted = self._allowed(options, rules), options.offset + options.k
+        if rules is not None and rules.arranges:
+            ranking = _Ranking(self, who, options.exclude_seen)
+            return rules.arrange(ranking, allowed, wanted, options.k)[options.offset :]
+        items, scores = self.best(who, wanted, allowed, None, options.exclude_seen)
+        return list(map(Place, items.tolist(), scores))[options.offset :]
 
     @property
     def ranks_together(self) -> bool:
@@ -204,10 +189,10 @@ class ServedModel:
             for items, scores, length in zip(found.items.tolist(), found.scores, lengths, strict=True)
         ]
 
-    def similar(self, item: int, options: ListOptions) -> list[Place]:
-        """The items most similar to one."""
+    def similar(self, item: int, options: ListOptions, rules: BoundRules | None = None) -> list[Place]:
+        """The items most similar to one. Of rules, the filter counts."""
         wanted = options.offset + options.k
-        allowed = self._without([item], self._allowed(options))
+        allowed = self._without([item], self._allowed(options, rules or self.bound(options)))
         if self._similar is not None:
             items, scores = self._similar.top_k(self._similar.by_factor[:, [item]].T, wanted, allowed=allowed)
         else:
@@ -216,10 +201,12 @@ class ServedModel:
         places = list(map(Place, items[0][found].tolist(), scores[0][found]))
         return places[options.offset :]
 
-    def hidden_likes(self, user: int, options: ListOptions, new: Codes) -> pl.DataFrame:
-        """Items that the user may like, though there was no interaction."""
+    def hidden_likes(
+        self, user: int, options: ListOptions, new: Codes, rules: BoundRules | None = None
+    ) -> pl.DataFrame:
+        """Items that the user may like, though there was no interaction. Of rules, the filter counts."""
         assert self.likes is not None
-        allowed = self._allowed(options)
+        allowed = self._allowed(options, rules or self.bound(options))
         if len(new):
             allowed = self._without(new, allowed)
         users = np.array([user], dtype=np.int32)
@@ -248,11 +235,11 @@ class ServedModel:
             *(["hidden_likes"] if self.likes is not None else []),
         ]
 
-    def probabilities(self, who: Who, places: Sequence[Place], options: RankOptions) -> list[float]:
+    def probabilities(self, who: Who, places: Sequence[Place], rules: BoundRules | None) -> list[float]:
         """The probability that the user likes each item of a list, whatever was boosted or pinned."""
         items = np.array([place.item for place in places], dtype=np.int32)
-        if options.boosts or options.pins:
-            scores = self._scores(who)[items]
+        if rules is not None and rules.arranges:
+            scores = self.scores(who)[items]
         else:
             scores = np.array([place.score for place in places], dtype=np.float32)
         assert self.likes is not None
@@ -271,50 +258,30 @@ class ServedModel:
         allowed[items] = False
         return allowed
 
-    def _fitting(self, ids: Iterable[str] | None, text: str | None) -> Mask | None:
-        """The items that are named and fit a filter: a new array; None: all."""
-        if ids is None and text is None:
-            return None
-        chosen = np.full(self.n_items, ids is None)
-        if ids is not None:
-            chosen[self.item_rows(ids)] = True
-        if text is not None:
-            if not self.filters.columns:
-                raise FilterError("there are no attributes to filter by: start the server with --items FILE")
-            chosen &= self.filters.mask(text)
-        return chosen
+    def _found(self, ids: Iterable[Any]) -> Codes:
+        """The row of each id, a text; -1 for one that the model does not know."""
+        rows = [self.items.row(str(each)) for each in ids]
+        return np.array([-1 if row is None else row for row in rows], dtype=np.int32)
 
-    def _allowed(self, options: ListOptions) -> Mask | None:
+    def _allowed(self, options: ListOptions, rules: BoundRules | None) -> Mask | None:
         """The items that may be listed: a new array; None: all."""
-        allowed = self._fitting(options.candidates, options.filter)
-        return self._without(self.item_rows(options.exclude), allowed) if options.exclude else allowed
+        allowed: Mask | None = None
+        if options.candidates is not None:
+            allowed = np.zeros(self.n_items, dtype=bool)
+            allowed[self.item_rows(options.candidates)] = True
+        if options.exclude:
+            allowed = self._without(self.item_rows(options.exclude), allowed)
+        return allowed if rules is None else rules.allow(allowed)
 
-    def _pins(self, options: RankOptions) -> dict[int, int]:
-        """The rows of pinned items by their position."""
-        pins: dict[int, int] = {}
-        for pin in options.pins:
-            row = self.items.row(pin.item)
-            if row is None:
-                continue
-            if pin.position in pins or row in pins.values():
-                raise ParameterError("two pins have the same position or the same item")
-            pins[pin.position] = row
-        return pins
+    def unknown(self, options: ListOptions) -> list[str]:
+        """What a request names in vain."""
+        said: list[str] = []
+        for what, ids in (("candidates", options.candidates), ("excluded items", options.exclude)):
+            if ids:
+                say_unknown(said, what, ids, self._found(ids))
+        return said
 
-    def _boost(self, who: Who, boosts: Sequence[Boost]) -> Floats | None:
-        """What is added to the score of each item."""
-        if not boosts:
-            return None
-        units = np.zeros(self.n_items, dtype=np.float32)
-        for boost in boosts:
-            check_time()
-            chosen = self._fitting(boost.items, boost.filter)
-            units[slice(None) if chosen is None else chosen] += np.float32(boost.add)
-        scores = self._scores(who)
-        finite = scores[np.isfinite(scores)]
-        return units * np.float32(finite.std(dtype=np.float64) if len(finite) else 1.0)
-
-    def _scores(self, who: Who) -> Floats:
+    def scores(self, who: Who) -> Floats:
         """The scores of all items: an array that must not be changed."""
         vector = self._vector(who)
         if vector is not None and self.ranker is not None:
@@ -335,24 +302,22 @@ class ServedModel:
         row: Floats = self.vectors.users[int(who.user or 0)][None]
         return row
 
-    def _best(
-        self, who: Who, n: int, allowed: Mask | None, boost: Floats | None, exclude_seen: bool
+    def best(
+        self, who: Who, n: int, allowed: Mask | None, boosted: Floats | None, exclude_seen: bool
     ) -> tuple[Codes, Floats]:
-        """The n best items and their scores."""
+        """The n best items and their scores; `boosted` are the scores of all items, if they are not the model's own."""
         out = who.seen if exclude_seen else NO_ITEMS
         vector = self._vector(who)
-        if vector is not None and self.ranker is not None:
-            if self.index is not None and boost is None:
+        if vector is not None and self.ranker is not None and boosted is None:
+            if self.index is not None:
                 found = self._best_by_index(vector, n, allowed, out)
                 if found is not None:
                     return found
-            if allowed is None and boost is None:
+            if allowed is None:
                 return self.ranker.best(vector, n, out)
-            bias = None if boost is None else self.ranker.bias + boost
-            items, scores = self.ranker.top_k(vector, n, allowed=self._without(out, allowed), bias=bias)
+            items, scores = self.ranker.top_k(vector, n, allowed=self._without(out, allowed))
         else:
-            own = self._scores(who)
-            own = own.copy() if boost is None else own + boost
+            own = self.scores(who).copy() if boosted is None else boosted
             items, scores = top_k_by_scores(
                 lambda _: own[None], np.zeros(1, dtype=np.int32), n,
                 n_items=self.n_items, allowed=self._without(out, allowed), ties=self.ties, n_jobs=1,
@@ -386,39 +351,26 @@ class ServedModel:
         items, scores = exact.top_k(vector, n) if len(rows) else (np.zeros((1, 0), np.int32), np.zeros((1, 0)))
         return rows[items[0]], scores[0]
 
-    def _diverse(self, items: Codes, scores: Floats, weight: float, n: int) -> list[int]:
-        """Maximal marginal relevance: positions of items, each good and unlike the ones before it.
 
-        The next item maximises (1 - weight) x relevance - weight x its largest similarity to the chosen ones. Relevance
-        and similarity are scaled to 0 ... 1.
-        """
-        if not len(items):
-            return []
-        spread = float(scores.max() - scores.min())
-        relevance = (scores - scores.min()) / spread if spread > 0 else np.ones(len(items))
-        similarity = self._similarities(items)
-        chosen: list[int] = []
-        nearest = np.zeros(len(items))
-        left = np.ones(len(items), dtype=bool)
-        for _ in range(min(n, len(items))):
-            value = np.where(left, (1 - weight) * relevance - weight * nearest, -np.inf)
-            best = int(np.argmax(value))
-            chosen.append(best)
-            left[best] = False
-            nearest = np.maximum(nearest, similarity[best])
-        return chosen
+class _Ranking:
+    """The items, ranked for a user, as rules see them."""
 
-    def _similarities(self, items: Codes) -> NDArray[np.float64]:
-        """The similarity of some items with each other, from 0 to 1."""
-        if self._similar is not None:
-            unit = self._similar.by_factor[:, items].astype(np.float64)
-            found = unit.T @ unit
-        else:
-            found = np.asarray(self.scorer.similarities(items)[:, items], dtype=np.float64)
-            found = np.where(np.isfinite(found), found, 0.0)
-        np.fill_diagonal(found, 0.0)
-        largest = found.max(initial=0.0)
-        return np.clip(found / largest if largest > 0 else found, 0.0, 1.0)
+    def __init__(self, served: ServedModel, who: Who, exclude_seen: bool) -> None:
+        self._served, self._who, self._exclude_seen = served, who, exclude_seen
+        self.similarities = served.similarities.among
+        self._known: Floats | None = None
+
+    def scores(self) -> Floats:
+        """The scores of all items."""
+        if self._known is None:
+            self._known = self._served.scores(self._who)
+        return self._known
+
+    def best(self, n: int, allowed: Mask | None, boost: Floats | None) -> tuple[Codes, Floats]:
+        """The n best of the allowed items."""
+        boosted = None if boost is None else self.scores() + boost
+        allowed = None if allowed is None else allowed.copy()
+        return self._served.best(self._who, n, allowed, boosted, self._exclude_seen)
 
 
 def _most_kept(width: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,9 @@ from truelike.core.progress import logger
 from truelike.data.ids import Codes
 from truelike.errors import ParameterError, StorageError, UnknownIdError, some
 from truelike.models.explain import Contributions
-from truelike.serving.budget import check_time
+from truelike.rules.arrange import BoundRules, Place
+from truelike.rules.budget import check_time
+from truelike.rules.rules import Rules
 from truelike.serving.events import DAYS, EventStore
 from truelike.serving.schemas import (
     MOST_PARTS,
@@ -30,7 +32,7 @@ from truelike.serving.schemas import (
     SearchQuery,
     SimilarRequest,
 )
-from truelike.serving.served_model import NO_ITEMS, Place, ServedModel, Who
+from truelike.serving.served_model import NO_ITEMS, ServedModel, Who
 
 LIGHT_MS = 2.0  # milliseconds of a list up to which it is computed between two requests, without a thread
 LIGHT_K = 200
@@ -40,7 +42,7 @@ AGAIN = 5.0  # seconds after which events that could not be read are read again
 class Service:
     """Lists, explanations and more from one or several models, each of which has a share of the users.
 
-    Events count for some `days`. Another `salt` gives other users to each model.
+    Events count for some `days`. Another `salt` gives other users to each model. `rules` are those of every list.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Service:
         *,
         days: float = DAYS,
         salt: str = "",
+        rules: Rules | None = None,
     ) -> None:
         self.models = {model.name: model for model in models}
         total = float(sum(shares))
@@ -59,6 +62,10 @@ class Service:
         self.events, self._salt = events, salt
         self._days, self._read_at = days, 0.0
         self.problems: dict[str, str] = {}
+        self._rules = rules
+        self._filter = (
+            None if rules is None else Rules(filter=rules.filter)
+        )  # of lists that are not ranked for users
 
     def replace(self, models: Sequence[ServedModel]) -> None:
         """Serve other models of the same names, from the next request on."""
@@ -117,9 +124,14 @@ class Service:
 
     def is_light(self, asked: RankOptions, user: str | None) -> bool:
         """Whether a list takes so little time that a thread would take longer."""
-        if asked.because or asked.diversity or asked.boosts or asked.pins or asked.k + asked.offset > LIGHT_K:
+        if (
+            asked.because
+            or self._rules is not None
+            or asked.k + asked.offset > LIGHT_K
+            or asked.rules() is not None
+        ):
             return False
-        if asked.candidates is not None or asked.exclude or asked.filter is not None or user is None:
+        if asked.candidates is not None or asked.exclude or user is None:
             return False
         return self.arm(user, asked.model).ranking.get("milliseconds", 1e9) < LIGHT_MS and not self.recent(user)
 
@@ -161,7 +173,9 @@ class Service:
         """
         _check_range(asked)
         served, who = self._whom(asked, asked.on_unknown, new)
-        return self._user_list(served, asked.user, who, asked, places if who.source == "model" else None)
+        rules = served.bound(asked, self._rules)
+        answer = self._user_list(served, asked.user, who, asked, rules, places if who.source == "model" else None)
+        return {**answer, **_warnings(_said(served, asked, rules))}
 
     def batch(self, asked: BatchRequest) -> Answer:
         """Lists for many users."""
@@ -172,21 +186,31 @@ class Service:
                 f"users x k x (1 + because) is {parts:,}; it is at most {MOST_PARTS:,}. Ask in several requests."
             )
         lists = []
+        bound: dict[str, BoundRules | None] = {}
+        said: dict[str, None] = {}
+        if isinstance(asked.exclude, dict) and (others := asked.exclude.keys() - set(asked.users)):
+            said[f"{len(others):,} of {len(asked.exclude):,} users of `exclude` are not among `users`"] = None
         for user in asked.users:
             check_time()
             served = self.arm(user, asked.model)
+            if served.name not in bound:
+                bound[served.name] = served.bound(asked, self._rules)
             who = self.who(served, user, "popular" if asked.on_unknown == "skip" else asked.on_unknown)
             if who.source != "popular" or asked.on_unknown != "skip":
-                lists.append(self._user_list(served, user, who, asked))
-        return {"lists": lists}
+                own, rules = asked.of(user), bound[served.name]
+                lists.append(self._user_list(served, user, who, own, rules))
+                said |= dict.fromkeys(_said(served, own, rules))
+        return {"lists": lists, **_warnings(said)}
 
     def similar(self, asked: SimilarRequest) -> Answer:
         """Items similar to one."""
         _check_range(asked)
         served = self.arm(asked.item, asked.model)
         row = self._item(served, asked.item)
-        places = served.similar(row, asked)
-        return {**_of(served), "item": asked.item, "items": self._ranked(served, places, asked)}
+        rules = served.bound(asked, self._filter)
+        places = served.similar(row, asked, rules)
+        said = _warnings(_said(served, asked, rules))
+        return {**_of(served), "item": asked.item, "items": self._ranked(served, places, asked), **said}
 
     def hidden_likes(self, asked: HiddenRequest) -> Answer:
         """Items that a user may like, though there was no interaction."""
@@ -201,7 +225,8 @@ class Service:
         row = served.users.row(user)
         if row is None:
             raise UnknownIdError(f"the user {user[:80]!r} is not among the users of the model {served.name!r}")
-        found = served.hidden_likes(row, asked, self.new_items(served, user))
+        rules = served.bound(asked, self._filter)
+        found = served.hidden_likes(row, asked, self.new_items(served, user), rules)
         rows = zip(found["row"], found["posterior"], found["flip_probability"], found["rank"], strict=True)
         return {
             **_of(served),
@@ -211,6 +236,7 @@ class Service:
                 _titled(served, item, rank=rank, posterior=posterior, flip_probability=flip)
                 for item, posterior, flip, rank in rows
             ],
+            **_warnings(_said(served, asked, rules)),
         }
 
     def explain(self, asked: ExplainRequest) -> Answer:
@@ -348,9 +374,14 @@ class Service:
         user: str | None,
         who: Who,
         asked: RankOptions,
+        rules: BoundRules | None,
         places: list[Place] | None = None,
     ) -> Answer:
-        places = served.recommend(who, asked) if places is None else places[asked.offset : asked.offset + asked.k]
+        places = (
+            served.recommend(who, asked, rules)
+            if places is None
+            else places[asked.offset : asked.offset + asked.k]
+        )
         items = self._ranked(served, places, asked)
         if asked.because and places and who.source != "popular" and "explain" in served.can:
             found = served.explain(who, np.array([place.item for place in places], dtype=np.int32))
@@ -358,7 +389,7 @@ class Service:
                 item["because"], item["method"] = reasons, found.method
         answer = {**_of(served), "user": user, "source": who.source, "events": who.events, "items": items}
         if served.likes is not None and served.likes.is_identified and who.source != "popular":
-            for item, probability in zip(items, served.probabilities(who, places, asked), strict=True):
+            for item, probability in zip(items, served.probabilities(who, places, rules), strict=True):
                 item["probability"] = probability
             answer["evidence"] = served.likes.evidence
         return answer
@@ -397,6 +428,16 @@ class Service:
 
 def _of(served: ServedModel) -> Answer:
     return {"model": served.name, "version": served.version}
+
+
+def _said(served: ServedModel, asked: ListOptions, rules: BoundRules | None) -> list[str]:
+    """What a request, or the rules, name in vain."""
+    return [*served.unknown(asked), *(() if rules is None else rules.warnings)]
+
+
+def _warnings(said: Iterable[str]) -> Answer:
+    found = list(said)
+    return {"warnings": found} if found else {}
 
 
 def _title(served: ServedModel, row: int | None) -> Answer:

@@ -29,6 +29,7 @@ class Settings:
     events: str | None = None
     items: str | None = None
     titles: str | None = None
+    rules: dict[str, Any] | None = None
     index: Literal["auto", "exact", "ivf"] = "auto"
     min_recall: float = 0.95
     slow_ms: float = 10.0

@@ -19,6 +19,7 @@ import numpy as np
 import uvicorn
 import uvloop
 
+from truelike.rules.rules import Rules
 from truelike.serving.app import make_app
 from truelike.serving.channel import BEAT, LONGEST, SILENT, Report, State, line
 from truelike.serving.events import EventStore
@@ -47,8 +48,9 @@ class Worker:
         self._problems: dict[str, str] = {}
         events = None if settings.events is None else EventStore(settings.events)
         self.service = Service(
-            load(state.snapshots), settings.shares, events, days=settings.events_days, salt=settings.salt
-        )
+            load(state.snapshots), settings.shares, events, days=settings.events_days, salt=settings.salt,
+            rules=None if settings.rules is None else Rules.of(settings.rules),
+        )  # fmt: skip
         self.app = make_app(
             self.service, settings, key=key, metrics=self.metrics, status=self.status, reload=self.reload
         )

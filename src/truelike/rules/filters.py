@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -29,8 +29,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from truelike.data.frames import POLARS_ERRORS
-from truelike.errors import some
-from truelike.serving.budget import check_time, compared
+from truelike.errors import FilterError, some
+from truelike.rules.budget import check_time, compared
 
 Mask = NDArray[np.bool_]
 
@@ -56,8 +56,9 @@ _SIGNS: dict[str, Callable[[pl.Series, Any], pl.Series]] = {
 _WORDS = ("and", "or", "not", "in", "is", "null", "contains")
 
 
-class FilterError(ValueError):
-    """A filter that cannot be used. The message says where and why."""
+def no_column(name: str, known: Iterable[str]) -> FilterError:
+    """The error for a column that the items do not have."""
+    return FilterError(f"the items have no column {name[:80]!r}. They have {some(sorted(known), limit=20)}.")
 
 
 class Token(NamedTuple):
@@ -173,8 +174,7 @@ class _Parser:
         name = self.take("the name of a column", "word", "text").value
         column = self.columns.get(name)
         if column is None:
-            known = some(sorted(self.columns), limit=20) or "none: start the server with --items"
-            raise FilterError(f"the items have no column {name[:80]!r}. They have {known}.")
+            raise no_column(name, self.columns)
         if self.skip("is"):
             wanted = not self.skip("not")
             self.need("null", "`null`")
@@ -260,6 +260,18 @@ def _typed(name: str, dtype: Any, value: Token, sign: str = "=", *, in_list: boo
     return text
 
 
+class Values(NamedTuple):
+    """The values that items have in a column, as numbers: those of item n are indices[indptr[n] : indptr[n + 1]]."""
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.uint32]
+
+    def of(self, item: int) -> list[int]:
+        """The values of an item; of a column of lists there may be several, of a missing value there is none."""
+        found: list[int] = self.indices[self.indptr[item] : self.indptr[item + 1]].tolist()
+        return found
+
+
 class Filters:
     """The columns of a table with a row for each item, and the masks of filters, of which the latest are kept.
 
@@ -272,9 +284,11 @@ class Filters:
         self.columns = {name: table[name] for name in table.columns}
         most = max(1, min(CACHED, CACHED_BYTES // max(1, table.height)))
         self._mask = lru_cache(most)(partial(_mask, self.columns))
+        self._values = lru_cache(most)(partial(_values, self.columns))
 
     def mask(self, text: str) -> Mask:
         """Whether each item fits a filter: an array that must not be changed."""
+        self._check_columns()
         mask, comparisons = self._mask(text)
         if compared(text, comparisons) > MOST_COMPARISONS:
             raise FilterError(
@@ -282,6 +296,32 @@ class Filters:
                 "boosts, or put values into a list: column in (a, b)."
             )
         return mask
+
+    def values(self, column: str) -> Values:
+        """The values of the items in a column."""
+        self._check_columns()
+        return self._values(column)
+
+    def _check_columns(self) -> None:
+        if not self.columns:
+            raise FilterError(
+                "there are no attributes of items: give a table of them, with Rules(items=...) in Python and with "
+                "--items FILE to `truelike recommend` and `truelike serve`"
+            )
+
+
+def _values(columns: dict[str, pl.Series], name: str) -> Values:
+    """The values of the items in a column: equal values have equal numbers."""
+    column = columns.get(name)
+    if column is None:
+        raise no_column(name, columns)
+    check_time()
+    rows = pl.DataFrame({"item": np.arange(len(column), dtype=np.int64), "value": column})
+    if isinstance(column.dtype, pl.List):
+        rows = rows.explode("value").unique(maintain_order=True)
+    rows = rows.drop_nulls("value").with_columns(pl.col("value").rank("dense").cast(pl.UInt32))
+    counts = np.bincount(rows["item"].to_numpy(), minlength=len(column))
+    return Values(np.append(0, np.cumsum(counts)), rows["value"].to_numpy())
 
 
 def _mask(columns: dict[str, pl.Series], text: str) -> tuple[Mask, int]:

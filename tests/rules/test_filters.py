@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from truelike.data.ids import Ids
-from truelike.errors import DataError
-from truelike.serving.budget import limited
-from truelike.serving.filters import DEEPEST, LONGEST, FilterError, Filters
-from truelike.serving.items_table import aligned, read_items_table
+from truelike.errors import DataError, FilterError
+from truelike.rules.budget import limited
+from truelike.rules.filters import DEEPEST, LONGEST, Filters
+from truelike.rules.items_table import aligned, read_items_table
 
 TABLE = pl.DataFrame(
     {

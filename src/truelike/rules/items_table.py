@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from truelike.data.columns import COMMON
-from truelike.data.files import as_path, check_file
-from truelike.data.frames import POLARS_ERRORS
-from truelike.data.ids import Ids
+from truelike.data.blocks.blocks import Blocks
+from truelike.data.columns import id_column
+from truelike.data.dataset import Dataset
+from truelike.data.files import as_path, check_file, refuse_address
+from truelike.data.frames import POLARS_ERRORS, is_frame, names_of, to_polars
+from truelike.data.ids import Ids, normalise
 from truelike.errors import DataError, quoted, some
 
 if TYPE_CHECKING:
@@ -30,30 +32,48 @@ READERS: dict[str, Callable[[Path], pl.DataFrame]] = {
 TEXTS = (pl.Categorical, pl.Enum, pl.Null)  # types of columns that become texts
 
 
-def read_items_table(path: str | Path) -> pl.DataFrame:
-    """Read a file of items: the column of ids, as text, is the first and is named item_id.
+def read_items_table(source: Any) -> pl.DataFrame:
+    """Read a frame or a file of items: the column of ids, as text, is the first and is named item_id.
 
     The ids are in a column with a common name such as item_id or id; otherwise in the first one.
     """
-    place = as_path(path)
+    refuse_address(source)
+    if is_frame(source):
+        table, name = to_polars(source, names_of(source)), "the table"
+    else:
+        place = as_path(source)
+        table, name = _read(place), quoted(place)
+    if not table.width:
+        raise DataError(f"{name} of items has no columns; expected a column of ids, and others")
+    named = id_column(table.columns, "item") or table.columns[0]
+    ids = normalise(table[named], "item")[0].cast(pl.String).alias("item_id")
+    rest = [_plain(table[column], name) for column in table.columns if column != named]
+    found = pl.DataFrame([ids, *(column for column in rest if column.name != "item_id")])
+    repeated = found["item_id"].drop_nulls().is_duplicated()
+    if repeated.any():
+        twice = found["item_id"].drop_nulls().filter(repeated).unique(maintain_order=True)
+        raise DataError(f"{name} has some items twice: {some(twice.to_list())}. Keep one row for each.")
+    return found.filter(pl.col("item_id").is_not_null())
+
+
+def _read(place: Path) -> pl.DataFrame:
     check_file(place)
     reader = READERS.get(place.suffix.lower())
     if reader is None:
         raise DataError(f"{quoted(place)} is no table of items: expected a file {', '.join(READERS)}")
     try:
-        table = reader(place)
+        return reader(place)
     except (*POLARS_ERRORS, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{quoted(place)} cannot be read: {some([error], longest=300)}") from error
-    lower = {name.strip().lower(): name for name in reversed(table.columns)}
-    named = next((lower[name] for name in (*COMMON["item"].split(), "id") if name in lower), table.columns[0])
-    ids = table[named].cast(pl.String).alias("item_id")
-    rest = [_plain(table[name], place) for name in table.columns if name != named]
-    found = pl.DataFrame([ids, *(column for column in rest if column.name != "item_id")])
-    repeated = found["item_id"].drop_nulls().is_duplicated()
-    if repeated.any():
-        twice = found["item_id"].drop_nulls().filter(repeated).unique(maintain_order=True)
-        raise DataError(f"{quoted(place)} has some items twice: {some(twice.to_list())}. Keep one row for each.")
-    return found.filter(pl.col("item_id").is_not_null())
+
+
+def carried_table(train: Dataset | Blocks) -> pl.DataFrame:
+    """The features and the titles that training data carries, with a row for each item; vectors are left out."""
+    columns = [] if train.item_features is None else train.item_features.frame.get_columns()
+    found = [_plain(column, "the dataset") for column in columns if not isinstance(column.dtype, pl.Array)]
+    if train.titles is not None:
+        found = [*(column for column in found if column.name != "title"), train.titles.alias("title")]
+    return pl.DataFrame(found)
 
 
 def aligned(table: pl.DataFrame, items: Ids) -> tuple[pl.DataFrame, int]:
@@ -68,7 +88,7 @@ def aligned(table: pl.DataFrame, items: Ids) -> tuple[pl.DataFrame, int]:
     return ids.join(table, on="item_id", how="left", maintain_order="left").drop("item_id"), lacking
 
 
-def _plain(column: pl.Series, place: Path) -> pl.Series:
+def _plain(column: pl.Series, where: str) -> pl.Series:
     """A column of numbers, texts, times, true and false, or lists of them, which filters compare and JSON can hold."""
     dtype = column.dtype
     if isinstance(dtype, pl.Array):
@@ -81,7 +101,7 @@ def _plain(column: pl.Series, place: Path) -> pl.Series:
         plain = pl.String
     elif inner.is_nested() or inner in (pl.Object, pl.Binary, pl.Duration, pl.Time):
         raise DataError(
-            f"the column {column.name!r} of {quoted(place)} is {dtype}; expected numbers, texts, times, true and "
+            f"the column {column.name!r} of {where} is {dtype}; expected numbers, texts, times, true and "
             "false, or lists of texts"
         )
     return column.cast(pl.List(plain) if inner is not dtype else plain)
