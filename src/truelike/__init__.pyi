@@ -13,6 +13,7 @@ from ._version import __version__ as __version__
 from .cluster import Cluster as Cluster
 from .data.dataset import Dataset as Dataset
 from .data.describe import describe as describe
+from .data.suspects import suspicious_users as suspicious_users
 from .data.filters import k_core as k_core
 from .data.read import read as read
 from .data.schema import Kind as Kind

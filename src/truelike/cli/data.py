@@ -67,6 +67,7 @@ def list_() -> None:
 def describe(log: Log, read: Annotated[Read, Group(read_options, ("titles",))]) -> None:
     """Describe a dataset: its size, its sparsity, and how interactions are spread over users and items.
 
+    Of a file, duplicated rows are counted. Users who are far more active than all others are named. Nothing is removed.
     The parts of a split are described together.
 
     For example:
@@ -77,13 +78,16 @@ def describe(log: Log, read: Annotated[Read, Group(read_options, ("titles",))]) 
     import polars as pl
 
     import truelike as tl
-    from truelike.data.describe import table_1
+    from truelike.data.describe import duplicated_rows, table_1
 
     data = open_data(log, read)
     if isinstance(data, tl.Split):
         say(f"{data}; all parts together:")
         data = data.train.merge(data.validation).merge(data.test)
     line, properties = table_1(data), tl.describe(data)
+    if Path(log).is_file():
+        duplicated = {"property": "duplicated rows", "value": duplicated_rows(log, read)}
+        properties = pl.concat([pl.DataFrame([duplicated]), properties])
     if sys.stdout.isatty():
         show(pl.DataFrame([line]))
         show(properties)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -114,6 +114,27 @@ def choose(
     if chosen.user == chosen.item:
         raise DataError(f"user and item are the same column, {chosen.user!r}. Name two different ones.")
     return chosen
+
+
+def chooser(
+    *,
+    header: bool = True,
+    min_rating: float | None = None,
+    user: Name = None,
+    item: Name = None,
+    kind: Name | Literal[False] = False,
+    quantities: Sequence[str] = (),
+    **asked: Name,
+) -> Callable[[Sequence[str]], Columns]:
+    """What chooses the columns of rows by the arguments of `tl.read`. Without a header, users and items come first.
+
+    >>> chooser(header=False, time=2)(["0", "1", "2"]).needed()
+    ['0', '1', '2']
+    """
+    first, second = (None, None) if header else (0, 1)
+    ids: dict[str, Name] = {"user": first if user is None else user, "item": second if item is None else item}
+    rated = min_rating is not None
+    return lambda names: choose(names, **ids, **asked, kind=kind, quantities=quantities, needs_rating=rated)
 
 
 def recognised(available: Sequence[str], role: str) -> str | None:

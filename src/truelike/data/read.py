@@ -8,7 +8,7 @@ from scipy import sparse
 
 from truelike.core.forks import check_not_forked
 from truelike.data.checks import check_not_empty, check_number
-from truelike.data.columns import Columns, Name, choose
+from truelike.data.columns import Name, chooser
 from truelike.data.dataset import Dataset, joined
 from truelike.data.features import FeatureTable, ReadFeatures, read_features
 from truelike.data.files import Form, refuse_address
@@ -150,15 +150,17 @@ def read(
     elif sparse.issparse(source):
         dataset = from_matrix(source, min_rating, name or "matrix")
     else:
-        first, second = (None, None) if header else (0, 1)
-
-        def settle(names: list[str]) -> Columns:
-            return choose(
-                names, user=first if user is None else user, item=second if item is None else item, rating=rating,
-                time=time, weight=weight, kind=kind if schema is None else schema.column,
-                quantities=() if schema is None else schema.columns, needs_rating=min_rating is not None,
-            )  # fmt: skip
-
+        settle = chooser(
+            header=header,
+            min_rating=min_rating,
+            user=user,
+            item=item,
+            rating=rating,
+            time=time,
+            weight=weight,
+            kind=kind if schema is None else schema.column,
+            quantities=() if schema is None else schema.columns,
+        )
         rows = read_rows(
             source, settle,
             on_bad_rows=on_bad_rows, any_weight=False, min_rating=min_rating, name=name, dates=dates, **form,
