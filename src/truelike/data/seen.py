@@ -101,6 +101,11 @@ class SeenPairs:
     def __init__(self, csr: sparse.csr_array) -> None:
         self.csr, self.n_items = csr, int(csr.shape[1])
 
+    @staticmethod
+    def nothing(users: Codes, n_items: int) -> tuple[sparse.csr_array, Codes]:
+        """Rows without an item, for some users."""
+        return sparse.csr_array((1, n_items), dtype=np.float32), np.zeros(len(users), dtype=np.int32)
+
     def rows(self, users: Codes) -> tuple[sparse.csr_array, Codes]:
         """A CSR that has the items of some users, by row numbers, and the row of each of them."""
         return self.csr, users

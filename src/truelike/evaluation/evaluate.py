@@ -12,6 +12,7 @@ from truelike.data.checks import check_dataset, check_number
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.data.propensities import Propensities
+from truelike.data.seen import SeenBy
 from truelike.data.splits import Split
 from truelike.data.truth import Truth
 from truelike.errors import ParameterError
@@ -34,6 +35,7 @@ def evaluate(
     test: Dataset | Split | Blocks | None = None,
     *,
     seen: Dataset | SeenParts | None = None,
+    exclude_seen: SeenBy = True,
     truth: Truth | Dataset | None = None,
     impressions: bool = False,
     propensity: Any = None,
@@ -63,6 +65,10 @@ def evaluate(
         What is left out of the lists beside the training items. "validation": the validation items of the split, too,
         as most papers do. "train": nothing else, so that validation items stay candidates. A Dataset of earlier
         interactions: these. None: "validation" for a split, "train" for anything else. `result.left_out` says which.
+    exclude_seen
+        By which kinds of events, and for how long, an item is seen, as in `Recommender.recommend`. False: nothing is
+        left out, so that repeated interactions can be predicted and are measured. Periods end at the last interaction
+        before the test.
     truth
         The true labels of pairs; or the true likes, if all other pairs are dislikes. Adds "truth_auc" and
         "truth_ndcg@k" of the ranking over unobserved pairs. For models with flip probabilities it also adds
@@ -142,7 +148,7 @@ def evaluate(
         shown = score_impressions(model, held_out)
         return Evaluation(name, shown.users, shown.values, shown.totals, shown.library, scores, impressions=shown)
     train = model.train_
-    before = Seen.of(train, test, seen)
+    before = Seen.of(train, test, seen, exclude_seen)
     sample = ExposureSample() if notes else None
     weighted = None
     if propensity is not None:

@@ -10,7 +10,8 @@ from scipy import sparse
 from truelike.data.checks import check_dataset
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
-from truelike.data.protocol import Rows
+from truelike.data.protocol import Interactions
+from truelike.data.seen import SeenBy, SeenPairs, seen_of
 from truelike.data.splits import Split
 from truelike.errors import DataWarning, ParameterError, warn
 
@@ -30,17 +31,26 @@ class Seen:
     (('train', 'validation'), [0, 1, 2])
     """
 
-    def __init__(self, train: Rows, earlier: Dataset | None = None, name: str = "earlier") -> None:
-        self.train, self.earlier = train, earlier
-        self.parts: tuple[str, ...] = ("train",) if earlier is None else ("train", name)
+    def __init__(
+        self, train: Interactions, earlier: Dataset | None = None, name: str = "earlier", by: SeenBy = True
+    ) -> None:
+        now = _latest(train, earlier)
+        self.n_items = train.n_items
+        self.train, self.earlier = seen_of(train, by, now), None
+        if earlier is not None:
+            self.earlier = seen_of(earlier.with_parts(schema=train.schema), by, now)
+        parts = {"train": self.train, name: self.earlier}
+        self.parts = tuple(each for each, there in parts.items() if there is not None)
 
     @classmethod
-    def of(cls, train: Any, test: object, seen: Dataset | SeenParts | None = None) -> Seen:
-        """What `tl.evaluate(model, test, seen=seen)` leaves out, with the users and items of the training data."""
+    def of(
+        cls, train: Any, test: object, seen: Dataset | SeenParts | None = None, exclude_seen: SeenBy = True
+    ) -> Seen:
+        """What `tl.evaluate` leaves out with these arguments, with the users and items of the training data."""
         if seen is None:
             seen = "validation" if isinstance(test, Split) else "train"
         if isinstance(seen, str):
-            return cls._of_parts(train, test, seen)
+            return cls._of_parts(train, test, seen, exclude_seen)
         check_dataset(seen, "seen", part="validation")
         known = seen.recode(train.users, train.items)[0]
         if seen.n_interactions and not known.n_interactions:
@@ -49,35 +59,38 @@ class Seen:
                 "data, so nothing is left out for them",
                 DataWarning,
             )
-        return cls(train, known if known.n_interactions else None)
+        return cls(train, known if known.n_interactions else None, by=exclude_seen)
 
     @classmethod
-    def _of_parts(cls, train: Any, test: object, seen: str) -> Seen:
+    def _of_parts(cls, train: Any, test: object, seen: str, exclude_seen: SeenBy) -> Seen:
         check_seen_parts(seen)
         if seen == "train":
-            return cls(train)
+            return cls(train, by=exclude_seen)
         if not isinstance(test, Split):
             raise ParameterError(
                 f"seen is 'validation', and test is a {type(test).__name__}, which has no validation part. Pass the "
                 "split as test, or the earlier interactions themselves: seen=split.validation"
             )
         known = test.validation.recode(train.users, train.items)[0]
-        return cls(train, known if known.n_interactions else None, "validation")
-
-    @property
-    def n_items(self) -> int:
-        """The number of items."""
-        return self.train.n_items
+        return cls(train, known if known.n_interactions or known.kinds else None, "validation", exclude_seen)
 
     def rows(self, users: Codes) -> tuple[sparse.csr_array, Codes]:
         """A CSR with the items of some users, and the row of each of them."""
+        if self.train is None or self.earlier is None:
+            only = self.earlier if self.train is None else self.train
+            return SeenPairs.nothing(users, self.n_items) if only is None else only.rows(users)
         seen, rows = self.train.rows(users)
-        if self.earlier is None:
-            return seen, rows
         more, places = self.earlier.rows(users)
         both = sparse.csr_array(seen[rows] + more[places])
         both.sort_indices()
         return both, np.arange(len(users), dtype=np.int32)
+
+
+def _latest(*parts: Interactions | None) -> int | None:
+    """The latest time of the interactions; None if there are no times."""
+    datasets = [each for each in parts if isinstance(each, Dataset)]
+    times = [each.times for each in datasets if each.times is not None and len(each.times)]
+    return max((int(each.max()) for each in times), default=None)
 
 
 def check_seen_parts(seen: object) -> SeenParts:

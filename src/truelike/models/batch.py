@@ -33,7 +33,7 @@ from truelike.data.blocks.blocks import Blocks
 from truelike.data.checks import check_number
 from truelike.data.frames import text_for_uuids
 from truelike.data.ids import Codes, one_or_many
-from truelike.data.protocol import Rows
+from truelike.data.seen import SeenBy, SeenRules, seen_of
 from truelike.engines.callbacks import SECONDS_BETWEEN_LINES, readable_seconds
 from truelike.errors import ParameterError, StorageError, some
 from truelike.models.exclusions import LeftOut, split_exclude
@@ -72,7 +72,7 @@ class Lists:
         *,
         candidates: OneOrMany | None,
         exclude: Exclude | None,
-        exclude_seen: bool,
+        exclude_seen: SeenBy,
         on_unknown: OnUnknown,
         titles: bool,
         n_jobs: int | None,
@@ -84,12 +84,13 @@ class Lists:
     ) -> None:
         check_not_forked()
         train = model.train_
-        check(train, k, on_unknown, titles, exclude_seen)
+        check(train, k, on_unknown, titles)
         if block_size is not None:
             check_number("block_size", block_size, low=1, whole=True)
         known = train.users
         self.model, self.scorer, self.k, self.titles, self.n_jobs = model, model.scorer, k, titles, n_jobs
-        self.exclude_seen, self.on_unknown, self.cluster = exclude_seen, on_unknown, cluster
+        self.seen, self.on_unknown, self.cluster = seen_of(train, exclude_seen), on_unknown, cluster
+        self.seen_by = dict(SeenRules.of(exclude_seen, train.schema).seconds)
         self.probability, self.hidden_likes = probability, hidden_likes
         if cluster is not None:
             check_dot_product(model.name, self.scorer.vectors)
@@ -128,7 +129,7 @@ class Lists:
             yield from map(self.frame, numbers)
             return
         known = (codes[codes >= 0] for codes in map(self._codes, numbers))
-        seen: Rows | None = self.model.train_ if self.exclude_seen else None
+        seen = self.seen
         if self.excluded is not None:
             there = self.codes >= 0
             seen = LeftOut(seen, self.codes[there], self.excluded[there])
@@ -157,7 +158,7 @@ class Lists:
             return text_for_uuids(found)
         best = best_items(
             self.scorer, codes, self.k,
-            exclude_seen=self.exclude_seen, allowed=self.allowed, on_unknown=self.on_unknown, n_jobs=self.n_jobs,
+            seen=self.seen, allowed=self.allowed, on_unknown=self.on_unknown, n_jobs=self.n_jobs,
             ranker=self.ranker, ranked=ranked, excluded=self._of_block(self.excluded, number), rules=self.rules,
         )  # fmt: skip
         ids = model.train_.users.stored(codes) if self.ids is None else self._asked(number)
@@ -189,7 +190,7 @@ class Lists:
                 "k": int(self.k),
                 "users": "all" if self.ids is None else _hash(self.ids),
                 "candidates and exclude": None if self.allowed is None else _hash(self.allowed),
-                "exclude_seen": bool(self.exclude_seen),
+                "exclude_seen": self.seen_by,
                 "on_unknown": self.on_unknown,
                 "titles": bool(self.titles),
                 "block_size": self.block_size,

@@ -20,6 +20,8 @@ from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.data.frames import library_of, to_native, to_series
 from truelike.data.ids import Codes, Ids, normalise, one_or_many
+from truelike.data.protocol import Rows
+from truelike.data.seen import SeenBy, seen_of
 from truelike.errors import DataWarning, ParameterError, some, warn
 from truelike.models.availability import available_if
 from truelike.models.exclusions import LeftOut, item_codes, split_exclude, union
@@ -74,7 +76,7 @@ class Answers(ABC):
         *,
         candidates: OneOrMany | None = None,
         exclude: Exclude | None = None,
-        exclude_seen: bool = True,
+        exclude_seen: SeenBy = True,
         rules: Rules | None = None,
         on_unknown: OnUnknown = "raise",
         titles: bool = False,
@@ -95,7 +97,10 @@ class Answers(ABC):
             {user: items}, or a frame or a Dataset of (user, item) pairs. Ids that are not in the training data are
             skipped, with a warning.
         exclude_seen
-            Leave out the items that the user interacted with in the training data.
+            Leave out the items that the user has seen: those of interactions, or, if the training data has a schema of
+            events, of the kinds that make an item seen there (dislikes, too). False: none. Or kinds of events, for
+            ever; or a period such as "30d" or a timedelta; or a period for each kind, e.g. ``{"buy": "30d", "dislike":
+            True}``. "interactions" stands for the targets. Periods end at the latest time of the training data.
         rules
             Business rules: a filter on the items, boosts, pins, diversity, caps, a share of new items.
         on_unknown
@@ -107,14 +112,14 @@ class Answers(ABC):
             Number of threads; -1: all cores. Never changes the result.
         """
         train = self.train_
-        check(train, k, on_unknown, titles, exclude_seen)
+        check(train, k, on_unknown, titles)
         asked = one_or_many(train.users if users is None else users)
         codes, ruled = codes_of(train.users, asked, on_unknown), bound(rules, train, k)
         for_all, own = split_exclude(train, exclude, asked)
         allowed = allowed_items(train, candidates, for_all, ruled)
         best = best_items(
-            self.scorer, codes, k, exclude_seen=exclude_seen, allowed=allowed, on_unknown=on_unknown, n_jobs=n_jobs,
-            excluded=None if own is None else own.of(asked), rules=ruled,
+            self.scorer, codes, k, seen=seen_of(train, exclude_seen), allowed=allowed, on_unknown=on_unknown,
+            n_jobs=n_jobs, excluded=None if own is None else own.of(asked), rules=ruled,
         )  # fmt: skip
         found = frame_of({"user_id": echo(asked, train.users)}, best, train.items, titles=_titles(train, titles))
         return to_native(found, library_of(users) or train.library)
@@ -128,7 +133,7 @@ class Answers(ABC):
         *,
         candidates: OneOrMany | None = None,
         exclude: Exclude | None = None,
-        exclude_seen: bool = True,
+        exclude_seen: SeenBy = True,
         rules: Rules | None = None,
         on_unknown: OnUnknown = "raise",
         titles: bool = False,
@@ -473,7 +478,7 @@ def best_items(
     codes: Codes,
     k: int,
     *,
-    exclude_seen: bool,
+    seen: Rows | None,
     allowed: Mask | None,
     on_unknown: OnUnknown,
     n_jobs: int | None,
@@ -484,26 +489,21 @@ def best_items(
 ) -> TopK:
     """The lists of users by their row numbers, where -1 is a user who is not known.
 
-    `ranked` are the lists of the others, where they are computed already. `ranker` is as in `Scorer.top_k`. `excluded`
-    has the items that are left out for each user beside what was seen.
+    `seen` is what is left out of them; None: nothing. `ranked` are the lists of the others, where they are computed
+    already. `ranker` is as in `Scorer.top_k`. `excluded` has the items that are left out for each user beside `seen`.
     """
     if ranked is None:
         known = codes[codes >= 0]
-        seen = (
-            None
-            if excluded is None
-            else LeftOut(scorer.train if exclude_seen else None, known, excluded[codes >= 0])
-        )
+        left_out = seen if excluded is None else LeftOut(seen, known, excluded[codes >= 0])
         if rules is None or not rules.arranges:
             ranked = scorer.top_k(
-                known, k, exclude_seen=exclude_seen or seen is not None, seen=seen, allowed=allowed, n_jobs=n_jobs,
+                known, k, exclude_seen=left_out is not None, seen=left_out, allowed=allowed, n_jobs=n_jobs,
                 ranker=ranker,
             )  # fmt: skip
         else:
-            whose = scorer.train if seen is None else seen
             ranked = top_k_by_rules(
                 rules, scorer, _scores_of(scorer, known, ranker), len(known), k,
-                left_out=whose.rows(known) if exclude_seen or seen is not None else None,
+                left_out=None if left_out is None else left_out.rows(known),
                 allowed=allowed, n_jobs=n_jobs,
             )  # fmt: skip
     return _with_popular(scorer, codes < 0, k, ranked, allowed, on_unknown, excluded, rules)
