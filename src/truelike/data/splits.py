@@ -291,8 +291,8 @@ def _message_of_dropped(name: str, lost: int, total: int, unknown: dict[str, pl.
 def _message_of_shared(name: str, shared: int, total: int) -> str:
     return (
         f"{shared:,} of {total:,} {name} rows are also in the training part. They are not recommended, because "
-        "a model leaves out what a user has interacted with in training. Remove them from one of the two parts, or pass "
-        "exclude_seen=False to tl.evaluate if they are what is to be predicted."
+        "a model leaves out what a user has interacted with in training. Remove them from one of the two parts, or "
+        "pass exclude_seen=False to tl.evaluate if they are what is to be predicted."
     )
 
 
