@@ -18,10 +18,12 @@ from truelike.cli.options import (
     OnCluster,
     OutputTable,
     Read,
+    SeenByKind,
     listed,
     number_or_text,
     option,
     read_options,
+    seen_by,
 )
 from truelike.cli.output import check_output, drawn, emit, show, write
 
@@ -48,6 +50,7 @@ def evaluate(
             "the test part of a split, else train."
         ),
     ] = None,
+    exclude_seen: SeenByKind = None,
     ks: Annotated[str, option("Lengths of the lists.", "K,K,...")] = "2,5,10,20",
     metrics: Annotated[
         str | None, option("Metrics, e.g. ndcg,recall. Default: all but capped_recall.", "NAME,NAME,...")
@@ -127,18 +130,22 @@ def evaluate(
     measure_model: Callable[..., Evaluation] = tl.evaluate
     train = None  # which files of lists do not know
     if (new := open_new_users(source, read)) is not None:
-        _refuse({"seen": seen, **of_known_users}, f"{source} has new users", "for known ones")
+        _refuse(
+            {"seen": seen, "exclude_seen": exclude_seen, **of_known_users},
+            f"{source} has new users",
+            "for known ones",
+        )
         _refuse_lists(models, source)
         held_out, measure_model = getattr(new, part), tl.evaluate_new_users
     else:
         data = open_data(source, read, blocks=True)
         held_out = _held_out(data, part, impressions, models[0], read)
         train = data.train if isinstance(data, tl.Split) and part == "validation" else None
-        how |= {"seen": seen, **of_known_users}
+        how |= {"seen": seen, "exclude_seen": seen_by(exclude_seen), **of_known_users}
     results = []
     for path, name in zip(models, names, strict=True):
         if Path(path).is_file():
-            _refuse(of_known_users, f"{path} is a file of lists", "for models")
+            _refuse({"exclude_seen": exclude_seen, **of_known_users}, f"{path} is a file of lists", "for models")
             result = tl.evaluate_lists(
                 path, held_out, train=train, seen=seen, ks=lengths, metrics=metrics and chosen, name=name
             )

@@ -236,6 +236,32 @@ def listed(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
+SeenByKind = Annotated[
+    str | None,
+    option(
+        "By which kinds of events, and for how long, an item is seen: no; a period; or kinds, each maybe with a "
+        "period. Default: by the schema of the training data, or by all interactions.",
+        "no|30d|buy=30d,dislike",
+    ),
+]
+
+
+def seen_by(text: str | None) -> bool | str | dict[str, bool | str]:
+    """The value of --exclude-seen, as `Recommender.recommend` takes it.
+
+    >>> seen_by(None), seen_by("no"), seen_by("30d"), seen_by("buy=30d, dislike")
+    (True, False, '30d', {'buy': '30d', 'dislike': True})
+    """
+    if text is None:
+        return True
+    if text.strip().lower() in ("no", "none", "false"):
+        return False
+    if "=" not in text and "," not in text and text.strip()[:1].isdigit():
+        return text.strip()
+    pairs = (part.partition("=") for part in listed(text))
+    return {name.strip(): period.strip() if equals else True for name, equals, period in pairs}
+
+
 def share_or_file(option: str, text: str | None) -> float | str | None:
     """The value of an option that takes a share, such as 0.1, or a file.
 

@@ -17,10 +17,12 @@ from truelike.cli.options import (
     OnCluster,
     OutputTable,
     Read,
+    SeenByKind,
     listed,
     option,
     read_options,
     refuse,
+    seen_by,
 )
 from truelike.cli.output import check_output, emit, put
 from truelike.errors import ParameterError
@@ -76,6 +78,7 @@ def recommend(
     include_seen: Annotated[
         bool, option("Also recommend items that the user interacted with.", None, "--include-seen")
     ] = False,
+    exclude_seen: SeenByKind = None,
     on_unknown: Annotated[
         Literal["raise", "popular", "skip"],
         option("An id that is not in the training data: stop, return popular items, or skip it."),
@@ -137,6 +140,9 @@ def recommend(
         hidden.format("--from-items, --histories and --similar-to"): hidden_likes and not is_of_users,
         hidden.format("--probability"): hidden_likes and probability,
         hidden.format("--include-seen"): hidden_likes and include_seen,
+        hidden.format("--exclude-seen"): hidden_likes and exclude_seen is not None,
+        "--include-seen is --exclude-seen no: give one of them": include_seen and exclude_seen is not None,
+        "--exclude-seen is for users of the training data": exclude_seen is not None and not is_of_users,
         hidden.format("--on-unknown"): hidden_likes and on_unknown != "raise",
         hidden.format("--cluster"): hidden_likes and cluster is not None,
         hidden.format("--rules"): hidden_likes and rules is not None,
@@ -165,7 +171,8 @@ def recommend(
     shared: dict[str, Any] = {"k": k, "titles": loaded.train_.titles is not None, **allowed}
     if is_of_users:
         asked = None if all_users else _users(users, users_file, encoding)
-        shared |= {"on_unknown": on_unknown, "exclude_seen": not include_seen, "n_jobs": n_jobs}
+        seen = False if include_seen else seen_by(exclude_seen)
+        shared |= {"on_unknown": on_unknown, "exclude_seen": seen, "n_jobs": n_jobs}
         shared |= {
             "rules": ruled,
             "block_size": block_size,

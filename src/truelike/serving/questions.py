@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal
 from urllib.parse import parse_qsl
 
@@ -36,6 +37,7 @@ from truelike.serving.settings import Settings
 
 DUMPS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 MOST_PARAMETERS = 50  # of a query
+DAY = 86_400.0  # seconds
 TOO_MANY = "too_long"  # what pydantic calls a list that is too long
 MISTAKES: tuple[tuple[type[Exception], int, str], ...] = (
     (UnknownIdError, 404, "unknown"), (FilterError, 422, "filter"), (ParameterError, 422, "invalid"),
@@ -241,12 +243,24 @@ class Questions:
         rows = []
         for event in asked.events:
             served = self.service.arm(event.user, event.model)
-            when = round(1e6 * (now if event.time is None else event.time))
+            served.check_kind(event.type)
+            seconds = event.time.timestamp() if isinstance(event.time, datetime) else event.time
+            if seconds is not None and seconds > now + DAY:
+                raise ParameterError(
+                    f"an event has a time that is {(seconds - now) / DAY:,.1f} days ahead of the clock of the server; "
+                    "at most one day is possible. Leave it out for the time of the request."
+                )
+            when = round(1e6 * (now if seconds is None else seconds))
             version = event.version or served.version
-            rows.append(Event(event.user, event.item, event.type, when, event.request_id, served.name, version))
+            rows.append(
+                Event(
+                    event.user, event.item, event.type, when, event.request_id, served.name, version,
+                    event.quantity, event.id,
+                )
+            )  # fmt: skip
         try:
             async with asyncio.timeout(self.settings.timeout):
-                await self.writer.append(rows)
+                new = await self.writer.append(rows)
         except TimeoutError:
             text = "the events were not on disk in time; they may be later"
             raise RefusedError(504, "took_too_long", text) from None
@@ -254,6 +268,7 @@ class Questions:
             self.metrics.event(row.model or "", row.type)
         return {
             "accepted": len(rows),
+            "duplicates": len(rows) - new,
             "unknown_items": self.service.unknown_items([event.item for event in asked.events]),
         }
 

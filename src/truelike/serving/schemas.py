@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 from truelike.errors import ParameterError
 from truelike.rules.filters import LONGEST as LONGEST_FILTER
@@ -258,12 +258,25 @@ class Event(_Request):
     user: Id
     item: Id
     type: str = Field(
-        "click", pattern=r"^[a-z][a-z0-9_-]{0,31}$",
-        description="click, purchase, like, or any other word; each counts as an interaction. `remove` takes back "
-        "the user's events with this item.",
+        "click", pattern=r"^[^\s\x00-\x1f]{1,64}$", examples=["click"],
+        description="A kind of events that the schema of the model declares. Without a schema: view, click, cart, "
+        "purchase, like, dislike, refund and other usual words, of which signs of a like are interactions. `remove` "
+        "takes back all that is known of the user and the item. Another word is refused, with those that are known.",
     )  # fmt: skip
-    time: float | None = Field(
-        None, ge=0, le=4e9, description="Seconds since 1970. Default: when the server got it."
+    time: Annotated[float, Field(ge=0, le=4e9)] | AwareDatetime | None = Field(
+        None,
+        description="Seconds since 1970, or a time by ISO 8601 with a time zone, at most a day ahead. Default: when "
+        "the server got it.",
+        examples=[1_700_000_000, "2026-05-01T12:00:00Z"],
+    )
+    quantity: float | None = Field(
+        None, gt=0, le=1e9, description="Of a kind whose weight is a column: its value. Default: 1."
+    )
+    id: str | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        description="An event with an id is kept once, however often it is sent: retries do no harm.",
     )
     request_id: str | None = Field(None, max_length=64, description="The request_id of the list that led to it.")
     model: str | None = Field(
@@ -458,6 +471,7 @@ class EventsAnswer(_Answer):
     """The events are on disk."""
 
     accepted: int
+    duplicates: int = Field(description="Events whose id was there already. They count once.")
     unknown_items: list[str] = Field(description="Items that no model knows. They count after the next training.")
 
 
