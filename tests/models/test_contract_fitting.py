@@ -178,6 +178,19 @@ def test_weights_and_repeated_rows_do_not_count_and_fit_says_so(make: Any, check
     assert answers(model) == answers(make().fit(tl.read(checkerboard)))
 
 
+def test_partial_fit_counts_the_same_night_once() -> None:
+    night = [("ann", "tea", 2, 7), ("bob", "rum", 1, 8)]
+    model = tl.IALS(weighting="log", factors=2, epochs=1)
+    model.fit(tl.read([("ann", "tea", 1, 5), ("bob", "tea", 1, 5), ("bob", "gin", 1, 5)]), progress=False)
+    model.partial_fit(night)
+    once = model.train_.to_frame().rows()
+    with pytest.warns(DataWarning, match="2 of 2 interactions have the user, the item and the time"):
+        model.partial_fit(night)
+    assert model.train_.to_frame().rows() == once
+    model.partial_fit([("ann", "tea", 2, 9)])
+    assert model.train_.to_frame().row(0) == ("ann", "tea", 3.0, 9)
+
+
 def test_partial_fit_adds_rows_users_and_items(name: str, make: Any, world: Any) -> None:
     if not make().supports_partial_fit:
         assert not hasattr(make(), "partial_fit")

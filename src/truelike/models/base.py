@@ -258,8 +258,9 @@ class Recommender(Answers):
     def partial_fit(self, more: Any, *, epochs: int = 5, progress: bool = True) -> Self:
         """Continue from the learned parameters with more interactions; new users and items are added.
 
-        The interactions are added to the training data. Models that are trained in epochs are trained on all of it
-        for a few more; the others are computed again. A model that was never fitted is fitted.
+        The interactions are added to the training data. Those of a user, an item and a time that are there already,
+        such as the same night once more, are left out, with a warning. Models that are trained in epochs are trained on
+        all of it for a few more; the others are computed again. A model that was never fitted is fitted.
 
         Parameters
         ----------
@@ -282,7 +283,8 @@ class Recommender(Answers):
                 "all interactions, and fit again."
             )
         users, items = known.users.union(more.users), known.items.union(more.items)
-        train = known.recode(users, items)[0].merge(more.recode(users, items)[0])
+        old, new = known.recode(users, items)[0], more.recode(users, items)[0]
+        train = old.merge(_not_repeated(new, old))
         old_users, old_items = users.codes(known.users.values), items.codes(known.items.values)
         self._check_data(train)
         self._assign(train, self._update(train, old_users, old_items, epochs, progress))
@@ -544,6 +546,18 @@ def clone(model: M, **changed: Any) -> M:
     return type(model)(
         **{**{f.name: getattr(model, f.name) for f in parameters.parameter_fields(model)}, **changed}
     )
+
+
+def _not_repeated(new: Dataset, known: Dataset) -> Dataset:
+    """New interactions, without those that are known already; a warning counts these."""
+    found = new.without_repeated(known)
+    if left_out := new.n_interactions - found.n_interactions:
+        warn(
+            f"{left_out:,} of {new.n_interactions:,} interactions have the user, the item and the time of one in the "
+            "training data: they are the same, and left out",
+            DataWarning,
+        )
+    return found
 
 
 def check_options(model: Recommender, options: FitOptions) -> None:
