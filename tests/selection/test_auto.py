@@ -28,7 +28,7 @@ def fitted(split: Any) -> Any:
 
 def rebuilt(choice: Any) -> Any:
     """The model of a choice, from its text: what a user would paste."""
-    names = ("ItemPop", "IALS", "EDLAE", "ItemKNN", "ExactBPO", "SoftmaxMF", "Blend")
+    names = ("ItemPop", "IALS", "EDLAE", "ItemKNN", "ExactBPO", "SoftmaxMF", "ImpressionMF", "Blend")
     return eval(choice.model, {name: getattr(tl, name) for name in names})
 
 
@@ -166,17 +166,60 @@ def test_a_candidate_that_runs_out_of_memory_does_not_end_the_race(
     assert [model for model, value, _ in choice.trials if value is None] == ["ItemKNN()"]
 
 
-def test_impressions_decide_first(fitted: Any) -> None:
-    world = tl.synthetic.World(n_users=120, n_items=60)
-    data, impressions = world.dataset(), world.impressions()
-    model = tl.AutoRecommender().fit(tl.read(data, impressions=impressions), progress=False)
+@pytest.fixture(scope="module")
+def shown() -> Any:
+    world = tl.synthetic.World(n_users=300, n_items=80)
+    return tl.read(world.dataset(), impressions=world.impressions())
+
+
+@pytest.fixture
+def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("truelike.models.impression_mf.MANY_STEPS", 60)
+
+
+@pytest.mark.usefixtures("few_steps")
+def test_with_impressions_all_families_race_and_impression_mf_among_them(shown: Any) -> None:
+    choice = tl.AutoRecommender(n_trials=7).fit(shown, progress=False).choice_
+    tried = {model.partition("(")[0] for model, _, _ in choice.trials}
+    assert tried >= {"ItemPop", "ItemKNN", "EDLAE", "IALS", "ImpressionMF"}
+    scores = {model: value for model, value, _ in choice.trials}
+    assert scores[choice.trial] >= scores["ItemPop()"]
+
+
+@pytest.mark.usefixtures("few_steps")
+def test_the_goal_likes_takes_impression_mf_without_a_race(shown: Any, fitted: Any) -> None:
+    model = tl.AutoRecommender(goal="likes").fit(shown, progress=False)
     assert type(model.model_) is tl.ImpressionMF
+    assert model.choice_.trials == ()
     assert set(model.hidden_likes(0)["evidence"]) == {"impressions"}
     found = model.like_probability([0, 1], [3, 4])
     assert found.equals(model.model_.like_probability([0, 1], [3, 4]))
     assert found["evidence"].to_list() == ["impressions"] * 2
     assert not hasattr(fitted, "hidden_likes")
     assert not hasattr(fitted, "like_probability")
+
+
+def test_the_goal_likes_needs_impressions(split: Any) -> None:
+    with pytest.raises(ParameterError, match='goal is "likes", and the data has no impressions'):
+        tl.AutoRecommender(goal="likes").fit(split, progress=False)
+    with pytest.raises(ParameterError, match="goal is 'discovery'; it must be 'interactions' or 'likes'"):
+        tl.AutoRecommender(goal="discovery")
+
+
+@pytest.mark.usefixtures("few_steps")
+def test_a_model_below_item_pop_on_held_out_data_is_never_taken_in_silence(
+    shown: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = tl.splits.by_user(shown, seed=0)
+
+    def random_scores(model: Any) -> Any:
+        rng, train = np.random.default_rng(0), model.train_
+        return tl.DotProductScorer(train, rng.normal(size=(train.n_users, 2)), rng.normal(size=(train.n_items, 2)))
+
+    monkeypatch.setattr(tl.ImpressionMF, "_make_scorer", random_scores)
+    with pytest.warns(tl.errors.TrainingWarning, match="on held-out interactions, where ItemPop has"):
+        model = tl.AutoRecommender(goal="likes").fit(parts, progress=False)
+    assert "where ItemPop has 0." in model.choice_.reason
 
 
 def test_features_do_not_change_the_race(split: Any, fitted: Any) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from truelike.core.parameters import jobs, special, whole_number
+from truelike.core.parameters import choice, jobs, special, whole_number
 from truelike.core.progress import note
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
@@ -22,12 +22,14 @@ from truelike.data.strategies import hold_out
 from truelike.engines.callbacks import readable_seconds
 from truelike.engines.loop import MIN_HELD_OUT
 from truelike.engines.options import FitOptions
-from truelike.errors import DataWarning, warn
-from truelike.evaluation.metrics import is_metric_at_k
+from truelike.errors import DataWarning, ParameterError, TrainingWarning, warn
+from truelike.evaluation.evaluate import evaluate
+from truelike.evaluation.metrics import is_metric_at_k, parse_measure
 from truelike.models.availability import available_if
 from truelike.models.base import Recommender
 from truelike.models.exact_mf import ExactBPO
 from truelike.models.ials import IALS
+from truelike.models.item_pop import ItemPop
 from truelike.models.label_noise import Likes
 from truelike.models.lists import Frame
 from truelike.models.registry import build
@@ -93,11 +95,16 @@ class AutoRecommender(Recommender):
     a validation part: on the training part). On a tie the model that is faster to train wins. `choice_` has the reason
     and a table of the trials.
 
-    With impressions the model is ImpressionMF, and there is no race. Features are not used: `FM` uses them. A saved
-    AutoRecommender is loaded as the model that it chose.
+    With impressions ImpressionMF takes part. It ranks by p(like); the others rank by p(like and shown), which held-out
+    interactions are. Where you want likes, shown or not, `goal="likes"` takes ImpressionMF without a race. Features are
+    not used: `FM` uses them. A saved AutoRecommender is loaded as the model that it chose.
 
     Parameters
     ----------
+    goal : {'interactions', 'likes'}, default 'interactions'
+        What the lists are for. "interactions": what the user will interact with next, found by a race. "likes": what
+        the user would like, for discovery: ImpressionMF, which needs impressions. Held-out interactions do not measure
+        this, as they follow what was shown; if ImpressionMF ranks them worse than ItemPop, a warning says so.
     budget : {'quick', 'normal', 'thorough'} or float, default 'normal'
         How much to try. "normal" takes about a minute on MovieLens 1M and five on 30,000 users and 40,000 items, on
         two cores; "quick" a quarter of it and "thorough" five times as much. The trials depend on the data alone, and
@@ -135,6 +142,7 @@ class AutoRecommender(Recommender):
     uses: ClassVar[frozenset[str]] = frozenset({"shown", "times"})
     scores_by_vectors: ClassVar[bool] = True
 
+    goal: Literal["interactions", "likes"] = choice("interactions", "likes")
     budget: str | float = special(
         "normal", "'quick', 'normal', 'thorough' or a positive number of seconds", _is_budget
     )
@@ -144,8 +152,8 @@ class AutoRecommender(Recommender):
     n_jobs: int | None = jobs()
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        if train.shown is not None:
-            return self._fit_chosen(self._build("ImpressionMF"), "it uses the impressions", train, options)
+        if self.goal == "likes":
+            return self._fit_likes(train, options)
         part, held_out = self._parts(train, options)
         if held_out.n_interactions < MIN_HELD_OUT and part is not train:
             reason = f"{held_out.n_interactions:,} held-out interactions are too few to compare models"
@@ -177,6 +185,13 @@ class AutoRecommender(Recommender):
 
     def _counts_weights(self) -> bool:
         return True  # where it helps
+
+    def _check_data(self, train: Dataset) -> None:
+        if self.goal == "likes" and train.shown is None:
+            raise ParameterError(
+                'goal is "likes", and the data has no impressions: interactions alone do not tell likes from what was '
+                'shown. Read them with tl.read(..., impressions=...), or use goal="interactions".'
+            )
 
     def _parts(self, train: Dataset, options: FitOptions) -> tuple[Dataset, Dataset]:
         """What candidates are trained on, and what they are compared on."""
@@ -210,6 +225,27 @@ class AutoRecommender(Recommender):
         choice = Choice(repr(model), reason, "There was no race.", self.metric)
         note(f"{choice.model}: {choice.reason}")
         return self._fit_choice(model, choice, train, options, None)
+
+    def _fit_likes(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
+        """ImpressionMF, and what the held-out interactions say of it, if there are any."""
+        reason = 'the goal is "likes", of which the impressions tell'
+        learned = self._fit_chosen(self._build("ImpressionMF"), reason, train, options)
+        held_out, (metric, k) = options.validation, parse_measure(self.metric)
+        if not isinstance(held_out, Dataset) or not held_out.n_interactions:
+            return learned
+        model, popular = learned["model_"], ItemPop().fit_with(train, options.without("validation", "callbacks"))
+        own, other = (
+            evaluate(each, held_out, ks=k, metrics=metric, n_jobs=self.n_jobs, notes=False)[self.metric]
+            for each in (model, popular)
+        )
+        compared = f"{self.metric} {own:.4f} on held-out interactions, where ItemPop has {other:.4f}"
+        if own < other:
+            warn(
+                f"ImpressionMF has {compared}. It ranks by p(like), and interactions are likes that were shown. For "
+                'lists of what users will interact with next, use goal="interactions".',
+                TrainingWarning,
+            )
+        return {**learned, "choice_": learned["choice_"]._replace(reason=f"{reason}; {compared}")}
 
     def _fit_choice(
         self, model: Recommender, choice: Choice, train: Dataset, options: FitOptions, fitted: Recommender | None

@@ -4,7 +4,8 @@ A family is a model class with a few axes: lists of values of its parameters, as
 search starts. Values of the regularization and the like are multiples of what the class takes by default, which
 follows the data. The race has four stages:
 
-1. Every family starts, with few factors. ItemPop, which is not personal, shows what the others must exceed.
+1. Every family starts, with few factors. ItemPop, which is not personal, shows what the others must exceed. With
+   impressions ImpressionMF starts, too.
 2. The families with axes that come near the best search those that matter most, one after another: up or down while
    it gets better. If that costs little, they also move along two at once.
 3. The best two search their other axes, and whether repetition and recency should count.
@@ -74,7 +75,8 @@ class Family:
 
     The space has the values of each axis, ascending, and `start` the places where the search starts. The axes named in
     `first` are searched in the second stage and those in `later` in the third, in this order. `parameters` turns
-    values of the axes into parameters for some data.
+    values of the axes into parameters for some data. `needs` names a part of the dataset, without which the family does
+    not start.
     """
 
     name: str
@@ -83,6 +85,7 @@ class Family:
     first: tuple[str, ...]
     later: tuple[str, ...]
     parameters: Callable[[Dataset, At], Parameters]
+    needs: str | None = None
 
 
 def _exact(model: type[ExactMF]) -> Callable[[Dataset, At], Parameters]:
@@ -171,6 +174,8 @@ FAMILIES = (
         ("regularization", "learning_rate", "frequency_power"),
         _exact(SoftmaxMF),
     ),
+    # It ranks by p(like). Held-out interactions are liked and were shown, which the others rank by.
+    Family("ImpressionMF", SearchSpace({}), (), (), (), lambda train, at: {}, needs="shown"),
 )
 
 
@@ -261,8 +266,9 @@ class Race:
 
     def run(self) -> Candidate | Blended:
         """The winner."""
+        starting = [each for each in FAMILIES if each.needs is None or each.needs in self.train.carries]
         try:
-            for candidate in sorted((Candidate(family, family.start) for family in FAMILIES), key=self._cost):
+            for candidate in sorted((Candidate(family, family.start) for family in starting), key=self._cost):
                 self.attempt(candidate)
             tried = 0
             # a round ends where the one before ended, unless it finds something new
