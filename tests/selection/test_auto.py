@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import polars as pl
 import pytest
 
 import truelike as tl
+from truelike.engines.options import FitOptions
 from truelike.errors import ParameterError
 from truelike.models.registry import load
 
@@ -28,7 +30,17 @@ def fitted(split: Any) -> Any:
 
 def rebuilt(choice: Any) -> Any:
     """The model of a choice, from its text: what a user would paste."""
-    names = ("ItemPop", "IALS", "EDLAE", "ItemKNN", "ExactBPO", "SoftmaxMF", "ImpressionMF", "Blend")
+    names = (
+        "ItemPop",
+        "IALS",
+        "EDLAE",
+        "ItemKNN",
+        "ExactBPO",
+        "SoftmaxMF",
+        "ImpressionMF",
+        "Blend",
+        "WeightedKinds",
+    )
     return eval(choice.model, {name: getattr(tl, name) for name in names})
 
 
@@ -228,3 +240,58 @@ def test_features_do_not_change_the_race(split: Any, fitted: Any) -> None:
         tl.Split(tl.read(split.train, items=prices), split.validation, split.test), progress=False
     )
     assert with_features.choice_.model == fitted.choice_.model
+
+
+def shop(seed: int = 0, timed: bool = False) -> Any:
+    """Purchases of few items, carts that follow the same tastes, and views that follow none."""
+    rng = np.random.default_rng(seed)
+    same = np.arange(300)[:, None] % 5 == np.arange(60)[None, :] % 5
+    rows = []
+    for event, near, far in (("buy", 0.2, 0.02), ("cart", 0.5, 0.02), ("view", 0.1, 0.1)):
+        found = np.argwhere(rng.random(same.shape) < np.where(same, near, far))
+        rows += [(int(u), int(i), event, int(rng.integers(100))) for u, i in found]
+    log = pl.DataFrame(rows, schema=["user", "item", "event", "time"], orient="row")
+    log = log if timed else log.drop("time")
+    return tl.read(log, kind="event", kinds={"buy": 1, "cart": 1, "view": 1}, target="buy")
+
+
+def test_kinds_are_used_where_they_help_and_the_reason_says_what_they_bring() -> None:
+    split = tl.splits.by_user(shop(), validation=0.4, test=0.1, seed=0)
+    model = tl.AutoRecommender(n_trials=14).fit(split, progress=False)
+    choice = model.choice_
+    assert type(model.model_) is tl.WeightedKinds
+    assert set(model.model_.weights_) == {"cart"}
+    assert model.model_.weights_["cart"] > 0
+    assert "cart with the weight" in choice.reason
+    assert re.search(
+        r"view brings nothing, and is left out|view with .* may be noise, and is left out", choice.reason
+    )
+    assert rebuilt(choice).fit(split.train, progress=False).recommend(k=5).equals(model.recommend(k=5))
+
+
+def test_a_model_of_kinds_is_saved_and_loaded(tmp_path: Path) -> None:
+    split = tl.splits.by_user(shop(), validation=0.4, test=0.1, seed=0)
+    model = tl.AutoRecommender(n_trials=12).fit(split, progress=False)
+    assert type(model.model_) is tl.WeightedKinds
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert again.choice_ == model.choice_
+    assert again.recommend(k=3).equals(model.recommend(k=3))
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_kinds_do_not_tell_of_the_held_out_interactions(timed: bool) -> None:
+    data = shop(timed=timed)
+    part, held_out = tl.AutoRecommender()._parts(data, FitOptions())
+    pairs = {(user, item) for user, item, *_ in held_out.to_frame().rows()}
+    carts = part.to_frame("cart")
+    known = {(user, item) for user, item, *_ in carts.rows()}
+    if not timed:  # nobody knows what came first
+        assert not pairs & known
+        return
+    assert pairs & known
+    first = dict(held_out.to_frame().group_by("user_id").agg(pl.col("time").min()).rows())
+    assert all(time < first.get(user, 100) for user, _, _, time in carts.rows())
+    everything = data.to_frame("cart")
+    before = [row for row in everything.rows() if row[3] < first.get(row[0], 100)]
+    assert len(before) == carts.height

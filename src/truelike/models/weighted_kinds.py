@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -182,6 +182,12 @@ class WeightedKinds(Recommender):
         weights = self._weights_for(train.with_parts(kinds=kinds))
         model, combined = self._combined(train, kinds, weights)
         return _learned(model.fit_with(combined, options), kinds, weights)
+
+    def around(self, model: Recommender, train: Dataset) -> Self:
+        """A copy around its model, which is fitted already: what `fit` gives where no weight is above 0."""
+        weights = self._weights_for(train)
+        inner = model.with_train(self._combined(train, train.kinds, weights)[1])
+        return self.with_learned(train, _learned(inner, train.kinds, weights))
 
     def _update(
         self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
