@@ -57,6 +57,7 @@ from .models.exact_mf import ExactBPO as ExactBPO
 from .models.exact_mf import ExactNBPO as ExactNBPO
 from .models.sampled_list_mf import SampledListMF as SampledListMF
 from .models.blend import Blend as Blend
+from .models.weighted_kinds import WeightedKinds as WeightedKinds
 from .models.networks.fm import FM as FM
 from .models.networks.neumf import NeuMF as NeuMF
 from .models.networks.acf import ACF as ACF

@@ -22,6 +22,7 @@ NETWORK: dict[str, Any] = {**EXACT, "epochs": 40, "batch_size": 1_000, "learning
 QUICK: dict[str, dict[str, Any]] = {
     "AutoRecommender": {"n_trials": 3},
     "Blend": {"first": "IALS:factors=8", "second": "EASE"},
+    "WeightedKinds": {"model": "IALS:factors=8:regularization=0.02:unobserved_weight=0.2"},
     "ItemKNN": {"neighbors": 20},
     "EASE": {"regularization": 10.0},
     "EDLAE": {"regularization": 10.0},
@@ -49,7 +50,7 @@ QUICK: dict[str, dict[str, Any]] = {
 # fitted, saved and loaded
 REPRESENTATIVES = (
     "ItemPop", "ItemKNN", "EASE", "IALS", "NBPO", "SampledListMF", "ExactNBPO", "FM", "NeuMF", "ACF", "LightGCN",
-    "OwnBPR",
+    "WeightedKinds", "OwnBPR",
 )  # fmt: skip
 OTHERS = tuple(name for name in REGISTRY if name not in REPRESENTATIVES)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import polars as pl
 import pytest
 
 import truelike as tl
+from truelike.engines.options import FitOptions
 from truelike.errors import ParameterError
 from truelike.models.registry import load
 
@@ -28,7 +30,17 @@ def fitted(split: Any) -> Any:
 
 def rebuilt(choice: Any) -> Any:
     """The model of a choice, from its text: what a user would paste."""
-    names = ("ItemPop", "IALS", "EDLAE", "ItemKNN", "ExactBPO", "SoftmaxMF", "Blend")
+    names = (
+        "ItemPop",
+        "IALS",
+        "EDLAE",
+        "ItemKNN",
+        "ExactBPO",
+        "SoftmaxMF",
+        "ImpressionMF",
+        "Blend",
+        "WeightedKinds",
+    )
     return eval(choice.model, {name: getattr(tl, name) for name in names})
 
 
@@ -166,11 +178,31 @@ def test_a_candidate_that_runs_out_of_memory_does_not_end_the_race(
     assert [model for model, value, _ in choice.trials if value is None] == ["ItemKNN()"]
 
 
-def test_impressions_decide_first(fitted: Any) -> None:
-    world = tl.synthetic.World(n_users=120, n_items=60)
-    data, impressions = world.dataset(), world.impressions()
-    model = tl.AutoRecommender().fit(tl.read(data, impressions=impressions), progress=False)
+@pytest.fixture(scope="module")
+def shown() -> Any:
+    world = tl.synthetic.World(n_users=300, n_items=80)
+    return tl.read(world.dataset(), impressions=world.impressions())
+
+
+@pytest.fixture
+def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("truelike.models.impression_mf.MANY_STEPS", 60)
+
+
+@pytest.mark.usefixtures("few_steps")
+def test_with_impressions_all_families_race_and_impression_mf_among_them(shown: Any) -> None:
+    choice = tl.AutoRecommender(n_trials=7).fit(shown, progress=False).choice_
+    tried = {model.partition("(")[0] for model, _, _ in choice.trials}
+    assert tried >= {"ItemPop", "ItemKNN", "EDLAE", "IALS", "ImpressionMF"}
+    scores = {model: value for model, value, _ in choice.trials}
+    assert scores[choice.trial] >= scores["ItemPop()"]
+
+
+@pytest.mark.usefixtures("few_steps")
+def test_the_goal_likes_takes_impression_mf_without_a_race(shown: Any, fitted: Any) -> None:
+    model = tl.AutoRecommender(goal="likes").fit(shown, progress=False)
     assert type(model.model_) is tl.ImpressionMF
+    assert model.choice_.trials == ()
     assert set(model.hidden_likes(0)["evidence"]) == {"impressions"}
     found = model.like_probability([0, 1], [3, 4])
     assert found.equals(model.model_.like_probability([0, 1], [3, 4]))
@@ -179,9 +211,87 @@ def test_impressions_decide_first(fitted: Any) -> None:
     assert not hasattr(fitted, "like_probability")
 
 
+def test_the_goal_likes_needs_impressions(split: Any) -> None:
+    with pytest.raises(ParameterError, match='goal is "likes", and the data has no impressions'):
+        tl.AutoRecommender(goal="likes").fit(split, progress=False)
+    with pytest.raises(ParameterError, match="goal is 'discovery'; it must be 'interactions' or 'likes'"):
+        tl.AutoRecommender(goal="discovery")
+
+
+@pytest.mark.usefixtures("few_steps")
+def test_a_model_below_item_pop_on_held_out_data_is_never_taken_in_silence(
+    shown: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = tl.splits.by_user(shown, seed=0)
+
+    def random_scores(model: Any) -> Any:
+        rng, train = np.random.default_rng(0), model.train_
+        return tl.DotProductScorer(train, rng.normal(size=(train.n_users, 2)), rng.normal(size=(train.n_items, 2)))
+
+    monkeypatch.setattr(tl.ImpressionMF, "_make_scorer", random_scores)
+    with pytest.warns(tl.errors.TrainingWarning, match="on held-out interactions, where ItemPop has"):
+        model = tl.AutoRecommender(goal="likes").fit(parts, progress=False)
+    assert "where ItemPop has 0." in model.choice_.reason
+
+
 def test_features_do_not_change_the_race(split: Any, fitted: Any) -> None:
     prices = pl.DataFrame({"item": list(split.train.items), "price": 1.0})
     with_features = tl.AutoRecommender(**fitted.get_params()).fit(
         tl.Split(tl.read(split.train, items=prices), split.validation, split.test), progress=False
     )
     assert with_features.choice_.model == fitted.choice_.model
+
+
+def shop(seed: int = 0, timed: bool = False) -> Any:
+    """Purchases of few items, carts that follow the same tastes, and views that follow none."""
+    rng = np.random.default_rng(seed)
+    same = np.arange(300)[:, None] % 5 == np.arange(60)[None, :] % 5
+    rows = []
+    for event, near, far in (("buy", 0.2, 0.02), ("cart", 0.5, 0.02), ("view", 0.1, 0.1)):
+        found = np.argwhere(rng.random(same.shape) < np.where(same, near, far))
+        rows += [(int(u), int(i), event, int(rng.integers(100))) for u, i in found]
+    log = pl.DataFrame(rows, schema=["user", "item", "event", "time"], orient="row")
+    log = log if timed else log.drop("time")
+    return tl.read(log, kind="event", kinds={"buy": 1, "cart": 1, "view": 1}, target="buy")
+
+
+def test_kinds_are_used_where_they_help_and_the_reason_says_what_they_bring() -> None:
+    split = tl.splits.by_user(shop(), validation=0.4, test=0.1, seed=0)
+    model = tl.AutoRecommender(n_trials=14).fit(split, progress=False)
+    choice = model.choice_
+    assert type(model.model_) is tl.WeightedKinds
+    assert set(model.model_.weights_) == {"cart"}
+    assert model.model_.weights_["cart"] > 0
+    assert "cart with the weight" in choice.reason
+    assert re.search(
+        r"view brings nothing, and is left out|view with .* may be noise, and is left out", choice.reason
+    )
+    assert rebuilt(choice).fit(split.train, progress=False).recommend(k=5).equals(model.recommend(k=5))
+
+
+def test_a_model_of_kinds_is_saved_and_loaded(tmp_path: Path) -> None:
+    split = tl.splits.by_user(shop(), validation=0.4, test=0.1, seed=0)
+    model = tl.AutoRecommender(n_trials=12).fit(split, progress=False)
+    assert type(model.model_) is tl.WeightedKinds
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert again.choice_ == model.choice_
+    assert again.recommend(k=3).equals(model.recommend(k=3))
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_kinds_do_not_tell_of_the_held_out_interactions(timed: bool) -> None:
+    data = shop(timed=timed)
+    part, held_out = tl.AutoRecommender()._parts(data, FitOptions())
+    pairs = {(user, item) for user, item, *_ in held_out.to_frame().rows()}
+    carts = part.to_frame("cart")
+    known = {(user, item) for user, item, *_ in carts.rows()}
+    if not timed:  # nobody knows what came first
+        assert not pairs & known
+        return
+    assert pairs & known
+    first = dict(held_out.to_frame().group_by("user_id").agg(pl.col("time").min()).rows())
+    assert all(time < first.get(user, 100) for user, _, _, time in carts.rows())
+    everything = data.to_frame("cart")
+    before = [row for row in everything.rows() if row[3] < first.get(row[0], 100)]
+    assert len(before) == carts.height

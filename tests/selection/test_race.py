@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import truelike as tl
+from truelike.evaluation.significance import paired_t
 from truelike.models.registry import build
 from truelike.selection import race as module
-from truelike.selection.race import FAMILIES, Blended, Candidate, Race, named
+from truelike.selection.race import FAMILIES, Blended, Candidate, Race, Weighted, named
 
 USERS = 400
 
@@ -48,6 +49,8 @@ class Scripted(Race):
 
 
 def family_of(candidate: Any) -> str:
+    if isinstance(candidate, Weighted):
+        return family_of(candidate.base)
     return "Blend" if isinstance(candidate, Blended) else str(candidate.family.name)
 
 
@@ -201,3 +204,131 @@ def test_a_candidate_and_its_name_give_the_same_model(family: Any, train: Any) -
         assert build(named(model), {"n_jobs": None} if "n_jobs" in model.get_params() else {}).get_params() == (
             model.get_params()
         )
+
+
+# --- other kinds of feedback ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def with_kinds() -> Any:
+    rng, rows = np.random.default_rng(0), []
+    for event, n in (("buy", 900), ("view", 700), ("cart", 500), ("dislike", 200)):
+        pairs = rng.choice(60 * 40, n, replace=False)
+        rows += [{"user": int(pair // 40), "item": int(pair % 40), "event": event} for pair in pairs]
+    kinds = {"buy": 1, "view": 1, "cart": 1, "dislike": -1}
+    return tl.read(rows, kind="event", kinds=kinds, target="buy")
+
+
+class Weighed(Scripted):
+    """A scripted race in which each kind adds to the score by its weight, and to the noise of each user."""
+
+    def __init__(
+        self, train: Any, added: Callable[[str, float], float], noise: float = 0.0, **options: Any
+    ) -> None:
+        super().__init__(train, by_family(IALS=0.3, EDLAE=0.2), **options)
+        self.added, self.noise = added, noise
+
+    def _run(self, candidate: Any, model: Any) -> None:
+        base = candidate.base if isinstance(candidate, Weighted) else candidate
+        super()._run(base if isinstance(candidate, Weighted) and base not in self.trials else candidate, model)
+        if isinstance(candidate, Weighted):
+            more = sum(self.added(*each) for each in candidate.weights)
+            seed = [len(name) * 1000 + round(100 * weight) + 5000 for name, weight in candidate.weights]
+            noise = np.random.default_rng(seed).normal(0, self.noise, USERS)
+            self.give(candidate, self.trials[base].values + more + noise - noise.mean())
+
+
+def best_at(**best: float) -> Callable[[str, float], float]:
+    """What a kind adds: most at its best weight, less the further away, and a loss on the other side of zero."""
+
+    def added(name: str, weight: float) -> float:
+        at = best.get(name, 0.0)
+        if not at:
+            return -0.02
+        return 0.05 - 0.02 * abs(np.log(weight / at)) if weight * at > 0 else -0.02
+
+    return added
+
+
+@pytest.mark.parametrize(
+    ("best", "found"), [(0.3, 0.3), (1.0, 1.0), (3.0, 3.0), (0.1, 0.1), (0.03, 0.03), (-0.3, -0.3)]
+)
+def test_the_weight_of_a_kind_is_searched_on_both_sides_of_zero(
+    with_kinds: Any, best: float, found: float
+) -> None:
+    race = Weighed(with_kinds, best_at(cart=best))
+    winner = race.run()
+    assert isinstance(winner, Weighted)
+    assert dict(winner.weights) == {"cart": best}
+    assert {each.kind: each.is_kept for each in race.findings} == {"cart": True, "dislike": False, "view": False}
+    cart = next(each for each in race.findings if each.kind == "cart")
+    assert cart.gain == pytest.approx(0.05 / 0.3, rel=0.3)
+
+
+def test_kinds_are_weighed_one_after_another_beside_those_that_are_kept(with_kinds: Any) -> None:
+    race = Weighed(with_kinds, best_at(view=0.1, dislike=-0.1))
+    winner = race.run()
+    assert isinstance(winner, Weighted)
+    assert dict(winner.weights) == {"view": 0.1, "dislike": -0.1}
+    assert [each.kind for each in race.findings] == ["view", "cart", "dislike"]  # those with the most pairs first
+
+
+def test_a_kind_that_is_not_better_beyond_noise_is_left_out(with_kinds: Any) -> None:
+    race = Weighed(with_kinds, lambda name, weight: 0.002 if name == "cart" else -0.02, noise=0.1)
+    winner = race.run()
+    assert not isinstance(winner, Weighted)
+    cart = next(each for each in race.findings if each.kind == "cart")
+    assert cart.gain > 0
+    assert cart.p_value > 0.05
+    assert race.kept_weights() == ()
+
+
+def test_p_values_count_all_weights_that_were_tried(with_kinds: Any) -> None:
+    race = Weighed(with_kinds, lambda name, weight: 0.01 if name == "cart" else -0.02, noise=0.1)
+    race.run()
+    tried = [each for each in race.trials if isinstance(each, Weighted)]
+    cart = next(each for each in race.findings if each.kind == "cart")
+    best = max((each for each in tried if dict(each.weights).keys() == {"cart"}), key=race.score)
+    alone = paired_t(race.trials[best].values, race.trials[best.base].values)
+    assert cart.p_value == pytest.approx(min(1.0, alone * len(tried)))
+
+
+def test_the_weights_that_are_kept_are_tried_on_what_the_search_found(with_kinds: Any) -> None:
+    race = Weighed(with_kinds, best_at(cart=0.3))
+    winner = race.run()
+    assert isinstance(winner, Weighted)
+    assert winner.base == race.best_of(winner.base.family)
+
+
+def test_without_other_kinds_nothing_is_weighed(train: Any) -> None:
+    race = Scripted(train, by_family(IALS=0.3))
+    race.run()
+    assert race.findings == []
+    assert race.seen == "train"
+
+
+def test_lists_leave_out_what_users_dislike_and_what_cannot_be_a_hit(with_kinds: Any) -> None:
+    def left_out(held_out: Any) -> Any:
+        race = Scripted(with_kinds, by_family(IALS=0.3))
+        race.held_out = held_out
+        return race.seen.csr.toarray() > 0  # type: ignore[union-attr]
+
+    views, carts, dislikes = (with_kinds.kinds[name].csr.toarray() != 0 for name in ("view", "cart", "dislike"))
+    viewed = [(int(u), int(i)) for u, i in np.argwhere(views & ~carts)]
+    assert (left_out(tl.read(viewed)) == (carts | dislikes)).all()  # views can be hits
+    assert (left_out(with_kinds) == dislikes).all()
+
+
+def test_a_model_around_a_fitted_one_is_the_one_that_fit_gives(with_kinds: Any) -> None:
+    race = Race(
+        with_kinds, with_kinds.with_parts(kinds={}), metric="ndcg@20", budget=1e9, max_trial_seconds=1e9, deadline=None,
+        n_trials=None, seed=0, n_jobs=1, progress=False,
+    )  # fmt: skip
+    knn = next(Candidate(family, family.start) for family in FAMILIES if family.name == "ItemKNN")
+    against = Weighted(knn, (("dislike", -0.3),))
+    model = against.make(with_kinds, 0, 1)
+    alone = knn.make(with_kinds, 0, 1).fit(with_kinds.with_parts(kinds={}))
+    fitted = model.fit(with_kinds, progress=False).recommend(k=5)
+    assert model.around(alone, with_kinds).recommend(k=5).equals(fitted)
+    assert not against.trains
+    assert race._cost(against) < race._cost(Weighted(knn, (("dislike", 0.3),)))

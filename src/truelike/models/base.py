@@ -145,6 +145,10 @@ class Recommender(Answers):
             "model.fit(model.train_.without_users(users))"
         )
 
+    def _part_train(self, train: Dataset) -> Dataset:
+        """The training data of the fitted models that this one is made of. Default: its own."""
+        return train
+
     def _complete(self) -> None:
         """Check parameters that depend on each other, and set those that follow from others."""
         return
@@ -399,8 +403,9 @@ class Recommender(Answers):
     def with_train(self, train: Dataset) -> Self:
         """A copy of this fitted model with its training data in another form: other titles, or in memory."""
         parts = {name: each for name, each in self.learned.items() if isinstance(each, Recommender)}
+        of_parts = self._part_train(train) if parts else train
         copy = clone(self)
-        learned = {**self.learned, **{name: each.with_train(train) for name, each in parts.items()}}
+        learned = {**self.learned, **{name: each.with_train(of_parts) for name, each in parts.items()}}
         copy._assign(train, learned, vars(self)["_state"]["_ties"])
         return copy
 

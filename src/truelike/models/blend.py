@@ -19,10 +19,11 @@ from truelike.models.base import Recommender
 from truelike.models.scorer import LEFT_OUT_BYTES, Floats, Scorer
 
 PARTS = ("first", "second")
-COMPOSED = ("Blend", "AutoRecommender")  # made of other models, and no parts themselves
+COMPOSED = ("Blend", "AutoRecommender", "WeightedKinds")  # made of other models, and no parts themselves
 
 
-def _is_model(value: Any) -> bool:
+def is_part(value: Any) -> bool:
+    """Whether a value names a model that may be a part of another: one of interactions, not composed itself."""
     from truelike.models.registry import variant
 
     if not isinstance(value, str):
@@ -69,8 +70,8 @@ class Blend(Recommender):
 
     search_space: ClassVar[dict[str, Any]] = {"weight": (0.1, 0.9)}
 
-    first: str = special("ExactBPO", "the name of a model, e.g. 'ExactBPO:factors=64'", _is_model)
-    second: str = special("EDLAE", "the name of a model, e.g. 'EDLAE:dropout=0.5'", _is_model)
+    first: str = special("ExactBPO", "the name of a model, e.g. 'ExactBPO:factors=64'", is_part)
+    second: str = special("EDLAE", "the name of a model, e.g. 'EDLAE:dropout=0.5'", is_part)
     weight: float = number(0.5, low=0.0, high=1.0)
     seed: int = whole_number(0, low=0)
     n_jobs: int | None = jobs()

@@ -15,7 +15,7 @@ from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.errors import ParameterError
-from truelike.models.fold_in import FoldIn, rows_of
+from truelike.models.fold_in import FoldIn, histories_of, rows_of
 from truelike.models.scorer import DotProduct, Floats, Scorer
 from truelike.ranking.factor_ranker import factor_score_block
 
@@ -118,20 +118,29 @@ class RegressionFoldIn(FoldIn):
 
     @cached_property
     def _matrix(self) -> NDArray[np.float64]:
-        csr, items = self._train.to_dataset().csr, self._vectors.items.astype(np.float64)
-        counts = np.maximum(np.diff(csr.indptr), 1)[:, None]
-        ones = sparse.csr_array((np.ones(csr.nnz), csr.indices, csr.indptr), shape=csr.shape)
         with one_blas_thread():
-            known = (ones @ items) / np.sqrt(counts)
+            known = _known(self._train.to_dataset().csr, self._vectors.items)
             squares = known.T @ known
             ridge = L2 * np.trace(squares) / len(squares) + 1e-12
             return np.linalg.solve(squares + ridge * np.eye(len(squares)), known.T @ self._vectors.users)
 
     def row(self, history: Codes) -> Floats:
         """By the regression."""
-        known = self._vectors.items[history].sum(axis=0, dtype=np.float64) / np.sqrt(len(history))
+        return np.asarray(self.rows(histories_of([history], self._train.n_items))[0])
+
+    def rows(self, histories: sparse.csr_array) -> Floats:
+        """The rows of many users, each of whom is a row of a CSR of interactions; zeros without any."""
         with one_blas_thread():
-            return np.asarray(known @ self._matrix, dtype=np.float32)
+            return np.asarray(_known(histories, self._vectors.items) @ self._matrix, dtype=np.float32)
+
+
+def _known(histories: sparse.csr_array, items: Floats) -> NDArray[np.float64]:
+    """The sum of the item vectors of each history, divided by the square root of their number."""
+    counts = np.maximum(np.diff(histories.indptr), 1)[:, None]
+    parts = (np.ones(histories.nnz), histories.indices, histories.indptr)
+    found: NDArray[np.float64] = sparse.csr_array(parts, shape=histories.shape) @ items.astype(np.float64)
+    found /= np.sqrt(counts)
+    return found
 
 
 def unit_rows(table: Floats) -> Floats:

@@ -21,7 +21,7 @@ from truelike.models.base import Recommender, clone
 from truelike.storage import read_model
 
 # what other models are made of, and classes for any objective
-GENERAL = ("AutoRecommender", "Blend", "SampledMF", "ExactMF", "SampledListMF", "DeepRecommender")
+GENERAL = ("AutoRecommender", "Blend", "WeightedKinds", "SampledMF", "ExactMF", "SampledListMF", "DeepRecommender")
 SPECIAL = ("ImpressionMF", "ExposureMF")  # for impressions, and for research: of interactions others rank better
 NOT_MODELS = ("Recommender", "EpochRecommender", "Scorer", "DotProductScorer", "clone", "load")
 

@@ -6,33 +6,39 @@ interactions.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from truelike.core.parameters import jobs, special, whole_number
+from truelike.core.parameters import choice, jobs, special, whole_number
 from truelike.core.progress import note
+from truelike.data.cut import VALIDATION, first_held_out
 from truelike.data.dataset import Dataset
+from truelike.data.entries import users_of
+from truelike.data.feedback import Feedback
 from truelike.data.ids import Codes
 from truelike.data.strategies import hold_out
 from truelike.engines.callbacks import readable_seconds
 from truelike.engines.loop import MIN_HELD_OUT
 from truelike.engines.options import FitOptions
-from truelike.errors import DataWarning, warn
-from truelike.evaluation.metrics import is_metric_at_k
+from truelike.errors import DataWarning, ParameterError, TrainingWarning, warn
+from truelike.evaluation.evaluate import evaluate
+from truelike.evaluation.metrics import is_metric_at_k, parse_measure
 from truelike.models.availability import available_if
 from truelike.models.base import Recommender
 from truelike.models.exact_mf import ExactBPO
 from truelike.models.ials import IALS
+from truelike.models.item_pop import ItemPop
 from truelike.models.label_noise import Likes
 from truelike.models.lists import Frame
 from truelike.models.registry import build
 from truelike.models.scorer import Floats, Scorer
-from truelike.selection.race import Blended, Candidate, Race
+from truelike.selection.race import Blended, Candidate, Entrant, Race, Weighted
 
 HELD_OUT_SHARE = 0.1  # of the interactions, that candidates are compared on
 BUDGET_FITS = {"quick": 3.0, "normal": 12.0, "thorough": 60.0}  # budgets, in fits of ExactBPO with 128 factors
@@ -93,11 +99,23 @@ class AutoRecommender(Recommender):
     a validation part: on the training part). On a tie the model that is faster to train wins. `choice_` has the reason
     and a table of the trials.
 
-    With impressions the model is ImpressionMF, and there is no race. Features are not used: `FM` uses them. A saved
-    AutoRecommender is loaded as the model that it chose.
+    Where the data has other kinds of feedback (carts, views, dislikes), the weight of each is searched on held-out
+    interactions, zero and negative ones included. A kind is used if it brings something beyond noise, by a paired
+    test: the model is `WeightedKinds` then, and the reason says what each kind brings. With times, what a user did
+    before the first held-out interaction is known; without, what is known of a held-out pair is held out with it, and
+    lists that are compared leave out the items of kinds, which are no hits then. They always leave out those of kinds
+    with negative weights in the data.
+
+    With impressions ImpressionMF takes part. It ranks by p(like); the others rank by p(like and shown), which held-out
+    interactions are. Where you want likes, shown or not, `goal="likes"` takes ImpressionMF without a race. Features are
+    not used: `FM` uses them. A saved AutoRecommender is loaded as the model that it chose.
 
     Parameters
     ----------
+    goal : {'interactions', 'likes'}, default 'interactions'
+        What the lists are for. "interactions": what the user will interact with next, found by a race. "likes": what
+        the user would like, for discovery: ImpressionMF, which needs impressions. Held-out interactions do not measure
+        this, as they follow what was shown; if ImpressionMF ranks them worse than ItemPop, a warning says so.
     budget : {'quick', 'normal', 'thorough'} or float, default 'normal'
         How much to try. "normal" takes about a minute on MovieLens 1M and five on 30,000 users and 40,000 items, on
         two cores; "quick" a quarter of it and "thorough" five times as much. The trials depend on the data alone, and
@@ -132,9 +150,10 @@ class AutoRecommender(Recommender):
     """
 
     iterative: ClassVar[bool] = True
-    uses: ClassVar[frozenset[str]] = frozenset({"shown", "times"})
+    uses: ClassVar[frozenset[str]] = frozenset({"shown", "times", "kinds"})
     scores_by_vectors: ClassVar[bool] = True
 
+    goal: Literal["interactions", "likes"] = choice("interactions", "likes")
     budget: str | float = special(
         "normal", "'quick', 'normal', 'thorough' or a positive number of seconds", _is_budget
     )
@@ -144,8 +163,8 @@ class AutoRecommender(Recommender):
     n_jobs: int | None = jobs()
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        if train.shown is not None:
-            return self._fit_chosen(self._build("ImpressionMF"), "it uses the impressions", train, options)
+        if self.goal == "likes":
+            return self._fit_likes(train, options)
         part, held_out = self._parts(train, options)
         if held_out.n_interactions < MIN_HELD_OUT and part is not train:
             reason = f"{held_out.n_interactions:,} held-out interactions are too few to compare models"
@@ -178,12 +197,20 @@ class AutoRecommender(Recommender):
     def _counts_weights(self) -> bool:
         return True  # where it helps
 
+    def _check_data(self, train: Dataset) -> None:
+        if self.goal == "likes" and train.shown is None:
+            raise ParameterError(
+                'goal is "likes", and the data has no impressions: interactions alone do not tell likes from what was '
+                'shown. Read them with tl.read(..., impressions=...), or use goal="interactions".'
+            )
+
     def _parts(self, train: Dataset, options: FitOptions) -> tuple[Dataset, Dataset]:
         """What candidates are trained on, and what they are compared on."""
         given = options.validation
         if isinstance(given, Dataset):
             return train, given
-        return hold_out(train, HELD_OUT_SHARE if given is None else given, self.seed, by=None)
+        part, held_out = hold_out(train, HELD_OUT_SHARE if given is None else given, self.seed, by=None)
+        return part.with_parts(kinds=_known_before(train, held_out, part)), held_out
 
     def _race(self, part: Dataset, held_out: Dataset, options: FitOptions) -> Race:
         seconds, shares, deadline = self._seconds(part), (1.0, 1.0), None
@@ -210,6 +237,27 @@ class AutoRecommender(Recommender):
         choice = Choice(repr(model), reason, "There was no race.", self.metric)
         note(f"{choice.model}: {choice.reason}")
         return self._fit_choice(model, choice, train, options, None)
+
+    def _fit_likes(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
+        """ImpressionMF, and what the held-out interactions say of it, if there are any."""
+        reason = 'the goal is "likes", of which the impressions tell'
+        learned = self._fit_chosen(self._build("ImpressionMF"), reason, train, options)
+        held_out, (metric, k) = options.validation, parse_measure(self.metric)
+        if not isinstance(held_out, Dataset) or not held_out.n_interactions:
+            return learned
+        model, popular = learned["model_"], ItemPop().fit_with(train, options.without("validation", "callbacks"))
+        own, other = (
+            evaluate(each, held_out, ks=k, metrics=metric, n_jobs=self.n_jobs, notes=False)[self.metric]
+            for each in (model, popular)
+        )
+        compared = f"{self.metric} {own:.4f} on held-out interactions, where ItemPop has {other:.4f}"
+        if own < other:
+            warn(
+                f"ImpressionMF has {compared}. It ranks by p(like), and interactions are likes that were shown. For "
+                'lists of what users will interact with next, use goal="interactions".',
+                TrainingWarning,
+            )
+        return {**learned, "choice_": learned["choice_"]._replace(reason=f"{reason}; {compared}")}
 
     def _fit_choice(
         self, model: Recommender, choice: Choice, train: Dataset, options: FitOptions, fitted: Recommender | None
@@ -267,6 +315,22 @@ class AutoRecommender(Recommender):
         return self.model_.like_probability(users, items)
 
 
+def _known_before(train: Dataset, held_out: Dataset, part: Dataset) -> dict[str, Feedback]:
+    """The kinds of feedback of the training part, as they are known when a list of held-out interactions is shown.
+
+    With times that is all that a user did before the first held-out interaction. An item that was put into the cart
+    then, and bought later, is known to be in the cart. Without times nobody knows what came first, and a refund or a
+    review would tell of the purchase. So what is known of held-out pairs is held out with them, as in all splits.
+    """
+    if train.times is None:
+        return dict(part.kinds)
+    moments = first_held_out(held_out, np.full(held_out.n_interactions, VALIDATION, dtype=np.uint8))[0]
+    return {
+        name: part.kinds[name] if kind.times is None else kind.select(kind.times < moments[users_of(kind.csr)])
+        for name, kind in train.kinds.items()
+    }
+
+
 def _rows(race: Race) -> tuple[tuple[str, float | None, float], ...]:
     records = [trial.record for trial in race.trials.values()]
     return tuple(
@@ -279,7 +343,25 @@ def _rows(race: Race) -> tuple[tuple[str, float | None, float], ...]:
     )
 
 
-def _reason(race: Race, winner: Candidate | Blended) -> str:
+def _of_kinds(race: Race, winner: Entrant) -> str:
+    """What each kind of feedback brings, and whether it is used."""
+    found = ""
+    for each in race.findings:
+        p_value = "p < .001" if each.p_value < 0.001 else f"p = {each.p_value:.3f}".replace("0.", ".")
+        brings = f"{each.kind} with the weight {each.weight:g} brings {each.gain:+.1%} ({p_value})"
+        if math.isinf(each.p_value):
+            found += f"; {each.kind} was not tried within the budget, and is left out"
+        elif each.is_kept:
+            without = "" if isinstance(winner, Weighted) else ", and is left out, as the winner is as good without"
+            found += f"; {brings}{without}"
+        elif each.gain > 0:
+            found += f"; {brings}, which may be noise, and is left out"
+        else:
+            found += f"; {each.kind} brings nothing, and is left out"
+    return found
+
+
+def _reason(race: Race, winner: Entrant) -> str:
     """Why the winner won."""
     names = {candidate: trial.record["model"] for candidate, trial in race.trials.items()}
     users = f"{race.held_out.n_interactions:,} held-out interactions of {len(race.trials[winner].values):,} users"
@@ -289,6 +371,8 @@ def _reason(race: Race, winner: Candidate | Blended) -> str:
         won += f", the best of {len(race.trials)} trials"
     elif isinstance(best, Blended):
         won += f"; a blend has {race.score(best):.4f}, not better beyond noise"
+    elif isinstance(best, Weighted):
+        won += f"; {names[best]} has {race.score(best):.4f}, not better beyond noise"
     else:
         won += f"; {names[best]} has {race.score(best):.4f}, which is not better beyond noise, and takes longer"
     tried = [each for each in race.trials if isinstance(each, Candidate) and race.score(each) > float("-inf")]
@@ -296,7 +380,9 @@ def _reason(race: Race, winner: Candidate | Blended) -> str:
         if each.family.name == "ItemPop" and each != winner:
             noise = ", which may be as good: little in the data tells users apart"
             won += f"; ItemPop has {race.score(each):.4f}{'' if race.is_better(winner, each) else noise}"
-    others = [each for each in tried if each.family.name != names[winner].partition("(")[0]]
+    own = winner.base if isinstance(winner, Weighted) else winner
+    others = [each for each in tried if each.family.name != names[own].partition("(")[0]]
+    won += _of_kinds(race, winner)
     if not others or best != winner:
         return won
     second = max(others, key=race.score)

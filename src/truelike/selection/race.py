@@ -4,13 +4,19 @@ A family is a model class with a few axes: lists of values of its parameters, as
 search starts. Values of the regularization and the like are multiples of what the class takes by default, which
 follows the data. The race has four stages:
 
-1. Every family starts, with few factors. ItemPop, which is not personal, shows what the others must exceed.
+1. Every family starts, with few factors. ItemPop, which is not personal, shows what the others must exceed. With
+   impressions ImpressionMF starts, too.
 2. The families with axes that come near the best search those that matter most, one after another: up or down while
    it gets better. If that costs little, they also move along two at once.
 3. The best two search their other axes, and whether repetition and recency should count.
 4. A blend of the best two. Then families that fell behind try more factors.
 
 Stages 2 to 4 are repeated while there is something new to try within the budget.
+
+Where the data has other kinds of feedback, the weight of each is searched after the first stage, one kind after
+another, on the best family: below zero only where no positive weight is better. A kind is kept if its best weight is
+better beyond noise, by a paired t-test that counts all weights of all kinds that were tried (`weigh`). The best
+families try the weights that were kept after each round.
 
 The order of the trials depends on the data and on the results alone, never on the clock. What a trial costs is
 estimated from the size of the data, and the budget decides which are too dear. So a race can be repeated, and one that
@@ -23,10 +29,13 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import combinations, product
+from typing import Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from scipy import sparse
 
 from truelike.core.parameters import changed
 from truelike.core.progress import note
@@ -43,6 +52,7 @@ from truelike.models.exact_mf import ExactBPO, ExactMF, SoftmaxMF, default_learn
 from truelike.models.ials import usual_weights
 from truelike.models.objective_names import kind_of
 from truelike.models.registry import build
+from truelike.models.weighted_kinds import WeightedKinds
 from truelike.selection.search import no_result
 from truelike.selection.space import SearchSpace
 from truelike.selection.trials import Trial, recorded
@@ -59,6 +69,11 @@ BLENDS = {0.5: None, 0.3: 0.2, 0.7: 0.8}
 MAX_PAIR_TRIAL_SHARE = 0.01  # part of the budget that a trial may cost to move along two axes at once
 TRIAL_OVERHEAD = 0.1  # seconds of a trial on the smallest data
 MAX_P_VALUE = 0.2  # of the two-sided test: 10 % for the better one
+# weights of a kind of feedback; each path is followed while it gets better, and the last one if nothing was
+WEIGHT_PATHS = (0.3, 1.0, 3.0), (0.1, 0.03), (-0.1, -0.3, -1.0)
+PATHS_WITHOUT_WEIGHTING = (1.0,), (-0.1, -0.3, -1.0)  # of a model that counts all pairs the same
+MAX_KIND_P_VALUE = 0.05  # for a kind to be kept, times the number of weights of all kinds
+MAX_KINDS_SHARE = 0.4  # of the budget, for the weights of kinds
 
 
 L2 = [0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8]
@@ -74,7 +89,8 @@ class Family:
 
     The space has the values of each axis, ascending, and `start` the places where the search starts. The axes named in
     `first` are searched in the second stage and those in `later` in the third, in this order. `parameters` turns
-    values of the axes into parameters for some data.
+    values of the axes into parameters for some data. `needs` names a part of the dataset, without which the family does
+    not start.
     """
 
     name: str
@@ -83,6 +99,7 @@ class Family:
     first: tuple[str, ...]
     later: tuple[str, ...]
     parameters: Callable[[Dataset, At], Parameters]
+    needs: str | None = None
 
 
 def _exact(model: type[ExactMF]) -> Callable[[Dataset, At], Parameters]:
@@ -171,6 +188,8 @@ FAMILIES = (
         ("regularization", "learning_rate", "frequency_power"),
         _exact(SoftmaxMF),
     ),
+    # It ranks by p(like). Held-out interactions are liked and were shown, which the others rank by.
+    Family("ImpressionMF", SearchSpace({}), (), (), (), lambda train, at: {}, needs="shown"),
 )
 
 
@@ -219,6 +238,46 @@ class Blended:
         return Blend(first=first, second=second, weight=self.weight, seed=seed, n_jobs=n_jobs)
 
 
+@dataclass(frozen=True)
+class Weighted:
+    """A candidate that also learns from other kinds of feedback, each with a weight."""
+
+    base: Candidate
+    weights: tuple[tuple[str, float], ...]
+
+    @property
+    def trains(self) -> bool:
+        """Whether the model is trained on a kind; if not, the candidate without kinds is trained already."""
+        return any(weight > 0 for _, weight in self.weights)
+
+    def make(self, train: Dataset, seed: int, n_jobs: int | None) -> WeightedKinds:
+        """The model for some data, not fitted."""
+        base = named(self.base.make(train, seed, n_jobs))
+        return WeightedKinds(model=base, weights=dict(self.weights), seed=seed, n_jobs=n_jobs)
+
+
+Entrant = Candidate | Blended | Weighted
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a kind of feedback brings: the best of its weights, beside the model without the kind.
+
+    `gain` is relative, and `p_value` is corrected for the number of weights that were tried. It is infinite, and the
+    weight zero, where no weight could be tried.
+    """
+
+    kind: str
+    weight: float
+    gain: float
+    p_value: float
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the kind helps beyond noise."""
+        return self.gain > 0 and self.p_value < MAX_KIND_P_VALUE
+
+
 def named(model: Recommender) -> str:
     """A model as `registry.build` reads it.
 
@@ -252,18 +311,21 @@ class Race:
     seed: int
     n_jobs: int | None
     progress: bool
-    trials: dict[Candidate | Blended, Trial] = field(default_factory=dict)  # in their order
+    trials: dict[Entrant, Trial] = field(default_factory=dict)  # in their order
     spent: float = 0.0
     unaffordable: list[Trial] = field(default_factory=list)
     narrow: bool = False  # whether a larger budget would search more widely
     stopped: str = ""  # why the race ended before its end
-    _known: set[Candidate | Blended] = field(default_factory=set)
+    findings: list[Finding] = field(default_factory=list)  # one for each kind of feedback that was weighed
+    _known: set[Entrant] = field(default_factory=set)
 
-    def run(self) -> Candidate | Blended:
+    def run(self) -> Entrant:
         """The winner."""
+        starting = [each for each in FAMILIES if each.needs is None or each.needs in self.train.carries]
         try:
-            for candidate in sorted((Candidate(family, family.start) for family in FAMILIES), key=self._cost):
+            for candidate in sorted((Candidate(family, family.start) for family in starting), key=self._cost):
                 self.attempt(candidate)
+            self.weigh()
             tried = 0
             # a round ends where the one before ended, unless it finds something new
             while len(self.trials) > tried:
@@ -287,6 +349,68 @@ class Race:
         for family in FAMILIES:  # families that fell behind may lack factors
             if "factors" in family.first and self._of(family):
                 self._search(family, "factors")
+        if kept := self.kept_weights():
+            for family in self._best_families(MAX_FINAL_FAMILIES, MIN_SHARES_OF_BEST[1]):
+                self.attempt(Weighted(self.best_of(family), kept))
+
+    # --- other kinds of feedback ----------------------------------------------------------------
+
+    def weigh(self) -> None:
+        """Search the weight of each kind on the best family, those with the most pairs first."""
+        kinds = {name: kind.csr.nnz for name, kind in self.train.kinds.items() if kind.csr.nnz}
+        personal = [each for each in self._best_families(len(FAMILIES), 0.0) if each.name != "ItemPop"]
+        if not kinds or not personal:
+            return
+        base, dearest = self.best_of(personal[0]), MAX_KINDS_SHARE * self.budget + self.spent
+        tried: dict[str, list[Weighted]] = {}
+        without: dict[str, Entrant] = {}
+        try:
+            for name in sorted(kinds, key=lambda each: (-kinds[each], each)):
+                kept = self._helping(tried, without)
+                without[name], tried[name] = Weighted(base, tuple(sorted(kept.items()))) if kept else base, []
+                self._search_weight(base, kept, name, without[name], tried[name], dearest)
+        finally:  # also of a race that ends here
+            n_tried = sum(map(len, tried.values()))
+            self.findings = [self._finding(name, tried[name], without[name], n_tried) for name in tried]
+
+    def _search_weight(
+        self, base: Candidate, kept: dict[str, float], name: str, without: Entrant, tried: list[Weighted],
+        dearest: float,
+    ) -> None:  # fmt: skip
+        """Try weights of a kind beside those that are kept."""
+        counts, best = "weighting" in build(base.family.name, {}).get_params(), without
+        for path in WEIGHT_PATHS if counts else PATHS_WITHOUT_WEIGHTING:
+            if path[0] < 0 and best is not without:
+                return
+            for weight in path:
+                candidate = Weighted(base, tuple(sorted({**kept, name: weight}.items())))
+                if self.spent > dearest or not self.attempt(candidate):
+                    break
+                tried.append(candidate)
+                if self.score(candidate) <= self.score(best):
+                    break
+                best = candidate
+
+    def _helping(self, tried: dict[str, list[Weighted]], without: dict[str, Entrant]) -> dict[str, float]:
+        """The weights of the kinds that seem to help so far."""
+        n_tried = sum(map(len, tried.values()))
+        found = [self._finding(name, tried[name], without[name], n_tried) for name in tried]
+        return {each.kind: each.weight for each in found if each.is_kept}
+
+    def _finding(self, name: str, tried: list[Weighted], without: Entrant, n_tried: int) -> Finding:
+        if not tried:
+            return Finding(name, 0.0, 0.0, math.inf)
+        best = max(tried, key=self.score)
+        p_value = min(1.0, n_tried * paired_t(self.trials[best].values, self.trials[without].values))
+        before = self.score(without)
+        gain = (self.score(best) - before) / before if before > 0 else 0.0
+        return Finding(name, dict(best.weights)[name], gain, p_value)
+
+    def kept_weights(self) -> tuple[tuple[str, float], ...]:
+        """The weights of the kinds that help beyond noise."""
+        return tuple(sorted((each.kind, each.weight) for each in self.findings if each.is_kept))
+
+    # --- searching ------------------------------------------------------------------------------
 
     def _search(self, family: Family, axis: str) -> None:
         """Move up or down an axis from the best candidate of a family, while it gets better."""
@@ -335,13 +459,35 @@ class Race:
 
     # --- one trial ------------------------------------------------------------------------------
 
-    def _cost(self, candidate: Candidate | Blended) -> float:
+    @cached_property
+    def seen(self) -> Dataset | Literal["train"]:
+        """What lists leave out beside the training data: what the user dislikes, and what cannot be held out.
+
+        Where what is known of held-out pairs was held out with them, an item in the cart is never a hit. A model that
+        lists it would seem worse than it is.
+        """
+        train = self.train
+        held_out = self.held_out.recode(train.users, train.items)[0].csr
+        left_out = [
+            abs(kind.csr)
+            for kind in train.kinds.values()
+            if kind.csr.sum() < 0 or not kind.csr.multiply(held_out).nnz
+        ]
+        if not left_out:
+            return "train"
+        pairs = sparse.csr_array(sum(left_out[1:], start=left_out[0]))
+        users = np.repeat(np.arange(train.n_users, dtype=np.int32), np.diff(pairs.indptr))
+        return Dataset.from_pairs(train.users, train.items, users, pairs.indices.astype(np.int32))
+
+    def _cost(self, candidate: Entrant) -> float:
         """The seconds that a trial is expected to take on two cores."""
         if isinstance(candidate, Blended):  # both are fitted already
             return 0.02 * sum(self._cost(each) for each in (candidate.first, candidate.second))
+        if isinstance(candidate, Weighted) and not candidate.trains:
+            return 0.02 * self._cost(candidate.base)
         return TRIAL_OVERHEAD + candidate.make(self.train, self.seed, self.n_jobs).expected_seconds(self.train)
 
-    def attempt(self, candidate: Candidate | Blended) -> bool:
+    def attempt(self, candidate: Entrant) -> bool:
         """Train a candidate and evaluate it, unless that is known; returns whether it has a result.
 
         It has none if it is beyond the budget, could not be trained, or is a model that was tried already.
@@ -370,7 +516,7 @@ class Race:
             note(f"trial {len(self.trials)}: {trial.record['model']}  {result}  {trial.record['seconds']:.1f} s")
         return self.score(candidate) > -math.inf
 
-    def _run(self, candidate: Candidate | Blended, model: Recommender) -> None:
+    def _run(self, candidate: Entrant, model: Recommender) -> None:
         trial, started = self.trials[candidate], time.perf_counter()
         with recorded(trial.record):
             trial.fitted = self._fitted(candidate, model)
@@ -379,18 +525,24 @@ class Race:
         trial.record["fit"] = {"seconds": time.perf_counter() - started}
         metric, k = parse_measure(self.metric)
         with muted():  # an error is that of the held-out part, and ends the race
-            found = evaluate(trial.fitted, self.held_out, ks=k, metrics=metric, n_jobs=self.n_jobs, notes=False)
+            found = evaluate(
+                trial.fitted, self.held_out, ks=k, metrics=metric, n_jobs=self.n_jobs, notes=False, seen=self.seen
+            )
         trial.values = found.values[self.metric]
         trial.record["validation"] = {self.metric: float(trial.values.mean())}
         trial.record["seconds"] = round(time.perf_counter() - started, 3)
 
-    def _fitted(self, candidate: Candidate | Blended, model: Recommender) -> Recommender:
+    def _fitted(self, candidate: Entrant, model: Recommender) -> Recommender:
         if isinstance(candidate, Blended):
             parts = {
                 "first_": self.trials[candidate.first].fitted,
                 "second_": self.trials[candidate.second].fitted,
             }
             return model.with_learned(self.train, parts)
+        if isinstance(candidate, Weighted) and isinstance(model, WeightedKinds) and not candidate.trains:
+            base = self.trials[candidate.base].fitted
+            if base is not None:
+                return model.around(base, self.train)
         return model.fit(self.train, progress=False)
 
     def _forget(self) -> None:
@@ -403,12 +555,12 @@ class Race:
 
     # --- the outcome ----------------------------------------------------------------------------
 
-    def score(self, candidate: Candidate | Blended) -> float:
+    def score(self, candidate: Entrant) -> float:
         """The metric of a candidate, the mean over users; minus infinity without a result."""
         trial = self.trials.get(candidate)
         return -math.inf if trial is None else trial.score()
 
-    def _cost_of(self, candidate: Candidate | Blended) -> float:
+    def _cost_of(self, candidate: Entrant) -> float:
         return float(self.trials[candidate].record["cost"])
 
     def _of(self, family: Family) -> list[Candidate]:
@@ -428,24 +580,30 @@ class Race:
         ranked = sorted(tried, key=lambda family: -scores[family.name])
         return [family for family in ranked if family.space or not searched][:n]
 
-    def winner(self) -> Candidate | Blended:
+    def winner(self) -> Entrant:
         """The best candidate; on a tie a much cheaper one; a blend only if it is better beyond noise."""
         tried = [each for each in self.trials if self.score(each) > -math.inf]
         if not tried:
             records = [trial.record for trial in self.trials.values()]
             raise no_result(f"no model could be trained: {records[-1]['error']}", records)
         single = [each for each in tried if isinstance(each, Candidate)]
-        best: Candidate | Blended = max(single, key=self.score)
+        best: Entrant = max(single, key=self.score)
         for each in sorted(single, key=self._cost_of):
             close = self.score(best) - self.score(each) <= MAX_TIE_GAP * self.score(best)
             costs = (self._cost_of(one) - TRIAL_OVERHEAD for one in (each, best))
             if close and MIN_SPEEDUP_ON_TIE * next(costs) <= next(costs) and not self.is_better(best, each):
                 best = each
                 break
-        blend = max(tried, key=self.score)
-        return blend if isinstance(blend, Blended) and self.is_better(blend, best) else best
+        blends = [each for each in tried if isinstance(each, Blended)]
+        kept = self.kept_weights()
+        weighted = [each for each in tried if isinstance(each, Weighted) and kept and each.weights == kept]
+        for others in (blends, weighted):
+            other: Entrant = max(others, key=self.score, default=best)
+            if self.is_better(other, best):
+                best = other
+        return best
 
-    def is_better(self, one: Candidate | Blended, other: Candidate | Blended) -> bool:
+    def is_better(self, one: Entrant, other: Entrant) -> bool:
         """Whether a candidate is better than another beyond noise, by a paired t-test over the held-out users."""
         p_value = paired_t(self.trials[one].values, self.trials[other].values)
         return self.score(one) > self.score(other) and p_value < MAX_P_VALUE
