@@ -240,3 +240,39 @@ def test_probabilities_that_cannot_be_had_are_explained(run: Run, noisy: Any, mo
         assert (done.code, "similar and popular items have none" in done.usage_error) == (2, True)
     unknown = run("recommend", noisy["shown"], "--users", "nobody", "--hidden-likes")
     assert (unknown.code, "'nobody'" in unknown.err) == (1, True)
+
+
+def test_rules_and_exclusions_by_user_come_from_files(run: Run, model: Path, tmp_path: Path) -> None:
+    loaded = tl.load(model)
+    users = list(loaded.train_.users)[:4]
+    products = pl.DataFrame(
+        {"item_id": range(60), "price": [n % 9 for n in range(60)], "brand": ["a", "b", "c"] * 20}
+    )
+    products.write_csv(tmp_path / "products.csv")
+    (tmp_path / "rules.toml").write_text('filter = "price < 7"\nat_most = {brand = 2}\npins = {5 = 1}\n')
+    rules = tl.Rules(filter="price < 7", at_most={"brand": 2}, pins={5: 1}, items=products)
+    pairs = loaded.recommend(users, 2).select("user_id", "item_id")
+    pairs.with_columns(pl.lit("returned").alias("why")).write_csv(tmp_path / "returned.csv")
+    options = ("-k", 5, "--rules", tmp_path / "rules.toml", "--items", tmp_path / "products.csv",
+               "--exclude", tmp_path / "returned.csv")  # fmt: skip
+    expected = loaded.recommend(users, 5, rules=rules, exclude=pairs)
+    assert run("recommend", model, "--users", ",".join(users), *options).out == expected.write_csv()
+    whole = run("recommend", model, "--all", *options, "-o", tmp_path / "lists.parquet")
+    assert whole.code == 0, whole.err
+    written = pl.read_parquet(tmp_path / "lists.parquet")
+    assert written.filter(pl.col("user_id").is_in(users)).equals(expected)
+    new = run("recommend", model, "--from-items", "1,2", *options[:-2])
+    assert new.out == loaded.recommend_from_items([1, 2], 5, rules=rules).write_csv()
+    for whom, words in (
+        (("--similar-to", "5"), "--rules is for lists for users"),
+        (("--users", users[0], "--hidden-likes"), "--rules cannot be used with it"),
+        (("--from-items", "1", "--probability"), "for new users, --rules cannot be used"),
+    ):
+        assert words in run("recommend", model, *whom, *options).usage_error
+    lonely = run("recommend", model, "--users", users[0], "--items", tmp_path / "products.csv")
+    assert "give --rules FILE, too" in lonely.usage_error
+    similar = run("recommend", model, "--similar-to", "5", "--exclude", tmp_path / "returned.csv")
+    assert (similar.code, "ids are expected" in similar.err) == (1, True)
+    (tmp_path / "rules.toml").write_text('filter = "colour = red"\n')
+    wrong = run("recommend", model, "--users", users[0], *options)
+    assert (wrong.code, "They have brand, price" in wrong.err) == (1, True)

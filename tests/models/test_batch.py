@@ -303,6 +303,10 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         {"k": 2, "users": [7, 3, "nobody", 3], "on_unknown": "popular"},
         {"k": 2, "users": [7, 3, "nobody", 3], "on_unknown": "skip"},
         {"k": 2, "users": []},
+        {"k": 5, "exclude": {7: [1, 2, 3], 55: range(30)}},
+        {"k": 5, "exclude": {7: [1, 2, 3], 55: [4]}, "exclude_seen": False},
+        {"k": 2, "users": [7, 3, "nobody", 3], "on_unknown": "popular", "exclude": {3: [5, 6], "nobody": [0, 1]}},
+        {"k": 5, "rules": tl.Rules(filter="n > 20", items=pl.DataFrame({"item": range(70), "n": range(70)}))},
     ],
 )
 def test_lists_of_a_cluster_have_the_same_bytes(
@@ -315,6 +319,11 @@ def test_lists_of_a_cluster_have_the_same_bytes(
     assert found.read_bytes() == own.read_bytes()
     if "users" not in options:
         assert here == [50, 50, 30]
+
+
+def test_rules_that_rank_each_user_are_refused_on_a_cluster(model: Model, tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match="other than a filter"):
+        model.recommend_to(tmp_path / "lists.csv", cluster=NOWHERE, rules=tl.Rules(pins={3: 1}))
 
 
 def test_a_stopped_run_continues_on_a_cluster(model: Model, tmp_path: Path, stopped: Any, here: list[int]) -> None:

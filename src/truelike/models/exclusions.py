@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from truelike.data.ids import Codes, Ids, encode, find_sorted, normalise, one_or
 from truelike.data.protocol import Rows
 from truelike.errors import DataError, DataWarning, ParameterError, some, warn
 
+PLAIN_LISTS = (list, tuple, set, frozenset)
 EXPECTED = (
     "expected item ids, or the items of each user: a mapping {user: items}, or a frame or a Dataset of pairs"
 )
@@ -97,10 +99,7 @@ def split_exclude(
     if exclude is None:
         return None, None
     if isinstance(exclude, Mapping):
-        lists = [_ids(items, f"the items of {some([repr(user)])} in exclude") for user, items in exclude.items()]
-        lengths = [len(codes) for codes in lists]
-        users = as_text(list(exclude), "user").gather(np.repeat(np.arange(len(lists)), lengths))
-        items = pl.concat([pl.Series(dtype=pl.String), *lists])
+        users, items = _of_mapping(exclude)
     elif isinstance(exclude, (Dataset, Blocks)):
         pairs = exclude.to_dataset().csr.tocoo()
         users, items = (
@@ -155,6 +154,20 @@ def _ids(value: Any, name: str) -> pl.Series:
         return as_text(found, "item")
     except DataError as error:
         raise ParameterError(f"{name}: {error}. {EXPECTED.capitalize()}.") from error
+
+
+def _of_mapping(exclude: Mapping[Any, Any]) -> tuple[pl.Series, pl.Series]:
+    """The users and the items of a mapping from user to items."""
+    lists = list(exclude.values())
+    flat = list(chain.from_iterable(lists)) if all(type(each) in PLAIN_LISTS for each in lists) else []
+    if flat and set(map(type, flat)) <= {int, str}:  # in one pass, for mappings of many users
+        items = as_text(flat, "item")
+    else:
+        lists = [_ids(each, f"the items of {some([repr(user)])} in exclude") for user, each in exclude.items()]
+        items = pl.concat([pl.Series(dtype=pl.String), *lists])
+    return as_text(list(exclude), "user").gather(
+        np.repeat(np.arange(len(lists)), [len(each) for each in lists])
+    ), items
 
 
 def _pairs(frame: Any) -> tuple[pl.Series, pl.Series]:
