@@ -34,6 +34,7 @@ from .models.dot_product import DotProductScorer as DotProductScorer
 from .models.registry import load as load
 from .selection.auto import AutoRecommender as AutoRecommender
 from .models.item_pop import ItemPop as ItemPop
+from .models.trending import Trending as Trending
 from .models.item_knn import ItemKNN as ItemKNN
 from .models.ease import EASE as EASE
 from .models.ease import EDLAE as EDLAE

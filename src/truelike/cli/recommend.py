@@ -67,8 +67,8 @@ def recommend(
         bool, option("Also recommend items that the user interacted with.", None, "--include-seen")
     ] = False,
     on_unknown: Annotated[
-        Literal["raise", "popular", "skip"],
-        option("An id that is not in the training data: stop, return popular items, or skip it."),
+        Literal["raise", "popular", "trending", "skip"],
+        option("An id that is not in the training data: stop, return popular or trending items, or skip it."),
     ] = "raise",
     probability: Annotated[
         bool,
@@ -129,7 +129,7 @@ def recommend(
         hidden.format("--on-unknown"): hidden_likes and on_unknown != "raise",
         hidden.format("--cluster"): hidden_likes and cluster is not None,
         "--probability is for lists by the model: similar and popular items have none":
-            probability and (similar_to is not None or on_unknown == "popular"),
+            probability and (similar_to is not None or on_unknown in ("popular", "trending")),
     })  # fmt: skip
     from truelike.data.frames import text_for_uuids
     from truelike.models.batch import with_probability
